@@ -1,0 +1,44 @@
+# perfctl: 'make' lists what there is.
+VENV ?= .venv
+PYTHON ?= python3
+BATCHES ?= 16,32,64,128,256
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check accuracy format clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1 	/p' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.torch ## Install, run the batch sweep on this machine's own hardware, write the page
+	sh scripts/demo.sh $(BIN)/perfctl $(BATCHES)
+
+test: $(VENV)/.test ## Install with test extras, run all tests
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev ## Lint, types, layers, packaging
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_packaging.py tests/test_docs.py
+	@if command -v shellcheck >/dev/null; then shellcheck scripts/*.sh .ci/run; else echo "shellcheck is not installed: scripts were not checked"; fi
+
+accuracy: $(VENV)/.test ## Pen and paper against published counts: one table
+	$(BIN)/python scripts/accuracy.py
+
+format: $(VENV)/.dev ## Put the code into the one format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## Remove what make made; sweeps and stores stay
+	rm -rf $(VENV) build dist *.egg-info
+
+# Where there is a GPU, the driver's own library tells its state (extra nvml).
+$(VENV)/.torch: EXTRAS := torch,ncu,nvml
+$(VENV)/.test: EXTRAS := test
+$(VENV)/.dev: EXTRAS := dev
+$(VENV)/.torch $(VENV)/.test $(VENV)/.dev: pyproject.toml scripts/make_venv.sh
+	sh scripts/make_venv.sh $(PYTHON) $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@touch $@

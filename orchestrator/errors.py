@@ -1,0 +1,56 @@
+"""What can go wrong, and nothing else. Exit codes are mapped in ``cli.main`` alone.
+
+::
+
+    PerfctlError            one clear line: what, where, why, what to do next        exit 1
+    |-- UsageError          the request makes no sense (checked before anything runs)     2
+    |-- ToolMissing         a program or library is not there, and how to get it          1
+    |-- RunFailed           a profiled process ended without a usable report              1
+    |-- StoreError          the store is newer than the program, locked, or damaged       1
+    |-- PartlyDone          some parts failed, the rest was kept                          4
+    `-- Interrupted         Ctrl-C or TERM; what was whole has been kept            130, 143
+
+A report that cannot be read is ``perfctl.parsers.ReportError`` (exit 1).
+"""
+
+from __future__ import annotations
+
+
+class PerfctlError(Exception):
+    """Base of all. ``remedy`` is what the user can do next; it is printed after the message."""
+
+    def __init__(self, message: str, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.remedy}" if self.remedy else self.message
+
+
+class UsageError(PerfctlError):
+    """The request makes no sense; nothing was started."""
+
+
+class ToolMissing(PerfctlError):
+    """A program or library is not installed here."""
+
+
+class RunFailed(PerfctlError):
+    """A profiled process ended without a usable report."""
+
+
+class StoreError(PerfctlError):
+    """The store cannot be used."""
+
+
+class PartlyDone(PerfctlError):
+    """Some parts of the work failed; what succeeded has been kept."""
+
+
+class Interrupted(PerfctlError):
+    """The user or the system asked to stop. ``signal_number`` says how."""
+
+    def __init__(self, message: str, signal_number: int, remedy: str | None = None) -> None:
+        super().__init__(message, remedy)
+        self.signal_number = signal_number

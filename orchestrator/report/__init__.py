@@ -1,0 +1,1 @@
+"""Pages, charts and tables made from analysed records."""

@@ -1,0 +1,1 @@
+"""One SQLite file, described column by column in docs/schema.md."""

@@ -1,0 +1,89 @@
+"""Report files in, records out: ``sniff(path)`` says what a file is, ``parse(path)`` reads it.
+
+A new format is one module with ``sniff`` and ``parse``, one line in PARSERS, and one test file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfctl.parsers import dlprof_csv, kineto, ncu_csv, ncu_rep, nsys_sqlite, workload_record
+from perfctl.parsers.errors import ReportError
+from perfctl.parsers.records import Report
+
+__all__ = ["PARSERS", "Parser", "ReportError", "find", "parse", "sniff"]
+
+HEAD_BYTES = 65536
+"""How much of a file's beginning a parser may look at to recognise it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """One format: its name, how it is recognised by content, and how it is read."""
+
+    name: str
+    sniff: Callable[[Path, bytes], bool]
+    """(path, first HEAD_BYTES bytes; empty for a folder) -> is it mine? Never raises, never reads a whole file."""
+    parse: Callable[[Path], Report]
+
+
+PARSERS: tuple[Parser, ...] = (
+    Parser("perfctl workload record", workload_record.sniff, workload_record.parse),
+    Parser("nsys SQLite", nsys_sqlite.sniff, nsys_sqlite.parse),
+    Parser("ncu report", ncu_rep.sniff, ncu_rep.parse),
+    Parser("Kineto trace", kineto.sniff, kineto.parse),
+    Parser("DLProf CSV", dlprof_csv.sniff, dlprof_csv.parse),
+    Parser("ncu CSV", ncu_csv.sniff, ncu_csv.parse),
+)
+
+
+def sniff(path: Path) -> Parser | None:
+    """The parser that recognises ``path`` (a file, or a DLProf folder) by content; None if none does."""
+    head = b""
+    if path.is_file():
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    return next((parser for parser in PARSERS if parser.sniff(path, head)), None)
+
+
+def parse(path: Path) -> Report:
+    """Read one report. Raises ReportError when it is missing, not recognised, or broken."""
+    if not path.exists():
+        raise ReportError(path, "unknown", "there is no such file or folder", "Check the path")
+    if path.is_file() and path.stat().st_size == 0:
+        raise ReportError(path, "unknown", "the file is empty", "The profiler wrote nothing: look at its log and run it again")
+    parser = sniff(path)
+    if parser is None:
+        raise ReportError(path, "unknown", *_why_unknown(path))
+    return parser.parse(path)
+
+
+def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> list[Path]:
+    """The reports at ``path``: itself when it is one, else every report below it, sorted; hidden names are left out.
+
+    A folder that a parser takes whole (DLProf's CSV files), or that ``is_one`` accepts, counts as one report.
+    """
+    if path.is_file() or is_one(path) or sniff(path) is not None:
+        return [path]
+    found: list[Path] = []
+    for child in sorted(path.iterdir()):
+        if child.name.startswith("."):
+            continue
+        if child.is_dir():
+            found.extend(find(child, is_one))
+        elif child.is_file() and child.stat().st_size and sniff(child) is not None:
+            found.append(child)
+    return found
+
+
+def _why_unknown(path: Path) -> tuple[str, str]:
+    """(reason, remedy) for something that no parser recognised."""
+    if path.is_dir():
+        return "no report was found in this folder", "Give the report file itself, or the folder that holds it"
+    head = path.open("rb").read(512)
+    if head.startswith(b"version https://git-lfs"):
+        return "this is a git-LFS pointer, not the report itself", "Run 'git lfs pull' where it came from"
+    known = ", ".join(parser.name for parser in PARSERS)
+    return f"no known report format (known: {known})", "Export it as one of these"

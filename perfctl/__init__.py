@@ -1,0 +1,38 @@
+"""perfctl: sets the FLOPs a GPU really executed against the FLOPs on paper, per layer and batch size.
+
+The Python API, handed on lazily: importing perfctl costs nothing until a name is used.
+
+``parse(path)`` reads one report file into records; ``sniff(path)`` says which format it is.
+``runs(store)`` gives every run of a store, whole; ``estimate(model, inputs)`` is pen and paper for a model.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perfctl.estimation import estimate
+    from perfctl.orchestrator.cli.store_access import runs
+    from perfctl.parsers import ReportError, parse, sniff
+
+__version__ = "0.1.0"
+__all__ = ["ReportError", "__version__", "estimate", "parse", "runs", "sniff"]
+
+_HOME = {
+    "ReportError": "perfctl.parsers",
+    "estimate": "perfctl.estimation",
+    "parse": "perfctl.parsers",
+    "runs": "perfctl.orchestrator.cli.store_access",
+    "sniff": "perfctl.parsers",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'perfctl' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

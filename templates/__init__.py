@@ -1,0 +1,1 @@
+"""Page templates, style and script: data, read by perfctl.orchestrator.report.page."""

@@ -1,0 +1,107 @@
+"""What a workload is, and the options that all of them share. Needs no torch."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+MODES = ("train", "infer")
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+"""fp32 turns TF32 off everywhere; tf32 turns it on for convolutions and matmuls; bf16, fp16 use autocast."""
+DEVICES = ("cpu", "cuda")
+DATA = ("synthetic", "mnist")
+ANNOTATIONS = ("nvtx", "record_function", "none")
+WINDOWS = ("cuda", "torch", "none")
+
+
+class SpecError(ValueError):
+    """The arguments of a workload make no sense; nothing was started. One line."""
+
+
+class WorkloadError(RuntimeError):
+    """The workload cannot run here (no GPU, no data, ...). One line: what, why, what to do."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says in its first line, or its class when it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to run a workload. Times and counts are per process."""
+
+    batch_size: int
+    mode: str = "train"
+    device: str = "cpu"
+    precision: str = "fp32"
+    seed: int = 0
+    steps: int = 10
+    """Measured steps, inside the profiler's window."""
+    warmup: int = 3
+    """Steps before the window; at least one, which also records the shapes."""
+    epochs: int = 0
+    """Whole epochs over the data after the measured steps, with loss and test accuracy; 0 for none."""
+    data: str = "synthetic"
+    data_dir: Path | None = None
+    download: bool = False
+    record: Path | None = None
+    """Where the JSON record goes; None prints a summary only."""
+    annotate: str = "none"
+    """nvtx, record_function or none."""
+    window: str = "none"
+    """cuda, torch or none: who is told where the measured steps begin and end."""
+    trace: Path | None = None
+    """Where ``--window torch`` writes its Kineto trace."""
+    threads: int | None = None
+    """Threads torch computes with on the CPU; None leaves torch's own choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a workload gives the loop."""
+
+    model: torch.nn.Module
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    optimizer: torch.optim.Optimizer
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None
+    train_data: torch.utils.data.Dataset[Any]
+    test_data: torch.utils.data.Dataset[Any]
+
+
+class Workload(Protocol):
+    """One module of this package. Importing it needs no torch; ``build`` does."""
+
+    NAME: str
+    ABOUT: str
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """The workload's own options (mnist_cnn: --conv2)."""
+        ...
+
+    def build(self, options: Options, own: argparse.Namespace) -> Parts:
+        """Model, loss, optimizer and data, on the CPU; the loop moves them."""
+        ...
+
+
+def parse_arguments(workload_name: str, arguments: Sequence[str]) -> tuple[Options, argparse.Namespace]:
+    """Options and the workload's own arguments, checked, without torch. Raises SpecError, one clear line.
+
+    ``arguments`` is the command line after the workload's name: ``["--batch", "64", "--conv2", "32,128,5,1"]``.
+    """
+    from perfctl.workloads.arguments import parse
+
+    return parse(workload_name, arguments)
+
+
+def describe(workload_name: str) -> str:
+    """Help text: the workload, the options of all workloads, and its own. Raises SpecError for an unknown name."""
+    from perfctl.workloads.arguments import help_text
+
+    return help_text(workload_name)
