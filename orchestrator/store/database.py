@@ -1,0 +1,158 @@
+"""Open the store: one SQLite file, migrated, in WAL mode, shared between processes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from perfctl.orchestrator.errors import StoreError
+from perfctl.orchestrator.store.migrations import MIGRATIONS
+
+APPLICATION_ID = 0x70657266  # "perf": tells a perfctl store from any other SQLite file
+WAIT_MS = 60_000
+"""How long one process waits for another's transaction."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[sqlite3.Connection]:
+    """The store at ``path``, made or migrated where needed. Raises StoreError when it cannot be used.
+
+    The connection is in autocommit mode: use ``transaction`` around everything that belongs together.
+    """
+    if not path.parent.is_dir():
+        raise StoreError(f"{path}: there is no folder {path.parent}", "Make it, or name another file with --store")
+    try:
+        connection = sqlite3.connect(path, timeout=WAIT_MS / 1000, isolation_level=None)
+    except sqlite3.Error as error:
+        raise StoreError(f"{path}: cannot be opened ({error})", "Check that the folder can be written to") from error
+    try:
+        with _as_store_error(path):
+            _check(connection, path)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            _migrate(connection)
+            yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """The store at ``path``, read-only: nothing is written to it. Raises StoreError when it is no store."""
+    if not path.is_file():
+        raise StoreError(
+            f"{path}: there is no store here yet",
+            "Run a sweep ('perfctl torch --batches 16,32') or 'perfctl ingest FILE' first, or name it with --store",
+        )
+    connection = _open_read_only(path)
+    try:
+        with _as_store_error(path):
+            _check(connection, path)
+            if _version(connection) < len(MIGRATIONS):
+                with writing(path):  # brings an older store up to date
+                    pass
+            yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of it or none of it; waits for other writers before it begins."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _open_read_only(path: Path) -> sqlite3.Connection:
+    address = f"file:{quote(str(path.resolve()))}?mode=ro"
+    connection = sqlite3.connect(address, uri=True, timeout=WAIT_MS / 1000)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master")
+    except sqlite3.OperationalError:
+        # A WAL store in a folder that cannot be written to: nobody else can be writing it either.
+        connection.close()
+        connection = sqlite3.connect(f"{address}&immutable=1", uri=True)
+    except sqlite3.DatabaseError:
+        pass  # not SQLite at all: _check says so in our words
+    return connection
+
+
+@contextmanager
+def _as_store_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error) or "busy" in str(error):
+            raise StoreError(
+                f"{path}: another process has been writing to it for over {WAIT_MS // 1000} s",
+                "Wait for it to end, then try again",
+            ) from error
+        raise StoreError(f"{path}: {error}", "Check free disk space and permissions") from error
+    except sqlite3.DatabaseError as error:
+        raise StoreError(f"{path}: {error}", "Move it away and ingest the reports again") from error
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse what is not a store, and what a newer perfctl has written."""
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    identity = connection.execute("PRAGMA application_id").fetchone()[0]
+    if tables and identity != APPLICATION_ID:
+        raise StoreError(
+            f"{path}: this is a SQLite file, but not a perfctl store",
+            "A profiler's export goes in with 'perfctl ingest FILE'; name the store with --store",
+        )
+    version = _version(connection)
+    if version > len(MIGRATIONS):
+        row = connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone()
+        wanted = f"perfctl {row[0]} or later" if row else "a newer perfctl"
+        raise StoreError(
+            f"{path}: its schema is version {version}, this perfctl knows {len(MIGRATIONS)}", f"Install {wanted}"
+        )
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Bring the schema up to date, each step in a transaction with its own record."""
+    while _version(connection) < len(MIGRATIONS):
+        with transaction(connection):
+            version = _version(connection)  # another process may have been faster
+            if version >= len(MIGRATIONS):
+                return
+            step = MIGRATIONS[version]
+            for statement in _statements(step.sql):
+                connection.execute(statement)
+            if version == 0:
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                connection.execute("INSERT INTO store_info VALUES ('created_at', ?)", (now(),))
+            connection.execute("INSERT OR REPLACE INTO store_info VALUES ('written_by', ?)", (step.since,))
+            connection.execute(f"PRAGMA user_version = {step.number}")
+
+
+def _statements(sql: str) -> Iterator[str]:
+    """Split a script into statements; ``executescript`` would commit the transaction around it."""
+    statement = ""
+    for line in sql.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement.strip()
+            statement = ""
+    if statement.strip():
+        yield statement
+
+
+def now() -> str:
+    """UTC, ISO 8601, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

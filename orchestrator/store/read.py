@@ -1,0 +1,221 @@
+"""The store back into records. Nothing here writes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from perfctl.orchestrator.errors import StoreError
+from perfctl.parsers.records import (
+    Copy,
+    Counter,
+    Device,
+    Diagnostic,
+    Gap,
+    Kernel,
+    LayerCall,
+    MemoryFigure,
+    Operation,
+    OpShape,
+    Range,
+    Report,
+    Run,
+    Sample,
+    Step,
+    Summary,
+    read_op_shape,
+)
+
+R = TypeVar("R", bound=NamedTuple)
+
+_RUN = """
+SELECT run.*, sweep.name AS sweep_name, sweep.command AS sweep_command, sweep.host AS sweep_host
+FROM run JOIN sweep ON sweep.id = run.sweep_id
+"""
+
+
+def run_ids(connection: sqlite3.Connection, *, sweep: int | None = None, latest_of_each: bool = False) -> list[int]:
+    """Ids of runs, oldest first; only of one sweep where it is given.
+
+    ``latest_of_each`` leaves out runs that a later whole one of the same profiler, workload, batch size, mode,
+    precision and device has replaced. Runs of unknown workload or batch size are never left out.
+    """
+    where = "WHERE sweep_id = ?" if sweep is not None else ""
+    rows = connection.execute(
+        f"SELECT id, profiler, workload, batch_size, mode, precision, device_id, status FROM run {where} ORDER BY id",
+        (sweep,) if sweep is not None else (),
+    ).fetchall()
+    if not latest_of_each:
+        return [row[0] for row in rows]
+    newest: dict[tuple[Any, ...], int] = {}
+    for row in rows:
+        known = row[2] is not None and row[3] is not None
+        key = row[1:7] if known else row[:1]
+        if key not in newest or row[7] == "ok" or not known:
+            newest[key] = row[0]
+    return sorted(newest.values())
+
+
+def sweeps(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+    """Every sweep and ingest with how many runs it has, oldest first."""
+    return _dicts(
+        connection,
+        "SELECT sweep.*, count(run.id) AS runs FROM sweep LEFT JOIN run ON run.sweep_id = sweep.id"
+        " GROUP BY sweep.id ORDER BY sweep.id",
+    )
+
+
+def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+    """One line a run, with the sizes of what it holds; the bulk rows stay where they are."""
+    counts = ", ".join(
+        f"(SELECT count(*) FROM {table} WHERE {table}.run_id = run.id) AS {name}"
+        for table, name in (("kernel", "kernels"), ("range", "ranges"), ("copy", "copies"), ("operation", "operations"))
+    )
+    counters = "(SELECT count(*) FROM counter JOIN kernel ON kernel.id = kernel_id WHERE kernel.run_id = run.id)"
+    return _dicts(
+        connection,
+        f"SELECT run.*, sweep.name AS sweep_name, device.name AS device_name, {counts}, {counters} AS counters"
+        " FROM run JOIN sweep ON sweep.id = run.sweep_id LEFT JOIN device ON device.id = run.device_id ORDER BY run.id",
+    )
+
+
+def load(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
+    """Whole runs, in the order asked for. Raises StoreError when one is not there."""
+    return [_load(connection, run_id) for run_id in ids]
+
+
+def _load(connection: sqlite3.Connection, run_id: int) -> Run:
+    found = _dicts(connection, _RUN + " WHERE run.id = ?", run_id)
+    if not found:
+        raise StoreError(f"there is no run {run_id} in this store", "See which there are with 'perfctl runs'")
+    row = found[0]
+    report = _report(connection, row)
+    families = connection.execute("SELECT family FROM kernel WHERE run_id = ? ORDER BY id", (run_id,))
+    return Run(
+        id=run_id,
+        sweep_id=row["sweep_id"],
+        sweep_name=row["sweep_name"],
+        sweep_command=row["sweep_command"],
+        host=row["sweep_host"],
+        profiler=row["profiler"],
+        profiler_version=row["profiler_version"],
+        workload=row["workload"],
+        batch_size=row["batch_size"],
+        mode=row["mode"],
+        precision=row["precision"],
+        device=report.devices[0] if report.devices else None,
+        status=row["status"],
+        origin=row["origin"],
+        exit_code=row["exit_code"],
+        reason=row["reason"],
+        started_at=row["started_at"],
+        duration_ns=row["duration_ns"],
+        artifact=row["artifact"],
+        artifact_sha256=row["artifact_sha256"],
+        report=report,
+        layer_calls=tuple(_records(connection, LayerCall, "layer_call", run_id)),
+        families=tuple(family for (family,) in families),
+        command=tuple(json.loads(row["command"] or "[]")),
+    )
+
+
+def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> Report:
+    run_id = row["id"]
+    return Report(
+        tool=row["profiler"],
+        path=Path(row["artifact"] or ""),
+        form=row["form"] or "",
+        tool_version=row["profiler_version"],
+        devices=_devices(connection, run_id, row["device_id"]),
+        environment=dict(connection.execute("SELECT key, value FROM environment WHERE run_id = ?", (run_id,))),
+        kernels=_kernels(connection, run_id),
+        counters=_counters(connection, run_id),
+        copies=_records(connection, Copy, "copy", run_id),
+        ranges=_ranges(connection, run_id),
+        operations=_records(connection, Operation, "operation", run_id),
+        samples=_records(connection, Sample, "sample", run_id),
+        steps=tuple(_records(connection, Step, "step", run_id)),
+        memory=tuple(_records(connection, MemoryFigure, "memory", run_id)),
+        summaries=tuple(_records(connection, Summary, "summary", run_id)),
+        ops=tuple(_ops(connection, run_id)),
+        gaps=tuple(_records(connection, Gap, "gap", run_id)),
+        diagnostics=tuple(_records(connection, Diagnostic, "diagnostic", run_id)),
+        workload=row["workload"],
+        batch_size=row["batch_size"],
+        mode=row["mode"],
+        precision=row["precision"],
+        started_at=row["started_at"],
+        duration_ns=row["duration_ns"],
+    )
+
+
+def _dicts(connection: sqlite3.Connection, sql: str, *parameters: Any) -> list[dict[str, Any]]:
+    from sqlite_utils import Database
+
+    return list(Database(connection).query(sql, parameters))
+
+
+def _records(connection: sqlite3.Connection, record: type[R], table: str, run_id: int) -> list[R]:
+    """All of a table's rows of one run; its columns are named as the record's fields."""
+    columns = ", ".join(record._fields)
+    rows = connection.execute(f"SELECT {columns} FROM {table} WHERE run_id = ? ORDER BY rowid", (run_id,))
+    return list(map(record._make, rows))
+
+
+def _kernels(connection: sqlite3.Connection, run_id: int) -> list[Kernel]:
+    base = _first(connection, "range", run_id)
+    columns = ["range_id - ? AS range_number" if f == "range_number" else f for f in Kernel._fields]
+    sql = f"SELECT {', '.join(columns)} FROM kernel WHERE run_id = ? ORDER BY id"
+    return list(map(Kernel._make, connection.execute(sql, (base, run_id))))
+
+
+def _counters(connection: sqlite3.Connection, run_id: int) -> list[Counter]:
+    sql = (
+        "SELECT kernel.launch, counter.name, counter.value, counter.unit, counter.section, counter.text"
+        " FROM kernel JOIN counter ON counter.kernel_id = kernel.id WHERE kernel.run_id = ?"
+        " ORDER BY kernel.id, counter.rowid"
+    )
+    return list(map(Counter._make, connection.execute(sql, (run_id,))))
+
+
+def _ranges(connection: sqlite3.Connection, run_id: int) -> list[Range]:
+    base = _first(connection, "range", run_id)
+    special = {"number": f"id - {base:d}", "parent": f"parent - {base:d}"}
+    columns = ", ".join(special.get(field, field) for field in Range._fields)
+    sql = f"SELECT {columns} FROM range WHERE run_id = ? ORDER BY id"
+    return list(map(Range._make, connection.execute(sql, (run_id,))))
+
+
+def _first(connection: sqlite3.Connection, table: str, run_id: int) -> int:
+    row: Sequence[int] = connection.execute(
+        f"SELECT coalesce(min(id), 0) FROM {table} WHERE run_id = ?", (run_id,)
+    ).fetchone()
+    return row[0]
+
+
+def _devices(connection: sqlite3.Connection, run_id: int, main: int | None) -> tuple[Device, ...]:
+    rows = _dicts(
+        connection,
+        "SELECT device.*, device_index FROM run_device JOIN device ON device.id = device_id WHERE run_id = ?"
+        " ORDER BY device.id IS NOT ?, device_index",
+        run_id,
+        main,
+    )
+    return tuple(
+        Device(**{**{k: v for k, v in row.items() if k not in ("id", "device_index")}, "index": row["device_index"]})
+        for row in rows
+    )
+
+
+def _ops(connection: sqlite3.Connection, run_id: int) -> Iterable[OpShape]:
+    sql = "SELECT position, layer, op, direction, record FROM op_shape WHERE run_id = ? ORDER BY position, rowid"
+    for position, layer, op, direction, record in connection.execute(sql, (run_id,)):
+        yield read_op_shape({**json.loads(record), "position": position, "layer": layer, "op": op, "direction": direction})
+
+
+def last_change(connection: sqlite3.Connection) -> str:
+    """When the newest run was written, UTC; so that the same store gives the same page."""
+    return str(connection.execute("SELECT coalesce(max(ingested_at), '') FROM run").fetchone()[0])

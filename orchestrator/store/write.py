@@ -1,0 +1,220 @@
+"""Records into the store: one run is one transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+from perfctl.orchestrator.store.database import now, transaction
+from perfctl.parsers.records import Copy, Device, Diagnostic, Gap, LayerCall, Operation, OpShape, Report, Sample, Step
+
+
+@dataclass(frozen=True, slots=True)
+class SweepFacts:
+    """What a run belongs to, found again by name and kind; every ingest has a name of its own."""
+
+    name: str
+    kind: str
+    """sweep or ingest."""
+    command: str | None
+    host: str | None
+    created_at: str | None = None
+    """UTC, ISO 8601; None for now."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What is known of a run besides its report. None where it is not."""
+
+    profiler: str
+    status: str
+    origin: str
+    workload: str | None = None
+    batch_size: int | None = None
+    mode: str | None = None
+    precision: str | None = None
+    exit_code: int | None = None
+    reason: str | None = None
+    started_at: str | None = None
+    duration_ns: int | None = None
+    artifact: str | None = None
+    artifact_sha256: str | None = None
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """``new`` is False when the same artifact was there already, and nothing was written."""
+
+    run_id: int
+    new: bool
+    kernels: int = 0
+    counters: int = 0
+    ranges: int = 0
+    copies: int = 0
+    operations: int = 0
+
+
+def find_artifact(connection: sqlite3.Connection, sha256: str) -> int | None:
+    """The newest run made from this artifact; None when it is not in the store."""
+    row = connection.execute("SELECT max(id) FROM run WHERE artifact_sha256 = ?", (sha256,)).fetchone()
+    return int(row[0]) if row[0] is not None else None
+
+
+def write_run(
+    connection: sqlite3.Connection,
+    sweep: SweepFacts,
+    run: RunFacts,
+    report: Report | None,
+    layer_calls: Sequence[LayerCall] = (),
+    *,
+    family: Callable[[str], str | None],
+    again: bool = False,
+) -> Written:
+    """Write one run with everything its report holds, or nothing at all.
+
+    ``family`` names a kernel's algorithm from its name. Errors while the report is read (it may be a
+    stream) leave the store as it was. The same artifact is written once, unless ``again``.
+    """
+    with transaction(connection):
+        if run.artifact_sha256 and not again:
+            known = find_artifact(connection, run.artifact_sha256)
+            if known is not None:
+                return Written(known, new=False)
+        sweep_id = _sweep(connection, sweep)
+        _forget_failures(connection, sweep_id, run)
+        run_id = _run(connection, sweep_id, run, report)
+        if report is None:
+            return Written(run_id, new=True)
+        _small_tables(connection, run_id, report, layer_calls)
+        return _bulk_tables(connection, run_id, report, family)
+
+
+def _sweep(connection: sqlite3.Connection, sweep: SweepFacts) -> int:
+    row = connection.execute("SELECT id FROM sweep WHERE name = ? AND kind = ?", (sweep.name, sweep.kind)).fetchone()
+    if row:
+        return int(row[0])
+    return _insert(connection, "sweep", {**asdict(sweep), "created_at": sweep.created_at or now()})
+
+
+def _forget_failures(connection: sqlite3.Connection, sweep_id: int, run: RunFacts) -> None:
+    """A new attempt at a batch size replaces the failed or partial one before it in the same sweep."""
+    connection.execute(
+        "DELETE FROM run WHERE sweep_id = ? AND profiler = ? AND batch_size = ? AND status <> 'ok'",
+        (sweep_id, run.profiler, run.batch_size),
+    )
+
+
+def _run(connection: sqlite3.Connection, sweep_id: int, run: RunFacts, report: Report | None) -> int:
+    row: dict[str, Any] = {**asdict(run), "sweep_id": sweep_id, "ingested_at": now()}
+    row["command"] = json.dumps(run.command) if run.command else None
+    if report is None:
+        return _insert(connection, "run", row)
+    row |= {"profiler_version": report.tool_version, "form": report.form, "clock": report.environment.get("clock")}
+    for field in ("workload", "batch_size", "mode", "precision", "started_at", "duration_ns"):
+        row[field] = row[field] if row[field] is not None else getattr(report, field)
+    devices = {device.index: _device(connection, device) for device in report.devices}
+    row["device_id"] = next(iter(devices.values()), None)
+    run_id = _insert(connection, "run", row)
+    connection.executemany("INSERT INTO run_device VALUES (?, ?, ?)", [(run_id, i, d) for i, d in devices.items()])
+    return run_id
+
+
+def _device(connection: sqlite3.Connection, device: Device) -> int:
+    facts = asdict(device)
+    del facts["index"]
+    same = " AND ".join(f"{column} IS :{column}" for column in facts)
+    row = connection.execute(f"SELECT id FROM device WHERE {same}", facts).fetchone()
+    return int(row[0]) if row else _insert(connection, "device", facts)
+
+
+def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> int:
+    names = ", ".join(row)
+    values = ", ".join(f":{name}" for name in row)
+    cursor = connection.execute(f"INSERT INTO {table} ({names}) VALUES ({values})", row)
+    return int(cursor.lastrowid or 0)
+
+
+def _rows(
+    connection: sqlite3.Connection, table: str, columns: Sequence[str], run_id: int, rows: Iterable[tuple[Any, ...]]
+) -> int:
+    """Insert rows as they come, with the run's id before them; how many there were."""
+    marks = ", ".join("?" * len(columns))
+    cursor = connection.executemany(
+        f"INSERT INTO {table} (run_id, {', '.join(columns)}) VALUES ({run_id:d}, {marks})", rows
+    )
+    return max(cursor.rowcount, 0)
+
+
+def _small_tables(
+    connection: sqlite3.Connection, run_id: int, report: Report, layer_calls: Sequence[LayerCall]
+) -> None:
+    facts = [(key, value) for key, value in report.environment.items() if value is not None]
+    _rows(connection, "environment", ("key", "value"), run_id, facts)
+    _rows(connection, "step", Step._fields, run_id, report.steps)
+    _rows(connection, "memory", ("moment", "quantity", "bytes"), run_id, report.memory)
+    _rows(connection, "summary", ("name", "value", "unit", "text"), run_id, report.summaries)
+    _rows(connection, "gap", Gap._fields, run_id, report.gaps)
+    _rows(connection, "diagnostic", Diagnostic._fields, run_id, report.diagnostics)
+    _rows(connection, "layer_call", LayerCall._fields, run_id, layer_calls)
+    shapes = [(op.position, op.layer, op.op, op.direction, _shape_json(op)) for op in report.ops]
+    _rows(connection, "op_shape", ("position", "layer", "op", "direction", "record"), run_id, shapes)
+
+
+def _shape_json(op: OpShape) -> str:
+    kept = asdict(op)
+    for column in ("position", "layer", "op", "direction"):
+        del kept[column]
+    return json.dumps(kept, sort_keys=True)
+
+
+def _bulk_tables(
+    connection: sqlite3.Connection, run_id: int, report: Report, family: Callable[[str], str | None]
+) -> Written:
+    """Ranges, kernels and counters refer to each other by their order in the report: id = base + order."""
+    ranges = _ranges(connection, run_id, report)
+    kernels, first_kernel = _kernels(connection, run_id, report, family)
+    counters = connection.executemany(
+        f"INSERT INTO counter VALUES (?1 + {first_kernel}, ?2, ?3, ?4, ?5, ?6)", report.counters
+    ).rowcount
+    copies = _rows(connection, "copy", Copy._fields, run_id, report.copies)
+    operations = _rows(connection, "operation", Operation._fields, run_id, report.operations)
+    _rows(connection, "sample", Sample._fields, run_id, report.samples)
+    return Written(run_id, True, kernels, max(counters, 0), ranges, copies, operations)
+
+
+def _next_id(connection: sqlite3.Connection, table: str) -> int:
+    return int(connection.execute(f"SELECT coalesce(max(id), 0) + 1 FROM {table}").fetchone()[0])
+
+
+def _ranges(connection: sqlite3.Connection, run_id: int, report: Report) -> int:
+    base = _next_id(connection, "range")
+    cursor = connection.executemany(
+        "INSERT INTO range (id, run_id, name, domain, start_ns, duration_ns, thread, depth, parent, kind, layer,"
+        f" direction, step, phase) VALUES (?1 + {base}, {run_id:d}, ?2, ?3, ?4, ?5, ?6, ?7, ?8 + {base}, ?9, ?10,"
+        " ?11, ?12, ?13)",
+        report.ranges,
+    )
+    return max(cursor.rowcount, 0)
+
+
+def _kernels(
+    connection: sqlite3.Connection, run_id: int, report: Report, family: Callable[[str], str | None]
+) -> tuple[int, int]:
+    """(how many, id of the first)"""
+    base = _next_id(connection, "kernel")
+    first_range = connection.execute("SELECT coalesce(min(id), 0) FROM range WHERE run_id = ?", (run_id,)).fetchone()[0]
+    connection.create_function("family_of", 1, lru_cache(maxsize=65536)(family), deterministic=True)
+    marks = ", ".join(f"?{n}" for n in range(9, 22))
+    cursor = connection.executemany(
+        "INSERT INTO kernel (id, run_id, launch, name, short_name, layer, direction, step, layer_source, range_id,"
+        " device_index, stream, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, static_shared_bytes,"
+        f" dynamic_shared_bytes, start_ns, duration_ns, family) VALUES (?1 + {base}, {run_id:d}, ?1, ?2, ?3, ?4, ?5,"
+        f" ?6, ?7, ?8 + {first_range}, {marks}, family_of(?2))",
+        report.kernels,
+    )
+    return max(cursor.rowcount, 0), base

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, write_run
+from perfctl.parsers.errors import ReportError
+from perfctl.parsers.records import (
+    Copy,
+    Counter,
+    Device,
+    Diagnostic,
+    Gap,
+    Kernel,
+    LayerCall,
+    MemoryFigure,
+    Operation,
+    OpShape,
+    Range,
+    Report,
+    Sample,
+    Step,
+    Summary,
+)
+
+SWEEP = SweepFacts("a sweep", "sweep", "perfctl ncu --batches 16", "host")
+FACTS = RunFacts("ncu", "ok", "measured", "mnist_cnn", 16, artifact="r.csv", artifact_sha256="ab" * 32)
+FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
+BIG = 20480 * 20480 * 81920
+"""More than 32 bits hold; a float would round larger ones."""
+
+
+def full_report() -> Report:
+    """One of everything."""
+    return Report(
+        tool="ncu",
+        path=Path("r.csv"),
+        form="ncu CSV",
+        tool_version="2025.3",
+        devices=(Device("NVIDIA H200", "gpu", 0, "9.0", 132, 1 << 37, None, None, "580"), Device("CPU", "cpu", 1)),
+        environment={"torch": "2.15", "tf32_conv": "off"},
+        ranges=[Range(0, "perfctl:step:0", None, -5, 100, 7, 0, None, step=0), Range(1, "conv1:forward", None, 0, 10, 7, 1, 0)],
+        kernels=[
+            Kernel(0, "gemm<float>", "gemm", "conv1", "forward", 0, "range", 1, 0, 7, 1, 2, 3, 4, 5, 6, 32, 64, 128, 10, 20),
+            Kernel(1, "other"),
+        ],
+        counters=[Counter(0, FFMA, BIG, None), Counter(0, "x", None, None, "s", "text"), Counter(1, FFMA, 0, "inst")],
+        copies=[Copy("HtoD", 4096, 1, 2, None, 0, 7)],
+        operations=[Operation("aten::conv2d", "cpu_op", 3, 30, 20, None, None, None, "conv1", "forward")],
+        samples=[Sample(1, 0.5, 10, 20, 100.5, 40.0, 10**9, 0)],
+        steps=(Step(0, "step", 0, 100, 2.3, None),),
+        memory=(MemoryFigure("peak", "allocated", 18_037_080),),
+        summaries=(Summary("GPU Utilization", 8.0, "%"), Summary("GPU Name", None, None, "V100")),
+        ops=(OpShape("conv1", "Conv2d", "aten.convolution", "forward", ((16, 1, 28, 28), None), ((16, 32, 26, 26),),
+                     ("float32",), {"stride": [1, 1]}, 320),),
+        gaps=(Gap("counter:x", "not_available", "n/a", "gemm"),),
+        diagnostics=(Diagnostic("warning", "ncu", "a warning"),),
+        mode="train",
+        precision="fp32",
+        started_at="2026-01-01T00:00:00Z",
+        duration_ns=5,
+    )  # fmt: skip
+
+
+CALLS = (LayerCall("conv1", "Conv2d", "forward", 3_115_008, 6_230_016, 320, 1, 2, 3, "N*P*Q*K"),)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with database.writing(tmp_path / "perfctl.db") as connection:
+        yield connection
+
+
+def write(connection: sqlite3.Connection, facts: RunFacts = FACTS, report: Report | None = None, **more: bool) -> Written:
+    return write_run(connection, SWEEP, facts, report, CALLS if report else (), family=lambda name: name[:4], **more)
+
+
+def test_everything_that_goes_in_comes_out_again(store: sqlite3.Connection) -> None:
+    write(store, replace(FACTS, artifact_sha256="cd" * 32), full_report())  # so that ids do not start at 1
+    written = write(store, report=full_report())
+    (run,) = read.load(store, [written.run_id])
+    expected = full_report()
+    for field in Report.__dataclass_fields__:
+        if field in ("path", "workload", "batch_size"):
+            continue
+        got, want = getattr(run.report, field), getattr(expected, field)
+        assert (list(got) if isinstance(want, list) else got) == want, field
+    assert run.layer_calls == CALLS
+    assert run.families == ("gemm", "othe")
+    assert (run.workload, run.batch_size, run.device) == ("mnist_cnn", 16, expected.devices[0])
+    assert (written.kernels, written.counters, written.ranges, written.copies, written.operations) == (2, 3, 2, 1, 1)
+
+
+def test_large_counts_stay_exact_and_zero_stays_zero_and_unknown_stays_null(store: sqlite3.Connection) -> None:
+    write(store, report=full_report())
+    rows = store.execute("SELECT value FROM counter ORDER BY rowid").fetchall()
+    assert rows == [(BIG,), (None,), (0,)]
+    assert isinstance(rows[0][0], int)
+
+
+def test_the_same_artifact_goes_in_once_unless_asked_again(store: sqlite3.Connection) -> None:
+    first = write(store, report=full_report())
+    assert write(store, report=full_report()) == Written(first.run_id, new=False)
+    assert write(store, report=full_report(), again=True).new
+    assert store.execute("SELECT count(*) FROM run").fetchone() == (2,)
+
+
+def test_a_report_that_breaks_off_while_it_is_read_leaves_the_store_as_it_was(store: sqlite3.Connection) -> None:
+    def broken() -> Iterator[Kernel]:
+        yield Kernel(0, "first")
+        raise ReportError(Path("r"), "nsys", "row 2 is damaged", "Export it again")
+
+    before = list(store.iterdump())
+    with pytest.raises(ReportError):
+        write(store, report=replace(full_report(), kernels=broken()))
+    assert list(store.iterdump()) == before
+
+
+def test_a_failed_batch_size_is_kept_with_its_reason_and_replaced_by_the_next_attempt(store: sqlite3.Connection) -> None:
+    failed = replace(FACTS, status="failed", reason="out of memory", artifact=None, artifact_sha256=None)
+    number = write(store, failed).run_id
+    assert read.load(store, [number])[0].reason == "out of memory"
+    write(store, report=full_report())
+    assert store.execute("SELECT status FROM run").fetchall() == [("ok",)]
+
+
+def test_the_newest_run_of_each_kind_stands_for_the_older_ones(store: sqlite3.Connection) -> None:
+    old = write(store, replace(FACTS, artifact_sha256="1"), full_report()).run_id
+    new = write(store, replace(FACTS, artifact_sha256="2"), full_report()).run_id
+    other = write(store, replace(FACTS, artifact_sha256="3", batch_size=32), full_report()).run_id
+    foreign = [write(store, RunFacts("ncu", "ok", "ingested", artifact_sha256=s), full_report()).run_id for s in "45"]
+    assert read.run_ids(store, latest_of_each=True) == [new, other, *foreign]
+    assert read.run_ids(store) == [old, new, other, *foreign]
+
+
+def _write_many(path: Path, mark: str) -> None:
+    with database.writing(path) as connection:
+        for number in range(10):
+            write(connection, replace(FACTS, artifact_sha256=f"{mark}{number}"), full_report())
+
+
+def test_two_processes_write_one_store_and_nothing_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "perfctl.db"
+    spawn = multiprocessing.get_context("spawn")
+    writers = [spawn.Process(target=_write_many, args=(path, mark)) for mark in "ab"]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(120)
+        assert writer.exitcode == 0
+    with database.reading(path) as connection:
+        assert connection.execute("SELECT count(*) FROM run").fetchone() == (20,)
+        assert connection.execute("SELECT count(*) FROM counter").fetchone() == (60,)
+        assert connection.execute("SELECT count(*) FROM sweep").fetchone() == (1,)
+
+
+def _die_in_the_middle(path: Path) -> None:
+    def kernels() -> Iterator[Kernel]:
+        for launch in range(50_000):
+            yield Kernel(launch, "k")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with database.writing(path) as connection:
+        write(connection, report=replace(full_report(), kernels=kernels(), counters=()))
+
+
+def test_after_a_kill_in_the_middle_the_store_holds_none_of_it_and_takes_it_again(tmp_path: Path) -> None:
+    path = tmp_path / "perfctl.db"
+    writer = multiprocessing.get_context("spawn").Process(target=_die_in_the_middle, args=(path,))
+    writer.start()
+    writer.join(120)
+    assert writer.exitcode == -signal.SIGKILL
+    with database.writing(path) as connection:
+        assert connection.execute("SELECT count(*) FROM run").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM kernel").fetchone() == (0,)
+        assert write(connection, report=full_report()).new
