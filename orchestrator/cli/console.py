@@ -1,0 +1,104 @@
+"""The one place that prints. Results go to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+PLAIN_WIDTH = 80
+"""Columns when the output is not a terminal."""
+
+_CONTROL = {code: f"\\x{code:02x}" for code in range(32) if code not in (9, 10)} | {0x7F: "\\x7f", 0x9B: "\\x9b"}
+
+
+def safe(text: str) -> str:
+    """Text from reports without the control characters that a terminal would obey."""
+    return text.translate(_CONTROL)
+
+
+def _console(*, error: bool = False) -> Console:
+    from rich.console import Console
+
+    stream = sys.stderr if error else sys.stdout
+    width = None if stream.isatty() else int(os.environ.get("COLUMNS", PLAIN_WIDTH))
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def result(text: str) -> None:
+    """One line of the command's result."""
+    print(safe(text))
+
+
+def show(renderable: RenderableType) -> None:
+    """A table or text of the command's result."""
+    _console().print(renderable)
+
+
+def as_json(value: Any) -> None:
+    """The command's result for programs."""
+    print(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+
+
+def note(text: str) -> None:
+    """What is going on; never part of the result."""
+    print(safe(text), file=sys.stderr, flush=True)
+
+
+def warning(text: str) -> None:
+    note(f"warning: {text}")
+
+
+def error(text: str) -> None:
+    """One line: newlines in it (from names in reports) are shown as such."""
+    note("perfctl: " + " ".join(text.split("\n")))
+
+
+class Progress:
+    """A bar on a terminal, plain lines elsewhere: which batch size, which stage, how long still."""
+
+    def __init__(self, total: int, bar: Any | None) -> None:
+        self._total = total
+        self._bar = bar
+        self._task = bar.add_task("", total=total) if bar else None
+        self._label = ""
+
+    def stage(self, label: str) -> None:
+        """``label``: what is running now, as in "batch 64: profile"."""
+        self._label = label
+        if self._bar is None:
+            note(label)
+        else:
+            self._bar.update(self._task, description=label)
+
+    def tick(self, seconds: float) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, description=f"{self._label} ({seconds:.0f} s)")
+
+    def done(self, line: str) -> None:
+        """One part is finished; ``line`` says how."""
+        if self._bar is None:
+            note(line)
+        else:
+            self._bar.console.print(safe(line))
+            self._bar.advance(self._task)
+
+
+@contextmanager
+def progress(total: int) -> Iterator[Progress]:
+    """Progress over ``total`` parts, on stderr."""
+    if not sys.stderr.isatty():
+        yield Progress(total, None)
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=_console(error=True), transient=True) as bar:
+        yield Progress(total, bar)

@@ -1,0 +1,113 @@
+"""perfctl ingest"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli.store_access import DEFAULT
+from perfctl.orchestrator.errors import PartlyDone, PerfctlError
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from perfctl.orchestrator.cli.intake import Told
+    from perfctl.orchestrator.store.write import SweepFacts, Written
+
+
+def ingest(
+    paths: Annotated[list[Path], typer.Argument(help="Report files, or folders that hold some.")],
+    batch: Annotated[int | None, typer.Option(min=1, help="Batch size, where the file cannot say.")] = None,
+    workload: Annotated[str | None, typer.Option(help="Name of the workload, where the file cannot say.")] = None,
+    device_name: Annotated[str | None, typer.Option(help="Name of the GPU or CPU, where the file cannot say.")] = None,
+    mode: options.Mode = None,
+    precision: options.Precision = None,
+    store: options.Store = None,
+    again: Annotated[bool, typer.Option("--again", help="Take in once more what the store has already.")] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Take in reports made elsewhere: nsys SQLite, ncu CSV and .ncu-rep, DLProf CSV, Kineto traces, run folders.
+
+    Each file goes in whole or not at all; one that cannot be read does not stop the others.
+    """
+    from perfctl.orchestrator.cli.intake import Told, sources
+    from perfctl.orchestrator.store import database
+    from perfctl.orchestrator.store.write import SweepFacts
+
+    told = Told(batch, workload, device_name, mode, precision)
+    store = store or DEFAULT
+    at = database.now()
+    command = shlex.join(["perfctl", *sys.argv[1:]])
+    sweep = SweepFacts(f"ingest {at} {os.getpid()}", "ingest", command, platform.node(), at)
+    taken: list[tuple[Path, Written]] = []
+    failed: list[str] = []
+    with database.writing(store) as connection:
+        for given in paths:
+            found = sources(given) if given.is_dir() else [given]
+            if not found:
+                failed.append(f"{given}: no report was found in this folder. Give the report file itself")
+            for path in found:
+                _take(connection, path, sweep, told, store, again, taken, failed)
+    _tell(taken, failed, store, as_json)
+
+
+def _take(
+    connection: sqlite3.Connection,
+    path: Path,
+    sweep: SweepFacts,
+    told: Told,
+    store: Path,
+    again: bool,
+    taken: list[tuple[Path, Written]],
+    failed: list[str],
+) -> None:
+    from perfctl.orchestrator.cli.intake import take_report, take_run
+    from perfctl.orchestrator.launch.sweep import read_run_record
+    from perfctl.parsers import ReportError
+
+    try:
+        if path.is_dir() and read_run_record(path) is not None:
+            taken.append((path, take_run(connection, path, sweep, store=store, again=again)))
+        else:
+            taken.append((path, take_report(connection, path, sweep, told, store=store, again=again)))
+    except (ReportError, OSError) as error:
+        failed.append(str(error))
+        console.error(str(error))
+
+
+def _tell(taken: list[tuple[Path, Written]], failed: list[str], store: Path, as_json: bool) -> None:
+    if as_json:
+        rows = [{"path": str(path), **_facts(written)} for path, written in taken]
+        console.as_json({"store": str(store), "runs": rows, "failed": failed})
+    else:
+        for path, written in taken:
+            console.result(_line(path, written))
+        if any(written.new for _, written in taken):
+            extra = "" if store == DEFAULT else f" --store {shlex.quote(str(store))}"
+            console.result(f"Wrote {store}. Next: perfctl report{extra}")
+    if failed and not taken:
+        raise PerfctlError(f"nothing was taken in: {len(failed)} of {len(failed)} could not be read")
+    if failed:
+        total = len(failed) + len(taken)
+        raise PartlyDone(f"{len(failed)} of {total} could not be read; the others are in the store")
+
+
+def _facts(written: Written) -> dict[str, int | bool]:
+    fields = ("run_id", "new", "kernels", "counters", "ranges", "copies", "operations")
+    return {field: getattr(written, field) for field in fields}
+
+
+def _line(path: Path, written: Written) -> str:
+    if not written.new:
+        return f"{path}: in the store already, as run {written.run_id} (--again takes it in once more)"
+    counts = _facts(written)
+    del counts["run_id"], counts["new"]
+    held = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    return f"{path}: run {written.run_id}: {held or 'no rows in the large tables'}"

@@ -1,0 +1,197 @@
+"""From disk into the store: a report made elsewhere, or the folder of one of perfctl's own runs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from perfctl import parsers
+from perfctl.orchestrator.analyse.algorithms import family
+from perfctl.orchestrator.analyse.estimate import estimate
+from perfctl.orchestrator.launch.sweep import read_run_record
+from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, write_run
+from perfctl.parsers.records import Device, Diagnostic, Gap, Report
+
+_BATCH_IN_NAME = re.compile(r"(?:^|[-_./])(?:batch(?:size)?|bs|b)[-_]?(\d+)(?=[-_./]|$)|(?:^|[-_./])(\d+)_batch(?=[-_./]|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the user says about reports that cannot say it themselves; None where nothing was said."""
+
+    batch_size: int | None = None
+    workload: str | None = None
+    device_name: str | None = None
+    mode: str | None = None
+    precision: str | None = None
+
+
+def sources(path: Path) -> list[Path]:
+    """Run folders, DLProf folders and report files at ``path``, sorted."""
+    return parsers.find(path, is_one=lambda folder: read_run_record(folder) is not None)
+
+
+def take_report(
+    connection: sqlite3.Connection, path: Path, sweep: SweepFacts, told: Told, *, store: Path, again: bool
+) -> Written:
+    """One report made elsewhere. Raises ReportError when it cannot be read; the store is then as it was."""
+    digest = sha256(path)
+    if not again and (known := find_artifact(connection, digest)) is not None:
+        return Written(known, new=False)
+    report = _with_told(parsers.parse(path), told, path)
+    facts = RunFacts(
+        profiler=report.tool,
+        status="partial" if _errors(report) else "ok",
+        origin="ingested",
+        reason=_errors(report),
+        artifact=_relative(path, store),
+        artifact_sha256=digest,
+    )
+    return write_run(connection, sweep, facts, report, estimate(report.ops), family=family, again=again)
+
+
+def take_run(connection: sqlite3.Connection, folder: Path, sweep: SweepFacts, *, store: Path, again: bool) -> Written:
+    """One of perfctl's own runs: what run.json, the workload's record and the profiler's report say together.
+
+    A report that cannot be read makes the run partial (its workload's own record is kept) or failed.
+    """
+    record = read_run_record(folder)
+    if record is None:
+        raise parsers.ReportError(folder, "perfctl", "run.json is missing or not whole", "Run this batch size again")
+    artifact = folder / str(record["artifact"]) if record["artifact"] else None
+    digest = sha256(artifact) if artifact else None
+    if digest and not again and (known := find_artifact(connection, digest)) is not None:
+        return Written(known, new=False)
+    facts = RunFacts(
+        profiler=record["profiler"],
+        status=record["status"],
+        origin=record["origin"],
+        workload=record["workload"],
+        batch_size=record["batch_size"],
+        exit_code=record["exit_code"],
+        reason=record["reason"],
+        started_at=record["started_at"],
+        duration_ns=record["duration_ns"],
+        artifact=_relative(artifact, store) if artifact else None,
+        artifact_sha256=digest,
+        command=tuple(record["commands"][0]) if record["commands"] else (),
+    )
+    report, facts = _read_parts(folder, artifact, facts)
+    calls = estimate(report.ops) if report else ()
+    return write_run(connection, sweep, facts, report, calls, family=family, again=again)
+
+
+def _read_parts(folder: Path, artifact: Path | None, facts: RunFacts) -> tuple[Report | None, RunFacts]:
+    """The profiler's report and the workload's record as one report, and the facts with what went wrong."""
+    own = folder / "workload.json"
+    workload = parsers.parse(own) if own.is_file() else None
+    report = None
+    if artifact is not None:
+        try:
+            report = parsers.parse(artifact)
+        except parsers.ReportError as error:
+            status = "partial" if workload else "failed"
+            facts = replace(facts, status=status, reason=f"{facts.reason}; {error}" if facts.reason else str(error))
+    if report is None and workload is None:
+        return None, facts
+    if report is None or workload is None:
+        one = report or workload
+        return (replace(one, tool=facts.profiler) if one else None), facts
+    return merge(report, workload), facts
+
+
+def merge(report: Report, workload: Report) -> Report:
+    """A profiler's report completed by what the profiled process itself recorded."""
+    return replace(
+        report,
+        devices=_devices(report.devices, workload.devices),
+        environment={**report.environment, **workload.environment},
+        steps=workload.steps or report.steps,
+        memory=(*report.memory, *workload.memory),
+        ops=workload.ops,
+        gaps=(*report.gaps, *workload.gaps),
+        workload=workload.workload,
+        batch_size=workload.batch_size,
+        mode=workload.mode,
+        precision=workload.precision,
+    )
+
+
+def _devices(seen: tuple[Device, ...], used: tuple[Device, ...]) -> tuple[Device, ...]:
+    """The device the workload used comes first, with facts that only the profiler knew filled in."""
+    if not used or not seen:
+        return used or seen
+    first = used[0]
+    same = next((device for device in seen if device.kind == first.kind and device.index == first.index), None)
+    if same is None:
+        return used
+    facts = {
+        field: getattr(first, field) if getattr(first, field) is not None else getattr(same, field)
+        for field in Device.__dataclass_fields__
+    }
+    return (Device(**facts), *(device for device in seen if device is not same))
+
+
+def _with_told(report: Report, told: Told, path: Path) -> Report:
+    """The report completed by what the user said, then by what its name says; each marked as such."""
+    changes: dict[str, object] = {
+        field: getattr(told, field)
+        for field in ("batch_size", "workload", "mode", "precision")
+        if getattr(told, field) is not None
+    }
+    notes = [f"{field} was given by the user" for field in changes]
+    if report.batch_size is None and told.batch_size is None and (batch := batch_in_name(path)) is not None:
+        changes["batch_size"] = batch
+        notes.append(f"batch_size {batch} was read from the name {path.name}")
+    if told.device_name is not None:
+        first, rest = (report.devices[:1] or (Device(None, "gpu"),))[0], report.devices[1:]
+        changes["devices"] = (replace(first, name=told.device_name), *rest)
+        notes.append("device name was given by the user")
+    said = tuple(Diagnostic("info", "perfctl ingest", note) for note in notes)
+    gaps = report.gaps
+    if report.batch_size is None and "batch_size" not in changes:
+        gaps = (*gaps, Gap("batch_size", "not_available", "the file does not say; give it with --batch"))
+    return replace(report, diagnostics=(*report.diagnostics, *said), gaps=gaps, **changes)  # type: ignore[arg-type]
+
+
+def batch_in_name(path: Path) -> int | None:
+    """The batch size that a file's or its folder's name states (b64, batch_64, resnet152_5_batch); None if none does."""
+    for part in (path.stem, path.parent.name):
+        if found := _BATCH_IN_NAME.search(part):
+            return int(found[1] or found[2])
+    return None
+
+
+def _errors(report: Report) -> str | None:
+    """What makes a report partial: errors the tool itself stated; None when there are none."""
+    said = [d.text for d in report.diagnostics if d.severity == "error" and d.source == report.tool]
+    if not said:
+        return None
+    more = f" (and {len(said) - 1} more)" if len(said) > 1 else ""
+    return f"{report.tool} reported an error: {said[0][:300]}{more}"
+
+
+def sha256(path: Path) -> str:
+    """Of a file; of a folder, over its files' names and contents in order. Hexadecimal."""
+    digest = hashlib.sha256()
+    files: Iterable[Path] = (
+        sorted(child for child in path.rglob("*") if child.is_file()) if path.is_dir() else [path]
+    )
+    for file in files:
+        if path.is_dir():
+            digest.update(str(file.relative_to(path)).encode() + b"\0")
+        with file.open("rb") as handle:
+            while chunk := handle.read(1 << 20):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _relative(path: Path, store: Path) -> str:
+    """Relative to the store's folder where it lies below it, so that both can be moved together."""
+    full, home = path.resolve(), store.resolve().parent
+    return os.path.relpath(full, home) if full.is_relative_to(home) else str(full)

@@ -1,0 +1,106 @@
+"""The commands, in the order of use, and the one place where errors become exit codes.
+
+0 done; 1 an error, said in one line; 2 the request makes no sense; 4 some parts failed and the rest was kept;
+128 + signal when stopped (130 Ctrl-C, 143 TERM).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from perfctl import __version__
+from perfctl.orchestrator.cli import (
+    console,
+    dlprof,
+    doctor,
+    estimate,
+    ingest,
+    ncu,
+    nsys,
+    options,
+    replay,
+    report,
+    runs,
+    show,
+    torch_profiler,
+)
+from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, UsageError
+from perfctl.parsers.errors import ReportError
+
+app = typer.Typer(
+    name="perfctl",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Set the FLOPs that kernels really executed against the FLOPs on paper, per layer and batch size.",
+    epilog="Start with 'perfctl doctor', then 'perfctl torch --batches 16,32,64' and 'perfctl report'.",
+)
+
+SWEEPS = {"nsys": nsys.nsys, "ncu": ncu.ncu, "torch": torch_profiler.torch, "dlprof": dlprof.dlprof}
+COMMANDS = {
+    "replay": replay.replay,
+    "ingest": ingest.ingest,
+    "runs": runs.runs,
+    "show": show.show,
+    "report": report.report,
+    "estimate": estimate.estimate,
+    "doctor": doctor.doctor,
+}
+for _name, _command in SWEEPS.items():
+    app.command(_name, context_settings=options.SWEEP)(_command)
+for _name, _command in COMMANDS.items():
+    app.command(_name)(_command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.result(f"perfctl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; its exit code. Nothing but a bug in perfctl leaves here as an exception."""
+    import click
+
+    try:
+        outcome = app(list(arguments), standalone_mode=False)
+        return outcome if isinstance(outcome, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        console.error("stopped")
+        return 130
+    except Interrupted as stop:
+        console.error(str(stop))
+        return 128 + stop.signal_number
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (PerfctlError, ReportError) as error:
+        console.error(str(error))
+        return _exit_code(error)
+
+
+def _exit_code(error: PerfctlError | ReportError) -> int:
+    if isinstance(error, UsageError):
+        return 2
+    return 4 if isinstance(error, PartlyDone) else 1

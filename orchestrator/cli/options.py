@@ -1,0 +1,47 @@
+"""Options that several commands share, said once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfctl.orchestrator.errors import UsageError
+
+SWEEP = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Context of sweep commands: what perfctl does not know goes to the workload, which checks it before anything runs."""
+
+Batches = Annotated[str, typer.Option("--batches", "-b", help="Batch sizes, one process each: 16,32,64.")]
+Workload = Annotated[str, typer.Option("--workload", "-w", help="Built-in workload.")]
+Mode = Annotated[str | None, typer.Option(help="train or infer.")]
+Steps = Annotated[int | None, typer.Option(help="Measured steps.")]
+Warmup = Annotated[int | None, typer.Option(help="Steps before the measured ones.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: cuda where there is a GPU.")]
+Precision = Annotated[str | None, typer.Option(help="fp32 (TF32 off), tf32, bf16 or fp16.")]
+Out = Annotated[Path, typer.Option(help="Folder that holds all sweeps.")]
+Timeout = Annotated[float | None, typer.Option(help="Seconds after which a batch size is ended.")]
+Again = Annotated[bool, typer.Option("--again", help="Repeat what is whole already.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands, ready to paste, and start nothing.")]
+Store = Annotated[Path | None, typer.Option(help="The store. Default: perfctl.db here.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def batch_list(text: str) -> tuple[int, ...]:
+    """"16,32" as numbers. Raises UsageError naming the piece that is none."""
+    numbers = []
+    for piece in text.split(","):
+        if not piece.strip().isdecimal():
+            raise UsageError(f"--batches: '{piece.strip()}' is no batch size", "Say for instance --batches 16,32,64")
+        numbers.append(int(piece))
+    return tuple(numbers)
+
+
+def device(asked: str) -> str:
+    """cpu or cuda; ``auto`` looks whether an NVIDIA GPU is there, without loading anything."""
+    if asked == "auto":
+        gpus = Path("/proc/driver/nvidia/gpus")
+        return "cuda" if gpus.is_dir() and any(gpus.iterdir()) else "cpu"
+    if asked not in ("cpu", "cuda"):
+        raise UsageError(f"--device: '{asked}' is not known", "Say cpu, cuda or auto")
+    return asked

@@ -1,0 +1,36 @@
+"""perfctl replay"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfctl.orchestrator.cli import options
+from perfctl.orchestrator.cli.run_sweep import Asked, run_sweep
+from perfctl.orchestrator.launch.replay import Replay
+
+
+def replay(
+    folder: Annotated[Path, typer.Argument(help="A recorded sweep: a folder with b16, b32, ... in it.")],
+    batches: Annotated[str | None, typer.Option("--batches", "-b", help="Default: all that were recorded.")] = None,
+    out: options.Out = Path("perfctl-runs"),
+    store: options.Store = None,
+    timeout: options.Timeout = None,
+    again: options.Again = False,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Replay a recorded sweep of any profiler: needs no GPU and no tool, and is marked as recorded everywhere."""
+    recorded = Replay(folder)
+    asked = Asked(
+        batches=batches or ",".join(str(batch) for batch in recorded.batches()),
+        workload=recorded.workload(),
+        device=recorded.device(),
+        out=out,
+        store=store,
+        timeout=timeout,
+        again=again,
+        dry_run=dry_run,
+    )
+    run_sweep(recorded, asked, origin="recorded")

@@ -1,0 +1,27 @@
+"""perfctl show"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli.store_access import DEFAULT
+
+
+def show(
+    run: Annotated[int, typer.Argument(help="Number of the run, from 'perfctl runs'.")],
+    store: options.Store = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show one run: layers, kernels, memory, what is missing and why. FLOPs count 1 multiply-add as 2."""
+    from perfctl.orchestrator.report import terminal
+    from perfctl.orchestrator.store import database, read
+
+    with database.reading(store or DEFAULT) as connection:
+        found = read.load(connection, [run])[0]
+    if as_json:
+        console.as_json(terminal.run_json(found))
+    else:
+        console.show(terminal.run_view(found))
