@@ -1,0 +1,103 @@
+"""Record the built-in workloads on this machine, as test data that says how it was made.
+
+    python scripts/record_reports.py OUT [--batches 16,32,64,128,256] [--profilers torch,nsys,ncu] [--steps 2]
+
+Runs ``perfctl PROFILER`` for each profiler that works here and copies the runs, without logs, to OUT/PROFILER.
+Each recording can be replayed with ``perfctl replay OUT/PROFILER``. OUT/HOW.md says on what and with which commands.
+What did not work is written there too, with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+KEPT = ("run.json", "workload.json", "report.sqlite", "report.csv", "report.pt.trace.json.gz", "report.ncu-rep")
+LARGEST_BYTES = 4_000_000
+"""A larger file is left out: test data is small."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--batches", default="16,32,64,128,256")
+    parser.add_argument("--profilers", default="torch,nsys,ncu")
+    parser.add_argument("--steps", default="2")
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for profiler in asked.profilers.split(","):
+        command = [profiler, "--batches", asked.batches, "--steps", asked.steps, "--warmup", "2"]
+        with tempfile.TemporaryDirectory() as scratch:
+            ended = subprocess.run(
+                [sys.executable, "-m", "perfctl", *command, "--out", f"{scratch}/runs"],
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            kept = keep(Path(scratch) / "runs", asked.out / profiler)
+        said = ended.stderr.strip().splitlines()[-1:] or ["no message"]
+        outcome = f"{kept} runs kept" if ended.returncode == 0 else f"{kept} runs kept; exit {ended.returncode}: {said[0]}"
+        lines.append(f"- `perfctl {shlex.join(command)}`: {outcome.replace(scratch, 'SCRATCH')}")
+        print(lines[-1])
+    (asked.out / "HOW.md").write_text(how(lines), encoding="utf-8")
+    return 0
+
+
+def keep(runs: Path, out: Path) -> int:
+    """Copy what a replay needs of every whole run; how many there were."""
+    count = 0
+    for folder in sorted(runs.glob("*/b*")):
+        record = folder / "run.json"
+        if not record.is_file() or json.loads(record.read_text())["status"] == "failed":
+            continue
+        target = out / folder.name
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        for name in KEPT:
+            file = folder / name
+            if file.is_file() and file.stat().st_size <= LARGEST_BYTES:
+                shutil.copyfile(file, target / name)
+        clean(target / "run.json")
+        count += 1
+    return count
+
+
+def clean(record: Path) -> None:
+    """The commands keep their words; the folders of this machine go."""
+    content = json.loads(record.read_text())
+    content["commands"] = [[plain(word) for word in argv] for argv in content["commands"]]
+    record.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def plain(word: str) -> str:
+    return Path(word).name if word.startswith("/") else word
+
+
+def how(lines: list[str]) -> str:
+    device = subprocess.run(
+        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+        capture_output=True, text=True, check=False,
+    ).stdout.strip() if shutil.which("nvidia-smi") else ""  # fmt: skip
+    return "\n".join(
+        [
+            "# How these were made",
+            "",
+            f"Real recordings of perfctl's own workloads on {device or 'a machine without a GPU'},"
+            f" Python {platform.python_version()}, by `python scripts/record_reports.py`:",
+            "",
+            *lines,
+            "",
+            "Replay one with `perfctl replay FOLDER`. Times were measured on a shared machine and mean nothing by themselves.",
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
