@@ -11,6 +11,8 @@ from perfctl.parsers.records import Device, Gap, MemoryFigure, Report, Step, rea
 
 KEY = "perfctl_workload_record"
 VERSION = 1
+PLUMBING = ("annotate", "record", "trace", "window")
+"""Options by which perfctl itself talks to the workload: no facts about the run."""
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -63,7 +65,8 @@ def load(path: Path) -> dict[str, Any]:
 def _environment(record: dict[str, Any]) -> dict[str, str]:
     """Facts about software, with the workload's own options and what timed its steps."""
     facts = {str(key): str(value) for key, value in record.get("environment", {}).items() if value is not None}
-    facts |= {f"option:{key}": str(value) for key, value in record.get("options", {}).items() if value is not None}
+    given = record.get("options", {}).items()
+    facts |= {f"option:{key}": str(value) for key, value in given if value is not None and key not in PLUMBING}
     for key in ("seed", "clock"):
         if record.get(key) is not None:
             facts[key] = str(record[key])

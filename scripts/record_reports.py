@@ -42,7 +42,9 @@ def main() -> int:
             )  # fmt: skip
             kept = keep(Path(scratch) / "runs", asked.out / profiler)
         said = ended.stderr.strip().splitlines()[-1:] or ["no message"]
-        outcome = f"{kept} runs kept" if ended.returncode == 0 else f"{kept} runs kept; exit {ended.returncode}: {said[0]}"
+        outcome = (
+            f"{kept} runs kept" if ended.returncode == 0 else f"{kept} runs kept; exit {ended.returncode}: {said[0]}"
+        )
         lines.append(f"- `perfctl {shlex.join(command)}`: {outcome.replace(scratch, 'SCRATCH')}")
         print(lines[-1])
     (asked.out / "HOW.md").write_text(how(lines), encoding="utf-8")

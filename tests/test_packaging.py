@@ -27,7 +27,9 @@ def test_every_data_file_of_a_package_is_covered_by_a_pattern() -> None:
         package = top if top == "perfctl" else f"perfctl.{top}"
         for file in (ROOT / top).rglob("*"):
             if file.is_file() and file.suffix not in (".py", ".pyc"):
-                assert any(file.match(pattern) for pattern in patterns.get(package, [])), f"{file} would not be in a wheel"
+                assert any(file.match(pattern) for pattern in patterns.get(package, [])), (
+                    f"{file} would not be in a wheel"
+                )
 
 
 def test_the_core_install_needs_no_torch_and_no_nvidia_library() -> None:
@@ -41,5 +43,10 @@ def test_no_file_bans_itself_from_the_repository() -> None:
         inside = file.relative_to(ROOT).parts
         if not file.is_file() or inside[0].startswith((".git", ".venv", ".mypy", ".ruff", ".pytest", ".hypo")):
             continue
-        if file.suffix in (".py", ".md", ".sh", ".toml", ".html", ".css", ".js", ".json", "") and "__pycache__" not in inside:
-            assert not words.search(file.read_text(encoding="utf-8", errors="replace")), f"{file} names a machine or a registry"
+        if (
+            file.suffix in (".py", ".md", ".sh", ".toml", ".html", ".css", ".js", ".json", "")
+            and "__pycache__" not in inside
+        ):
+            assert not words.search(file.read_text(encoding="utf-8", errors="replace")), (
+                f"{file} names a machine or a registry"
+            )

@@ -33,6 +33,18 @@ def dlprof(
     Options that are not listed here go to the workload.
     """
     asked = Asked(
-        batches, workload, device, out, store, timeout, again, dry_run, mode, steps, warmup, precision, tuple(context.args)
+        batches,
+        workload,
+        device,
+        out,
+        store,
+        timeout,
+        again,
+        dry_run,
+        mode,
+        steps,
+        warmup,
+        precision,
+        tuple(context.args),
     )
     run_sweep(DLProf(mode=dlprof_mode), asked)

@@ -17,7 +17,9 @@ from perfctl.orchestrator.launch.sweep import read_run_record
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, write_run
 from perfctl.parsers.records import Device, Diagnostic, Gap, Report
 
-_BATCH_IN_NAME = re.compile(r"(?:^|[-_./])(?:batch(?:size)?|bs|b)[-_]?(\d+)(?=[-_./]|$)|(?:^|[-_./])(\d+)_batch(?=[-_./]|$)")
+_BATCH_IN_NAME = re.compile(
+    r"(?:^|[-_./])(?:batch(?:size)?|bs|b)[-_]?(\d+)(?=[-_./]|$)|(?:^|[-_./])(\d+)_batch(?=[-_./]|$)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +109,10 @@ def _read_parts(folder: Path, artifact: Path | None, facts: RunFacts) -> tuple[R
 
 def merge(report: Report, workload: Report) -> Report:
     """A profiler's report completed by what the profiled process itself recorded."""
+    version = workload.environment.get("torch") if report.tool == "torch" else None
     return replace(
         report,
+        tool_version=report.tool_version or version,
         devices=_devices(report.devices, workload.devices),
         environment={**report.environment, **workload.environment},
         steps=workload.steps or report.steps,
@@ -179,9 +183,7 @@ def _errors(report: Report) -> str | None:
 def sha256(path: Path) -> str:
     """Of a file; of a folder, over its files' names and contents in order. Hexadecimal."""
     digest = hashlib.sha256()
-    files: Iterable[Path] = (
-        sorted(child for child in path.rglob("*") if child.is_file()) if path.is_dir() else [path]
-    )
+    files: Iterable[Path] = sorted(child for child in path.rglob("*") if child.is_file()) if path.is_dir() else [path]
     for file in files:
         if path.is_dir():
             digest.update(str(file.relative_to(path)).encode() + b"\0")

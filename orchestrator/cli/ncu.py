@@ -35,6 +35,18 @@ def ncu(
     FLOPs count 1 multiply-add as 2. Options that are not listed here go to the workload.
     """
     asked = Asked(
-        batches, workload, device, out, store, timeout, again, dry_run, mode, steps, warmup, precision, tuple(context.args)
+        batches,
+        workload,
+        device,
+        out,
+        store,
+        timeout,
+        again,
+        dry_run,
+        mode,
+        steps,
+        warmup,
+        precision,
+        tuple(context.args),
     )
     run_sweep(Ncu(metrics=metrics), asked)

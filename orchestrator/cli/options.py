@@ -28,7 +28,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def batch_list(text: str) -> tuple[int, ...]:
-    """"16,32" as numbers. Raises UsageError naming the piece that is none."""
+    """ "16,32" as numbers. Raises UsageError naming the piece that is none."""
     numbers = []
     for piece in text.split(","):
         if not piece.strip().isdecimal():

@@ -111,7 +111,9 @@ def _run_and_store(request: SweepRequest, store: Path) -> list[RunResult]:
             return sweeps.run(request, listener)
         except Interrupted as stop:
             raise Interrupted(
-                "stopped; the batch sizes that were whole are kept", stop.signal_number, "The same command goes on from here"
+                "stopped; the batch sizes that were whole are kept",
+                stop.signal_number,
+                "The same command goes on from here",
             ) from stop
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -32,6 +31,18 @@ def torch(
     Options that are not listed here go to the workload (python -m perfctl.workloads WORKLOAD --help lists them).
     """
     asked = Asked(
-        batches, workload, device, out, store, timeout, again, dry_run, mode, steps, warmup, precision, tuple(context.args)
+        batches,
+        workload,
+        device,
+        out,
+        store,
+        timeout,
+        again,
+        dry_run,
+        mode,
+        steps,
+        warmup,
+        precision,
+        tuple(context.args),
     )
     run_sweep(TorchProfiler(), asked)

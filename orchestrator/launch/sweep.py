@@ -256,7 +256,9 @@ def _alone(folder: Path) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(handle)
-        raise UsageError(f"{folder}: another perfctl is running this sweep", "Wait for it, or choose another --out") from error
+        raise UsageError(
+            f"{folder}: another perfctl is running this sweep", "Wait for it, or choose another --out"
+        ) from error
     try:
         yield
     finally:

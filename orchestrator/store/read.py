@@ -213,7 +213,9 @@ def _devices(connection: sqlite3.Connection, run_id: int, main: int | None) -> t
 def _ops(connection: sqlite3.Connection, run_id: int) -> Iterable[OpShape]:
     sql = "SELECT position, layer, op, direction, record FROM op_shape WHERE run_id = ? ORDER BY position, rowid"
     for position, layer, op, direction, record in connection.execute(sql, (run_id,)):
-        yield read_op_shape({**json.loads(record), "position": position, "layer": layer, "op": op, "direction": direction})
+        yield read_op_shape(
+            {**json.loads(record), "position": position, "layer": layer, "op": op, "direction": direction}
+        )
 
 
 def last_change(connection: sqlite3.Connection) -> str:

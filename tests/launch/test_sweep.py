@@ -13,7 +13,9 @@ from perfctl.orchestrator.launch.paths import RunPaths
 from perfctl.orchestrator.launch.profiler import Command, Outcome, RunRequest, Tool, Verdict
 from perfctl.orchestrator.launch.sweep import Listener, RunResult, SweepRequest
 
-WRITES = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text('a report of ' + sys.argv[2]); print('ran', sys.argv[2])"
+WRITES = (
+    "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text('a report of ' + sys.argv[2]); print('ran', sys.argv[2])"
+)
 FAILS_AT_32 = WRITES + "; sys.exit(3 if sys.argv[2] == '32' else 0)"
 
 

@@ -79,7 +79,9 @@ def store(tmp_path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def write(connection: sqlite3.Connection, facts: RunFacts = FACTS, report: Report | None = None, **more: bool) -> Written:
+def write(
+    connection: sqlite3.Connection, facts: RunFacts = FACTS, report: Report | None = None, **more: bool
+) -> Written:
     return write_run(connection, SWEEP, facts, report, CALLS if report else (), family=lambda name: name[:4], **more)
 
 
@@ -124,7 +126,9 @@ def test_a_report_that_breaks_off_while_it_is_read_leaves_the_store_as_it_was(st
     assert list(store.iterdump()) == before
 
 
-def test_a_failed_batch_size_is_kept_with_its_reason_and_replaced_by_the_next_attempt(store: sqlite3.Connection) -> None:
+def test_a_failed_batch_size_is_kept_with_its_reason_and_replaced_by_the_next_attempt(
+    store: sqlite3.Connection,
+) -> None:
     failed = replace(FACTS, status="failed", reason="out of memory", artifact=None, artifact_sha256=None)
     number = write(store, failed).run_id
     assert read.load(store, [number])[0].reason == "out of memory"

@@ -1,0 +1,47 @@
+"""The command line as a user calls it, in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.cli.main import run
+
+
+@pytest.fixture(scope="session")
+def recorded() -> Path:
+    """Real recordings of mnist_cnn under torch.profiler and nsys on a CPU; see HOW.md there."""
+    return Path(__file__).resolve().parent.parent / "data" / "recorded-cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one call said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def perfctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """Call a command in an empty folder (the same one within a test)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*words: object) -> Said:
+        capsys.readouterr()
+        code = run([str(word) for word in words])
+        said = capsys.readouterr()
+        return Said(code, said.out, said.err)
+
+    return call

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from perfctl.orchestrator.cli.intake import batch_in_name
+
+Perfctl = Callable[..., Any]
+"""The fixture ``perfctl``: call a command, get its exit code and what it said."""
+
+NCU = (
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Section Name","Metric Name",'
+    '"Metric Unit","Metric Value"\n'
+    '"0","1","app","host","gemm","1","7","Command line profiler metrics",'
+    '"smsp__sass_thread_inst_executed_op_ffma_pred_on.sum","inst","{count}"\n'
+)
+
+
+def count(table: str) -> int:
+    with sqlite3.connect("perfctl.db") as store:
+        (number,) = store.execute(f"SELECT count(*) FROM {table}").fetchone()
+    store.close()
+    return int(number)
+
+
+def test_what_the_file_cannot_say_is_told_and_marked_as_told(perfctl: Perfctl) -> None:
+    Path("r.csv").write_text(NCU.format(count=5))
+    said = perfctl("ingest", "r.csv", "--batch", 64, "--workload", "mnist_cnn", "--device-name", "Tesla V100")
+    assert said.code == 0
+    (row,) = perfctl("runs", "--json").json
+    assert (row["batch_size"], row["workload"], row["device_name"], row["origin"]) == (
+        64,
+        "mnist_cnn",
+        "Tesla V100",
+        "ingested",
+    )
+    assert count("diagnostic WHERE text LIKE '%given by the user%'") == 3
+
+
+def test_one_bad_file_does_not_stop_the_others_and_the_exit_code_says_so(perfctl: Perfctl) -> None:
+    Path("good.csv").write_text(NCU.format(count=1))
+    Path("bad.csv").write_text("no report at all\n")
+    Path("empty.csv").touch()
+    Path("pointer.sqlite").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n")
+    said = perfctl("ingest", "bad.csv", "good.csv", "empty.csv", "pointer.sqlite", "missing.csv")
+    assert said.code == 4
+    lines = said.err.splitlines()
+    assert len(lines) == 5, "one line for each bad file, one for the sum"
+    for name in ("bad.csv", "empty.csv", "pointer.sqlite", "missing.csv"):
+        assert sum(name in line for line in lines) == 1
+    assert "git lfs pull" in said.err
+    assert count("run") == 1
+
+
+def test_when_nothing_could_be_read_the_exit_code_is_1_and_the_store_holds_no_run(perfctl: Perfctl) -> None:
+    Path("bad.csv").write_text("no report at all\n")
+    assert perfctl("ingest", "bad.csv").code == 1
+    assert count("run") == 0
+
+
+def test_the_same_file_goes_in_once_and_again_on_request(perfctl: Perfctl) -> None:
+    Path("r.csv").write_text(NCU.format(count=1))
+    Path("same.csv").write_text(NCU.format(count=1))
+    perfctl("ingest", "r.csv")
+    assert "in the store already, as run 1" in perfctl("ingest", "same.csv").out
+    assert count("run") == 1
+    perfctl("ingest", "r.csv", "--again")
+    assert count("run") == 2
+
+
+def test_a_folder_is_walked_and_batch_sizes_are_read_from_names(perfctl: Perfctl) -> None:
+    for batch in (16, 64):
+        folder = Path("study") / f"batch_{batch}"
+        folder.mkdir(parents=True)
+        (folder / "ncu.csv").write_text(NCU.format(count=batch))
+    (Path("study") / "notes.txt").write_text("not a report")
+    said = perfctl("ingest", "study", "--json")
+    assert [row["kernels"] for row in said.json["runs"]] == [1, 1]
+    assert [row["batch_size"] for row in perfctl("runs", "--json").json] == [16, 64]
+    assert count("diagnostic WHERE text LIKE '%was read from the name%'") == 2
+
+
+def test_batch_sizes_stand_in_names_in_the_ways_people_write_them() -> None:
+    named = {"b64.csv": 64, "batch_64.csv": 64, "resnet152_5_batch.csv": 5, "ncu-bs128.csv": 128, "conv2d_result.csv": None,
+             "web2.csv": None, "lib64.csv": None}  # fmt: skip
+    assert {name: batch_in_name(Path("somewhere") / name) for name in named} == named
+    assert batch_in_name(Path("b32") / "report.csv") == 32
+
+
+def test_the_six_reports_of_different_tools_go_in_together_with_right_counts(perfctl: Perfctl, reports: Path) -> None:
+    said = perfctl(
+        "ingest",
+        reports / "ncu/csv_long/leleucas_conv2d_result.csv",
+        reports / "ncu/csv_long/wangzy_roofline_output.csv",
+        reports / "nsys/sqlite/lowertri_la.sqlite",
+        reports / "ncu/rep/lashi_profile.ncu-rep",
+        reports / "dlprof/odema_pytorch/no_relu",
+        reports / "kineto/tracelens_h100_Falconsai_vit.json.gz",
+        "--json",
+    )
+    assert said.code == 0
+    counts = [(row["kernels"], row["counters"], row["ranges"], row["copies"]) for row in said.json["runs"]]
+    assert counts[0] == (1, 60, 0, 0)
+    assert counts[1] == (11, 165, 0, 0)
+    assert counts[2] == (1221, 0, 1276, 1226 + 1), "1,226 copies and one memset"
+    assert counts[3][0] == 3
+    assert counts[4][0] == 51
+    assert counts[5][0] == 154
+    assert perfctl("report").code == 0
+    assert Path("perfctl-report.html").stat().st_size < 8_000_000
