@@ -82,7 +82,8 @@ def _why_unknown(path: Path) -> tuple[str, str]:
     """(reason, remedy) for something that no parser recognised."""
     if path.is_dir():
         return "no report was found in this folder", "Give the report file itself, or the folder that holds it"
-    head = path.open("rb").read(512)
+    with path.open("rb") as file:
+        head = file.read(512)
     if head.startswith(b"version https://git-lfs"):
         return "this is a git-LFS pointer, not the report itself", "Run 'git lfs pull' where it came from"
     known = ", ".join(parser.name for parser in PARSERS)

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-DIRECTIONS = ("forward", "grad_input", "grad_weight", "grad_bias", "backward", "optimizer")
-"""The directions a layer works in. ``backward`` is grad_input and grad_weight together."""
+DIRECTIONS = ("forward", "grad_input", "grad_weight", "grad_bias", "backward", "optimizer", "recompute")
+"""The directions a layer works in. ``backward`` is grad_input and grad_weight together; ``recompute`` is forward
+work done again during backward (activation checkpointing, the scores of flash attention)."""
 
 GAP_STATES = ("not_collected", "not_available", "unreadable", "ambiguous")
 
@@ -359,7 +360,7 @@ def read_range_name(name: str) -> RangeName:
             return RangeName(phase=value)
         return RangeName()
     layer, colon, direction = name.rpartition(":")
-    if colon and layer and direction in DIRECTIONS:
+    if colon and layer and direction in DIRECTIONS and not layer.endswith(":"):  # "Conv2d::forward" is a C++ name
         return RangeName(layer=layer, direction=direction)
     return RangeName()
 
@@ -399,3 +400,34 @@ class Run:
     """Algorithm family of each kernel, in the order of ``report.kernels``."""
     command: tuple[str, ...] = ()
     """The argument list of the profiled process; empty when not known."""
+
+
+class Allocation(NamedTuple):
+    """One tensor storage of a traced step, from its first to its last moment. Moments count operations."""
+
+    bytes: int
+    category: str
+    """parameter, buffer, input, activation (kept for backward), gradient, optimizer, temporary."""
+    born: int
+    """0: it was there before the step."""
+    died: int | None
+    """None: it outlived the trace."""
+    layer: str
+    """Dotted module path of the operation that made it; "" outside of modules."""
+    direction: str
+    """forward, backward or optimizer; "" when it was there before."""
+    op: str
+    """Dispatcher name of the operation that made it; "" when it was there before."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTrace:
+    """The storages of one step (after a first one that made the optimizer's state)."""
+
+    allocations: tuple[Allocation, ...]
+    forward_ends: int
+    """Moment at which backward (or, without it, nothing more) began."""
+    backward_ends: int
+    ends: int
+    whole: bool = True
+    """False when the step was cut off by an error."""

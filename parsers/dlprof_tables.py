@@ -1,0 +1,147 @@
+"""The tables inside DLProf's CSV files, recognised by what stands in them.
+
+Seen: PyTorch 1.7.0 and 1.8.0, TensorFlow 1 (2020). Every file but the summary is a title line and one table;
+columns are looked up by name, "Avg." and "Avg" being the same. The summary is a stack of blocks, read by label.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfctl.parsers.errors import ReportError
+
+HEADERS = {
+    "iteration": ("iteration", "op name", "kernel name", "gpu start time (ns)"),
+    "detail": ("op name", "op type", "no calls", "total cpu time (ns)"),
+    "group_op": ("name", "num calls aggregated", "total gpu time (ns)"),
+    "op_type": ("op type", "# ops", "# calls", "total gpu time (ns)"),
+    "tensor_core": ("op name", "tc utilization (%)"),
+    "kernel": ("kernel name", "op name", "total gpu time (ns)"),
+}
+"""Kind of report -> columns that only it has together."""
+
+_SUMMARY_WORDS = ("system config", "summary report", "dlprof version", "all kernels")
+_PROBE_BYTES = 4096
+_FIELD_LIMIT = 1 << 24
+CUT = "DLProf was probably stopped while it wrote the file: run it again, or copy the file again"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table: rows as dictionaries over normalised column names (:func:`column`)."""
+
+    path: Path
+    rows: list[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One titled block of the summary."""
+
+    title: str
+    columns: tuple[str, ...]
+    """Names of the value columns; empty where each line is a label and one value."""
+    lines: list[tuple[str, tuple[str, ...]]]
+    """(label, values)"""
+
+
+def column(name: str) -> str:
+    """ "Avg. CPU Time (ns)" -> "avg cpu time (ns)"."""
+    return " ".join(name.strip().lower().replace(".", "").split())
+
+
+def kind_of(head: bytes) -> str | None:
+    """Which report the first bytes of a file belong to: a key of HEADERS, "summary", "expert_systems", or None."""
+    text = head[:_PROBE_BYTES].decode("utf-8-sig", "replace")
+    lines = text.splitlines()[:3]
+    if not lines or "\0" in text:
+        return None
+    if lines[0].strip(' ",').lower() == "expert systems feedback":
+        return "expert_systems"
+    for line in lines[:2]:
+        names = {column(cell) for cell in next(csv.reader([line]), [])}
+        for kind, wanted in HEADERS.items():
+            if names.issuperset(wanted):
+                return kind
+    labels = {line.split(",")[0].strip(' "').lower() for line in text.splitlines()}
+    return "summary" if len(labels.intersection(_SUMMARY_WORDS)) >= 2 else None
+
+
+def members(folder: Path) -> dict[str, Path]:
+    """Kind -> file of a folder that is one DLProf report; empty when it is none.
+
+    It is one when it holds at most one CSV file of each kind, and either no other CSV files or DLProf's own
+    file names. Several summaries side by side are several runs, and each is then a report of its own.
+    """
+    found: dict[str, Path] = {}
+    foreign = False
+    for path in sorted(folder.glob("*.csv")):
+        if not path.is_file():
+            continue
+        with path.open("rb") as file:
+            kind = kind_of(file.read(_PROBE_BYTES))
+        if kind is None:
+            foreign = True
+        elif kind in found:
+            return {}
+        else:
+            found[kind] = path
+    named = any(path.name.startswith("dlprof_") for path in found.values())
+    return found if named or not foreign else {}
+
+
+def read_table(path: Path, kind: str) -> Table:
+    """Raises ReportError when the file ends in the middle of a row."""
+    rows = _rows(path)
+    names: list[str] | None = None
+    found: list[dict[str, str]] = []
+    for line, cells in rows:
+        if names is None:
+            candidate = [column(cell) for cell in cells]
+            if set(candidate).issuperset(HEADERS.get(kind, ("problem", "recommendation"))):
+                names = candidate
+            continue
+        if len(cells) < len(names):
+            raise ReportError(path, "dlprof", f"row at line {line} has {len(cells)} of {len(names)} cells", CUT)
+        found.append(dict(zip(names, cells, strict=False)))
+    if names is None:
+        raise ReportError(path, "dlprof", f"no header line of a {kind} report in it", CUT)
+    return Table(path, found)
+
+
+def read_blocks(path: Path) -> list[Block]:
+    """The blocks of a summary, in order."""
+    blocks: list[Block] = []
+    for _, cells in _rows(path):
+        if len(cells) == 1:
+            blocks.append(Block(cells[0].strip(), (), []))
+        elif not cells[0].strip() and blocks and not blocks[-1].lines:
+            blocks[-1] = Block(blocks[-1].title, tuple(cell.strip() for cell in cells[1:]), [])
+        elif blocks and blocks[-1].columns:
+            blocks[-1].lines.append((cells[0].strip(), tuple(cell.strip() for cell in cells[1:])))
+        else:
+            if not blocks:
+                blocks.append(Block("", (), []))
+            # GPU names stand unquoted with commas between them (1.7.0): all but the label is the value
+            blocks[-1].lines.append((cells[0].strip(), (",".join(cells[1:]).strip(),)))
+    return blocks
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """(line number, cells) of all rows that are not blank."""
+    csv.field_size_limit(max(csv.field_size_limit(), _FIELD_LIMIT))  # stack traces are one cell
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            for cells in reader:
+                if any(cell.strip() for cell in cells):
+                    yield reader.line_num, cells
+    except csv.Error as error:
+        line = reader.line_num
+        if "unexpected end" in str(error):
+            raise ReportError(path, "dlprof", f"a quoted cell is not closed at the end (line {line})", CUT) from None
+        remedy = "Have DLProf write the report again; an editor may have changed the quotes"
+        raise ReportError(path, "dlprof", f"line {line} is no CSV ({error})", remedy) from None

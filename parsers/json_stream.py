@@ -1,0 +1,251 @@
+"""A large JSON object, plain or gzipped, one array element at a time and in little memory."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from perfctl.parsers.errors import ReportError
+
+CHUNK_BYTES = 1 << 20
+MAX_VALUE_CHARS = 64 << 20
+"""No single event or metadata value of a profiler comes near this; more means that the JSON is broken."""
+MAX_EXPANSION = 200
+"""Real traces shrink 15 to 40 times in gzip; more than this, past MIN_BOMB_BYTES, is no trace."""
+MIN_BOMB_BYTES = 256 << 20
+
+GZIP_MAGIC = b"\x1f\x8b"
+STOPPED = "The profiled program was probably stopped while it wrote the file: run it again, or copy the file again"
+BROKEN = "Make the file again with the profiler; an edited or joined file may have lost a bracket or a quote"
+
+_SPACE = re.compile(r"[ \t\r\n]*").match
+_GAP = re.compile(r"[ \t\r\n,]*").match
+_STRING_OR_BARE = re.compile(r'"(?:[^"\\]|\\.)*(?:"|$)|(-?(?:inf|nan)\b)', re.DOTALL)
+_ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
+_NEAR_END = 64
+"""A fault this near the end of the text may be a token that the next chunk completes."""
+
+
+def peek(head: bytes) -> str:
+    """The first text of a file from its first bytes, unpacked if it is gzipped; "" if that is not possible."""
+    if head.startswith(GZIP_MAGIC):
+        try:
+            head = zlib.decompressobj(31).decompress(head, 1 << 18)
+        except zlib.error:
+            return ""
+    return head.decode("utf-8-sig", "replace")
+
+
+class JsonStream:
+    """The members of one JSON object, with the elements of one array handed out singly.
+
+    Numbers with a fraction come out as their text, so that nothing is lost to binary floats. Raises
+    ReportError, naming the event and the byte, when the file is cut off, broken, or a gzip bomb.
+    """
+
+    def __init__(self, path: Path, tool: str, array: str) -> None:
+        self._path = path
+        self._tool = tool
+        self._array = array
+        self._decode = json.JSONDecoder(parse_float=str, strict=False).raw_decode
+        self._text = ""
+        self._at = 0
+        self._ended = False
+        self._bytes = 0
+        self._elements = 0
+        self._repaired = False
+
+    @property
+    def repaired(self) -> bool:
+        """True when bare inf, nan or lone backslashes had to be put right to read the file."""
+        return self._repaired
+
+    def members(self) -> Iterator[tuple[str, Any]]:
+        """(key, value) of each member; for the array, (key, element) once for each of its elements."""
+        with self._path.open("rb") as file:
+            self._chunks = self._read(file)
+            self._utf8 = codecs.getincrementaldecoder("utf-8-sig")("replace")
+            self._expect("{")
+            while (mark := self._next(_GAP)) != "}":
+                if mark != '"':
+                    raise self._broken("a member name should stand")
+                key = self._value()
+                self._expect(":")
+                if key == self._array and self._next(_SPACE) == "[":
+                    self._at += 1
+                    for element in self._array_items():
+                        yield key, element
+                else:
+                    yield key, self._value()
+            self._at += 1
+            if self._next(_SPACE):
+                raise self._broken("the file should end")
+
+    def _array_items(self) -> Iterator[Any]:
+        decode = self._decode
+        while True:
+            text, at = self._text, self._at
+            try:
+                while True:
+                    at = _GAP(text, at).end()  # type: ignore[union-attr]
+                    if text[at] == "]":
+                        self._at = at + 1
+                        return
+                    element, end = decode(text, at)
+                    if type(element) is not dict and self._may_go_on(text, end):
+                        break
+                    at = end
+                    self._elements += 1
+                    yield element
+            except (IndexError, ValueError, RecursionError):
+                pass
+            self._at = at  # the slow way decides: more text, a repair, or an error
+            if self._next(_GAP) == "]":
+                continue
+            element = self._value()
+            self._elements += 1
+            yield element
+
+    def _value(self) -> Any:
+        """Decode the value at the cursor, reading on for as long as it is not whole."""
+        want = CHUNK_BYTES
+        repaired = False
+        while True:
+            try:
+                value, end = self._decode(self._text, _SPACE(self._text, self._at).end())  # type: ignore[union-attr]
+                if not self._may_go_on(self._text, end):
+                    self._at = end
+                    return value
+                fault, where = "Unterminated number", end
+            except json.JSONDecodeError as error:
+                fault, where = error.msg, error.pos
+            except ValueError as error:  # an integer of more than 4300 digits
+                raise self._broken(f"a value should stand: {error}") from None
+            except RecursionError:
+                raise self._broken("a value should stand: it is nested too deeply") from None
+            unfinished = fault.startswith("Unterminated") or where >= len(self._text) - _NEAR_END
+            if unfinished and not self._ended and len(self._text) - self._at < MAX_VALUE_CHARS:
+                self._fill(want)
+                want *= 2
+            elif not repaired and self._repair():
+                repaired = True
+            elif unfinished and self._ended:
+                raise self._cut()
+            else:
+                raise self._broken(f"a value should stand: {fault}")
+
+    def _may_go_on(self, text: str, end: int) -> bool:
+        """True for a number that the next chunk might make longer: "1" of "12", of "1.5", of "1e-7"."""
+        return not self._ended and end + 4 > len(text) and text[end - 1] not in '"]}'
+
+    def _repair(self) -> bool:
+        """Kineto before 2023 wrote bare inf and nan, and Windows paths with lone backslashes."""
+        text = self._text[self._at :]
+        better = _STRING_OR_BARE.sub(_mended, text)
+        if better == text:
+            return False
+        self._text, self._at, self._repaired = better, 0, True
+        return True
+
+    def _next(self, skip: Any) -> str:
+        """The next character after what ``skip`` passes over, not consumed; "" at the end of a whole file."""
+        while True:
+            self._at = skip(self._text, self._at).end()
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if self._ended:
+                return ""
+            self._fill(CHUNK_BYTES)
+
+    def _expect(self, mark: str) -> None:
+        found = self._next(_SPACE)
+        if not found:
+            raise self._cut()
+        if found != mark:
+            raise self._broken(f"'{mark}' should stand")
+        self._at += 1
+
+    def _fill(self, want: int) -> None:
+        """Put about ``want`` more bytes behind what is left of the text."""
+        parts = [self._text[self._at :]]
+        while want > 0:
+            data = next(self._chunks, b"")
+            self._bytes += len(data)
+            want -= len(data)
+            parts.append(self._utf8.decode(data, final=not data))
+            if not data:
+                self._ended = True
+                break
+        self._text, self._at = "".join(parts), 0
+
+    def _read(self, file: Any) -> Iterator[bytes]:
+        data = file.read(CHUNK_BYTES)
+        if not data.startswith(GZIP_MAGIC):
+            while data:
+                yield data
+                data = file.read(CHUNK_BYTES)
+            return
+        try:
+            yield from self._unzip(file, data)
+        except zlib.error as error:
+            raise self._error(f"the gzip data are damaged{self._position()} ({error})", "Copy the file again") from None
+
+    def _unzip(self, file: Any, data: bytes) -> Iterator[bytes]:
+        zipped = zlib.decompressobj(31)
+        packed = unpacked = 0
+        while data:
+            packed += len(data)
+            while data:
+                plain = zipped.decompress(data, CHUNK_BYTES)
+                unpacked += len(plain)
+                self._check_expansion(packed, unpacked)
+                if plain:
+                    yield plain
+                data = zipped.unconsumed_tail
+                if zipped.eof:
+                    data = zipped.unused_data.lstrip(b"\0")
+                    if data:  # a further member
+                        zipped = zlib.decompressobj(31)
+            data = file.read(1 << 16)
+            if data and zipped.eof:
+                zipped = zlib.decompressobj(31)
+        while not zipped.eof and (plain := zipped.decompress(zipped.unconsumed_tail, CHUNK_BYTES)):
+            yield plain
+        if not zipped.eof:
+            raise self._cut("the gzip data are")
+
+    def _check_expansion(self, packed: int, unpacked: int) -> None:
+        if unpacked > MIN_BOMB_BYTES and unpacked > MAX_EXPANSION * packed:
+            raise self._error(
+                f"the gzip data unpack to more than {MAX_EXPANSION} times their size "
+                f"(already {unpacked >> 20} MiB from {packed >> 10} KiB), which no trace does",
+                "Unpack the file with gzip and give the plain JSON if it is a trace after all",
+            )
+
+    def _position(self) -> str:
+        return f" after {self._elements} whole events, at byte {self._bytes} of the JSON"
+
+    def _cut(self, what: str = "the JSON is") -> ReportError:
+        return self._error(f"{what} cut off{self._position()}", STOPPED)
+
+    def _broken(self, wanted: str) -> ReportError:
+        if self._ended and self._at >= len(self._text):
+            return self._cut()
+        byte = self._bytes - len(self._text[self._at :].encode("utf-8", "replace"))
+        text = f"broken JSON after {self._elements} whole events, at byte {byte}, where {wanted}"
+        return self._error(text, BROKEN)
+
+    def _error(self, reason: str, remedy: str) -> ReportError:
+        return ReportError(self._path, self._tool, reason, remedy)
+
+
+def _mended(found: re.Match[str]) -> str:
+    """null for a bare inf or nan; a string with its lone backslashes doubled."""
+    if found[1]:
+        return "null"
+    return _ESCAPE.sub(lambda escape: escape[0] if escape[1] else "\\\\", found[0])

@@ -1,0 +1,184 @@
+"""Which span encloses which on each thread of a trace, and so which layer, step and phase it belongs to."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from typing import Generic, NamedTuple, TypeVar
+
+from perfctl.parsers.kineto_events import PROFILER_STEP, Events, Place, Span
+from perfctl.parsers.records import read_range_name
+
+WHOLE_MICROSECOND_SLACK = 2000
+"""ns. Start and duration were cut to whole microseconds: a parent can seem to end that much before its child."""
+_LAST = 1 << 64
+
+T = TypeVar("T")
+
+
+class Context(NamedTuple):
+    """What the ranges around a moment say."""
+
+    layer: str | None = None
+    direction: str | None = None
+    step: int | None = None
+    phase: str | None = None
+    range_number: int | None = None
+    """Innermost range, counted in the order of the file."""
+    depth: int = 0
+    """How many ranges enclose it."""
+
+
+NOWHERE = Context()
+
+
+class RangeMeaning(NamedTuple):
+    """One range's own name, read."""
+
+    number: int
+    layer: str | None
+    direction: str | None
+    step: int | None
+    phase: str | None
+
+
+class TimeLine(Generic[T]):
+    """Values that hold from a start to an end, one after another."""
+
+    def __init__(self, times: list[tuple[int, int, T]]) -> None:
+        self._times = sorted(times, key=lambda time: time[0])
+        self._starts = [time[0] for time in self._times]
+
+    def at(self, moment: int) -> T | None:
+        number = bisect_right(self._starts, moment) - 1
+        if number < 0 or moment >= self._times[number][1]:
+            return None
+        return self._times[number][2]
+
+
+class Nesting:
+    """Parents and contexts of all spans of ``events``, by their position in ``events.spans``."""
+
+    def __init__(self, events: Events, probes: Iterable[Place]) -> None:
+        self.spans = events.spans
+        self.meanings = read_ranges(events.spans)
+        self.parents = [-1] * len(self.spans)
+        self.contexts = [NOWHERE] * len(self.spans)
+        self.outside: dict[int, Context] = {}
+        """For each range, the context without itself."""
+        self.order: list[int] = []
+        """Positions of the spans, every parent before its children."""
+        self.memory = [0] * len(self.spans)
+        """Net bytes allocated inside each span and its children, host and device together."""
+        self.probed: list[int] = []
+        """For each probe, the innermost span around it; -1 for none."""
+        self._slack = WHOLE_MICROSECOND_SLACK if events.whole_microseconds else 1
+        self._threads = events.threads
+        self._sweep(events, list(probes))
+        self._steps = self._time_lines(lambda meaning: meaning.step)
+        self._phases = self._time_lines(lambda meaning: meaning.phase)
+
+    def step_and_phase(self, context: Context, place: Place) -> tuple[int | None, str | None]:
+        """Of a moment with ``context``; by time alone on threads where no such range was pushed (autograd's own)."""
+        process = self._threads[place.thread][0]
+        step, phase = context.step, context.phase
+        if step is None and process in self._steps:
+            step = self._steps[process].at(place.at)
+        if phase is None and process in self._phases:
+            phase = self._phases[process].at(place.at)
+        return step, phase
+
+    def _sweep(self, events: Events, probes: list[Place]) -> None:
+        threads: list[list[tuple[int, int, int, int]]] = [[] for _ in events.threads]
+        for index, span in enumerate(self.spans):
+            end = span.start if span.end is None else span.end
+            threads[span.thread].append((span.start, -end, span.external, index))
+        for number, (thread, at, _) in enumerate(events.memory):
+            threads[thread].append((at, _LAST, 0, number))
+        for number, place in enumerate(probes):
+            threads[place.thread].append((place.at, _LAST, 1, number))
+        self.probed = [-1] * len(probes)
+        for items in threads:
+            items.sort()
+            self._sweep_thread(items, events)
+            items.clear()
+        for index in reversed(self.order):
+            if self.parents[index] >= 0:
+                self.memory[self.parents[index]] += self.memory[index]
+
+    def _sweep_thread(self, items: list[tuple[int, int, int, int]], events: Events) -> None:
+        stack: list[tuple[int, int]] = []  # (end, span), outermost first
+        tangled = False  # some span on the stack outlives one below it
+        for start, minus_end, what, index in items:
+            while stack and stack[-1][0] <= start:
+                stack.pop()
+            if not stack:
+                tangled = False
+            elif tangled:
+                stack = [entry for entry in stack if entry[0] > start]
+            if minus_end == _LAST:
+                inside = stack[-1][1] if stack else -1
+                if what:
+                    self.probed[index] = inside
+                elif inside >= 0:
+                    self.memory[inside] += events.memory[index][2]
+                continue
+            end = -minus_end
+            around = stack[-1:]
+            if stack and (tangled or stack[-1][0] + self._slack < end):
+                tangled = True
+                around = [entry for entry in stack if entry[0] + self._slack >= end]
+            self._place(index, around, tangled)
+            if end > start:
+                stack.append((end, index))
+
+    def _place(self, index: int, around: list[tuple[int, int]], tangled: bool) -> None:
+        self.order.append(index)
+        context = NOWHERE
+        if tangled:
+            for _, outer in around:
+                context = self._inner(context, outer)
+        elif around:
+            context = self.contexts[around[0][1]]
+        if around:
+            self.parents[index] = around[-1][1]
+        if self.spans[index].is_range:
+            self.outside[index] = context
+            context = self._inner(context, index)
+        self.contexts[index] = context
+
+    def _inner(self, context: Context, index: int) -> Context:
+        """``context`` as it is inside span ``index``."""
+        meaning = self.meanings.get(index)
+        if meaning is None:
+            return context
+        layer, direction = (
+            (meaning.layer, meaning.direction) if meaning.layer is not None else (context.layer, context.direction)
+        )
+        step = meaning.step if meaning.step is not None else context.step
+        phase = meaning.phase or context.phase
+        return Context(layer, direction, step, phase, meaning.number, context.depth + 1)
+
+    def _time_lines(self, wanted: Callable[[RangeMeaning], T | None]) -> dict[int | None, TimeLine[T]]:
+        """Process -> when each step or phase ran."""
+        found: dict[int | None, list[tuple[int, int, T]]] = {}
+        for index, meaning in self.meanings.items():
+            span, value = self.spans[index], wanted(meaning)
+            if value is not None and span.end is not None:
+                found.setdefault(self._threads[span.thread][0], []).append((span.start, span.end, value))
+        return {process: TimeLine(times) for process, times in found.items()}
+
+
+def read_ranges(spans: list[Span]) -> dict[int, RangeMeaning]:
+    """Position of each range -> what its name says. ProfilerStep#N counts only where there is no perfctl:step."""
+    ranges = [(index, span.name) for index, span in enumerate(spans) if span.is_range]
+    names = {name: read_range_name(name) for _, name in ranges}
+    own_steps = any(name.step is not None for name in names.values())
+    found = {}
+    for number, (index, text) in enumerate(ranges):
+        name = names[text]
+        step = name.step
+        if not own_steps and (match := PROFILER_STEP.match(text)):
+            step = int(match[1])
+        found[index] = RangeMeaning(number, name.layer, name.direction, step, name.phase)
+    return found

@@ -1,0 +1,162 @@
+"""Nsight Compute CSV in all its shapes: long (``--csv``), wide (``--page raw --csv``) and summary.
+
+The launches are read into a list; metric cells stay in compact columns until :attr:`Report.counters` is iterated,
+which may be done more than once. A file without CSV raises ReportError with what ncu's own messages say about it.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from perfctl.parsers import ncu_long, ncu_summary, ncu_wide
+from perfctl.parsers.errors import ReportError
+from perfctl.parsers.ncu_lines import Log, encoding_of, header_at, lines, open_text, rows, skip_to_header
+from perfctl.parsers.ncu_log import EXPORT, diagnostics, first_words, gaps, why_no_csv
+from perfctl.parsers.ncu_long import VALUE, Columns, Rules
+from perfctl.parsers.ncu_table import Finished, Table
+from perfctl.parsers.records import Diagnostic, Gap, Kernel, Report
+
+_TOOL_LINE = re.compile(r"^==(?:PROF|ERROR|WARNING)== ", re.MULTILINE)
+_PIVOTED = re.compile(r'"?Metric Name"?,"?[a-z0-9]+__')
+_CONSOLE = re.compile(r"^ +Section: .+\n +-{20,}", re.MULTILINE)
+_TAIL_BYTES = 16384
+
+
+def sniff(path: Path, head: bytes) -> bool:
+    """Is it ncu's CSV, a log of ncu without one, or its console text? (``parse`` says what is wrong with the latter.)
+
+    Where the program printed more than ``head`` before ncu's first word, the end of the file is looked at too.
+    """
+    if not head or (encoding_of(head) == "utf-8" and b"\0" in head[:512]):
+        return False
+    encoding = encoding_of(head)
+    if _is_ncu(head.decode(encoding, "replace")):
+        return True
+    try:
+        size = path.stat().st_size
+        if size <= len(head):
+            return False
+        with path.open("rb") as file:
+            file.seek(max(0, (size - _TAIL_BYTES) & ~1))
+            tail = file.read(_TAIL_BYTES + 2)
+    except OSError:
+        return False
+    return _is_ncu(tail.decode(encoding.removesuffix("-sig"), "replace"))
+
+
+def _is_ncu(text: str) -> bool:
+    text = text.replace("\r\n", "\n")
+    if _TOOL_LINE.search(text) or _PIVOTED.match(text.lstrip("\ufeff")) or _CONSOLE.search(text):
+        return True
+    return '"ID","Process ID"' in text or any(header_at(line) == 0 for line in text.splitlines())
+
+
+def parse(path: Path) -> Report:
+    """Read the file. Raises ReportError when it holds no table of ncu, saying why and what to do."""
+    log, rules, table = Log(), Rules(), Table()
+    try:
+        with open_text(path) as file:
+            source = lines(file, log)
+            first = skip_to_header(source, log)
+            if first is None:
+                raise ReportError(path, "ncu", *why_no_csv(log))
+            header = _header(path, first)
+            reader = rows(source, log, quoted=first.startswith('"'))
+            if ncu_summary.is_summary(header):
+                return _summary_report(path, reader, header, log)
+            form = _read_tables(path, reader, header, table, rules, log)
+    except OSError as error:
+        reason = f"it cannot be read ({error.strerror})"
+        raise ReportError(path, "ncu", reason, "Check the path and its rights") from error
+    if not table.launches:
+        reason, remedy = why_no_csv(log) if log.tool_lines else ("the CSV ends after its header", "Profile again")
+        raise ReportError(path, "ncu", f"the CSV has a header and no rows: {reason}", remedy)
+    return _report(path, form, table.finish(), rules, log)
+
+
+def _header(path: Path, line: str) -> list[str]:
+    """The column names, or ReportError when the line is cut or is the header of a page without metrics."""
+    try:
+        header = next(csv.reader([line], strict=True))
+    except (csv.Error, StopIteration) as error:
+        reason = "the CSV is cut off within its header"
+        raise ReportError(path, "ncu", reason, "Copy it again or profile again") from error
+    if not ncu_summary.is_summary(header):
+        missing = Columns(header).missing()
+        if missing:
+            reason = f"the CSV has no column {', '.join(missing)}"
+            raise ReportError(path, "ncu", f"{reason} (it is cut off, or of another page)", EXPORT)
+        if "Metric Name" not in header and not ncu_wide.metric_columns(header):
+            raise ReportError(path, "ncu", "the CSV has no metric columns (it is cut off, or of another page)", EXPORT)
+    return header
+
+
+def _read_tables(path: Path, reader: Iterator[str], header: list[str], table: Table, rules: Rules, log: Log) -> str:
+    """Read all tables of the file (several when runs were appended to it); returns the form of the first."""
+    form = f"ncu CSV, {'long' if VALUE in header else 'wide'}, {len(header)} columns"
+    number, following = 0, header
+    while True:
+        if VALUE in following:
+            found = ncu_long.read(reader, following, table, rules, log, number)
+        else:
+            found = ncu_wide.read(reader, following, table, log, number)
+        if found is None:
+            return form
+        if Columns(found).missing():
+            reason = f"the header of table {number + 2} in the file lacks columns"
+            raise ReportError(path, "ncu", reason, "Split the file at its headers and read the parts")
+        number, following = number + 1, found
+
+
+def _report(path: Path, form: str, found: Finished, rules: Rules, log: Log) -> Report:
+    kernels = found.kernels()
+    return Report(
+        tool="ncu",
+        path=path,
+        form=form,
+        devices=found.devices(),
+        kernels=kernels,
+        counters=found,
+        gaps=(*found.gaps(), *_kernel_gaps(kernels), *gaps(log)),
+        diagnostics=(*diagnostics(log), *_rule_diagnostics(rules), *_rounding(found.scaled())),
+    )
+
+
+def _summary_report(path: Path, reader: Iterator[str], header: list[str], log: Log) -> Report:
+    summaries, missing = ncu_summary.read(reader, header, log)
+    if not summaries:
+        raise ReportError(path, "ncu", "the CSV has a header and no rows", "Export the report again")
+    return Report(
+        tool="ncu",
+        path=path,
+        form=f"ncu CSV, summary, {len(header)} columns",
+        summaries=tuple(summaries),
+        gaps=(*missing, *gaps(log)),
+        diagnostics=tuple(diagnostics(log)),
+    )
+
+
+def _kernel_gaps(kernels: list[Kernel]) -> Iterator[Gap]:
+    """Columns of ``kernel`` that this file leaves empty, and which metric would fill them."""
+    if all(kernel.duration_ns is None for kernel in kernels):
+        yield Gap("kernel.duration_ns", "not_collected", "gpu__time_duration.sum is not among the metrics")
+    if all(kernel.grid_x is None for kernel in kernels):
+        yield Gap("kernel.grid_x", "not_available", "the CSV has no column Grid Size (ncu before 2023 prints none)")
+    if all(kernel.registers is None for kernel in kernels):
+        yield Gap("kernel.registers", "not_collected", "launch__registers_per_thread is not among the metrics")
+
+
+def _rule_diagnostics(rules: Rules) -> Iterator[Diagnostic]:
+    for (rule, kind), count in rules.launches.items():
+        text = first_words([rules.examples[rule, kind]])
+        yield Diagnostic("info", f"ncu rule {rule}", f"{kind} in {count} launches; the first: {text}")
+
+
+def _rounding(scaled: list[str]) -> Iterator[Diagnostic]:
+    """Say that figures are rounded where ncu printed them in scaled units."""
+    if scaled:
+        text = f"{len(scaled)} metrics were printed in scaled units and so are rounded (for example {scaled[0]})"
+        yield Diagnostic("info", "perfctl", f"{text}; export with --print-units base for exact figures")

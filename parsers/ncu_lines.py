@@ -1,0 +1,177 @@
+"""Finding ncu's CSV among everything else that reaches the same file.
+
+ncu writes its CSV to the stdout it shares with the profiled program, between ``==PROF==`` lines and whatever the
+program prints; PowerShell makes it UTF-16 or puts a BOM and CRLF. This module turns such a file into whole CSV
+rows (a quoted cell may span lines) and a :class:`Log` of the rest.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter as Tally
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TextIO
+
+LINE_LIMIT = 4 * 2**20
+"""Longest line that is looked at, in characters; ncu's widest rows are below 100 thousand."""
+ROW_LIMIT = 8 * 2**20
+
+_TOOL_LINE = re.compile(r"==(PROF|ERROR|WARNING)== ?(.*)")
+_CONSOLE_LINE = re.compile(r"\s+Section: \S|\s+-{20,} -{3,}")
+_HEADER_STARTS = ('"ID","Process ID"', '"Process ID","Process Name"', "ID,Process ID", "Process ID,Process Name")
+_ROW_START = re.compile(r'"[0-9]*","[0-9]+","')
+_ROW_INSIDE = re.compile(r'"[0-9]+","[0-9]+","[^"]*","[^"]*","')
+_KEPT_LINES = 1000
+
+
+@dataclass(slots=True)
+class Log:
+    """What stood around the CSV."""
+
+    tool_lines: Tally[tuple[str, str]] = field(default_factory=Tally)
+    """(PROF, ERROR or WARNING; text) -> how often, in order of first appearance."""
+    other_lines: int = 0
+    """Lines of the program."""
+    console_lines: int = 0
+    """Lines that look like ncu's own console tables."""
+    cut_rows: int = 0
+    """CSV rows that were cut off or broken."""
+    first_line: str = ""
+
+    def add(self, line: str) -> None:
+        """Take in one line that is not part of the CSV; a progress bar's pieces, parted by CR, count each."""
+        for part in line.split("\r"):
+            if part and not part.isspace():
+                self._add(part)
+
+    def _add(self, line: str) -> None:
+        if not self.first_line:
+            self.first_line = line[:1000].strip()
+        match = _TOOL_LINE.match(line)
+        if match is None:
+            self.other_lines += 1
+            self.console_lines += _CONSOLE_LINE.match(line) is not None
+            return
+        key = (match[1], match[2].strip()[:2000])
+        if key in self.tool_lines or len(self.tool_lines) < _KEPT_LINES:
+            self.tool_lines[key] += 1
+
+
+def encoding_of(head: bytes) -> str:
+    """The encoding of a text file, from its first bytes."""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    if head.startswith(b"\xef\xbb\xbf"):
+        return "utf-8-sig"
+    sample = head[:512]
+    if len(sample) >= 4 and sample[1::2].count(0) > len(sample) // 3:
+        return "utf-16-le"
+    if len(sample) >= 4 and sample[::2].count(0) > len(sample) // 3:
+        return "utf-16-be"
+    return "utf-8"
+
+
+def open_text(path: Path) -> TextIO:
+    """The file as text; bytes that do not decode become U+FFFD. Lines end at "\\n" and keep a "\\r" before it."""
+    with path.open("rb") as file:
+        encoding = encoding_of(file.read(4096))
+    return path.open(encoding=encoding, errors="replace", newline="\n")
+
+
+def lines(file: TextIO, log: Log) -> Iterator[str]:
+    """The lines of the file; one longer than LINE_LIMIT is dropped and counted, never held whole."""
+    for line in iter(partial(file.readline, LINE_LIMIT), ""):
+        if len(line) < LINE_LIMIT or line.endswith("\n"):
+            yield line
+            continue
+        log.cut_rows += 1
+        for rest in iter(partial(file.readline, LINE_LIMIT), ""):
+            if len(rest) < LINE_LIMIT or rest.endswith("\n"):
+                break
+
+
+def header_at(line: str) -> int:
+    """Where ncu's CSV header begins in the line (a program's last output may stand before it); -1 if it has none."""
+    for start in _HEADER_STARTS:
+        at = line.find(start)
+        if at == 0 or (at > 0 and start.startswith('"')):
+            return at
+    return -1
+
+
+def skip_to_header(source: Iterator[str], log: Log) -> str | None:
+    """The header line, or None when the file ends without one; what comes before goes to the log."""
+    for line in source:
+        at = header_at(line)
+        if at >= 0:
+            if at:
+                log.add(line[:at])
+            return line[at:]
+        log.add(line)
+    return None
+
+
+def rows(source: Iterator[str], log: Log, *, quoted: bool = True) -> Iterator[str]:
+    """Whole CSV rows as text, header rows of further tables included; everything else goes to the log.
+
+    ``quoted`` says that cells are quoted, as ncu writes them; a table that was saved again by another program may
+    have bare cells, and then every line with a comma counts as a row.
+    """
+    pending: list[str] = []
+    size = 0
+    for line in source:
+        if pending:
+            if _ROW_START.match(line) or size > ROW_LIMIT:
+                log.cut_rows += 1
+                pending = []
+            else:
+                pending.append(line)
+                size += len(line)
+                if line.count('"') & 1:
+                    yield "".join(pending)
+                    pending = []
+                continue
+        if not line.startswith('"') and not (not quoted and "," in line and not line.startswith("==")):
+            line = _row_inside(line, log)
+            if not line:
+                continue
+        if line.count('"') & 1:
+            pending, size = [line], len(line)
+        else:
+            yield line
+    if pending:
+        log.cut_rows += 1
+
+
+def _row_inside(line: str, log: Log) -> str:
+    """The CSV row that begins within a line of program output, or "" ."""
+    at = header_at(line)
+    if at < 0:
+        match = _ROW_INSIDE.search(line) if '","' in line else None
+        at = match.start() if match else -1
+    if at > 0:
+        log.add(line[:at])
+        return line[at:]
+    log.add(line)
+    return ""
+
+
+def cells(row: str) -> list[str] | None:
+    """The cells of one whole row of text; None when it is no CSV.
+
+    ncu quotes every cell, so a row without quotes inside cells is split at '","' (the number of quotes proves it),
+    which takes a third of the time of the csv module.
+    """
+    # A comma at the end is no further cell: ncu ends metric rows so when the header has rule columns.
+    text = row.rstrip("\r\n,") if row.startswith('"') else row
+    found = text[1:-1].split('","')
+    if text.count('"') == 2 * len(found) and text[0] == text[-1] == '"':
+        return found
+    try:
+        return next(csv.reader([text]))
+    except (csv.Error, StopIteration):
+        return None

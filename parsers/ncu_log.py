@@ -1,0 +1,109 @@
+"""What the lines around ncu's CSV say: why there is none, and what went wrong where there is one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from perfctl.parsers.ncu_lines import Log
+from perfctl.parsers.records import Diagnostic, Gap
+
+EXPORT = "Export the report with 'ncu --import FILE --csv --page raw --print-units base'"
+
+_CAUSES: tuple[tuple[str, str, str], ...] = (
+    (
+        r"ERR_NVGPUCTRPERM",
+        "ncu was not allowed to read the GPU's performance counters (ERR_NVGPUCTRPERM)",
+        "Run as root, or have the administrator load the nvidia module with NVreg_RestrictProfilingToAdminUsers=0 "
+        "(/proc/driver/nvidia/params then says RmProfilingAdminOnly: 0), and profile again",
+    ),
+    (
+        r"driver resource was unavailable",
+        "another tool holds the GPU's performance counters (ncu: a driver resource was unavailable)",
+        "If DCGM watches this GPU, run 'dcgmi profile --pause', profile again, then 'dcgmi profile --resume'",
+    ),
+    (
+        r"lock file|nsight-compute-lock",
+        "ncu could not open its lock file, which another user owns",
+        "Set TMPDIR to a folder of your own and profile again",
+    ),
+    (
+        r"The application returned an error code \((-?\d+)\)",
+        "the profiled program failed with exit code {0} before ncu had anything to write",
+        "Run the program without ncu until it works, then profile again",
+    ),
+    (
+        r"Failed to load report|could not be (?:opened|loaded)",
+        "ncu could not load the report it was asked to export",
+        "Export with the ncu version that wrote the report, or a newer one",
+    ),
+    (
+        r"child processes requires the --target-processes all",
+        "no kernels were profiled: the kernels ran in a child process",
+        "Profile again with '--target-processes all'",
+    ),
+    (
+        r"No kernels were profiled",
+        "no kernels were profiled: no launch matched the filters, or the profiler range was never open",
+        "Check -k, -s, -c, --nvtx-include and --profile-from-start; for a launcher add '--target-processes all'",
+    ),
+    (
+        r"^Report: (\S.*)",
+        "this is the log of an ncu run that wrote its report to {0}",
+        "Read that report instead",
+    ),
+)
+
+
+def why_no_csv(log: Log) -> tuple[str, str]:
+    """(reason, remedy) for a file in which no CSV was found."""
+    texts = [text for _, text in log.tool_lines]
+    for pattern, reason, remedy in _CAUSES:
+        for text in texts:
+            match = re.search(pattern, text)
+            if match:
+                return reason.format(*match.groups()), remedy
+    if log.console_lines:
+        return "this is ncu's console text, not its CSV", f"{EXPORT}, or profile with --csv"
+    if log.first_line.startswith("Metric Name,") or log.first_line.startswith('"Metric Name",'):
+        return (
+            "this is a table that another program made from ncu's CSV (one column a metric): kernel names and units "
+            "are not in it",
+            "Use the CSV that ncu itself printed",
+        )
+    errors = [text for kind, text in log.tool_lines if kind == "ERROR"]
+    if errors:
+        return f"ncu stopped with an error: {errors[0]}", "Solve that and profile again"
+    if log.tool_lines:
+        return "ncu ran but printed no CSV (only ==PROF== lines)", "Profile again with --csv and a list of metrics"
+    return "there is no ncu CSV in it", EXPORT
+
+
+def diagnostics(log: Log) -> list[Diagnostic]:
+    """What ncu itself reported as warning or error; a repeated line once, with its count."""
+    found = []
+    for (kind, text), count in log.tool_lines.items():
+        if kind == "PROF" and "Received signal" not in text:
+            continue
+        times = f" ({count} times)" if count > 1 else ""
+        found.append(Diagnostic("error" if kind == "ERROR" else "warning", "ncu", text + times))
+    return found
+
+
+def gaps(log: Log) -> list[Gap]:
+    """Kernels that ncu failed to profile, and rows that are cut off."""
+    found = []
+    for (kind, text), count in log.tool_lines.items():
+        match = re.match(r'Failed to profile "(.*)"', text) or re.match(r"Failed to profile (?:kernel )?(\S+)", text)
+        if kind == "ERROR" and match:
+            reason = f"ncu failed to profile this kernel ({count} launches)"
+            found.append(Gap("kernel", "not_collected", reason, scope=match[1]))
+    if log.cut_rows:
+        found.append(Gap("counter", "unreadable", f"{log.cut_rows} rows of the CSV are cut off or broken"))
+    return found
+
+
+def first_words(lines: Iterable[str], limit: int = 300) -> str:
+    """One line of at most ``limit`` characters from a text of several."""
+    text = " ".join(" ".join(lines).split())
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,214 @@
+"""ncu's long CSV: one row a launch and metric (``ncu --csv``, the details page).
+
+Headers of 12, 15 (two kinds), 20 and 21 columns are known, each with or without two NVTX columns, so columns are
+found by name. Metric rows of a header with rule columns end after "Metric Value" and one comma; rows of rules carry
+the whole width, no metric, and the stream of the rule engine ("1") instead of the launch's (seen in 2022.3).
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from perfctl.parsers.ncu_lines import Log, cells
+from perfctl.parsers.ncu_nvtx import PUSH_POP, START_END
+from perfctl.parsers.ncu_table import Launch, Table
+
+VALUE = "Metric Value"
+_NEVER = "\0"
+"""No row begins with it: rows begin with a quote or a digit."""
+LONGEST_ID = 18
+"""Digits that a launch ID may have."""
+
+
+@dataclass(slots=True)
+class Rules:
+    """What ncu's own rules said, counted."""
+
+    launches: Tally[tuple[str, str]] = field(default_factory=Tally)
+    """(rule, type: OPT, INF, WRN) -> in how many launches."""
+    examples: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The text of the first."""
+
+    def add_row(self, row: list[str], at: int) -> None:
+        """Count one row that carries a rule's verdict (name, type and text from ``at`` on) instead of a metric."""
+        if 0 <= at < len(row) - 2:
+            self.launches[row[at], row[at + 1]] += 1
+            self.examples.setdefault((row[at], row[at + 1]), row[at + 2])
+
+
+class Columns:
+    """Where the columns of one header are; -1 for one that it does not have."""
+
+    def __init__(self, header: list[str]) -> None:
+        self.header = header
+        at = {name: index for index, name in reversed(list(enumerate(header)))}
+        self.id = at.get("ID", -1)
+        self.process = at.get("Process ID", -1)
+        self.kernel = at.get("Kernel Name", -1)
+        self.stream = at.get("Stream", -1)
+        self.block = at.get("Block Size", -1)
+        self.grid = at.get("Grid Size", -1)
+        self.device = at.get("Device", -1)
+        self.capability = at.get("CC", -1)
+        self.section = at.get("Section Name", -1)
+        self.label = at.get("Body Item Label", -1)
+        self.metric = at.get("Metric Name", -1)
+        self.unit = at.get("Metric Unit", -1)
+        self.value = at.get(VALUE, -1)
+        self.rule = at.get("Rule Name", -1)
+        self.push_pop = next((i for i, name in enumerate(header) if PUSH_POP in name), -1)
+        self.start_end = next((i for i, name in enumerate(header) if START_END in name), -1)
+
+    def missing(self) -> list[str]:
+        """Columns without which a row means nothing."""
+        needed = {"ID": self.id, "Process ID": self.process, "Kernel Name": self.kernel}
+        if self.metric >= 0 or self.value >= 0:
+            needed |= {"Metric Name": self.metric, "Metric Unit": self.unit, VALUE: self.value}
+        return [name for name, index in needed.items() if index < 0]
+
+    def first_of_metric(self) -> int:
+        """The first column that is not the same for all rows of a launch, when all such columns come last; else 0."""
+        varying = [index for index in (self.section, self.label, self.metric, self.unit, self.value) if index >= 0]
+        identity = (
+            self.id, self.process, self.kernel, self.stream, self.block, self.grid, self.device, self.capability,
+            self.push_pop, self.start_end,
+        )  # fmt: skip
+        return min(varying) if max(identity) < min(varying) else 0
+
+    def launch(self, row: list[str], table_number: int) -> Launch:
+        """The identity cells of a row."""
+
+        def cell(index: int) -> str:
+            return row[index] if 0 <= index < len(row) else ""
+
+        return Launch(
+            order=(table_number, int(row[self.id])),
+            name=cell(self.kernel),
+            stream=cell(self.stream),
+            block=cell(self.block),
+            grid=cell(self.grid),
+            device=cell(self.device),
+            capability=cell(self.capability),
+            push_pop=cell(self.push_pop),
+            start_end=cell(self.start_end),
+        )
+
+
+def read(
+    text_rows: Iterator[str], header: list[str], table: Table, rules: Rules, log: Log, number: int
+) -> list[str] | None:
+    """Read one long table to its end, or to the header of a further table, which is returned.
+
+    ``number`` counts the tables of the file from 0. Two things are remembered because files of a million rows are
+    common: the identity cells that all rows of a launch begin with, and which metric the text up to the value means.
+    """
+    columns = Columns(header)
+    at = columns.first_of_metric()
+    launches, metrics = _Launches(columns, table, number), _Metrics(columns, at, table, rules, log)
+    text_ids, fact_keys, known = table.text_ids, table.fact_keys, metrics.known
+    add_launch, add_key, add_text = table.cell_launch.append, table.cell_key.append, table.cell_text.append
+    launch, prefix = -1, _NEVER
+    for text_row in text_rows:
+        if text_row.startswith(prefix):
+            rest = text_row[len(prefix) :].rstrip("\r\n,")
+            head, _, value = rest.rpartition('","')
+            key = known.get(head, -1)
+            if key >= 0 and value.find('"') == len(value) - 1:
+                value = value[:-1]
+            else:
+                key, value = metrics.find(rest, head)
+        else:
+            row = cells(text_row)
+            if row is not None and is_header(row):
+                return row
+            if row is None or len(row) <= columns.value or not _is_id(row[columns.id]):
+                log.cut_rows += 1
+                continue
+            launch = launches.number(row, is_rule=not row[columns.metric])
+            prefix = '"' + '","'.join(row[:at]) + '",' if at else _NEVER
+            key, value = metrics.of(row[at:])
+        if key < 0:
+            continue
+        text = text_ids.get(value, -1)
+        if text < 0:
+            text = table.text(value)
+        add_launch(launch)
+        add_key(key)
+        add_text(text)
+        if key in fact_keys:
+            table.facts.append((launch, key, text))
+    return None
+
+
+class _Metrics:
+    """Reads the part of a row that names a metric; gives -1 as its number for a rule's row or one that is cut off."""
+
+    def __init__(self, columns: Columns, at: int, table: Table, rules: Rules, log: Log) -> None:
+        self._name, self._unit, self._value = columns.metric - at, columns.unit - at, columns.value - at
+        self._section = columns.section - at if columns.section >= 0 else -1
+        self._label = columns.label - at if columns.label >= 0 else -1
+        self._rule = columns.rule - at if columns.rule >= 0 else -1
+        self._table, self._rules, self._log = table, rules, log
+        self.known: dict[str, int] = {}
+        """Text of a row from the section up to the value -> number of the metric."""
+
+    def find(self, rest: str, head: str) -> tuple[int, str]:
+        """(metric, printed value) of the text of a row from the section on; remembers what stands before the value."""
+        tail = cells(rest)
+        key, value = self.of(tail or [])
+        if tail and key >= 0 and len(tail) == self._value + 1 and rest.count('"') == 2 * len(tail):
+            self.known[head] = key
+        return key, value
+
+    def of(self, tail: list[str]) -> tuple[int, str]:
+        """(metric, printed value) of the cells of a row from the section on."""
+        if len(tail) <= self._value:
+            self._log.cut_rows += 1
+            return -1, ""
+        name = tail[self._name]
+        if not name:
+            self._rules.add_row(tail, self._rule)
+            return -1, ""
+        section: str | None = tail[self._section] if self._section >= 0 else None
+        if self._label >= 0 and tail[self._label]:
+            section = f"{section}: {tail[self._label]}"
+        return self._table.key(name, tail[self._unit], section), tail[self._value]
+
+
+class _Launches:
+    """Numbers the launches of one table in the order in which they first appear."""
+
+    def __init__(self, columns: Columns, table: Table, table_number: int) -> None:
+        self._columns = columns
+        self._table = table
+        self._table_number = table_number
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._unfilled: set[int] = set()
+
+    def number(self, row: list[str], *, is_rule: bool) -> int:
+        """Number of this row's launch; one first seen in a rule row gets its stream from its first metric row."""
+        columns = self._columns
+        now = (row[columns.process], row[columns.id])
+        launch = self._numbers.get(now, -1)
+        if launch < 0:
+            launch = self._numbers[now] = len(self._table.launches)
+            identity = columns.launch(row, self._table_number)
+            if is_rule:
+                self._unfilled.add(launch)
+                identity = replace(identity, stream="")
+            self._table.launches.append(identity)
+        elif launch in self._unfilled and not is_rule:
+            self._unfilled.discard(launch)
+            self._table.launches[launch] = columns.launch(row, self._table_number)
+        return launch
+
+
+def _is_id(text: str) -> bool:
+    return text.isdecimal() and len(text) <= LONGEST_ID
+
+
+def is_header(row: list[str]) -> bool:
+    """Is this row the header of a further table, as when several runs were appended to one file?"""
+    return row[:2] == ["ID", "Process ID"] or row[:2] == ["Process ID", "Process Name"]

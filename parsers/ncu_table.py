@@ -1,0 +1,238 @@
+"""What both CSV pages of ncu fill: launches, and their metric cells in compact columns.
+
+A file's decimal style is known only at its end, so cells are kept as printed (each distinct text once, 12 bytes a
+cell beside it) and become numbers when the counters are read.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter as Tally
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from perfctl.parsers.ncu_facts import FACT_NAMES, Value, device_of, kernel_fields
+from perfctl.parsers.ncu_nvtx import place_of
+from perfctl.parsers.records import Counter, Device, Gap, Kernel
+from perfctl.parsers.units import (
+    AmbiguousNumber,
+    DecimalStyle,
+    Number,
+    StyleEvidence,
+    Unit,
+    base_unit,
+    read_number,
+    read_value,
+    to_base,
+)
+
+NO_VALUE = frozenset({"", "n/a", "N/A", "no data", "nan", "-nan", "inf", "-inf"})
+"""What ncu prints in place of a value it does not have."""
+
+_REASONS = {
+    "not_available": 'ncu printed "{text}" in place of {count} values: this GPU or ncu version has no such '
+    "metric, or it could not be collected",
+    "ambiguous": '{count} values such as "{text}" may be whole or fractions, and nothing else in the file tells '
+    "which; export it again with LC_ALL=C",
+    "unreadable": '{count} values such as "{text}" do not fit the number format of the rest of the file; '
+    "export it again with LC_ALL=C",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Identity cells of one launch, as printed; "" where the page has no such column."""
+
+    order: tuple[int, int]
+    """(number of the table in the file, ID)."""
+    name: str
+    stream: str = ""
+    block: str = ""
+    grid: str = ""
+    device: str = ""
+    capability: str = ""
+    push_pop: str = ""
+    start_end: str = ""
+
+
+class Table:
+    """Launches and metric cells of one file."""
+
+    def __init__(self) -> None:
+        self.launches: list[Launch] = []
+        self.keys: list[tuple[str, str, str | None]] = []
+        """(metric, printed unit, section)."""
+        self.texts: list[str] = []
+        self.key_ids: dict[tuple[str, str, str | None], int] = {}
+        self.text_ids: dict[str, int] = {}
+        self.cell_launch = array("L")
+        self.cell_key = array("L")
+        self.cell_text = array("L")
+        self.facts: list[tuple[int, int, int]] = []
+        """(launch, key, text) of the cells in FACT_NAMES."""
+        self.fact_keys: set[int] = set()
+
+    def key(self, name: str, unit: str, section: str | None) -> int:
+        """Number of a metric in one unit and section; new ones get one."""
+        key = (name, unit, section)
+        number = self.key_ids.setdefault(key, len(self.keys))
+        if number == len(self.keys):
+            self.keys.append(key)
+            if name in FACT_NAMES:
+                self.fact_keys.add(number)
+        return number
+
+    def text(self, text: str) -> int:
+        """Number of a printed value; new ones get one."""
+        number = self.text_ids.setdefault(text, len(self.texts))
+        if number == len(self.texts):
+            self.texts.append(text)
+        return number
+
+    def finish(self) -> Finished:
+        """Decide the decimal style and read every distinct value once."""
+        return Finished(self)
+
+
+class Finished:
+    """A table whose numbers have been read: gives the records of a Report. ``counters`` can be read many times."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        evidence = StyleEvidence()
+        for text in table.texts:
+            evidence.add(text)
+        self.style: DecimalStyle = evidence.decide()
+        self._states: dict[int, str] = {}
+        self._values = [self._read(index, text) for index, text in enumerate(table.texts)]
+        self._units: list[Unit] = [base_unit(unit) for _, unit, _ in table.keys]
+        self._order = _ranks([launch.order for launch in table.launches])
+
+    def _read(self, index: int, text: str) -> int | float | None:
+        """The number in a distinct text; where there is none for a reason, the reason is kept as a gap state."""
+        try:
+            number = read_value(text, self.style)
+        except AmbiguousNumber:
+            self._states[index] = "ambiguous"
+            return None
+        if number is None:
+            if text.strip().lower() in NO_VALUE:
+                self._states[index] = "not_available"
+            elif not text.strip("0123456789.,+-"):
+                self._states[index] = "unreadable"
+        return number
+
+    def _scaled(self, text: int, scale: int) -> int | float | None:
+        """The value of a distinct text times ``scale``: exact where the printed decimals allow it."""
+        value = self._values[text]
+        if isinstance(value, float):
+            number = read_number(self._table.texts[text], self.style)
+            return None if number is None else to_base(number, scale)
+        return None if value is None else to_base(Number(value, 0), scale)
+
+    def __iter__(self) -> Iterator[Counter]:
+        """The counters, in the order of the file."""
+        table, order, values, units = self._table, self._order, self._values, self._units
+        texts, keys, scaled = table.texts, table.keys, self._scaled
+        make = Counter._make
+        for launch, key, text in zip(table.cell_launch, table.cell_key, table.cell_text, strict=True):
+            name, _, section = keys[key]
+            unit, scale = units[key]
+            value = values[text]
+            if value is None:
+                yield make((order[launch], name, None, unit, section, texts[text] or None))
+            elif scale == 1:
+                yield make((order[launch], name, value, unit, section, None))
+            else:
+                yield make((order[launch], name, scaled(text, scale), unit, section, None))
+
+    def kernels(self) -> list[Kernel]:
+        """The launches in the order of their IDs."""
+        facts = self._facts()
+        found = [
+            _kernel(rank, launch, facts.get(index, {}))
+            for index, (rank, launch) in enumerate(zip(self._order, self._table.launches, strict=True))
+        ]
+        return sorted(found)
+
+    def devices(self) -> tuple[Device, ...]:
+        """The devices the launches ran on, as far as the file tells them apart."""
+        facts = self._facts()
+        found: dict[int, Device] = {}
+        for index, launch in enumerate(self._table.launches):
+            known = facts.get(index, {})
+            number = kernel_fields(known).get("device_index")
+            at = int(launch.device) if _is_whole(launch.device) else number if isinstance(number, int) else 0
+            if at not in found:
+                device = device_of(at, launch.capability or None, known)
+                if device.name or device.compute_capability:
+                    found[at] = device
+        return tuple(found[at] for at in sorted(found))
+
+    def _facts(self) -> dict[int, dict[str, tuple[Value, str | None]]]:
+        facts: dict[int, dict[str, tuple[Value, str | None]]] = {}
+        for launch, key, text in self._table.facts:
+            name, unit = self._table.keys[key][0], self._units[key]
+            number = self._scaled(text, unit.scale)
+            value: Value = self._table.texts[text] if number is None else number
+            facts.setdefault(launch, {}).setdefault(name, (None if text in self._states else value, unit.name))
+        return facts
+
+    def gaps(self) -> list[Gap]:
+        """One gap for each metric and reason that has cells without a number where one was expected."""
+        if not self._states:
+            return []
+        tally: Tally[tuple[str, str]] = Tally()
+        examples: dict[tuple[str, str], str] = {}
+        for key, text in zip(self._table.cell_key, self._table.cell_text, strict=True):
+            if text in self._states:
+                about = (self._table.keys[key][0], self._states[text])
+                tally[about] += 1
+                examples.setdefault(about, self._table.texts[text])
+        return [
+            Gap(f"counter:{name}", state, _REASONS[state].format(text=examples[name, state], count=count))
+            for (name, state), count in tally.items()
+        ]
+
+    def scaled(self) -> list[str]:
+        """Metrics that were printed in a scaled unit, and so are rounded: "dram__bytes.sum in Mbyte"."""
+        pairs = zip(self._table.keys, self._units, strict=True)
+        return [f"{name} in {printed}" for (name, printed, _), unit in pairs if unit.scale != 1]
+
+
+def _kernel(rank: int, launch: Launch, facts: dict[str, tuple[Value, str | None]]) -> Kernel:
+    place = place_of(launch.push_pop, launch.start_end)
+    fields: dict[str, int | float] = kernel_fields(facts)
+    for prefix, text in (("grid", launch.grid), ("block", launch.block)):
+        dimensions = _dimensions(text)
+        if dimensions:
+            fields.update(zip((f"{prefix}_x", f"{prefix}_y", f"{prefix}_z"), dimensions, strict=True))
+    for field, text in (("stream", launch.stream), ("device_index", launch.device)):
+        if _is_whole(text):
+            fields[field] = int(text)
+    return Kernel(
+        rank,
+        launch.name,
+        layer=place.layer,
+        direction=place.direction,
+        step=place.step,
+        layer_source="range" if place.layer is not None else None,
+    )._replace(**fields)  # type: ignore[arg-type]  # the keys are KERNEL_FACTS'
+
+
+def _dimensions(text: str) -> tuple[int, ...] | None:
+    """ "(16, 8, 1)" -> (16, 8, 1); None for anything else."""
+    parts = [part.strip() for part in text.strip().removeprefix("(").removesuffix(")").split(",")]
+    return tuple(int(part) for part in parts) if len(parts) == 3 and all(map(_is_whole, parts)) else None
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+def _ranks(orders: list[tuple[int, int]]) -> list[int]:
+    """Position of each launch when sorted by table and ID; launches with one ID keep the order of the file."""
+    ranks = [0] * len(orders)
+    for rank, index in enumerate(sorted(range(len(orders)), key=orders.__getitem__)):
+        ranks[index] = rank
+    return ranks
