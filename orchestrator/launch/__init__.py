@@ -5,17 +5,17 @@ from __future__ import annotations
 import shlex
 
 from perfctl.orchestrator.errors import ToolMissing
-from perfctl.orchestrator.launch.dlprof import Dlprof
+from perfctl.orchestrator.launch.dlprof import DLProf
 from perfctl.orchestrator.launch.ncu import Ncu
 from perfctl.orchestrator.launch.nsys import Nsys
 from perfctl.orchestrator.launch.profiler import Command, Profiler
 from perfctl.orchestrator.launch.replay import Replay
 from perfctl.orchestrator.launch.torch_profiler import TorchProfiler
 
-PROFILERS: dict[str, type[Nsys] | type[Ncu] | type[Dlprof] | type[TorchProfiler] | type[Replay]] = {
+PROFILERS: dict[str, type[Nsys] | type[Ncu] | type[DLProf] | type[TorchProfiler] | type[Replay]] = {
     "nsys": Nsys,
     "ncu": Ncu,
-    "dlprof": Dlprof,
+    "dlprof": DLProf,
     "torch": TorchProfiler,
     "replay": Replay,
 }
@@ -29,9 +29,8 @@ def check_tools(profiler: Profiler) -> None:
         return
     first = missing[0]
     others = "".join(f"; {tool.name} is missing, too ({tool.install})" for tool in missing[1:])
-    raise ToolMissing(
-        f"{first.name} is not installed here: {first.why}", f"To get it: {first.install}{others}. Without it: {first.instead}"
-    )
+    remedy = f"To get it: {first.install}{others}. Without it: {first.instead}"
+    raise ToolMissing(f"{first.name} is not installed here: {first.why}", remedy)
 
 
 def printable(command: Command) -> str:

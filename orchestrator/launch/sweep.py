@@ -48,7 +48,7 @@ class SweepRequest:
     @property
     def name(self) -> str:
         """The same request always has the same name, so that it finds what it has already."""
-        options = asdict(self.profiler) if is_dataclass(self.profiler) else {}  # type: ignore[arg-type]
+        options: dict[str, Any] = asdict(self.profiler) if is_dataclass(self.profiler) else {}
         asked = [self.profiler.name, options, self.workload, self.workload_arguments, self.device, self.origin]
         digest = hashlib.sha256(json.dumps(asked, default=str, sort_keys=True).encode()).hexdigest()
         return f"{self.profiler.name}-{self.workload}-{digest[:8]}"
@@ -135,6 +135,8 @@ def _run_now(request: SweepRequest, asked: RunRequest, listener: Listener) -> Ru
     outcomes: list[Outcome] = []
     try:
         for command in planned:
+            if command.needs is not None and not command.needs.exists():
+                break
             listener.started(asked.batch_size, command.stage)
             outcomes.append(_start(command, asked, request, listener, len(outcomes)))
         verdict = request.profiler.judge(asked, tuple(outcomes))

@@ -1,0 +1,93 @@
+"""DLProf: layers, kernels and iterations in ready-made tables. Its last release was 1.8.0 (December 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch import evidence, tools
+from perfctl.orchestrator.launch.paths import RunPaths
+from perfctl.orchestrator.launch.profiler import Command, Outcome, RunRequest, Tool, Verdict
+
+TOOL = Tool(
+    "dlprof",
+    "DLProf makes the tables",
+    "it can no longer be installed; it is in NVIDIA's PyTorch containers up to 22.12",
+    "perfctl nsys records the same kernels; DLProf reports made elsewhere are read by perfctl ingest",
+)
+MODES = ("simple", "pytorch")
+REPORTS = ("summary", "detail", "iteration", "kernel", "op_type", "group_op", "tensor_core", "expert_systems")
+
+
+@dataclass(frozen=True, slots=True)
+class DLProf:
+    """``dlprof`` over the whole program, on one GPU."""
+
+    mode: str = "simple"
+    """simple: kernels alone. pytorch: with operations, for which the program must enable DLProf's NVTX plugin."""
+    reports: tuple[str, ...] = ("summary", "iteration", "kernel")
+    iter_start: int | None = None
+    """First iteration that counts; None for DLProf's own choice."""
+    iter_stop: int | None = None
+    nsys_opts: str = "--trace=cuda,nvtx,cudnn,cublas --sample=none --cpuctxsw=none"
+    """Handed to the nsys that dlprof starts."""
+    extra: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise UsageError(f"DLProf has no mode {self.mode}", f"Say one of {', '.join(MODES)}")
+        unknown = [report for report in self.reports if report not in REPORTS]
+        if unknown:
+            raise UsageError(f"DLProf has no report {', '.join(unknown)}", f"Known: {', '.join(REPORTS)}")
+
+    @property
+    def name(self) -> str:
+        return "dlprof"
+
+    def missing(self) -> tuple[Tool, ...]:
+        return (() if tools.find("dlprof") else (TOOL,)) + tools.missing_torch()
+
+    def commands(self, request: RunRequest) -> tuple[Command, ...]:
+        """Raises UsageError on a CPU, where DLProf has nothing to show."""
+        if request.device != "cuda":
+            raise UsageError("DLProf works on GPUs only", "Add --device cuda, or use perfctl torch on a CPU")
+        profile = (
+            "dlprof",
+            f"--mode={self.mode}",
+            f"--reports={','.join(self.reports)}",
+            "--formats=csv",
+            *(() if self.iter_start is None else (f"--iter_start={self.iter_start}",)),
+            *(() if self.iter_stop is None else (f"--iter_stop={self.iter_stop}",)),
+            f"--output_path={self.artifact(request.paths)}",
+            "--force=true",
+            f"--nsys_opts={self.nsys_opts}",
+            *self.extra,
+            *request.workload_command(annotate="nvtx", window="none"),
+        )
+        return (Command(profile, "profile"),)
+
+    def artifact(self, paths: RunPaths) -> Path:
+        """A folder of CSV files, ``dlprof_summary.csv`` among them."""
+        return paths.report(".dlprof")
+
+    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+        program = evidence.program_failure(request, outcomes[0])
+        problem = self.artifact_problem(request, outcomes)
+        if problem is not None:
+            return Verdict("failed", program or problem)
+        if program is not None:
+            return Verdict("partial", f"{program}. The tables hold what ran until then")
+        return Verdict("ok", None)
+
+    def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
+        """Why there are no tables to read: cause and remedy; None when there are."""
+        folder = self.artifact(request.paths)
+        tables = [path for path in folder.glob("*.csv") if path.stat().st_size]
+        if not tables:
+            log = outcomes[0].stdout
+            said = evidence.last_line(outcomes[0].stderr) or evidence.last_line(log) or "nothing"
+            return f"DLProf left no tables in {folder.name}; it said: {said}. See {log.name}"
+        if all(evidence.is_older_than_run(path, request.paths) for path in tables):
+            return f"the tables in {folder.name} are older than this run. Remove the folder and run it again"
+        return None

@@ -1,0 +1,259 @@
+"""What this machine has, and what each profiler can do on it: the answers of ``perfctl doctor``."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from perfctl.orchestrator.launch import tools
+from perfctl.orchestrator.launch.nsys import TOOL as NSYS
+
+OK, WARNING, MISSING = "ok", "warning", "missing"
+
+_LITTLE_SPACE = 5 * 2**30
+"""Bytes. An nsys report of a sweep can take some GiB."""
+_OPTIONAL_PROGRAMS = (
+    ("dcgmi", "only needed to pause DCGM while ncu counts"),
+    ("apptainer", "only needed to run inside a container (or singularity)"),
+    ("sbatch", "only needed to submit the scripts that perfctl slurm writes"),
+)
+_OPTIONAL_PACKAGES = (
+    ("ncu_report", "ncu_report", "reads .ncu-rep files; without it perfctl reads the CSV. pip install 'perfctl[ncu]'"),
+    ("pynvml", "nvidia-ml-py", "samples GPU memory and power during a run. pip install 'perfctl[nvml]'"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of ``perfctl doctor``."""
+
+    name: str
+    state: str
+    """ok, warning or missing."""
+    value: str | None
+    """Version, size, ...; None when there is nothing to show."""
+    detail: str | None = None
+    """What it means or what to do about it; None when nothing."""
+
+
+def examine() -> tuple[Finding, ...]:
+    """Everything that decides which profilers work here. Starts short programs, changes nothing."""
+    findings = [*_gpu(), *_profiling_tools(), *_permissions(), *_packages(), *_surroundings()]
+    return (*findings, *_what_works(_states(findings)))
+
+
+def host_facts() -> dict[str, str]:
+    """Facts about the host for a run's environment. Never the process environment."""
+    facts = {"host": socket.gethostname(), "kernel": platform.release(), "python": platform.python_version()}
+    for line in _lines(Path("/proc/cpuinfo")):
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            facts["cpu"] = value.strip()
+            break
+    facts["cpu_count"] = str(len(os.sched_getaffinity(0)))
+    return facts
+
+
+def _gpu() -> Iterator[Finding]:
+    path = tools.find("nvidia-smi")
+    answer = ""
+    if path:
+        query = "--query-gpu=index,name,compute_cap,memory.total,driver_version"
+        answer = tools.output(path, query, "--format=csv,noheader")
+    for line in answer.splitlines():
+        index, *rest = (cell.strip() for cell in line.split(","))
+        if len(rest) == 4:
+            name, capability, memory, driver = rest
+            yield Finding(f"GPU {index}", OK, name, f"compute capability {capability}, {memory}, driver {driver}")
+    if not answer:
+        if tools.has_gpu_driver():
+            detail = (
+                "a driver is loaded, but nvidia-smi does not answer: in a container, start it with --nv or --gpus all"
+            )
+            yield Finding("GPU", WARNING, None, detail)
+        else:
+            yield Finding("GPU", MISSING, None, "no NVIDIA driver here: --device cpu works, and so does replay")
+
+
+def _profiling_tools() -> Iterator[Finding]:
+    yield _program("nsys", NSYS.install)
+    if tools.find("nsys"):
+        yield _nsys_importer()
+    yield _program("ncu", "install NVIDIA Nsight Compute (Debian 12: scripts/install_nsight_debian.sh)")
+    yield _program("dlprof", "its last release is of 2021; not needed, reports of it can be read")
+    for name, use in _OPTIONAL_PROGRAMS:
+        there = tools.find(name) or (tools.find("singularity") if name == "apptainer" else None)
+        yield Finding(
+            name, OK if there else MISSING, tools.version(Path(there).name) if there else None, None if there else use
+        )
+
+
+def _program(name: str, install: str) -> Finding:
+    if tools.find(name) is None:
+        return Finding(name, MISSING, None, install)
+    version = tools.version(name)
+    if version is None:
+        return Finding(name, WARNING, None, f"{name} --version does not answer: the installation is not whole")
+    return Finding(name, OK, version)
+
+
+def _nsys_importer() -> Finding:
+    """Debian's package leaves the importer where its nsys does not look (2022.4.2)."""
+    program = Path(tools.find("nsys") or "nsys").resolve()
+    folders = [folder / "host-linux-x64" for folder in program.parents[:3]]
+    folders += [Path("/usr/lib/x86_64-linux-gnu/nsight-systems/host-linux-x64")]
+    if any((folder / "QdstrmImporter").exists() for folder in folders):
+        return Finding("nsys importer", OK, None)
+    if Path("/usr/lib/nsight-systems/host-linux-x64/QdstrmImporter").exists():
+        detail = "nsys will leave .qdstrm files only: run scripts/install_nsight_debian.sh, which links the importer"
+        return Finding("nsys importer", MISSING, None, detail)
+    return Finding("nsys importer", OK, "not checked", "this installation keeps it elsewhere")
+
+
+def _permissions() -> Iterator[Finding]:
+    allowed = _counters_for_all()
+    if allowed is not None:
+        root = os.geteuid() == 0
+        detail = (
+            None if allowed else "RmProfilingAdminOnly is 1: ncu works for root" + ("" if root else ", and you are not")
+        )
+        yield Finding("GPU counters", OK if allowed or root else WARNING, "for all" if allowed else "for root", detail)
+    if _runs("nv-hostengine") or _runs("dcgm-exporter"):
+        yield Finding(
+            "DCGM", WARNING, "running", "it may hold the counters: dcgmi profile --pause before ncu, --resume after"
+        )
+    lock = Path(tempfile.gettempdir(), "nsight-compute-lock")
+    if lock.exists() and lock.stat().st_uid != os.geteuid() and not os.access(lock, os.W_OK):
+        yield Finding(
+            "ncu lock", OK, str(lock), "somebody else's; perfctl gives ncu a TMPDIR of its own, ncu alone fails"
+        )
+
+
+def _counters_for_all() -> bool | None:
+    """Does the driver let everybody read counters? None when it does not say."""
+    for line in _lines(Path("/proc/driver/nvidia/params")):
+        key, _, value = line.partition(":")
+        if key.strip() == "RmProfilingAdminOnly":
+            return value.strip() == "0"
+    return None
+
+
+def _packages() -> Iterator[Finding]:
+    version = _package_version("torch")
+    if version is None:
+        yield Finding("torch", MISSING, None, tools.TORCH.install)
+    elif not _torch_has_cuda():
+        detail = "a build without CUDA: it has no NVTX ranges, so nsys cannot see layers; perfctl torch works"
+        yield Finding("torch", WARNING, version, detail)
+    else:
+        yield Finding("torch", OK, version, "CUDA build")
+    for module, distribution, use in _OPTIONAL_PACKAGES:
+        there = tools.has_package(module)
+        yield Finding(distribution, OK if there else MISSING, _package_version(distribution), None if there else use)
+
+
+def _torch_has_cuda() -> bool:
+    """Read from the files of the package, because importing torch takes seconds."""
+    try:
+        files = metadata.files("torch") or []
+    except metadata.PackageNotFoundError:
+        return False
+    return any("libtorch_cuda" in path.name for path in files)
+
+
+def _package_version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _surroundings() -> Iterator[Finding]:
+    free = shutil.disk_usage(Path.cwd()).free
+    detail = (
+        "little space: reports of a sweep can take some GiB (--out puts them elsewhere)"
+        if free < _LITTLE_SPACE
+        else None
+    )
+    yield Finding("free disk", WARNING if detail else OK, f"{free / 2**30:.1f} GiB", detail)
+    container = _container()
+    if container:
+        detail = "a profiler must be installed in here, too: around the container it sees nothing"
+        yield Finding("container", OK, container, detail)
+
+
+def _container() -> str | None:
+    """Kind of container this runs in; None when in none."""
+    if os.environ.get("APPTAINER_CONTAINER") or os.environ.get("SINGULARITY_CONTAINER"):
+        return "apptainer"
+    if Path("/.dockerenv").exists():
+        return "docker"
+    return "podman" if Path("/run/.containerenv").exists() else None
+
+
+def _what_works(states: dict[str, str]) -> Iterator[Finding]:
+    """One line a profiler: what it can do here, or what works in its place."""
+    gpu = any(name.startswith("GPU ") and name != "GPU counters" and state == OK for name, state in states.items())
+    torch_there = states["torch"] != MISSING
+    if not torch_there:
+        for name in ("perfctl torch", "perfctl nsys", "perfctl ncu", "perfctl dlprof"):
+            yield Finding(name, MISSING, None, f"needs PyTorch: {tools.TORCH.install}")
+    else:
+        yield Finding("perfctl torch", OK, "CPU and GPU" if gpu else "CPU only")
+        yield _nsys_works(states, gpu)
+        yield _ncu_works(states, gpu)
+        works = gpu and states["dlprof"] == OK
+        yield Finding("perfctl dlprof", OK if works else MISSING, None, None if works else "perfctl nsys in its place")
+    yield Finding("perfctl replay", OK, "any recorded sweep")
+
+
+def _nsys_works(states: dict[str, str], gpu: bool) -> Finding:
+    if states["nsys"] == MISSING:
+        return Finding("perfctl nsys", MISSING, None, f"{NSYS.install}; or perfctl torch in its place")
+    if MISSING in (states.get("nsys importer"),):
+        return Finding("perfctl nsys", MISSING, None, "its importer is missing; perfctl torch in its place")
+    if gpu:
+        return Finding("perfctl nsys", OK, "kernels and layers")
+    if states["torch"] == WARNING:
+        return Finding(
+            "perfctl nsys", MISSING, None, "no GPU, and this torch has no NVTX ranges; perfctl torch in its place"
+        )
+    return Finding("perfctl nsys", OK, "CPU ranges only", "no GPU kernels without a GPU")
+
+
+def _ncu_works(states: dict[str, str], gpu: bool) -> Finding:
+    if not gpu:
+        detail = "counts on GPUs only; pen-and-paper FLOPs need none, and perfctl ingest reads reports made elsewhere"
+        return Finding("perfctl ncu", MISSING, None, detail)
+    if states["ncu"] == MISSING:
+        return Finding("perfctl ncu", MISSING, None, "install Nsight Compute; nothing else counts executed FLOPs")
+    if states.get("GPU counters") == WARNING:
+        return Finding(
+            "perfctl ncu", MISSING, None, "you may not read the counters, see GPU counters; perfctl nsys in its place"
+        )
+    if states.get("DCGM") == WARNING:
+        return Finding("perfctl ncu", WARNING, None, "DCGM may hold the counters, see DCGM")
+    return Finding("perfctl ncu", OK, "counters of every kernel")
+
+
+def _states(findings: list[Finding]) -> dict[str, str]:
+    return {finding.name: finding.state for finding in findings}
+
+
+def _runs(program: str) -> bool:
+    """Is a process of that name there? Names in /proc are cut to 15 characters."""
+    return any(_lines(path)[:1] == [program[:15]] for path in Path("/proc").glob("[0-9]*/comm"))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,163 @@
+"""What a finished run left behind, read for a verdict: logs, the workload's record, the artifact itself."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import mmap
+import re
+import sqlite3
+import zlib
+from contextlib import closing
+from pathlib import Path
+
+from perfctl.orchestrator.launch.paths import RunPaths
+from perfctl.orchestrator.launch.process import STARTED
+from perfctl.orchestrator.launch.profiler import Outcome, RunRequest
+
+_TAIL_BYTES = 65536
+_LINE_CHARACTERS = 300
+_EMPTY_EXPORT_TABLES = 2
+"""A failed nsys export (2022.4) leaves an SQLite file with ProcessStreams and StringIds and nothing else."""
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|OutOfMemoryError|can't allocate memory|std::bad_alloc|^MemoryError|ALLOC_FAILED|"
+    r"cudaErrorMemoryAllocation|Cannot allocate memory",
+    re.MULTILINE,
+)
+_SIGNALS = {9: "was killed (SIGKILL), most often by the system for lack of memory", 15: "was terminated (SIGTERM)"}
+
+
+def tail(path: Path) -> str:
+    """The last 64 KiB of a log; empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def last_line(path: Path) -> str | None:
+    """The last line of a log that says anything, without control characters, cut to a readable length."""
+    for line in reversed(re.split(r"[\r\n]+", tail(path))):
+        text = _printable(line)
+        if text:
+            return text
+    return None
+
+
+def find_lines(path: Path, pattern: bytes, limit: int = 20) -> list[str]:
+    """The first ``limit`` lines of a log, of whatever size, in which ``pattern`` (which has ^ and $) is found."""
+    lines: list[str] = []
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+            end = 0
+            for match in re.finditer(pattern, whole, re.MULTILINE):
+                if match.start() < end:
+                    continue
+                start = whole.rfind(b"\n", 0, match.start()) + 1
+                end = whole.find(b"\n", match.end())
+                end = len(whole) if end < 0 else end
+                lines.append(_printable(whole[start : min(end, start + _TAIL_BYTES)].decode(errors="replace")))
+                if len(lines) >= limit:
+                    break
+    except (OSError, ValueError):  # not there, or empty, which mmap refuses
+        return []
+    return lines
+
+
+def _printable(line: str) -> str:
+    text = "".join(character if character.isprintable() else " " for character in line).strip()
+    return text if len(text) <= _LINE_CHARACTERS else text[:_LINE_CHARACTERS] + " ..."
+
+
+def record_failure(paths: RunPaths) -> str | None:
+    """The reason in the workload's own record, when it says that it failed."""
+    try:
+        record = json.loads(paths.workload_record.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(record, dict) or record.get("status") in (None, "ok"):
+        return None
+    return _printable(str(record.get("reason") or record["status"]))
+
+
+def program_failure(request: RunRequest, outcome: Outcome, *, tool_codes: dict[int, str] | None = None) -> str | None:
+    """One sentence about why the program under the profiler did not end well; None when it did.
+
+    ``tool_codes`` are exit codes with a meaning of the tool's own (ncu passes signals on as plain numbers).
+    """
+    if outcome.timed_out:
+        seconds = outcome.duration_ns / 1e9
+        return f"the time limit was reached after {seconds:.0f} s. Give it more with --timeout, or fewer --steps"
+    told = record_failure(request.paths)
+    if outcome.exit_code == 0 and told is None:
+        return None
+    said = told or last_line(outcome.stderr)
+    if _OUT_OF_MEMORY.search(told or "") or (told is None and _OUT_OF_MEMORY.search(tail(outcome.stderr))):
+        return f"out of memory at batch size {request.batch_size} ({said}). Use a smaller batch size"
+    what = (tool_codes or {}).get(outcome.exit_code or 0) or _ending(outcome.exit_code)
+    detail = f": {said}" if said else " and said nothing"
+    return f"the program {what}{detail}. See {outcome.stderr.name}"
+
+
+def _ending(exit_code: int | None) -> str:
+    if exit_code == 0:
+        return "reported a failure"
+    if exit_code is None:
+        return "did not end by itself"
+    if exit_code == 139:
+        return "crashed (segmentation fault)"
+    if exit_code > 128:
+        return _SIGNALS.get(exit_code - 128, f"died of signal {exit_code - 128}")
+    return f"ended with exit code {exit_code}"
+
+
+def is_older_than_run(artifact: Path, paths: RunPaths) -> bool:
+    """Was it there before the run's first process started? By the file system's own clock."""
+    marker = paths.scratch / STARTED
+    return marker.exists() and artifact.stat().st_mtime_ns < marker.stat().st_mtime_ns
+
+
+def sqlite_tables(path: Path) -> set[str]:
+    """Names of the tables of an SQLite file. Raises sqlite3.DatabaseError when it is none."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def sqlite_problem(path: Path) -> str | None:
+    """Why an exported database cannot be used; None when it can."""
+    with path.open("rb") as file:
+        head = file.read(100)
+    if not head.startswith(b"SQLite format 3\0") or len(head) < 100:
+        return "is not an SQLite database"
+    page_bytes = int.from_bytes(head[16:18], "big")
+    pages = int.from_bytes(head[28:32], "big")
+    if pages * (65536 if page_bytes == 1 else page_bytes) > path.stat().st_size:
+        return "is cut off"
+    try:
+        tables = sqlite_tables(path)
+    except sqlite3.DatabaseError as error:
+        return f"cannot be read ({error})"
+    return "is what a failed export leaves, and holds no data" if len(tables) <= _EMPTY_EXPORT_TABLES else None
+
+
+def gzip_problem(path: Path) -> str | None:
+    """Why a compressed trace cannot be used; None when it unpacks to its end."""
+    try:
+        with gzip.open(path) as file:
+            if not file.read(1):
+                return "is empty"
+            while file.read(1 << 20):
+                pass
+    except EOFError:
+        return "is cut off"
+    except (OSError, zlib.error):
+        return "is damaged"
+    return None
+
+
+def starts_with(path: Path, magic: bytes) -> bool:
+    """Do the first bytes say what it should be?"""
+    with path.open("rb") as file:
+        return file.read(len(magic)) == magic

@@ -1,0 +1,129 @@
+"""Finds and ends every process of a run, wherever it went; also the watcher that outlives perfctl.
+
+Profilers put their target and their agents into sessions of their own (nsys 2022.4 does both), so a process
+group is not enough. Each process of a run carries ``PERFCTL_RUN_ID`` in its environment instead, and is found
+through /proc, together with all that descend from such a process.
+
+Run as a program (``python guard.py MARK TMPDIR``) it waits until its standard input closes, which happens when
+perfctl ends in whatever way, SIGKILL included, and then ends the run. Standard library only, because the
+watcher starts without site-packages.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+VARIABLE = "PERFCTL_RUN_ID"
+"""Marks of the runs that a process belongs to, outermost first, with ':' between (perfctl under perfctl)."""
+
+_PAUSE_S = 0.02
+
+
+class Members:
+    """The processes of one run. Whoever was seen once stays a member, also when its parent has gone since."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self._known: dict[int, int] = {}
+        """Process id -> start time, which tells it from a later process with the same id."""
+
+    def alive(self) -> set[int]:
+        """Those that run now: marked, seen before, or descended from one of these. Never this process."""
+        parents: dict[int, int] = {}
+        found: dict[int, int] = {}
+        starts: dict[int, int] = {}
+        for entry in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208 - half the time of iterdir
+            told = _parent_and_start(entry)
+            if told is None:
+                continue
+            pid = int(entry)
+            parents[pid], starts[pid] = told
+            if self._known.get(pid) == starts[pid] or _is_marked(entry, self._mark):
+                found[pid] = starts[pid]
+        roots = set(found)
+        found.update({pid: starts[pid] for pid in parents if _descends(pid, parents, roots)})
+        found.pop(os.getpid(), None)
+        self._known = found
+        return set(found)
+
+    def end_all(self, *, limit_s: float, quiet_s: float = 0.0) -> set[int]:
+        """SIGKILL them until none is left; returns those that outlived ``limit_s``.
+
+        ``quiet_s`` is how long none must have been seen: more than 0 where one may still be between fork and
+        exec, and so not marked yet.
+        """
+        end = time.monotonic() + limit_s
+        quiet_since: float | None = None
+        while True:
+            left = self.alive()
+            now = time.monotonic()
+            if left:
+                quiet_since = None
+                _kill(left)
+            elif quiet_since is None:
+                quiet_since = now
+            if quiet_since is not None and now - quiet_since >= quiet_s:
+                return set()
+            if now >= end:
+                return left
+            time.sleep(_PAUSE_S)
+
+
+def _kill(pids: set[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def _parent_and_start(pid: str) -> tuple[int, int] | None:
+    """Parent's process id, and start time in clock ticks; None when the process is gone or a zombie."""
+    try:
+        stat = Path("/proc", pid, "stat").read_bytes()
+    except OSError:
+        return None
+    # "pid (name) state ppid ... starttime ...": the name may hold spaces and brackets.
+    fields = stat[stat.rindex(b")") + 1 :].split()
+    return None if fields[0] in (b"Z", b"X") else (int(fields[1]), int(fields[19]))
+
+
+def _is_marked(pid: str, mark: str) -> bool:
+    """Does the environment it was started with hold the mark? No when it belongs to somebody else."""
+    try:
+        environment = Path("/proc", pid, "environ").read_bytes()
+    except OSError:
+        return False
+    prefix = f"{VARIABLE}=".encode()
+    values = (entry[len(prefix) :] for entry in environment.split(b"\0") if entry.startswith(prefix))
+    return any(mark.encode() in value.split(b":") for value in values)
+
+
+def _descends(pid: int, parents: dict[int, int], roots: set[int]) -> bool:
+    seen: set[int] = set()
+    while roots and pid in parents and pid not in seen:
+        if pid in roots:
+            return True
+        seen.add(pid)
+        pid = parents[pid]
+    return False
+
+
+def main(mark: str, folder: Path) -> None:
+    """Wait for standard input to close, then end the run, and remove the short link to its TMPDIR if it had one."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    while os.read(0, 4096):
+        pass
+    Members(mark).end_all(limit_s=60.0, quiet_s=0.5)
+    if folder.is_symlink():
+        folder.unlink()
+        folder.parent.rmdir()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

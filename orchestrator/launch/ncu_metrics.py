@@ -1,0 +1,97 @@
+"""Which counters to ask ncu for. What a chip has is asked of the installed ncu, which knows without a GPU."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch import tools
+
+SETS = ("flops", "fadd")
+"""flops: all that executed FLOPs are counted from, time and DRAM traffic. fadd: the one counter of the MNIST study."""
+
+_SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on"
+FADD = f"{_SASS.format('fadd')}.sum"
+CORE = tuple(
+    f"{_SASS.format(width + operation)}.sum" for width in ("f", "h", "d") for operation in ("add", "mul", "fma")
+)
+TENSOR = "sm__inst_executed_pipe_tensor.sum"
+TRAFFIC = ("gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum")
+PORTABLE = (*CORE, TENSOR, *TRAFFIC)
+"""Known to every ncu since 2020 on every chip since Volta."""
+
+_PACKED = re.compile(_SASS.format("[fhd](?:add|mul|fma)2"))
+"""Two lanes in one instruction: fp32 on Blackwell."""
+_TENSOR_PATH = re.compile(r"sm__ops_path_tensor_src_\w+_dst_\w+")
+"""Counts operations of the tensor cores; the forms that end in sparsity_on and sparsity_off are parts of it."""
+_SPARSITY = re.compile(r"_sparsity_o(?:n|ff)$")
+_CONSTANT_MOVES = "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2"
+"""HFMA2.MMA, with which compilers move constants: no arithmetic, to be told apart from it (ga100, gh100)."""
+
+_CHIPS = {
+    "7.0": "gv100",
+    "7.2": "gv11b",
+    "7.5": "tu102",
+    "8.0": "ga100",
+    "8.6": "ga102",
+    "8.7": "ga10b",
+    "8.9": "ad102",
+    "9.0": "gh100",
+    "10.0": "gb100",
+    "12.0": "gb202",
+}
+"""Compute capability -> the name under ``ncu --list-chips``; chips of one capability have the same counters."""
+
+_FREE = re.compile(r"[A-Za-z0-9_.:]+")
+
+
+def metrics(asked: str) -> tuple[str, ...]:
+    """The counters for ``--metrics asked``: a set's name, or a comma-separated list taken as it is."""
+    check(asked)
+    if asked == "fadd":
+        return (FADD,)
+    if asked == "flops":
+        return flops(chip())
+    return tuple(asked.split(","))
+
+
+def check(asked: str) -> None:
+    """Raises UsageError when ``asked`` is neither a set nor a list of names that ncu could have."""
+    if not all(_FREE.fullmatch(name) for name in asked.split(",")):
+        remedy = f"Give one of {', '.join(SETS)}, or names as ncu --query-metrics prints them, with commas between"
+        raise UsageError(f"--metrics {asked!r} is not a list of metric names", remedy)
+
+
+def flops(chip_name: str | None) -> tuple[str, ...]:
+    """What the FLOPs of one chip are counted from; the portable list when its counters are not known here."""
+    known = chip_metrics(chip_name) if chip_name else frozenset()
+    if not known:
+        return PORTABLE
+    packed = sorted(name for name in known if _PACKED.fullmatch(name))
+    paths = sorted(name for name in known if _TENSOR_PATH.fullmatch(name) and not _SPARSITY.search(name))
+    moves = [_CONSTANT_MOVES] if _CONSTANT_MOVES in known else []
+    portable = [name for name in PORTABLE if name.removesuffix(".sum") in known]
+    return (*portable, *(f"{name}.sum" for name in (*packed, *paths, *moves)))
+
+
+@cache
+def chip() -> str | None:
+    """The first GPU's chip as ncu calls it; None without a GPU, or when it is not in the table."""
+    path = tools.find("nvidia-smi")
+    if path is None:
+        return None
+    answer = tools.output(path, "--query-gpu=compute_cap", "--format=csv,noheader").split()
+    return _CHIPS.get(answer[0]) if answer else None
+
+
+@cache
+def chip_metrics(chip_name: str) -> frozenset[str]:
+    """Base names of all counters of a chip; empty when ncu is not installed or does not know the chip."""
+    path = tools.find("ncu")
+    return read_metrics(tools.output(path, "--query-metrics", "--chips", chip_name)) if path else frozenset()
+
+
+def read_metrics(text: str) -> frozenset[str]:
+    """Metric names in what ``ncu --query-metrics`` prints: first column of a ruled table, descriptions wrap."""
+    return frozenset(re.findall(r"^([a-z][a-z0-9]*__\w+)\s", text, re.MULTILINE))

@@ -1,0 +1,106 @@
+"""A recorded run in the place of a profiler: the rest of perfctl cannot tell, and no GPU is needed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch import evidence
+from perfctl.orchestrator.launch.dlprof import DLProf
+from perfctl.orchestrator.launch.ncu import Ncu
+from perfctl.orchestrator.launch.nsys import Nsys
+from perfctl.orchestrator.launch.paths import RunPaths
+from perfctl.orchestrator.launch.profiler import Command, Outcome, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.torch_profiler import TorchProfiler
+
+_RECORDED: dict[str, type[Nsys] | type[Ncu] | type[DLProf] | type[TorchProfiler]] = {
+    "nsys": Nsys,
+    "ncu": Ncu,
+    "dlprof": DLProf,
+    "torch": TorchProfiler,
+}
+RECORD_NAME = "recorded-run.json"
+"""What the recorded run.json becomes, since the sweep writes one of its own."""
+_COPY = "perfctl.orchestrator.launch.replay_copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Stands for the profiler that made the recording ``folder`` (a sweep's folder, with b16/, b32/, ...)."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """The recorded profiler's name. Raises UsageError when ``folder`` is no recording."""
+        name = self._said("profiler")
+        if name not in _RECORDED:
+            remedy = "Give the folder that holds sweep.json and b16, b32 and so on"
+            raise UsageError(f"{self.folder} is not a recorded sweep", remedy)
+        return name
+
+    def batches(self) -> tuple[int, ...]:
+        """What is recorded, smallest first."""
+        names = (path.name[1:] for path in self.folder.glob("b*") if path.is_dir())
+        return tuple(sorted(int(name) for name in names if name.isdecimal()))
+
+    def workload(self) -> str:
+        """Name of the recorded workload. Raises UsageError when the recording does not say."""
+        name = self._said("workload")
+        if name is None:
+            raise UsageError(
+                f"{self.folder} does not say which workload was recorded", "Its run.json files are missing"
+            )
+        return name
+
+    def device(self) -> str:
+        """cpu or cuda, as recorded; cuda when the recording does not say."""
+        return self._said("device") or "cuda"
+
+    def _said(self, key: str) -> str | None:
+        """What the sweep's record says, else that of the first recorded run which says it."""
+        runs = (self.folder / f"b{batch}" / "run.json" for batch in self.batches())
+        values = (_read_json(path).get(key) for path in (self.folder / "sweep.json", *runs))
+        return next((str(value) for value in values if value), None)
+
+    def missing(self) -> tuple[Tool, ...]:
+        return ()
+
+    def commands(self, request: RunRequest) -> tuple[Command, ...]:
+        """Raises UsageError when ``folder`` is no recording; a batch size it lacks fails when its turn comes."""
+        assert self.name in _RECORDED
+        source = self.folder.absolute() / f"b{request.batch_size}"
+        argv = (sys.executable, "-m", _COPY, str(source), str(request.paths.part))
+        return (Command(argv, "replay"),)
+
+    def artifact(self, paths: RunPaths) -> Path:
+        return self._recorded().artifact(paths)
+
+    def _recorded(self) -> Nsys | Ncu | DLProf | TorchProfiler:
+        return _RECORDED[self.name]()
+
+    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+        """What the recorded run was worth, provided that its artifact is here and opens."""
+        if outcomes[0].exit_code != 0:
+            sizes = ", ".join(map(str, self.batches())) or "nothing"
+            said = evidence.last_line(outcomes[0].stderr) or "the copy did not end by itself"
+            return Verdict("failed", f"{said}. Recorded: {sizes}")
+        recorded = _read_json(request.paths.part / RECORD_NAME)
+        reason = f"as recorded: {recorded['reason']}" if recorded.get("reason") else None
+        problem = self._recorded().artifact_problem(request, outcomes)
+        if problem is not None:
+            return Verdict("failed", reason or f"the recording is not whole: {problem}")
+        status = recorded.get("status", "ok")
+        return Verdict(str(status), reason) if status in ("partial", "failed") else Verdict("ok", None)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,48 @@
+"""torch.profiler: layers, operations and kernels as PyTorch sees them. Needs PyTorch and no other tool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfctl.orchestrator.launch import evidence, tools
+from perfctl.orchestrator.launch.paths import RunPaths
+from perfctl.orchestrator.launch.profiler import Command, Outcome, RunRequest, Tool, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class TorchProfiler:
+    """The workload itself runs torch.profiler over the measured steps."""
+
+    @property
+    def name(self) -> str:
+        return "torch"
+
+    def missing(self) -> tuple[Tool, ...]:
+        return tools.missing_torch()
+
+    def commands(self, request: RunRequest) -> tuple[Command, ...]:
+        workload = request.workload_command(annotate="record_function", window="torch")
+        return (Command((*workload, "--trace", str(self.artifact(request.paths))), "profile"),)
+
+    def artifact(self, paths: RunPaths) -> Path:
+        return paths.report(".pt.trace.json.gz")
+
+    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+        program = evidence.program_failure(request, outcomes[0])
+        problem = self.artifact_problem(request, outcomes)
+        if problem is not None:
+            return Verdict("failed", program or problem)
+        if program is not None:
+            return Verdict("partial", f"{program}. The trace holds what ran until then")
+        return Verdict("ok", None)
+
+    def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
+        """Why there is no trace to read: cause and remedy; None when there is one."""
+        trace = self.artifact(request.paths)
+        if not trace.exists():
+            return f"the program ended well, but wrote no trace. See {outcomes[0].stderr.name}"
+        if evidence.is_older_than_run(trace, request.paths):
+            return f"{trace.name} is older than this run. Remove it and run it again"
+        wrong = evidence.gzip_problem(trace)
+        return f"{trace.name} {wrong}. Check that the disk is not full, and run it again" if wrong else None

@@ -1,0 +1,131 @@
+"""What the launcher's tests share: requests, outcomes, and a look at /proc that does not use perfctl's own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.launch.paths import RunPaths
+from perfctl.orchestrator.launch.profiler import Outcome, RunRequest
+
+TOKEN = "PERFCTL_TEST_TOKEN"
+
+
+DRIVER = """
+import signal, sys
+from pathlib import Path
+from perfctl.orchestrator.errors import Interrupted
+from perfctl.orchestrator.launch import process
+from perfctl.orchestrator.launch.profiler import Command
+folder, token, grace, *argv = sys.argv[1:]
+folder = Path(folder)
+before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+try:
+    process.run(
+        Command(tuple(argv), "profile", {"PERFCTL_TEST_TOKEN": token}), cwd=folder, scratch=folder / "tmp",
+        stdout=folder / "out.log", stderr=folder / "err.log", grace_s=float(grace),
+    )
+    print("ended by itself")
+except Interrupted as stop:
+    print(f"interrupted by {stop.signal_number}: {stop}")
+assert before == [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+"""
+
+
+class Processes:
+    """Finds the processes that carry this test's token in their environment."""
+
+    def __init__(self) -> None:
+        self.token = uuid.uuid4().hex
+        self.environment = {TOKEN: self.token}
+
+    def alive(self) -> list[str]:
+        """Command lines of those that run; zombies have none and no environment."""
+        return [line for line, _ in self._found()]
+
+    def values_of(self, variable: str) -> list[str]:
+        """What an environment variable is for each of them."""
+        entries = (entry.partition("=") for _, environment in self._found() for entry in environment)
+        return [value for name, _, value in entries if name == variable]
+
+    def _found(self) -> Iterator[tuple[str, list[str]]]:
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                environment = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
+                if f"{TOKEN}={self.token}" in environment:
+                    yield (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(), environment
+            except OSError:
+                continue
+
+    def start_perfctl(self, folder: Path, *argv: str, grace: str = "1", **options: Any) -> subprocess.Popen[str]:
+        """A process that runs ``argv`` as perfctl does, so that it can be killed."""
+        driver = (sys.executable, "-c", DRIVER, str(folder), self.token, grace, *argv)
+        return subprocess.Popen(driver, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+
+    def wait_for(self, count: int, limit_s: float = 20.0) -> None:
+        """Until at least ``count`` of them run."""
+        end = time.monotonic() + limit_s
+        while len(self.alive()) < count:
+            assert time.monotonic() < end, f"only {self.alive()} started"
+            time.sleep(0.05)
+
+    def assert_gone_within(self, limit_s: float) -> None:
+        end = time.monotonic() + limit_s
+        while left := self.alive():
+            assert time.monotonic() < end, f"still there after {limit_s} s: {left}"
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    found = Processes()
+    yield found
+    found.assert_gone_within(5.0)
+
+
+@pytest.fixture
+def make_request(tmp_path: Path) -> Callable[..., RunRequest]:
+    """A request for batch size 16 whose run's folder is ``tmp_path``/sweep/b16.part, made and empty."""
+
+    def make(
+        device: str = "cpu", python: str = "/opt/python", arguments: tuple[str, ...] = ("--steps", "2")
+    ) -> RunRequest:
+        paths = RunPaths(tmp_path / "sweep", 16)
+        paths.scratch.mkdir(parents=True, exist_ok=True)
+        return RunRequest("mnist_cnn", arguments, 16, device, paths, python)
+
+    return make
+
+
+@pytest.fixture
+def make_outcome(tmp_path: Path) -> Callable[..., Outcome]:
+    """An outcome with the given logs, as if a process had left it."""
+
+    def make(exit_code: int | None = 0, stdout: str = "", stderr: str = "", timed_out: bool = False) -> Outcome:
+        number = len(list(tmp_path.glob("out*.log")))
+        out, err = tmp_path / f"out{number}.log", tmp_path / f"err{number}.log"
+        out.write_text(stdout)
+        err.write_text(stderr)
+        return Outcome(exit_code, timed_out, "2026-01-02T03:04:05.000+00:00", 7_000_000_000, out, err)
+
+    return make
+
+
+@pytest.fixture
+def make_program(tmp_path: Path) -> Callable[[str], str]:
+    """An executable that runs the given shell lines and ignores its arguments: stands in for the interpreter."""
+
+    def make(lines: str) -> str:
+        path = tmp_path / "program.sh"
+        path.write_text(f"#!/bin/bash\n{lines}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    return make

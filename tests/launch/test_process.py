@@ -1,0 +1,253 @@
+"""Real processes, some of them badly behaved."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.errors import RunFailed, ToolMissing
+from perfctl.orchestrator.launch import guard, process
+from perfctl.orchestrator.launch.profiler import Command, Outcome
+
+STUBBORN_DAEMON = """
+import os, signal, sys, time
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.closerange(0, 64)
+        time.sleep(600)
+    os._exit(0)
+print("ready", flush=True)
+time.sleep(float(sys.argv[1]))
+"""
+"""Ignores every polite signal, and leaves a daemon: double fork, own session, no descriptors."""
+
+
+def run(folder: Path, *argv: str, processes=None, **options) -> Outcome:
+    command = Command(argv, "profile", processes.environment if processes else {})
+    logs = {"stdout": folder / "out.log", "stderr": folder / "err.log"}
+    return process.run(command, cwd=folder, scratch=folder / "tmp", **logs, **options)
+
+
+def run_python(folder: Path, code: str, *arguments: str, **options) -> Outcome:
+    return run(folder, sys.executable, "-S", "-c", code, *arguments, **options)
+
+
+def test_output_goes_to_files_and_the_exit_code_comes_back(tmp_path):
+    outcome = run_python(tmp_path, "import sys; print('a'); sys.stderr.write('b'); sys.exit(3)")
+    assert (outcome.exit_code, outcome.timed_out) == (3, False)
+    assert outcome.stdout.read_text() == "a\n"
+    assert outcome.stderr.read_text() == "b"
+    assert outcome.started_at.endswith("+00:00")
+    assert 0 < outcome.duration_ns < 10e9
+
+
+def test_a_killed_program_reads_as_a_shell_shows_it(tmp_path):
+    assert run_python(tmp_path, "import os; os.kill(os.getpid(), 9)").exit_code == 137
+
+
+def test_a_program_gets_an_empty_stdin_and_a_session_and_tmpdir_of_its_own(tmp_path):
+    code = "import os, sys; print(repr(sys.stdin.read()), os.getsid(0) == os.getpid(), os.environ['TMPDIR'])"
+    outcome = run_python(tmp_path, code)
+    assert outcome.stdout.read_text().split()[:2] == ["''", "True"]
+
+
+def test_a_deep_tmpdir_still_has_room_for_a_socket(tmp_path):
+    deep = tmp_path / ("x" * 120)
+    deep.mkdir()
+    with pytest.raises(OSError, match="AF_UNIX path too long"), socket.socket(socket.AF_UNIX) as own:
+        own.bind(str(deep / "tmp" / "listener"))
+    code = (
+        "import os, socket; name = os.path.join(os.environ['TMPDIR'], 'pymp-12345678', 'listener-12345678'); "
+        "os.mkdir(os.path.dirname(name)); socket.socket(socket.AF_UNIX).bind(name); print(os.environ['TMPDIR'])"
+    )
+    outcome = run_python(deep, code)
+    assert outcome.exit_code == 0, outcome.stderr.read_text()
+    assert (deep / "tmp" / "pymp-12345678" / "listener-12345678").is_socket()
+    assert not Path(outcome.stdout.read_text().strip()).parent.exists()
+
+
+def test_much_output_does_not_fill_memory(tmp_path):
+    code = "import sys\nfor _ in range(64): sys.stdout.write('x' * (1 << 20))"
+    before = peak_memory_bytes()
+    outcome = run_python(tmp_path, code)
+    assert outcome.stdout.stat().st_size == 64 << 20
+    assert peak_memory_bytes() - before < 16 << 20
+
+
+def peak_memory_bytes() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def test_a_second_process_adds_to_the_logs_of_the_first(tmp_path):
+    run_python(tmp_path, "print(1)")
+    assert run_python(tmp_path, "print(2)").stdout.read_text() == "1\n2\n"
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ToolMissing, match="no-such-tool was not found"):
+        run(tmp_path, "no-such-tool")
+
+
+def test_a_file_that_is_no_program_is_named(tmp_path):
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(RunFailed, match=r"text could not be started: Permission denied"):
+        run(tmp_path, str(tmp_path / "text"))
+
+
+def test_a_time_limit_ends_a_stubborn_program_and_its_daemon(tmp_path, processes):
+    started = time.monotonic()
+    outcome = run_python(tmp_path, STUBBORN_DAEMON, "600", processes=processes, timeout_s=1.0, grace_s=0.5)
+    assert (outcome.exit_code, outcome.timed_out) == (None, True)
+    assert outcome.stdout.read_text() == "ready\n"
+    assert processes.alive() == []
+    assert time.monotonic() - started < 6.0
+
+
+def test_a_program_that_is_out_of_time_may_finish_writing(tmp_path, processes):
+    code = (
+        "import signal, sys, time\n"
+        "def finish(*_):\n    time.sleep(0.5); print('written'); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, finish); time.sleep(600)"
+    )
+    outcome = run_python(tmp_path, code, processes=processes, timeout_s=0.5)
+    assert outcome.timed_out
+    assert outcome.stdout.read_text() == "written\n"
+
+
+def test_a_wrapper_that_dies_at_once_does_not_cut_the_tool_short(tmp_path, processes):
+    tool = "trap 'sleep 0.5; echo report written; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    outcome = run(tmp_path, "bash", "-c", f'bash -c "{tool}"; true', processes=processes, timeout_s=1.0)
+    assert outcome.stdout.read_text() == "ready\nreport written\n"
+
+
+def test_a_daemon_is_ended_when_its_program_ends_well(tmp_path, processes, monkeypatch):
+    monkeypatch.setattr(process, "LINGER_S", 0.3)
+    outcome = run_python(tmp_path, STUBBORN_DAEMON, "0", processes=processes)
+    assert outcome.exit_code == 0
+    assert processes.alive() == []
+
+
+def test_a_child_without_the_mark_is_ended_with_its_parent(tmp_path, processes):
+    code = (
+        "import subprocess, sys, time\n"
+        f"subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(600)', {processes.token!r}], "
+        "env={}, start_new_session=True); print('ready', flush=True); time.sleep(600)"
+    )
+    run_python(tmp_path, code, processes=processes, timeout_s=1.0, grace_s=0.0)
+    left = [
+        path for path in Path("/proc").glob("[0-9]*/cmdline") if processes.token in path.read_text(errors="replace")
+    ]
+    assert left == []
+
+
+def test_perfctl_under_perfctl_keeps_both_marks(tmp_path, monkeypatch):
+    monkeypatch.setenv(guard.VARIABLE, "outer")
+    outcome = run_python(tmp_path, f"import os; print(os.environ[{guard.VARIABLE!r}])")
+    outer, inner = outcome.stdout.read_text().strip().split(":")
+    assert outer == "outer"
+    assert len(inner) == 32
+
+
+def test_ticks_tell_the_time_gone_by(tmp_path):
+    heard: list[float] = []
+    run_python(tmp_path, "import time; time.sleep(2.5)", on_tick=heard.append)
+    assert [round(seconds) for seconds in heard] == [1, 2]
+
+
+def test_a_failing_listener_leaves_nothing_running(tmp_path, processes):
+    def fail(seconds: float) -> None:
+        raise ValueError("listener broke")
+
+    with pytest.raises(ValueError, match="listener broke"):
+        run_python(tmp_path, STUBBORN_DAEMON, "600", processes=processes, on_tick=fail)
+    assert processes.alive() == []
+
+
+def test_it_works_outside_the_main_thread(tmp_path):
+    outcomes: list[Outcome] = []
+    thread = threading.Thread(target=lambda: outcomes.append(run_python(tmp_path, "print(1)")))
+    thread.start()
+    thread.join()
+    assert outcomes[0].exit_code == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_perfctl_ends_everything_and_is_told(tmp_path, processes, number):
+    driver = processes.start_perfctl(tmp_path, sys.executable, "-S", "-c", STUBBORN_DAEMON, "600")
+    processes.wait_for(2)
+    driver.send_signal(number)
+    said, _ = driver.communicate(timeout=5.0)
+    assert said.startswith(f"interrupted by {int(number)}: stopped by {number.name} during profile")
+    assert processes.alive() == []
+    assert driver.returncode == 0
+
+
+def test_a_second_signal_cuts_the_grace_short(tmp_path, processes):
+    driver = processes.start_perfctl(tmp_path, sys.executable, "-S", "-c", STUBBORN_DAEMON, "600", grace="60")
+    processes.wait_for(2)
+    driver.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert processes.alive()
+    driver.send_signal(signal.SIGINT)
+    said, _ = driver.communicate(timeout=5.0)
+    assert said.startswith("interrupted by 2")
+
+
+def test_nohup_stays_nohup(tmp_path, processes):
+    driver = processes.start_perfctl(
+        tmp_path, "sleep", "1.5", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    )
+    processes.wait_for(1)
+    driver.send_signal(signal.SIGHUP)
+    assert driver.communicate(timeout=10.0)[0] == "ended by itself\n"
+
+
+def tmpdir_of(processes) -> Path:
+    return next(Path(value) for value in processes.values_of("TMPDIR"))
+
+
+def test_killing_perfctl_ends_everything_within_five_seconds(tmp_path, processes):
+    deep = tmp_path / ("x" * 60)
+    deep.mkdir()
+    driver = processes.start_perfctl(deep, sys.executable, "-S", "-c", STUBBORN_DAEMON, "600")
+    processes.wait_for(2)
+    link = tmpdir_of(processes)
+    assert link.is_symlink()
+    driver.kill()
+    driver.communicate()
+    processes.assert_gone_within(5.0)
+    end = time.monotonic() + 5.0
+    while link.parent.exists():
+        assert time.monotonic() < end, f"{link} was left behind"
+        time.sleep(0.05)
+
+
+def test_killing_perfctl_with_its_whole_group_spares_the_guardian(tmp_path, processes):
+    driver = processes.start_perfctl(
+        tmp_path, sys.executable, "-S", "-c", STUBBORN_DAEMON, "600", start_new_session=True
+    )
+    processes.wait_for(2)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.communicate()
+    processes.assert_gone_within(5.0)
+
+
+def test_the_guardian_goes_when_the_run_is_over(tmp_path):
+    run_python(tmp_path, "pass")
+    guardians = [
+        path
+        for path in Path("/proc").glob("[0-9]*/stat")
+        if path.exists() and path.read_text(errors="replace").rsplit(")")[1].split()[1] == str(os.getpid())
+    ]
+    assert guardians == []

@@ -1,0 +1,108 @@
+"""A recorded run in the place of a profiler, through a real process."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch import process
+from perfctl.orchestrator.launch.profiler import Outcome, RunRequest, Verdict
+from perfctl.orchestrator.launch.replay import Replay
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    folder = tmp_path / "recorded"
+    for batch in (8, 16):
+        run = folder / f"b{batch}"
+        run.mkdir(parents=True)
+        (run / "report.pt.trace.json.gz").write_bytes(gzip.compress(b'{"traceEvents": []}'))
+        (run / "workload.json").write_text(json.dumps({"status": "ok", "batch_size": batch}))
+        record = {"profiler": "torch", "workload": "mnist_cnn", "device": "cpu", "status": "ok", "reason": None}
+        (run / "run.json").write_text(json.dumps(record))
+        (run / "stdout.log").write_text(f"trained at {batch}\n")
+        (run / "stderr.log").write_text("a warning\n")
+    (folder / "sweep.json").write_text(json.dumps({"profiler": "torch"}))
+    (folder / "b32.part").mkdir()
+    return folder
+
+
+def run(replay: Replay, request: RunRequest) -> Outcome:
+    (command,) = replay.commands(request)
+    paths = request.paths
+    logs = {"stdout": paths.stdout, "stderr": paths.stderr}
+    return process.run(command, cwd=paths.part, scratch=paths.scratch, **logs)
+
+
+def test_it_stands_for_the_recorded_profiler(recording):
+    replay = Replay(recording)
+    assert (replay.name, replay.batches(), replay.workload(), replay.device()) == ("torch", (8, 16), "mnist_cnn", "cpu")
+    assert replay.missing() == ()
+
+
+def test_without_a_sweep_record_the_runs_say_it(recording):
+    (recording / "sweep.json").unlink()
+    assert Replay(recording).name == "torch"
+
+
+def test_the_command_is_a_small_process(recording, make_request):
+    request = make_request()
+    (command,) = Replay(recording).commands(request)
+    module = "perfctl.orchestrator.launch.replay_copy"
+    assert command.argv == (sys.executable, "-m", module, str(recording / "b16"), str(request.paths.part))
+    assert command.stage == "replay"
+
+
+def test_a_run_is_put_in_place_whole_and_says_what_it_said(recording, make_request):
+    request = make_request()
+    outcome = run(Replay(recording), request)
+    assert Replay(recording).judge(request, (outcome,)) == Verdict("ok", None)
+    paths = request.paths
+    trace = "report.pt.trace.json.gz"
+    assert Replay(recording).artifact(paths) == paths.part / trace
+    assert (paths.part / trace).read_bytes() == (recording / "b16" / trace).read_bytes()
+    assert json.loads(paths.workload_record.read_text())["batch_size"] == 16
+    assert (paths.stdout.read_text(), paths.stderr.read_text()) == ("trained at 16\n", "a warning\n")
+    assert not paths.run_record.exists()
+
+
+def test_a_recorded_failure_stays_one(recording, make_request):
+    record = {"profiler": "torch", "status": "partial", "reason": "out of memory at batch size 16"}
+    (recording / "b16" / "run.json").write_text(json.dumps(record))
+    request = make_request()
+    verdict = Replay(recording).judge(request, (run(Replay(recording), request),))
+    assert verdict == Verdict("partial", "as recorded: out of memory at batch size 16")
+
+
+def test_a_batch_size_that_was_not_recorded_fails_and_says_which_were(tmp_path, recording, make_request):
+    asked = make_request()
+    request = RunRequest("mnist_cnn", (), 99, "cpu", type(asked.paths)(asked.paths.sweep_folder, 99), "/opt/python")
+    request.paths.part.mkdir()
+    outcome = run(Replay(recording), request)
+    assert outcome.exit_code == 2
+    verdict = Replay(recording).judge(request, (outcome,))
+    assert verdict.status == "failed"
+    assert verdict.reason.endswith("b99: this batch size was not recorded. Recorded: 8, 16")
+
+
+def test_a_recording_without_its_report_is_failed(recording, make_request):
+    (recording / "b16" / "report.pt.trace.json.gz").unlink()
+    request = make_request()
+    verdict = Replay(recording).judge(request, (run(Replay(recording), request),))
+    assert (verdict.status, "the recording is not whole" in verdict.reason) == ("failed", True)
+
+
+def test_a_folder_that_is_no_recording_is_refused(tmp_path, make_request):
+    with pytest.raises(UsageError, match="is not a recorded sweep"):
+        Replay(tmp_path).commands(make_request())
+
+
+def test_the_recording_is_left_as_it_was(recording, make_request):
+    before = {path: path.read_bytes() for path in recording.rglob("*") if path.is_file()}
+    run(Replay(recording), make_request())
+    assert {path: path.read_bytes() for path in recording.rglob("*") if path.is_file()} == before
