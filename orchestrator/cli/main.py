@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -32,6 +32,9 @@ from perfctl.orchestrator.cli import (
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, UsageError
 from perfctl.parsers.errors import ReportError
 
+# Newer releases of typer carry a click of their own, so its base error is found through a class that typer hands on.
+_BAD_CALL: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
 app = typer.Typer(
     name="perfctl",
     no_args_is_help=True,
@@ -42,8 +45,8 @@ app = typer.Typer(
     epilog="Start with 'perfctl doctor', then 'perfctl torch --batches 16,32,64' and 'perfctl report'.",
 )
 
-SWEEPS = {"nsys": nsys.nsys, "ncu": ncu.ncu, "torch": torch_profiler.torch, "dlprof": dlprof.dlprof}
-COMMANDS = {
+SWEEPS: dict[str, Callable[..., None]] = {"nsys": nsys.nsys, "ncu": ncu.ncu, "torch": torch_profiler.torch, "dlprof": dlprof.dlprof}
+COMMANDS: dict[str, Callable[..., None]] = {
     "replay": replay.replay,
     "ingest": ingest.ingest,
     "runs": runs.runs,
@@ -80,15 +83,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. Nothing but a bug in perfctl leaves here as an exception."""
-    import click
-
     try:
         outcome = app(list(arguments), standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
-    except click.ClickException as error:
+    except _BAD_CALL as error:
         error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+        return int(error.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
         console.error("stopped")
         return 130
     except Interrupted as stop:

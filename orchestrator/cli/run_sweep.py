@@ -141,7 +141,8 @@ def _tell(request: SweepRequest, store: Path, results: list[RunResult]) -> None:
         number = next(row["id"] for row in read.sweeps(connection) if row["name"] == request.name)
         runs = read.load(connection, read.run_ids(connection, sweep=number, latest_of_each=True))
     wanted = [run for run in runs if run.batch_size in request.batches]
-    console.show(terminal.sweep_summary(wanted))
+    for part in terminal.sweep_summary(wanted):
+        console.show(part)
     console.result(f"Wrote {request.folder} and {store}")
     extra = "" if store == DEFAULT else f" --store {shlex.quote(str(store))}"
     console.result(f"Next: perfctl report{extra}")

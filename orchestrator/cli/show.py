@@ -16,12 +16,13 @@ def show(
     as_json: options.Json = False,
 ) -> None:
     """Show one run: layers, kernels, memory, what is missing and why. FLOPs count 1 multiply-add as 2."""
-    from perfctl.orchestrator.report import terminal
+    from perfctl.orchestrator.report import export, terminal
     from perfctl.orchestrator.store import database, read
 
     with database.reading(store or DEFAULT) as connection:
-        found = read.load(connection, [run])[0]
+        (found,) = read.load(connection, [run])
     if as_json:
-        console.as_json(terminal.run_json(found))
-    else:
-        console.show(terminal.run_view(found))
+        console.as_json(export.run_json(found))
+        return
+    for part in terminal.run_details(found):
+        console.show(part)

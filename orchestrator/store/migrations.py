@@ -216,9 +216,10 @@ CREATE INDEX summary_by_run ON summary(run_id);
 CREATE TABLE gap (                -- why a figure is NULL
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     quantity TEXT NOT NULL,       -- table, column or metric; -; NULL: never
-    state TEXT NOT NULL CHECK (state IN ('not_collected', 'not_available', 'unreadable', 'ambiguous')), -- what kind of gap; -; NULL: never
+    state TEXT NOT NULL,          -- not_collected, not_available, unreadable, ambiguous; -; NULL: never
     reason TEXT NOT NULL,         -- in words; -; NULL: never
-    scope TEXT                    -- the layer or kernel it concerns; -; NULL: the whole run
+    scope TEXT,                   -- the layer or kernel it concerns; -; NULL: the whole run
+    CHECK (state IN ('not_collected', 'not_available', 'unreadable', 'ambiguous'))
 );
 CREATE INDEX gap_by_run ON gap(run_id);
 CREATE TABLE diagnostic (         -- something the tool itself said about the capture
