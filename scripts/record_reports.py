@@ -10,18 +10,25 @@ What did not work is written there too, with the reason.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import platform
+import re
 import shlex
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 KEPT = ("run.json", "workload.json", "report.sqlite", "report.csv", "report.pt.trace.json.gz", "report.ncu-rep")
 LARGEST_BYTES = 4_000_000
 """A larger file is left out: test data is small."""
+EVENT_TABLES = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "ENUM_CUDA_MEM", "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_GPU",
+                "TARGET_INFO_CUDA")  # fmt: skip
+STRING_COLUMNS = ("textId", "jsonTextId", "nameId", "demangledName", "shortName", "mangledName")
 
 
 def main() -> int:
@@ -65,20 +72,58 @@ def keep(runs: Path, out: Path) -> int:
             file = folder / name
             if file.is_file() and file.stat().st_size <= LARGEST_BYTES:
                 shutil.copyfile(file, target / name)
-        clean(target / "run.json")
+        clean(target)
         count += 1
     return count
 
 
-def clean(record: Path) -> None:
-    """The commands keep their words; the folders of this machine go."""
-    content = json.loads(record.read_text())
-    content["commands"] = [[plain(word) for word in argv] for argv in content["commands"]]
-    record.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+def clean(folder: Path) -> None:
+    """The commands keep their words; the folders of this machine and its processes' environments go."""
+    database, trace = folder / "report.sqlite", folder / "report.pt.trace.json.gz"
+    if database.is_file():
+        scrub(database)
+    if trace.is_file():
+        text = gzip.decompress(trace.read_bytes()).decode()
+        text = re.sub(r'"/[^"]*/([^"/]+)"', r'"\1"', re.sub(r'"host_name": "[^"]*"', '"host_name": "host"', text))
+        trace.write_bytes(gzip.compress(text.encode(), mtime=0))
+    for name in ("run.json", "workload.json"):
+        file = folder / name
+        content = plain(json.loads(file.read_text()))
+        if (artifact := content.get("artifact")) is not None and name == "run.json":
+            content["artifact_bytes"] = (folder / artifact).stat().st_size
+        file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def plain(word: str) -> str:
-    return Path(word).name if word.startswith("/") else word
+def plain(value: Any) -> Any:
+    """Every absolute path in a JSON value, also behind "=", as its last part."""
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [plain(inner) for inner in value]
+    if isinstance(value, str):
+        return re.sub(r"(^|=)/\S*/([^/\s]+)$", r"\1\2", value)
+    return value
+
+
+def scrub(database: Path) -> None:
+    """nsys stores every process's whole environment: keep the tables of events and the strings they use, no others."""
+    connection = sqlite3.connect(database, isolation_level=None)
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    for name in tables:
+        if name != "StringIds" and not name.startswith(EVENT_TABLES):
+            connection.execute(f'DROP TABLE "{name}"')
+    used = " UNION ".join(
+        f'SELECT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL'  # one NULL, and NOT IN would keep them all
+        for table in tables
+        if table.startswith(EVENT_TABLES)
+        for (_, column, *_) in connection.execute(f'PRAGMA table_info("{table}")')
+        if column in STRING_COLUMNS
+    )
+    connection.execute(f"DELETE FROM StringIds WHERE id NOT IN ({used})")
+    for table in set(tables) & {"META_DATA_EXPORT", "EXPORT_META_DATA"}:
+        connection.execute(f"DELETE FROM {table} WHERE name LIKE '%PATH%'")
+    connection.execute("VACUUM")
+    connection.close()
 
 
 def how(lines: list[str]) -> str:

@@ -1,0 +1,262 @@
+"""Which range encloses a launch call: kernel -> launch call -> innermost push/pop range of its thread.
+
+Everything is arrays, one element a range or a call. Intervals of one thread are sorted by start, the
+longer first. Among those before it in that order, the nearest one that ends no earlier is the innermost
+one around it. That holds for ranges that nest and for ranges that cross (two NVTX domains), that never
+end, or that start before the report's time 0. No Python loop runs over ranges or calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Integers = npt.NDArray[np.int64]
+    Flags = npt.NDArray[np.bool_]
+
+NEVER = 2**63 - 1
+"""The end of a range that never ended."""
+NOBODY = -1
+"""The thread and process of a call that is not known; index of a range that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Ranges or launch calls, one an element; equally long arrays of int64."""
+
+    process: Integers
+    """Any number that tells processes apart; NOBODY when not known."""
+    thread: Integers
+    """Any number that tells threads apart, across processes too; NOBODY when not known."""
+    start: Integers
+    """ns; may be negative."""
+    end: Integers
+    """ns; NEVER for a range that never ended."""
+
+    def take(self, index: Integers) -> Spans:
+        """Those at ``index``, in its order; where it is negative, one that belongs to nobody."""
+        import numpy as np
+
+        if not len(self.start):
+            nobody, zero = np.full(len(index), NOBODY), np.zeros(len(index), np.int64)
+            return Spans(nobody, nobody, zero, zero)
+        known = index >= 0
+        process = np.where(known, self.process[index], NOBODY)
+        return Spans(process, np.where(known, self.thread[index], NOBODY), self.start[index], self.end[index])
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """For every call: the number of the range, NOBODY where there is none."""
+
+    innermost: Integers
+    layer: Integers
+    """Innermost range that names a layer, whatever lies between."""
+    step: Integers
+    phase: Integers
+
+
+class Nest:
+    """Intervals of several groups (threads, processes), ready to be asked which one encloses another."""
+
+    def __init__(self, group: Integers, start: Integers, end: Integers) -> None:
+        """Equally long int64 arrays; ``end`` is never before ``start``."""
+        import numpy as np
+
+        self._order = np.lexsort((np.negative(end), start, group))
+        self._group, self._start, self._end = group[self._order], start[self._order], end[self._order]
+        self._rungs = _rungs(self._group, self._end)
+
+    def parents(self) -> Integers:
+        """Index of the interval directly around each one, NOBODY at the top."""
+        import numpy as np
+
+        parents = np.full(len(self._order), NOBODY)
+        parents[self._order] = _pick(self._order, self._rungs[0])
+        return parents
+
+    def depths(self) -> Integers:
+        """How many parents are above each one."""
+        import numpy as np
+
+        above = self._rungs[0].copy()
+        depths = (above >= 0).astype(np.int64)
+        while (live := np.flatnonzero(above >= 0)).size:
+            depths[live] += depths[above[live]]
+            above[live] = above[above[live]]
+        unsorted = np.empty_like(depths)
+        unsorted[self._order] = depths
+        return unsorted
+
+    def places(self, group: Integers, start: Integers) -> Integers:
+        """Where ``start`` falls among the intervals of its group: the input of ``innermost``."""
+        import numpy as np
+
+        places = np.full(len(start), NOBODY)
+        groups, firsts = np.unique(self._group, return_index=True)
+        for value, first, last in zip(groups, firsts, np.append(firsts, len(self._group))[1:], strict=True):
+            if value == NOBODY:
+                continue
+            mine = np.flatnonzero(group == value)
+            before = np.searchsorted(self._start[first:last], start[mine], side="right")
+            places[mine] = np.where(before > 0, first + before - 1, NOBODY)
+        return places
+
+    def innermost(self, places: Integers, end: Integers, among: Flags | None = None) -> Integers:
+        """Index of the innermost interval around each (place, end), NOBODY where there is none.
+
+        ``among`` marks the intervals that count; None for all of them.
+        """
+        import numpy as np
+
+        if among is None:
+            return _pick(self._order, _climb(self._rungs, self._end, places, end))
+        chosen = np.flatnonzero(among[self._order])
+        if not chosen.size:
+            return np.full(len(places), NOBODY)
+        rank = np.searchsorted(chosen, np.arange(len(self._order)), side="right") - 1
+        nearest = np.where(places >= 0, rank[places], NOBODY)
+        same = self._group[chosen[nearest]] == self._group[places]
+        nearest = np.where((nearest >= 0) & same, nearest, NOBODY)
+        group, ends = self._group[chosen], self._end[chosen]
+        return _pick(self._order[chosen], _climb(_rungs(group, ends), ends, nearest, end))
+
+
+class Attribution:
+    """The ranges of a report, ready to say what encloses any launch call.
+
+    Only ``push_pop`` ranges enclose anything: start/end ranges belong to no thread's stack.
+    """
+
+    def __init__(self, ranges: Spans, push_pop: Flags, layer: Flags, step: Flags, phase: Flags) -> None:
+        """``layer``, ``step`` and ``phase`` mark the ranges whose name says so."""
+        import numpy as np
+
+        self._ranges = ranges
+        self._stack = np.flatnonzero(push_pop)
+        on_stack = ranges.take(self._stack)
+        self._nest = Nest(on_stack.thread, on_stack.start, on_stack.end)
+        self._process, self._layer = on_stack.process, layer[self._stack]
+        self._step, self._phase = step[self._stack], phase[self._stack]
+
+    def tree(self) -> tuple[Integers, Integers]:
+        """(parent, depth) of every range; NOBODY and NOBODY for those that are not push/pop."""
+        import numpy as np
+
+        parent = np.full(len(self._ranges.start), NOBODY)
+        depth = parent.copy()
+        parent[self._stack] = _pick(self._stack, self._nest.parents())
+        depth[self._stack] = self._nest.depths()
+        return parent, depth
+
+    def of_calls(self, calls: Spans) -> Found:
+        """What encloses each call. Step and phase are sought on the call's thread, then in time (see ``_in_time``)."""
+        places = self._nest.places(calls.thread, calls.start)
+        return Found(
+            innermost=_pick(self._stack, self._nest.innermost(places, calls.end)),
+            layer=_pick(self._stack, self._nest.innermost(places, calls.end, self._layer)),
+            step=self._sought(places, calls, self._step),
+            phase=self._sought(places, calls, self._phase),
+        )
+
+    def of_ranges(self) -> tuple[Integers, Integers]:
+        """(step range, phase range) around every range; a step range is its own step."""
+        places = self._nest.places(self._ranges.thread, self._ranges.start)
+        return self._sought(places, self._ranges, self._step), self._sought(places, self._ranges, self._phase)
+
+    def _sought(self, places: Integers, spans: Spans, among: Flags) -> Integers:
+        import numpy as np
+
+        if not among.any():
+            return np.full(len(places), NOBODY)
+        found = self._nest.innermost(places, spans.end, among)
+        missing = np.flatnonzero(found < 0)
+        if missing.size:
+            found[missing] = self._in_time(spans.take(missing), among)
+        return _pick(self._stack, found)
+
+    def _in_time(self, spans: Spans, among: Flags) -> Integers:
+        """The marked range of the same process, on any thread, that lies around each span in time.
+
+        Autograd launches from a thread of its own, where the loop's ranges are not. Nothing is said for a
+        process in which several threads have such ranges: there is no telling which one the work was for.
+        """
+        import numpy as np
+
+        marked = np.flatnonzero(among)
+        threads = self._ranges.thread[self._stack[marked]]
+        alone = np.zeros(len(marked), bool)
+        for process in np.unique(self._process[marked]):
+            mine = self._process[marked] == process
+            alone[mine] = np.unique(threads[mine]).size == 1
+        marked = marked[alone]
+        where = self._ranges.take(self._stack[marked])
+        nest = Nest(where.process, where.start, where.end)
+        return _pick(marked, nest.innermost(nest.places(spans.process, spans.start), spans.end))
+
+
+def match_calls(
+    process: Integers, correlation: Integers, call_process: Integers, call_correlation: Integers
+) -> Integers:
+    """Index of the call with the same process and correlation id, the first of several; NOBODY where there is none.
+
+    Both must agree: correlation ids are counted anew in every process.
+    """
+    import numpy as np
+
+    found = np.full(len(process), NOBODY)
+    for value in np.unique(process):
+        mine, theirs = np.flatnonzero(process == value), np.flatnonzero(call_process == value)
+        theirs = theirs[np.argsort(call_correlation[theirs], kind="stable")]
+        ids = call_correlation[theirs]
+        at = np.searchsorted(ids, correlation[mine])
+        hit = at < len(ids)
+        hit[hit] = ids[at[hit]] == correlation[mine[hit]]
+        found[mine[hit]] = theirs[at[hit]]
+    return found
+
+
+def _pick(values: Integers, index: Integers) -> Integers:
+    """``values[index]``, NOBODY where the index is."""
+    import numpy as np
+
+    return np.append(values, NOBODY)[index]
+
+
+def _rungs(group: Integers, end: Integers) -> list[Integers]:
+    """Ladder over sorted intervals: rung k holds the 2**k-th interval above each one, NOBODY past the top.
+
+    Rung 0, the parent, starts as the interval just before and moves up while that one ends too early. What
+    it skips ends earlier still, so skipping loses nothing.
+    """
+    import numpy as np
+
+    above = np.arange(-1, len(end) - 1)
+    above[1:][group[1:] != group[:-1]] = NOBODY
+    early = np.flatnonzero(above >= 0)
+    while (early := early[end[above[early]] < end[early]]).size:
+        above[early] = above[above[early]]
+        early = early[above[early] >= 0]
+    rungs = [above]
+    while (rungs[-1] >= 0).any():
+        rungs.append(_pick(rungs[-1], rungs[-1]))
+    return rungs
+
+
+def _climb(rungs: list[Integers], end: Integers, places: Integers, until: Integers) -> Integers:
+    """From each place, the first interval upwards that does not end before ``until``."""
+    import numpy as np
+
+    at = places.copy()
+    low = np.flatnonzero(at >= 0)
+    low = low[end[at[low]] < until[low]]
+    for rung in reversed(rungs):
+        higher = rung[at[low]]
+        up = (higher >= 0) & (end[higher] < until[low])
+        at[low[up]] = higher[up]
+    at[low] = rungs[0][at[low]]
+    return at

@@ -1,0 +1,166 @@
+"""NVTX_EVENTS of an nsys export: names, domains, nesting, and what perfctl's own range names say."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Spans
+from perfctl.parsers.nsys_tables import NVTX, STRINGS, Database
+from perfctl.parsers.records import Range, RangeName, read_range_name
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from perfctl.parsers.attribution import Flags, Integers
+
+    Objects = npt.NDArray[np.object_]
+
+MARK, PUSH_POP, START_END, DOMAIN_CREATE = 34, 59, 60, 75
+KINDS = {MARK: "mark", PUSH_POP: "push_pop", START_END: "start_end"}
+PROCESS_BITS = ~0xFFFFFF
+"""globalTid is (host, process, thread): without the low 24 bits it is the globalPid of kernels."""
+CHUNK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTable:
+    """All ranges and marks in order of start, outer before inner; arrays of one element a range."""
+
+    spans: Spans
+    kind: Integers
+    domain: Integers
+    name: Integers
+    """Index into ``names`` and ``labels``."""
+    names: list[str]
+    labels: list[RangeName]
+    domains: dict[tuple[int, int], str]
+    """(process, domain id) -> name."""
+    attribution: Attribution
+
+    def label_of(self, field: str) -> Objects:
+        """One field of RangeName for every range, and None at the end, where index NOBODY finds it."""
+        values = [getattr(label, field) for label in self.labels]
+        return objects([*map(values.__getitem__, self.name.tolist()), None])
+
+    def count(self, kind: int) -> int:
+        """How many there are of this event type."""
+        return int((self.kind == kind).sum())
+
+    def unended(self) -> int:
+        """How many ranges never ended."""
+        return int((self.spans.end == NEVER).sum())
+
+    def records(self) -> Iterator[Range]:
+        """One Range a range, numbered from 0 in this order; a parent comes before its children."""
+        make = partial(tuple.__new__, Range)
+        return chain.from_iterable(map(make, rows) for rows in self._rows())
+
+    def _rows(self) -> Iterator[Iterator[tuple[object, ...]]]:
+        parent, depth = self.attribution.tree()
+        step_range, phase_range = self.attribution.of_ranges()
+        steps, phases = self.label_of("step"), self.label_of("phase")
+        spans = self.spans
+        never = (spans.end == NEVER) | (self.kind == MARK)
+        for first in range(0, len(self.kind), CHUNK):
+            part = slice(first, first + CHUNK)
+            labels = [self.labels[index] for index in self.name[part].tolist()]
+            yield zip(
+                range(first, first + len(labels)),
+                [self.names[index] for index in self.name[part].tolist()],
+                map(self._domain, spans.process[part].tolist(), self.domain[part].tolist()),
+                spans.start[part].tolist(),
+                _blanked(spans.end[part] - spans.start[part], never[part]),
+                _blanked(spans.thread[part] & ~PROCESS_BITS, spans.thread[part] == NOBODY),
+                _blanked(depth[part], depth[part] == NOBODY),
+                _blanked(parent[part], parent[part] == NOBODY),
+                map(KINDS.__getitem__, self.kind[part].tolist()),
+                [label.layer for label in labels],
+                [label.direction for label in labels],
+                steps[step_range[part]].tolist(),
+                phases[phase_range[part]].tolist(),
+                strict=True,
+            )
+
+    def _domain(self, process: int, domain: int) -> str | None:
+        return self.domains.get((process, domain), f"domain {domain}") if domain else None
+
+
+def load(database: Database) -> RangeTable:
+    """Read NVTX_EVENTS; an empty table where there is none. sqlite3 errors are the caller's to name."""
+    import numpy as np
+
+    wanted = f"eventType IN ({MARK}, {PUSH_POP}, {START_END})"
+    columns = database.integers(
+        NVTX,
+        "start",
+        f"iif(eventType = {MARK}, start, coalesce(end, {NEVER}))",
+        "eventType",
+        f"coalesce({database.column(NVTX, 'globalTid')}, {NOBODY})",
+        f"coalesce({database.column(NVTX, 'domainId')}, 0)",
+        where=wanted,
+    )
+    codes: defaultdict[str, int] = defaultdict()
+    codes.default_factory = codes.__len__
+    name = np.fromiter(map(codes.__getitem__, _texts(database, wanted)), np.int64, len(columns[0]))
+    order = np.lexsort((np.negative(columns[1]), columns[0]))
+    start, end, kind, thread, domain, name = (column[order] for column in (*columns, name))
+    process = np.where(thread == NOBODY, NOBODY, thread & PROCESS_BITS)
+    spans = Spans(process, thread, start, np.maximum(start, end))
+    labels = [read_range_name(text) for text in codes]
+
+    def saying(field: str) -> Flags:
+        said = np.fromiter((getattr(label, field) is not None for label in labels), bool, len(labels))
+        return said[name]
+
+    on_stack = (kind == PUSH_POP) & (thread != NOBODY)
+    attribution = Attribution(spans, on_stack, saying("layer"), saying("step"), saying("phase"))
+    return RangeTable(spans, kind, domain, name, list(codes), labels, _domains(database), attribution)
+
+
+def _texts(database: Database, where: str) -> Iterator[str]:
+    """The name of each event, in the order of the table: in the row itself, or registered in StringIds."""
+    if NVTX not in database.tables:
+        return iter(())
+    cursor = database.connection.execute(f"SELECT {_text(database)} FROM {NVTX} NOT INDEXED WHERE {where}")
+    return (text for (text,) in cursor)
+
+
+def _text(database: Database) -> str:
+    registered = "NULL"
+    if database.has(NVTX, "textId") and database.has(STRINGS, "id", "value"):
+        registered = f"(SELECT value FROM {STRINGS} WHERE id = textId)"
+    return f"CAST(coalesce({database.column(NVTX, 'text')}, {registered}, '') AS TEXT)"
+
+
+def _domains(database: Database) -> dict[tuple[int, int], str]:
+    if not database.has(NVTX, "domainId", "globalTid"):
+        return {}
+    rows = database.connection.execute(
+        f"SELECT globalTid & {PROCESS_BITS}, domainId, {_text(database)} FROM {NVTX} WHERE eventType = {DOMAIN_CREATE}"
+    )
+    return {(process, domain): name for process, domain, name in rows if name}
+
+
+def objects(values: Sequence[object]) -> Objects:
+    """Any Python objects as an array, to be picked by index at numpy's speed."""
+    import numpy as np
+
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+def _blanked(values: Integers, blank: Flags) -> list[int | None]:
+    """The values as Python integers, None where ``blank``."""
+    import numpy as np
+
+    out: list[int | None] = values.tolist()
+    for index in np.flatnonzero(blank).tolist():
+        out[index] = None
+    return out

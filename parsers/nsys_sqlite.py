@@ -1,0 +1,211 @@
+"""Reports of Nsight Systems, as ``nsys export --type sqlite`` writes them (2020.3 to 2026.1 were seen).
+
+Kernels and copies are read while they are iterated, each from a connection of its own; which range and
+layer they belong to is worked out in ``parse``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfctl.parsers import nsys_devices, nsys_ranges
+from perfctl.parsers.attribution import NOBODY, Found, Spans, match_calls
+from perfctl.parsers.errors import ReportError
+from perfctl.parsers.nsys_gaps import find_gaps
+from perfctl.parsers.nsys_ranges import PROCESS_BITS, RangeTable, objects
+from perfctl.parsers.nsys_tables import (
+    KERNEL,
+    MAGIC,
+    MEMCPY,
+    MEMSET,
+    RUNTIME,
+    STRINGS,
+    TOOL,
+    Database,
+    Strings,
+    check_whole,
+    connect,
+    opened,
+)
+from perfctl.parsers.records import Copy, Kernel, Report
+
+if TYPE_CHECKING:
+    from perfctl.parsers.attribution import Integers
+
+MARKERS = {"ProcessStreams", "NVTX_EVENTS", "ThreadNames", "EXPORT_META_DATA", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
+"""Beside StringIds, any one of these tells an nsys export from another SQLite file."""
+
+CHUNK = 512
+"""Rows turned at a time: as many as stay in the processor's cache (2048 takes a fifth longer)."""
+
+COPY_KINDS: dict[object, str] = {
+    1: "HtoD",
+    2: "DtoH",
+    3: "HtoA",
+    4: "AtoH",
+    5: "AtoA",
+    6: "AtoD",
+    7: "DtoA",
+    8: "DtoD",
+    9: "HtoH",
+    10: "PtoP",
+}
+"""CUPTI's numbers of the kinds that have a short word here."""
+
+COPY_LABELS = {
+    "Host-to-Device": "HtoD",
+    "Device-to-Host": "DtoH",
+    "Device-to-Device": "DtoD",
+    "Host-to-Host": "HtoH",
+    "Peer-to-Peer": "PtoP",
+}
+
+KERNEL_COLUMNS = (
+    *("deviceId", "streamId", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
+    *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "start"),
+)
+"""In the order of the last fields of Kernel."""
+
+
+def sniff(path: Path, head: bytes) -> bool:
+    """Is it an nsys export, whole or broken? By its tables; a damaged one by the table names in its head."""
+    if not head.startswith(MAGIC):
+        return False
+    try:
+        with closing(connect(path)) as connection:
+            rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    except (sqlite3.Error, OSError):
+        return b"TABLE StringIds" in head or b"TABLE ENUM_NSYS_EVENT_TYPE" in head
+    names = {name for (name,) in rows}
+    return STRINGS in names and (
+        bool(names & MARKERS) or any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in names)
+    )
+
+
+def parse(path: Path) -> Report:
+    """Read it. Raises ReportError when it is cut off, damaged, or what a failed export left behind."""
+    try:
+        check_whole(path)
+    except OSError as error:
+        raise ReportError(path, TOOL, f"it cannot be read ({error.strerror})", "Check its permissions") from error
+    with opened(path) as database:
+        if not set(database.tables) - {STRINGS, "ProcessStreams"}:
+            reason = "the export failed: there is no table in it but the strings"
+            newer = "nsys refuses reports newer than itself: export again with an nsys at least as new as the report"
+            raise ReportError(path, TOOL, reason, newer)
+        version, schema = nsys_devices.versions(database)
+        devices, device_gaps = nsys_devices.devices(database)
+        ranges = nsys_ranges.load(database)
+        calls = _calls(database)
+        kernels, unlaunched = _attribute(database, KERNEL, calls, ranges)
+        copies = {table: _attribute(database, table, calls, ranges)[0] for table in (MEMCPY, MEMSET)}
+        return Report(
+            tool=TOOL,
+            path=path,
+            form=f"nsys SQLite, schema {schema}" if schema else "nsys SQLite, without a schema version (up to 2021.3)",
+            tool_version=version,
+            devices=devices,
+            environment=nsys_devices.environment(database),
+            kernels=_kernels(path, kernels, ranges),
+            copies=_copies(path, copies, ranges),
+            ranges=ranges.records(),
+            gaps=(*device_gaps, *find_gaps(database, ranges, kernels, unlaunched)),
+            diagnostics=nsys_devices.diagnostics(database),
+            started_at=nsys_devices.started_at(database),
+            duration_ns=nsys_devices.duration_ns(database),
+        )
+
+
+def _calls(database: Database) -> tuple[Integers, Spans]:
+    """(correlation ids, spans) of all CUDA API calls; empty where they were not traced."""
+    table = RUNTIME if database.has(RUNTIME, "globalTid", "correlationId", "start") else ""
+    end = f"coalesce({database.column(RUNTIME, 'end')}, start)"
+    correlation, thread, start, end_ns = database.integers(
+        table, "correlationId", "globalTid", "start", end, where="correlationId IS NOT NULL AND globalTid IS NOT NULL"
+    )
+    return correlation, Spans(thread & PROCESS_BITS, thread, start, end_ns)
+
+
+def _attribute(database: Database, table: str, calls: tuple[Integers, Spans], ranges: RangeTable) -> tuple[Found, int]:
+    """(the ranges around the call that launched each row of a table of GPU work, how many rows have no such call)"""
+    import numpy as np
+
+    correlation, spans = calls
+    columns = [f"coalesce({database.column(table, name)}, {NOBODY})" for name in ("globalPid", "correlationId")]
+    process, launched_by = database.integers(table, *columns)
+    processes = np.unique(spans.process)
+    if processes.size == 1:  # without globalPid there is only one that it can be
+        process[process == NOBODY] = processes[0]
+    call = match_calls(process, launched_by, spans.process, correlation)
+    return ranges.attribution.of_calls(spans.take(call)), int((call == NOBODY).sum())
+
+
+def _kernels(path: Path, found: Found, ranges: RangeTable) -> Iterator[Kernel]:
+    make = partial(tuple.__new__, Kernel)
+    return chain.from_iterable(map(make, rows) for rows in _kernel_rows(path, found, ranges))
+
+
+def _kernel_rows(path: Path, found: Found, ranges: RangeTable) -> Iterator[Iterator[tuple[object, ...]]]:
+    """Rows of Kernel's fields, CHUNK at a time: columns are turned to rows and back at the speed of zip."""
+    layers, directions, steps = (ranges.label_of(field) for field in ("layer", "direction", "step"))
+    sources = objects(["range" if layer is not None else None for layer in layers])
+    numbers = objects([*range(len(ranges.kind)), None])
+    with opened(path) as database:
+        if KERNEL not in database.tables:
+            return
+        strings = Strings(database)
+        names = [database.column(KERNEL, name) for name in ("demangledName", "shortName")]
+        columns = [database.column(KERNEL, name) for name in KERNEL_COLUMNS]
+        duration = f"{database.column(KERNEL, 'end')} - {database.column(KERNEL, 'start')}"
+        query = f"SELECT {', '.join([*names, *columns, duration])} FROM {KERNEL} NOT INDEXED"
+        cursor = database.connection.execute(query)
+        first = 0
+        while rows := cursor.fetchmany(CHUNK):
+            part = slice(first, first + len(rows))
+            name, short_name, *rest = zip(*rows, strict=True)
+            layer = found.layer[part]
+            yield zip(
+                range(first, first + len(rows)),
+                list(map(strings.__getitem__, name)),  # here, not when the row is taken: it may meet damage
+                list(map(strings.__getitem__, short_name)),
+                layers[layer].tolist(),
+                directions[layer].tolist(),
+                steps[found.step[part]].tolist(),
+                sources[layer].tolist(),
+                numbers[found.innermost[part]].tolist(),
+                *rest,
+                strict=True,
+            )
+            first += len(rows)
+
+
+def _copies(path: Path, found: dict[str, Found], ranges: RangeTable) -> Iterator[Copy]:
+    """Copies in the order of their table, then memory settings in theirs."""
+    layers = ranges.label_of("layer")
+    with opened(path) as database:
+        words = _copy_words(database)
+        for table in (MEMCPY, MEMSET):
+            if table not in database.tables:
+                continue
+            kind = database.column(table, "copyKind", "'memset'")
+            columns = [database.column(table, name) for name in ("bytes", "start")]
+            duration = f"{database.column(table, 'end')} - {columns[1]}"
+            place = [database.column(table, name) for name in ("deviceId", "streamId")]
+            query = f"SELECT {', '.join([kind, *columns, duration, *place])} FROM {table} NOT INDEXED"
+            rows = database.connection.execute(query)
+            for (code, size, start, length, *where), layer in zip(rows, found[table].layer.tolist(), strict=True):
+                yield Copy(words.get(code, str(code)), size, start, length, layers[layer], *where)
+
+
+def _copy_words(database: Database) -> dict[object, str]:
+    """copyKind -> word: from the export's own table (3.0.0 on), else by CUPTI's numbers."""
+    words: dict[object, str] = {"memset": "memset", **COPY_KINDS}
+    for number, label in database.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label"):
+        words[number] = COPY_LABELS.get(str(label), str(label))
+    return words

@@ -1,0 +1,181 @@
+"""An nsys SQLite export as tables and columns looked up by name, and the file opened without a trace.
+
+nsys leaves out a table that would be empty, and adds columns from version to version (2020.3 to 2026.1
+were seen): nothing here goes by position, and what a version does not have reads as NULL.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from perfctl.parsers.errors import ReportError
+
+if TYPE_CHECKING:
+    from perfctl.parsers.attribution import Integers
+
+TOOL = "nsys"
+MAGIC = b"SQLite format 3\0"
+EXPORT_AGAIN = "Export the .nsys-rep again: nsys export --type sqlite --force-overwrite true REPORT.nsys-rep"
+
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
+MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
+RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+GRAPH = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+NVTX = "NVTX_EVENTS"
+STRINGS = "StringIds"
+
+SLICE_ROWS = 1 << 18
+"""Rows joined into one text at a time: keeps the peak low and far from SQLite's limit of 1e9 bytes."""
+
+
+class Database:
+    """A read-only connection and the tables and columns it has."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        # Real exports hold strings that are no UTF-8 (nsys 2021.3, a property of the host).
+        connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+        self.connection = connection
+        self.tables: dict[str, frozenset[str]] = {}
+        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            quoted = table.replace('"', '""')
+            self.tables[table] = frozenset(row[1] for row in connection.execute(f'PRAGMA table_info("{quoted}")'))
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Is there such a table, with all of these columns?"""
+        return table in self.tables and self.tables[table].issuperset(columns)
+
+    def filled(self, table: str) -> bool:
+        """Is there such a table, with a row in it? (``--lazy=false`` exports empty tables too.)"""
+        return table in self.tables and self.connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None
+
+    def column(self, table: str, name: str, default: str = "NULL") -> str:
+        """The column for use in SQL, or ``default`` where this version does not have it."""
+        return name if self.has(table, name) else default
+
+    def rows(self, table: str, *columns: str) -> list[tuple[object, ...]]:
+        """All rows of a small table in its order, None in the place of a missing column; [] without the table."""
+        if table not in self.tables:
+            return []
+        wanted = ", ".join(self.column(table, name) for name in columns)
+        return self.connection.execute(f"SELECT {wanted} FROM {table}").fetchall()
+
+    def pairs(self, table: str) -> dict[str, str]:
+        """A (name, value) table as a dict; empty without the table."""
+        return {str(name): str(value) for name, value in self.rows(table, "name", "value")}
+
+    def integers(self, table: str, *expressions: str, where: str = "1") -> list[Integers]:
+        """One int64 array an expression (SQL, never NULL), in the order of the table; empty without the table.
+
+        Joined inside SQLite and split by numpy: twice as fast as fetching tuples.
+        """
+        import numpy as np
+
+        parts: list[list[Integers]] = [[np.empty(0, np.int64)] for _ in expressions]
+        for first, last in self._slices(table):
+            joined = ", ".join(f"group_concat(CAST({expression} AS INTEGER))" for expression in expressions)
+            row = self.connection.execute(
+                f"SELECT count(*), {joined} FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? AND {where}",
+                (first, last),
+            ).fetchone()
+            for part, text in zip(parts, row[1:], strict=True):
+                part.append(_split(text or ""))
+                if len(part[-1]) != row[0]:
+                    raise sqlite3.DatabaseError(f"table {table} holds values that are no numbers")
+        return [np.concatenate(part) for part in parts]
+
+    def _slices(self, table: str) -> Iterator[tuple[int, int]]:
+        """(first, last) rowid of every SLICE_ROWS rows."""
+        if table not in self.tables:
+            return
+        first = self.connection.execute(f"SELECT min(rowid) FROM {table}").fetchone()[0]
+        last = self.connection.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0]
+        after = f"SELECT rowid FROM {table} NOT INDEXED WHERE rowid >= ? ORDER BY rowid LIMIT 1 OFFSET {SLICE_ROWS}"
+        while first is not None:
+            following = self.connection.execute(after, (first,)).fetchone()
+            yield first, following[0] - 1 if following else last
+            first = following[0] if following else None
+
+
+class Strings(dict[object, str | None]):
+    """StringIds, read one by one as they are asked for: the table also holds the whole process environment."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__()
+        self._connection = database.connection
+        self._known = database.has(STRINGS, "id", "value")
+
+    def __missing__(self, key: object) -> str | None:
+        row = None
+        if self._known and isinstance(key, int):
+            row = self._connection.execute(f"SELECT value FROM {STRINGS} WHERE id = ?", (key,)).fetchone()
+        self[key] = str(row[0]) if row else f"(name {key} is not in the report)"
+        return self[key]
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Database]:
+    """The export at ``path``, read-only and leaving nothing beside it.
+
+    Every SQLite error inside the block becomes a ReportError.
+    """
+    connection = None
+    try:
+        connection = connect(path)
+        yield Database(connection)
+    except sqlite3.Error as error:
+        reason = f"the database is damaged or cut off ({error})"
+        raise ReportError(path, TOOL, reason, f"Copy it again, or start over. {EXPORT_AGAIN}") from error
+    finally:
+        if connection is not None:
+            connection.close()
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Read-only; ``immutable`` keeps SQLite from making -shm, -wal or -journal files."""
+    return sqlite3.connect(f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1", uri=True)
+
+
+def check_whole(path: Path) -> None:
+    """Raise ReportError for a file that is shorter than its header says, or still has a log beside it.
+
+    SQLite itself notices a missing end only when it happens to read there.
+    """
+    with path.open("rb") as file:
+        head = file.read(100)
+    page = int.from_bytes(head[16:18], "big")
+    page = 65536 if page == 1 else page
+    pages = int.from_bytes(head[28:32], "big")
+    size = path.stat().st_size
+    if len(head) < 100 or (head[24:28] == head[92:96] and size < page * pages):
+        reason = f"the database is cut off: {size:,} of {page * pages:,} bytes are here"
+        raise ReportError(path, TOOL, reason, f"Copy it again, or start over. {EXPORT_AGAIN}")
+    for ending in ("-wal", "-journal"):
+        log = path.with_name(path.name + ending)
+        if log.is_file() and _first_byte(log) not in (b"", b"\0"):
+            reason = f"the database was not closed: {log.name} lies beside it and holds changes"
+            raise ReportError(path, TOOL, reason, f"Wait for the program that writes it, or start over. {EXPORT_AGAIN}")
+
+
+def _first_byte(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(1)
+
+
+def _split(text: str) -> Integers:
+    import numpy as np
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return np.fromstring(text, dtype=np.int64, sep=",")
+        except (ValueError, DeprecationWarning) as error:
+            raise sqlite3.DatabaseError(f"values that are no numbers ({error})") from error

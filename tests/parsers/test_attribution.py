@@ -1,0 +1,198 @@
+"""Attribution against its definition, written out as plainly as possible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Nest, Spans, match_calls
+
+
+@dataclass(frozen=True)
+class Item:
+    """A range or a call."""
+
+    process: int
+    thread: int
+    start: int
+    end: int
+    marks: tuple[bool, bool, bool, bool] = (True, False, False, False)
+    """push/pop, layer, step, phase."""
+
+
+def spans(items: list[Item]) -> Spans:
+    columns = [[item.process, item.thread, item.start, item.end] for item in items]
+    return Spans(*np.array(columns, np.int64).reshape(len(items), 4).T)
+
+
+def build(ranges: list[Item]) -> Attribution:
+    marks = np.array([item.marks for item in ranges], bool).reshape(len(ranges), 4).T
+    return Attribution(spans(ranges), *marks)
+
+
+def innermost(ranges: list[Item], what: Item, which: int = 0, same: str = "thread") -> int:
+    """By definition: of the push/pop ranges around it, the one that began last; of those, the shortest, the last."""
+    around = [
+        (item.start, -item.end, number)
+        for number, item in enumerate(ranges)
+        if item.marks[0] and item.marks[which] and getattr(item, same) == getattr(what, same)
+        if item.start <= what.start and item.end >= what.end
+    ]
+    return max(around, default=(0, 0, NOBODY))[2]
+
+
+def sought(ranges: list[Item], what: Item, which: int) -> int:
+    """On its own thread; else in time, where only one thread of the process has such ranges."""
+    found = innermost(ranges, what, which)
+    threads = {r.thread for r in ranges if r.process == what.process and r.marks[0] and r.marks[which]}
+    return innermost(ranges, what, which, "process") if found == NOBODY and len(threads) == 1 else found
+
+
+def interval(longest: int) -> st.SearchStrategy[tuple[int, int]]:
+    ends = st.one_of(st.integers(0, longest), st.just(NEVER))
+    return st.tuples(st.integers(-20, 40), ends).map(lambda pair: (pair[0], min(NEVER, pair[0] + pair[1])))
+
+
+def items(longest: int, marks: st.SearchStrategy[tuple[bool, bool, bool, bool]]) -> st.SearchStrategy[list[Item]]:
+    def make(thread: int, span: tuple[int, int], flags: tuple[bool, bool, bool, bool]) -> Item:
+        return Item(thread // 2, thread, *span, flags)
+
+    return st.lists(st.builds(make, st.integers(0, 3), interval(longest), marks), max_size=25)
+
+
+MARKS = st.tuples(st.sampled_from([True, True, True, False]), st.booleans(), st.booleans(), st.booleans())
+CALLS = items(5, st.just((False, False, False, False)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(items(30, MARKS), CALLS)
+def test_calls_get_what_the_definition_says_whether_ranges_nest_cross_or_never_end(
+    ranges: list[Item], calls: list[Item]
+) -> None:
+    found = build(ranges).of_calls(spans(calls))
+    assert found.innermost.tolist() == [innermost(ranges, call) for call in calls]
+    assert found.layer.tolist() == [innermost(ranges, call, 1) for call in calls]
+    assert found.step.tolist() == [sought(ranges, call, 2) for call in calls]
+    assert found.phase.tolist() == [sought(ranges, call, 3) for call in calls]
+
+
+@settings(max_examples=300, deadline=None)
+@given(items(30, MARKS))
+def test_a_parent_is_the_innermost_other_range_and_depth_counts_parents(ranges: list[Item]) -> None:
+    parents, depths = build(ranges).tree()
+
+    def parent(number: int) -> int:
+        inner = ranges[number]
+        rank = (inner.start, -inner.end, number)
+        outer = [(r.start, -r.end, i) for i, r in enumerate(ranges) if r.marks[0] and r.thread == inner.thread]
+        return max((o for o in outer if o < rank and -o[1] >= inner.end), default=(0, 0, NOBODY))[2]
+
+    def depth(number: int) -> int:
+        return 0 if parent(number) == NOBODY else 1 + depth(parent(number))
+
+    numbers = range(len(ranges))
+    assert parents.tolist() == [parent(n) if ranges[n].marks[0] else NOBODY for n in numbers]
+    assert depths.tolist() == [depth(n) if ranges[n].marks[0] else NOBODY for n in numbers]
+
+
+@settings(max_examples=200, deadline=None)
+@given(items(30, MARKS))
+def test_ranges_get_step_and_phase_as_calls_do(ranges: list[Item]) -> None:
+    steps, phases = build(ranges).of_ranges()
+    assert steps.tolist() == [sought(ranges, item, 2) for item in ranges]
+    assert phases.tolist() == [sought(ranges, item, 3) for item in ranges]
+
+
+@st.composite
+def forests(draw: st.DrawFn) -> list[Item]:
+    """Properly nested ranges of one thread, as pushes and pops make them."""
+    ranges: list[Item] = []
+    stack: list[int] = []
+    opened: list[tuple[int, int]] = []
+    for time, push in enumerate(draw(st.lists(st.booleans(), max_size=60))):
+        if push:
+            opened.append((time, NEVER))
+            stack.append(len(opened) - 1)
+        elif stack:
+            number = stack.pop()
+            opened[number] = (opened[number][0], time)
+    ranges.extend(Item(0, 0, start, end) for start, end in opened)
+    return ranges
+
+
+@settings(max_examples=200, deadline=None)
+@given(forests())
+def test_depth_of_nested_ranges_is_how_many_enclose_it(ranges: list[Item]) -> None:
+    _, depths = build(ranges).tree()
+    enclosing = [sum(o.start < r.start and o.end >= r.end for o in ranges) for r in ranges]
+    assert depths.tolist() == enclosing
+
+
+def test_a_layer_shows_through_a_foreign_range_that_is_more_inner() -> None:
+    layer, foreign = Item(0, 0, 0, 100, (True, True, False, False)), Item(0, 0, 10, 50)
+    found = build([layer, foreign]).of_calls(spans([Item(0, 0, 20, 30)]))
+    assert (found.innermost.tolist(), found.layer.tolist()) == ([1], [0])
+
+
+def test_a_layer_shows_past_a_foreign_range_that_it_crosses() -> None:
+    layer, foreign = Item(0, 0, 0, 30, (True, True, False, False)), Item(0, 0, 10, 50)
+    found = build([layer, foreign]).of_calls(spans([Item(0, 0, 20, 25), Item(0, 0, 40, 45)]))
+    assert found.layer.tolist() == [0, NOBODY]
+
+
+def test_a_launch_from_another_thread_takes_the_step_in_time_and_no_layer() -> None:
+    step = Item(0, 0, 0, 100, (True, False, True, False))
+    layer = Item(0, 0, 10, 50, (True, True, False, False))
+    found = build([step, layer]).of_calls(spans([Item(0, 1, 20, 30), Item(9, 5, 20, 30), Item(0, 1, 90, 110)]))
+    assert found.step.tolist() == [0, NOBODY, NOBODY]
+    assert found.layer.tolist() == [NOBODY] * 3
+
+
+def test_two_threads_with_steps_of_their_own_leave_a_third_without() -> None:
+    marks = (True, False, True, False)
+    steps = [Item(0, 0, 0, 100, marks), Item(0, 1, 0, 100, marks)]
+    found = build(steps).of_calls(spans([Item(0, 2, 20, 30), Item(0, 1, 20, 30)]))
+    assert found.step.tolist() == [NOBODY, 1]
+
+
+def test_an_unknown_caller_is_inside_of_nothing() -> None:
+    ranges = [Item(NOBODY, NOBODY, 0, 100, (True, True, True, True))]
+    found = build(ranges).of_calls(spans([Item(NOBODY, NOBODY, 20, 30)]).take(np.array([NOBODY, 0])))
+    assert found.innermost.tolist() == found.layer.tolist() == found.step.tolist() == [NOBODY, NOBODY]
+
+
+def test_no_ranges_and_no_calls_are_fine() -> None:
+    nothing = build([])
+    assert nothing.of_calls(spans([Item(0, 0, 1, 2)])).innermost.tolist() == [NOBODY]
+    assert nothing.of_calls(spans([])).step.tolist() == []
+    assert [part.tolist() for part in nothing.tree()] == [[], []]
+
+
+def test_deep_recursion_and_long_rows_of_siblings_take_no_time() -> None:
+    depth = 20_000
+    start = np.arange(depth)
+    deep = Nest(np.zeros(depth, np.int64), start, 10 * depth - start)
+    assert deep.depths()[-1] == depth - 1
+    flat = Nest(np.zeros(depth, np.int64), 2 * start, 2 * start + 1)
+    assert (flat.parents() == NOBODY).all()
+    # Past the end of the innermost 19,000 and inside of the rest: the 1,000th range from outside.
+    at = deep.innermost(np.array([depth - 1]), np.array([10 * depth - 999]))
+    assert at.tolist() == [999]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(0, 9)), max_size=30),
+    st.lists(st.tuples(st.integers(1, 3), st.integers(0, 9)), max_size=30),
+)
+def test_a_launch_matches_on_process_and_correlation_the_first_of_several(
+    work: list[tuple[int, int]], calls: list[tuple[int, int]]
+) -> None:
+    def columns(rows: list[tuple[int, int]]) -> list[np.ndarray]:
+        return list(np.array(rows, np.int64).reshape(len(rows), 2).T)
+
+    found = match_calls(*columns(work), *columns(calls))
+    assert found.tolist() == [calls.index(item) if item in calls else NOBODY for item in work]

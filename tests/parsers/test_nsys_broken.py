@@ -1,0 +1,106 @@
+"""nsys exports that are odd, cut off, damaged or no nsys exports at all."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from perfctl.parsers import ReportError, nsys_sqlite, parse, sniff
+from tests.parsers.nsys_builder import NsysBuilder, read, training_step
+
+
+def test_strings_that_are_no_utf8_are_read_all_the_same(tmp_path: Path) -> None:
+    path = training_step(NsysBuilder()).write(tmp_path / "report.sqlite")
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE StringIds SET value = CAST(x'6765ff6d' AS TEXT) WHERE value = 'gemm'")
+    connection.close()
+    assert next(iter(parse(path).kernels)).short_name == "ge\ufffdm"
+
+
+def test_a_name_that_is_missing_is_said_to_be_missing(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.kernel(1, demangledName=404)
+    assert [k.name for k in read(builder, tmp_path).kernels] == ["(name 404 is not in the report)"]
+
+
+def test_a_path_full_of_uri_characters_is_opened_and_nothing_is_written_beside_it(tmp_path: Path) -> None:
+    folder = tmp_path / "100% a?mode=rwc#b"
+    folder.mkdir()
+    path = training_step(NsysBuilder()).write(folder / "re port%20é.sqlite")
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    connection.close()
+    folder.chmod(0o555)
+    try:
+        before = (path.read_bytes(), path.stat().st_mtime_ns)
+        assert len(list(parse(path).kernels)) == 5
+        assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+        assert [child.name for child in folder.iterdir()] == [path.name]
+    finally:
+        folder.chmod(0o755)
+
+
+def test_other_sqlite_files_are_not_taken_for_nsys(tmp_path: Path) -> None:
+    path = tmp_path / "other.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE kernel (id)")
+        connection.execute("CREATE TABLE StringIds (id, value)")
+    connection.close()
+    assert sniff(path) is None
+
+
+def big_export(path: Path) -> Path:
+    builder = NsysBuilder()
+    for number in range(3000):
+        builder.range(f"layer{number}:forward", 10 * number, 10 * number + 9)
+        builder.launch(10 * number + 1)
+    return builder.write(path)
+
+
+@pytest.mark.parametrize("kept", [0.02, 0.3, 0.7, 0.999])
+def test_a_file_that_was_cut_off_is_refused_with_what_to_do(kept: float, tmp_path: Path) -> None:
+    whole = big_export(tmp_path / "whole.sqlite").read_bytes()
+    path = tmp_path / "cut.sqlite"
+    path.write_bytes(whole[: int(len(whole) * kept)])
+    with pytest.raises(ReportError, match=r"cut off: .* of .* bytes .*nsys export --type sqlite"):
+        nsys_sqlite.parse(path)
+    assert sniff(path) is not None
+
+
+def test_damage_further_in_is_a_report_error_whenever_it_is_met(tmp_path: Path) -> None:
+    whole = big_export(tmp_path / "whole.sqlite").read_bytes()
+    path = tmp_path / "damaged.sqlite"
+    refused = 0
+    for offset in range(4096, len(whole), 4096 * 7):
+        path.write_bytes(whole[:offset] + b"\xff" * 4096 + whole[offset + 4096 :])
+        try:
+            report = nsys_sqlite.parse(path)
+            rows = [list(rows) for rows in (report.kernels, report.copies, report.ranges)]
+            assert [len(part) for part in rows] == [3000, 0, 3000]
+        except ReportError as error:
+            assert "damaged or cut off" in str(error)
+            refused += 1
+    assert refused > 5
+
+
+def test_values_that_are_no_numbers_do_not_shift_the_others(tmp_path: Path) -> None:
+    builder = training_step(NsysBuilder())
+    builder.tables["CUPTI_ACTIVITY_KIND_RUNTIME"][1][0]["start"] = None
+    with pytest.raises(ReportError, match="no numbers"):
+        read(builder, tmp_path)
+
+
+def test_a_database_still_being_written_is_refused(tmp_path: Path) -> None:
+    path = training_step(NsysBuilder()).write(tmp_path / "report.sqlite")
+    (tmp_path / "report.sqlite-wal").write_bytes(b"\x37\x7f")
+    with pytest.raises(ReportError, match="was not closed"):
+        parse(path)
+
+
+def test_the_strings_alone_are_a_failed_export(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.tables.clear()
+    with pytest.raises(ReportError, match=r"export failed.*at least as new as the report"):
+        read(builder, tmp_path)
