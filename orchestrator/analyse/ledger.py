@@ -1,0 +1,261 @@
+"""The ledger: pen and paper, counted, and time, side by side for every batch, layer and direction."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from perfctl.orchestrator.analyse.algorithms import family
+from perfctl.orchestrator.analyse.counters import flops_by_launch
+from perfctl.orchestrator.analyse.figure import Figure, absent, add
+from perfctl.orchestrator.analyse.grouping import Study, device_kind
+from perfctl.orchestrator.analyse.timing import (
+    OPTIMIZER,
+    Key,
+    LayerTimes,
+    Spread,
+    best_layer_times,
+    kernel_keys,
+    kernel_steps,
+)
+from perfctl.parsers.records import DIRECTIONS, LayerCall, Run
+
+OUTSIDE = "outside of layers"
+GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
+_DIRECTION_ORDER = {direction: place for place, direction in enumerate(DIRECTIONS)}
+NOT_COUNTED = "no ncu run at this batch size; 'perfctl ncu' makes one"
+NO_COUNTERS = "the runs were on a CPU; FLOPs are counted on NVIDIA GPUs only, by ncu"
+NOT_TIMED = "no run at this batch size timed its layers"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUse:
+    """One kernel name behind a ledger row."""
+
+    name: str
+    family: str | None
+    per_step: float
+    """Launches per step."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One layer in one direction at one batch size, for one step. FLOPs: 1 multiply-add = 2."""
+
+    batch: int
+    layer: str
+    """Dotted module path; "" for the optimizer as a whole and for operations outside of layers."""
+    kind: str | None
+    direction: str
+    position: int
+    """Order in the network."""
+    paper: Figure
+    calls: tuple[LayerCall, ...]
+    """Pen and paper behind ``paper``: one entry, or the gradients that make up "backward"."""
+    counted: Figure
+    ratio: float | None
+    """Counted / paper; a lower bound when ``counted`` is one. None when either is missing or paper is 0."""
+    time: Spread | None
+    time_reason: str | None
+    """Why there is no time; None when there is."""
+    basis: str | None
+    """Which clock."""
+    trusted: bool
+    share: float | None
+    """Of the step, or of its kernel time (see ``whole``)."""
+    whole: str | None
+    achieved: float | None
+    """Paper FLOPs / median time, per second; None when either is missing, paper is 0, or the clock is not to trust."""
+    kernels: tuple[KernelUse, ...]
+
+    @property
+    def place(self) -> str:
+        """The layer, or what stands in its place: the optimizer as a whole, operations outside of layers."""
+        return self.layer or ("optimizer" if self.direction == "optimizer" else OUTSIDE)
+
+    @property
+    def name(self) -> str:
+        """ "conv2 forward"; the optimizer's own row is "optimizer"."""
+        return self.place if self.place == self.direction else f"{self.place} {self.direction}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unattributed:
+    """What no layer explains, at one batch size."""
+
+    batch: int
+    time: Spread
+    share: float
+    whole: str
+    basis: str
+    counted: Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All rows of a study, in the network's order, and what is left over."""
+
+    rows: tuple[LedgerRow, ...]
+    unattributed: tuple[Unattributed, ...]
+
+    @property
+    def any_counted(self) -> bool:
+        return any(row.counted.value is not None for row in self.rows)
+
+
+def ledger(study: Study) -> Ledger:
+    """Rows for every batch size of a study."""
+    rows: list[LedgerRow] = []
+    left_over: list[Unattributed] = []
+    for batch in study.batches:
+        found, rest = _at_batch(batch, study.at(batch))
+        rows.extend(found)
+        left_over.extend(rest)
+    order = _positions(rows)
+    rows.sort(key=lambda row: (order[row.place], row.layer, _DIRECTION_ORDER.get(row.direction, 99), row.batch))
+    return Ledger(tuple(rows), tuple(left_over))
+
+
+def _positions(rows: Sequence[LedgerRow]) -> dict[str, int]:
+    """layer -> first position anywhere; layers without one stand behind the rest, the optimizer last."""
+    found: dict[str, int] = {}
+    for row in rows:
+        found[row.place] = min(row.position, found.get(row.place, row.position))
+    return found
+
+
+def _at_batch(batch: int, runs: Sequence[Run]) -> tuple[list[LedgerRow], list[Unattributed]]:
+    calls = _paper(runs)
+    timed = best_layer_times(runs)
+    times = timed[1] if timed else None
+    counted, otherwise = _counted(runs)
+    measured = set(times.rows if times else ()) | {key for key in counted if key is not None}
+    uses = _kernel_uses(timed[0] if timed and timed[0].report.kernels else _counting_run(runs))
+    rows = []
+    for layer, direction in sorted(_keys(calls, measured)):
+        parts = _parts(calls, layer, direction)
+        rows.append(_row(batch, (layer, direction), parts, times, counted, otherwise, uses))
+    if times is None:
+        return rows, []
+    share = times.unattributed.median / times.total.median if times.total.median else 0.0
+    rest = counted.get(None, otherwise)
+    return rows, [Unattributed(batch, times.unattributed, share, times.whole, times.basis, rest)]
+
+
+def _row(
+    batch: int,
+    key: Key,
+    parts: tuple[LayerCall, ...],
+    times: LayerTimes | None,
+    counted: Mapping[Key | None, Figure],
+    otherwise: Figure,
+    uses: Mapping[Key, tuple[KernelUse, ...]],
+) -> LedgerRow:
+    paper = _paper_figure(parts)
+    executed = counted.get(key, otherwise)
+    time = times.rows.get(key) if times else None
+    ratio = executed.value / paper.value if executed.value is not None and paper.value else None
+    share = time.median / times.total.median if time and times and times.total.median else None
+    achieved = None
+    if time and times and times.trusted and time.median and paper.value:
+        achieved = paper.value / time.median * 1e9
+    positions = [call.position for call in parts if call.position is not None]
+    return LedgerRow(
+        batch=batch, layer=key[0], kind=parts[0].kind if parts and key != OPTIMIZER else None, direction=key[1],
+        position=2 * 10**9 if key == OPTIMIZER else min(positions, default=10**9),
+        paper=paper, calls=parts, counted=executed, ratio=ratio,
+        time=time, time_reason=None if time else (NOT_TIMED if times is None else "no range or kernel of it was seen"),
+        basis=times.basis if times and time else None, trusted=bool(times and times.trusted),
+        share=share, whole=times.whole if times and time else None, achieved=achieved, kernels=uses.get(key, ()),
+    )  # fmt: skip
+
+
+def _paper(runs: Iterable[Run]) -> dict[Key, LayerCall]:
+    """(layer, direction) -> pen and paper, from the first run that has any."""
+    calls: Sequence[LayerCall] = next((run.layer_calls for run in runs if run.layer_calls), ())
+    return {(call.layer, call.direction): call for call in calls}
+
+
+def _keys(calls: Mapping[Key, LayerCall], measured: set[Key]) -> set[Key]:
+    """Rows to show: what was measured, and what is on paper unless it is inside a measured "backward"."""
+    whole_backward = {layer for layer, direction in measured if direction == "backward"}
+    keys = set(measured)
+    for layer, direction in calls:
+        if direction in GRADIENTS and layer in whole_backward:
+            continue
+        if direction == "optimizer" and (layer, direction) not in measured:
+            keys.add(OPTIMIZER)
+            continue
+        keys.add((layer, direction))
+    return keys
+
+
+def _parts(calls: Mapping[Key, LayerCall], layer: str, direction: str) -> tuple[LayerCall, ...]:
+    """Pen and paper for one row: "backward" is its gradients, the optimizer's row all layers."""
+    if (layer, direction) == OPTIMIZER:
+        return tuple(call for (_, part), call in calls.items() if part == direction)
+    if direction == "backward":
+        gradients = tuple(calls[layer, part] for part in GRADIENTS if (layer, part) in calls)
+        if gradients:
+            return gradients
+    return (calls[layer, direction],) if (layer, direction) in calls else ()
+
+
+def _paper_figure(parts: Sequence[LayerCall]) -> Figure:
+    if not parts:
+        return absent("not_available", "no formula: its shapes were not seen")
+    known = [call.flops for call in parts if call.flops is not None]
+    if len(known) < len(parts):
+        lacking = next(call for call in parts if call.flops is None)
+        return absent("not_available", f"no formula for {lacking.kind or 'this operation'} ({lacking.direction})")
+    return Figure(sum(known), "counted")
+
+
+def _counting_run(runs: Iterable[Run]) -> Run | None:
+    """The run with counters, the newest ok one first."""
+    with_counters = [run for run in runs if run.report.counters]
+    return max(with_counters, key=lambda run: (run.status == "ok", run.id), default=None)
+
+
+def _counted(runs: Sequence[Run]) -> tuple[dict[Key | None, Figure], Figure]:
+    """Counted FLOPs per step by (layer, direction), None for what is not attributed; and the figure for all others."""
+    run = _counting_run(runs)
+    if run is None:
+        failed = next((item for item in runs if item.profiler == "ncu"), None)
+        if failed is not None:
+            reason = (failed.reason or failed.status).rstrip(".")
+            return {}, absent("not_collected", f"the ncu run has no counters: {reason}")
+        if all(device_kind(item) == "cpu" for item in runs):
+            return {}, absent("not_available", NO_COUNTERS)
+        return {}, absent("not_collected", NOT_COUNTED)
+    steps = kernel_steps(run)
+    if steps is None:
+        return {}, absent("not_collected", "the ncu run does not say how many steps it holds")
+    flops = flops_by_launch(run)
+    groups: dict[Key | None, list[Figure]] = defaultdict(list)
+    numbered = any(kernel.step is not None for kernel in run.report.kernels)
+    for kernel, key in zip(run.report.kernels, kernel_keys(run), strict=True):
+        if numbered and kernel.step is None:
+            continue
+        found = flops.get(kernel.launch)
+        groups[key].append(found.total if found else absent("not_collected", "no counters for this launch"))
+    return {key: add(figures, divide_by=steps) for key, figures in groups.items()}, absent(
+        "not_collected", "ncu saw no kernel of it"
+    )
+
+
+def _kernel_uses(run: Run | None) -> dict[Key, tuple[KernelUse, ...]]:
+    """Kernel names behind each (layer, direction), most launched first."""
+    if run is None:
+        return {}
+    steps = kernel_steps(run) or 1
+    tallies: dict[Key, Tally[tuple[str, str | None]]] = defaultdict(Tally)
+    for kernel, key in zip(run.report.kernels, kernel_keys(run), strict=True):
+        if key is not None:
+            tallies[key][kernel.short_name or kernel.name, family(kernel.name)] += 1
+    return {
+        key: tuple(KernelUse(name, kind, count / steps) for (name, kind), count in tally.most_common())
+        for key, tally in tallies.items()
+    }

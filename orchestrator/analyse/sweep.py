@@ -1,0 +1,63 @@
+"""How a study changes with the batch size: time per step and per sample, memory, what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from perfctl.orchestrator.analyse.grouping import Study
+from perfctl.orchestrator.analyse.timing import Spread, step_time
+from perfctl.parsers.records import Run
+
+MEMORY_LINES = (
+    ("peak", "allocated"), ("peak", "reserved"), ("peak", "host_resident"),
+    ("after", "allocated"), ("after", "reserved"), ("after", "host_resident"),
+)  # fmt: skip
+"""Memory figures worth a line in a chart, the ones that matter first."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPoint:
+    """One batch size of a study."""
+
+    batch: int
+    step: Spread | None
+    """Nanoseconds; None when no run timed whole steps."""
+    basis: str | None
+    memory: Mapping[str, int]
+    """"peak allocated" -> bytes; only what was collected. "device in use" is the highest sample."""
+    problems: tuple[str, ...]
+    """Runs that failed or are partial, in words."""
+
+    @property
+    def per_sample(self) -> float | None:
+        """Nanoseconds per sample."""
+        return self.step.median / self.batch if self.step else None
+
+
+def points(study: Study) -> tuple[BatchPoint, ...]:
+    """One point per batch size, ascending; a failed one too, without figures."""
+    return tuple(_point(batch, study.at(batch)) for batch in study.batches)
+
+
+def _point(batch: int, runs: tuple[Run, ...]) -> BatchPoint:
+    order = {"nsys": 0, "torch": 1, "ncu": 9}
+    ranked = sorted(runs, key=lambda run: (run.status != "ok", order.get(run.profiler, 2), -run.id))
+    timed = next((found for run in ranked if (found := step_time(run)) is not None), None)
+    memory: dict[str, int] = next((figures for run in ranked if (figures := _memory(run))), {})
+    bad = [run for run in runs if run.status != "ok"]
+    problems = tuple(f"{run.profiler}: {run.status}, {run.reason or 'no reason given'}" for run in bad)
+    return BatchPoint(batch, timed[0] if timed else None, timed[1] if timed else None, memory, problems)
+
+
+def _memory(run: Run) -> dict[str, int]:
+    figures = {(figure.moment, figure.quantity): figure.bytes for figure in run.report.memory}
+    found = {f"{moment} {quantity.replace('_', ' ')}": figures[moment, quantity]
+             for moment, quantity in MEMORY_LINES if (moment, quantity) in figures}  # fmt: skip
+    for quantity in ("allocated", "reserved", "host resident"):
+        if f"peak {quantity}" in found:
+            found.pop(f"after {quantity}", None)
+    used = [sample.memory_used_bytes for sample in run.report.samples if sample.memory_used_bytes is not None]
+    if used:
+        found["device in use"] = max(used)
+    return found

@@ -1,0 +1,220 @@
+"""Where the time of a step goes: per layer and direction, with the clock it was read from named.
+
+On a GPU only kernel times count: the host's clock sees the launch. On a CPU the ranges around the
+layers are the time; a range that holds other layers counts for what is left of it (self time).
+"""
+
+from __future__ import annotations
+
+import bisect
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from perfctl.orchestrator.analyse.grouping import device_kind
+from perfctl.parsers.records import Range, Run
+
+Key = tuple[str, str]
+"""(layer, direction); the optimizer's own work is ("", "optimizer")."""
+OPTIMIZER: Key = ("", "optimizer")
+
+NCU_BASIS = "kernels under ncu, locked clocks: not a time to trust"
+KERNEL_BASIS = {
+    "nsys": "kernels, nsys",
+    "torch": "kernels, torch (CUPTI)",
+    "dlprof": "kernels, DLProf",
+    "ncu": NCU_BASIS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Median over steps, with the smallest and the largest, in nanoseconds."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+    """Steps behind it; with 1 there is no spread to speak of."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTimes:
+    """Time per step of every layer and direction in one run."""
+
+    basis: str
+    """Which clock, in words."""
+    trusted: bool
+    """False under ncu: clocks are locked, caches flushed, launches serialised."""
+    whole: str
+    """What the shares are of: "kernel time of a step" or "step"."""
+    rows: Mapping[Key, Spread]
+    total: Spread
+    unattributed: Spread
+    """What no layer and no optimizer range explains."""
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Spread of at least one value."""
+    return Spread(statistics.median(values), min(values), max(values), len(values))
+
+
+def layer_times(run: Run) -> LayerTimes | None:
+    """Time per step by layer and direction; None when the run has nothing to tell it from."""
+    if run.profiler in KERNEL_BASIS and any(kernel.duration_ns is not None for kernel in run.report.kernels):
+        return _from_kernels(run)
+    if device_kind(run) == "gpu":
+        return None
+    return _from_ranges(run)
+
+
+def best_layer_times(runs: Iterable[Run]) -> tuple[Run, LayerTimes] | None:
+    """The most trustworthy among runs of one batch size: nsys, then torch, then others, ncu last."""
+    order = {"nsys": 0, "torch": 1, "ncu": 9}
+    for run in sorted(runs, key=lambda run: (order.get(run.profiler, 2), run.status != "ok", -run.id)):
+        found = layer_times(run)
+        if found is not None and found.rows:
+            return run, found
+    return None
+
+
+def measured_steps(run: Run) -> int | None:
+    """How many steps the run measured; None when nothing says so."""
+    numbers = (
+        {step.number for step in run.report.steps if step.phase == "step"},
+        {range_.step for range_ in run.report.ranges if _is_step(range_)},
+        {kernel.step for kernel in run.report.kernels if kernel.step is not None},
+    )
+    return next((len(found) for found in numbers if found), None)
+
+
+def kernel_steps(run: Run) -> int | None:
+    """Steps that the run's kernels are spread over; None when nothing says so.
+
+    A profiler may have been told to take fewer steps than the workload measured, so step numbers on
+    the kernels come before the workload's own count.
+    """
+    numbers = {kernel.step for kernel in run.report.kernels if kernel.step is not None}
+    return len(numbers) or measured_steps(run)
+
+
+def step_time(run: Run) -> tuple[Spread, str] | None:
+    """Time of a whole step and its basis; None when steps were not timed. Under ncu it is never read."""
+    if run.profiler == "ncu":
+        return None
+    timed = [step.duration_ns for step in run.report.steps if step.phase == "step" and step.duration_ns is not None]
+    if timed:
+        return spread(timed), f"host clock around each step, while {run.profiler} was recording"
+    ranges = [item.duration_ns for item in run.report.ranges if _is_step(item) and item.duration_ns is not None]
+    return (spread(ranges), f"step ranges, {run.profiler}") if ranges else None
+
+
+def _is_step(item: Range) -> bool:
+    return item.step is not None and item.name.startswith("perfctl:step:")
+
+
+def kernel_keys(run: Run) -> list[Key | None]:
+    """(layer, direction) of each kernel, in order; None where it is not attributed."""
+    phases = {item.number: item.phase for item in run.report.ranges if item.phase == "optimizer"}
+    keys: list[Key | None] = []
+    for kernel in run.report.kernels:
+        if kernel.layer and kernel.direction:
+            keys.append((kernel.layer, kernel.direction))
+        elif kernel.direction == "optimizer" or (kernel.range_number is not None and kernel.range_number in phases):
+            keys.append(OPTIMIZER)
+        else:
+            keys.append(None)
+    return keys
+
+
+def _from_kernels(run: Run) -> LayerTimes | None:
+    """Sum kernels by step; without step numbers, spread the window's total over the steps that were measured."""
+    count = kernel_steps(run)
+    if count is None:
+        return None
+    numbered = any(kernel.step is not None for kernel in run.report.kernels)
+    divisor = 1 if numbered else count
+    sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
+    steps: dict[int | None, None] = {}
+    for kernel, key in zip(run.report.kernels, kernel_keys(run), strict=True):
+        if kernel.duration_ns is not None and (kernel.step is not None or not numbered):
+            sums[key][kernel.step] += kernel.duration_ns / divisor
+            steps[kernel.step] = None
+    return _gather(sums, list(steps), KERNEL_BASIS[run.profiler], run.profiler != "ncu", "kernel time of a step")
+
+
+def _from_ranges(run: Run) -> LayerTimes | None:
+    """Self time of layer ranges (and of the optimizer's phase) by step, against the whole step's range."""
+    ranges = {item.number: item for item in run.report.ranges}
+    steps: dict[int, Range] = {
+        item.step: item
+        for item in ranges.values()
+        if item.step is not None and _is_step(item) and item.duration_ns is not None
+    }
+    if not steps:
+        return None
+    starts = sorted((item.start_ns, item.start_ns + (item.duration_ns or 0), number) for number, item in steps.items())
+    own: dict[int, float] = {}
+    keys: dict[int, Key] = {}
+    for item in ranges.values():
+        key = _range_key(item)
+        if key is not None and item.duration_ns is not None:
+            keys[item.number] = key
+            own[item.number] = own.get(item.number, 0) + item.duration_ns
+            above = _enclosing(item, ranges)
+            if above is not None:
+                own[above] = own.get(above, 0) - item.duration_ns
+    sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
+    for number, key in keys.items():
+        step = _step_at(starts, ranges[number].start_ns)
+        if step is not None:
+            sums[key][step] += own[number]
+    totals: dict[int | None, float] = {step: item.duration_ns or 0 for step, item in steps.items()}
+    basis = f"host ranges, {run.profiler} on the CPU"
+    return _gather(sums, list(totals), basis, True, "step", totals)
+
+
+def _range_key(item: Range) -> Key | None:
+    if item.layer and item.direction:
+        return item.layer, item.direction
+    return OPTIMIZER if item.name == "perfctl:phase:optimizer" else None
+
+
+def _enclosing(item: Range, ranges: Mapping[int, Range]) -> int | None:
+    """Number of the closest range above that has a key of its own and an end."""
+    above = item.parent
+    while above is not None and above in ranges:
+        if _range_key(ranges[above]) is not None and ranges[above].duration_ns is not None:
+            return above
+        above = ranges[above].parent
+    return None
+
+
+def _step_at(steps: Sequence[tuple[int, int, int]], moment: int) -> int | None:
+    """Number of the step whose (start, end) holds the moment, on whatever thread; None outside of all."""
+    place = bisect.bisect_right(steps, (moment, float("inf"), 0)) - 1
+    if place < 0 or moment >= steps[place][1]:
+        return None
+    return steps[place][2]
+
+
+def _gather(
+    sums: Mapping[Key | None, Mapping[int | None, float]],
+    steps: Sequence[int | None],
+    basis: str,
+    trusted: bool,
+    whole: str,
+    totals: Mapping[int | None, float] | None = None,
+) -> LayerTimes | None:
+    """Medians over ``steps``. A layer that did not run in a step took 0 in it."""
+    if not steps:
+        return None
+    rows = {key: spread([found.get(step, 0) for step in steps]) for key, found in sums.items() if key is not None}
+    attributed = [sum(found.get(step, 0) for key, found in sums.items() if key is not None) for step in steps]
+    if totals is None:
+        whole_time = [sum(found.get(step, 0) for found in sums.values()) for step in steps]
+    else:
+        whole_time = [totals[step] for step in steps]
+    left = [max(all_of_it - known, 0) for all_of_it, known in zip(whole_time, attributed, strict=True)]
+    return LayerTimes(basis, trusted, whole, rows, spread(whole_time), spread(left))

@@ -1,0 +1,131 @@
+"""What a study rests on: its runs, their environment, what is missing, what the tools said, how to repeat it."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from perfctl.orchestrator.analyse.grouping import Study, device_label
+from perfctl.orchestrator.analyse.ledger import Ledger
+from perfctl.orchestrator.report.kernel_view import run_label
+from perfctl.orchestrator.report.numbers import Cell, count, nothing, plain, time_cell
+from perfctl.orchestrator.report.study_view import listing, word
+from perfctl.orchestrator.report.tables import Column, Table
+from perfctl.parsers.records import Run
+
+ORIGINS = {
+    "measured": "measured here",
+    "ingested": "ingested: a report made elsewhere",
+    "recorded": "recorded: replayed from an earlier capture, not measured now",
+    "synthetic": "synthetic: made up for tests or a demonstration, not measured",
+}
+
+
+def runs_table(study: Study) -> Table | None:
+    """Every run of the study, failed ones too."""
+    columns = [
+        Column("run"), Column("profiler", look="text"), Column("batch"), Column("status", look="text"),
+        Column("device", look="text"), Column("started", look="text"), Column("length"), Column("origin", look="text"),
+        Column("host", look="text"), Column("report", look="code"), Column("sha256", look="code"),
+    ]  # fmt: skip
+    rows = [
+        [
+            plain(run.id), plain(f"{run.profiler} {run.profiler_version or ''}".strip()),
+            count(run.batch_size, "the report does not say"), _status(run), word(device_label(run)),
+            word((run.started_at or "")[:16].replace("T", " ")),
+            time_cell(run.duration_ns), Cell(run.origin, ORIGINS.get(run.origin), value=run.origin), word(run.host),
+            word(run.artifact),
+            Cell(run.artifact_sha256[:12], run.artifact_sha256, value=run.artifact_sha256)
+            if run.artifact_sha256 else nothing("no report was kept"),
+        ]
+        for run in study.runs
+    ]  # fmt: skip
+    return listing("Runs", columns, rows, drop_run=False)
+
+
+def environment(runs: Sequence[Run]) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
+    """(key, ((value, which runs), ...)): more than one value means that the runs differ."""
+    values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        for key, value in run.report.environment.items():
+            values[key][value].append(run_label(run))
+    differing = sorted(values.items(), key=lambda item: (len(item[1]) == 1, item[0]))
+    return tuple(
+        (
+            key,
+            tuple(
+                (value[:500], "" if len(found) == 1 else ", ".join(dict.fromkeys(who))) for value, who in found.items()
+            ),
+        )
+        for key, found in differing
+    )
+
+
+def gaps(study: Study, ledger: Ledger) -> Table | None:
+    """What is missing and why; equal gaps of several runs on one row."""
+    found: dict[tuple[str, str, str, str | None], list[str]] = defaultdict(list)
+    for run in study.runs:
+        for gap in run.report.gaps:
+            found[gap.quantity, gap.state, gap.reason, gap.scope].append(run_label(run))
+    lacking: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
+    for row in ledger.rows:
+        for what, figure in (("counted FLOPs", row.counted), ("paper FLOPs", row.paper)):
+            if figure.value is None or figure.missing:
+                lacking[what, figure.state, figure.reason or "not collected"][row.name] = None
+        if row.time is None:
+            lacking["time", "not_collected", row.time_reason or "not timed"][row.name] = None
+    columns = [
+        Column("what", look="code"), Column("state", look="text"), Column("why, and what would change it", look="text"),
+        Column("concerns", look="text"), Column("run", look="text"),
+    ]  # fmt: skip
+    rows = [
+        [plain(what), plain(_lower(state)), plain(reason), word(scope), plain(_list(dict.fromkeys(who), 6))]
+        for (what, state, reason, scope), who in found.items()
+    ]
+    everything = len({(row.layer, row.direction) for row in ledger.rows})
+    rows += [
+        [plain(what), plain("lower bound" if state in ("counted", "estimated") else _lower(state)), plain(reason),
+         plain("all rows of the ledger" if len(who) == everything else _list(who, 6)),
+         nothing("a gap of the comparison")]
+        for (what, state, reason), who in lacking.items()
+    ]  # fmt: skip
+    return listing("What is missing, and why", columns, rows, drop_run=False)
+
+
+def diagnostics(runs: Sequence[Run]) -> Table | None:
+    """What the tools themselves said about the captures."""
+    said = Tally(
+        (run_label(run), item.severity, item.source, item.text) for run in runs for item in run.report.diagnostics
+    )
+    columns = [Column("run", look="text"), Column("severity", look="text"), Column("source", look="text"),
+               Column("message", look="text"), Column("times")]  # fmt: skip
+    rows = [
+        [plain(label), plain(severity), plain(source), plain(text[:2000]), count(times)]
+        for (label, severity, source, text), times in said.items()
+    ]
+    return listing("Messages of the tools", columns, rows)
+
+
+def commands(study: Study) -> tuple[tuple[str, str], ...]:
+    """(what, command line) to repeat the study: the sweeps first, then the profiled processes."""
+    sweeps = dict.fromkeys(run.sweep_command for run in study.runs if run.sweep_command)
+    found = [("sweep", command) for command in sweeps if command]
+    found += [(run_label(run), shlex.join(run.command)) for run in study.runs if run.command]
+    return tuple(found)
+
+
+def _status(run: Run) -> Cell:
+    if run.status == "ok":
+        return plain("ok")
+    return Cell(f"{run.status}: {run.reason or 'no reason was recorded'}", look="bad", value=run.status)
+
+
+def _lower(state: str) -> str:
+    return state.replace("_", " ")
+
+
+def _list(names: Iterable[str], most: int) -> str:
+    every = list(names)
+    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")

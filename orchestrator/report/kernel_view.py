@@ -1,0 +1,216 @@
+"""Kernels for the page: a short table by name, and every launch with its counters as compact columns."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from math import isfinite
+from typing import Any
+
+from perfctl.orchestrator.analyse.algorithms import family
+from perfctl.orchestrator.analyse.counters import KernelFlops, flops_by_launch, makes_flops, values_by_launch
+from perfctl.orchestrator.analyse.figure import Figure, absent, add
+from perfctl.orchestrator.report.numbers import Cell, count, figure_cell, nothing, plain, share_cell, time_cell
+from perfctl.orchestrator.report.tables import Column, Table, table, without_empty
+from perfctl.parsers.records import Kernel, Run
+
+LAUNCHES_SHOWN = 150_000
+"""Launches of one study that the page carries; the rest stays in the store."""
+COUNTER_COLUMNS = 60
+"""Counters that stand beside the launches; a full section set has hundreds."""
+COUNTER_CELLS = 1_200_000
+"""Launches x counters that the page carries; beyond it only the FLOPs made from them."""
+
+PATHS = ("fp32", "fp64", "fp16", "tensor")
+NO_FLOPS = KernelFlops(*[absent("not_collected", "no counters for this launch")] * 5)
+
+
+@dataclass(slots=True)
+class _Use:
+    kernels: list[Kernel] = field(default_factory=list)
+    flops: list[KernelFlops] = field(default_factory=list)
+
+
+def run_label(run: Run) -> str:
+    """ "ncu b64" or, without a batch size, "nsys run 3"."""
+    return f"{run.profiler} b{run.batch_size}" if run.batch_size is not None else f"{run.profiler} run {run.id}"
+
+
+def summary(runs: Sequence[Run], *, paths: bool = True) -> Table | None:
+    """One row a run and kernel name, by total time. ``paths`` adds fp32, fp64, fp16 and tensor of what was executed."""
+    rows: list[list[Cell]] = []
+    for run in runs:
+        rows.extend(_summary_rows(run, label=len(runs) > 1))
+    if not rows:
+        return None
+    columns = [
+        Column("kernel", look="code"),
+        Column("family", look="text", note="algorithm family, read off the name"),
+        Column("launches"),
+        Column("time", note="sum over all launches"),
+        Column("share", note="of the kernel time of its run"),
+        Column("executed", "FLOP", note="from SASS counters, all launches; 1 multiply-add = 2 FLOPs"),
+        *(Column(path, "FLOP", note=f"the {path} part of what was executed") for path in PATHS),
+    ]
+    if len(runs) > 1:
+        columns.insert(0, Column("run", look="text"))
+    if not paths:
+        columns, rows = columns[: -len(PATHS)], [row[: -len(PATHS)] for row in rows]
+    columns, kept = without_empty(columns, rows)
+    return table("Kernels by name", columns, kept)
+
+
+def _summary_rows(run: Run, *, label: bool) -> list[list[Cell]]:
+    uses: dict[str, _Use] = defaultdict(_Use)
+    flops = flops_by_launch(run)
+    for kernel in run.report.kernels:
+        use = uses[kernel.name]
+        use.kernels.append(kernel)
+        use.flops.append(flops.get(kernel.launch, NO_FLOPS))
+    shorts = Tally(use.kernels[0].short_name for use in uses.values())
+    total = sum(kernel.duration_ns or 0 for kernel in run.report.kernels)
+    rows = []
+    for name, use in uses.items():
+        times = [kernel.duration_ns for kernel in use.kernels if kernel.duration_ns is not None]
+        took = sum(times) if times else None
+        rows.append((
+            -(took or 0),
+            [
+                *([plain(run_label(run))] if label else []),
+                name_cell(name, short if shorts[short := use.kernels[0].short_name] == 1 else None),
+                plain(kind) if (kind := family(name)) else nothing("no pattern fits this name"),
+                count(len(use.kernels)),
+                time_cell(took, "this report has no durations"),
+                share_cell(took / total if took is not None and total else None),
+                figure_cell(add(found.total for found in use.flops), "FLOP"),
+                *(figure_cell(add(getattr(found, path) for found in use.flops), "FLOP") for path in PATHS),
+            ],
+        ))  # fmt: skip
+    rows.sort(key=lambda row: row[0])
+    return [cells for _, cells in rows]
+
+
+def name_cell(name: str, short: str | None = None) -> Cell:
+    """A name from a report: shortened for the eye, whole in the title."""
+    shown = short or name
+    shown = shown if len(shown) <= 90 else f"{shown[:60]} … {shown[-25:]}"
+    return Cell(shown, name[:1000] if name != shown else None, value=name)
+
+
+def launches(runs: Sequence[Run]) -> dict[str, Any] | None:
+    """Every launch of the runs as columns for page.js; None when there is none.
+
+    Each column is ``{label, unit, kind, ...}`` with its data as one of ``c`` (one value for all rows),
+    ``d`` + ``i`` (dictionary and index a row), ``d`` + ``r`` (index, how often, index, ...), ``s`` (first
+    value and differences), ``v`` (plain values). None stays null.
+    """
+    rows = [(run, kernel) for run in runs for kernel in run.report.kernels]
+    if not rows:
+        return None
+    total, rows = len(rows), rows[:LAUNCHES_SHOWN]
+    columns = [_packed(*head, values) for head, values in _plain_columns(rows)]
+    columns = columns if len(runs) > 1 else columns[1:]
+    counters, notes = _counter_columns(runs, rows)
+    columns += counters
+    kept = [column for column in columns if column.get("c", 0) is not None]
+    empty = [column["label"] for column in columns if column.get("c", 0) is None]
+    return {"rows": len(rows), "hidden": total - len(rows), "columns": kept, "empty": empty, "notes": notes}
+
+
+def _plain_columns(rows: Sequence[tuple[Run, Kernel]]) -> list[tuple[tuple[str, str, str], list[Any]]]:
+    def size(x: int | None, y: int | None, z: int | None) -> str | None:
+        return (
+            None
+            if x is None
+            else f"{x}×{y}×{z}"
+            if z not in (None, 1)
+            else f"{x}×{y}"
+            if y not in (None, 1)
+            else f"{x}"
+        )
+
+    shared = [
+        None if kernel.static_shared_bytes is None and kernel.dynamic_shared_bytes is None
+        else (kernel.static_shared_bytes or 0) + (kernel.dynamic_shared_bytes or 0)
+        for _, kernel in rows
+    ]  # fmt: skip
+    labels = {id(run): run_label(run) for run, _ in rows}
+    return [
+        (("run", "", "text"), [labels[id(run)] for run, _ in rows]),
+        (("launch", "", "int"), [kernel.launch for _, kernel in rows]),
+        (("kernel", "", "code"), [kernel.name for _, kernel in rows]),
+        (("family", "", "text"), [family(kernel.name) for _, kernel in rows]),
+        (("layer", "", "code"), [kernel.layer for _, kernel in rows]),
+        (("direction", "", "text"), [kernel.direction for _, kernel in rows]),
+        (("step", "", "int"), [kernel.step for _, kernel in rows]),
+        (("time", "ns", "time"), [kernel.duration_ns for _, kernel in rows]),
+        (("start", "ns", "time"), [kernel.start_ns for _, kernel in rows]),
+        (("grid", "", "text"), [size(kernel.grid_x, kernel.grid_y, kernel.grid_z) for _, kernel in rows]),
+        (("block", "", "text"), [size(kernel.block_x, kernel.block_y, kernel.block_z) for _, kernel in rows]),
+        (("registers", "", "int"), [kernel.registers for _, kernel in rows]),
+        (("shared", "B", "int"), shared),
+        (("stream", "", "int"), [kernel.stream for _, kernel in rows]),
+        (("device", "", "int"), [kernel.device_index for _, kernel in rows]),
+    ]
+
+
+def _counter_columns(runs: Sequence[Run], rows: Sequence[tuple[Run, Kernel]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """FLOPs made from counters, then the counters themselves as far as they fit."""
+    if not any(run.report.counters for run in runs):
+        return [], []
+    flops = {id(run): flops_by_launch(run) for run in runs}
+    columns = []
+    for path in ("total", "fp32", "tensor"):
+        values = [_flop(flops[id(run)].get(kernel.launch), path) for run, kernel in rows]
+        label = "executed" if path == "total" else f"executed, {path}"
+        columns.append(_packed(label, "FLOP", "si", values))
+    by_launch = {id(run): values_by_launch(run.report.counters) for run in runs}
+    units = {counter.name: counter.unit or "" for run in runs for counter in run.report.counters}
+    if len(units) * len(rows) > COUNTER_CELLS:
+        return columns, [f"{len(units)} counters of each launch are in the store and not in this page, for its size"]
+    empty: dict[str, float | None] = {}
+    notes = []
+    if len(units) > COUNTER_COLUMNS:
+        notes = [f"{len(units) - COUNTER_COLUMNS} more counters are in the table of counters"]
+        units = dict(sorted(units.items(), key=lambda item: not makes_flops(item[0]))[:COUNTER_COLUMNS])
+    for name, unit in units.items():
+        found = [by_launch[id(run)].get(kernel.launch, empty).get(name) for run, kernel in rows]
+        columns.append(_packed(name, unit, "si", found))
+    return columns, notes
+
+
+def _flop(found: KernelFlops | None, path: str) -> float | None:
+    figure: Figure | None = getattr(found, path) if found else None
+    return figure.value if figure else None
+
+
+def _tidy(value: Any) -> Any:
+    """Whole floats as integers; what JSON has no word for (NaN, infinity) as null."""
+    if isinstance(value, float):
+        if not isfinite(value):
+            return None
+        return int(value) if value.is_integer() else value
+    return value
+
+
+def _packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str, Any]:
+    """One column in the smallest of five forms."""
+    head: dict[str, Any] = {"label": label, "unit": unit, "kind": kind}
+    tidy = [_tidy(value) for value in values]
+    known = list(dict.fromkeys(tidy))
+    if len(known) == 1:
+        return head | {"c": known[0]}
+    if len(known) <= max(16, len(tidy) // 3):
+        place = {value: number for number, value in enumerate(known)}
+        runs = [part for value, same in groupby(tidy) for part in (place[value], len(list(same)))]
+        if len(runs) < len(tidy) // 2:
+            return head | {"d": known, "r": runs}
+        return head | {"d": known, "i": [place[value] for value in tidy]}
+    if all(isinstance(value, int) for value in tidy):
+        steps = [tidy[0], *(after - before for before, after in pairwise(tidy))]
+        if sum(map(abs, steps)) < sum(map(abs, tidy)):
+            return head | {"s": steps}
+    return head | {"v": tidy}

@@ -1,0 +1,215 @@
+"""The ledger as the page shows it: one group a layer and direction, one line a batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import log2
+
+from perfctl.orchestrator.analyse.ledger import KernelUse, Ledger, LedgerRow, Unattributed
+from perfctl.orchestrator.report.numbers import (
+    Cell,
+    amount,
+    figure_cell,
+    full,
+    nothing,
+    percent,
+    plain,
+    ratio,
+    rounded,
+    share_cell,
+    significant,
+    time,
+    time_cell,
+)
+from perfctl.orchestrator.report.tables import Column
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One batch size of a group."""
+
+    cells: tuple[Cell, ...]
+    bar: tuple[float, float] | None
+    """Left edge and width in percent of the ratio's bar, which starts at 1 in the middle; None without a ratio."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One layer in one direction."""
+
+    layer: str
+    direction: str
+    kind: str | None
+    lines: tuple[Line, ...]
+    formulas: tuple[tuple[str, str], ...]
+    """(batch and direction, worked text)."""
+    kernels: tuple[str, ...]
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerView:
+    """The whole table; ``ratio_at`` is where the column with the bar stands, -1 when it is left out."""
+
+    columns: tuple[Column, ...]
+    groups: tuple[Group, ...]
+    ratio_at: int
+    notes: tuple[str, ...]
+
+
+def ledger_view(ledger: Ledger) -> LedgerView | None:
+    """Columns that are empty for one and the same reason keep their head, with the reason, and plain dashes."""
+    if not ledger.rows:
+        return None
+    groups = [_group(list(rows)) for _, rows in groupby(ledger.rows, key=lambda row: (row.place, row.direction))]
+    groups += _left_over(ledger.unattributed)
+    bases = sorted({row.basis for row in ledger.rows if row.basis})
+    wholes = sorted({row.whole for row in ledger.rows if row.whole})
+    columns = (
+        Column("batch"),
+        Column(
+            "paper",
+            "FLOP",
+            note="from the shapes each layer saw; 1 multiply-add = 2 FLOPs; elementwise work is not in it",
+        ),
+        Column("counted", "FLOP", note=_counted_note(ledger), empty=not ledger.any_counted),
+        Column(
+            "counted / paper",
+            note="1 means that the hardware executed what the formula says" if ledger.any_counted else "not counted",
+            empty=not ledger.any_counted,
+        ),
+        Column("time", note="median over the measured steps: " + ("; ".join(bases) or "not timed")),
+        Column("share", note="of the " + (" or ".join(wholes) or "step")),
+        Column("achieved", "FLOP/s", note="paper FLOPs / time: what the arithmetic asked for, not what was executed"),
+    )
+    notes = ["FLOPs and times are for one step. 1 multiply-add = 2 FLOPs."]
+    if bases:
+        notes.append(f"Time: {'; '.join(bases)}. Median over the measured steps.")
+    if not ledger.any_counted:
+        notes.append(f"Counted FLOPs: {_counted_note(ledger)}.")
+    return LedgerView(columns, tuple(groups), 3, tuple(notes))
+
+
+def _counted_note(ledger: Ledger) -> str:
+    if ledger.any_counted:
+        return "executed, from SASS counters (ncu), per step"
+    reasons = sorted({row.counted.reason for row in ledger.rows if row.counted.reason})
+    return f"not collected: {'; '.join(reasons[:2])}"
+
+
+def _group(rows: Sequence[LedgerRow]) -> Group:
+    first = rows[0]
+    formulas = [
+        (
+            f"batch {row.batch}"
+            + (f", {call.direction}" if call.direction != row.direction else "")
+            + ("" if row.layer else f", {call.layer}"),
+            call.formula,
+        )
+        for row in rows
+        for call in row.calls[:8]
+        if call.formula
+    ]
+    named = first.place
+    return Group(
+        named, "" if named == first.direction else first.direction, first.kind,
+        tuple(_line(row) for row in rows), tuple(formulas), _kernels(rows),
+        None if first.calls or not first.layer else "nothing on paper: no operation of its own was seen",
+    )  # fmt: skip
+
+
+def _line(row: LedgerRow) -> Line:
+    reason = row.time_reason or "not collected"
+    cells = (
+        plain(row.batch),
+        _paper_cell(row),
+        figure_cell(row.counted, "FLOP"),
+        _ratio_cell(row),
+        time_cell(row.time.median, note=_spread_note(row)) if row.time else nothing(reason),
+        share_cell(row.share, reason),
+        amount(row.achieved, "FLOP/s", _achieved_reason(row)),
+    )
+    if row.time and not row.trusted:
+        cells = (*cells[:4], _distrusted(cells[4]), _distrusted(cells[5]), cells[6])
+    return Line(cells, _bar(row.ratio))
+
+
+def _paper_cell(row: LedgerRow) -> Cell:
+    cell = figure_cell(row.paper, "FLOP")
+    extra = sum(call.elementwise_flops or 0 for call in row.calls)
+    if row.paper.value is not None and extra:
+        return Cell(cell.text, f"{cell.title}; beside it {full(extra)} elementwise", cell.look, cell.value)
+    return cell
+
+
+def _ratio_cell(row: LedgerRow) -> Cell:
+    if row.ratio is not None:
+        text = ratio(row.ratio)
+        mark = ("≥ " if row.counted.lower_bound else "") + ("~ " if row.counted.state == "estimated" else "")
+        title = f"{full(row.counted.value or 0)} / {full(row.paper.value or 0)} = {significant(row.ratio, 5)}"
+        return Cell(mark + text, title, "est" if row.counted.state == "estimated" else "", rounded(row.ratio))
+    if row.counted.value is None:
+        return nothing(row.counted.reason or "not counted")
+    return nothing("nothing on paper to compare with" if row.paper.value is None else "0 on paper: there is no ratio")
+
+
+def _achieved_reason(row: LedgerRow) -> str:
+    if row.time is None:
+        return row.time_reason or "not timed"
+    if not row.trusted:
+        return "the only time is under ncu, at locked clocks"
+    return "nothing on paper" if row.paper.value is None else "0 FLOPs on paper"
+
+
+def _spread_note(row: LedgerRow) -> str:
+    if row.time is None:
+        return ""
+    if row.time.count < 2:
+        return "one step"
+    return f"{time(row.time.low)} to {time(row.time.high)} over {row.time.count} steps"
+
+
+def _distrusted(cell: Cell) -> Cell:
+    return Cell(
+        cell.text, f"{cell.title or ''} under ncu, locked clocks: not a time to trust".strip(), "est", cell.value
+    )
+
+
+def _bar(ratio: float | None) -> tuple[float, float] | None:
+    """log2 of the ratio, from 1/4 (left edge) over 1 (middle) to 4 (right edge)."""
+    if ratio is None or ratio <= 0:
+        return None
+    reach = max(-2.0, min(2.0, log2(ratio))) * 25
+    return (round(50 + min(reach, 0), 1), round(abs(reach), 1))
+
+
+def _kernels(rows: Sequence[LedgerRow]) -> tuple[str, ...]:
+    """The kernels behind a group, by batch where they differ."""
+    lists = {row.batch: tuple(_use(use) for use in row.kernels[:12]) for row in rows if row.kernels}
+    if len(set(lists.values())) <= 1:
+        return next(iter(lists.values()), ())
+    return tuple(f"batch {batch}: {'; '.join(names)}" for batch, names in lists.items())
+
+
+def _use(use: KernelUse) -> str:
+    often = f"{significant(use.per_step if use.per_step % 1 else int(use.per_step))} × "
+    return f"{often}{use.name[:200]}" + (f" ({use.family})" if use.family else "")
+
+
+def _left_over(rest: Sequence[Unattributed]) -> list[Group]:
+    if not rest:
+        return []
+    lines = tuple(
+        Line(
+            (
+                plain(item.batch), nothing("not a layer"), figure_cell(item.counted, "FLOP"), nothing("not a layer"),
+                time_cell(item.time.median, note=item.basis), Cell(percent(item.share), value=item.share),
+                nothing("not a layer"),
+            ),
+            None,
+        )
+        for item in rest
+    )  # fmt: skip
+    return [Group("not attributed", "", None, lines, (), (), f"the part of the {rest[0].whole} that no layer explains")]

@@ -1,0 +1,177 @@
+"""The model table: layer, output shape, parameters, multiply-adds; totals and sizes. And what a step does as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from perfctl.orchestrator.analyse.estimate import Totals
+from perfctl.orchestrator.analyse.memory import Fit, Memory
+from perfctl.parsers.records import LayerCall
+
+MIB = 1024 * 1024
+
+
+class Module(Protocol):
+    """What the table needs of a module (``perfctl.workloads.shapes.ModuleSeen``)."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def output(self) -> tuple[int, ...] | None: ...
+    @property
+    def parameters(self) -> int: ...
+    @property
+    def trainable(self) -> int: ...
+    @property
+    def parameter_bytes(self) -> int: ...
+
+
+Row = tuple[str, ...]
+
+
+def columns(heads: Row, rows: Sequence[Row], left: int = 1) -> list[str]:
+    """Aligned columns with a rule under the heads; the first ``left`` are words, the others numbers."""
+    widths = [max(len(row[place]) for row in (heads, *rows)) for place in range(len(heads))]
+
+    def line(row: Row) -> str:
+        cells = [
+            cell.ljust(width) if place < left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        return "  ".join(cells).rstrip()
+
+    return [line(heads), "-" * (sum(widths) + 2 * len(widths) - 2), *(line(row) for row in rows)]
+
+
+def model_table(modules: Sequence[Module], calls: Sequence[LayerCall]) -> str:
+    """One line a module, functional operations with multiply-adds under their parent."""
+    forward: dict[str, list[LayerCall]] = {}
+    for call in calls:
+        if call.direction == "forward":
+            forward.setdefault(call.layer, []).append(call)
+    rows: list[Row] = []
+    for module in modules:
+        mine = forward.get(module.path, [])
+        own = [call for call in mine if call.kind == module.kind]
+        indent = "  " * max(module.depth - 1, 0)
+        name = module.path.rpartition(".")[2] or "(model)"
+        shape = " x ".join(str(size) for size in module.output) if module.output is not None else ""
+        rows.append((f"{indent}{name}", module.kind, shape, count(module.parameters), macs_of(own)))
+        rows += [
+            (f"{indent}  {call.kind}", "function", "", "", macs_of([call]))
+            for call in mine
+            if call.kind != module.kind and (call.macs is None or call.macs)
+        ]
+    outside = [call for call in forward.get("", []) if call.macs is None]
+    seen = {row[0].strip() for row in rows}
+    rows += [(call.kind, "function", "", "", "no formula") for call in outside if call.kind not in seen]
+    return "\n".join(columns(("layer", "kind", "output", "parameters", "MAC"), rows, left=3))
+
+
+def count(value: int) -> str:
+    return f"{value:,}" if value else ""
+
+
+def macs_of(calls: Sequence[LayerCall]) -> str:
+    if any(call.macs is None for call in calls):
+        return "no formula"
+    total = sum(call.macs or 0 for call in calls)
+    return f"{total:,}" if total else ""
+
+
+def totals_text(found: Any) -> str:
+    """Totals, sizes, and what has no formula, for an Estimate."""
+    activations = sum(_bytes(call) for call in found.calls if call.direction == "forward")
+    weights = sum(module.parameter_bytes for module in found.modules)
+    lines = [
+        f"parameters            {found.parameters:,} (trainable {found.trainable:,})",
+        f"forward               {_work(found.forward)}",
+        f"backward              {_work(found.backward)}" if found.backward.macs else "",
+        f"computed again        {_work(found.recompute)}" if found.recompute.macs else "",
+        f"elementwise, forward  {found.forward.elementwise_flops:,} FLOP, not in the lines above",
+        f"parameter size        {weights / MIB:,.2f} MiB",
+        f"forward output size   {activations / MIB:,.2f} MiB, all outputs of the pass together",
+    ]
+    if found.data_dependent:
+        lines.append(f"depends on data       {', '.join(found.data_dependent)}: another input gives other counts")
+    return "\n".join([line for line in lines if line] + without_formula(found.calls))
+
+
+def _bytes(call: LayerCall) -> int:
+    return call.write_bytes or 0
+
+
+def _work(total: Totals) -> str:
+    mark = "at least " if total.unknown else ""
+    return f"{mark}{total.macs:,} MAC = {total.flops:,} FLOP"
+
+
+def without_formula(calls: Iterable[LayerCall]) -> list[str]:
+    """One line for each operation that is listed and not counted."""
+    return [
+        f"not counted           {call.formula}, in {call.layer or 'the model'}, {call.direction}"
+        for call in calls
+        if call.macs is None
+    ]
+
+
+def directions_table(calls: Sequence[LayerCall], recompute: bool) -> str:
+    """FLOPs of every layer with multiply-adds, a column for each direction."""
+    shown = ["forward", "grad_input", "grad_weight", *(["recompute"] if recompute else [])]
+    sums: dict[tuple[str, str], dict[str, int]] = {}
+    for call in calls:
+        if call.macs:
+            place = sums.setdefault((call.layer or "(model)", call.kind), {})
+            place[call.direction] = place.get(call.direction, 0) + (call.flops or 0)
+    rows = [
+        (layer, kind, *(f"{directions.get(name, 0):,}" for name in shown)) for (layer, kind), directions in sums.items()
+    ]
+    heads = ("layer", "kind", *(f"{name} FLOP" for name in shown))
+    return "\n".join(columns(heads, rows, left=2)) if rows else ""
+
+
+def memory_text(memory: Memory) -> str:
+    """Memory of a step, from what is known to what is not."""
+    peak = memory.peak
+    where = f"{peak.phase}, {peak.layer or 'outside of layers'} ({peak.op})" if peak.op else "before the step"
+    rows = [
+        ("parameters", memory.parameters),
+        ("buffers", memory.buffers),
+        ("gradients", memory.gradients),
+        ("optimizer state", memory.optimizer),
+        ("inputs and targets", memory.inputs),
+        ("kept for backward", memory.activations),
+        ("peak", peak.bytes),
+        ("peak, 512-byte blocks", memory.rounded_peak),
+        ("reserved by the allocator", memory.reserved),
+        ("cuBLAS workspace", memory.cublas_workspace),
+        ("needed at least", memory.needed),
+    ]
+    lines = [f"{name:<27}{size:>18,} B" for name, size in rows if size or name != "buffers"]
+    shares = ", ".join(f"{name} {size:,}" for name, size in peak.by_category.items())
+    lines += [f"peak reached in            {where}", f"made of                    {shares}"]
+    return "\n".join(lines + [f"not known                  {text}" for text in memory.not_known])
+
+
+def fit_text(fit: Fit, limit: int) -> str:
+    """Largest batch and its margin."""
+    if not fit.batch:
+        return f"not even one sample fits: {fit.next_needed:,} B are needed, {limit:,} B are there"
+    return (
+        f"largest batch {fit.batch:,}: needs {fit.needed:,} B of {limit:,} B, margin {fit.margin:,} B; "
+        f"{fit.batch + 1:,} would need {fit.next_needed:,} B. CUDA context and cuDNN workspace come on top, not known"
+    )
+
+
+def batches_table(rows: Sequence[tuple[int, Totals, Totals, int | None]]) -> str:
+    """(batch, forward, backward, peak bytes or None) as a table."""
+    body = [
+        (f"{batch:,}", f"{forward.flops:,}", f"{backward.flops:,}", f"{peak:,}" if peak is not None else "")
+        for batch, forward, backward, peak in rows
+    ]
+    return "\n".join(columns(("batch", "forward FLOP", "backward FLOP", "peak B"), body, left=0))

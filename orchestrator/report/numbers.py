@@ -1,0 +1,180 @@
+"""How numbers look: three significant digits with an SI prefix in a cell, the full value beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+
+from perfctl.orchestrator.analyse.figure import Figure
+
+DASH = "–"
+_UP = ("", "k", "M", "G", "T", "P", "E")
+_DOWN = ("", "m", "µ", "n", "p")
+_FIGURE_SPACE, _POINT_SPACE, _NARROW_SPACE = "\u2007", "\u2008", "\u202f"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell of a table: what is shown, what is behind it, and in which of the four states it is."""
+
+    text: str
+    title: str | None = None
+    """Full value with its unit, or the reason why there is none."""
+    look: str = ""
+    """"" (counted, or plain text), "est" (estimated), "no" (not collected, not available), "refused"."""
+    value: float | str | None = None
+    """What to sort by and to export; None when there is nothing."""
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Three significant digits without exponent: 1.36, 24.7, 105; 0 is 0; whole numbers below 1000 stay whole."""
+    if value == 0:
+        return "0"
+    if isinstance(value, int) and abs(value) < 1000:
+        return str(value)
+    for decimals in range(digits - 1, -1, -1):
+        text = f"{value:.{decimals}f}"
+        if len(text.lstrip("-").replace(".", "").lstrip("0" if abs(value) < 1 else "")) <= digits:
+            return text
+    return f"{value:.0f}"
+
+
+def si(value: float, unit: str = "") -> str:
+    """``1358954496, "FLOP"`` -> "1.36 GFLOP"; without a unit "1.36 G"."""
+    number, prefix = _scaled(value)
+    tail = prefix + unit
+    return f"{number} {tail}" if tail else number
+
+
+def _scaled(value: float) -> tuple[str, str]:
+    magnitude = abs(value)
+    if magnitude == 0 or (isinstance(value, int) and magnitude < 1000):
+        return significant(value), ""
+    if magnitude >= 1:
+        step = 0
+        while step < len(_UP) - 1 and abs(value) / 1000**step >= 999.5:
+            step += 1
+        return significant(value / 1000**step), _UP[step]
+    step = 0
+    while step < len(_DOWN) - 1 and magnitude * 1000**step < 0.9995:
+        step += 1
+    return significant(value * 1000**step), _DOWN[step]
+
+
+def aligned(text: str) -> str:
+    """Pad "24.7 ms" on the right with figure spaces so that decimal points stand below each other."""
+    decimals = len(text.partition(" ")[0].partition(".")[2])
+    pad = _FIGURE_SPACE * (2 - decimals) if decimals <= 2 else ""
+    return text + (_POINT_SPACE + pad if decimals == 0 else pad)
+
+
+def short(text: str) -> str:
+    """Without trailing zeros, for ticks: "1.50 µs" -> "1.5 µs", "250 ms" stays."""
+    number, space, tail = text.partition(" ")
+    return (number.rstrip("0").rstrip(".") if "." in number else number) + space + tail
+
+
+def time(ns: float) -> str:
+    """Nanoseconds as "41.2 µs"."""
+    if 0 < ns < 1:
+        return f"{significant(float(ns))} ns"
+    return si(float(ns) / 1e9, "s") if ns else "0 s"
+
+
+def size(count: float) -> str:
+    """Bytes with decimal prefixes: "9.44 MB"."""
+    return si(count, "B")
+
+
+def percent(share: float) -> str:
+    """0.0342 -> "3.4 %"; shares that round to nothing say so."""
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
+    return f"{share * 100:.1f} %"
+
+
+def full(value: float, unit: str = "") -> str:
+    """Every digit of a whole number, six of any other, grouped by narrow spaces: "1 358 954 496 FLOP"."""
+    value = rounded(value)
+    text = f"{value:,}" if isinstance(value, int) or abs(value) >= 1e-4 else f"{value:g}"
+    return f"{text.replace(',', _NARROW_SPACE)} {unit}".rstrip()
+
+
+def rounded(value: float) -> float:
+    """Whole numbers as they are, others to six significant digits: what a median or a rate can carry."""
+    if isinstance(value, int) or not isfinite(value):
+        return value
+    if value.is_integer():
+        return int(value)
+    close = float(f"{value:.6g}")
+    return int(close) if close.is_integer() else close
+
+
+def ratio(value: float) -> str:
+    """Two decimals; what would round to 0.00 says that it is more than nothing."""
+    if 0 < value < 0.005:
+        return "< 0.01"
+    return f"{value:.2f}" if value < 1000 else si(value)
+
+
+def plain(text: object, title: str | None = None) -> Cell:
+    """A cell of words."""
+    return Cell(str(text), title, value=str(text))
+
+
+def nothing(reason: str) -> Cell:
+    """An en dash with the reason."""
+    return Cell(DASH, reason, "no")
+
+
+def amount(value: float | None, unit: str, reason: str = "not collected") -> Cell:
+    """A count with an SI prefix (the unit stands in the column's head)."""
+    if value is None:
+        return nothing(reason)
+    return Cell(aligned(si(value)), full(value, unit), value=rounded(value))
+
+
+def count(value: int | None, reason: str = "not collected") -> Cell:
+    """A whole number, grouped, all digits."""
+    if value is None:
+        return nothing(reason)
+    return Cell(f"{value:,}".replace(",", _NARROW_SPACE), value=value)
+
+
+def time_cell(ns: float | None, reason: str = "not collected", note: str | None = None) -> Cell:
+    """A duration; the title has the nanoseconds."""
+    if ns is None:
+        return nothing(reason)
+    return Cell(aligned(time(ns)), f"{full(ns, 'ns')}{'; ' + note if note else ''}", value=rounded(ns))
+
+
+def size_cell(value: float | None, reason: str = "not collected") -> Cell:
+    """Bytes; the title has them all."""
+    if value is None:
+        return nothing(reason)
+    return Cell(aligned(size(value)), full(value, "B"), value=rounded(value))
+
+
+def share_cell(share: float | None, reason: str = "not known") -> Cell:
+    """A percentage."""
+    if share is None:
+        return nothing(reason)
+    return Cell(percent(share), value=round(share, 6))
+
+
+def figure_cell(figure: Figure, unit: str) -> Cell:
+    """A figure in its state: plain, "~" when estimated, "≥" when a part is missing, an en dash, or struck."""
+    if figure.value is None:
+        look = "refused" if figure.state == "refused" else "no"
+        state = figure.state.replace("_", " ")
+        return Cell("refused" if look == "refused" else DASH, f"{state}: {figure.reason}", look)
+    mark = ("≥ " if figure.lower_bound else "") + ("~ " if figure.state == "estimated" else "")
+    notes = [full(figure.value, unit)]
+    if figure.launches < figure.of_launches:
+        notes.append(f"{figure.launches} of {figure.of_launches} launches")
+    if figure.missing:
+        notes.append(f"without {', '.join(figure.missing)}")
+    if figure.reason:
+        notes.append(figure.reason)
+    look = "est" if figure.state == "estimated" else ""
+    return Cell(mark + aligned(si(figure.value)), "; ".join(notes), look, rounded(figure.value))

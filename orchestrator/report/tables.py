@@ -1,0 +1,75 @@
+"""What a table is to the page: columns, rows of cells, and how much was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from perfctl.orchestrator.report.numbers import Cell
+
+ROWS_SHOWN = 200
+"""Longer tables end here and say how many more there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its head, the unit under it, and how its cells stand."""
+
+    label: str
+    unit: str = ""
+    look: str = "num"
+    """num (right-aligned), text, or code (names from a report)."""
+    note: str | None = None
+    """Said on hover and focus of the head: a definition, or why the whole column is empty."""
+    empty: bool = False
+    """Every cell is a dash for the one reason that ``note`` gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that stands in the page as HTML."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str
+    hidden: int = 0
+    """Rows that exist and are not shown."""
+    hidden_note: str = "in the store"
+    tools: bool = field(default=True)
+    """Offer filter and CSV."""
+
+    @property
+    def total(self) -> int:
+        """Rows shown and not shown."""
+        return len(self.rows) + self.hidden
+
+
+def table(
+    caption: str,
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[Cell]],
+    *,
+    limit: int = ROWS_SHOWN,
+    tools: bool = True,
+) -> Table | None:
+    """A table without its empty columns; None when there are no rows.
+
+    A column in which every cell is a dash for the same reason carries that reason in its head.
+    """
+    cells = [tuple(row) for row in rows]
+    if not cells:
+        return None
+    shown = cells[:limit]
+    heads = list(columns)
+    for place, column in enumerate(columns):
+        titles = {row[place].title for row in shown} if all(row[place].look == "no" for row in shown) else set()
+        if len(titles) == 1:
+            reason = next(iter(titles))
+            heads[place] = Column(column.label, column.unit, column.look, reason or column.note, empty=True)
+    return Table(tuple(heads), tuple(shown), caption, len(cells) - len(shown), tools=tools and len(shown) > 8)
+
+
+def without_empty(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> tuple[list[Column], list[list[Cell]]]:
+    """Drop columns that hold nothing but dashes: for lists where a missing column is no question."""
+    keep = [place for place in range(len(columns)) if any(row[place].look != "no" for row in rows)]
+    return [columns[place] for place in keep], [[row[place] for place in keep] for row in rows]

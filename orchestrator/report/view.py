@@ -1,0 +1,149 @@
+"""What the templates read: the whole page as plain records, nothing left to decide in a template."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from perfctl.orchestrator.analyse.grouping import Study, studies
+from perfctl.orchestrator.analyse.ledger import Ledger, ledger
+from perfctl.orchestrator.analyse.sweep import points
+from perfctl.orchestrator.report import about_view, kernel_view, study_view
+from perfctl.orchestrator.report.chart_view import Chart, chart_views
+from perfctl.orchestrator.report.findings import SHOWN, Finding, findings
+from perfctl.orchestrator.report.ledger_view import LedgerView, ledger_view
+from perfctl.orchestrator.report.tables import Table
+from perfctl.parsers.records import Run
+
+MODES = {"train": "training", "infer": "inference"}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One part of a study: a heading in the navigation and what stands under it."""
+
+    key: str
+    title: str
+    tables: tuple[Table, ...] = ()
+    ledger: LedgerView | None = None
+    charts: tuple[Chart, ...] = ()
+    launches: dict[str, Any] | None = None
+    environment: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+    commands: tuple[tuple[str, str], ...] = ()
+    folded: bool = False
+    """Closed until the reader opens it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyView:
+    """One study or one foreign report."""
+
+    key: str
+    heading: str
+    facts: tuple[tuple[str, str], ...]
+    origins: tuple[tuple[str, str], ...]
+    """(origin, what it means) of its numbers."""
+    findings: tuple[Finding, ...]
+    more: tuple[Finding, ...]
+    warnings: tuple[Finding, ...]
+    sections: tuple[Section, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PageView:
+    """The whole page."""
+
+    title: str
+    generated_at: str
+    studies: tuple[StudyView, ...]
+
+
+def page_view(runs: Iterable[Run], *, generated_at: str, title: str | None) -> PageView:
+    """The page of these runs: one part a study, in order of first appearance; studies with a ledger first."""
+    found = sorted(studies(runs), key=lambda study: study.foreign)
+    views = tuple(_study(study, f"s{number}") for number, study in enumerate(found, 1))
+    if title is None:
+        title = (
+            views[0].heading if len(views) == 1 else f"{len(views)} studies and reports" if views else "nothing to show"
+        )
+    return PageView(title, generated_at, views)
+
+
+def heading(study: Study) -> str:
+    """ "mnist_cnn, training, fp32" or the file's name."""
+    if study.workload is None:
+        run = study.runs[0]
+        return PurePath(run.artifact).name if run.artifact else f"{run.profiler} run {run.id}"
+    parts = [study.workload, MODES.get(study.mode or "", study.mode), study.precision]
+    return ", ".join(part for part in parts if part)
+
+
+def tools(runs: Sequence[Run]) -> str:
+    """ "ncu 2025.3 + nsys 2025.1"."""
+    return " + ".join(dict.fromkeys(f"{run.profiler} {run.profiler_version or ''}".strip() for run in runs))
+
+
+def _study(study: Study, key: str) -> StudyView:
+    entries = ledger(study)
+    batch_points = points(study)
+    said = findings(study, entries, batch_points)
+    news = [item for item in said if not item.warning]
+    origins = dict.fromkeys(run.origin for run in study.runs)
+    return StudyView(
+        key, heading(study), _facts(study),
+        tuple((origin, about_view.ORIGINS.get(origin, origin)) for origin in origins),
+        tuple(news[:SHOWN]), tuple(news[SHOWN:]), tuple(item for item in said if item.warning),
+        tuple(_sections(study, entries, key)),
+    )  # fmt: skip
+
+
+def _facts(study: Study) -> tuple[tuple[str, str], ...]:
+    started = sorted(run.started_at for run in study.runs if run.started_at)
+    devices = [study.runs[0].device] if study.runs[0].device else list(study.runs[0].report.devices)
+    capability = next((device.compute_capability for device in devices if device.compute_capability), None)
+    facts = [
+        ("device", f"{study.device or 'not recorded'}" + (f" (CC {capability})" if capability else "")),
+        ("batch", " ".join(map(str, study.batches))),
+        ("tools", tools(study.runs)),
+        ("from", started[0][:10] if started else ""),
+    ]
+    if study.foreign:
+        facts.insert(0, ("what", study.runs[0].report.form))
+    return tuple((name, value) for name, value in facts if value)
+
+
+def _sections(study: Study, entries: Ledger, key: str) -> Iterable[Section]:
+    """The parts that have something to show, in the page's order."""
+    batch_points = points(study)
+    some = study.runs
+    if drawn := chart_views(key, entries, batch_points):
+        yield Section("charts", "Charts", charts=drawn)
+    if view := ledger_view(entries):
+        yield Section("ledger", "Ledger", ledger=view)
+    if not study.foreign:
+        yield from _tables("sweep", "Batch sweep", study_view.sweep_table(batch_points))
+    by_name, launches = kernel_view.summary(some), kernel_view.launches(some)
+    if by_name or launches:
+        yield Section("kernels", "Kernels", tables=(by_name,) if by_name else (), launches=launches)
+    yield from _tables("counters", "Counters", study_view.counters(some), folded=True)
+    yield from _tables("operators", "Operators", study_view.operators(some))
+    yield from _tables(
+        "ranges", "Ranges and copies", study_view.ranges(some), study_view.copies(some), folded=not study.foreign
+    )
+    yield from _tables("summaries", "Summaries", study_view.summaries(some))
+    yield from _tables("steps", "Steps", study_view.steps(some), folded=True)
+    ran = about_view.runs_table(study)
+    facts = about_view.environment(some)
+    yield Section("runs", "Runs and environment", tables=(ran,) if ran else (), environment=facts)
+    yield from _tables("gaps", "Gaps", about_view.gaps(study, entries))
+    yield from _tables("messages", "Messages", about_view.diagnostics(some))
+    if again := about_view.commands(study):
+        yield Section("repeat", "Repeat", commands=again)
+
+
+def _tables(key: str, title: str, *found: Table | None, folded: bool = False) -> Iterable[Section]:
+    kept = tuple(item for item in found if item is not None)
+    if kept:
+        yield Section(key, title, tables=kept, folded=folded)

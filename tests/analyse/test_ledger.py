@@ -1,0 +1,131 @@
+"""The ledger: paper from the dimensions, counts from ncu, time from elsewhere, and nothing made up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.analyse.grouping import studies
+from perfctl.orchestrator.analyse.ledger import Ledger, LedgerRow, ledger
+from perfctl.orchestrator.analyse.sweep import points
+from perfctl.parsers.records import LayerCall
+
+
+def row(entries: Ledger, layer: str, direction: str, batch: int) -> LedgerRow:
+    (found,) = (r for r in entries.rows if (r.layer, r.direction, r.batch) == (layer, direction, batch))
+    return found
+
+
+@pytest.fixture
+def gpu(synthetic: ModuleType) -> Ledger:
+    runs = [run for number, batch in enumerate(synthetic.BATCHES, 1) for run in synthetic.gpu_pair(number, batch)]
+    (study,) = studies(runs)
+    return ledger(study)
+
+
+@pytest.mark.parametrize("batch", [16, 32, 64, 128, 256])
+def test_conv2_forward_on_paper_follows_from_its_dimensions(gpu: Ledger, batch: int) -> None:
+    assert row(gpu, "conv2", "forward", batch).paper.value == 2 * batch * 64 * 24 * 24 * 288
+
+
+def test_backward_is_both_gradients_and_the_first_layer_has_one(gpu: Ledger) -> None:
+    forward = 2 * 64 * 64 * 24 * 24 * 288
+    assert row(gpu, "conv2", "backward", 64).paper.value == 2 * forward
+    assert row(gpu, "conv1", "backward", 64).paper.value == 2 * 64 * 32 * 26 * 26 * 9
+    assert not [r for r in gpu.rows if r.direction.startswith("grad")]
+
+
+def test_counts_are_per_step_and_set_against_paper(gpu: Ledger) -> None:
+    found = row(gpu, "conv2", "forward", 64)
+    assert found.counted.value == 64 * 64 * 24 * 24 * 288
+    assert found.ratio == 0.5
+    assert row(gpu, "fc1", "backward", 256).ratio == 1
+
+
+def test_time_is_from_nsys_although_counts_are_from_ncu(gpu: Ledger, synthetic: ModuleType) -> None:
+    found = row(gpu, "fc1", "forward", 64)
+    expected = int(2000 + synthetic.macs("fc1", 64) / 5000)
+    assert found.basis == "kernels, nsys" and found.time is not None and found.time.median == expected
+    assert found.achieved == pytest.approx(2 * 64 * 9216 * 128 / expected * 1e9)
+
+
+def test_shares_and_what_is_not_attributed_make_the_whole(gpu: Ledger) -> None:
+    shares = sum(r.share or 0 for r in gpu.rows if r.batch == 64)
+    (rest,) = (item for item in gpu.unattributed if item.batch == 64)
+    assert shares + rest.share == pytest.approx(1)
+    assert rest.time.median == 500
+
+
+def test_rows_stand_in_the_order_of_the_network(gpu: Ledger) -> None:
+    assert list(dict.fromkeys(r.layer for r in gpu.rows)) == ["conv1", "conv2", "fc1", "fc2"]
+
+
+def test_on_a_cpu_counts_are_not_available_and_have_no_value(synthetic: ModuleType) -> None:
+    (study,) = studies([synthetic.cpu_run(1, 64)])
+    entries = ledger(study)
+    assert {r.counted.state for r in entries.rows} == {"not_available"}
+    assert {r.counted.value for r in entries.rows} == {None} == {r.ratio for r in entries.rows}
+
+
+def test_without_an_ncu_run_the_reason_names_it(synthetic: ModuleType) -> None:
+    (study,) = studies(synthetic.gpu_pair(1, 64)[:1])
+    assert "no ncu run" in (ledger(study).rows[0].counted.reason or "")
+
+
+def test_a_failed_ncu_run_gives_its_own_reason(synthetic: ModuleType) -> None:
+    nsys, ncu = synthetic.gpu_pair(1, 64)
+    ncu = replace(ncu, status="failed", reason="ERR_NVGPUCTRPERM", report=replace(ncu.report, kernels=[], counters=[]))
+    (study,) = studies([nsys, ncu])
+    assert "ERR_NVGPUCTRPERM" in (ledger(study).rows[0].counted.reason or "")
+
+
+def test_a_hole_in_the_counters_makes_a_lower_bound(synthetic: ModuleType) -> None:
+    _, ncu = synthetic.gpu_pair(1, 64)
+    kept = [counter for counter in ncu.report.counters if counter.launch != 2]  # conv2 forward of step 0
+    (study,) = studies([replace(ncu, report=replace(ncu.report, counters=kept))])
+    found = row(ledger(study), "conv2", "forward", 64).counted
+    assert found.lower_bound and (found.launches, found.of_launches) == (2, 3)
+
+
+def test_an_ncu_time_is_shown_as_one_not_to_trust_and_gives_no_rate(synthetic: ModuleType) -> None:
+    (study,) = studies(synthetic.gpu_pair(1, 64)[1:])
+    found = row(ledger(study), "conv2", "forward", 64)
+    assert found.time is not None and not found.trusted and found.achieved is None
+
+
+def test_no_formula_is_no_zero(synthetic: ModuleType) -> None:
+    call = LayerCall("odd", "Mystery", "forward", None, None, None, None, None, None, None)
+    (study,) = studies([synthetic.make_run(layer_calls=(call,))])
+    found = row(ledger(study), "odd", "forward", 64)
+    assert found.paper.value is None and found.paper.state == "not_available" and found.time is None
+
+
+def test_runs_of_different_profilers_are_one_study_and_other_precisions_another(synthetic: ModuleType) -> None:
+    runs: list[Any] = [
+        *synthetic.gpu_pair(1, 64),
+        *synthetic.gpu_pair(2, 128),
+        replace(synthetic.cpu_run(9, 64), precision="bf16"),
+    ]
+    assert [len(study.runs) for study in studies(runs)] == [4, 1]
+
+
+def test_every_foreign_report_is_a_study_of_its_own(synthetic: ModuleType) -> None:
+    found = studies([synthetic.foreign_run(1), synthetic.foreign_run(2)])
+    assert [study.foreign for study in found] == [True, True]
+
+
+def test_a_run_that_failed_early_stays_with_its_sweep(synthetic: ModuleType) -> None:
+    (study,) = studies([synthetic.cpu_run(1, 64), synthetic.failed_run(2, 256)])
+    assert study.batches == (64, 256)
+    small, large = points(study)
+    assert small.step is not None and large.step is None and "out of memory" in large.problems[0]
+
+
+def test_time_per_sample_is_the_median_step_over_the_batch(synthetic: ModuleType) -> None:
+    (study,) = studies([synthetic.cpu_run(1, 64)])
+    (point,) = points(study)
+    assert point.per_sample == (64 * 10_100 + 1000) / 64
+    assert point.memory == {"peak host resident": 564_000_000}

@@ -1,0 +1,83 @@
+"""Time per layer: self time, medians over measured steps, and clocks that are named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+
+from perfctl.orchestrator.analyse import timing
+from perfctl.parsers.records import Kernel, Range, Step
+
+
+def test_a_module_that_holds_others_counts_for_what_is_left_of_it(synthetic: ModuleType) -> None:
+    times = timing.layer_times(synthetic.cpu_run(1, 64))
+    assert times is not None
+    assert times.rows["conv2", "forward"].median == 64 * 2000
+    assert times.rows["block", "forward"].median == 100
+
+
+def test_ranges_outside_of_measured_steps_do_not_count(synthetic: ModuleType) -> None:
+    times = timing.layer_times(synthetic.cpu_run(1, 64))
+    assert times is not None and times.rows["conv2", "forward"].high == 64 * 2000
+    assert times.rows["conv2", "forward"].count == synthetic.STEPS
+
+
+def test_the_step_is_split_without_rest_into_layers_optimizer_and_what_is_left(synthetic: ModuleType) -> None:
+    run = synthetic.cpu_run(1, 64)
+    run = replace(run, report=replace(run.report, ranges=[r for r in run.report.ranges if r.step in (None, 1)]))
+    times = timing.layer_times(run)
+    assert times is not None
+    parts = sum(row.median for row in times.rows.values()) + times.unattributed.median
+    assert parts == times.total.median == 64 * 10_100 + 1000
+    assert times.rows[timing.OPTIMIZER].median == 64 * 300
+
+
+def test_host_ranges_on_a_gpu_are_launches_and_no_time(synthetic: ModuleType) -> None:
+    run = replace(synthetic.cpu_run(1, 64), device=synthetic.V100)
+    assert timing.layer_times(run) is None
+
+
+def test_a_range_on_another_thread_belongs_to_the_step_it_falls_into(synthetic: ModuleType) -> None:
+    run = synthetic.make_run(ranges=[
+        Range(0, "perfctl:step:4", None, 100, 50, 1, 0, None, step=4),
+        Range(1, "fc:backward", None, 120, 20, 2, 0, None, layer="fc", direction="backward"),
+        Range(2, "fc:backward", None, 160, 20, 2, 0, None, layer="fc", direction="backward"),
+    ])  # fmt: skip
+    times = timing.layer_times(run)
+    assert times is not None and times.rows["fc", "backward"].median == 20
+
+
+def test_kernel_times_are_summed_by_step_and_the_median_is_taken(synthetic: ModuleType) -> None:
+    kernels = [
+        Kernel(n, "k", layer="fc", direction="forward", step=step, duration_ns=ns)
+        for n, (step, ns) in enumerate([(0, 10), (0, 5), (1, 100), (2, 20), (None, 999)])
+    ]
+    run = synthetic.make_run(profiler="nsys", device=synthetic.V100, kernels=kernels)
+    times = timing.layer_times(run)
+    assert times is not None and times.basis == "kernels, nsys"
+    spread = times.rows["fc", "forward"]
+    assert (spread.median, spread.low, spread.high, spread.count) == (20, 15, 100, 3)
+
+
+def test_kernels_without_step_numbers_are_divided_by_the_steps_measured(synthetic: ModuleType) -> None:
+    kernels = [Kernel(n, "k", layer="fc", direction="forward", duration_ns=30) for n in range(4)]
+    steps = tuple(Step(n, "step", None, 1000) for n in range(4))
+    run = synthetic.make_run(profiler="nsys", device=synthetic.V100, kernels=kernels, steps=steps)
+    times = timing.layer_times(run)
+    assert times is not None and times.rows["fc", "forward"].median == 30
+    assert timing.layer_times(replace(run, report=replace(run.report, steps=()))) is None
+
+
+def test_nsys_is_believed_before_torch_and_ncu_last(synthetic: ModuleType) -> None:
+    nsys, ncu = synthetic.gpu_pair(1, 64)
+    torch = replace(nsys, profiler="torch", id=50)
+    assert timing.best_layer_times([ncu, torch, nsys])[0] is nsys  # type: ignore[index]
+    assert timing.best_layer_times([ncu, torch])[1].basis == "kernels, torch (CUPTI)"  # type: ignore[index]
+    only = timing.best_layer_times([ncu])
+    assert only is not None and not only[1].trusted and "not a time to trust" in only[1].basis
+
+
+def test_step_times_under_ncu_are_never_read(synthetic: ModuleType) -> None:
+    run = synthetic.make_run(profiler="ncu", steps=(Step(0, "step", None, 5),))
+    assert timing.step_time(run) is None
+    assert timing.step_time(replace(run, profiler="torch"))[0].median == 5  # type: ignore[index]

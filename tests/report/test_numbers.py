@@ -1,0 +1,67 @@
+"""How numbers look."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfctl.orchestrator.analyse.figure import Figure, absent
+from perfctl.orchestrator.report import numbers
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (7, "7"), (999, "999"), (1000, "1.00 k"), (999.6, "1.00 k"), (2 * 64 * 64 * 24 * 24 * 288, "1.36 G"),
+     (0.04, "40.0 m"), (24_700_000, "24.7 M"), (-1500, "-1.50 k"), (0.99999, "1.00")],
+)  # fmt: skip
+def test_three_significant_digits_with_a_prefix(value: float, text: str) -> None:
+    assert numbers.si(value) == text
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"), [(0, "0 s"), (412, "412 ns"), (41_234, "41.2 µs"), (1.36e6, "1.36 ms"), (2.5e9, "2.50 s")]
+)
+def test_times_have_their_unit(ns: float, text: str) -> None:
+    assert numbers.time(ns) == text
+
+
+def test_decimal_points_stand_below_each_other() -> None:
+    behind_the_point = [len(numbers.aligned(text)) - len(text.partition(".")[0].partition(" ")[0]) for text in
+                        ("1.36 G", "24.7 M", "105 k")]  # fmt: skip
+    assert behind_the_point == [len(".36 G")] * 3
+    assert numbers.aligned("105 k") == "105 k\u2008\u2007\u2007"
+
+
+def test_the_full_value_keeps_every_digit() -> None:
+    assert numbers.full(1_358_954_496, "FLOP") == "1\u202f358\u202f954\u202f496 FLOP"
+
+
+def test_the_four_states_have_four_looks() -> None:
+    looks = [
+        numbers.figure_cell(figure, "FLOP")
+        for figure in (Figure(5, "counted"), Figure(5, "estimated", "a rule"), absent("not_collected", "nobody asked"),
+                       absent("refused", "would be wrong"))
+    ]  # fmt: skip
+    assert [cell.look for cell in looks] == ["", "est", "no", "refused"]
+    assert looks[1].text.startswith("~ ")
+    assert looks[2].text == numbers.DASH and "nobody asked" in (looks[2].title or "")
+    assert "would be wrong" in (looks[3].title or "")
+
+
+def test_a_lower_bound_says_so() -> None:
+    cell = numbers.figure_cell(Figure(5, "counted", launches=2, of_launches=3), "FLOP")
+    assert cell.text.startswith("≥ ") and "2 of 3 launches" in (cell.title or "")
+
+
+def test_a_share_that_rounds_to_nothing_is_not_shown_as_zero() -> None:
+    assert numbers.percent(0.0001) == "< 0.1 %"
+    assert numbers.percent(0.0) == "0.0 %"
+
+
+def test_a_tiny_ratio_is_not_shown_as_zero() -> None:
+    assert numbers.ratio(6e-7) == "< 0.01"
+    assert numbers.ratio(0) == "0.00"
+
+
+def test_a_rate_is_not_given_more_digits_than_it_has() -> None:
+    assert numbers.full(279720279720279.75) == "279\u202f720\u202f000\u202f000\u202f000"
+    assert numbers.full(41234) == "41\u202f234"

@@ -1,0 +1,214 @@
+"""The page: self-contained, the same every time, hostile names harmless, nothing unknown shown as 0."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import accumulate
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.report.page import render
+from perfctl.parsers.records import Gap, Kernel
+
+WHEN = "2026-11-20 20:40 UTC"
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "\"><img src=x onerror=alert(1)>' onfocus='alert(2)",
+    "k" * 4000,
+    "abc\u202egnp.exe\u2028\u2029",
+    "{{ 7 * 7 }} {% raw %} $\\frac{1}{2}$ \x00 \ud800",
+)
+
+
+class Outline(HTMLParser):
+    """Elements, attributes and JSON blocks of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.ids: list[str] = []
+        self.blocks: list[str] = []
+        self.words: list[str] = []
+        self._json = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        self._json = tag == "script" and ("type", "application/json") in attrs
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+        if self._json:
+            self.blocks.append(data)
+            self._json = False
+
+
+def outline(page: str) -> Outline:
+    found = Outline()
+    found.feed(page)
+    return found
+
+
+@pytest.fixture(scope="module")
+def sweep(synthetic: ModuleType) -> list[Any]:
+    return [run for number, batch in enumerate(synthetic.BATCHES, 1) for run in synthetic.gpu_pair(number, batch)]
+
+
+def test_the_same_runs_give_the_same_bytes(sweep: list[Any]) -> None:
+    assert render(sweep, generated_at=WHEN) == render(sweep, generated_at=WHEN)
+
+
+def test_nothing_is_loaded_from_elsewhere(sweep: list[Any]) -> None:
+    page = render(sweep, generated_at=WHEN)
+    assert not re.search(r"(?:src|href)\s*=\s*[\"']?\s*(?:https?:)?//|url\(\s*[\"']?(?:https?:)?//|@import", page)
+    assert not [value for _, name, value in outline(page).attributes if name == "src"]
+
+
+def test_the_full_figure_from_the_dimensions_is_in_the_page(sweep: list[Any]) -> None:
+    flops = 2 * 64 * 64 * 24 * 24 * 288
+    page = render(sweep, generated_at=WHEN)
+    assert f'data-v="{flops}"' in page and f"{flops:,}".replace(",", "\u202f") in page
+    assert "1.36 G" in page and "1 multiply-add = 2 FLOPs" in page
+
+
+def test_every_link_leads_to_a_place_in_the_page_and_ids_are_unique(sweep: list[Any], synthetic: ModuleType) -> None:
+    found = outline(render([*sweep, synthetic.foreign_run(50), synthetic.foreign_run(51)], generated_at=WHEN))
+    targets = {value[1:] for _, name, value in found.attributes if name == "href" and value and value.startswith("#")}
+    assert targets <= set(found.ids)
+    assert len(found.ids) == len(set(found.ids))
+
+
+def test_five_batches_stay_below_two_megabytes(sweep: list[Any]) -> None:
+    assert len(render(sweep, generated_at=WHEN).encode()) < 2_000_000
+
+
+def test_a_hundred_thousand_kernels_stay_below_eight_megabytes(synthetic: ModuleType) -> None:
+    kernels = [
+        Kernel(n, f"void kernel_{n % 40}<float, {n % 7}>(float*, long)", layer=f"layer{n % 9}", direction="forward",
+               device_index=0, stream=7, grid_x=n % 300, block_x=128, registers=32, start_ns=n * 4211 + n % 17,
+               duration_ns=1000 + (n * 7919) % 50_000)
+        for n in range(100_000)
+    ]  # fmt: skip
+    page = render([synthetic.foreign_run(1, kernels=kernels)], generated_at=WHEN)
+    assert len(page.encode()) < 8_000_000
+    (block,) = outline(page).blocks
+    data = json.loads(block)
+    assert data["rows"] == 100_000
+    (start,) = (column for column in data["columns"] if column["label"] == "start")
+    assert sum(start["s"]) == kernels[-1].start_ns
+
+
+def unpacked(column: dict[str, Any], rows: int) -> list[Any]:
+    """What page.js reads out of a column."""
+    if "c" in column:
+        return [column["c"]] * rows
+    if "r" in column:
+        pairs = zip(column["r"][::2], column["r"][1::2], strict=True)
+        return [column["d"][place] for place, often in pairs for _ in range(often)]
+    if "d" in column:
+        return [column["d"][place] for place in column["i"]]
+    return list(accumulate(column["s"])) if "s" in column else list(column["v"])
+
+
+def test_compact_columns_hold_every_launch_unchanged(sweep: list[Any]) -> None:
+    (block,) = outline(render(sweep, generated_at=WHEN)).blocks
+    data = json.loads(block)
+    columns = {column["label"]: unpacked(column, data["rows"]) for column in data["columns"]}
+    kernels = [
+        kernel for run in sorted(sweep, key=lambda run: (run.batch_size, run.profiler)) for kernel in run.report.kernels
+    ]
+    assert columns["kernel"] == [kernel.name for kernel in kernels]
+    assert columns["time"] == [kernel.duration_ns for kernel in kernels]
+    assert columns["layer"] == [kernel.layer for kernel in kernels]
+    assert columns["start"] == [kernel.start_ns for kernel in kernels]
+    assert columns["executed"].count(None) == len(kernels) // 2
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_stay_text_everywhere(synthetic: ModuleType, name: str) -> None:
+    plain = outline(render(hostile(synthetic, "harmless"), generated_at=WHEN))
+    page = render(hostile(synthetic, name), generated_at=WHEN)
+    found = outline(page)
+    drawn = {"svg", "g", "path", "text", "use", "defs"}
+    assert [tag for tag in found.tags if tag not in drawn] == [tag for tag in plain.tags if tag not in drawn]
+    assert [(tag, attribute) for tag, attribute, _ in found.attributes if attribute.startswith("on")] == []
+    page.encode("utf-8")
+    for block in found.blocks:
+        assert "</script" not in block and json.loads(block)["rows"] > 0
+    assert "49" not in re.findall(r"\b49\b", "".join(found.words))
+
+
+def hostile(synthetic: ModuleType, name: str) -> list[Any]:
+    """A study and a foreign report with the name in every place that a report can write to."""
+    cpu = synthetic.cpu_run(1, 64)
+    calls = tuple(replaced._replace(layer=name, kind=name, formula=name) for replaced in cpu.layer_calls)
+    ranges = [item._replace(layer=name if item.layer else None) for item in cpu.report.ranges]
+    operations = [item._replace(name=name, category=name) for item in cpu.report.operations]
+    gaps = (Gap(name, "not_collected", name, name),)
+    cpu = replace(cpu, layer_calls=calls, workload=name, artifact=name, command=(name,), sweep_command=name,
+                  report=replace(cpu.report, ranges=ranges, operations=operations, gaps=gaps, environment={name: name}))  # fmt: skip
+    foreign = synthetic.foreign_run(2)
+    kernels = [kernel._replace(name=name, short_name=None) for kernel in foreign.report.kernels]
+    named = [item._replace(name=name) for item in foreign.report.ranges]
+    return [cpu, replace(foreign, artifact=name, report=replace(foreign.report, kernels=kernels, ranges=named))]
+
+
+def test_what_is_not_collected_is_a_dash_with_a_reason_and_never_zero(synthetic: ModuleType) -> None:
+    page = render([synthetic.cpu_run(1, 64)], generated_at=WHEN)
+    assert "FLOPs are counted on NVIDIA GPUs only" in page
+    cells = re.findall(r'<td class="no"[^>]*>([^<]*)</td>', page)
+    assert cells and set(cells) == {"–"}
+
+
+def test_where_numbers_come_from_is_said_beside_them(synthetic: ModuleType, sweep: list[Any]) -> None:
+    assert "made up for tests" in render([synthetic.cpu_run(1, 64)], generated_at=WHEN)
+    assert "replayed from an earlier capture" in render(sweep, generated_at=WHEN)
+    assert "a report made elsewhere" in render([synthetic.foreign_run(1)], generated_at=WHEN)
+
+
+def test_failed_runs_are_listed_with_their_reason(synthetic: ModuleType) -> None:
+    page = render([synthetic.cpu_run(1, 64), synthetic.failed_run(2, 256)], generated_at=WHEN)
+    assert page.count("CUDA out of memory at batch 256") >= 2
+
+
+def test_differences_between_runs_are_marked(synthetic: ModuleType) -> None:
+    one, two = synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128)
+    two = replace(two, report=replace(two.report, environment={"torch": "2.9", "threads": "2"}))
+    page = render([one, two], generated_at=WHEN)
+    assert len(re.findall(r'class="differs"><dt>([^<]*)', page)) == 1 and 'class="differs"><dt>torch' in page
+
+
+def test_the_commands_to_repeat_are_there_in_full(synthetic: ModuleType) -> None:
+    page = render([synthetic.cpu_run(1, 64)], generated_at=WHEN)
+    assert "perfctl torch mnist_cnn --batches 16 32 64" in page
+    assert "python -m perfctl.workloads mnist_cnn --batch 64" in page
+
+
+def test_no_runs_give_a_page_that_says_so() -> None:
+    assert "There are no runs to show" in render([], generated_at=WHEN)
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+def test_the_page_draws_its_launches_without_an_error(synthetic: ModuleType, sweep: list[Any], tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(render([*sweep, *hostile(synthetic, HOSTILE[0])], generated_at=WHEN), encoding="utf-8")
+    done = subprocess.run(
+        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+         "--enable-logging=stderr", "--virtual-time-budget=3000", "--dump-dom", file.as_uri()],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    if "<html" not in done.stdout:
+        pytest.skip("chromium does not start here")
+    assert "CONSOLE" not in done.stderr
+    assert 'aria-rowindex="2"' in done.stdout
+    assert "alert(1)</script>" not in done.stdout.replace("&lt;", "<!>")
