@@ -1,0 +1,70 @@
+"""The process itself: exit codes, and which stream says what."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfctl.workloads.__main__ import main
+
+
+def call(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    program = f"import sys\n{before}\nfrom perfctl.workloads.__main__ import main\nsys.exit(main(sys.argv[1:]))"
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_a_run_says_what_ran_and_where_the_record_is(tmp_path: Path) -> None:
+    record = tmp_path / "out.json"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "perfctl.workloads",
+            *f"mnist_cnn --batch 8 --steps 2 --warmup 1 --record {record}".split(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    ran, wrote = done.stdout.splitlines()
+    assert ran.startswith("mnist_cnn, train, batch 8, fp32, cpu: 2 measured steps, median ")
+    assert wrote == f"Wrote {record}"
+    assert json.loads(record.read_text())["status"] == "ok"
+
+
+def test_a_failing_run_is_one_line_on_stderr_and_exit_1(tmp_path: Path) -> None:
+    done = call("mnist_cnn", "--batch", "8", "--data", "mnist", "--data-dir", str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "MNIST is not in" in done.stderr
+
+
+def test_no_torch_is_one_line_that_says_how_to_get_it() -> None:
+    done = call("mnist_cnn", "--batch", "8", before="sys.modules['torch'] = None")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "perfctl[torch]" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["nope"], ["mnist_cnn"], ["mnist_cnn", "--batch", "8", "--conv2", "1"]])
+def test_usage_errors_are_one_line_and_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+
+
+def test_help_lists_workloads_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert "mnist_cnn" in capsys.readouterr().out
+    assert main(["mnist_cnn", "--help"]) == 0
+    assert "--conv2" in capsys.readouterr().out
+    assert main([]) == 2

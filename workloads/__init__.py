@@ -1,0 +1,18 @@
+"""What runs inside the profiled process. Importing this package imports no torch.
+
+A new workload is one module with NAME, ABOUT, ``add_options`` and ``build`` (see ``spec.Workload``), one
+entry here, and one test file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from perfctl.workloads import mnist_cnn
+from perfctl.workloads.spec import Workload
+
+__all__ = ["WORKLOADS", "Workload"]
+
+WORKLOADS: Mapping[str, Workload] = {
+    mnist_cnn.NAME: mnist_cnn,
+}

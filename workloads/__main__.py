@@ -1,0 +1,72 @@
+"""``python -m perfctl.workloads NAME --batch N ...``: one workload, one batch size, one process."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from perfctl.workloads import WORKLOADS
+from perfctl.workloads.arguments import find
+from perfctl.workloads.spec import Options, SpecError, describe, parse_arguments
+
+if TYPE_CHECKING:
+    from perfctl.workloads.record import Record
+
+USAGE = "usage: python -m perfctl.workloads NAME --batch N [options]"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code: 0, 1 (it failed), 2 (the arguments make no sense), 130 (interrupted)."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE)
+        print(*(f"  {name}  {workload.ABOUT}" for name, workload in WORKLOADS.items()), sep="\n")
+        return 0 if arguments else 2
+    try:
+        if {"-h", "--help"} & set(arguments[1:]):
+            print(describe(arguments[0]), end="")
+            return 0
+        workload = find(arguments[0])
+        options, own = parse_arguments(arguments[0], arguments[1:])
+    except SpecError as error:
+        print(f"perfctl workload: {error}", file=sys.stderr)
+        return 2
+    try:
+        from perfctl.workloads.failure import explain
+        from perfctl.workloads.loop import run
+    except ImportError as error:
+        if error.name and not error.name.startswith("torch"):
+            raise
+        print(f"perfctl workload: torch cannot be imported ({error}): pip install 'perfctl[torch]'", file=sys.stderr)
+        return 1
+    try:
+        record = run(workload, options, own)
+    except (RuntimeError, OSError, MemoryError, KeyboardInterrupt) as error:
+        print(
+            f"perfctl workload: {options_in_words(workload.NAME, options)}: {explain(error, options)}", file=sys.stderr
+        )
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+    _print_summary(record, options)
+    return 0
+
+
+def options_in_words(name: str, options: Options) -> str:
+    """ "mnist_cnn, train, batch 64, fp32, cpu"."""
+    return f"{name}, {options.mode}, batch {options.batch_size}, {options.precision}, {options.device}"
+
+
+def _print_summary(record: Record, options: Options) -> None:
+    times = [row.duration_ns for row in record.steps if row.phase == "step" and row.duration_ns is not None]
+    median = f"median {statistics.median(times) / 1e6:.3f} ms ({record.clock})"
+    print(f"{options_in_words(record.workload, options)}: {len(times)} measured steps, {median}")
+    for row in record.steps:
+        if row.phase == "epoch" and row.loss is not None and row.accuracy is not None:
+            print(f"epoch {row.number}: mean loss {row.loss:.4f}, test accuracy {row.accuracy:.3f}")
+    for path in (options.trace, options.record):
+        if path is not None:
+            print(f"Wrote {path}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,136 @@
+"""Data sets: drawn digits by default, the real MNIST when the user points at it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, TensorDataset, default_collate
+
+from perfctl.workloads.spec import Options, WorkloadError, first_line
+
+MEAN, DEVIATION = 0.1307, 0.3081
+"""Of the pixels of MNIST's training images, which both data sets are normalised with."""
+TRAIN_IMAGES, TEST_IMAGES = 2048, 512
+"""Of the drawn set: enough to learn from, small enough for an epoch in seconds on a CPU."""
+IMAGE = 28
+CLASSES = 10
+MNIST_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+
+_CORNERS = {
+    "a": (-0.6, -1.0, 0.6, -1.0),
+    "b": (0.6, -1.0, 0.6, 0.0),
+    "c": (0.6, 0.0, 0.6, 1.0),
+    "d": (-0.6, 1.0, 0.6, 1.0),
+    "e": (-0.6, 0.0, -0.6, 1.0),
+    "f": (-0.6, -1.0, -0.6, 0.0),
+    "g": (-0.6, 0.0, 0.6, 0.0),
+}
+"""The bars of a seven-segment digit: x0, y0, x1, y1 with y downwards."""
+_DIGITS = ("abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "abcdefg", "abcdfg")
+
+
+def load_digits(options: Options) -> tuple[Dataset[Any], Dataset[Any]]:
+    """(train, test) of float32 images 1x28x28, normalised, and int64 labels 0..9. Raises WorkloadError."""
+    if options.data == "synthetic":
+        return draw_digits(TRAIN_IMAGES, options.seed), draw_digits(TEST_IMAGES, options.seed + 1_000_003)
+    assert options.data_dir is not None
+    return load_mnist(options.data_dir, options.download)
+
+
+def draw_digits(count: int, seed: int) -> TensorDataset:
+    """``count`` seven-segment digits, each turned, scaled, moved and made noisy at random; classes in equal numbers.
+
+    The same ``seed`` gives the same images bit by bit on one machine.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % CLASSES
+    labels = labels[torch.randperm(count, generator=generator)]
+    chunks = [_draw(part, generator) for part in labels.split(256)]
+    images = (torch.cat(chunks) - MEAN) / DEVIATION
+    return TensorDataset(images.unsqueeze(1), labels)
+
+
+def _draw(labels: Tensor, generator: torch.Generator) -> Tensor:
+    """n x 28 x 28 pixels in 0..1: bright where a bar of the digit is near."""
+    n = len(labels)
+
+    def between(low: float, high: float) -> Tensor:
+        return (low + (high - low) * torch.rand(n, generator=generator)).view(n, 1, 1)
+
+    turn, size = between(-0.2, 0.2), between(6.5, 9.0)
+    shift_x, shift_y = between(-2.5, 2.5), between(-2.0, 2.0)
+    thickness, brightness = between(0.12, 0.22), between(0.7, 1.0)
+    grid = torch.arange(IMAGE) - (IMAGE - 1) / 2
+    x, y = (grid.view(1, 1, -1) - shift_x) / size, (grid.view(1, -1, 1) - shift_y) / size
+    across, down = x * turn.cos() + y * turn.sin(), y * turn.cos() - x * turn.sin()
+    nearest = torch.full((n, IMAGE, IMAGE), math.inf)
+    for name, bar in _CORNERS.items():
+        lit = torch.tensor([name in digit for digit in _DIGITS])[labels].view(n, 1, 1)
+        nearest = torch.where(lit, torch.minimum(nearest, _distance(across, down, bar)), nearest)
+    ink = (1.5 - nearest / thickness).clamp(0.0, 1.0) * brightness
+    noise = 0.1 * torch.randn(n, IMAGE, IMAGE, generator=generator)
+    return (ink + noise).clamp(0.0, 1.0)
+
+
+def _distance(x: Tensor, y: Tensor, bar: tuple[float, float, float, float]) -> Tensor:
+    """Distance of each point to the line from (x0, y0) to (x1, y1)."""
+    x0, y0, x1, y1 = bar
+    along = ((x - x0) * (x1 - x0) + (y - y0) * (y1 - y0)) / ((x1 - x0) ** 2 + (y1 - y0) ** 2)
+    along = along.clamp(0.0, 1.0)
+    return torch.hypot(x - x0 - along * (x1 - x0), y - y0 - along * (y1 - y0))
+
+
+def load_mnist(folder: Path, download: bool) -> tuple[TensorDataset, TensorDataset]:
+    """(train, test) of the real MNIST below ``folder``. Never fetches unless ``download``. Raises WorkloadError."""
+    try:
+        from torchvision.datasets import MNIST
+    except ImportError as error:
+        raise WorkloadError(f"--data mnist needs torchvision ({error}): pip install 'perfctl[torch]'") from error
+    raw = folder / "MNIST" / "raw"
+    missing = [name for name in MNIST_FILES if not (raw / name).is_file()]
+    if missing and not download:
+        raise WorkloadError(
+            f"MNIST is not in {raw}: {', '.join(missing)} missing (unpacked, without .gz). "
+            "Point --data-dir at the folder above MNIST/raw, or add --download"
+        )
+    try:
+        sets = [MNIST(str(folder), train=train, download=download) for train in (True, False)]
+    except (RuntimeError, OSError, ValueError, AssertionError) as error:
+        what = "could not be fetched" if missing else "cannot be read"
+        raise WorkloadError(f"MNIST in {raw} {what}: {first_line(error)}") from error
+    return _as_tensors(sets[0].data, sets[0].targets), _as_tensors(sets[1].data, sets[1].targets)
+
+
+def _as_tensors(pixels: Tensor, labels: Tensor) -> TensorDataset:
+    images = pixels.to(torch.float32).div_(255).sub_(MEAN).div_(DEVIATION)
+    return TensorDataset(images.unsqueeze(1), labels.to(torch.int64))
+
+
+def size(dataset: Dataset[Any]) -> int:
+    """Number of samples."""
+    return len(dataset)  # type: ignore[arg-type]
+
+
+def take(dataset: Dataset[Any], indices: Tensor) -> tuple[Tensor, Tensor]:
+    """One batch on the host: the samples at ``indices`` and their labels."""
+    if isinstance(dataset, TensorDataset):
+        inputs, labels = dataset[indices]
+    else:
+        inputs, labels = default_collate([dataset[int(index)] for index in indices])
+    return inputs, labels
+
+
+def fixed_batches(dataset: Dataset[Any], batch_size: int, most: int) -> list[tuple[Tensor, Tensor]]:
+    """Up to ``most`` full batches in the data's order, to be used in turn; samples repeat when there are too few."""
+    samples = size(dataset)
+    count = min(most, max(1, samples // batch_size))
+    return [take(dataset, (torch.arange(batch_size) + i * batch_size) % samples) for i in range(count)]

@@ -1,0 +1,117 @@
+"""Runs a workload: warm-up, the measured steps inside the profiler's window, epochs; fills in the record."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import fields
+from itertools import count
+from typing import Any
+
+from perfctl.parsers.records import RANGE_PREFIX, Gap
+from perfctl.workloads import data
+from perfctl.workloads.annotate import Annotator
+from perfctl.workloads.clock import Timeline
+from perfctl.workloads.epochs import run_epochs
+from perfctl.workloads.failure import Kept
+from perfctl.workloads.ranges import span
+from perfctl.workloads.record import Record
+from perfctl.workloads.setup import Setup, prepare
+from perfctl.workloads.shapes import Recorder
+from perfctl.workloads.spec import Options, Workload
+from perfctl.workloads.steps import Batch, step
+from perfctl.workloads.window import make_window
+
+
+def run(workload: Workload, options: Options, own: argparse.Namespace) -> Record:
+    """Run it and leave the record. Whatever goes wrong is raised again after the record has been written.
+
+    Raises WorkloadError (cannot run here), RuntimeError (torch's own, out of memory among them), OSError.
+    """
+    record = Record(
+        workload=workload.NAME,
+        batch_size=options.batch_size,
+        mode=options.mode,
+        precision=options.precision,
+        seed=options.seed,
+        options=_as_given(options, own),
+    )
+    with Kept(record, options):
+        setup = prepare(workload, options, own, record)
+        _warm_up(setup, record)
+        setup.memory.reset_peak()
+        try:
+            _measure(setup, record)
+        finally:
+            _keep_memory(setup, record)
+        run_epochs(setup, record)
+        record.gaps += _loss_gaps(record)
+    return record
+
+
+def _batches(setup: Setup, most: int) -> Iterator[Batch]:
+    """Full batches without end, made before the first is asked for."""
+    made = data.fixed_batches(setup.parts.train_data, setup.options.batch_size, most)
+    return (made[number % len(made)] for number in count())
+
+
+def _warm_up(setup: Setup, record: Record) -> None:
+    """The steps before the window; the first one also records what each layer saw."""
+    batches = _batches(setup, setup.options.warmup)
+    with Recorder(setup.parts.model) as recorder:
+        step(setup, next(batches))
+    record.ops = list(recorder.ops)
+    for _ in range(setup.options.warmup - 1):
+        step(setup, next(batches))
+    setup.clock.settle()
+
+
+def _measure(setup: Setup, record: Record) -> None:
+    """The measured steps. Rows of the steps that ended are kept when a later one raises."""
+    options, ranges = setup.options, setup.ranges
+    timeline = Timeline(setup.clock)
+    batches = _batches(setup, options.steps)
+    annotator: AbstractContextManager[Any] = nullcontext()
+    if options.annotate != "none":
+        annotator = Annotator(ranges, setup.parts.model)
+    start = setup.clock.mark()
+    try:
+        with make_window(options), span(ranges, f"{RANGE_PREFIX}window"), annotator:
+            start = setup.clock.mark()
+            for number in range(options.steps):
+                _measure_step(setup, timeline, number, next(batches))
+            end = setup.clock.mark()
+            setup.clock.settle()
+        record.duration_ns = setup.clock.between_ns(start, end)
+    finally:
+        record.steps += timeline.rows()
+
+
+def _measure_step(setup: Setup, timeline: Timeline, number: int, batch: Batch) -> None:
+    @contextmanager
+    def phase(name: str) -> Iterator[None]:
+        with span(setup.ranges, f"{RANGE_PREFIX}phase:{name}"), timeline.time(number, name):
+            yield
+
+    with span(setup.ranges, f"{RANGE_PREFIX}step:{number}"), timeline.time(number, "step"):
+        loss = step(setup, batch, phase)
+    timeline.note(number, "step", loss)
+
+
+def _keep_memory(setup: Setup, record: Record) -> None:
+    setup.memory.take_peak()
+    setup.memory.take("after")
+    record.memory = setup.memory.figures
+    record.gaps += setup.memory.gaps
+    record.environment["host_peak_covers"] = setup.memory.host_peak_covers
+
+
+def _loss_gaps(record: Record) -> list[Gap]:
+    bad = [row for row in record.steps if row.loss is not None and not math.isfinite(row.loss)]
+    return [Gap("step.loss", "unreadable", f"the loss was {row.loss}", f"{row.phase} {row.number}") for row in bad]
+
+
+def _as_given(options: Options, own: argparse.Namespace) -> dict[str, Any]:
+    return {field.name: getattr(options, field.name) for field in fields(options)} | vars(own)

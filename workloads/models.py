@@ -1,0 +1,231 @@
+"""From a name to a model that holds no data: ``mnist_cnn``, ``torchvision:resnet152``, ``package.module:factory``,
+``file.py:factory``. torch is imported when something is built.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from perfctl.workloads.spec import Options, first_line
+
+if TYPE_CHECKING:
+    import torch
+
+MODEL_ERRORS = (
+    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, MemoryError, NameError, OSError,
+    RuntimeError, TypeError, ValueError, SyntaxError,
+)  # fmt: skip
+"""What other people's models and factories raise."""
+
+
+class ModelError(Exception):
+    """A model cannot be had. ``remedy`` is what the user can do next; ``raised``: its own code raised."""
+
+    def __init__(self, message: str, remedy: str, raised: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        self.raised = raised
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model, ready to trace, with what is known of its inputs."""
+
+    model: torch.nn.Module
+    name: str
+    shapes: tuple[tuple[int, ...], ...] = ()
+    """Of the inputs without the batch dimension; empty when only the user can say."""
+    dtypes: tuple[str, ...] = ()
+    loss: Callable[[Any, Any], Any] | None = None
+    """(output, target) -> loss, for a built-in workload; None: the output's gradient is taken as given."""
+    target: tuple[tuple[int, ...], str] | None = None
+    """Shape without the batch dimension, and dtype, of the loss's target."""
+    optimizer: tuple[str, dict[str, Any]] | None = None
+    """Class name and settings, for a built-in workload."""
+    notes: tuple[str, ...] = field(default=())
+
+
+def find(reference: str, device: str = "meta") -> Source:
+    """Resolve ``reference`` and build the model on ``device``. Raises ModelError in one clear line."""
+    from perfctl.workloads import WORKLOADS
+
+    if reference in WORKLOADS:
+        return _from_workload(reference, device)
+    place, colon, factory = reference.rpartition(":")
+    if not colon:
+        known = ", ".join(WORKLOADS)
+        raise ModelError(
+            f"'{reference}' is no built-in model ({known})",
+            "Say torchvision:NAME, package.module:factory or file.py:factory",
+        )
+    if place == "torchvision":
+        return _from_torchvision(factory, device)
+    return Source(build_model(_factory(place, factory), reference, device), reference)
+
+
+def _from_workload(name: str, device: str) -> Source:
+    import argparse
+
+    import torch
+
+    from perfctl.workloads import WORKLOADS
+
+    workload = WORKLOADS[name]
+    parser = argparse.ArgumentParser()
+    workload.add_options(parser)
+    parts = workload.build(Options(batch_size=1), parser.parse_args([]))
+    sample = parts.train_data[0]
+    given, target = (sample[0], sample[1]) if isinstance(sample, (tuple, list)) else (sample, None)
+    tensor = given if isinstance(given, torch.Tensor) else torch.as_tensor(given)
+    defaults = {key: value for key, value in parts.optimizer.defaults.items() if key != "foreach"}
+
+    wanted = torch.as_tensor(target) if target is not None else None
+    return Source(
+        model=parts.model.to(device),
+        name=name,
+        shapes=(tuple(tensor.shape),),
+        dtypes=(str(tensor.dtype).removeprefix("torch."),),
+        loss=parts.loss if wanted is not None else None,
+        target=(tuple(wanted.shape), str(wanted.dtype).removeprefix("torch.")) if wanted is not None else None,
+        optimizer=(type(parts.optimizer).__name__, defaults),
+    )
+
+
+def _from_torchvision(name: str, device: str) -> Source:
+    try:
+        from torchvision import models
+    except ImportError as error:
+        raise ModelError(f"torchvision is not here ({first_line(error)})", "pip install 'perfctl[torch]'") from error
+    if name not in models.list_models():
+        close = [known for known in models.list_models() if name[:4] in known][:6]
+        raise ModelError(f"torchvision has no model '{name}'", f"Close: {', '.join(close)}" if close else "Check it")
+    builder = models.get_model_builder(name)
+    parameters = inspect.signature(builder).parameters
+    settings: dict[str, Any] = {key: None for key in ("weights", "weights_backbone") if key in parameters}
+    if "init_weights" in parameters or "googlenet" in name or "inception" in name:
+        settings["init_weights"] = False
+    size = torchvision_size(name)
+    if name.startswith("vit_") and size:
+        settings["image_size"] = size[-1]
+    shapes = ((size,) * (2 if name.startswith("raft") else 1)) if size else ()
+    model = build_model(lambda: builder(**settings), f"torchvision:{name}", device)
+    return Source(model, f"torchvision:{name}", shapes, ("float32",) * len(shapes))
+
+
+def torchvision_size(name: str) -> tuple[int, ...] | None:
+    """The input (without batch) that the published weights' own preprocessing makes of a 512 x 512 image."""
+    import torch
+    from torchvision import models
+
+    weights = models.get_model_weights(name).DEFAULT
+    family = weights.__class__.__module__.split(".")[-2]
+    image = torch.zeros((1, 16, 3, 512, 512) if family == "video" else (1, 3, 512, 512))
+    try:
+        ready = weights.transforms()(*((image, image) if family == "optical_flow" else (image,)))
+    except MODEL_ERRORS:
+        return None
+    first = ready[0] if isinstance(ready, (tuple, list)) else ready
+    return tuple(first.shape[1:])
+
+
+def _factory(place: str, name: str) -> Callable[[], Any]:
+    module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    factory = getattr(module, name, None)
+    if factory is None:
+        there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")][:8]
+        raise ModelError(f"{place} has no '{name}'", f"It has: {', '.join(there)}" if there else "Check the name")
+    if not callable(factory):
+        return lambda: factory
+    return factory  # type: ignore[no-any-return]
+
+
+def _load_module(place: str) -> ModuleType:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(place)
+    except MODEL_ERRORS as error:
+        text = f"{type(error).__name__}: {first_line(error)}"
+        raise ModelError(
+            f"module {place} cannot be imported ({text})", "Check the name and the environment", True
+        ) from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ModelError(f"there is no file {path}", "Check the path")
+    spec = importlib.util.spec_from_file_location(f"perfctl_model_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    except MODEL_ERRORS as error:
+        text = f"{type(error).__name__}: {first_line(error)}"
+        raise ModelError(f"{path} cannot be run ({text})", "Run it with python to see where", True) from error
+    return module
+
+
+def build_model(factory: Callable[[], Any], name: str, device: str) -> torch.nn.Module:
+    """Call the factory. On meta no parameter takes memory; a factory that needs real tensors meanwhile gets them."""
+    import torch
+
+    try:
+        if device != "meta":
+            model = factory()
+        else:
+            try:
+                with torch.device("meta"):
+                    model = factory()
+            except (NotImplementedError, RuntimeError):
+                with parameters_on_meta():
+                    model = factory()
+    except MODEL_ERRORS as error:
+        text = f"{type(error).__name__}: {first_line(error)}"
+        raise ModelError(f"{name} raised {text}", "A factory takes no arguments and returns the model", True) from error
+    if not isinstance(model, torch.nn.Module):
+        raise ModelError(
+            f"{name} gives a {type(model).__name__}, not a torch.nn.Module", "Name a factory or class of a model"
+        )
+    return model if device == "meta" and not _real(model) else model.to(device)
+
+
+def _real(model: torch.nn.Module) -> bool:
+    tensors = [*model.parameters(), *model.buffers()]
+    return any(tensor.device.type != "meta" for tensor in tensors)
+
+
+@contextmanager
+def parameters_on_meta() -> Iterator[None]:
+    """Parameters and buffers lose their data as soon as a module takes them; other tensors stay real."""
+    import torch
+
+    parameter, buffer = torch.nn.Module.register_parameter, torch.nn.Module.register_buffer
+
+    def take_parameter(module: Any, name: str, value: Any) -> None:
+        parameter(module, name, value)
+        if value is not None and value.device.type != "meta":
+            made = torch.nn.Parameter(value.detach().to("meta"), requires_grad=value.requires_grad)
+            module._parameters[name] = made
+
+    def take_buffer(module: Any, name: str, value: Any, persistent: bool = True) -> None:
+        buffer(module, name, value if value is None else value.to("meta"), persistent)
+
+    torch.nn.Module.register_parameter = take_parameter  # type: ignore[method-assign]
+    torch.nn.Module.register_buffer = take_buffer  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.nn.Module.register_parameter = parameter  # type: ignore[method-assign]
+        torch.nn.Module.register_buffer = buffer  # type: ignore[method-assign]

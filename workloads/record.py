@@ -1,0 +1,79 @@
+"""The JSON record that a workload leaves: what ran, where, how long each step took, what each layer saw."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from perfctl.parsers.records import Device, Gap, MemoryFigure, OpShape, Step
+
+FORMAT = 1
+
+
+@dataclass(slots=True)
+class Record:
+    """Filled in while the workload runs. Rows have the field names of ``perfctl.parsers.records``."""
+
+    workload: str
+    batch_size: int
+    mode: str
+    precision: str
+    seed: int
+    status: str = "failed"
+    """ok, partial (some measured steps ended before something failed) or failed."""
+    reason: str | None = "the process ended before its steps did: it was killed or it crashed"
+    """Why it is not ok. This first one stays when nothing had time to put a better one."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """The workload's command line: every option by its name, defaults too."""
+    environment: dict[str, str] = field(default_factory=dict)
+    device: Device | None = None
+    started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
+    """UTC, ISO 8601."""
+    duration_ns: int | None = None
+    """From the beginning of the first measured step to the end of the last; None when they did not end."""
+    clock: str | None = None
+    """device_events or monotonic; None when nothing was timed."""
+    steps: list[Step] = field(default_factory=list)
+    memory: list[MemoryFigure] = field(default_factory=list)
+    ops: list[OpShape] = field(default_factory=list)
+    parameters: dict[str, int] = field(default_factory=dict)
+    """Elements of each layer's own parameters, each parameter counted once."""
+    gaps: list[Gap] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The whole record in JSON types."""
+        whole: dict[str, Any] = {"perfctl_workload_record": FORMAT}
+        for item in dataclasses.fields(self):
+            whole[item.name] = _plain(getattr(self, item.name))
+        return whole
+
+    def write(self, path: Path) -> None:
+        """Put the record at ``path``, whole or not at all, with its folder. Raises OSError."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            part.write_text(json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n")
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def _plain(value: Any) -> Any:
+    """``value`` in JSON types: records by field name, paths as text, numbers that JSON lacks as None."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {key: _plain(item) for key, item in value._asdict().items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and value - value != 0:
+        return None
+    return str(value) if isinstance(value, Path) else value

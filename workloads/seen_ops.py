@@ -1,0 +1,149 @@
+"""Which dispatcher operations matter, and what a formula needs of them beyond shapes.
+
+Imports torch: only :mod:`perfctl.workloads.watch` needs it, inside the process that runs the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Attributes = tuple[tuple[str, Any], ...]
+"""Pairs of name and JSON value; tuples stand for lists, so that equal calls compare equal."""
+
+BOOKKEEPING = frozenset({"profiler", "prim", "prims_internal", "c10d_internal"})
+"""Namespaces that do no arithmetic."""
+
+FREE = frozenset(
+    {
+        "aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_empty_strided",
+        "aten._unsafe_view", "aten._reshape_alias", "aten.lift_fresh", "aten.detach_", "aten.resize_", "aten.set_",
+        "aten.sym_size", "aten.sym_stride", "aten.sym_numel", "aten.is_same_size", "aten.result_type", "aten.view",
+        "aten.record_stream", "aten._has_same_storage_numel", "aten.expand", "aten.as_strided_", "aten.t_",
+        "aten.transpose_", "aten.clone", "aten.squeeze_", "aten.unsqueeze_", "aten.requires_grad_", "aten._nested_tensor_from_mask",
+    }
+)  # fmt: skip
+"""Operations that compute nothing, beyond those that the dispatcher itself calls views.
+
+clone is among them: reshape and contiguous make it where a device's kernels prefer another memory layout, so that
+it says something of the device and nothing of the model.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do when one operator (overload) is seen."""
+
+    name: str
+    """Namespace and name without overload: aten.convolution."""
+    free: bool
+    """Nothing to note: a view, or an allocation."""
+    composite: bool
+    """Made of other operators, which are to be seen instead (so it arrives under inference_mode)."""
+    attributes: Callable[[tuple[Any, ...], dict[str, Any]], Attributes] | None
+    dynamic: bool
+    """What it gives (a size, a number on the host) depends on the data, not on shapes alone."""
+
+
+_DYNAMIC = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
+
+
+def plan_for(func: Any) -> Plan:
+    """The plan for one ``torch._ops.OpOverload``; callers keep it per operator."""
+    namespace = func.namespace
+    name = f"{namespace}.{func._schema.name.partition('::')[2]}"
+    free = namespace in BOOKKEEPING or name in FREE or bool(func.is_view)
+    composite = bool(func._can_decompose()) and torch._C._dispatch_has_kernel_for_dispatch_key(
+        func.name(), torch._C.DispatchKey.CompositeImplicitAutograd
+    )
+    attributes = ATTRIBUTES.get(name)
+    if attributes is None and torch.Tag.pointwise in func.tags:
+        attributes = _pointwise
+    dynamic = not _DYNAMIC.isdisjoint(func.tags) or name == "torchvision.nms"
+    return Plan(name, free, composite, attributes, dynamic)
+
+
+def _at(args: tuple[Any, ...], index: int, default: Any = None) -> Any:
+    return args[index] if len(args) > index else default
+
+
+def _plain(value: Any) -> Any:
+    """Lists become tuples; symbolic and tensor values become None."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_plain(item) for item in value)
+    return value if isinstance(value, (bool, int, float, str)) else None
+
+
+def _pointwise(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
+    return (("pointwise", True),)
+
+
+def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
+    return (
+        ("bias", _at(args, 2) is not None),
+        ("stride", _plain(args[3])),
+        ("padding", _plain(args[4])),
+        ("dilation", _plain(args[5])),
+        ("transposed", args[6]),
+        ("groups", args[8]),
+    )
+
+
+def _convolution_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
+    return (
+        ("stride", _plain(args[4])),
+        ("padding", _plain(args[5])),
+        ("dilation", _plain(args[6])),
+        ("transposed", args[7]),
+        ("groups", args[9]),
+        ("output_mask", _plain(args[10])),
+    )
+
+
+def _named(*names: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Attributes]:
+    """An extractor for positional arguments that carry plain values, by their order; "" skips one."""
+
+    def extract(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
+        found = []
+        for index, name in enumerate(names):
+            value = kwargs.get(name, _at(args, index))
+            if name and value is not None:
+                found.append((name, _plain(value)))
+        return tuple(found)
+
+    return extract
+
+
+_POOL = _named("", "kernel_size", "stride", "padding", "dilation")
+_POOL_BACKWARD = _named("", "", "kernel_size", "stride", "padding")
+_NORM_BACKWARD = _named("", "", "", "", "", "", "", "train", "eps", "output_mask")
+
+ATTRIBUTES: dict[str, Callable[[tuple[Any, ...], dict[str, Any]], Attributes]] = {
+    "aten.convolution": _convolution,
+    "aten._convolution": _convolution,
+    "aten.convolution_overrideable": _convolution,
+    "aten.convolution_backward": _convolution_backward,
+    "aten.convolution_backward_overrideable": _convolution_backward,
+    "aten.max_pool2d_with_indices": _POOL,
+    "aten.max_pool3d_with_indices": _POOL,
+    "aten.avg_pool2d": _POOL,
+    "aten.avg_pool3d": _POOL,
+    "aten.avg_pool2d_backward": _POOL_BACKWARD,
+    "aten.avg_pool3d_backward": _POOL_BACKWARD,
+    "aten.native_batch_norm": _named("", "", "", "", "", "training"),
+    "aten.cudnn_batch_norm": _named("", "", "", "", "", "training"),
+    "aten.miopen_batch_norm": _named("", "", "", "", "", "training"),
+    "aten._batch_norm_with_update": _named(),
+    "aten.native_batch_norm_backward": _NORM_BACKWARD,
+    "aten.native_layer_norm": _named("", "normalized_shape"),
+    "aten.native_group_norm": _named("", "", "", "N", "C", "HxW", "group"),
+    "aten.embedding_dense_backward": _named("", "", "num_weights"),
+    "aten._scaled_dot_product_flash_attention": _named("", "", "", "dropout_p", "is_causal"),
+    "aten._scaled_dot_product_flash_attention_for_cpu": _named("", "", "", "dropout_p", "is_causal"),
+    "aten._scaled_dot_product_efficient_attention": _named("", "", "", "", "", "dropout_p", "is_causal"),
+    "aten._scaled_dot_product_cudnn_attention": _named("", "", "", "", "", "dropout_p", "is_causal"),
+}
+"""One line for each operation whose formula needs more than shapes."""

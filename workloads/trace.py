@@ -1,0 +1,222 @@
+"""One step of a model, without data: what was seen, as far as it went. torch is imported when something is traced."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfctl.parsers.records import MemoryTrace, OpShape
+from perfctl.workloads.models import MODEL_ERRORS
+from perfctl.workloads.shapes import ModuleSeen, Recorder
+from perfctl.workloads.spec import first_line
+
+if TYPE_CHECKING:
+    import torch
+
+OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sgd": ("SGD", {"lr": 0.1}),
+    "momentum": ("SGD", {"lr": 0.1, "momentum": 0.9}),
+    "adam": ("Adam", {"lr": 0.001}),
+    "adamw": ("AdamW", {"lr": 0.001}),
+    "adadelta": ("Adadelta", {"lr": 1.0}),
+    "rmsprop": ("RMSprop", {"lr": 0.01}),
+}
+"""Names for --optimizer -> class in torch.optim and settings; rates do not change what is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What one step did."""
+
+    ops: tuple[OpShape, ...]
+    modules: tuple[ModuleSeen, ...]
+    problem: str | None
+    """Where and why the step ended early, in one line; None when it was whole."""
+    memory: MemoryTrace | None
+    data_dependent: tuple[str, ...] = ()
+    """Operations after which sizes depend on the data."""
+
+
+def without_data(model: torch.nn.Module) -> torch.nn.Module:
+    """A copy of ``model`` on meta; the model itself is not touched and no parameter is copied."""
+    import torch
+
+    memo: dict[int, Any] = {}
+    for parameter in model.parameters():
+        empty = torch.empty_like(parameter, device="meta")
+        memo[id(parameter)] = torch.nn.Parameter(empty, requires_grad=parameter.requires_grad)
+    for buffer in model.buffers():
+        memo[id(buffer)] = torch.empty_like(buffer, device="meta")
+    return copy.deepcopy(model, memo)
+
+
+def make_inputs(shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str], device: str) -> tuple[Any, ...]:
+    """Tensors of zeros (without data on meta): whole shapes, batch included."""
+    import torch
+
+    return tuple(
+        torch.zeros(shape, dtype=getattr(torch, dtype), device=device)
+        for shape, dtype in zip(shapes, dtypes, strict=True)
+    )
+
+
+def as_inputs(given: Any, device: str) -> tuple[Any, ...]:
+    """Tensors moved to ``device``; shapes become float32 tensors; one thing alone is a tuple of one."""
+    import torch
+
+    if isinstance(given, torch.Tensor) or (given and isinstance(given, (tuple, list)) and isinstance(given[0], int)):
+        given = (given,)
+    return tuple(torch.zeros(tuple(item), device=device) if _is_shape(item) else _moved(item, device) for item in given)
+
+
+def _is_shape(item: Any) -> bool:
+    return isinstance(item, (tuple, list)) and all(isinstance(size, int) for size in item)
+
+
+def _moved(item: Any, device: str) -> Any:
+    if hasattr(item, "to"):
+        return item.to(device)
+    if isinstance(item, (tuple, list)):
+        return type(item)([_moved(piece, device) for piece in item])
+    if isinstance(item, dict):
+        return {name: _moved(piece, device) for name, piece in item.items()}
+    return item
+
+
+def make_optimizer(model: torch.nn.Module, optimizer: str | tuple[str, dict[str, Any]] | None) -> Any:
+    """An optimizer for the model's trainable parameters; None for none."""
+    import torch
+
+    if optimizer is None:
+        return None
+    name, settings = OPTIMIZERS[optimizer] if isinstance(optimizer, str) else optimizer
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return getattr(torch.optim, name)(parameters, **settings) if parameters else None
+
+
+def trace(
+    model: torch.nn.Module,
+    inputs: tuple[Any, ...],
+    *,
+    mode: str = "train",
+    grad: bool | None = None,
+    optimizer: str | tuple[str, dict[str, Any]] | None = None,
+    loss: Callable[[Any], Any] | None = None,
+    held: tuple[Any, ...] = (),
+    memory: bool = False,
+) -> Traced:
+    """Run one step and record it. ``mode`` train or infer; ``grad`` overrides whether there is a backward.
+
+    ``loss`` makes a loss of the output; without it the output's gradient is taken as given. ``held`` are tensors
+    that are there beside the inputs (the loss's targets), for the memory trace.
+
+    With ``memory`` an unrecorded step goes before it, so that the optimizer's state is there as in any later step.
+    What the model raises ends the trace: what was seen until then is kept, and ``problem`` says where it was.
+    """
+    model.train(mode == "train")
+    backward = (mode == "train") if grad is None else grad
+    stepper = make_optimizer(model, optimizer) if backward else None
+    step = _Step(model, inputs, held, backward, stepper, loss)
+    if memory:
+        from perfctl.workloads.live import Live
+
+        first = next(iter([*model.parameters(), *inputs]), None)
+        step.live = Live(first.device.type if first is not None else "cpu")
+    recorder, problem = _run(step)
+    lives = step.live.trace(problem is None) if step.live is not None else None
+    return Traced(recorder.ops, recorder.modules, problem, lives, recorder.data_dependent)
+
+
+@dataclass(slots=True)
+class _Step:
+    model: Any
+    inputs: tuple[Any, ...]
+    held: tuple[Any, ...]
+    backward: bool
+    optimizer: Any
+    loss: Callable[[Any], Any] | None
+    live: Any = None
+
+    def run(self) -> None:
+        import torch
+
+        if self.optimizer is not None:
+            self.optimizer.zero_grad()
+        if not self.backward:
+            with torch.no_grad():
+                output = self.model(*self.inputs)
+            if self.live is not None:
+                self.live.forward_done()
+            return
+        output = self.model(*self.inputs)
+        ends = [self.loss(output)] if self.loss is not None else _differentiable(output)
+        if self.live is not None:
+            self.live.forward_done()
+        if ends:
+            torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
+        if self.live is not None:
+            self.live.mark_gradients(self.model)
+            self.live.backward_done()
+        del output, ends
+        if self.optimizer is not None:
+            self.optimizer.step()
+
+
+def _run(step: _Step) -> tuple[Recorder, str | None]:
+    """Trace one step, after a first one when memory is followed."""
+    if step.live is not None:
+        for tensor in step.model.parameters():
+            step.live.adopt(tensor, "parameter")
+        for tensor in step.model.buffers():
+            step.live.adopt(tensor, "buffer")
+        for tensor in (*step.inputs, *step.held):
+            if hasattr(tensor, "untyped_storage"):
+                step.live.adopt(tensor, "input")
+        first, problem = _attempt(step)
+        if problem is not None:
+            return first, problem
+        if step.optimizer is not None:
+            step.optimizer.zero_grad()
+        else:
+            step.model.zero_grad()
+        step.live.begin()
+    return _attempt(step)
+
+
+def _attempt(step: _Step) -> tuple[Recorder, str | None]:
+    recorder = Recorder(step.model, step.live)
+    try:
+        with recorder:
+            step.run()
+    except MODEL_ERRORS as error:
+        return recorder, explain(error, recorder.failed_in)
+    return recorder, None
+
+
+def explain(error: BaseException, where: str | None) -> str:
+    """One line: the module path, what happened, and what to do about data that a trace does not have."""
+    place = "the model" if where == "" else where or "after the model"
+    text = first_line(error)
+    if "meta" in text.lower() and any(word in text for word in ("item()", "no data", "nonzero", "tolist", "Boolean")):
+        return (
+            f"{place}: needs the data itself ({text}). What comes after depends on data: --device cpu runs it for real"
+        )
+    if isinstance(error, NotImplementedError) or "is not registered" in text or "meta" in text.lower():
+        return f"{place}: an operator without a meta implementation ({text}). --device cpu runs it for real"
+    return f"{place}: {type(error).__name__}: {text}"
+
+
+def _differentiable(output: Any) -> list[Any]:
+    """The tensors in an output that a backward can start from."""
+    import torch
+
+    if isinstance(output, torch.Tensor):
+        return [output] if output.requires_grad and output.is_floating_point() else []
+    if isinstance(output, dict):
+        output = list(output.values())
+    if isinstance(output, (tuple, list)):
+        return [end for item in output for end in _differentiable(item)]
+    data = getattr(output, "data", None)
+    return _differentiable(data) if isinstance(data, torch.Tensor) else []
