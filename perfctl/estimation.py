@@ -196,7 +196,8 @@ class Session:
         inputs = trace.make_inputs(
             [shape.at(batch) for shape in self.shapes], [shape.dtype for shape in self.shapes], request.device
         )
-        loss, held = None, ()
+        loss: Callable[[Any], Any] | None = None
+        held: tuple[Any, ...] = ()
         if source.loss is not None and source.target is not None:
             sizes, dtype = source.target
             held = trace.make_inputs([(batch, *sizes)], [dtype], request.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,7 @@ def rows(path: Path) -> Iterator[dict[str, str]]:
 def published(folder: Path) -> list[Published]:
     """Every model once, in the file's order."""
     found = {
-        row["model"]: Published(
-            row["model"], row["family"], float(row["published_ops_GMAC"]), int(row["num_params"])
-        )
+        row["model"]: Published(row["model"], row["family"], float(row["published_ops_GMAC"]), int(row["num_params"]))
         for row in rows(folder / "torchvision_ops.csv")
     }
     return list(found.values())
@@ -49,7 +48,7 @@ def build(name: str, family: str, train: bool, device: str = "meta") -> nn.Modul
     settings: dict[str, Any] = {}
     if family in ("segmentation", "detection"):
         settings["weights_backbone"] = None
-    if family == "segmentation" and not train and "lraspp" not in name:
+    if family == "segmentation" and "lraspp" not in name:
         settings["aux_loss"] = True
     if "googlenet" in name or "inception" in name:
         settings |= {"init_weights": False, "aux_logits": train or "inception" in name}
@@ -83,10 +82,10 @@ class UNet(nn.Module):
         super().__init__()
         wide = (64, 128, 256, 512, 1024)
         self.inc = _twice(3, 64)
-        self.downs = nn.ModuleList(_twice(a, b) for a, b in zip(wide, wide[1:], strict=False))
+        self.downs = nn.ModuleList(_twice(a, b) for a, b in pairwise(wide))
         back = wide[::-1]
-        self.ups = nn.ModuleList(nn.ConvTranspose2d(a, b, 2, 2) for a, b in zip(back, back[1:], strict=False))
-        self.ucs = nn.ModuleList(_twice(a, b) for a, b in zip(back, back[1:], strict=False))
+        self.ups = nn.ModuleList(nn.ConvTranspose2d(a, b, 2, 2) for a, b in pairwise(back))
+        self.ucs = nn.ModuleList(_twice(a, b) for a, b in pairwise(back))
         self.outc = nn.Conv2d(64, 3, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -107,7 +108,7 @@ def _from_torchvision(name: str, device: str) -> Source:
     except ImportError as error:
         raise ModelError(f"torchvision is not here ({first_line(error)})", "pip install 'perfctl[torch]'") from error
     if name not in models.list_models():
-        close = [known for known in models.list_models() if name[:4] in known][:6]
+        close = get_close_matches(name, models.list_models(), 5)
         raise ModelError(f"torchvision has no model '{name}'", f"Close: {', '.join(close)}" if close else "Check it")
     builder = models.get_model_builder(name)
     parameters = inspect.signature(builder).parameters
@@ -222,8 +223,8 @@ def parameters_on_meta() -> Iterator[None]:
     def take_buffer(module: Any, name: str, value: Any, persistent: bool = True) -> None:
         buffer(module, name, value if value is None else value.to("meta"), persistent)
 
-    torch.nn.Module.register_parameter = take_parameter  # type: ignore[method-assign]
-    torch.nn.Module.register_buffer = take_buffer  # type: ignore[method-assign]
+    torch.nn.Module.register_parameter = take_parameter  # type: ignore[method-assign, assignment]
+    torch.nn.Module.register_buffer = take_buffer  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:

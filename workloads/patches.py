@@ -10,6 +10,7 @@ from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optimizers
 
 from perfctl.workloads.composites import Call, describe_attention
+from perfctl.workloads.places import Frame
 
 if TYPE_CHECKING:
     from perfctl.workloads.watch import Watch
@@ -30,7 +31,7 @@ class Patches:
         watch = self.watch
         self.handles = [
             hooks.register_module_forward_pre_hook(watch.enter),
-            hooks.register_module_forward_hook(watch.leave, with_kwargs=True, always_call=True),  # type: ignore[arg-type]
+            hooks.register_module_forward_hook(watch.leave, with_kwargs=True, always_call=True),
             optimizers.register_optimizer_step_pre_hook(self._before_step),
             optimizers.register_optimizer_step_post_hook(self._after_step),
         ]
@@ -48,20 +49,18 @@ class Patches:
         torch.nn.functional.scaled_dot_product_attention = self.attention
 
     def _attend(self, *args: Any, **kwargs: Any) -> Any:
-        from perfctl.workloads.watch import Frame
-
-        watch = self.watch
-        above = watch.stack[-1]
+        watch, places = self.watch, self.watch.places
+        above = places.top
         if above.call is not None:
             return self.attention(*args, **kwargs)
         call = Call()
         recompute = above.recompute or torch._C._current_graph_task_id() != -1
         frame = Frame(above.layer, above.kind, above.leaf, recompute, call)
-        watch.push(frame)
+        places.push(frame)
         try:
             output = self.attention(*args, **kwargs)
         finally:
-            watch.pop()
+            places.pop()
         describe_attention(call, {**dict(zip(_ATTENTION, args, strict=False)), **kwargs}, output)
         watch.note_call(frame, call)
         return output
@@ -83,4 +82,4 @@ class Patches:
             )
             for tensor in group["params"]:
                 if tensor.grad is not None:
-                    self.watch.note_update(self.watch.owners.get(id(tensor), ""), op, tensor, settings)
+                    self.watch.note_update(self.watch.places.owners.get(id(tensor), ""), op, tensor, settings)

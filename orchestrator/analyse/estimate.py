@@ -102,7 +102,7 @@ def friendly(name: str, op: OpShape) -> str:
         rank = len(shape_of(op.inputs, 2 if op.op.startswith("aten.convolution_backward") else 1)) - 2
         return f"conv{rank}d" if rank > 0 else "convolution"
     bare = FRIENDLY.get(bare, bare)
-    if bare.startswith("upsample_") or bare.startswith("_upsample_"):
+    if bare.startswith(("upsample_", "_upsample_")):
         return "interpolate"
     return bare.rstrip("_") if not bare.startswith("__") else bare
 

@@ -155,7 +155,8 @@ MOVES = (
     "randn", "rand_like", "randn_like", "randint", "randperm", "uniform_", "normal_", "random_", "exponential_",
     "multinomial", "sort", "topk", "where", "nonzero", "unique_consecutive", "_unique2", "select_scatter",
     "slice_scatter", "diagonal_scatter", "as_strided_scatter", "one_hot", "bucketize", "searchsorted", "native_channel_shuffle",
-    "split_with_sizes_copy", "unbind_copy", "_pack_padded_sequence", "_pack_padded_sequence_backward", "max_unpool2d",
+    "split_with_sizes_copy", "unsafe_split", "unsafe_split_with_sizes", "_embedding_bag_backward", "unbind_copy",
+    "_pack_padded_sequence", "_pack_padded_sequence_backward", "max_unpool2d",
     "diag_embed", "_pad_packed_sequence", "meshgrid", "lift", "diagonal_backward", "bincount", "_local_scalar_dense",
 )  # fmt: skip
 """aten operations that move, draw or choose values: bytes, and no FLOPs."""

@@ -33,7 +33,9 @@ def estimate(
     memory: Annotated[
         str | None, typer.Option(help="Device memory (8GiB): what a step needs, and the largest batch that fits.")
     ] = None,
-    device: Annotated[str, typer.Option(help="meta (no data, no memory) or cpu, for models that look at data.")] = "meta",
+    device: Annotated[
+        str, typer.Option(help="meta (no data, no memory) or cpu, for models that look at data.")
+    ] = "meta",
     as_json: options.Json = False,
 ) -> None:
     """Work out FLOPs, bytes and memory of any model from its shapes alone. 1 multiply-add is 2 FLOPs."""
@@ -81,7 +83,7 @@ def _check(request: Request, layer: str | None, one_layer: bool, form: str, memo
 
 
 def options_bytes(text: str) -> int:
-    """"8GiB", "500MB" or "8589934592" as bytes. Raises UsageError."""
+    """ "8GiB", "500MB" or "8589934592" as bytes. Raises UsageError."""
     units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "G": 2**30}
     number = text.strip().rstrip("BGIKMbgikm ")
     unit = text.strip()[len(number) :].strip().upper()

@@ -16,4 +16,4 @@ def runs(store: options.Store = None, as_json: options.Json = False) -> None:
     if as_json:
         console.as_json(rows)
     else:
-        console.show(terminal.run_table(rows))
+        console.show(terminal.runs_table(rows))

@@ -22,7 +22,7 @@ _LITTLE_SPACE = 5 * 2**30
 _OPTIONAL_PROGRAMS = (
     ("dcgmi", "only needed to pause DCGM while ncu counts"),
     ("apptainer", "only needed to run inside a container (or singularity)"),
-    ("sbatch", "only needed to submit the scripts that perfctl slurm writes"),
+    ("sbatch", "only needed to run sweeps as Slurm jobs"),
 )
 _OPTIONAL_PACKAGES = (
     ("ncu_report", "ncu_report", "reads .ncu-rep files; without it perfctl reads the CSV. pip install 'perfctl[ncu]'"),
@@ -118,22 +118,29 @@ def _nsys_importer() -> Finding:
 
 
 def _permissions() -> Iterator[Finding]:
-    allowed = _counters_for_all()
-    if allowed is not None:
-        root = os.geteuid() == 0
-        detail = (
-            None if allowed else "RmProfilingAdminOnly is 1: ncu works for root" + ("" if root else ", and you are not")
-        )
-        yield Finding("GPU counters", OK if allowed or root else WARNING, "for all" if allowed else "for root", detail)
+    yield _counter_permission()
     if _runs("nv-hostengine") or _runs("dcgm-exporter"):
-        yield Finding(
-            "DCGM", WARNING, "running", "it may hold the counters: dcgmi profile --pause before ncu, --resume after"
-        )
+        detail = "it may hold the counters: dcgmi profile --pause before ncu, --resume after"
+        yield Finding("DCGM", WARNING, "running", detail)
+    else:
+        yield Finding("DCGM", OK, "not running")
     lock = Path(tempfile.gettempdir(), "nsight-compute-lock")
     if lock.exists() and lock.stat().st_uid != os.geteuid() and not os.access(lock, os.W_OK):
-        yield Finding(
-            "ncu lock", OK, str(lock), "somebody else's; perfctl gives ncu a TMPDIR of its own, ncu alone fails"
-        )
+        detail = "somebody else's; perfctl gives ncu a TMPDIR of its own, ncu alone fails"
+        yield Finding("ncu lock file", OK, str(lock), detail)
+    else:
+        yield Finding("ncu lock file", OK, "none of somebody else's")
+
+
+def _counter_permission() -> Finding:
+    allowed = _counters_for_all()
+    if allowed is None:
+        return Finding("GPU counters", MISSING, None, "no NVIDIA driver says who may read them")
+    root = os.geteuid() == 0
+    detail = (
+        None if allowed else "RmProfilingAdminOnly is 1: ncu works for root" + ("" if root else ", and you are not")
+    )
+    return Finding("GPU counters", OK if allowed or root else WARNING, "for all" if allowed else "for root", detail)
 
 
 def _counters_for_all() -> bool | None:

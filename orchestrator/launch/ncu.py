@@ -26,7 +26,7 @@ TOOL = Tool(
 DRIVER = Tool(
     "an NVIDIA driver",
     "ncu counts on NVIDIA GPUs only",
-    "run it on a machine with an NVIDIA GPU (perfctl slurm writes the job script)",
+    "run it on a machine with an NVIDIA GPU",
     "perfctl torch --device cpu times layers, and pen-and-paper FLOPs need no device",
 )
 

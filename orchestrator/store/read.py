@@ -70,11 +70,16 @@ def sweeps(connection: sqlite3.Connection) -> list[dict[str, Any]]:
 
 def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     """One line a run, with the sizes of what it holds; the bulk rows stay where they are."""
-    counts = ", ".join(
-        f"(SELECT count(*) FROM {table} WHERE {table}.run_id = run.id) AS {name}"
+    counts = ", ".join(  # NULL where a gap says that the table was not collected: none seen is not the same as none
+        f"(SELECT CASE WHEN count(*) = 0 AND (run.form IS NULL OR EXISTS (SELECT 1 FROM gap WHERE gap.run_id = run.id"
+        f" AND gap.quantity = '{table}')) THEN NULL ELSE count(*) END"
+        f" FROM {table} WHERE {table}.run_id = run.id) AS {name}"
         for table, name in (("kernel", "kernels"), ("range", "ranges"), ("copy", "copies"), ("operation", "operations"))
     )
-    counters = "(SELECT count(*) FROM counter JOIN kernel ON kernel.id = kernel_id WHERE kernel.run_id = run.id)"
+    counters = (
+        "(SELECT count(*) FROM metric_value JOIN kernel_launch ON kernel_launch.id = kernel_id"
+        " WHERE kernel_launch.run_id = run.id)"
+    )
     return _dicts(
         connection,
         f"SELECT run.*, sweep.name AS sweep_name, device.name AS device_name, {counts}, {counters} AS counters"

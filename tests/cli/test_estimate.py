@@ -1,0 +1,147 @@
+"""perfctl estimate from the command line's side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.cli.main import run
+
+pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
+
+MODEL = """
+import torch
+from torch import nn
+
+def mlp():
+    return nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2))
+
+def words():
+    return nn.Sequential(nn.Embedding(10, 6), nn.Linear(6, 3))
+
+def broken():
+    raise ValueError("no such thing")
+
+def number():
+    return 3
+
+class Reads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        y = self.first(x)
+        if y.sum().item() > 1e9:
+            y = -y
+        return self.second(y)
+
+class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return torch.ops.perfctl_test.fused(self.first(x))
+
+if not hasattr(torch.ops.perfctl_test, "fused"):
+    torch.library.define("perfctl_test::fused", "(Tensor x) -> Tensor")
+    torch.library.impl("perfctl_test::fused", "CPU", lambda x: x * 2)
+"""
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "models.py"
+    path.write_text(MODEL)
+    return path
+
+
+def test_the_table_that_people_know(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["estimate", "mnist_cnn", "--batch", "16"]) == 0
+    out = capsys.readouterr().out
+    for text in ("320", "18,496", "1,179,776", "1,290", "1,199,882", "383,758,336", "761,286,656", "16 x 64 x 24 x 24"):
+        assert text in out, text
+
+
+def test_a_sheet_and_a_check_of_the_studys_layer(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["estimate", "mnist_cnn", "--batch", "64", "--layer", "conv2", "--sheet", "--check", "141557760"]
+    assert run(arguments) == 0
+    out = capsys.readouterr().out
+    assert "(26 - 3 + 2x0)/1 + 1" in out
+    assert "input taken after a pooling by 2" in out
+
+
+def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["estimate", "mnist_cnn", "--batches", "16,32", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["batches"]["32"]["forward"]["flops"] == 2 * found["batches"]["16"]["forward"]["flops"]
+    assert found["batches"]["16"]["memory"] is None
+
+
+def test_memory_says_the_largest_batch_and_what_is_not_known(
+    capsys: pytest.CaptureFixture[str], model_file: Path
+) -> None:
+    assert run(["estimate", f"{model_file}:mlp", "--input", "8", "--optimizer", "adam", "--memory", "64MiB"]) == 0
+    out = capsys.readouterr().out
+    assert "largest batch" in out
+    assert "not known" in out
+    assert "cuDNN workspace" in out
+
+
+def test_a_file_and_integers_for_an_embedding(capsys: pytest.CaptureFixture[str], model_file: Path) -> None:
+    assert run(["estimate", f"{model_file}:words", "--input", "int64:5", "--batch", "2"]) == 0
+    assert f"{2 * 5 * 6 * 3:,} MAC" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["nothing"], 2, "no built-in model"),
+        (["{file}:missing", "--input", "8"], 2, "has no 'missing'"),
+        (["{file}:broken", "--input", "8"], 1, "ValueError: no such thing"),
+        (["{file}:number", "--input", "8"], 2, "not a torch.nn.Module"),
+        (["{file}:mlp"], 2, "--input 3x224x224"),
+        (["{file}:mlp", "--input", "8y"], 2, "'8y' is no shape"),
+        (["{file}:mlp", "--input", "int7:8"], 2, "'int7' is no data type"),
+        (["{file}:mlp", "--input", "8", "--optimizer", "magic"], 2, "'magic' is not known"),
+        (["{file}:mlp", "--input", "8", "--memory", "lots"], 2, "'lots' is no size"),
+        (["{file}:mlp", "--input", "8", "--sheet"], 2, "--layer"),
+        (["{file}:mlp", "--input", "8", "--layer", "9", "--sheet"], 2, "Layers: 0, 1, 2"),
+        (["{file}:mlp", "--input", "9"], 4, "0: RuntimeError"),
+        (["{file}:Reads", "--input", "8"], 4, "needs the data itself"),
+        (["{file}:Own", "--input", "8"], 4, "perfctl_test::fused"),
+        (["no_such_package.models:net", "--input", "8"], 1, "cannot be imported"),
+        (["no/such/file.py:net", "--input", "8"], 2, "there is no file"),
+    ],
+)
+def test_bad_input_is_one_clear_line(
+    arguments: list[str], code: int, said: str, model_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["estimate", *(text.replace("{file}", str(model_file)) for text in arguments)]) == code
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert len(errors) == 1
+    assert said in errors[0]
+
+
+def test_a_model_that_stops_keeps_what_came_before(model_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["estimate", f"{model_file}:Reads", "--input", "8"]) == 4
+    printed = capsys.readouterr()
+    assert f"{8 * 4} MAC" in printed.out
+    assert "What is shown is what came before" in printed.err
+
+
+def test_a_model_that_reads_its_data_runs_on_the_cpu(model_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["estimate", f"{model_file}:Reads", "--input", "8", "--device", "cpu"]) == 0
+    out = capsys.readouterr().out
+    assert f"{8 * 4 + 4 * 2} MAC" in out
+    assert "depends on data" in out
+
+
+def test_an_operator_without_a_formula_is_listed(model_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["estimate", f"{model_file}:Own", "--input", "8", "--device", "cpu", "--mode", "infer"]) == 0
+    out = capsys.readouterr().out
+    assert "no formula for perfctl_test.fused (1 call)" in out
+    assert "at least 32 MAC" in out
