@@ -24,7 +24,7 @@ check: $(VENV)/.dev ## Lint, types, layers, packaging
 	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_packaging.py tests/test_docs.py
 	@if command -v shellcheck >/dev/null; then shellcheck scripts/*.sh .ci/run; else echo "shellcheck is not installed: scripts were not checked"; fi
 
-accuracy: $(VENV)/.test ## Pen and paper against published counts: one table
+accuracy: $(VENV)/.peers ## Pen and paper against published counts and other counters: one table
 	$(BIN)/python scripts/accuracy.py
 
 format: $(VENV)/.dev ## Put the code into the one format
@@ -38,7 +38,8 @@ clean: ## Remove what make made; sweeps and stores stay
 $(VENV)/.torch: EXTRAS := torch,ncu,nvml
 $(VENV)/.test: EXTRAS := test
 $(VENV)/.dev: EXTRAS := dev
-$(VENV)/.torch $(VENV)/.test $(VENV)/.dev: pyproject.toml scripts/make_venv.sh
+$(VENV)/.peers: EXTRAS := test,peers
+$(VENV)/.torch $(VENV)/.test $(VENV)/.dev $(VENV)/.peers: pyproject.toml scripts/make_venv.sh
 	sh scripts/make_venv.sh $(PYTHON) $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $@

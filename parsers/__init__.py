@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from perfctl.parsers import dlprof_csv, kineto, ncu_csv, ncu_rep, nsys_sqlite, workload_record
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.records import Report
+
+if TYPE_CHECKING:
+    from perfctl.parsers.records import Report
 
 __all__ = ["PARSERS", "Parser", "ReportError", "find", "parse", "sniff"]
 
@@ -21,22 +24,42 @@ HEAD_BYTES = 65536
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """One format: its name, how it is recognised by content, and how it is read."""
+    """One format. Its module is loaded when it is first needed, so that listing commands stays fast."""
 
     name: str
-    sniff: Callable[[Path, bytes], bool]
-    """(path, first HEAD_BYTES bytes; empty for a folder) -> is it mine? Never raises, never reads a whole file."""
-    parse: Callable[[Path], Report]
+    module: str
+    """In perfctl.parsers; it has ``sniff(path, head) -> bool`` and ``parse(path) -> Report``."""
+
+    def sniff(self, path: Path, head: bytes) -> bool:
+        """Is it mine? ``head`` is the first HEAD_BYTES, empty for a folder. Never raises, never reads a whole file."""
+        return bool(self._load().sniff(path, head))
+
+    def parse(self, path: Path) -> Report:
+        """Raises ReportError when the file is broken."""
+        report: Report = self._load().parse(path)
+        return report
+
+    def _load(self) -> Any:
+        return import_module(f"perfctl.parsers.{self.module}")
 
 
 PARSERS: tuple[Parser, ...] = (
-    Parser("perfctl workload record", workload_record.sniff, workload_record.parse),
-    Parser("nsys SQLite", nsys_sqlite.sniff, nsys_sqlite.parse),
-    Parser("ncu report", ncu_rep.sniff, ncu_rep.parse),
-    Parser("Kineto trace", kineto.sniff, kineto.parse),
-    Parser("DLProf CSV", dlprof_csv.sniff, dlprof_csv.parse),
-    Parser("ncu CSV", ncu_csv.sniff, ncu_csv.parse),
+    Parser("perfctl workload record", "workload_record"),
+    Parser("nsys SQLite", "nsys_sqlite"),
+    Parser("nsys report", "nsys_rep"),
+    Parser("ncu report", "ncu_rep"),
+    Parser("Kineto trace", "kineto"),
+    Parser("DLProf CSV", "dlprof_csv"),
+    Parser("DLProf database", "dlprof_db"),
+    Parser("DLProf JSON", "dlprof_json"),
+    Parser("nsys stats", "nsys_stats"),
+    Parser("ncu console text", "ncu_text"),
+    Parser("ncu CSV", "ncu_csv"),
+    Parser("nvprof text", "nvprof_text"),
+    Parser("DCGM", "dcgm"),
+    Parser("nvidia-smi", "nvidia_smi"),
 )
+"""In the order they are asked: the narrower sign of recognition first."""
 
 
 def sniff(path: Path) -> Parser | None:
@@ -53,7 +76,9 @@ def parse(path: Path) -> Report:
     if not path.exists():
         raise ReportError(path, "unknown", "there is no such file or folder", "Check the path")
     if path.is_file() and path.stat().st_size == 0:
-        raise ReportError(path, "unknown", "the file is empty", "The profiler wrote nothing: look at its log and run it again")
+        raise ReportError(
+            path, "unknown", "the file is empty", "The profiler wrote nothing: look at its log and run it again"
+        )
     parser = sniff(path)
     if parser is None:
         raise ReportError(path, "unknown", *_why_unknown(path))

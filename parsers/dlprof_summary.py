@@ -7,7 +7,7 @@ line 15 is GPU Utilization in one and Tensor Core Kernel Utilization in the othe
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 
@@ -47,6 +47,25 @@ def read_summary(path: Path) -> SummaryReport:
     blocks = read_blocks(path)
     if not any(block.lines for block in blocks):
         raise ReportError(path, "dlprof", "the summary has no lines with a label and a value", "Run DLProf again")
+    if _ends_in_a_line(path):
+        return summary_of(blocks)
+    # the very last number may be half there: DLProf ends every line
+    label, values = blocks[-1].lines[-1] if blocks[-1].lines else ("", ("",))
+    if blocks[-1].lines:
+        blocks[-1].lines[-1] = (label, (*values[:-1], ""))
+    cut = Gap("summary", "unreadable", f"the file does not end in a whole line: the last cell of '{label}' is left out")
+    found = summary_of(blocks)
+    return replace(found, gaps=(*found.gaps, cut))
+
+
+def _ends_in_a_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        return file.read(1) in b"\r\n"
+
+
+def summary_of(blocks: list[Block]) -> SummaryReport:
+    """The summary from its blocks, whoever read them."""
     config = {
         label.lower(): values[0] for block in blocks if block.title.lower() == _CONFIG for label, values in block.lines
     }
@@ -65,7 +84,7 @@ def read_summary(path: Path) -> SummaryReport:
         environment=_environment(config),
         summaries=summaries,
         gaps=tuple(gaps),
-        wall_clock_ns=None if wall is None else int(wall),
+        wall_clock_ns=None if wall is None or abs(wall) > 2**62 else int(wall),
     )
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 from perfctl.parsers.errors import ReportError
 
@@ -23,7 +25,9 @@ HEADERS = {
 }
 """Kind of report -> columns that only it has together."""
 
-_SUMMARY_WORDS = ("system config", "summary report", "dlprof version", "all kernels")
+SUMMARY_WORDS = frozenset(("system config", "summary report", "dlprof version", "all kernels"))
+"""Titles and labels of the summary; two of them tell it from other files."""
+
 _PROBE_BYTES = 4096
 _FIELD_LIMIT = 1 << 24
 CUT = "DLProf was probably stopped while it wrote the file: run it again, or copy the file again"
@@ -67,7 +71,7 @@ def kind_of(head: bytes) -> str | None:
             if names.issuperset(wanted):
                 return kind
     labels = {line.split(",")[0].strip(' "').lower() for line in text.splitlines()}
-    return "summary" if len(labels.intersection(_SUMMARY_WORDS)) >= 2 else None
+    return "summary" if len(labels.intersection(SUMMARY_WORDS)) >= 2 else None
 
 
 def members(folder: Path) -> dict[str, Path]:
@@ -130,12 +134,21 @@ def read_blocks(path: Path) -> list[Block]:
     return blocks
 
 
+def _lines(file: TextIO, path: Path) -> Iterator[str]:
+    """The lines of the file; one that is longer than any cell may be is an error, so that it is never held whole."""
+    for line in iter(partial(file.readline, _FIELD_LIMIT), ""):
+        if len(line) == _FIELD_LIMIT and not line.endswith(("\n", "\r")):
+            reason = f"a line is longer than {_FIELD_LIMIT:,} characters"
+            raise ReportError(path, "dlprof", reason, "This is no report that DLProf wrote: look at the file")
+        yield line
+
+
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """(line number, cells) of all rows that are not blank."""
     csv.field_size_limit(max(csv.field_size_limit(), _FIELD_LIMIT))  # stack traces are one cell
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-            reader = csv.reader(file, strict=True)
+            reader = csv.reader(_lines(file, path), strict=True)
             for cells in reader:
                 if any(cell.strip() for cell in cells):
                     yield reader.line_num, cells

@@ -1,7 +1,8 @@
 """Nsight Compute CSV in all its shapes: long (``--csv``), wide (``--page raw --csv``) and summary.
 
 The launches are read into a list; metric cells stay in compact columns until :attr:`Report.counters` is iterated,
-which may be done more than once. A file without CSV raises ReportError with what ncu's own messages say about it.
+which may be done more than once. Console text goes to :mod:`perfctl.parsers.ncu_text`; a file with neither raises ReportError with
+what ncu's own messages say about it.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from perfctl.parsers import ncu_long, ncu_summary, ncu_wide
+from perfctl.parsers import ncu_long, ncu_summary, ncu_text, ncu_wide
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.ncu_lines import Log, encoding_of, header_at, lines, open_text, rows, skip_to_header
-from perfctl.parsers.ncu_log import EXPORT, diagnostics, first_words, gaps, why_no_csv
+from perfctl.parsers.ncu_lines import Log, Rows, encoding_of, header_at, lines, open_text, skip_to_header
+from perfctl.parsers.ncu_log import EXPORT, diagnostics, first_words, gaps, kernel_gaps, rounding, why_no_csv
 from perfctl.parsers.ncu_long import VALUE, Columns, Rules
 from perfctl.parsers.ncu_table import Finished, Table
-from perfctl.parsers.records import Diagnostic, Gap, Kernel, Report
+from perfctl.parsers.records import Diagnostic, Report
 
 _TOOL_LINE = re.compile(r"^==(?:PROF|ERROR|WARNING)== ", re.MULTILINE)
 _PIVOTED = re.compile(r'"?Metric Name"?,"?[a-z0-9]+__')
@@ -26,7 +27,7 @@ _TAIL_BYTES = 16384
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Is it ncu's CSV, a log of ncu without one, or its console text? (``parse`` says what is wrong with the latter.)
+    """Is it ncu's CSV, a log of ncu without one, or its console text? (``parse`` hands the latter over.)
 
     Where the program printed more than ``head`` before ncu's first word, the end of the file is looked at too.
     """
@@ -61,12 +62,14 @@ def parse(path: Path) -> Report:
         with open_text(path) as file:
             source = lines(file, log)
             first = skip_to_header(source, log)
+            if first is None and log.console_lines:
+                return ncu_text.parse(path)
             if first is None:
                 raise ReportError(path, "ncu", *why_no_csv(log))
             header = _header(path, first)
-            reader = rows(source, log, quoted=first.startswith('"'))
+            reader = Rows(source, log, quoted=first.startswith('"'))
             if ncu_summary.is_summary(header):
-                return _summary_report(path, reader, header, log)
+                return _summary_report(path, iter(reader), header, log)
             form = _read_tables(path, reader, header, table, rules, log)
     except OSError as error:
         reason = f"it cannot be read ({error.strerror})"
@@ -94,7 +97,7 @@ def _header(path: Path, line: str) -> list[str]:
     return header
 
 
-def _read_tables(path: Path, reader: Iterator[str], header: list[str], table: Table, rules: Rules, log: Log) -> str:
+def _read_tables(path: Path, reader: Rows, header: list[str], table: Table, rules: Rules, log: Log) -> str:
     """Read all tables of the file (several when runs were appended to it); returns the form of the first."""
     form = f"ncu CSV, {'long' if VALUE in header else 'wide'}, {len(header)} columns"
     number, following = 0, header
@@ -102,7 +105,7 @@ def _read_tables(path: Path, reader: Iterator[str], header: list[str], table: Ta
         if VALUE in following:
             found = ncu_long.read(reader, following, table, rules, log, number)
         else:
-            found = ncu_wide.read(reader, following, table, log, number)
+            found = ncu_wide.read(iter(reader), following, table, log, number)
         if found is None:
             return form
         if Columns(found).missing():
@@ -119,9 +122,9 @@ def _report(path: Path, form: str, found: Finished, rules: Rules, log: Log) -> R
         form=form,
         devices=found.devices(),
         kernels=kernels,
-        counters=found,
-        gaps=(*found.gaps(), *_kernel_gaps(kernels), *gaps(log)),
-        diagnostics=(*diagnostics(log), *_rule_diagnostics(rules), *_rounding(found.scaled())),
+        counters=found.counters(),
+        gaps=(*found.gaps(), *kernel_gaps(kernels), *gaps(log)),
+        diagnostics=(*diagnostics(log), *_rule_diagnostics(rules), *rounding(found.scaled())),
     )
 
 
@@ -139,24 +142,7 @@ def _summary_report(path: Path, reader: Iterator[str], header: list[str], log: L
     )
 
 
-def _kernel_gaps(kernels: list[Kernel]) -> Iterator[Gap]:
-    """Columns of ``kernel`` that this file leaves empty, and which metric would fill them."""
-    if all(kernel.duration_ns is None for kernel in kernels):
-        yield Gap("kernel.duration_ns", "not_collected", "gpu__time_duration.sum is not among the metrics")
-    if all(kernel.grid_x is None for kernel in kernels):
-        yield Gap("kernel.grid_x", "not_available", "the CSV has no column Grid Size (ncu before 2023 prints none)")
-    if all(kernel.registers is None for kernel in kernels):
-        yield Gap("kernel.registers", "not_collected", "launch__registers_per_thread is not among the metrics")
-
-
 def _rule_diagnostics(rules: Rules) -> Iterator[Diagnostic]:
     for (rule, kind), count in rules.launches.items():
         text = first_words([rules.examples[rule, kind]])
         yield Diagnostic("info", f"ncu rule {rule}", f"{kind} in {count} launches; the first: {text}")
-
-
-def _rounding(scaled: list[str]) -> Iterator[Diagnostic]:
-    """Say that figures are rounded where ncu printed them in scaled units."""
-    if scaled:
-        text = f"{len(scaled)} metrics were printed in scaled units and so are rounded (for example {scaled[0]})"
-        yield Diagnostic("info", "perfctl", f"{text}; export with --print-units base for exact figures")

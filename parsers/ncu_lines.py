@@ -115,36 +115,57 @@ def skip_to_header(source: Iterator[str], log: Log) -> str | None:
     return None
 
 
-def rows(source: Iterator[str], log: Log, *, quoted: bool = True) -> Iterator[str]:
+class Rows:
     """Whole CSV rows as text, header rows of further tables included; everything else goes to the log.
 
-    ``quoted`` says that cells are quoted, as ncu writes them; a table that was saved again by another program may
-    have bare cells, and then every line with a comma counts as a row.
+    A reader that knows a line for a whole row may take it from ``source`` itself, and give the others to ``feed``.
     """
-    pending: list[str] = []
-    size = 0
-    for line in source:
-        if pending:
-            if _ROW_START.match(line) or size > ROW_LIMIT:
-                log.cut_rows += 1
-                pending = []
+
+    def __init__(self, source: Iterator[str], log: Log, *, quoted: bool = True) -> None:
+        """``quoted`` says that cells are quoted, as ncu writes them; a table that was saved again by another program
+        may have bare cells, and then every line with a comma counts as a row."""
+        self.source = source
+        self.pending: list[str] = []
+        """The lines so far of a row whose last cell goes on in the next line."""
+        self._size = 0
+        self._log = log
+        self._quoted = quoted
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self.source:
+            if row := self.feed(line):
+                yield row
+        self.end()
+
+    def feed(self, line: str) -> str:
+        """The row that this line completes, "" when it completes none."""
+        if self.pending:
+            if _ROW_START.match(line) or self._size > ROW_LIMIT:
+                self._log.cut_rows += 1
+                self.pending = []
             else:
-                pending.append(line)
-                size += len(line)
-                if line.count('"') & 1:
-                    yield "".join(pending)
-                    pending = []
-                continue
-        if not line.startswith('"') and not (not quoted and "," in line and not line.startswith("==")):
-            line = _row_inside(line, log)
-            if not line:
-                continue
+                return self._go_on(line)
+        if not line.startswith('"') and not (not self._quoted and "," in line and not line.startswith("==")):
+            line = _row_inside(line, self._log)
         if line.count('"') & 1:
-            pending, size = [line], len(line)
-        else:
-            yield line
-    if pending:
-        log.cut_rows += 1
+            self.pending, self._size = [line], len(line)
+            return ""
+        return line
+
+    def _go_on(self, line: str) -> str:
+        self.pending.append(line)
+        self._size += len(line)
+        if not line.count('"') & 1:
+            return ""
+        row = "".join(self.pending)
+        self.pending = []
+        return row
+
+    def end(self) -> None:
+        """To be called when the source has ended."""
+        if self.pending:
+            self._log.cut_rows += 1
+            self.pending = []
 
 
 def _row_inside(line: str, log: Log) -> str:

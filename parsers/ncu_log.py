@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from perfctl.parsers.ncu_lines import Log
-from perfctl.parsers.records import Diagnostic, Gap
+from perfctl.parsers.records import Diagnostic, Gap, Kernel
 
 EXPORT = "Export the report with 'ncu --import FILE --csv --page raw --print-units base'"
 
@@ -63,8 +63,6 @@ def why_no_csv(log: Log) -> tuple[str, str]:
             match = re.search(pattern, text)
             if match:
                 return reason.format(*match.groups()), remedy
-    if log.console_lines:
-        return "this is ncu's console text, not its CSV", f"{EXPORT}, or profile with --csv"
     if log.first_line.startswith("Metric Name,") or log.first_line.startswith('"Metric Name",'):
         return (
             "this is a table that another program made from ncu's CSV (one column a metric): kernel names and units "
@@ -107,3 +105,23 @@ def first_words(lines: Iterable[str], limit: int = 300) -> str:
     """One line of at most ``limit`` characters from a text of several."""
     text = " ".join(" ".join(lines).split())
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def kernel_gaps(kernels: Iterable[Kernel], form: str = "CSV") -> Iterator[Gap]:
+    """Columns of ``kernel`` that a file of this form leaves empty for all launches, and which metric would fill them."""
+    kernels = list(kernels)
+    if all(kernel.duration_ns is None for kernel in kernels):
+        yield Gap("kernel.duration_ns", "not_collected", "gpu__time_duration.sum is not among the metrics")
+    if all(kernel.grid_x is None for kernel in kernels):
+        yield Gap(
+            "kernel.grid_x", "not_available", f"the {form} has no Grid Size for a launch (ncu before 2023 prints none)"
+        )
+    if all(kernel.registers is None for kernel in kernels):
+        yield Gap("kernel.registers", "not_collected", "launch__registers_per_thread is not among the metrics")
+
+
+def rounding(scaled: list[str]) -> Iterator[Diagnostic]:
+    """Say that figures are rounded where ncu printed them in scaled units."""
+    if scaled:
+        text = f"{len(scaled)} metrics were printed in scaled units and so are rounded (for example {scaled[0]})"
+        yield Diagnostic("info", "perfctl", f"{text}; export with --print-units base for exact figures")

@@ -8,10 +8,9 @@ the whole width, no metric, and the stream of the rule engine ("1") instead of t
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from perfctl.parsers.ncu_lines import Log, cells
+from perfctl.parsers.ncu_lines import Log, Rows, cells
 from perfctl.parsers.ncu_nvtx import PUSH_POP, START_END
 from perfctl.parsers.ncu_table import Launch, Table
 
@@ -96,54 +95,55 @@ class Columns:
         )
 
 
-def read(
-    text_rows: Iterator[str], header: list[str], table: Table, rules: Rules, log: Log, number: int
-) -> list[str] | None:
+def read(reader: Rows, header: list[str], table: Table, rules: Rules, log: Log, number: int) -> list[str] | None:
     """Read one long table to its end, or to the header of a further table, which is returned.
 
-    ``number`` counts the tables of the file from 0. Two things are remembered because files of a million rows are
-    common: the identity cells that all rows of a launch begin with, and which metric the text up to the value means.
+    ``number`` counts the tables of the file from 0. Three things are remembered because files of a million rows are
+    common: the identity cells that all rows of a launch begin with, which metric the text up to the value means, and
+    each value with the end of the line. A line made of all three is a whole row, and no more is looked at.
     """
     columns = Columns(header)
     at = columns.first_of_metric()
     launches, metrics = _Launches(columns, table, number), _Metrics(columns, at, table, rules, log)
-    text_ids, fact_keys, known = table.text_ids, table.fact_keys, metrics.known
-    add_launch, add_key, add_text = table.cell_launch.append, table.cell_key.append, table.cell_text.append
+    fact_keys, known, values = table.fact_keys, metrics.known, metrics.values
+    add_key, add_text = table.cell_key.append, table.cell_text.append
     launch, prefix = -1, _NEVER
-    for text_row in text_rows:
-        if text_row.startswith(prefix):
-            rest = text_row[len(prefix) :].rstrip("\r\n,")
-            head, _, value = rest.rpartition('","')
-            key = known.get(head, -1)
-            if key >= 0 and value.find('"') == len(value) - 1:
-                value = value[:-1]
-            else:
-                key, value = metrics.find(rest, head)
-        else:
-            row = cells(text_row)
-            if row is not None and is_header(row):
-                return row
-            if row is None or len(row) <= columns.value or not _is_id(row[columns.id]):
-                log.cut_rows += 1
+    for line in reader.source:
+        key = text = -1
+        if line.startswith(prefix) and not reader.pending:
+            head, _, ending = line[len(prefix) :].rpartition('","')
+            key, text = known.get(head, -1), values.get(ending, -1)
+        if key < 0 or text < 0:
+            text_row = reader.feed(line)
+            if not text_row:
                 continue
-            launch = launches.number(row, is_rule=not row[columns.metric])
-            prefix = '"' + '","'.join(row[:at]) + '",' if at else _NEVER
-            key, value = metrics.of(row[at:])
-        if key < 0:
-            continue
-        text = text_ids.get(value, -1)
-        if text < 0:
-            text = table.text(value)
-        add_launch(launch)
+            if text_row.startswith(prefix):
+                key, text = metrics.find(text_row[len(prefix) :])
+            else:
+                row = cells(text_row)
+                if row is not None and is_header(row):
+                    table.fill(launch)
+                    return row
+                if row is None or len(row) <= columns.value or not _is_id(row[columns.id]):
+                    log.cut_rows += 1
+                    continue
+                table.fill(launch)
+                launch = launches.number(row, is_rule=not row[columns.metric])
+                prefix = '"' + '","'.join(row[:at]) + '",' if at else _NEVER
+                key, text = metrics.of(row[at:])
+            if key < 0:
+                continue
         add_key(key)
         add_text(text)
         if key in fact_keys:
             table.facts.append((launch, key, text))
+    table.fill(launch)
+    reader.end()
     return None
 
 
 class _Metrics:
-    """Reads the part of a row that names a metric; gives -1 as its number for a rule's row or one that is cut off."""
+    """Reads the part of a row that names a metric; gives -1 as its numbers for a rule's row or one that is cut off."""
 
     def __init__(self, columns: Columns, at: int, table: Table, rules: Rules, log: Log) -> None:
         self._name, self._unit, self._value = columns.metric - at, columns.unit - at, columns.value - at
@@ -153,28 +153,33 @@ class _Metrics:
         self._table, self._rules, self._log = table, rules, log
         self.known: dict[str, int] = {}
         """Text of a row from the section up to the value -> number of the metric."""
+        self.values: dict[str, int] = {}
+        """Text of a row from the value to the end of the line -> number of the text."""
 
-    def find(self, rest: str, head: str) -> tuple[int, str]:
-        """(metric, printed value) of the text of a row from the section on; remembers what stands before the value."""
-        tail = cells(rest)
+    def find(self, rest: str) -> tuple[int, int]:
+        """(metric, printed value) of the text of a row from the section on; remembers what stands in it."""
+        head, _, ending = rest.rpartition('","')
+        text = rest.rstrip("\r\n,")
+        tail = cells(text)
         key, value = self.of(tail or [])
-        if tail and key >= 0 and len(tail) == self._value + 1 and rest.count('"') == 2 * len(tail):
+        if tail and key >= 0 and len(tail) == self._value + 1 and text.count('"') == 2 * len(tail):
             self.known[head] = key
+            self.values[ending] = value
         return key, value
 
-    def of(self, tail: list[str]) -> tuple[int, str]:
+    def of(self, tail: list[str]) -> tuple[int, int]:
         """(metric, printed value) of the cells of a row from the section on."""
         if len(tail) <= self._value:
             self._log.cut_rows += 1
-            return -1, ""
+            return -1, -1
         name = tail[self._name]
         if not name:
             self._rules.add_row(tail, self._rule)
-            return -1, ""
+            return -1, -1
         section: str | None = tail[self._section] if self._section >= 0 else None
         if self._label >= 0 and tail[self._label]:
             section = f"{section}: {tail[self._label]}"
-        return self._table.key(name, tail[self._unit], section), tail[self._value]
+        return self._table.key(name, tail[self._unit], section), self._table.text(tail[self._value])
 
 
 class _Launches:

@@ -24,22 +24,28 @@ def is_summary(header: list[str]) -> bool:
 
 def read(text_rows: Iterator[str], header: list[str], log: Log) -> tuple[list[Summary], list[Gap]]:
     """The figures of the page, in base units, and the gaps that come with it."""
-    kept, evidence = [], StyleEvidence()
-    columns = [header.index(name) for name in FIGURES]
+    kept = []
     for text_row in text_rows:
         row = cells(text_row)
         if row is None or len(row) < len(header):
             log.cut_rows += 1
             continue
-        kept.append(row)
-        for column in columns:
-            evidence.add(row[column])
+        kept.append(dict(zip(header, row, strict=False)))
+    return read_rows(kept)
+
+
+def read_rows(rows: list[dict[str, str]]) -> tuple[list[Summary], list[Gap]]:
+    """The same from rows that name their cells as the CSV does (_NEEDED, and Grid Size and Block Size where known)."""
+    evidence = StyleEvidence()
+    for row in rows:
+        for name in FIGURES:
+            evidence.add(row[name])
     gaps = [
         Gap("kernel", "not_available", "a per-kernel summary has no launches; export without --print-summary"),
         Gap("counter", "not_available", "a per-kernel summary has averages instead; export without --print-summary"),
     ]
     style = evidence.decide()
-    return [figure for row in kept for figure in _figures(dict(zip(header, row, strict=False)), style, gaps)], gaps
+    return [figure for row in rows for figure in _figures(row, style, gaps)], gaps
 
 
 def _figures(row: dict[str, str], style: DecimalStyle, gaps: list[Gap]) -> Iterator[Summary]:

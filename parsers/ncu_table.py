@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter as Tally
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
 
 from perfctl.parsers.ncu_facts import FACT_NAMES, Value, device_of, kernel_fields
 from perfctl.parsers.ncu_nvtx import place_of
-from perfctl.parsers.records import Counter, Device, Gap, Kernel
+from perfctl.parsers.records import Columns, Counter, Device, Gap, Kernel
 from perfctl.parsers.units import (
     AmbiguousNumber,
     DecimalStyle,
@@ -25,6 +27,9 @@ from perfctl.parsers.units import (
     read_value,
     to_base,
 )
+
+CHUNK = 1024
+"""Counters made at a time."""
 
 NO_VALUE = frozenset({"", "n/a", "N/A", "no data", "nan", "-nan", "inf", "-inf"})
 """What ncu prints in place of a value it does not have."""
@@ -89,6 +94,10 @@ class Table:
             self.texts.append(text)
         return number
 
+    def fill(self, launch: int) -> None:
+        """All cells since the last call are of this launch."""
+        self.cell_launch.extend(repeat(launch, len(self.cell_key) - len(self.cell_launch)))
+
     def finish(self) -> Finished:
         """Decide the decimal style and read every distinct value once."""
         return Finished(self)
@@ -131,20 +140,37 @@ class Finished:
         return None if value is None else to_base(Number(value, 0), scale)
 
     def __iter__(self) -> Iterator[Counter]:
-        """The counters, in the order of the file."""
-        table, order, values, units = self._table, self._order, self._values, self._units
-        texts, keys, scaled = table.texts, table.keys, self._scaled
-        make = Counter._make
-        for launch, key, text in zip(table.cell_launch, table.cell_key, table.cell_text, strict=True):
-            name, _, section = keys[key]
-            unit, scale = units[key]
-            value = values[text]
-            if value is None:
-                yield make((order[launch], name, None, unit, section, texts[text] or None))
-            elif scale == 1:
-                yield make((order[launch], name, value, unit, section, None))
-            else:
-                yield make((order[launch], name, scaled(text, scale), unit, section, None))
+        return iter(self.counters())
+
+    def counters(self) -> Columns[Counter]:
+        """In the order of the file."""
+        return Columns(Counter, self._columns)
+
+    def _columns(self) -> Iterator[Sequence[Sequence[Any]]]:
+        table, texts = self._table, self._table.texts
+        names, _, sections = zip(*table.keys, strict=True) if table.keys else ((), (), ())
+        units, scales = [unit for unit, _ in self._units], [scale for _, scale in self._units]
+        as_printed = all(scale == 1 for scale in scales)
+        for first in range(0, len(table.cell_key), CHUNK):
+            part = slice(first, first + CHUNK)
+            keys, printed = table.cell_key[part], table.cell_text[part]
+            values = list(map(self._values.__getitem__, printed))
+            if not as_printed:
+                for at, key in enumerate(keys):
+                    if scales[key] != 1 and values[at] is not None:
+                        values[at] = self._scaled(printed[at], scales[key])
+            rest: list[str | None] = [None] * len(values)
+            if None in values:
+                pairs = zip(values, printed, strict=True)
+                rest = [texts[text] or None if value is None else None for value, text in pairs]
+            yield (
+                list(map(self._order.__getitem__, table.cell_launch[part])),
+                list(map(names.__getitem__, keys)),
+                values,
+                list(map(units.__getitem__, keys)),
+                list(map(sections.__getitem__, keys)),
+                rest,
+            )
 
     def kernels(self) -> list[Kernel]:
         """The launches in the order of their IDs."""

@@ -8,8 +8,6 @@ from typing import Annotated
 import typer
 
 from perfctl.orchestrator.cli import options
-from perfctl.orchestrator.cli.run_sweep import Asked, run_sweep
-from perfctl.orchestrator.launch.dlprof import DLProf
 
 
 def dlprof(
@@ -32,6 +30,9 @@ def dlprof(
 
     Options that are not listed here go to the workload.
     """
+    from perfctl.orchestrator.cli.run_sweep import Asked, run_sweep
+    from perfctl.orchestrator.launch.dlprof import DLProf
+
     asked = Asked(
         batches,
         workload,

@@ -30,7 +30,6 @@ from perfctl.orchestrator.cli import (
     torch_profiler,
 )
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, UsageError
-from perfctl.parsers.errors import ReportError
 
 # Newer releases of typer carry a click of their own, so its base error is found through a class that typer hands on.
 _BAD_CALL: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -45,7 +44,12 @@ app = typer.Typer(
     epilog="Start with 'perfctl doctor', then 'perfctl torch --batches 16,32,64' and 'perfctl report'.",
 )
 
-SWEEPS: dict[str, Callable[..., None]] = {"nsys": nsys.nsys, "ncu": ncu.ncu, "torch": torch_profiler.torch, "dlprof": dlprof.dlprof}
+SWEEPS: dict[str, Callable[..., None]] = {
+    "nsys": nsys.nsys,
+    "ncu": ncu.ncu,
+    "torch": torch_profiler.torch,
+    "dlprof": dlprof.dlprof,
+}
 COMMANDS: dict[str, Callable[..., None]] = {
     "replay": replay.replay,
     "ingest": ingest.ingest,
@@ -98,12 +102,19 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (PerfctlError, ReportError) as error:
+    except _expected_errors() as error:
         console.error(str(error))
         return _exit_code(error)
 
 
-def _exit_code(error: PerfctlError | ReportError) -> int:
+def _expected_errors() -> tuple[type[Exception], ...]:
+    """Looked up when something went wrong, and not before: '--help' loads no parser."""
+    from perfctl.parsers.errors import ReportError
+
+    return PerfctlError, ReportError
+
+
+def _exit_code(error: Exception) -> int:
     if isinstance(error, UsageError):
         return 2
     return 4 if isinstance(error, PartlyDone) else 1

@@ -8,8 +8,6 @@ from typing import Annotated
 import typer
 
 from perfctl.orchestrator.cli import options
-from perfctl.orchestrator.cli.run_sweep import Asked, run_sweep
-from perfctl.orchestrator.launch.ncu import Ncu
 
 
 def ncu(
@@ -34,6 +32,9 @@ def ncu(
 
     FLOPs count 1 multiply-add as 2. Options that are not listed here go to the workload.
     """
+    from perfctl.orchestrator.cli.run_sweep import Asked, run_sweep
+    from perfctl.orchestrator.launch.ncu import Ncu
+
     asked = Asked(
         batches,
         workload,

@@ -7,8 +7,6 @@ from pathlib import Path
 import typer
 
 from perfctl.orchestrator.cli import options
-from perfctl.orchestrator.cli.run_sweep import Asked, run_sweep
-from perfctl.orchestrator.launch.nsys import Nsys
 
 
 def nsys(
@@ -30,6 +28,9 @@ def nsys(
 
     Options that are not listed here go to the workload (python -m perfctl.workloads WORKLOAD --help lists them).
     """
+    from perfctl.orchestrator.cli.run_sweep import Asked, run_sweep
+    from perfctl.orchestrator.launch.nsys import Nsys
+
     asked = Asked(
         batches,
         workload,

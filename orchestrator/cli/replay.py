@@ -8,8 +8,6 @@ from typing import Annotated
 import typer
 
 from perfctl.orchestrator.cli import options
-from perfctl.orchestrator.cli.run_sweep import Asked, run_sweep
-from perfctl.orchestrator.launch.replay import Replay
 
 
 def replay(
@@ -22,6 +20,9 @@ def replay(
     dry_run: options.DryRun = False,
 ) -> None:
     """Replay a recorded sweep of any profiler: needs no GPU and no tool, and is marked as recorded everywhere."""
+    from perfctl.orchestrator.cli.run_sweep import Asked, run_sweep
+    from perfctl.orchestrator.launch.replay import Replay
+
     recorded = Replay(folder)
     asked = Asked(
         batches=batches or ",".join(str(batch) for batch in recorded.batches()),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from perfctl.parsers.records import Run
+if TYPE_CHECKING:
+    from perfctl.parsers.records import Run
 
 DEFAULT = Path("perfctl.db")
 

@@ -1,0 +1,174 @@
+"""What DCGM's monitors print: ``dcgmi dmon`` as text, and the long CSV "GPUId,TimeStampUs,Field,Values".
+
+The CSV has a row a field and moment, in microseconds since the epoch, GPU by GPU: samples are put together by GPU and
+moment, and ordered by time. dcgmi's text has short names, a line of units below them and no timestamps; the header
+comes again every so many rows. Framebuffer sizes are MiB in both. The fields gpu_utilization and GPUTL are NVML's
+utilisation; activities such as SMACT (0 to 1) are another thing, and stay summaries.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from perfctl.parsers.errors import ReportError
+from perfctl.parsers.monitor_text import Clock, Text, head_lines
+from perfctl.parsers.nvidia_smi_csv import others
+from perfctl.parsers.readings import (
+    MEMORY_TOTAL,
+    MEMORY_USED,
+    POWER,
+    SM_CLOCK,
+    TEMPERATURE,
+    UTILISATION,
+    Column,
+    Readings,
+)
+from perfctl.parsers.records import Gap, Report
+from perfctl.parsers.timestamps import YEARS, Stamp
+
+TOOL = "dcgm"
+_FIELDS = {
+    "gpu_utilization": ("%", UTILISATION),
+    "fb_used": ("MiB", MEMORY_USED),
+    "fb_total": ("MiB", MEMORY_TOTAL),
+    "fb_free": ("MiB", None),
+    "power_usage": ("W", POWER),
+    "power_usage_instant": ("W", POWER),
+    "gpu_temp": ("C", TEMPERATURE),
+    "memory_temp": ("C", None),
+    "sm_clock": ("MHz", SM_CLOCK),
+    "memory_clock": ("MHz", None),
+    "mem_copy_utilization": ("%", None),
+    "enc_utilization": ("%", None),
+    "dec_utilization": ("%", None),
+    "power_management_limit": ("W", None),
+    "total_energy_consumption": ("mJ", None),
+}
+"""Name in DCGM's list of fields -> (unit, the field of Sample that it fills)."""
+_SHORT = {
+    "GPUTL": "gpu_utilization", "FBUSD": "fb_used", "FBTTL": "fb_total", "FBFRE": "fb_free", "POWER": "power_usage",
+    "PWINST": "power_usage_instant", "TMPTR": "gpu_temp", "MMTMP": "memory_temp", "SMCLK": "sm_clock",
+    "MMCLK": "memory_clock", "MCUTL": "mem_copy_utilization", "TOTEC": "total_energy_consumption",
+    "PMLMT": "power_management_limit", "ENCUT": "enc_utilization", "DECUT": "dec_utilization",
+}  # fmt: skip
+"""dcgmi's short name -> name of the field. Others keep their short name."""
+_CSV_HEADER = ("gpuid", "timestampus", "field", "values")
+_TEXT_HEADER = re.compile(r"\s*#\s*Entity\s+\S", re.IGNORECASE)
+_ENTITY = re.compile(r"\s*GPU[ -]?(\d{1,5})\s+(\S.*)\Z")
+_UNITS_LINE = re.compile(r"[\s#]*I[Dd]\b")
+_LINE_LIMIT = 4096
+_HEAD_BYTES = 65536
+_MICROSECONDS = range((YEARS.start - 1970) * 365 * 86_400 * 10**6, (YEARS.stop - 1970) * 365 * 86_400 * 10**6)
+
+
+def sniff(path: Path, head: bytes) -> bool:
+    """Is one of the two headers among the first lines?"""
+    return any(_is_csv_header(line) or _TEXT_HEADER.match(line) for line in head_lines(head) if len(line) < _LINE_LIMIT)
+
+
+def parse(path: Path) -> Report:
+    """Read it. Raises ReportError when no whole reading follows the header."""
+    try:
+        with path.open("rb") as file:
+            is_csv = any(map(_is_csv_header, head_lines(file.read(_HEAD_BYTES))))
+        text = Text(path)
+        readings = Readings()
+        clock, gaps = (_read_csv if is_csv else _read_text)(text, readings)
+    except OSError as error:
+        raise ReportError(path, TOOL, f"it cannot be read ({error.strerror})", "Check its permissions") from error
+    if not readings.samples and not readings.others:
+        raise ReportError(path, TOOL, "there is a header of DCGM and no whole reading below it", "Let it run longer")
+    readings.samples.sort(key=lambda sample: sample.at_ns)
+    return Report(
+        tool=TOOL,
+        path=path,
+        form="DCGM CSV" if is_csv else "dcgmi dmon",
+        samples=readings.samples,
+        summaries=tuple(readings.summaries()),
+        gaps=(*gaps, *clock.gaps(), *readings.gaps(), Gap("device", "not_available", "DCGM's lists name no device")),
+        diagnostics=(*others(readings), *text.diagnostics()),
+        started_at=clock.started_at,
+        duration_ns=clock.duration_ns,
+    )
+
+
+def _is_csv_header(line: str) -> bool:
+    return tuple(cell.strip().lower().lstrip("\ufeff") for cell in line.split(",")) == _CSV_HEADER
+
+
+def _read_csv(text: Text, readings: Readings) -> tuple[Clock, list[Gap]]:
+    """Cells are gathered by GPU and moment, in the order of first appearance."""
+    moments: dict[tuple[int, int], list[tuple[Column, str]]] = {}
+    columns: dict[str, Column] = {}
+    last: tuple[int, int] | None = None
+    for line in text:
+        cells = [cell.strip() for cell in line.split(",", 3)] if len(line) < _LINE_LIMIT else []
+        last = None
+        if len(cells) == 4 and cells[3] and _is_number(cells[0], 5) and _is_moment(cells[1]):
+            last = (int(cells[0]), int(cells[1]) * 1000)
+            column = columns.setdefault(cells[2], _column(cells[2]))
+            moments.setdefault(last, []).append((column, cells[3]))
+        elif line.strip() and not _is_csv_header(line[:_LINE_LIMIT]):
+            text.stray(line)
+    gaps = []
+    if last and not text.ends_whole and moments[last][-1][1][-1].isdigit():
+        column, _ = moments[last].pop()
+        gaps.append(_half(column))
+    clock = Clock()
+    for (device, ns), found in moments.items():
+        if found:
+            readings.add(clock.at(Stamp(ns, zoned=True), 0), device, found)
+    return clock, gaps
+
+
+def _read_text(text: Text, readings: Readings) -> tuple[Clock, list[Gap]]:
+    """A round begins with the first GPU that the round already has."""
+    columns: list[Column] = []
+    rounds: list[tuple[int, int, list[tuple[Column, str]]]] = []
+    met: set[int] = set()
+    is_last = False
+    for line in text:
+        is_last = False
+        if len(line) < _LINE_LIMIT and _TEXT_HEADER.match(line):
+            columns = [_column(_SHORT.get(name, name)) for name in line.replace("#", " ", 1).split()[1:]]
+            continue
+        entity = _ENTITY.match(line) if len(line) < _LINE_LIMIT else None
+        cells = entity[2].split() if entity else []
+        if entity is None or not columns or len(cells) != len(columns):
+            if line.strip() and not _UNITS_LINE.match(line[:_LINE_LIMIT]):
+                text.stray(line)
+            continue
+        device = int(entity[1])
+        number = rounds[-1][0] if rounds else 0
+        if device in met:
+            number, met = number + 1, set()
+        met.add(device)
+        rounds.append((number, device, list(zip(columns, cells, strict=True))))
+        is_last = True
+    gaps = []
+    if is_last and not text.ends_whole and rounds[-1][2][-1][1][-1].isdigit():
+        column, _ = rounds[-1][2].pop()
+        gaps.append(_half(column))
+    clock = Clock(text.interval_ns)
+    for number, device, found in rounds:
+        readings.add(clock.at(None, number), device, found)
+    return clock, gaps
+
+
+def _half(column: Column) -> Gap:
+    reason = "the file ends within its last number, which is left out"
+    return Gap(f"sample:{column.name}", "unreadable", reason)
+
+
+def _column(name: str) -> Column:
+    unit, quantity = _FIELDS.get(name, ("", None))
+    return Column(name, unit, quantity)
+
+
+def _is_moment(text: str) -> bool:
+    return _is_number(text, 19) and int(text) in _MICROSECONDS
+
+
+def _is_number(text: str, digits: int) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= digits

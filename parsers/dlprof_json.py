@@ -1,0 +1,177 @@
+"""DLProf's reports as JSON (``dlprof --formats=json``).
+
+UNVERIFIED: no real file of this form was at hand (DLProf is no longer distributed), and NVIDIA's guide shows none.
+So nothing is taken by position or nesting: the same reports and the same column and label names as in the CSV are
+looked for by key wherever they stand, as a list of objects, as columns and rows, or as labels with their values.
+A file in which none of them is found is not taken for DLProf's. Every report read here says so in a diagnostic.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from perfctl.parsers import dlprof_records
+from perfctl.parsers.dlprof_records import Row
+from perfctl.parsers.dlprof_summary import SummaryReport, summary_of
+from perfctl.parsers.dlprof_tables import HEADERS, SUMMARY_WORDS, Block, column
+from perfctl.parsers.errors import ReportError
+from perfctl.parsers.records import Diagnostic, Report
+
+SIZE_LIMIT = 256 * 2**20
+"""Larger files are refused: the database dlprof_dldb.sqlite says the same and more, and is read row by row."""
+
+_ADVICE = ("problem", "recommendation")
+_WANTED = {**HEADERS, "expert_systems": _ADVICE}
+_UNVERIFIED = Diagnostic(
+    "warning",
+    "perfctl",
+    "DLProf's JSON was read by the names that its CSV uses, without a real file to check against: compare a figure"
+    " or two with the CSV or dlprof_dldb.sqlite of the run",
+)
+_KEY = re.compile(rb'"((?:[^"\\]|\\.){1,80})"')
+_REMEDY = "Give the CSV reports of the same run (dlprof --formats=csv) or its dlprof_dldb.sqlite"
+
+
+def sniff(path: Path, head: bytes) -> bool:
+    """JSON whose keys in the first bytes are the columns or labels of a DLProf report."""
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"[") or b"\0" in head:
+        return False
+    keys = {_name(key.decode("utf-8", "replace")) for key in _KEY.findall(head)}
+    return len(keys & SUMMARY_WORDS) >= 2 or any(keys.issuperset(wanted) for wanted in _WANTED.values())
+
+
+def parse(path: Path) -> Report:
+    """Read it. Raises ReportError when it is no whole JSON, too large, or holds no report of DLProf."""
+    tables: dict[str, list[Row]] = {}
+    blocks: list[Block] = []
+    for title, part in _parts(_load(path)):
+        if isinstance(part, dict):
+            blocks.append(_block(title, part))
+            continue
+        if kind := _kind(part):
+            tables.setdefault(kind, []).extend(_whole_rows(part, _WANTED[kind], path))
+    blocks = [block for block in blocks if block.lines]
+    is_summary = len({word for block in blocks for word in _words(block)} & SUMMARY_WORDS) >= 2
+    if not tables and not is_summary:
+        raise ReportError(path, "dlprof", "no report of DLProf was found in this JSON", _REMEDY)
+    return _report(path, tables, summary_of(blocks) if is_summary else None)
+
+
+def _report(path: Path, tables: dict[str, list[Row]], summary: SummaryReport | None) -> Report:
+    kinds = [*tables, *(["summary"] if summary else [])]
+    kernels = dlprof_records.kernels(tables.get("iteration", ()))
+    advice = ((row["problem"], row["recommendation"]) for row in tables.get("expert_systems", ()))
+    return Report(
+        tool="dlprof",
+        path=path,
+        form="DLProf JSON: " + ", ".join(sorted(kinds)),
+        tool_version=summary.tool_version if summary else None,
+        devices=summary.devices if summary else (),
+        environment=summary.environment if summary else {},
+        kernels=kernels,
+        operations=dlprof_records.operations(tables.get("detail", ())),
+        summaries=(*(summary.summaries if summary else ()), *dlprof_records.table_summaries(tables)),
+        gaps=(*dlprof_records.gaps_of(kinds, kernels), *(summary.gaps if summary else ())),
+        diagnostics=(_UNVERIFIED, *dlprof_records.feedback(advice)),
+        duration_ns=summary.wall_clock_ns if summary else None,
+    )
+
+
+def _load(path: Path) -> Any:
+    size = path.stat().st_size
+    if size > SIZE_LIMIT:
+        raise ReportError(path, "dlprof", f"{size:,} bytes of JSON are too many to be read at once", _REMEDY)
+    try:
+        return json.loads(path.read_bytes().decode("utf-8-sig", "replace"), parse_constant=str)
+    except (ValueError, RecursionError) as error:
+        reason = f"it is no whole JSON ({str(error)[:200] or 'nested too deep'})"
+        raise ReportError(path, "dlprof", reason, f"DLProf was probably stopped while it wrote it. {_REMEDY}") from None
+
+
+def _parts(root: Any) -> Iterator[tuple[str, dict[str, Any] | list[dict[str, str]]]]:
+    """(title, object of labels, or rows of a table that is DLProf's), for everything in the tree that can be one."""
+    waiting: deque[tuple[str, Any]] = deque([("", root)])
+    while waiting:
+        title, node = waiting.popleft()
+        if isinstance(node, list):
+            rows = [_row(item) for item in node if isinstance(item, dict)]
+            if _kind(rows) and len(rows) == len(node):
+                yield title, rows
+            else:
+                waiting.extend((title, item) for item in node if _is_tree(item))
+        elif (table := _columns_and_rows(node)) is not None:
+            yield title, table
+        else:
+            yield title, node
+            if not _columns(node):
+                waiting.extend((key, value) for key, value in node.items() if _is_tree(value))
+
+
+def _kind(rows: list[dict[str, str]]) -> str | None:
+    """Which report the rows belong to, by their first."""
+    return next((kind for kind, wanted in _WANTED.items() if rows and rows[0].keys() >= set(wanted)), None)
+
+
+def _columns_and_rows(node: dict[str, Any]) -> list[dict[str, str]] | None:
+    """The rows of {"columns": [...], "rows" or "data": [[...], ...]}; None when it is something else."""
+    named = {key.lower(): value for key, value in node.items()}
+    names = named.get("columns", named.get("headers", named.get("header")))
+    rows = named.get("rows", named.get("data"))
+    if not isinstance(names, list) or not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+        return None
+    if any(len(row) != len(names) for row in rows):
+        return None
+    return [{_name(str(name)): _text(cell) for name, cell in zip(names, row, strict=True)} for row in rows]
+
+
+def _row(item: dict[str, Any]) -> dict[str, str]:
+    return {_name(key): _text(value) for key, value in item.items()}
+
+
+def _whole_rows(rows: list[dict[str, str]], wanted: tuple[str, ...], path: Path) -> list[Row]:
+    for number, row in enumerate(rows):
+        missing = set(wanted) - row.keys()
+        if missing:
+            reason = f"row {number} of a table has no '{sorted(missing)[0]}', the rows before it have"
+            raise ReportError(path, "dlprof", reason, _REMEDY)
+    return list(rows)
+
+
+def _columns(node: dict[str, Any]) -> tuple[str, ...]:
+    """The keys that all values of an object share: {"All kernels": {"GPU Time (ns)": 1}, "Memory": ...}; () if none."""
+    inner = [value for value in node.values() if isinstance(value, dict) and not any(map(_is_tree, value.values()))]
+    columns = tuple(inner[0]) if inner and len(inner) == len(node) else ()
+    return columns if all(tuple(value) == columns for value in inner) else ()
+
+
+def _block(title: str, node: dict[str, Any]) -> Block:
+    """The labels of an object with their plain values, or with a row of values each."""
+    if columns := _columns(node):
+        return Block(title, columns, [(key, tuple(map(_text, value.values()))) for key, value in node.items()])
+    return Block(title, (), [(key, (_text(value),)) for key, value in node.items() if not _is_tree(value)])
+
+
+def _words(block: Block) -> set[str]:
+    return {block.title.lower(), *(label.lower() for label, _ in block.lines)}
+
+
+def _is_tree(value: Any) -> bool:
+    return isinstance(value, (dict, list))
+
+
+def _name(text: str) -> str:
+    return column(text.replace("_", " "))
+
+
+def _text(value: Any) -> str:
+    """A JSON value as the CSV prints it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return json.dumps(value) if isinstance(value, (dict, list)) else str(value)

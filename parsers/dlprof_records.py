@@ -1,0 +1,183 @@
+"""What DLProf says in any of its forms, as records: the rows of its tables by column name, whoever read them.
+
+Numbers are taken as printed: a percentage of 0.0 may be up to 0.05, since DLProf rounds to one decimal.
+An op name such as "/module/net::forward/Conv2d::forward/conv2d" is a path of classes, not of modules, so it
+gives no layer; a range "conv2:forward" in it, or a dotted module path, does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from math import isfinite
+
+from perfctl.parsers.records import Diagnostic, Gap, Kernel, Operation, RangeName, Summary, read_range_name
+
+Row = Mapping[str, str]
+"""Normalised column name (dlprof_tables.column) -> cell."""
+
+DIRECTIONS = {"fprop": "forward", "fwd": "forward", "bprop": "backward", "bwd": "backward"}
+_TOTALS = (("total cpu time (ns)", "CPU Time"), ("total gpu time (ns)", "GPU Time"))
+_MODULE_PATH = re.compile(r"[A-Za-z_]\w*(\.\w+)+\Z")
+_REPEATED = re.compile(r"\[\d+\]\Z")
+_NEVER = ("stream", "registers", "static_shared_bytes", "dynamic_shared_bytes")
+_MISSING = {
+    "iteration": ("kernel", "launches one by one", "iteration"),
+    "detail": ("operation", "operations", "detail"),
+    "summary": ("summary", "utilisation and iteration figures, versions and devices", "summary"),
+}
+_LARGEST = 2**63 - 1
+
+
+def kernels(rows: Iterable[Row]) -> list[Kernel]:
+    """One record a launch, in the order of the iteration report."""
+    found = []
+    for launch, row in enumerate(rows):
+        place, source = layer_of(row["op name"])
+        short = row["kernel name"]
+        step = place.step if place.step is not None else whole(row["iteration"])
+        found.append(
+            Kernel(
+                launch=launch,
+                name=row.get("long kernel name") or short,
+                short_name=short or None,
+                layer=place.layer,
+                direction=place.direction or DIRECTIONS.get(row.get("direction", "")),
+                step=step,
+                layer_source=source,
+                device_index=whole(row.get("device id")),
+                grid_x=whole(row.get("grid x")),
+                grid_y=whole(row.get("grid y")),
+                grid_z=whole(row.get("grid z")),
+                block_x=whole(row.get("block x")),
+                block_y=whole(row.get("block y")),
+                block_z=whole(row.get("block z")),
+                start_ns=whole(row["gpu start time (ns)"]),
+                duration_ns=whole(row.get("gpu duration (ns)")),
+            )
+        )
+    return found
+
+
+def operations(rows: Iterable[Row]) -> list[Operation]:
+    """One record a row of the detail report: each op of the model by itself, summed over its calls."""
+    found = []
+    for row in rows:
+        place, _ = layer_of(row["op name"])
+        calls = whole(row["no calls"])
+        if calls is None:
+            continue
+        found.append(
+            Operation(
+                name=row["op name"],
+                category=row["op type"] or None,
+                calls=calls,
+                cpu_ns=whole(row["total cpu time (ns)"]),
+                self_cpu_ns=None,
+                device_ns=whole(row.get("total gpu time (ns)")),
+                memory_bytes=None,
+                flops=None,
+                layer=place.layer,
+                direction=place.direction or DIRECTIONS.get(row.get("direction", "")),
+            )
+        )
+    return found
+
+
+def table_summaries(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
+    """What no kernel or operation record holds: sums by name, where the finer report is absent; tensor core use."""
+    found = []
+    for row in tables.get("tensor_core", ()):
+        op = row.get("op id") or row["op name"]
+        found.append(figure(f"TC Utilization: {op}", row["tc utilization (%)"], "%"))
+    sums: list[str] = [kind for kind in ("op_type", "group_op") if kind in tables and "detail" not in tables]
+    if "kernel" in tables and "iteration" not in tables:
+        sums.append("kernel")
+    for kind in sums:
+        label, calls = {
+            "op_type": ("op type", "# calls"),
+            "group_op": ("name", "num calls aggregated"),
+            "kernel": ("kernel name", "calls"),
+        }[kind]
+        for row in tables[kind]:
+            name = f"{kind}: {row[label]}" + (f" in {row.get('op id') or row['op name']}" if kind == "kernel" else "")
+            if calls in row:
+                found.append(figure(f"{name}: Calls", row[calls], None))
+            found += [figure(f"{name}: {text}", row[total], "ns") for total, text in _TOTALS if total in row]
+    return found
+
+
+def gaps_of(kinds: Collection[str], found: Collection[Kernel]) -> list[Gap]:
+    """What reports of these kinds ("iteration", "detail", "summary", ...) leave open; ``found`` are their launches."""
+    gaps = []
+    for kind, (quantity, what, option) in _MISSING.items():
+        if kind not in kinds:
+            reason = f"no {kind} report here, so no {what}: run dlprof with --reports={option},..."
+            gaps.append(Gap(quantity, "not_collected", reason))
+    reason = "DLProf's reports list no memcpy or memset, and no streams, registers or shared memory of kernels"
+    gaps.append(Gap("copy", "not_available", reason))
+    if "iteration" in kinds:
+        gaps += [Gap(f"kernel.{name}", "not_available", reason) for name in _NEVER]
+        gaps += layer_gap(found)
+    if "detail" in kinds:
+        gaps += operation_gaps()
+    return gaps
+
+
+def layer_gap(found: Collection[Kernel]) -> list[Gap]:
+    """One gap when launches could not be tied to a layer."""
+    unplaced = sum(kernel.layer is None for kernel in found)
+    if not unplaced:
+        return []
+    reason = f"{unplaced} of {len(found)} launches have an op name that is no module path (a path of classes)"
+    return [Gap("kernel.layer", "not_collected", reason)]
+
+
+def operation_gaps() -> list[Gap]:
+    """What no form of DLProf says about an operation."""
+    reason = "DLProf reports neither memory, FLOPs nor CPU time without children"
+    return [Gap(f"operation.{name}", "not_available", reason) for name in ("memory_bytes", "flops", "self_cpu_ns")]
+
+
+def feedback(problems: Iterable[tuple[str, str]]) -> list[Diagnostic]:
+    """Expert systems feedback: (problem, recommendation) each."""
+    return [Diagnostic("info", "DLProf expert systems", f"{problem}. {advice}") for problem, advice in problems]
+
+
+def layer_of(op_name: str) -> tuple[RangeName, str | None]:
+    """(layer, direction and step, how they were found) that an op name gives; all None for a path of classes."""
+    layer = RangeName()
+    step = None
+    for part in op_name.split("/"):
+        name = read_range_name(_REPEATED.sub("", part))
+        layer = name if name.layer is not None else layer
+        step = name.step if name.step is not None else step
+    if layer.layer is not None:
+        return layer._replace(step=step), "range"
+    if _MODULE_PATH.match(op_name):
+        return RangeName(layer=op_name, step=step), "operation"
+    return RangeName(step=step), None
+
+
+def figure(name: str, text: str, unit: str | None) -> Summary:
+    """A summary from a printed number; what is none is kept as text."""
+    try:
+        number = float(text)
+    except ValueError:
+        return Summary(name, None, unit, text)
+    return Summary(name, number, unit) if isfinite(number) else Summary(name, None, unit, text)
+
+
+def whole(text: str | None) -> int | None:
+    """An integer of 64 bits, or a whole number printed with ".0"; None for all else."""
+    try:
+        number = int(text or "")
+    except ValueError:
+        try:
+            value = float(text or "")
+        except ValueError:
+            return None
+        if not value.is_integer():
+            return None
+        number = int(value)
+    return number if abs(number) <= _LARGEST else None

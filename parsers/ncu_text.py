@@ -1,0 +1,254 @@
+"""Nsight Compute's console text: the details page, the raw page and the summaries, of both generations.
+
+Up to 2022.3 a launch reads ``kernel(args), 2023-Sep-06 05:40:14, Context 1, Stream 7`` and tables have no header row; later it
+reads ``kernel(args) (63, 63, 1)x(16, 16, 1), Context 1, Stream 7, Device 0, CC 8.6`` and tables have one. Numbers are scaled and
+rounded as printed; launches are numbered in the order of the text, which has no IDs. Counters are read as in the CSV.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from perfctl.parsers import ncu_summary
+from perfctl.parsers.errors import ReportError
+from perfctl.parsers.ncu_lines import Log, encoding_of, header_at, lines, open_text
+from perfctl.parsers.ncu_log import EXPORT, diagnostics, first_words, gaps, kernel_gaps, rounding, why_no_csv
+from perfctl.parsers.ncu_table import Launch, Table
+from perfctl.parsers.ncu_text_table import METRIC_COLUMNS, SUMMARY_COLUMNS, TextTable, spans_of
+from perfctl.parsers.records import Diagnostic, Gap, Report
+
+_LAUNCH = re.compile(
+    r" {1,8}(?P<name>\S.*?)(?: \((?P<grid>\d+, \d+, \d+)\)x\((?P<block>\d+, \d+, \d+)\))?"
+    r"(?:, (?P<date>\d{4}-[A-Z][a-z]{2}-\d\d \d\d:\d\d:\d\d))?"
+    r", Context (?P<context>\d+)(?:, Stream (?P<stream>\d+))?(?:, Device (?P<device>\d+))?(?:, CC (?P<cc>[\d.]+))?"
+    r"(?:, (?:Series ID|Combination) [^,]{1,100})*\s*"
+)
+_SUMMARY = re.compile(
+    r" {1,8}(?P<name>\S.*?)(?:, Block Size (?P<block>[^,]+|\([^)]*\)), Grid Size (?P<grid>[^,]+|\([^)]*\))"
+    r"| \((?P<new_grid>\d+, \d+, \d+)\)x\((?P<new_block>\d+, \d+, \d+)\))"
+    r"(?:, Device (?P<device>\d+))?(?:, CC [\d.]+)?(?:, (?P<count>\d+) invocations?|, Invocations (?P<new_count>\d+))\s*"
+)
+_PROCESS = re.compile(r"\[\d+\] \S.*@\S+\s*")
+_SECTION = re.compile(r" {2,8}Section: (\S.*)")
+_RULE = re.compile(r" {2,8}([A-Z]{3}) {1,3}(\S.*)")
+_RULE_MORE = re.compile(r" {8,14}\S")
+_SIGNATURE = re.compile(
+    r"^ {2,8}Section: \S.*\n +(?:-{3,}|Metric Name|[A-Z]{3}  )|^ +-{20,} -{3,} -{3,}\s*$|"
+    r"^ +Metric Name +Metric Unit +Metric Value\s*$",
+    re.MULTILINE,
+)
+_TAIL_BYTES = 16384
+_SPEEDUP = re.compile(r"^Est\. (?:Local )?Speedup: \S+ ")
+_DIGITS = re.compile(r"\d[\d.,]*")
+_ABOUT = 80
+_MOST_RULES = 2000
+_MOST_RULE_LINES = 200
+
+
+def sniff(path: Path, head: bytes) -> bool:
+    """Is it ncu's console text? Where the program printed more than ``head``, the end of the file is looked at too."""
+    encoding = encoding_of(head)
+    if not head or (encoding == "utf-8" and b"\0" in head[:512]):
+        return False
+    text = head.decode(encoding, "replace").replace("\r\n", "\n")
+    if _has_csv(text):
+        return False
+    if _SIGNATURE.search(text):
+        return True
+    try:
+        size = path.stat().st_size
+        if size <= len(head):
+            return False
+        with path.open("rb") as file:
+            file.seek(max(0, (size - _TAIL_BYTES) & ~1))
+            tail = file.read(_TAIL_BYTES + 2).decode(encoding.removesuffix("-sig"), "replace").replace("\r\n", "\n")
+    except OSError:
+        return False
+    return _SIGNATURE.search(tail) is not None and not _has_csv(tail)
+
+
+def _has_csv(text: str) -> bool:
+    return '"ID","Process ID"' in text or any(header_at(line) == 0 for line in text.splitlines())
+
+
+def parse(path: Path) -> Report:
+    """Read the file. Raises ReportError when it holds no launch and no summary of ncu."""
+    reader = _Reader()
+    try:
+        with open_text(path) as file:
+            for line in lines(file, reader.log):
+                reader.take(line)
+    except OSError as error:
+        reason = f"it cannot be read ({error.strerror})"
+        raise ReportError(path, "ncu", reason, "Check the path and its rights") from error
+    reader.finish()
+    if reader.summary_rows:
+        return _summary_report(path, reader)
+    if not reader.table.launches:
+        if reader.log.tool_lines:
+            raise ReportError(path, "ncu", *why_no_csv(reader.log))
+        reason = "there is no launch in ncu's console text (it is cut off, or of the source page)"
+        raise ReportError(path, "ncu", reason, EXPORT)
+    return _report(path, reader)
+
+
+class _Reader:
+    """Takes the lines of the text one by one and fills a table of launches and metrics."""
+
+    def __init__(self) -> None:
+        self.log, self.table = Log(), Table()
+        self.rules: dict[tuple[str, str, str], tuple[int, str]] = {}
+        """(section, kind, first words without numbers) -> how often, and the text of the first."""
+        self.summary_rows: list[dict[str, str]] = []
+        self.headed = False
+        """Do launches carry their grid, as after 2022.3?"""
+        self._section: str | None = None
+        self._summary: dict[str, str] | None = None
+        """Identity of the summary block that is being read; None outside of one."""
+        self._before = ""
+        self._body: TextTable | None = None
+        self._rule: list[str] = []
+        """Kind and lines of the rule that is being read."""
+
+    def take(self, line: str) -> None:
+        """Take in one line, with its line end."""
+        if self._body is not None:
+            if self._body.take(line):
+                return
+            self._end_table()
+        self._take_outside(line.rstrip("\r\n"), whole=line.endswith("\n"))
+
+    def finish(self) -> None:
+        """The text ended."""
+        if self._body is not None:
+            self.log.cut_rows += self._body.unclosed()
+            self._end_table()
+        self._end_rule()
+
+    def _take_outside(self, line: str, *, whole: bool) -> None:
+        if self._rule and _RULE_MORE.match(line):
+            if len(self._rule) < _MOST_RULE_LINES:
+                self._rule.append(line.strip())
+            return
+        self._end_rule()
+        spans = spans_of(line)
+        if spans:
+            columns = SUMMARY_COLUMNS if self._summary is not None else METRIC_COLUMNS
+            if self._has_place() and len(spans) == len(columns):
+                headed = self._before.split()[:2] == ["Metric", "Name"]
+                self._body = TextTable(spans, line.rstrip(), open_above=headed, by_left=self._summary is not None)
+        elif match := _SECTION.fullmatch(line):
+            self._section = match[1].strip()
+        elif (match := _RULE.fullmatch(line)) and self._has_place():
+            self._rule = [match[1], match[2].strip()]
+        elif whole and ", Context " in line and (match := _LAUNCH.fullmatch(line)):
+            self._start_launch(match)
+        elif whole and "nvocation" in line and (match := _SUMMARY.fullmatch(line)):
+            self._start_summary(match)
+        elif line.lstrip().startswith("Warning: ") and self._has_place():
+            self.log.add(f"==WARNING== {line.strip().removeprefix('Warning: ')}")
+        elif not _PROCESS.fullmatch(line):
+            self.log.add(line)
+        self._before = line
+
+    def _has_place(self) -> bool:
+        return self._summary is not None or bool(self.table.launches)
+
+    def _start_launch(self, match: re.Match[str]) -> None:
+        self._section, self._summary = None, None
+        self.headed = self.headed or match["grid"] is not None
+        self.table.launches.append(
+            Launch(
+                order=(0, len(self.table.launches)),
+                name=match["name"],
+                stream=match["stream"] or "",
+                block=match["block"] or "",
+                grid=match["grid"] or "",
+                device=match["device"] or "",
+                capability=match["cc"] or "",
+            )
+        )
+
+    def _start_summary(self, match: re.Match[str]) -> None:
+        grid, block = match["grid"], match["block"]
+        self._section = None
+        self._summary = {
+            "Kernel Name": match["name"],
+            "Grid Size": grid or f"({match['new_grid']})",
+            "Block Size": block or f"({match['new_block']})",
+            "Invocations": match["count"] or match["new_count"],
+        }
+
+    def _end_table(self) -> None:
+        body, self._body = self._body, None
+        rows = body.rows() if body else []
+        self.log.cut_rows += body.broken if body else 0
+        for row in rows:
+            if self._summary is not None:
+                self.summary_rows.append(self._summary | dict(zip(SUMMARY_COLUMNS, row, strict=True)))
+            else:
+                self._add_cell(*row)
+
+    def _add_cell(self, name: str, unit: str, value: str) -> None:
+        value = value.removeprefix("(!) ") if value.endswith("n/a") else value  # so marked where collecting it failed
+        key = self.table.key(name, unit, self._section)
+        text = self.table.text(value)
+        launch = len(self.table.launches) - 1
+        self.table.cell_launch.append(launch)
+        self.table.cell_key.append(key)
+        self.table.cell_text.append(text)
+        if key in self.table.fact_keys:
+            self.table.facts.append((launch, key, text))
+
+    def _end_rule(self) -> None:
+        """Count a rule that has been read: the text does not name it, so its section and first words stand for it."""
+        if not self._rule:
+            return
+        (kind, *texts), self._rule = self._rule, []
+        text = " ".join(texts)
+        about = _DIGITS.sub("#", _SPEEDUP.sub("", text))[:_ABOUT]
+        key = (self._section or "", kind, about)
+        if key in self.rules or len(self.rules) < _MOST_RULES:
+            count, example = self.rules.get(key, (0, text))
+            self.rules[key] = (count + 1, example)
+
+
+def _report(path: Path, reader: _Reader) -> Report:
+    found = reader.table.finish()
+    kernels = found.kernels()
+    return Report(
+        tool="ncu",
+        path=path,
+        form=f"ncu console text, {'with grids' if reader.headed else 'up to 2022.3'}",
+        devices=found.devices(),
+        kernels=kernels,
+        counters=found,
+        gaps=(*found.gaps(), *kernel_gaps(kernels, "text"), *_gaps(reader)),
+        diagnostics=(*diagnostics(reader.log), *_rule_diagnostics(reader), *rounding(found.scaled())),
+    )
+
+
+def _summary_report(path: Path, reader: _Reader) -> Report:
+    summaries, missing = ncu_summary.read_rows(reader.summary_rows)
+    return Report(
+        tool="ncu",
+        path=path,
+        form="ncu console text, summary",
+        summaries=tuple(summaries),
+        gaps=(*missing, *_gaps(reader)),
+        diagnostics=tuple(diagnostics(reader.log)),
+    )
+
+
+def _rule_diagnostics(reader: _Reader) -> Iterator[Diagnostic]:
+    for (section, kind, _), (count, example) in reader.rules.items():
+        yield Diagnostic(
+            "info", f"ncu rule of section {section}", f"{kind} {count} times; the first: {first_words([example])}"
+        )
+
+
+def _gaps(reader: _Reader) -> Iterator[Gap]:
+    for gap in gaps(reader.log):
+        yield gap._replace(reason=gap.reason.replace("rows of the CSV", "rows of the text"))

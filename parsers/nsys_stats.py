@@ -1,0 +1,274 @@
+"""What ``nsys stats`` and ``nsys profile --stats=true`` print, as CSV and on the console, under report names from 2019 to now.
+
+The file is read once for its sums, number format and gaps; kernels, copies and ranges of traces are read from it again while
+they are iterated, as often as asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from perfctl.parsers import nsys_stats_rows as rows
+from perfctl.parsers.errors import ReportError
+from perfctl.parsers.ncu_lines import encoding_of
+from perfctl.parsers.nsys_stats_cells import CsvTable, ruler_spans
+from perfctl.parsers.nsys_stats_gaps import Unread, find_diagnostics, find_gaps
+from perfctl.parsers.nsys_stats_lines import Note, Start, Trouble, events
+from perfctl.parsers.nsys_stats_names import (
+    API_TRACE,
+    GPU_TRACE,
+    KERNEL_TRACE,
+    PROJECTED_TRACE,
+    RANGE_TRACE,
+    TEXTS,
+    UNKNOWN,
+    columns_of,
+)
+from perfctl.parsers.records import Copy, Device, Kernel, Operation, Range, Report, Summary
+from perfctl.parsers.units import DecimalStyle, StyleEvidence
+
+TOOL = "nsys"
+_LINE = re.compile(
+    r"^(?:Processing \[.+\] with \[.+\]\.\.\.|SKIPPED: .* does not contain .+| \*\* .+ \([a-z0-9_:]+\):|"
+    r"\[\d+/\d+\] Executing '[\w:-]+' stats report)\s*$",
+    re.MULTILINE,
+)
+_TAIL_BYTES = 16384
+_MOST_DEVICES = 1000
+_TRACES = (GPU_TRACE, KERNEL_TRACE, RANGE_TRACE, PROJECTED_TRACE, API_TRACE)
+Record = TypeVar("Record")
+
+
+def sniff(path: Path, head: bytes) -> bool:
+    """Is there a line or a table header of nsys stats at the beginning or, after a long program's output, at the end?"""
+    if not head or (encoding_of(head) == "utf-8" and b"\0" in head[:512]):
+        return False
+    encoding = encoding_of(head)
+    if _is_stats(head.decode(encoding, "replace")):
+        return True
+    try:
+        size = path.stat().st_size
+        if size <= len(head):
+            return False
+        with path.open("rb") as file:
+            file.seek(max(0, (size - _TAIL_BYTES) & ~1))
+            tail = file.read(_TAIL_BYTES + 2)
+    except OSError:
+        return False
+    return _is_stats(tail.decode(encoding.removesuffix("-sig"), "replace"))
+
+
+def _is_stats(text: str) -> bool:
+    text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
+    if _LINE.search(text):
+        return True
+    before = ""
+    for line in text.split("\n"):
+        spans = ruler_spans(line.rstrip()) if line.lstrip()[:2] == "--" else ()
+        if spans and columns_of([before[left:right] for left, right in spans]):
+            return True
+        if ("(ns)" in line or "(%)" in line or "(MB)" in line) and "," in line and CsvTable.header_cells(line):
+            return True
+        before = line
+    return False
+
+
+@dataclass(slots=True)
+class Found:
+    """What the first reading of the file gathers."""
+
+    trouble: Trouble = field(default_factory=Trouble)
+    evidence: StyleEvidence = field(default_factory=StyleEvidence)
+    tables: list[tuple[Start, list[list[str]]]] = field(default_factory=list)
+    """Tables that are no traces, with their rows."""
+    traces: dict[str, int] = field(default_factory=dict)
+    """Trace -> number of rows."""
+    api_calls: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+    devices: dict[int, str] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    """Cells of the column Device."""
+    clipped: int = 0
+    """Cells that nsys clipped to the width of their column."""
+    rounded_sizes: bool = False
+    """Does the GPU trace state sizes in a larger unit than byte?"""
+    is_csv: bool = False
+    is_text: bool = False
+
+    @property
+    def style(self) -> DecimalStyle:
+        """The decimal style of the file. nsys follows its shell's locale on the console only."""
+        return self.evidence.decide() if self.is_text else DecimalStyle.POINT
+
+
+def parse(path: Path) -> Report:
+    """Read the file. Raises ReportError when it holds no table of nsys stats and no line that says why there is none."""
+    try:
+        found = _survey(path)
+    except OSError as error:
+        reason = f"it cannot be read ({error.strerror})"
+        raise ReportError(path, TOOL, reason, "Check the path and its rights") from error
+    if not found.tables and not found.traces and not any(note.kind in ("skipped", "empty") for note in found.notes):
+        errors = [note.text for note in found.notes if note.kind == "error"]
+        reason = (
+            f"nsys stats stopped with an error: {errors[0]}"
+            if errors
+            else "there is no whole table of nsys stats in it"
+        )
+        remedy = "Run 'nsys stats --format csv --report cuda_gpu_kern_sum,cuda_api_sum REPORT' again"
+        raise ReportError(path, TOOL, reason, f"{remedy}, or give the report itself")
+    operations, summaries = _sums(found)
+    reports = {start.report for start, _ in found.tables}
+    trace = GPU_TRACE if GPU_TRACE in found.traces else KERNEL_TRACE
+    ranges = RANGE_TRACE if RANGE_TRACE in found.traces else PROJECTED_TRACE
+    return Report(
+        tool=TOOL,
+        path=path,
+        form=f"nsys stats, {' and '.join(['CSV'] * found.is_csv + ['console text'] * found.is_text) or 'no tables'}",
+        tool_version=next((note.text for note in found.notes if note.kind == "version"), None),
+        devices=tuple(Device(name, "gpu", index) for index, name in sorted(found.devices.items())),
+        kernels=_Rows(path, trace, found, _kernels) if trace in found.traces else (),
+        copies=_Rows(path, GPU_TRACE, found, _copies) if GPU_TRACE in found.traces else (),
+        ranges=_Rows(path, ranges, found, _ranges) if ranges in found.traces else (),
+        operations=operations,
+        summaries=tuple(summaries),
+        gaps=tuple(find_gaps(found.notes, found.traces.keys(), reports, _unread(summaries, found), found.trouble)),
+        diagnostics=tuple(find_diagnostics(found.notes, found.clipped, found.trouble)),
+    )
+
+
+def _survey(path: Path) -> Found:
+    """Read the file once: sums are kept, rows of traces only looked at."""
+    found = Found()
+    start: Start | None = None
+    kept: list[list[str]] = []
+    figures: list[int] = []
+    shape = rows.Shape((), DecimalStyle.POINT)
+    for event in events(path, found.trouble):
+        if isinstance(event, Note):
+            found.notes.append(event)
+        elif isinstance(event, Start):
+            start, kept, shape = event, [], rows.Shape(event.columns, DecimalStyle.POINT)
+            found.is_csv |= event.is_csv
+            found.is_text |= not event.is_csv
+            figures = [index for index, column in enumerate(event.columns) if column.label not in TEXTS]
+            if event.report in _TRACES:
+                found.traces.setdefault(event.report, 0)
+                found.rounded_sizes |= any(
+                    column.label in ("Bytes", "StcSMem") and column.unit is not None and column.unit.scale > 1
+                    for column in event.columns
+                )
+            else:
+                found.tables.append((event, kept))
+        elif start is not None:
+            for index in figures:
+                found.evidence.add(event[index])
+            found.clipped += "".join(event).count("…")
+            if start.report in _TRACES:
+                _look_at(found, shape, start.report, event)
+            else:
+                kept.append(event)
+    return found
+
+
+def _look_at(found: Found, shape: rows.Shape, report: str, row: list[str]) -> None:
+    """Count one row of a trace and keep what is asked of it at the end."""
+    found.traces[report] += 1
+    device = shape.at.get("Device")
+    if device is not None and row[device] not in found.seen and len(found.seen) < _MOST_DEVICES:
+        found.seen.add(row[device])
+        cells = shape.of(row)
+        name, index = rows.device_name(cells), rows.device_index(cells)
+        if name is not None and index is not None:
+            found.devices.setdefault(index, name)
+    if report == API_TRACE and "Name" in shape.at and "Duration" in shape.at:
+        found.api_calls.setdefault(row[shape.at["Name"]], []).append(row[shape.at["Duration"]])
+
+
+def _sums(found: Found) -> tuple[list[Operation], list[Summary]]:
+    """(operations, summaries) of all sums; calls of an API trace are added up where there is no sum of them."""
+    operations: list[Operation] = []
+    summaries: list[Summary] = []
+    style = found.style
+    for number, (start, kept) in enumerate(found.tables):
+        read = list(map(rows.Shape(start.columns, style).of, kept))
+        report = rows.api_report(start.report, {row.text("Name") for row in read}) if _is_calls(start) else start.report
+        found.tables[number] = (start._replace(report=report), kept)
+        for row in read:
+            if one := rows.operation(report, row):
+                operations.append(one)
+            summaries.extend(rows.summaries(report, row))
+    if not any(start.report == "cuda_api_sum" for start, _ in found.tables):
+        operations.extend(_api_calls(found))
+    return rows.merged(operations), summaries
+
+
+def _unread(summaries: list[Summary], found: Found) -> Unread:
+    texts = [one.text for one in summaries if one.value is None and one.text]
+    clipped = sum(text.endswith("…") for text in texts)
+    rounded = sum(not text.strip("0.,") for text in texts)
+    ambiguous = len(texts) - clipped - rounded if found.style is DecimalStyle.UNDECIDED else 0
+    return Unread(rounded, ambiguous, clipped, found.rounded_sizes)
+
+
+def _is_calls(start: Start) -> bool:
+    labels = {column.label for column in start.columns}
+    return start.report == UNKNOWN and "Total Time" in labels and "Name" in labels
+
+
+def _api_calls(found: Found) -> Iterator[Operation]:
+    column = next(iter(columns_of(["Duration (ns)", "Start (ns)", "Name"]) or []))
+    for name, printed in found.api_calls.items():
+        values = [rows.figure(text, column, found.style) for text in printed]
+        known = [value for value in values if value is not None]
+        total = round(sum(known)) if len(known) == len(values) else None
+        yield Operation(name, API_TRACE, len(values), total, None, None, None, None)
+
+
+class _Rows(Generic[Record]):
+    """Records of one trace, read from the file each time they are iterated."""
+
+    def __init__(
+        self, path: Path, report: str, found: Found, make: Callable[[Iterator[rows.Cells]], Iterator[Record]]
+    ) -> None:
+        self._path, self._report, self._style, self._make = path, report, found.style, make
+
+    def __iter__(self) -> Iterator[Record]:
+        return self._make(self._cells())
+
+    def _cells(self) -> Iterator[rows.Cells]:
+        shape: rows.Shape | None = None
+        try:
+            for event in events(self._path, Trouble()):
+                if isinstance(event, Start):
+                    shape = rows.Shape(event.columns, self._style) if event.report == self._report else None
+                elif shape is not None and isinstance(event, list):
+                    yield shape.of(event)
+        except OSError as error:
+            reason = f"it cannot be read any more ({error.strerror})"
+            raise ReportError(self._path, TOOL, reason, "Check the path and its rights") from error
+
+
+def _kernels(cells: Iterable[rows.Cells]) -> Iterator[Kernel]:
+    launch = 0
+    for row in cells:
+        if one := rows.kernel(row, launch):
+            launch += 1
+            yield one
+
+
+def _copies(cells: Iterable[rows.Cells]) -> Iterator[Copy]:
+    return (one for one in map(rows.copy, cells) if one is not None)
+
+
+def _ranges(cells: Iterable[rows.Cells]) -> Iterator[Range]:
+    numbers: dict[str, int] = {}
+    number = 0
+    for row in cells:
+        if one := rows.nvtx_range(row, number, numbers):
+            number += 1
+            yield one

@@ -1,0 +1,160 @@
+"""The tables in what ``nsys stats`` and ``nsys profile --stats=true`` printed, one row at a time.
+
+CSV and console tables of any number of reports may follow each other, between progress bars, the program's output and lines that
+say why a report is missing. Nothing is held but the row being read, so a file may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from perfctl.parsers.ncu_lines import Log, lines, open_text
+from perfctl.parsers.nsys_stats_cells import BoxTable, ColumnTable, CsvTable, box_spans, ruler_spans
+from perfctl.parsers.nsys_stats_names import Column, columns_of, guess, new_name, of_title
+
+_PROCESSING = re.compile(r"Processing \[(.*)\] with \[(.*)\]\.\.\.\s*")
+_EXECUTING = re.compile(r"\[\d+/\d+\] Executing '([\w:-]+)' stats report\s*")
+_NAMED = re.compile(r" ?\*\* .*\(([a-z0-9_]+)(?::[^)]*)?\):\s*")
+_SKIPPED = re.compile(r"SKIPPED: (.*)")
+_CONTAINS = re.compile(r".* does not contain (.*)")
+_EMPTY = "Report was successfully run, but no data was returned."
+_ERROR = re.compile(r"ERROR: (?:Report '([\w.-]+)')?(.*)")
+_WARNING = re.compile(r"(?:WARNING|Warning): (.*)")
+_VERSION = re.compile(r"nsight-systems[/-](?:cli/)?(\d{4}\.\d+\.\d+(?:\.\d+)?)/")
+_PIECE_LIMIT = 4000
+
+
+class Start(NamedTuple):
+    """A table begins."""
+
+    report: str
+    """Name in the spelling since 2023."""
+    columns: list[Column]
+    is_csv: bool
+
+
+class Note(NamedTuple):
+    """A line that says something about a report instead of a table."""
+
+    kind: str
+    """skipped, empty, error, warning, input (text: the file that was read), version."""
+    report: str | None
+    text: str
+
+
+@dataclass(slots=True)
+class Trouble:
+    """What of the file could not be read."""
+
+    log: Log = field(default_factory=Log)
+    rows: int = 0
+    """Rows that do not fit their table."""
+    unended: int = 0
+    """Tables at whose last row the file ends without a line end."""
+
+
+Event = Start | Note | list[str]
+
+
+def events(path: Path, trouble: Trouble) -> Iterator[Event]:
+    """Tables and notes in the order of the file; a list is a row of the table that started last. Raises OSError."""
+    with open_text(path) as file:
+        yield from _Scan(path.name, trouble).run(lines(file, trouble.log))
+
+
+class _Scan:
+    """Where in the text we are."""
+
+    def __init__(self, file_name: str, trouble: Trouble) -> None:
+        self._file_name, self._trouble = file_name, trouble
+        self._report: str | None = None
+        self._unit = ""
+        self._before = ""
+        self._table: CsvTable | ColumnTable | BoxTable | None = None
+
+    def run(self, source: Iterator[str]) -> Iterator[Event]:
+        for line in source:
+            if self._table is not None:
+                control = self._is_control(line)
+                if line.strip() and not control and not isinstance(self._start(line), Start):
+                    yield from self._table.take(line)
+                    continue
+                yield from self._end_table()
+            yield from self._outside(line)
+        if self._table is not None:
+            yield from self._end_table()
+
+    def _end_table(self) -> Iterator[list[str]]:
+        table, self._table = self._table, None
+        if table is not None:
+            yield from table.end()
+            self._trouble.rows += table.broken
+            self._trouble.unended += table.unended
+
+    @staticmethod
+    def _is_control(line: str) -> bool:
+        return line.startswith(("Processing [", "SKIPPED: ", "[", " ** ", "** ", "Generating ")) and (
+            any(pattern.match(line) for pattern in (_PROCESSING, _EXECUTING, _NAMED, _SKIPPED))
+            or line.startswith("Generating CUDA")
+        )
+
+    def _outside(self, line: str) -> Iterator[Event]:
+        """One line that is not inside a table; a progress bar's pieces, parted by CR, count each."""
+        start = self._start(line)
+        if isinstance(start, Start):
+            yield start
+            self._before = ""
+            return
+        for piece in line.rstrip("\r\n").split("\r"):
+            if len(piece) < _PIECE_LIMIT and piece.strip():
+                yield from self._note(piece)
+                self._before = piece
+
+    def _start(self, line: str) -> Start | None:
+        """Does a table begin with this line? A console table does with its ruler, whose header was the line before."""
+        text = line.rstrip()
+        if self._table is None and (spans := ruler_spans(text)):
+            header = ColumnTable(spans, self._before)
+            return self._begin(header.header(), header)
+        if text.startswith("| ") and (box := box_spans(self._before)):
+            table = BoxTable(box, self._before)
+            return self._begin(table.split(text), table)
+        if "," in text and (text[:1].isalpha() or text[:1] in '"\ufeff') and (cells := CsvTable.header_cells(text)):
+            return self._begin(cells, CsvTable(len(cells)))
+        return None
+
+    def _begin(self, cells: list[str], table: CsvTable | ColumnTable | BoxTable) -> Start | None:
+        columns = columns_of(cells, self._unit)
+        if columns is None:
+            return None
+        report = self._report or guess(columns, self._file_name)
+        if self._table is None:
+            self._table = table
+            table.know(columns, report)
+            self._report, self._unit = None, ""
+        return Start(report, columns, isinstance(table, CsvTable))
+
+    def _note(self, piece: str) -> Iterator[Note]:
+        if match := _PROCESSING.fullmatch(piece):
+            self._report, self._unit = new_name(match[2]), ""
+            yield Note("input", self._report, match[1])
+            if version := _VERSION.search(match[2]):
+                yield Note("version", None, version[1])
+        elif match := _EXECUTING.fullmatch(piece) or _NAMED.fullmatch(piece):
+            self._report = new_name(match[1])
+        elif match := _SKIPPED.match(piece):
+            contains = _CONTAINS.match(match[1])
+            reason = f"the report does not contain {contains[1]}" if contains else match[1]
+            yield Note("skipped", self._report, reason.strip().rstrip("."))
+        elif piece.strip() == _EMPTY:
+            yield Note("empty", self._report, "nsys stats ran this report and got no rows")
+        elif match := _ERROR.match(piece):
+            yield Note("error", new_name(match[1]) if match[1] else None, match[2].strip())
+        elif match := _WARNING.match(piece):
+            yield Note("warning", None, match[1].strip())
+        elif titled := of_title(piece):
+            self._report, self._unit = titled

@@ -1,0 +1,90 @@
+"""What nvprof prints, as text or with ``--csv``: the GPU trace, the summary, API calls, unified memory and metrics.
+
+Text has five digits a number ("195.89ms" is a start rounded to 10 us); CSV has them whole, in the units of a row below
+the header. Sizes are in powers of 1024 since about CUDA 8 and were powers of 1000 before: throughput, which nvprof
+works out from the same size, tells which ("38.147MB" in "6.4049ms" is "5.8163GB/s" only by 1024); where no copy of the
+file does, sizes with a prefix stay unknown. Starts are on nvprof's own clock, from the start of the process.
+
+Written from the layouts of CUDA 5 to 12 that are printed in public; no whole file of it was at hand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perfctl.parsers.errors import ReportError
+from perfctl.parsers.nvprof_lines import METRIC, SUMMARY, TRACE, UNIFIED, Lines, is_nvprof
+from perfctl.parsers.nvprof_records import Sizes, Trace, metric_figures, summary_figures, unified_figures
+from perfctl.parsers.records import Diagnostic, Gap, Report, Summary
+
+TOOL = "nvprof"
+
+
+def sniff(path: Path, head: bytes) -> bool:
+    """Is there a line of nvprof's own, or the header of one of its tables?"""
+    return is_nvprof(head)
+
+
+def parse(path: Path) -> Report:
+    """Read it. Raises ReportError when there is no table of nvprof in it."""
+    try:
+        return _parse(path)
+    except OSError as error:
+        raise ReportError(path, TOOL, f"it cannot be read ({error.strerror})", "Check its permissions") from error
+
+
+def _parse(path: Path) -> Report:
+    sizes = Sizes.of(row for row in Lines(path) if row.kind == TRACE)
+    source = Lines(path)
+    trace = Trace(sizes)
+    summaries: list[Summary] = []
+    for row in source:
+        if row.kind == TRACE:
+            trace.take(row)
+        elif row.kind == SUMMARY:
+            summaries += summary_figures(row)
+        elif row.kind == UNIFIED:
+            summaries += unified_figures(row, sizes)
+        elif row.kind == METRIC:
+            summaries += metric_figures(row)
+    if not source.tables:
+        said = "; ".join(entry.text for entry in source.diagnostics()[:2]) or "nothing was profiled"
+        raise ReportError(
+            path, TOOL, f"there is no table of nvprof in it ({said[:300]})", "Look at nvprof's own messages"
+        )
+    return Report(
+        tool=TOOL,
+        path=path,
+        form="nvprof " + " and ".join(dict.fromkeys(source.tables)),
+        devices=trace.devices(),
+        kernels=trace.kernels,
+        counters=trace.counters,
+        copies=trace.copies,
+        summaries=(*summaries, *trace.summaries()),
+        gaps=(*_gaps(source, trace), *sizes.gaps(), *trace.gaps()),
+        diagnostics=(*source.diagnostics(), *_rounding(source)),
+        duration_ns=None,
+    )
+
+
+def _gaps(source: Lines, trace: Trace) -> list[Gap]:
+    gaps = []
+    if not any(table.startswith("GPU trace") for table in source.tables):
+        reason = "the file has sums by name and no single launches: run nvprof --print-gpu-trace"
+        gaps.append(Gap("kernel", "not_collected", reason))
+        gaps.append(Gap("copy", "not_collected", reason))
+    elif not trace.kernels:
+        gaps.append(Gap("kernel", "not_collected", "the GPU trace has no kernel"))
+    if trace.kernels:
+        reason = "nvprof's trace says nothing about ranges, so no kernel can be tied to a layer"
+        gaps.append(Gap("kernel.layer", "not_available", reason))
+    if source.unread:
+        gaps.append(Gap("nvprof row", "unreadable", f"{source.unread} lines inside tables could not be read"))
+    return gaps
+
+
+def _rounding(source: Lines) -> list[Diagnostic]:
+    if not any("text" in table for table in source.tables):
+        return []
+    text = "nvprof prints five digits as text: times and sizes are rounded (use --csv for whole ones)"
+    return [Diagnostic("info", "perfctl", text)]
