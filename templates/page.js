@@ -14,8 +14,11 @@
     while (n < 4 && a * 1000 ** n < 0.9995) n++;
     return `${digits(v * 1000 ** n)} ${DOWN[n]}`.trim();
   };
-  const time = (ns) => { if (ns === 0) return "0 s"; const t = si(ns / 1e9 + Number.EPSILON * 0); return /[a-zµ]$/.test(t) ? t + "s" : t + " s"; };
-  const FORMAT = { time, si, int: (v) => String(v), text: String, code: String };
+  // Number and unit of a cell; the number is padded so that decimal points stand below each other.
+  const pad = (t) => { const n = (t.split(".")[1] ?? "").length; return n > 2 ? t : t + (n ? "" : "\u2008") + "\u2007".repeat(2 - n); };
+  const apart = (t) => { const [number, unit = ""] = t.split(" "); return [pad(number), unit]; };
+  const time = (ns) => { const [number, prefix] = apart(si(ns / 1e9)); return [number, prefix + "s"]; };
+  const FORMAT = { time, start: (ns, column) => time(ns - column.from), si: (v) => apart(si(v)), int: (v) => [String(v)], text: (v) => [String(v)], code: (v) => [String(v)] };
   const make = (tag, attributes = {}, text) => {
     const node = document.createElement(tag);
     for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
@@ -59,7 +62,7 @@
   };
   const valueOf = (td) => {
     if (!td || td.classList.contains("no") || td.classList.contains("refused")) return null;
-    const raw = td.dataset.v ?? td.textContent.trim();
+    const raw = td.dataset.v ?? (td.lastElementChild?.tagName === "U" && td.title ? parseFloat(td.title.replaceAll("\u202f", "")) : td.textContent.trim());
     return raw !== "" && !Number.isNaN(Number(raw)) ? Number(raw) : raw;
   };
   const ordered = (items, key, way) => items.map((item) => [key(item), item]).sort((a, b) => {
@@ -82,7 +85,7 @@
     if (!figure.classList.contains("tools")) return;
     const filter = (text) => units().filter((unit) => { unit.hidden = !(ledger ? unit.rows[0].cells[0] : unit).textContent.toLowerCase().includes(text); return !unit.hidden; }).length;
     const csv = () => {
-      const label = (th) => [...th.childNodes].map((node) => node.textContent).join(" ").trim();
+      const label = (th) => { const text = [...th.childNodes].map((node) => node.textContent).join(" ").trim(); return th.dataset.unit ? `${text} (${th.dataset.unit})` : text; };
       const rows = [];
       for (const body of table.tBodies) {
         const th = body.querySelector("th"), name = th ? [...th.childNodes].slice(0, 2).map((node) => node.textContent).join("").trim() : "";
@@ -102,10 +105,11 @@
     if (column.s) { const all = new Array(rows); let sum = 0; for (let n = 0; n < rows; n++) all[n] = sum += column.s[n]; return (row) => all[row]; }
     return (row) => column.v[row];
   };
-  const WIDTH = { code: 170, text: 112, int: 84, time: 92, si: 118 }, HEIGHT = 24;
+  const WIDTH = { code: 170, text: 112, int: 84, time: 104, start: 104, si: 124 }, HEIGHT = 24;
   document.querySelectorAll("figure.launches").forEach((figure) => {
     const data = JSON.parse(figure.querySelector("script").textContent);
-    const columns = data.columns.map((column) => Object.assign(column, { get: reader(column, data.rows) }));
+    const columns = data.columns.map((column) => Object.assign(column, { get: reader(column, data.rows), how: column.state && reader(column.state, data.rows) }));
+    for (const column of columns) if (column.kind === "start") { column.from = Infinity; for (let n = 0; n < data.rows; n++) { const v = column.get(n); if (v !== null && v < column.from) column.from = v; } }
     let order = Array.from({ length: data.rows }, (_, n) => n), shown = order;
     const scroll = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Every launch" });
     const table = make("table", { "aria-rowcount": data.rows + 1 }), group = make("colgroup"), head = make("thead"), line = make("tr"), body = make("tbody");
@@ -130,9 +134,18 @@
         const row = make("tr", { "aria-rowindex": n + 2 });
         for (const column of columns) {
           const value = column.get(shown[n]);
+          const [look, mark, why] = column.how ? column.how(shown[n]) : ["", "", ""];
           const kind = column.kind === "code" || column.kind === "text" ? column.kind : "";
-          const cell = value === null ? make("td", { class: `no ${kind}`, title: "not in this report" }, "–") : make("td", { class: kind }, FORMAT[column.kind](value));
-          if (value !== null && column.kind !== "int") cell.title = `${value} ${column.unit}`.trim();
+          if (value === null) {
+            const cell = make("td", { class: `${look || "no"} ${kind}`, title: why || "not in this report" }, look === "refused" ? undefined : "–");
+            if (look === "refused") cell.append(make("s", {}, "refused"));
+            row.append(cell);
+            continue;
+          }
+          const [text, unit] = FORMAT[column.kind](value, column);
+          const cell = make("td", { class: `${look} ${kind}`.trim() }, mark + text);
+          if (unit !== undefined) cell.append(" ", make("u", column.kind === "si" ? {} : { class: "w" }, unit));
+          if (column.kind !== "int") cell.title = [`${value} ${column.unit}`.trim(), why].filter(Boolean).join("; ");
           row.append(cell);
         }
         rows.push(row);

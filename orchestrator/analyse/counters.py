@@ -8,9 +8,11 @@ studies use) say nothing about multiply-adds, which are FFMA: without all three 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from perfctl.orchestrator.analyse import rates
 from perfctl.orchestrator.analyse.figure import Figure, absent
 from perfctl.parsers.records import Counter, Run
 
@@ -60,12 +62,25 @@ def compute_capability(run: Run) -> str | None:
 
 def kernel_flops(values: Values, capability: str | None) -> KernelFlops:
     """FLOPs of one launch from its metrics. ``capability`` is "7.0", "8.6", ... or None when not known."""
-    return _kernel_flops(tuple(item for item in values.items() if makes_flops(item[0])), capability)
+    used = tuple(item for item in values.items() if makes_flops(item[0]))
+    if any(name.endswith(rates.SUFFIX) for name, _ in used):
+        counts, derived = rates.with_counts(values)
+        if derived:
+            counted = _kernel_flops(tuple(item for item in counts.items() if makes_flops(item[0])), capability)
+            return KernelFlops(*(_from_rates(figure) for figure in counted))
+    return _kernel_flops(used, capability)
+
+
+def _from_rates(figure: Figure) -> Figure:
+    """The same figure as an estimate with the rule named; what has no value keeps its reason."""
+    if figure.value is None or not figure.launches:
+        return figure
+    return replace(figure, state="estimated", reason="; ".join(filter(None, (rates.RULE, figure.reason))))
 
 
 @lru_cache(maxsize=4096)
 def makes_flops(name: str) -> bool:
-    """True for the metrics that FLOPs are made from."""
+    """True for the metrics that FLOPs are made from (what turns a rate into a count not included)."""
     return "_thread_inst_executed_op_" in name or "_inst_executed_pipe_tensor" in name or name.startswith(OPS_PATH)
 
 
@@ -122,7 +137,7 @@ def _fp32(values: Values, capability: str | None) -> Figure:
 
 def _fp16(values: Values, capability: str | None, phantom: bool) -> Figure:
     """hadd + hmul + 2 hfma, ncu 2022.3's rule. Newer tools use 2, 2, 4 because HFMA2 works on two lanes."""
-    if phantom:
+    if phantom and capability is not None:
         others = _weighted(values, "fp16", {"hadd": 1, "hmul": 1})
         if others.value is None:
             return others
@@ -131,16 +146,33 @@ def _fp16(values: Values, capability: str | None, phantom: bool) -> Figure:
     figure = _weighted(values, "fp16", {"hadd": 1, "hmul": 1, "hfma": 2})
     if not figure.value:
         return figure
-    if _major(capability) == 8 and _metric(values, _op("hfma")) and _metric(values, PIPE_TENSOR) is None:
-        return absent("refused", "HFMA2 may only have moved constants; sm__inst_executed_pipe_tensor.sum would tell")
+    if _may_move_constants(values, capability, phantom):
+        chip = "" if capability else " (the chip is not known; it is so from CC 8.0 on)"
+        return absent("refused", f"HFMA2 may only have moved constants{chip}: not added")
     return Figure(figure.value, "estimated", "HADD + HMUL + 2 HFMA; up to twice that where instructions are packed")
 
 
+def _may_move_constants(values: Values, capability: str | None, phantom: bool) -> bool:
+    """True when nothing tells HFMA2 arithmetic from HFMA2 that loads a constant.
+
+    ptxas 12.9 moves constants with HFMA2.MMA (counted by the tensor pipe too) on sm_80 and sm_90, with plain HFMA2 on
+    sm_100 and sm_120, and not at all on sm_75 and before.
+    """
+    hfma = _metric(values, _op("hfma"))
+    if not hfma or 0 < _major(capability) < 8:
+        return False
+    pipe = _metric(values, PIPE_TENSOR)
+    return phantom or _major(capability) >= 10 or pipe is None or 32 * pipe >= hfma
+
+
 def _is_phantom(values: Values, capability: str | None) -> bool:
-    """True when all tensor instructions are HFMA2 moving constants, which compilers for CC 8.x emit."""
+    """True when all tensor instructions are HFMA2 moving constants, which compilers for CC 8.x and 9.x emit.
+
+    Where the chip is not known the equality makes it likely; then nothing is added, and nothing is called 0.
+    """
     pipe = _metric(values, PIPE_TENSOR)
     hfma = _metric(values, _op("hfma"))
-    if not pipe or _major(capability) != 8:
+    if not pipe or _major(capability) not in (0, 8, 9):
         return False
     moves = values.get(HFMA2_ON_TENSOR_PIPE)
     if moves is not None:
@@ -166,6 +198,11 @@ def _tensor(values: Values, capability: str | None, phantom: bool) -> Figure:
         return absent("not_collected", "tensor counters were not collected")
     if pipe == 0:
         return Figure(0, "counted")
+    if phantom and capability is None:
+        return absent(
+            "refused",
+            "its instructions are as many as HFMA2, which moves constants on CC 8.x and 9.x; the chip is not known",
+        )
     if phantom:
         return Figure(0, "counted", "the tensor pipe only moved constants (HFMA2 = 32 x its instructions)")
     if capability == "7.0":

@@ -19,6 +19,8 @@ from perfctl.orchestrator.analyse.timing import (
     best_layer_times,
     kernel_keys,
     kernel_steps,
+    layer_times,
+    widest,
 )
 from perfctl.parsers.records import DIRECTIONS, LayerCall, Run
 
@@ -64,7 +66,7 @@ class LedgerRow:
     """Which clock."""
     trusted: bool
     share: float | None
-    """Of the step, or of its kernel time (see ``whole``)."""
+    """Of all measured steps, or of their kernel time (see ``whole``); shares of a batch size add up to 1."""
     whole: str | None
     achieved: float | None
     """Paper FLOPs / median time, per second; None when either is missing, paper is 0, or the clock is not to trust."""
@@ -109,8 +111,9 @@ def ledger(study: Study) -> Ledger:
     """Rows for every batch size of a study."""
     rows: list[LedgerRow] = []
     left_over: list[Unattributed] = []
+    first = widest(study.runs, layer_times) if len(study.batches) > 1 else None
     for batch in study.batches:
-        found, rest = _at_batch(batch, study.at(batch))
+        found, rest = _at_batch(batch, study.at(batch), first)
         rows.extend(found)
         left_over.extend(rest)
     order = _positions(rows)
@@ -126,9 +129,9 @@ def _positions(rows: Sequence[LedgerRow]) -> dict[str, int]:
     return found
 
 
-def _at_batch(batch: int, runs: Sequence[Run]) -> tuple[list[LedgerRow], list[Unattributed]]:
+def _at_batch(batch: int, runs: Sequence[Run], first: str | None) -> tuple[list[LedgerRow], list[Unattributed]]:
     calls = _paper(runs)
-    timed = best_layer_times(runs)
+    timed = best_layer_times(runs, first)
     times = timed[1] if timed else None
     counted, otherwise = _counted(runs)
     measured = set(times.rows if times else ()) | {key for key in counted if key is not None}
@@ -139,7 +142,7 @@ def _at_batch(batch: int, runs: Sequence[Run]) -> tuple[list[LedgerRow], list[Un
         rows.append(_row(batch, (layer, direction), parts, times, counted, otherwise, uses))
     if times is None:
         return rows, []
-    share = times.unattributed.median / times.total.median if times.total.median else 0.0
+    share = times.unattributed.mean / times.total.mean if times.total.mean else 0.0
     rest = counted.get(None, otherwise)
     return rows, [Unattributed(batch, times.unattributed, share, times.whole, times.basis, rest)]
 
@@ -157,7 +160,7 @@ def _row(
     executed = counted.get(key, otherwise)
     time = times.rows.get(key) if times else None
     ratio = executed.value / paper.value if executed.value is not None and paper.value else None
-    share = time.median / times.total.median if time and times and times.total.median else None
+    share = time.mean / times.total.mean if time and times and times.total.mean else None
     achieved = None
     if time and times and times.trusted and time.median and paper.value:
         achieved = paper.value / time.median * 1e9

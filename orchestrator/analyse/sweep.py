@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.grouping import Study
-from perfctl.orchestrator.analyse.timing import Spread, step_time
+from perfctl.orchestrator.analyse.timing import Spread, preference, step_time, widest
 from perfctl.parsers.records import Run
 
 MEMORY_LINES = (
@@ -37,12 +37,12 @@ class BatchPoint:
 
 def points(study: Study) -> tuple[BatchPoint, ...]:
     """One point per batch size, ascending; a failed one too, without figures."""
-    return tuple(_point(batch, study.at(batch)) for batch in study.batches)
+    first = widest(study.runs, step_time)
+    return tuple(_point(batch, study.at(batch), first) for batch in study.batches)
 
 
-def _point(batch: int, runs: tuple[Run, ...]) -> BatchPoint:
-    order = {"nsys": 0, "torch": 1, "ncu": 9}
-    ranked = sorted(runs, key=lambda run: (run.status != "ok", order.get(run.profiler, 2), -run.id))
+def _point(batch: int, runs: tuple[Run, ...], first: str | None) -> BatchPoint:
+    ranked = sorted(runs, key=lambda run: (run.status != "ok", preference(run.profiler, first), -run.id))
     timed = next((found for run in ranked if (found := step_time(run)) is not None), None)
     memory: dict[str, int] = next((figures for run in ranked if (figures := _memory(run))), {})
     bad = [run for run in runs if run.status != "ok"]

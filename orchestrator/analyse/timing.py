@@ -9,11 +9,11 @@ from __future__ import annotations
 import bisect
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.grouping import device_kind
-from perfctl.parsers.records import Range, Run
+from perfctl.parsers.records import Kernel, Range, Run
 
 Key = tuple[str, str]
 """(layer, direction); the optimizer's own work is ("", "optimizer")."""
@@ -37,6 +37,8 @@ class Spread:
     high: float
     count: int
     """Steps behind it; with 1 there is no spread to speak of."""
+    mean: float
+    """What shares are made of: means of parts add up to the mean of the whole, medians do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class LayerTimes:
 
 def spread(values: Sequence[float]) -> Spread:
     """Spread of at least one value."""
-    return Spread(statistics.median(values), min(values), max(values), len(values))
+    return Spread(statistics.median(values), min(values), max(values), len(values), statistics.fmean(values))
 
 
 def layer_times(run: Run) -> LayerTimes | None:
@@ -69,10 +71,23 @@ def layer_times(run: Run) -> LayerTimes | None:
     return _from_ranges(run)
 
 
-def best_layer_times(runs: Iterable[Run]) -> tuple[Run, LayerTimes] | None:
-    """The most trustworthy among runs of one batch size: nsys, then torch, then others, ncu last."""
-    order = {"nsys": 0, "torch": 1, "ncu": 9}
-    for run in sorted(runs, key=lambda run: (order.get(run.profiler, 2), run.status != "ok", -run.id)):
+def preference(profiler: str, first: str | None = None) -> int:
+    """Smaller is better: ``first`` (what timed the whole sweep), nsys, torch, others, ncu last."""
+    return -1 if profiler == first and profiler != "ncu" else {"nsys": 0, "torch": 1, "ncu": 9}.get(profiler, 2)
+
+
+def widest(runs: Iterable[Run], timed: Callable[[Run], object]) -> str | None:
+    """The profiler whose runs are ``timed`` at most batch sizes: one clock for a whole sweep; None when none is."""
+    batches: dict[str, set[int | None]] = defaultdict(set)
+    for run in runs:
+        if timed(run) is not None:
+            batches[run.profiler].add(run.batch_size)
+    return min(batches, key=lambda profiler: (-len(batches[profiler]), preference(profiler)), default=None)
+
+
+def best_layer_times(runs: Iterable[Run], first: str | None = None) -> tuple[Run, LayerTimes] | None:
+    """The most trustworthy among runs of one batch size, by ``preference``."""
+    for run in sorted(runs, key=lambda run: (preference(run.profiler, first), run.status != "ok", -run.id)):
         found = layer_times(run)
         if found is not None and found.rows:
             return run, found
@@ -108,6 +123,24 @@ def step_time(run: Run) -> tuple[Spread, str] | None:
         return spread(timed), f"host clock around each step, while {run.profiler} was recording"
     ranges = [item.duration_ns for item in run.report.ranges if _is_step(item) and item.duration_ns is not None]
     return (spread(ranges), f"step ranges, {run.profiler}") if ranges else None
+
+
+def busy(kernels: Iterable[Kernel]) -> dict[int, int | float]:
+    """device -> nanoseconds in which at least one kernel ran on it; empty unless every kernel has start and duration."""
+    spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for kernel in kernels:
+        if kernel.start_ns is None or kernel.duration_ns is None:
+            return {}
+        spans[kernel.device_index or 0].append((kernel.start_ns, kernel.start_ns + kernel.duration_ns))
+    found: dict[int, int | float] = {}
+    for device, intervals in spans.items():
+        taken: float = 0
+        reached = float("-inf")
+        for start, end in sorted(intervals):
+            taken += max(end - max(start, reached), 0)
+            reached = max(reached, end)
+        found[device] = taken
+    return found
 
 
 def _is_step(item: Range) -> bool:

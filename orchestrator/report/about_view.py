@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from perfctl.orchestrator.analyse.grouping import Study, device_label
 from perfctl.orchestrator.analyse.ledger import Ledger
+from perfctl.orchestrator.report.foreign_findings import lacking_flops
 from perfctl.orchestrator.report.kernel_view import run_label
 from perfctl.orchestrator.report.numbers import Cell, count, nothing, plain, time_cell
 from perfctl.orchestrator.report.study_view import listing, word
@@ -27,7 +28,7 @@ def runs_table(study: Study) -> Table | None:
     """Every run of the study, failed ones too."""
     columns = [
         Column("run"), Column("profiler", look="text"), Column("batch"), Column("status", look="text"),
-        Column("device", look="text"), Column("started", look="text"), Column("length"), Column("origin", look="text"),
+        Column("device", look="text"), Column("started", look="text"), Column("length", base="ns"), Column("origin", look="text"),
         Column("host", look="text"), Column("report", look="code"), Column("sha256", look="code"),
     ]  # fmt: skip
     rows = [
@@ -91,6 +92,12 @@ def gaps(study: Study, ledger: Ledger) -> Table | None:
          nothing("a gap of the comparison")]
         for (what, state, reason), who in lacking.items()
     ]  # fmt: skip
+    rows += [
+        [plain("executed FLOPs"), plain(state), plain(why), nothing("all kernels"), plain(run_label(run))]
+        for run in study.runs
+        if study.foreign and (said := lacking_flops(run)) is not None
+        for state, why in [said]
+    ]
     return listing("What is missing, and why", columns, rows, drop_run=False)
 
 

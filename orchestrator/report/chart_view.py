@@ -27,10 +27,11 @@ class Chart:
 
 
 def chart_views(key: str, ledger: Ledger, points: Sequence[BatchPoint]) -> tuple[Chart, ...]:
-    """Charts of one study. ``key`` keeps the drawings' inner names apart."""
+    """Charts of one study, the ones that answer most first. ``key`` keeps the drawings' inner names apart."""
     colours = _colours(ledger)
-    found = [*_ratio(key, ledger, colours), *_times(key, points), *_shares(key, ledger, colours), *_memory(key, points)]
-    return tuple(found)
+    times = _times(key, points)
+    first = [*_ratio(key, ledger, colours), *times[:1], *_shares(key, ledger, colours)]
+    return (*first, *times[1:], *_memory(key, points))
 
 
 def _colours(ledger: Ledger) -> dict[str, int]:
@@ -108,7 +109,7 @@ def _shares(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]
     title = f"Share of the {timed[0].whole} by layer, all directions"
     if len(rows) > 1:
         title += ", by batch size"
-    note = f"{'; '.join(basis)}; medians, so a bar need not add up to 100 %"
+    note = f"{'; '.join(basis)}; all measured steps together"
     return [Chart(title, svg, note, tuple((part, colour) for part, colour in legend.items() if part in seen))]
 
 

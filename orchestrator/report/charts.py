@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, MUTED, RULE, PAPER = "#010101", "#020202", "#030303", "#050505"
+INK, MUTED, RULE, PAPER, ON_DEEP = "#010101", "#020202", "#030303", "#050505", "#040404"
 SERIES = tuple(f"#0a0a0{number}" for number in range(9))
 """Stand-ins; 7 is what has no colour of its own ("other"), 8 what is left over."""
-_VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper"} | {
+_VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper", ON_DEEP: "--on0"} | {
     colour: f"--s{number}" for number, colour in enumerate(SERIES)
 }
 SIZE = (6.0, 3.3)
@@ -81,7 +81,7 @@ def shares(
             colour = SERIES[colours[part] % len(SERIES)]
             axes.barh(place, width, left=left, height=0.72, color=colour, edgecolor=PAPER, linewidth=1)
             if width >= 5 + 1.35 * len(part):
-                dark = "#0b0b0b" if colours[part] < 8 else INK
+                dark = INK if colours[part] == 8 else ON_DEEP if colours[part] == 0 else "#0b0b0b"
                 spot: dict[str, Any] = {
                     "ha": "center",
                     "va": "center",

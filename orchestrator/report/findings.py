@@ -4,34 +4,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import log2
 
 from perfctl.orchestrator.analyse.grouping import Study
 from perfctl.orchestrator.analyse.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.analyse.sweep import BatchPoint
-from perfctl.orchestrator.report import numbers
-from perfctl.orchestrator.report.numbers import count, percent, time
+from perfctl.orchestrator.report import foreign_findings, numbers
+from perfctl.orchestrator.report.foreign_findings import Finding
+from perfctl.orchestrator.report.numbers import percent, time
+
+__all__ = ["SHOWN", "Finding", "findings"]
 
 SHOWN = 5
 """More than this go under "more"."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One sentence. ``evidence`` is the part of the page that proves it."""
-
-    text: str
-    evidence: str
-    """ledger, charts, kernels, runs or gaps."""
-    warning: bool = False
-    """True for what is missing or failed."""
-
-
 def findings(study: Study, ledger: Ledger, points: Sequence[BatchPoint]) -> tuple[Finding, ...]:
     """Findings, then warnings; empty when nothing stands out."""
     if study.foreign:
-        return (*_top_kernel(study), *_failures(study))
+        return (*foreign_findings.of(study.runs), *_failures(study))
     return (
         *_where_time_goes(ledger),
         *_per_sample(points),
@@ -79,13 +70,16 @@ def _per_sample(points: Sequence[BatchPoint]) -> list[Finding]:
     )
     factor = first.per_sample / last.per_sample
     between = f"{time(first.per_sample)} at batch {first.batch}, {time(last.per_sample)} at batch {last.batch}"
-    if overlap or 0.95 < factor < 1.05:
-        return [Finding(f"Time per sample hardly changes with the batch size: {between}.", "charts")]
-    way, by = ("falls", factor) if factor > 1 else ("grows", 1 / factor)
     best = min(timed, key=lambda point: point.per_sample or 0)
-    text = f"Time per sample {way} with the batch size by a factor of {by:.1f}: {between}"
-    if best.batch not in (first.batch, last.batch):
-        text += f"; it is lowest at batch {best.batch} with {time(best.per_sample or 0)}"
+    lowest = f"; it is lowest at batch {best.batch} with {time(best.per_sample or 0)}"
+    lowest = lowest if best.batch not in (first.batch, last.batch) else ""
+    if 0.95 < factor < 1.05 and (best.per_sample or 0) > 0.9 * first.per_sample:
+        return [Finding(f"Time per sample hardly changes with the batch size: {between}.", "charts")]
+    if overlap:
+        text = f"Time per sample scatters too much to rank the smallest and the largest batch: {between}{lowest}"
+        return [Finding(f"{text}.", "charts")]
+    way, by = ("falls", factor) if factor > 1 else ("grows", 1 / factor)
+    text = f"Time per sample {way} with the batch size by a factor of {by:.1f}: {between}{lowest}"
     return [Finding(f"{text}.", "charts")]
 
 
@@ -149,27 +143,17 @@ def _not_counted(study: Study, ledger: Ledger) -> list[Finding]:
 
 
 def _failures(study: Study) -> list[Finding]:
-    found = []
+    """One sentence for runs of one profiler that ended for the same reason."""
+    same: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for run in study.runs:
         if run.status != "ok":
-            where = f" at batch {run.batch_size}" if run.batch_size is not None else ""
             reason = (run.reason or "no reason was recorded").rstrip(".")
-            found.append(Finding(f"The {run.profiler} run{where} is {run.status}: {reason}.", "runs", warning=True))
+            same[run.profiler, run.status, reason].append(-1 if run.batch_size is None else run.batch_size)
+    found = []
+    for (profiler, status, reason), batches in same.items():
+        known = [str(batch) for batch in batches if batch >= 0]
+        where = f" at batch {', '.join(known)}" if known else ""
+        verb = "failed" if status == "failed" else f"{'are' if len(batches) > 1 else 'is'} {status}"
+        runs = "runs" if len(batches) > 1 else "run"
+        found.append(Finding(f"The {profiler} {runs}{where} {verb}: {reason}.", "runs", warning=True))
     return found
-
-
-def _top_kernel(study: Study) -> list[Finding]:
-    """In a report without layers: the kernel name with the largest share of the kernel time."""
-    times: dict[str, list[float]] = defaultdict(list)
-    for run in study.runs:
-        for kernel in run.report.kernels:
-            if kernel.duration_ns is not None:
-                times[kernel.short_name or kernel.name].append(kernel.duration_ns)
-    total = sum(sum(values) for values in times.values())
-    if not total or len(times) < 2:
-        return []
-    name, values = max(times.items(), key=lambda item: sum(item[1]))
-    shown = name if len(name) <= 90 else f"{name[:87]}..."
-    often = "1 launch" if len(values) == 1 else f"{count(len(values)).text} launches"
-    text = f"{shown} takes {percent(sum(values) / total)} of the kernel time ({time(sum(values))}, {often})."
-    return [Finding(text, "kernels")]

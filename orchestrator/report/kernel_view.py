@@ -13,7 +13,18 @@ from typing import Any
 from perfctl.orchestrator.analyse.algorithms import family
 from perfctl.orchestrator.analyse.counters import KernelFlops, flops_by_launch, makes_flops, values_by_launch
 from perfctl.orchestrator.analyse.figure import Figure, absent, add
-from perfctl.orchestrator.report.numbers import Cell, count, figure_cell, nothing, plain, share_cell, time_cell
+from perfctl.orchestrator.report.numbers import (
+    Cell,
+    count,
+    figure_cell,
+    look,
+    mark,
+    nothing,
+    plain,
+    share_cell,
+    time_cell,
+    why,
+)
 from perfctl.orchestrator.report.tables import Column, Table, table, without_empty
 from perfctl.parsers.records import Kernel, Run
 
@@ -50,7 +61,7 @@ def summary(runs: Sequence[Run], *, paths: bool = True) -> Table | None:
         Column("kernel", look="code"),
         Column("family", look="text", note="algorithm family, read off the name"),
         Column("launches"),
-        Column("time", note="sum over all launches"),
+        Column("time", base="ns", note="sum over all launches"),
         Column("share", note="of the kernel time of its run"),
         Column("executed", "FLOP", note="from SASS counters, all launches; 1 multiply-add = 2 FLOPs"),
         *(Column(path, "FLOP", note=f"the {path} part of what was executed") for path in PATHS),
@@ -72,6 +83,7 @@ def _summary_rows(run: Run, *, label: bool) -> list[list[Cell]]:
         use.flops.append(flops.get(kernel.launch, NO_FLOPS))
     shorts = Tally(use.kernels[0].short_name for use in uses.values())
     total = sum(kernel.duration_ns or 0 for kernel in run.report.kernels)
+    clock = "under ncu, locked clocks: not a time to trust" if run.profiler == "ncu" else None
     rows = []
     for name, use in uses.items():
         times = [kernel.duration_ns for kernel in use.kernels if kernel.duration_ns is not None]
@@ -83,7 +95,7 @@ def _summary_rows(run: Run, *, label: bool) -> list[list[Cell]]:
                 name_cell(name, short if shorts[short := use.kernels[0].short_name] == 1 else None),
                 plain(kind) if (kind := family(name)) else nothing("no pattern fits this name"),
                 count(len(use.kernels)),
-                time_cell(took, "this report has no durations"),
+                time_cell(took, "this report has no durations", clock),
                 share_cell(took / total if took is not None and total else None),
                 figure_cell(add(found.total for found in use.flops), "FLOP"),
                 *(figure_cell(add(getattr(found, path) for found in use.flops), "FLOP") for path in PATHS),
@@ -105,7 +117,8 @@ def launches(runs: Sequence[Run]) -> dict[str, Any] | None:
 
     Each column is ``{label, unit, kind, ...}`` with its data as one of ``c`` (one value for all rows),
     ``d`` + ``i`` (dictionary and index a row), ``d`` + ``r`` (index, how often, index, ...), ``s`` (first
-    value and differences), ``v`` (plain values). None stays null.
+    value and differences), ``v`` (plain values). None stays null. ``state`` is a column of its own: look (a
+    class), mark ("~ ", "≥ ") and reason of each value.
     """
     rows = [(run, kernel) for run in runs for kernel in run.report.kernels]
     if not rows:
@@ -115,8 +128,8 @@ def launches(runs: Sequence[Run]) -> dict[str, Any] | None:
     columns = columns if len(runs) > 1 else columns[1:]
     counters, notes = _counter_columns(runs, rows)
     columns += counters
-    kept = [column for column in columns if column.get("c", 0) is not None]
-    empty = [column["label"] for column in columns if column.get("c", 0) is None]
+    empty = [column["label"] for column in columns if _is_empty(column)]
+    kept = [column for column in columns if not _is_empty(column)]
     return {"rows": len(rows), "hidden": total - len(rows), "columns": kept, "empty": empty, "notes": notes}
 
 
@@ -147,7 +160,7 @@ def _plain_columns(rows: Sequence[tuple[Run, Kernel]]) -> list[tuple[tuple[str, 
         (("direction", "", "text"), [kernel.direction for _, kernel in rows]),
         (("step", "", "int"), [kernel.step for _, kernel in rows]),
         (("time", "ns", "time"), [kernel.duration_ns for _, kernel in rows]),
-        (("start", "ns", "time"), [kernel.start_ns for _, kernel in rows]),
+        (("start", "ns", "start"), [kernel.start_ns for _, kernel in rows]),
         (("grid", "", "text"), [size(kernel.grid_x, kernel.grid_y, kernel.grid_z) for _, kernel in rows]),
         (("block", "", "text"), [size(kernel.block_x, kernel.block_y, kernel.block_z) for _, kernel in rows]),
         (("registers", "", "int"), [kernel.registers for _, kernel in rows]),
@@ -163,10 +176,11 @@ def _counter_columns(runs: Sequence[Run], rows: Sequence[tuple[Run, Kernel]]) ->
         return [], []
     flops = {id(run): flops_by_launch(run) for run in runs}
     columns = []
-    for path in ("total", "fp32", "tensor"):
-        values = [_flop(flops[id(run)].get(kernel.launch), path) for run, kernel in rows]
-        label = "executed" if path == "total" else f"executed, {path}"
-        columns.append(_packed(label, "FLOP", "si", values))
+    for path in ("total", *PATHS):
+        figures: list[Figure] = [getattr(flops[id(run)].get(kernel.launch, NO_FLOPS), path) for run, kernel in rows]
+        if path == "total" or any(figure.value is not None or figure.state == "refused" for figure in figures):
+            label = "executed" if path == "total" else path
+            columns.append(_packed(label, "FLOP", "si", [figure.value for figure in figures]) | _states(figures))
     by_launch = {id(run): values_by_launch(run.report.counters) for run in runs}
     units = {counter.name: counter.unit or "" for run in runs for counter in run.report.counters}
     if len(units) * len(rows) > COUNTER_CELLS:
@@ -182,9 +196,15 @@ def _counter_columns(runs: Sequence[Run], rows: Sequence[tuple[Run, Kernel]]) ->
     return columns, notes
 
 
-def _flop(found: KernelFlops | None, path: str) -> float | None:
-    figure: Figure | None = getattr(found, path) if found else None
-    return figure.value if figure else None
+def _is_empty(column: dict[str, Any]) -> bool:
+    """No value in any row, and none that was refused."""
+    return column.get("c", 0) is None and "refused" not in str(column.get("state", ""))
+
+
+def _states(figures: Sequence[Figure]) -> dict[str, Any]:
+    """Look, mark and reason of each value as a packed column; nothing where all are plainly counted."""
+    states = [(look(figure), mark(figure), why(figure)) for figure in figures]
+    return {"state": _packed("", "", "", states)} if any(map(any, states)) else {}
 
 
 def _tidy(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import log2
 
@@ -13,6 +13,7 @@ from perfctl.orchestrator.report.numbers import (
     amount,
     figure_cell,
     full,
+    mark,
     nothing,
     percent,
     plain,
@@ -24,6 +25,11 @@ from perfctl.orchestrator.report.numbers import (
     time_cell,
 )
 from perfctl.orchestrator.report.tables import Column
+
+MINOR_SHARE = 0.01
+FOLD_FROM = 3
+"""Fewer groups than this are not worth folding."""
+SHARE_AT = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,8 @@ class Group:
     """(batch and direction, worked text)."""
     kernels: tuple[str, ...]
     note: str | None = None
+    minor: bool = False
+    """No multiply-adds and hardly any time: folded away until asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +65,21 @@ class LedgerView:
     groups: tuple[Group, ...]
     ratio_at: int
     notes: tuple[str, ...]
+    fold: str | None = None
+    """What is folded, in words; None when nothing is."""
 
 
 def ledger_view(ledger: Ledger) -> LedgerView | None:
-    """Columns that are empty for one and the same reason keep their head, with the reason, and plain dashes."""
+    """Columns that are empty for one and the same reason keep their head and plain dashes; a note says the reason."""
     if not ledger.rows:
         return None
     groups = [_group(list(rows)) for _, rows in groupby(ledger.rows, key=lambda row: (row.place, row.direction))]
     groups += _left_over(ledger.unattributed)
+    if not FOLD_FROM <= sum(group.minor for group in groups) < len(groups):
+        groups = [replace(group, minor=False) for group in groups]
     bases = sorted({row.basis for row in ledger.rows if row.basis})
     wholes = sorted({row.whole for row in ledger.rows if row.whole})
+    lacking = _not_counted(ledger)
     columns = (
         Column("batch"),
         Column(
@@ -74,49 +87,90 @@ def ledger_view(ledger: Ledger) -> LedgerView | None:
             "FLOP",
             note="from the shapes each layer saw; 1 multiply-add = 2 FLOPs; elementwise work is not in it",
         ),
-        Column("counted", "FLOP", note=_counted_note(ledger), empty=not ledger.any_counted),
+        Column(
+            "counted",
+            "FLOP",
+            note=None if lacking else "executed, from SASS counters (ncu), per step",
+            empty=lacking is not None,
+        ),
         Column(
             "counted / paper",
-            note="1 means that the hardware executed what the formula says" if ledger.any_counted else "not counted",
-            empty=not ledger.any_counted,
+            note=None if lacking else "1 means that the hardware executed what the formula says",
+            empty=lacking is not None,
         ),
-        Column("time", note="median over the measured steps: " + ("; ".join(bases) or "not timed")),
-        Column("share", note="of the " + (" or ".join(wholes) or "step")),
+        Column("time", base="ns", note="median over the measured steps: " + ("; ".join(bases) or "not timed")),
+        Column("share", note=f"of the {' or '.join(wholes) or 'step'}, all measured steps together"),
         Column("achieved", "FLOP/s", note="paper FLOPs / time: what the arithmetic asked for, not what was executed"),
     )
     notes = ["FLOPs and times are for one step. 1 multiply-add = 2 FLOPs."]
     if bases:
         notes.append(f"Time: {'; '.join(bases)}. Median over the measured steps.")
-    if not ledger.any_counted:
-        notes.append(f"Counted FLOPs: {_counted_note(ledger)}.")
-    return LedgerView(columns, tuple(groups), 3, tuple(notes))
+    if lacking:
+        notes.append(f"Counted FLOPs: {lacking}.")
+    return LedgerView(columns, tuple(groups), 3, tuple(notes), _fold(groups, wholes))
 
 
-def _counted_note(ledger: Ledger) -> str:
+def _fold(groups: Sequence[Group], wholes: Sequence[str]) -> str | None:
+    minor = [group for group in groups if group.minor]
+    if not minor:
+        return None
+    untimed = any(line.cells[SHARE_AT].value is None for group in minor for line in group.lines)
+    below = f"below {MINOR_SHARE * 100:.0f} % of the {' or '.join(wholes)}"
+    said = f"each {below} or not timed" if untimed and wholes else f"each {below}" if wholes else "not timed"
+    return f"{len(minor)} layers and directions without multiply-adds, {said}"
+
+
+def _not_counted(ledger: Ledger) -> str | None:
+    """Why no row has a count; None when one has."""
     if ledger.any_counted:
-        return "executed, from SASS counters (ncu), per step"
-    reasons = sorted({row.counted.reason for row in ledger.rows if row.counted.reason})
-    return f"not collected: {'; '.join(reasons[:2])}"
+        return None
+    figures = [row.counted for row in ledger.rows if row.counted.reason]
+    reasons = sorted({figure.reason for figure in figures if figure.reason})
+    states = sorted({figure.state.replace("_", " ") for figure in figures})
+    return f"{' or '.join(states)}: {'; '.join(reasons[:2])}"
 
 
-def _group(rows: Sequence[LedgerRow]) -> Group:
-    first = rows[0]
-    formulas = [
+def _formulas(rows: Sequence[LedgerRow]) -> list[tuple[str, str]]:
+    """(which, worked text): one batch size worked out where the rest follows by the rule of three, else every one."""
+    shown = rows[:1] if len(rows) > 1 and _in_proportion(rows) else rows
+    found = [
         (
             f"batch {row.batch}"
             + (f", {call.direction}" if call.direction != row.direction else "")
             + ("" if row.layer else f", {call.layer}"),
             call.formula,
         )
-        for row in rows
+        for row in shown
         for call in row.calls[:8]
         if call.formula
     ]
+    if found and len(shown) < len(rows):
+        others = ", ".join(str(row.batch) for row in rows[1:])
+        every = (
+            "the same"
+            if not rows[0].paper.value
+            else f"in proportion, {full(rows[0].paper.value // rows[0].batch)} a sample"
+        )
+        found.append((f"batch {others}", every))
+    return found
+
+
+def _in_proportion(rows: Sequence[LedgerRow]) -> bool:
+    """True when the paper count of every row is a whole number a sample, the same at every batch size."""
+    values = [(row.paper.value, row.batch) for row in rows]
+    return all(value is not None and batch and value % batch == 0 for value, batch in values) and (
+        len({value // batch for value, batch in values if value is not None}) == 1
+    )
+
+
+def _group(rows: Sequence[LedgerRow]) -> Group:
+    first = rows[0]
     named = first.place
     return Group(
         named, "" if named == first.direction else first.direction, first.kind,
-        tuple(_line(row) for row in rows), tuple(formulas), _kernels(rows),
+        tuple(_line(row) for row in rows), tuple(_formulas(rows)), _kernels(rows),
         None if first.calls or not first.layer else "nothing on paper: no operation of its own was seen",
+        all(row.paper.value == 0 and not row.counted.value and (row.share or 0) < MINOR_SHARE for row in rows),
     )  # fmt: skip
 
 
@@ -140,16 +194,15 @@ def _paper_cell(row: LedgerRow) -> Cell:
     cell = figure_cell(row.paper, "FLOP")
     extra = sum(call.elementwise_flops or 0 for call in row.calls)
     if row.paper.value is not None and extra:
-        return Cell(cell.text, f"{cell.title}; beside it {full(extra)} elementwise", cell.look, cell.value)
+        return replace(cell, title=f"{cell.title}; beside it {full(extra)} elementwise")
     return cell
 
 
 def _ratio_cell(row: LedgerRow) -> Cell:
     if row.ratio is not None:
-        text = ratio(row.ratio)
-        mark = ("≥ " if row.counted.lower_bound else "") + ("~ " if row.counted.state == "estimated" else "")
+        text = mark(row.counted) + ratio(row.ratio)
         title = f"{full(row.counted.value or 0)} / {full(row.paper.value or 0)} = {significant(row.ratio, 5)}"
-        return Cell(mark + text, title, "est" if row.counted.state == "estimated" else "", rounded(row.ratio))
+        return Cell(text, title, "est" if row.counted.state == "estimated" else "", rounded(row.ratio))
     if row.counted.value is None:
         return nothing(row.counted.reason or "not counted")
     return nothing("nothing on paper to compare with" if row.paper.value is None else "0 on paper: there is no ratio")
@@ -172,9 +225,8 @@ def _spread_note(row: LedgerRow) -> str:
 
 
 def _distrusted(cell: Cell) -> Cell:
-    return Cell(
-        cell.text, f"{cell.title or ''} under ncu, locked clocks: not a time to trust".strip(), "est", cell.value
-    )
+    title = f"{cell.title or ''} under ncu, locked clocks: not a time to trust".strip()
+    return replace(cell, title=title, look="est")
 
 
 def _bar(ratio: float | None) -> tuple[float, float] | None:

@@ -24,6 +24,8 @@ class Cell:
     """"" (counted, or plain text), "est" (estimated), "no" (not collected, not available), "refused"."""
     value: float | str | None = None
     """What to sort by and to export; None when there is nothing."""
+    unit: str | None = None
+    """Prefix and unit ("M", "ms", ""), which stand in a narrow column of their own; None for a cell of one piece."""
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -61,11 +63,18 @@ def _scaled(value: float) -> tuple[str, str]:
     return significant(value * 1000**step), _DOWN[step]
 
 
-def aligned(text: str) -> str:
-    """Pad "24.7 ms" on the right with figure spaces so that decimal points stand below each other."""
-    decimals = len(text.partition(" ")[0].partition(".")[2])
+def aligned(text: str) -> tuple[str, str]:
+    """ "24.7 ms" -> its number, padded with figure spaces so that decimal points stand below each other; its unit."""
+    number, _, tail = text.partition(" ")
+    decimals = len(number.partition(".")[2])
     pad = _FIGURE_SPACE * (2 - decimals) if decimals <= 2 else ""
-    return text + (_POINT_SPACE + pad if decimals == 0 else pad)
+    return number + (_POINT_SPACE + pad if decimals == 0 else pad), tail
+
+
+def scaled(text: str, title: str | None, value: float, look: str = "", mark: str = "") -> Cell:
+    """A cell whose number and unit line up with those above and below."""
+    number, tail = aligned(text)
+    return Cell(mark + number, title, look, rounded(value), tail)
 
 
 def short(text: str) -> str:
@@ -87,9 +96,11 @@ def size(count: float) -> str:
 
 
 def percent(share: float) -> str:
-    """0.0342 -> "3.4 %"; shares that round to nothing say so."""
+    """0.0342 -> "3.4 %"; shares that round to nothing or to all say so."""
     if 0 < share < 0.0005:
         return "< 0.1 %"
+    if 0.9995 <= share < 1:
+        return "> 99.9 %"
     return f"{share * 100:.1f} %"
 
 
@@ -131,7 +142,7 @@ def amount(value: float | None, unit: str, reason: str = "not collected") -> Cel
     """A count with an SI prefix (the unit stands in the column's head)."""
     if value is None:
         return nothing(reason)
-    return Cell(aligned(si(value)), full(value, unit), value=rounded(value))
+    return scaled(si(value), full(value, unit), value)
 
 
 def count(value: int | None, reason: str = "not collected") -> Cell:
@@ -145,14 +156,14 @@ def time_cell(ns: float | None, reason: str = "not collected", note: str | None 
     """A duration; the title has the nanoseconds."""
     if ns is None:
         return nothing(reason)
-    return Cell(aligned(time(ns)), f"{full(ns, 'ns')}{'; ' + note if note else ''}", value=rounded(ns))
+    return scaled(time(ns), f"{full(ns, 'ns')}{'; ' + note if note else ''}", ns)
 
 
 def size_cell(value: float | None, reason: str = "not collected") -> Cell:
     """Bytes; the title has them all."""
     if value is None:
         return nothing(reason)
-    return Cell(aligned(size(value)), full(value, "B"), value=rounded(value))
+    return scaled(size(value), full(value, "B"), value)
 
 
 def share_cell(share: float | None, reason: str = "not known") -> Cell:
@@ -162,19 +173,36 @@ def share_cell(share: float | None, reason: str = "not known") -> Cell:
     return Cell(percent(share), value=round(share, 6))
 
 
-def figure_cell(figure: Figure, unit: str) -> Cell:
-    """A figure in its state: plain, "~" when estimated, "≥" when a part is missing, an en dash, or struck."""
+def mark(figure: Figure) -> str:
+    """What stands before a value: "~ " when it is estimated, "≥ " when a part of it is missing."""
+    return ("≥ " if figure.lower_bound else "") + ("~ " if figure.state == "estimated" else "")
+
+
+def look(figure: Figure) -> str:
+    """The class that gives the figure's state its look."""
     if figure.value is None:
-        look = "refused" if figure.state == "refused" else "no"
-        state = figure.state.replace("_", " ")
-        return Cell("refused" if look == "refused" else DASH, f"{state}: {figure.reason}", look)
-    mark = ("≥ " if figure.lower_bound else "") + ("~ " if figure.state == "estimated" else "")
-    notes = [full(figure.value, unit)]
+        return "refused" if figure.state == "refused" else "no"
+    return "est" if figure.state == "estimated" else ""
+
+
+def why(figure: Figure) -> str:
+    """What is behind the state: the rule, what is missing, or why there is no value."""
+    if figure.value is None:
+        return f"{figure.state.replace('_', ' ')}: {figure.reason}"
+    notes = []
     if figure.launches < figure.of_launches:
         notes.append(f"{figure.launches} of {figure.of_launches} launches")
     if figure.missing:
         notes.append(f"without {', '.join(figure.missing)}")
     if figure.reason:
         notes.append(figure.reason)
-    look = "est" if figure.state == "estimated" else ""
-    return Cell(mark + aligned(si(figure.value)), "; ".join(notes), look, rounded(figure.value))
+    return "; ".join(notes)
+
+
+def figure_cell(figure: Figure, unit: str) -> Cell:
+    """A figure in its state: plain, "~" when estimated, "≥" when a part is missing, an en dash, or struck."""
+    if figure.value is None:
+        state = look(figure)
+        return Cell("refused" if state == "refused" else DASH, why(figure), state)
+    title = "; ".join(filter(None, (full(figure.value, unit), why(figure))))
+    return scaled(si(figure.value), title, figure.value, look(figure), mark(figure))

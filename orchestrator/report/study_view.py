@@ -24,8 +24,13 @@ from perfctl.parsers.records import Run
 def sweep_table(points: Sequence[BatchPoint]) -> Table | None:
     """One row a batch size: time, samples per second, memory."""
     quantities = list(dict.fromkeys(name for point in points for name in point.memory))
-    columns = [Column("batch"), Column("time per step"), Column("time per sample"), Column("samples per second")]
-    columns += [Column(name, "B") for name in quantities]
+    columns = [
+        Column("batch"),
+        Column("time per step", base="ns"),
+        Column("time per sample", base="ns"),
+        Column("samples per second"),
+    ]
+    columns += [Column(name, base="B") for name in quantities]
     columns.append(Column("problems", look="text"))
     rows = []
     for point in points:
@@ -53,10 +58,10 @@ def operators(runs: Sequence[Run]) -> Table | None:
     columns = [
         Column("run", look="text"), Column("operation", look="code"), Column("category", look="text"),
         Column("layer", look="code"), Column("direction", look="text"), Column("calls"),
-        Column("self time", note="on the host, children excluded"),
-        Column("host time", note="on the host, children included: rows overlap, do not add them up"),
-        Column("device time", note="of the kernels it launched"),
-        Column("memory", "B", note="net bytes allocated inside"),
+        Column("self time", base="ns", note="on the host, children excluded"),
+        Column("host time", base="ns", note="on the host, children included: rows overlap, do not add them up"),
+        Column("device time", base="ns", note="of the kernels it launched"),
+        Column("memory", base="B", note="net bytes allocated inside"),
         Column("FLOPs", "FLOP", note="as the report states them; its own convention, which may not be ours"),
     ]  # fmt: skip
     rows = [
@@ -80,7 +85,8 @@ def ranges(runs: Sequence[Run]) -> Table | None:
     ranked = sorted(sums.items(), key=lambda pair: (-sum(pair[1]), pair[0][1]))
     columns = [
         Column("run", look="text"), Column("range", look="code"), Column("domain", look="text"), Column("times"),
-        Column("time", note="sum, ranges inside included: rows overlap"), Column("mean"), Column("longest"),
+        Column("time", base="ns", note="sum, ranges inside included: rows overlap"), Column("mean", base="ns"),
+        Column("longest", base="ns"),
     ]  # fmt: skip
     rows = [
         [
@@ -102,8 +108,8 @@ def copies(runs: Sequence[Run]) -> Table | None:
         Column("run", look="text"),
         Column("copy", look="text"),
         Column("times"),
-        Column("bytes", "B"),
-        Column("time"),
+        Column("bytes", base="B"),
+        Column("time", base="ns"),
     ]
     rows = []
     for (label, kind), items in sums.items():
@@ -133,7 +139,7 @@ def summaries(runs: Sequence[Run]) -> Table | None:
 def steps(runs: Sequence[Run]) -> Table | None:
     """Every step and phase that was recorded."""
     columns = [
-        Column("run", look="text"), Column("phase", look="text"), Column("number"), Column("time"),
+        Column("run", look="text"), Column("phase", look="text"), Column("number"), Column("time", base="ns"),
         Column("loss"), Column("accuracy"),
     ]  # fmt: skip
     rows = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from perfctl.orchestrator.report.numbers import Cell
 
@@ -22,7 +22,9 @@ class Column:
     note: str | None = None
     """Said on hover and focus of the head: a definition, or why the whole column is empty."""
     empty: bool = False
-    """Every cell is a dash for the one reason that ``note`` gives."""
+    """Every cell is a dash for one and the same reason, which the table says above itself."""
+    base: str = ""
+    """Unit of the full values where the cells carry their own ("ns" beside 41.2 µs); for the exported file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class Table:
     hidden_note: str = "in the store"
     tools: bool = field(default=True)
     """Offer filter and CSV."""
+    notes: tuple[str, ...] = ()
+    """Said once above the table: why whole columns are empty."""
 
     @property
     def total(self) -> int:
@@ -54,19 +58,22 @@ def table(
 ) -> Table | None:
     """A table without its empty columns; None when there are no rows.
 
-    A column in which every cell is a dash for the same reason carries that reason in its head.
+    A column in which every cell is a dash for the same reason says that reason once, above the table.
     """
     cells = [tuple(row) for row in rows]
     if not cells:
         return None
     shown = cells[:limit]
     heads = list(columns)
+    empty: dict[str, list[str]] = {}
     for place, column in enumerate(columns):
         titles = {row[place].title for row in shown} if all(row[place].look == "no" for row in shown) else set()
         if len(titles) == 1:
-            reason = next(iter(titles))
-            heads[place] = Column(column.label, column.unit, column.look, reason or column.note, empty=True)
-    return Table(tuple(heads), tuple(shown), caption, len(cells) - len(shown), tools=tools and len(shown) > 8)
+            heads[place] = replace(column, empty=True)
+            empty.setdefault(next(iter(titles)) or "not collected", []).append(column.label)
+    notes = tuple(f"{', '.join(labels)}: {reason}." for reason, labels in empty.items())
+    hidden = len(cells) - len(shown)
+    return Table(tuple(heads), tuple(shown), caption, hidden, tools=tools and len(shown) > 8, notes=notes)
 
 
 def without_empty(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> tuple[list[Column], list[list[Cell]]]:

@@ -89,11 +89,15 @@ def ledger_table(entries: Ledger) -> Table:
     view = ledger_view(entries)
     assert view is not None
     grid = _grid(("layer", "left"), *((f"{column.label} {column.unit}".strip(), "right") for column in view.columns))
-    grid.caption = " ".join(view.notes)
-    for group in view.groups:
+    grid.caption = " ".join(view.notes) + (f" Left out: {view.fold}." if view.fold else "")
+    shown = [group for group in view.groups if not group.minor]
+    lines = [line.cells for group in shown for line in group.lines]
+    widths = [max(len(cells[place].unit or "") for cells in lines) for place in range(len(view.columns))]
+    for group in shown:
         for number, line in enumerate(group.lines):
             name = f"{group.layer} {group.direction}".strip() if number == 0 else ""
-            grid.add_row(_text(name), *(_cell(cell) for cell in line.cells))
+            cells = (_cell(cell, width) for cell, width in zip(line.cells, widths, strict=True))
+            grid.add_row(_text(name), *cells)
     return grid
 
 
@@ -114,10 +118,13 @@ def _from_view(view: View) -> Table:
     sides = {"num": "right", "code": "code"}
     grid = _grid(*((view.columns[place].label, sides.get(view.columns[place].look, "left")) for place in kept))
     grid.title = view.caption
+    widths = [max(len(row[place].unit or "") for row in view.rows[:ROWS]) for place in kept]
     for row in view.rows[:ROWS]:
-        grid.add_row(*(_cell(row[place]) for place in kept))
+        grid.add_row(*(_cell(row[place], width) for place, width in zip(kept, widths, strict=True)))
+    said = list(view.notes)
     if view.total > ROWS:
-        grid.caption = f"and {view.total - ROWS} more: perfctl report shows them"
+        said.append(f"and {view.total - ROWS} more: perfctl report shows them")
+    grid.caption = _text("\n".join(said)) if said else None
     return grid
 
 
@@ -134,9 +141,12 @@ def _grid(*columns: tuple[str, str], heads: bool = True) -> Table:
     return grid
 
 
-def _cell(cell: Cell) -> Text:
+def _cell(cell: Cell, width: int = 0) -> Text:
+    """``width``: of the longest unit in the column, so that units stand below each other."""
     style = {"est": "italic", "no": "dim", "refused": "strike", "bad": "bold red"}.get(cell.look, "")
-    return _text(cell.text.rstrip("\u2007\u2008"), style)
+    if cell.unit is None or not width:
+        return _text(cell.text.rstrip("\u2007\u2008"), style)
+    return _text(f"{cell.text} {cell.unit.ljust(width)}".replace("\u2007", " ").replace("\u2008", " "), style)
 
 
 def _text(words: str, style: str = "") -> Text:

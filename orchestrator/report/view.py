@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
@@ -17,6 +18,10 @@ from perfctl.orchestrator.report.ledger_view import LedgerView, ledger_view
 from perfctl.orchestrator.report.tables import Table
 from perfctl.parsers.records import Run
 
+NUMBERS = ("charts", "ledger", "sweep", "kernels", "counters", "operators", "ranges", "summaries", "steps")
+"""Sections of numbers, whose origin stands beside the heading."""
+CHARTS_FIRST = 2
+"""Charts above the ledger; the others stand in the batch sweep."""
 MODES = {"train": "training", "infer": "inference"}
 
 
@@ -34,6 +39,8 @@ class Section:
     commands: tuple[tuple[str, str], ...] = ()
     folded: bool = False
     """Closed until the reader opens it."""
+    origin: str | None = None
+    """Said beside the heading where the numbers below were not measured here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,7 @@ class PageView:
     """The whole page."""
 
     title: str
-    generated_at: str
+    made_at: str
     studies: tuple[StudyView, ...]
 
 
@@ -68,7 +75,12 @@ def page_view(runs: Iterable[Run], *, generated_at: str, title: str | None) -> P
         title = (
             views[0].heading if len(views) == 1 else f"{len(views)} studies and reports" if views else "nothing to show"
         )
-    return PageView(title, generated_at, views)
+    return PageView(title, _moment(generated_at), views)
+
+
+def _moment(stamp: str) -> str:
+    """ "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is."""
+    return re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", stamp)
 
 
 def heading(study: Study) -> str:
@@ -95,7 +107,7 @@ def _study(study: Study, key: str) -> StudyView:
         key, heading(study), _facts(study),
         tuple((origin, about_view.ORIGINS.get(origin, origin)) for origin in origins),
         tuple(news[:SHOWN]), tuple(news[SHOWN:]), tuple(item for item in said if item.warning),
-        tuple(_sections(study, entries, key)),
+        tuple(_sections(study, entries, key, _origin(study))),
     )  # fmt: skip
 
 
@@ -114,21 +126,35 @@ def _facts(study: Study) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in facts if value)
 
 
-def _sections(study: Study, entries: Ledger, key: str) -> Iterable[Section]:
+def _origin(study: Study) -> str | None:
+    """What to say beside numbers that were not measured here; None when all were."""
+    found = dict.fromkeys(run.origin for run in study.runs)
+    return None if set(found) <= {"measured"} else " and ".join(found)
+
+
+def _sections(study: Study, entries: Ledger, key: str, origin: str | None) -> Iterable[Section]:
     """The parts that have something to show, in the page's order."""
+    for section in _parts(study, entries, key, origin):
+        yield replace(section, origin=origin) if section.key in NUMBERS else section
+
+
+def _parts(study: Study, entries: Ledger, key: str, origin: str | None) -> Iterable[Section]:
     batch_points = points(study)
     some = study.runs
     if drawn := chart_views(key, entries, batch_points):
-        yield Section("charts", "Charts", charts=drawn)
+        if origin:
+            drawn = tuple(replace(chart, note=f"{origin}; {chart.note}") for chart in drawn)
+        yield Section("charts", "Charts", charts=drawn[:CHARTS_FIRST])
     if view := ledger_view(entries):
         yield Section("ledger", "Ledger", ledger=view)
-    if not study.foreign:
-        yield from _tables("sweep", "Batch sweep", study_view.sweep_table(batch_points))
+    swept = None if study.foreign else study_view.sweep_table(batch_points)
+    if swept or drawn[CHARTS_FIRST:]:
+        yield Section("sweep", "Batch sweep", tables=(swept,) if swept else (), charts=drawn[CHARTS_FIRST:])
     by_name, launches = kernel_view.summary(some), kernel_view.launches(some)
     if by_name or launches:
         yield Section("kernels", "Kernels", tables=(by_name,) if by_name else (), launches=launches)
     yield from _tables("counters", "Counters", study_view.counters(some), folded=True)
-    yield from _tables("operators", "Operators", study_view.operators(some))
+    yield from _tables("operators", "Operators", study_view.operators(some), folded=not study.foreign)
     yield from _tables(
         "ranges", "Ranges and copies", study_view.ranges(some), study_view.copies(some), folded=not study.foreign
     )

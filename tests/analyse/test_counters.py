@@ -166,3 +166,87 @@ def test_a_real_fp32_product_on_ampere_counts_no_phantom(reports: Path, syntheti
 def test_flops_of_a_run_use_its_own_compute_capability(synthetic: object) -> None:
     run = synthetic.make_run(device=synthetic.V100, counters=synthetic.fp_counters(3, 0, 0, 5, pipe=2))  # type: ignore[attr-defined]
     assert flops_by_launch(run)[3].total.value == 2 * 5 + 512 * 2
+
+
+RATES = {
+    "smsp__cycles_elapsed.avg": 28419.6,
+    **{name.replace(".sum", ".sum.per_cycle_elapsed"): 0 for name in ops(**ZEROS)},
+    "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed": 1_000_000 / 28419.6,
+}
+
+
+def test_rates_times_average_elapsed_cycles_give_the_counts_back_as_an_estimate() -> None:
+    found = kernel_flops(RATES | {PIPE: 0}, "7.5")
+    assert (found.fp32.value, found.fp32.state) == (1000 * 1000, "estimated")
+    assert "rate x elapsed cycles" in (found.fp32.reason or "")
+    assert (found.fp64.value, found.total.value, found.total.lower_bound) == (0, 1000 * 1000, False)
+
+
+def test_elapsed_cycles_may_follow_from_frequency_and_duration() -> None:
+    values = dict(RATES)
+    cycles = values.pop("smsp__cycles_elapsed.avg")
+    values |= {"smsp__cycles_elapsed.avg.per_second": cycles * 1e9 / 52576, "gpu__time_duration.sum": 52576}
+    assert kernel_flops(values, "7.5").fp32.value == 1000 * 1000
+
+
+@pytest.mark.parametrize("rate", [35.19, 0])
+def test_rounded_rates_and_rates_of_nothing_but_zero_give_no_count(rate: float) -> None:
+    values = RATES | {"smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed": rate}
+    assert kernel_flops(values, "7.5").fp32.value is None
+
+
+def test_a_sum_that_was_collected_comes_before_its_rate() -> None:
+    values = RATES | ops(**ZEROS | {"fadd": 1_000_001})
+    assert kernel_flops(values, "7.5").fp32 == Figure(1_000_001, "counted")
+
+
+@pytest.mark.parametrize(
+    ("file", "additions"),
+    [
+        ("armleth_mlp_report", 1000 * 1000),
+        ("lashi_profile", 32768 * 512),
+        ("cs599k_h100_silu_2025-04-21", 8192 * 8192 * 21),
+    ],
+)
+def test_real_rates_give_the_size_of_the_problem(shared: Path, file: str, additions: int) -> None:
+    """One addition an element; the activation does one addition and ten multiply-adds an element."""
+    pytest.importorskip("ncu_report")
+    from perfctl import parsers
+
+    report = parsers.parse(shared / f"reports/ncu/rep/{file}.ncu-rep")
+    capability = report.devices[0].compute_capability
+    first = kernel_flops(values_by_launch(report.counters)[0], capability).fp32
+    assert (first.value, first.state) == (additions, "estimated")
+
+
+def test_real_reports_that_hold_rate_and_sum_of_instructions_agree(shared: Path) -> None:
+    pytest.importorskip("ncu_report")
+    from perfctl import parsers
+
+    report = parsers.parse(shared / "reports/ncu/rep/armleth_mlp_report.ncu-rep")
+    values = values_by_launch(report.counters)[0]
+    rate, cycles = values["sm__inst_executed.sum.per_cycle_elapsed"], values["sm__cycles_elapsed.avg"]
+    assert rate is not None and cycles is not None
+    assert rate * cycles == pytest.approx(values["smsp__inst_executed.sum"], rel=1e-12)
+
+
+HALF = ops(**ZEROS | {"ffma": 524_288, "fmul": 16_384, "hfma": 20_480})
+
+
+@pytest.mark.parametrize("pipe", [{}, {PIPE: 640}, {PIPE: 900}])
+def test_on_an_unknown_chip_half_precision_that_may_be_constant_moves_is_refused(pipe: dict[str, float]) -> None:
+    found = kernel_flops(HALF | pipe, None)
+    assert found.fp16.state == "refused" and "not known" in (found.fp16.reason or "")
+    assert found.tensor.value is None
+    assert (found.total.value, found.total.state) == (2 * 524_288 + 16_384, "counted")
+    assert set(found.total.missing) == {"fp16", "tensor"}
+
+
+def test_half_precision_beside_an_idle_tensor_pipe_is_work_on_any_chip_that_moves_constants_there() -> None:
+    assert kernel_flops(HALF | {PIPE: 0}, "8.0").fp16.value == 2 * 20_480
+
+
+@pytest.mark.parametrize(("capability", "state"), [("7.5", "estimated"), ("9.0", "counted"), ("10.0", "refused")])
+def test_constants_are_moved_by_half_precision_from_ampere_on(capability: str, state: str) -> None:
+    found = kernel_flops(HALF | {PIPE: 640}, capability).fp16
+    assert found.state == state and found.value == {"estimated": 2 * 20_480, "counted": 0, "refused": None}[state]

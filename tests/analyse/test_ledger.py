@@ -11,7 +11,7 @@ import pytest
 from perfctl.orchestrator.analyse.grouping import studies
 from perfctl.orchestrator.analyse.ledger import Ledger, LedgerRow, ledger
 from perfctl.orchestrator.analyse.sweep import points
-from perfctl.parsers.records import LayerCall
+from perfctl.parsers.records import Kernel, LayerCall
 
 
 def row(entries: Ledger, layer: str, direction: str, batch: int) -> LedgerRow:
@@ -129,3 +129,14 @@ def test_time_per_sample_is_the_median_step_over_the_batch(synthetic: ModuleType
     (point,) = points(study)
     assert point.per_sample == (64 * 10_100 + 1000) / 64
     assert point.memory == {"peak host resident": 564_000_000}
+
+
+def test_shares_add_up_although_steps_differ(synthetic: ModuleType) -> None:
+    run = synthetic.make_run(profiler="nsys", device=synthetic.V100, kernels=[
+        Kernel(n, "k", layer=layer, direction="forward", step=step, duration_ns=ns)
+        for n, (layer, step, ns) in enumerate([("a", 0, 1), ("b", 0, 9), ("a", 1, 9), ("b", 1, 1), ("a", 2, 5), (None, 2, 9)])
+    ])  # fmt: skip
+    (study,) = studies([run])
+    entries = ledger(study)
+    assert [r.share for r in entries.rows] == [pytest.approx(15 / 34), pytest.approx(10 / 34)]
+    assert entries.unattributed[0].share == pytest.approx(9 / 34)

@@ -81,3 +81,23 @@ def test_step_times_under_ncu_are_never_read(synthetic: ModuleType) -> None:
     run = synthetic.make_run(profiler="ncu", steps=(Step(0, "step", None, 5),))
     assert timing.step_time(run) is None
     assert timing.step_time(replace(run, profiler="torch"))[0].median == 5  # type: ignore[index]
+
+
+def test_time_in_which_kernels_overlap_is_counted_once_a_device() -> None:
+    kernels = [
+        Kernel(0, "a", start_ns=0, duration_ns=100, device_index=0),
+        Kernel(1, "b", start_ns=50, duration_ns=20, device_index=0),
+        Kernel(2, "c", start_ns=90, duration_ns=30, device_index=0),
+        Kernel(3, "d", start_ns=0, duration_ns=7, device_index=1),
+    ]
+    assert timing.busy(kernels) == {0: 120, 1: 7}
+    assert timing.busy([*kernels, Kernel(4, "e", duration_ns=5)]) == {}
+
+
+def test_one_clock_serves_a_whole_sweep_where_it_can(synthetic: ModuleType) -> None:
+    torch = [synthetic.cpu_run(n, batch) for n, batch in enumerate((16, 64, 256), 1)]
+    nsys = replace(synthetic.cpu_run(9, 16), profiler="nsys")
+    assert timing.widest([nsys, *torch], timing.layer_times) == "torch"
+    assert timing.best_layer_times([nsys, torch[0]], "torch")[0] is torch[0]  # type: ignore[index]
+    assert timing.widest([nsys, torch[0]], timing.layer_times) == "nsys"
+    assert timing.widest([], timing.layer_times) is None

@@ -54,3 +54,10 @@ def test_a_bar_is_as_wide_as_its_share() -> None:
 
 def with_namespace(svg: str) -> str:
     return svg.replace("<svg ", '<svg xmlns:xlink="x" ', 1)
+
+
+def test_a_name_inside_a_bar_is_written_in_a_colour_that_can_be_read_on_it() -> None:
+    svg = charts.shares("n", "d", [("16", {"conv1": 0.5, "conv2": 0.5})], {"conv1": 0, "conv2": 1})
+    deep, light = (re.search(rf"<text[^>]*>{name}</text>", svg) for name in ("conv1", "conv2"))
+    assert deep is not None and "var(--on0)" in deep.group()
+    assert light is not None and "#0b0b0b" in light.group()

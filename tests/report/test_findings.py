@@ -9,6 +9,7 @@ from perfctl.orchestrator.analyse.grouping import Study, studies
 from perfctl.orchestrator.analyse.ledger import ledger
 from perfctl.orchestrator.analyse.sweep import points
 from perfctl.orchestrator.report.findings import Finding, findings
+from perfctl.parsers.records import Copy, Kernel, Run, Step
 
 
 def said(study: Study) -> list[Finding]:
@@ -36,6 +37,19 @@ def test_overlapping_spreads_are_no_change(synthetic: ModuleType) -> None:
     assert any("hardly changes" in item.text for item in said(study))
 
 
+def test_a_change_within_the_scatter_of_the_steps_is_not_ranked(synthetic: ModuleType) -> None:
+    def steps(*each: int) -> tuple[Step, ...]:
+        return tuple(Step(n, "step", None, ns) for n, ns in enumerate(each))
+
+    runs = [synthetic.make_run(1, batch_size=16, steps=steps(800, 1600, 4800)),
+            synthetic.make_run(2, batch_size=32, steps=steps(1600, 1600, 1600)),
+            synthetic.make_run(3, batch_size=64, steps=steps(3200, 12800, 12800))]  # fmt: skip
+    (study,) = studies(runs)
+    (text,) = (item.text for item in said(study) if "per sample" in item.text)
+    assert "scatters too much" in text and "100 ns at batch 16, 200 ns at batch 64" in text
+    assert text.endswith("it is lowest at batch 32 with 50.0 ns.")
+
+
 def test_a_real_change_comes_with_its_factor(synthetic: ModuleType) -> None:
     (study,) = studies([run for n, batch in enumerate((16, 256), 1) for run in synthetic.gpu_pair(n, batch)])
     factor = ((20_000 + 900 * 16) / 16) / ((20_000 + 900 * 256) / 256)
@@ -46,7 +60,13 @@ def test_missing_counts_and_failed_runs_are_warnings(synthetic: ModuleType) -> N
     (study,) = studies([synthetic.cpu_run(1, 64), synthetic.failed_run(2, 256)])
     warnings = [item for item in said(study) if item.warning]
     assert [item.evidence for item in warnings] == ["gaps", "runs"]
-    assert "batch 256 is failed" in warnings[1].text
+    assert "batch 256 failed" in warnings[1].text
+
+
+def test_runs_that_failed_for_one_reason_are_one_sentence(synthetic: ModuleType) -> None:
+    (study,) = studies([synthetic.cpu_run(1, 64), synthetic.failed_run(2, 128), synthetic.failed_run(3, 256)])
+    failures = [item.text for item in said(study) if item.evidence == "runs"]
+    assert len(failures) == 1 and "The torch runs at batch 128, 256 failed" in failures[0]
 
 
 def test_nothing_is_said_about_a_report_with_nothing_in_it(synthetic: ModuleType) -> None:
@@ -58,3 +78,54 @@ def test_nothing_is_said_about_a_report_with_nothing_in_it(synthetic: ModuleType
 def test_a_foreign_report_names_its_largest_kernel(synthetic: ModuleType) -> None:
     (study,) = studies([synthetic.foreign_run(1)])
     assert said(study)[0].text == "gemm_v0 takes 80.0 % of the kernel time (2.00 µs, 2 launches)."
+
+
+def texts(run: Run) -> list[str]:
+    (study,) = studies([run])
+    return [item.text for item in said(study)]
+
+
+def test_a_foreign_report_says_how_much_of_the_capture_the_gpu_worked(synthetic: ModuleType) -> None:
+    kernels = [Kernel(0, "a", start_ns=0, duration_ns=1000), Kernel(1, "b", start_ns=500, duration_ns=1000)]
+    run = synthetic.foreign_run(1, kernels=kernels, duration_ns=6000)
+    assert "The GPU ran kernels for 25.0 % of the capture: 1.50 µs of 6.00 µs." in texts(run)
+    too_short = replace(run, duration_ns=1400)
+    assert not any("of the capture" in text for text in texts(too_short))
+    assert not any("of the capture" in text for text in texts(replace(run, duration_ns=None)))
+    assert not any("of the capture" in text for text in texts(replace(run, profiler="ncu")))
+
+
+def test_a_foreign_report_sets_copies_beside_kernels(synthetic: ModuleType) -> None:
+    copies = [Copy("HtoD", 4096, 0, 500), Copy("memset", 4096, 600, 125)]
+    text = "2 copies and memsets took 625 ns for 8.19 kB: 20.0 % of the work on the GPU, kernels and copies summed."
+    assert text in texts(synthetic.foreign_run(1, copies=copies))
+
+
+def test_a_foreign_ncu_report_names_what_its_largest_kernel_executed(synthetic: ModuleType) -> None:
+    counters = [*synthetic.fp_counters(0, 0, 0, 500), *synthetic.fp_counters(1, 0, 0, 500),
+                *synthetic.fp_counters(2, 7, 0, 0)]  # fmt: skip
+    run = synthetic.foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters)
+    assert "gemm_v0 executed 2.00 kFLOP in 2 launches, the most of all kernels; all of it fp32." in texts(run)
+    assert "gemm_v0 takes 80.0 % of the kernel time under ncu, at locked clocks (2.00 µs, 2 launches)." in texts(run)
+    tensor = [*counters[:-1], *synthetic.fp_counters(2, 0, 0, 0, pipe=100)[-1:]]
+    text = next(text for text in texts(replace(run, report=replace(run.report, counters=tensor))) if "executed" in text)
+    assert text.startswith("relu executed about 51.2 kFLOP") and ", estimated as 512 x tensor instructions" in text
+
+
+def test_what_a_foreign_report_is_without_is_a_warning(synthetic: ModuleType) -> None:
+    kernels = [Kernel(0, "a"), Kernel(1, "b")]
+    (study,) = studies(
+        [
+            synthetic.foreign_run(
+                1, profiler="ncu", kernels=kernels, counters=synthetic.fp_counters(0, 1, 1, 1, pipe=None)
+            )
+        ]
+    )
+    warnings = [item.text for item in said(study) if item.warning]
+    assert warnings == [
+        "No launch has a duration.",
+        "Executed FLOPs are lower bounds: 1 of 2 launches have no count; tensor counters were not collected.",
+    ]
+    assert "Executed FLOPs are not collected: nsys records no FLOP counters; ncu does." in texts(
+        synthetic.foreign_run(1)
+    )

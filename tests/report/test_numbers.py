@@ -24,11 +24,11 @@ def test_times_have_their_unit(ns: float, text: str) -> None:
     assert numbers.time(ns) == text
 
 
-def test_decimal_points_stand_below_each_other() -> None:
-    behind_the_point = [len(numbers.aligned(text)) - len(text.partition(".")[0].partition(" ")[0]) for text in
-                        ("1.36 G", "24.7 M", "105 k")]  # fmt: skip
-    assert behind_the_point == [len(".36 G")] * 3
-    assert numbers.aligned("105 k") == "105 k\u2008\u2007\u2007"
+def test_decimal_points_and_units_stand_below_each_other() -> None:
+    cells = [numbers.aligned(text) for text in ("1.36 G", "24.7 M", "105 k", "0")]
+    assert [unit for _, unit in cells] == ["G", "M", "k", ""]
+    assert [len(number) - len(number.partition(".")[0].rstrip("\u2007\u2008")) for number, _ in cells] == [3] * 4
+    assert cells[2][0] == "105\u2008\u2007\u2007" and cells[1][0] == "24.7\u2007"
 
 
 def test_the_full_value_keeps_every_digit() -> None:
@@ -55,6 +55,7 @@ def test_a_lower_bound_says_so() -> None:
 def test_a_share_that_rounds_to_nothing_is_not_shown_as_zero() -> None:
     assert numbers.percent(0.0001) == "< 0.1 %"
     assert numbers.percent(0.0) == "0.0 %"
+    assert numbers.percent(0.99985) == "> 99.9 %" and numbers.percent(1) == "100.0 %"
 
 
 def test_a_tiny_ratio_is_not_shown_as_zero() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.report.page import render
-from perfctl.parsers.records import Gap, Kernel
+from perfctl.parsers.records import Gap, Kernel, LayerCall
 
 WHEN = "2026-11-20 20:40 UTC"
 HOSTILE = (
@@ -77,8 +77,8 @@ def test_nothing_is_loaded_from_elsewhere(sweep: list[Any]) -> None:
 def test_the_full_figure_from_the_dimensions_is_in_the_page(sweep: list[Any]) -> None:
     flops = 2 * 64 * 64 * 24 * 24 * 288
     page = render(sweep, generated_at=WHEN)
-    assert f'data-v="{flops}"' in page and f"{flops:,}".replace(",", "\u202f") in page
-    assert "1.36 G" in page and "1 multiply-add = 2 FLOPs" in page
+    assert f'title="{flops:,} FLOP'.replace(",", "\u202f") in page
+    assert "1.36 <u>G</u>" in page and "1 multiply-add = 2 FLOPs" in page
 
 
 def test_every_link_leads_to_a_place_in_the_page_and_ids_are_unique(sweep: list[Any], synthetic: ModuleType) -> None:
@@ -88,8 +88,24 @@ def test_every_link_leads_to_a_place_in_the_page_and_ids_are_unique(sweep: list[
     assert len(found.ids) == len(set(found.ids))
 
 
-def test_five_batches_stay_below_two_megabytes(sweep: list[Any]) -> None:
-    assert len(render(sweep, generated_at=WHEN).encode()) < 2_000_000
+def test_five_batches_of_many_layers_under_two_profilers_stay_below_two_megabytes(synthetic: ModuleType) -> None:
+    def deep(run: Any) -> Any:
+        """The same run with 40 copies of its four layers."""
+        names = [f"backbone.layer{n // 10}.{n % 10}." for n in range(40)]
+        formula = (
+            "64 x 64 x 24 x 24 x (32 x 3 x 3) = 679,477,248 MAC; x 2 = 1,358,954,496 FLOP; 2,359,296 bias additions"
+        )
+        calls = tuple(call._replace(layer=name + call.layer, position=4 * place + (call.position or 0), formula=formula)
+                      for place, name in enumerate(names) for call in run.layer_calls)  # fmt: skip
+        size = len(run.report.kernels)
+        kernels = [kernel._replace(layer=kernel.layer and name + kernel.layer, launch=kernel.launch + place * size)
+                   for place, name in enumerate(names) for kernel in run.report.kernels]  # fmt: skip
+        counters = [counter._replace(launch=counter.launch + place * size)
+                    for place in range(len(names)) for counter in run.report.counters]  # fmt: skip
+        return replace(run, layer_calls=calls, report=replace(run.report, kernels=kernels, counters=counters))
+
+    runs = [deep(run) for number, batch in enumerate(synthetic.BATCHES, 1) for run in synthetic.gpu_pair(number, batch)]
+    assert len(render(runs, generated_at=WHEN).encode()) < 2_000_000
 
 
 def test_a_hundred_thousand_kernels_stay_below_eight_megabytes(synthetic: ModuleType) -> None:
@@ -174,6 +190,68 @@ def test_where_numbers_come_from_is_said_beside_them(synthetic: ModuleType, swee
     assert "made up for tests" in render([synthetic.cpu_run(1, 64)], generated_at=WHEN)
     assert "replayed from an earlier capture" in render(sweep, generated_at=WHEN)
     assert "a report made elsewhere" in render([synthetic.foreign_run(1)], generated_at=WHEN)
+
+
+def test_the_origin_stands_beside_the_numbers_and_under_the_charts(synthetic: ModuleType, sweep: list[Any]) -> None:
+    page = render(sweep, generated_at=WHEN)
+    for part in ("Charts", "Ledger", "Kernels"):
+        assert f'{part} <small class="origin recorded">recorded</small></h3>' in page
+    drawings = re.findall(r'<figure class="drawing">.*?</figure>', page, re.DOTALL)
+    assert drawings and all('<p class="note">recorded; ' in drawing for drawing in drawings)
+    here = render([replace(run, origin="measured") for run in sweep], generated_at=WHEN)
+    assert '<small class="origin' not in here
+
+
+def test_the_ledger_follows_two_charts_and_the_others_stand_in_the_sweep(sweep: list[Any]) -> None:
+    page = render(sweep, generated_at=WHEN)
+    parts = re.findall(r'<section id="s1-(\w+)".*?</section>', page, re.DOTALL)
+    assert parts[:3] == ["charts", "ledger", "sweep"]
+    titles = re.findall(r'<figure class="drawing">\s*<figcaption>([^<]*)', page)
+    assert titles[:2] == ["Counted / paper FLOPs, by batch size", "Time per sample, by batch size"]
+    assert len(titles) == 5
+
+
+def test_an_estimate_looks_the_same_in_the_list_of_launches(synthetic: ModuleType) -> None:
+    counters = [*synthetic.fp_counters(0, 0, 0, 500, pipe=100), *synthetic.fp_counters(1, 1, 1, 1)]
+    run = synthetic.foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters)
+    (block,) = outline(render([run], generated_at=WHEN)).blocks
+    data = json.loads(block)
+    columns = {column["label"]: column for column in data["columns"]}
+    assert unpacked(columns["tensor"], 3) == [512 * 100, 0, None]
+    looks = unpacked(columns["tensor"]["state"], 3)
+    assert [state[:2] for state in looks] == [["est", "~ "], ["", ""], ["no", ""]]
+    assert "512 x tensor instructions" in looks[0][2] and "no counters" in looks[2][2]
+    assert "state" not in columns["time"]
+
+
+def test_a_column_that_is_empty_for_one_reason_says_it_once_above_the_table(synthetic: ModuleType) -> None:
+    page = render([synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128)], generated_at=WHEN)
+    ledger = re.search(r'<section id="s1-ledger".*?</section>', page, re.DOTALL)
+    assert ledger is not None
+    assert ledger.group().count("FLOPs are counted on NVIDIA GPUs only") == 1
+    assert "NVIDIA" not in re.findall(r"<thead>.*?</thead>", ledger.group(), re.DOTALL)[0]
+
+
+def test_rows_without_multiply_adds_and_time_are_folded_and_printed(synthetic: ModuleType) -> None:
+    run = synthetic.cpu_run(1, 64)
+    idle = tuple(LayerCall(f"relu{n}", "ReLU", "forward", 0, 0, 0, 4, 4, 4, "0 MAC", position=9 + n) for n in range(4))
+    busy = LayerCall("block", "Pool", "forward", None, None, 0, 4, 4, 4, None, position=20)
+    page = render([replace(run, layer_calls=(*run.layer_calls, *idle, busy))], generated_at=WHEN)
+    assert page.count('<tbody class="minor">') == 4 + 1, "conv1 has no input gradient, and was not timed"
+    assert "show 5 layers and directions without multiply-adds" in page
+    assert re.search(r"@media print.*\.minor { display: table-row-group; }", page, re.DOTALL)
+    assert "without multiply-adds, each" not in render([run], generated_at=WHEN)
+
+
+def test_one_batch_is_worked_out_where_the_rest_follows_in_proportion(sweep: list[Any]) -> None:
+    page = render(sweep, generated_at=WHEN)
+    per_sample = f"{2 * 64 * 24 * 24 * 288:,}".replace(",", "\u202f")
+    assert f"<dt>batch 32, 64, 128, 256</dt><dd>in proportion, {per_sample} a sample</dd>" in page
+    odd = [
+        replace(run, layer_calls=tuple(call._replace(flops=call.flops + 1) for call in run.layer_calls))
+        for run in sweep
+    ]
+    assert "in proportion" not in render(odd, generated_at=WHEN)
 
 
 def test_failed_runs_are_listed_with_their_reason(synthetic: ModuleType) -> None:
