@@ -35,7 +35,7 @@ def sniff(path: Path, head: bytes) -> bool:
     try:
         with closing(connect(path)) as connection:
             rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    except (sqlite3.Error, OSError):
+    except (sqlite3.Error, OSError, UnicodeError):  # a message about a damaged schema need not be UTF-8
         return OP.encode() in head and b"TABLE dictionary" in head
     return {name for (name,) in rows} >= _MARKERS
 
@@ -77,8 +77,9 @@ def _opened(path: Path) -> Iterator[Database]:
             yield database
     except OSError as error:
         raise ReportError(path, TOOL, f"it cannot be read ({error.strerror})", "Check its permissions") from error
-    except (sqlite3.Error, OverflowError) as error:
-        raise ReportError(path, TOOL, f"the database is damaged or cut off ({error})", _AGAIN) from error
+    except (sqlite3.Error, OverflowError, UnicodeError) as error:
+        shown = " ".join(str(error).split())
+        raise ReportError(path, TOOL, f"the database is damaged or cut off ({shown[:200]})", _AGAIN) from error
     except ReportError as error:
         raise ReportError(path, TOOL, error.reason, _AGAIN) from None
 

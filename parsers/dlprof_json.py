@@ -95,7 +95,7 @@ def _load(path: Path) -> Any:
 
 def _parts(root: Any) -> Iterator[tuple[str, dict[str, Any] | list[dict[str, str]]]]:
     """(title, object of labels, or rows of a table that is DLProf's), for everything in the tree that can be one."""
-    waiting: deque[tuple[str, Any]] = deque([("", root)])
+    waiting: deque[tuple[str, Any]] = deque([("", root)] if _is_tree(root) else [])
     while waiting:
         title, node = waiting.popleft()
         if isinstance(node, list):

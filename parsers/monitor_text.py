@@ -77,19 +77,17 @@ def _interval(match: re.Match[str]) -> int | None:
 
 
 def head_lines(head: bytes) -> list[str]:
-    """The whole lines of a file's first bytes, for sniffing; [] for what is no text."""
-    encoding = encoding_of(head)
-    text = head.decode(encoding, "replace")
-    if "\0" in text[:4096]:
-        return []
-    return text.splitlines()[:400]
+    """The first lines of a file, for sniffing; lines with NUL bytes are left out."""
+    text = head.decode(encoding_of(head), "replace")
+    return [line for line in text.splitlines()[:400] if "\0" not in line]
 
 
 class Clock:
     """When readings were taken: by their timestamp, else by the stated interval, else by nothing but their order."""
 
     def __init__(self, interval_ns: int | None = None) -> None:
-        self._interval = interval_ns
+        self.interval_ns = interval_ns
+        """Stated time between readings."""
         self._zoned: set[bool] = set()
         self._counted = False
         self._first: int | None = None
@@ -101,7 +99,7 @@ class Clock:
         """``at_ns`` of reading number ``number`` (from 0; all devices of one round have the same)."""
         if stamp is None:
             self._counted = True
-            return number * (self._interval or 1)
+            return number * (self.interval_ns or 1)
         self._zoned.add(stamp.zoned)
         self._first = stamp.ns if self._first is None else min(self._first, stamp.ns)
         self._last = stamp.ns if self._last is None else max(self._last, stamp.ns)
@@ -122,8 +120,8 @@ class Clock:
 
     def gaps(self) -> list[Gap]:
         """Why ``at_ns`` is no moment of the world's clock."""
-        if self._counted and self._interval:
-            reason = f"no timestamps: counted from the first reading by the stated interval of {self._interval} ns"
+        if self._counted and self.interval_ns:
+            reason = f"no timestamps: counted from the first reading by the stated interval of {self.interval_ns} ns"
             return [Gap("sample.at_ns", "not_available", reason)]
         if self._counted:
             return [

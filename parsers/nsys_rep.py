@@ -14,15 +14,14 @@ import signal
 import subprocess
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from perfctl.parsers import nsys_sqlite
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.records import Report, SqlKernels
+from perfctl.parsers.records import Columns, Report, SqlKernels
 
 TOOL = "nsys"
 REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
@@ -83,21 +82,30 @@ class _Keeper:
 class _Held(Generic[Record]):
     """Records that are read from the export while they are iterated; keeps it there until then."""
 
-    def __init__(self, records: Iterable[Record], keeper: _Keeper, path: Path) -> None:
+    def __init__(self, records: Callable[[], Iterable[Record]], keeper: _Keeper, path: Path) -> None:
         self._records, self._keeper, self._path = records, keeper, path
+
+    def __call__(self) -> Iterator[Record]:
+        return iter(self)
 
     def __iter__(self) -> Iterator[Record]:
         try:
-            yield from self._records
+            yield from self._records()
         except ReportError as error:
             raise ReportError(self._path, TOOL, error.reason, error.remedy) from error
 
 
-def _held(records: Iterable[Record], keeper: _Keeper, path: Path) -> Iterable[Record]:
-    held = _Held(records, keeper, path)
-    if isinstance(records, SqlKernels):  # a store may still copy them from the export by SQL
-        return replace(records, records=partial(iter, held))
-    return held
+def _held(records: Iterable[Any], keeper: _Keeper, path: Path) -> Iterable[Any]:
+    """The same records in the same form (a store takes some of them faster), which hold the export."""
+    if isinstance(records, SqlKernels):
+        return replace(records, records=_held_columns(records.records, keeper, path))
+    if isinstance(records, Columns):
+        return _held_columns(records, keeper, path)
+    return _Held(lambda: records, keeper, path)
+
+
+def _held_columns(columns: Columns[Any], keeper: _Keeper, path: Path) -> Columns[Any]:
+    return replace(columns, chunks=_Held(columns.chunks, keeper, path))
 
 
 def _export(nsys: str, source: Path, folder: Path, path: Path) -> Path:

@@ -225,7 +225,7 @@ def _api_calls(found: Found) -> Iterator[Operation]:
     for name, printed in found.api_calls.items():
         values = [rows.figure(text, column, found.style) for text in printed]
         known = [value for value in values if value is not None]
-        total = round(sum(known)) if len(known) == len(values) else None
+        total = rows.whole(sum(known)) if len(known) == len(values) else None
         yield Operation(name, API_TRACE, len(values), total, None, None, None, None)
 
 

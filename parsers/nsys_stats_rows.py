@@ -26,6 +26,7 @@ _COPY_KINDS = {
 }
 """Spelling since 2024 -> the one before."""
 _SURELY_64_BIT = 19
+_LARGEST = 2**63 - 1
 _FEWEST_DIGITS = 3
 """A size that was rounded to fewer digits than this is not passed on."""
 _HOST_CATEGORY = "CUDA_API"
@@ -76,9 +77,8 @@ class Cells(NamedTuple):
         return unit is not None and unit.scale != 1
 
     def whole(self, *labels: str) -> int | None:
-        """That number rounded to an integer."""
-        value = self.number(*labels)
-        return None if value is None else round(value)
+        """That number rounded to an integer of at most 64 bits; None for a larger one, which no report has."""
+        return whole(self.number(*labels))
 
     def size(self, label: str) -> int | None:
         """A number of bytes, None where too few digits of it are printed."""
@@ -97,6 +97,11 @@ class Cells(NamedTuple):
             return int(one[0]), int(one[1]), int(one[2])
         x, y, z = (self.whole(part) for part in parts) if parts else (None, None, None)
         return x, y, z
+
+
+def whole(value: float | None) -> int | None:
+    """A figure as an integer of at most 64 bits; None where it is none."""
+    return None if value is None or not -_LARGEST < value < _LARGEST else round(value)
 
 
 def figure(text: str, column: Column, style: DecimalStyle) -> int | float | None:
@@ -142,7 +147,7 @@ def merged(operations: list[Operation]) -> list[Operation]:
             one
             if old is None
             else old._replace(
-                calls=old.calls + one.calls,
+                calls=min(old.calls + one.calls, _LARGEST),
                 cpu_ns=_sum(old.cpu_ns, one.cpu_ns),
                 device_ns=_sum(old.device_ns, one.device_ns),
             )
@@ -151,7 +156,7 @@ def merged(operations: list[Operation]) -> list[Operation]:
 
 
 def _sum(first: int | None, second: int | None) -> int | None:
-    return None if first is None or second is None else first + second
+    return None if first is None or second is None else whole(first + second)
 
 
 def summaries(report: str, row: Cells) -> Iterator[Summary]:

@@ -1,19 +1,27 @@
-"""Rows of ``--query-gpu``, and the devices that they are about."""
+"""Rows of ``--query-gpu``, one by one, and what has to be known of all of them before the first is read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from perfctl.parsers.readings import Column
-from perfctl.parsers.records import Device, Diagnostic, Gap, Sample
+from perfctl.parsers.monitor_text import Text
+from perfctl.parsers.nvidia_smi_header import Layout, read_header
+from perfctl.parsers.nvidia_smi_headless import is_row
+from perfctl.parsers.timestamps import day_is_first, read_stamp
+
+LINE_LIMIT = 4096
+_GUESSED_FROM = 20_000
+"""Rows without a header that their columns are told from."""
+_DATES_KEPT = 100_000
 
 
 @dataclass(slots=True)
 class Row:
     """One row, and where it stands."""
 
-    columns: tuple[Column, ...]
+    layout: Layout | None
+    """None above the first header."""
     cells: list[str]
     date: str | None
     """The line of ``date`` above it."""
@@ -21,85 +29,87 @@ class Row:
     """How many headers and dates came before."""
     place: int
     """Which row of its round it is, from 0."""
-
-    def cell(self, name: str) -> str | None:
-        """The cell of a column; None without such a column."""
-        return next((cell for column, cell in zip(self.columns, self.cells, strict=True) if column.name == name), None)
+    is_cut: bool = False
+    """The file ends with it, and not with the end of a line."""
 
 
-class Placer:
-    """Which device a row is about, and which round of readings it belongs to."""
-
-    def __init__(self, rows: list[Row]) -> None:
-        self._numbered = any(row.cell("index") is not None for row in rows)
-        bus = dict.fromkeys(_bus(row) for row in rows)
-        self._bus = {key: n for n, key in enumerate(bus)} if None not in bus else {}
-        self._by_place = (
-            not self._numbered and not self._bus and all(row.date and row.cell("timestamp") is None for row in rows)
-        )
-        self._round = -1
-        self._met: set[object] = set()
-        self._last_round: int | None = None
-
-    def place(self, row: Row) -> tuple[int | None, int]:
-        """(device, number of the round): call it once a row, in order."""
-        device = self._device(row)
-        is_again = not self._by_place and (device in self._met or device is None)
-        if row.round != self._last_round or is_again:
-            self._round += 1
-            self._met = set()
-        self._last_round = row.round
-        self._met.add(device)
-        return device, self._round
-
-    def _device(self, row: Row) -> int | None:
-        if self._numbered:
-            index = row.cell("index") or ""
-            return int(index) if index.isascii() and index.isdigit() and len(index) < 6 else None
-        if self._bus:
-            return self._bus[_bus(row)]
-        return row.place if self._by_place else None
-
-    def gaps(self) -> list[Gap]:
-        if self._numbered or self._bus or self._by_place:
-            return []
-        reason = "no column tells devices apart: ask nvidia-smi for index or uuid too"
-        return [Gap("sample.device_index", "not_collected", reason)]
-
-    def diagnostics(self) -> list[Diagnostic]:
-        if self._by_place:
-            text = "no device column: the rows below each date are counted as GPU 0, 1, ..."
-            return [Diagnostic("warning", "perfctl", text)]
-        if self._bus and not self._numbered:
-            text = "no index column: devices are numbered in the order in which the file names them"
-            return [Diagnostic("info", "perfctl", text)]
-        return []
+def rows(text: Text) -> Iterator[Row]:
+    """All rows; lines of others are set aside in ``text``."""
+    layout: Layout | None = None
+    date: str | None = None
+    number = place = width = 0
+    row: Row | None = None
+    for line in text:
+        if row is not None:
+            yield row
+            row = None
+        if len(line) > LINE_LIMIT:
+            text.stray(line)
+        elif header := read_header(line):
+            layout, width, number, place = header, len(header.columns), number + 1, 0
+        elif "," not in line and read_stamp(line) is not None:
+            date, number, place = line.strip(), number + 1, 0
+        else:
+            cells = [cell.strip() for cell in line.split(",")]
+            if len(cells) == width if width else is_row(line):
+                row = Row(layout, cells, date, number, place)
+                width = len(cells)
+                place += 1
+            elif line.strip():
+                text.stray(line)
+    if row is not None:
+        row.is_cut = not text.ends_whole
+        yield row
 
 
-def _bus(row: Row) -> str | None:
-    for name in ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id"):
-        cell = row.cell(name)
-        if cell:
-            return cell
-    return None
+@dataclass(slots=True)
+class Survey:
+    """What the rows of a file are like."""
+
+    first: Layout | None = None
+    """The first header."""
+    count: int = 0
+    headless: list[list[str]] = field(default_factory=list)
+    """Cells of rows above any header."""
+    is_numbered: bool = False
+    """Some row has an index."""
+    has_bus: bool = True
+    """Every row says which device it is about by uuid or bus id."""
+    by_date: bool = True
+    """Every row stands below a ``date`` line and has no timestamp of its own."""
+    dates: dict[str, None] = field(default_factory=dict)
+    """Different timestamps in which month and day may be mistaken for each other."""
+
+    def take(self, layout: Layout, cells: list[str], date: str | None) -> None:
+        """Note what one row of this layout says."""
+        self.is_numbered |= layout.index is not None
+        self.has_bus &= layout.bus is not None and cells[layout.bus] != ""
+        self.by_date &= layout.timestamp is None and date is not None
+        stamp = date if layout.timestamp is None else cells[layout.timestamp]
+        if stamp and stamp[2:3] in ("-", "/") and len(self.dates) < _DATES_KEPT:
+            self.dates[stamp] = None
+
+    def settle(self, layout: Layout) -> None:
+        """Rows above any header are of this layout: the first header's, or a guess."""
+        for cells in self.headless:
+            if len(cells) == len(layout.columns):
+                self.take(layout, cells, date="" if self.by_date else None)
+
+    def day_first(self) -> bool | None:
+        """Of dates such as "03-11-2026"; None when nothing decides."""
+        return day_is_first(self.dates)
 
 
-def devices_of(facts: dict[int | None, dict[str, str]], samples: Iterable[Sample]) -> tuple[Device, ...]:
-    """What the rows say about each device; its memory where all samples agree on it."""
-    sizes: dict[int | None, set[int | None]] = {}
-    for sample in samples:
-        sizes.setdefault(sample.device_index, set()).add(sample.memory_total_bytes)
-    found = []
-    for index, known in sorted(facts.items(), key=lambda item: -1 if item[0] is None else item[0]):
-        stated = sizes.get(index, set()) - {None}
-        name = known.get("name", known.get("gpu_name"))
-        driver = known.get("driver_version")
-        size = stated.pop() if len(stated) == 1 else None
-        if name or driver or size:
-            found.append(Device(name, "gpu", index or 0, memory_bytes=size, driver_version=driver))
-    return tuple(found)
-
-
-def environment_of(facts: dict[int | None, dict[str, str]]) -> dict[str, str]:
-    drivers = {known["driver_version"] for known in facts.values() if known.get("driver_version")}
-    return {"driver_version": drivers.pop()} if len(drivers) == 1 else {}
+def survey(text: Text) -> Survey:
+    """One pass over the file."""
+    found = Survey()
+    for row in rows(text):
+        found.count += 1
+        if row.layout is not None:
+            found.first = found.first or row.layout
+            found.take(row.layout, row.cells, row.date)
+            continue
+        found.by_date &= row.date is not None
+        if len(found.headless) < _GUESSED_FROM:
+            found.headless.append(row.cells)
+    return found

@@ -92,9 +92,7 @@ def parse(path: Path) -> Report:
             path, TOOL, "there is a table of nvidia-smi without a whole row of a GPU", "Copy the file again"
         )
     gaps = (
-        [Gap("sample", "unreadable", f"{state.unread} GPUs have lines that could not be read")]
-        if state.unread
-        else []
+        [Gap("sample", "unreadable", f"{state.unread} GPUs have lines that could not be read")] if state.unread else []
     )
     gaps += [
         Gap("device.name", "unreadable", f"nvidia-smi cut the name off: '{device.name}'", f"GPU {device.index}")

@@ -141,7 +141,7 @@ class Lines:
                 self._open(kind, names, is_csv=False)
                 return True
         if line.startswith('"') and "," in line:
-            names = next(csv.reader([line]), [])
+            names = _csv_cells(line)
             for kind, marks in _CSV_MARKS:
                 if marks.issubset(names):
                     self._open(kind, names, is_csv=True)
@@ -159,10 +159,7 @@ class Lines:
         if not line.strip():
             self._kind = None
             return None
-        try:
-            cells = next(csv.reader([line], strict=True), [])
-        except csv.Error:
-            cells = []
+        cells = _csv_cells(line)
         if self._units is None and len(cells) == len(self._names) and _UNITS.issuperset(cells):
             self._units = dict(zip(self._names, cells, strict=True))
             return None
@@ -211,3 +208,11 @@ class Lines:
         if not line.startswith(("Regs:", "SSMem:", "DSMem:", "SrcMemType:", "DstMemType:", "Total CPU Page faults")):
             self.unread += 1
         self._text.stray(line)
+
+
+def _csv_cells(line: str) -> list[str]:
+    """[] for a line that is no CSV, or has a cell that no name is long enough for."""
+    try:
+        return next(csv.reader([line], strict=True), [])
+    except csv.Error:
+        return []

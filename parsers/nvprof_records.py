@@ -40,8 +40,8 @@ class Sizes:
     def of(cls, rows: Iterable[Row]) -> Sizes:
         """Decided by the first copies whose throughput has another prefix than their size; they have to agree."""
         votes: Tally[int] = Tally()
-        for row in rows:
-            if sum(votes.values()) >= 20:
+        for number, row in enumerate(rows):
+            if sum(votes.values()) >= 20 or (votes.total() and number > 2000):
                 break
             size, throughput = _prefixed(row, "Size"), _prefixed(row, "Throughput")
             duration = time_ns(row.cells.get("Duration", ""), row.units.get("Duration", ""))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter as Tally
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from perfctl.parsers.records import Gap, Sample, Summary
@@ -163,6 +164,7 @@ class Readings:
         return gaps
 
 
+@lru_cache(maxsize=65536)
 def read_cell(text: str, unit: str) -> tuple[int | float | None, str | None]:
     """(number in base units, base unit) of a printed cell; (None, None) when it is none.
 

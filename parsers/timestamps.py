@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
 from typing import NamedTuple
 
 _HOURS = {
@@ -49,6 +50,10 @@ class Stamp(NamedTuple):
 
 def read_stamp(text: str, *, day_first: bool = False) -> Stamp | None:
     """One timestamp; None when it is none. ``day_first`` decides "03-11-2026" (:func:`day_is_first`)."""
+    if len(text) == 23 and text[4] == text[7] == "/" and text[17:19].isdigit() and text[20:].isdigit():
+        minute = _of_minute(text[:17])  # nvidia-smi's own form, in a loop: sixty readings and more share the minute
+        if minute is not None and text[19] == "." and text.isascii() and text[17] < "6":
+            return Stamp(minute + int(text[17:19]) * 10**9 + int(text[20:]) * 10**6, zoned=False)
     text = text.strip()
     if not 8 <= len(text) <= _LONGEST or not text.isascii():
         return None
@@ -65,6 +70,14 @@ def read_stamp(text: str, *, day_first: bool = False) -> Stamp | None:
         month = _MONTHS.get((match["name"] or match["name2"]).lower(), 0)
         return _stamp(match, month, int(match["day"] or match["day2"]), int(year))
     return None
+
+
+@lru_cache(maxsize=1024)
+def _of_minute(text: str) -> int | None:
+    """Nanoseconds at the beginning of "2023/06/22 18:56:"; None when that is no minute."""
+    match = _YEAR_FIRST.match(text + "00")
+    stamp = match and _stamp(match, int(match["month"]), int(match["day"]), int(match["year"]))
+    return stamp.ns if stamp else None
 
 
 def day_is_first(texts: Iterable[str]) -> bool | None:

@@ -225,7 +225,6 @@ def test_a_summary_page_gives_figures_and_says_that_it_has_no_launches(reports: 
         ("lock.log", "lock file", "TMPDIR"),
         ("application_failed.log", "exit code 3", "without ncu"),
         ("report_elsewhere.log", "out/run.ncu-rep", "Read that report"),
-        ("console.log", "console text", "ncu --import"),
         ("pivoted.csv", "another program made", "ncu itself"),
     ],
 )
@@ -245,7 +244,6 @@ def test_a_log_without_csv_is_recognised_and_says_why_and_what_to_do(name: str, 
         ("csv_long/leleucas_relu_nsight_result.csv", "another program made"),
         ("csv_wide/b200_only_error_no_csv.ncu.csv", "exit code 1"),
         ("console/heateq_ncu_fma_memory_error.txt", "no kernels were profiled"),
-        ("console/heateq_ncu_fma_memory.txt", "console text"),
     ],
 )
 def test_real_files_without_csv_are_explained(reports: Path, name: str, reason: str) -> None:

@@ -55,7 +55,12 @@ def test_every_sqlite_file_among_the_real_reports_is_known_or_refused_in_words(r
             refused[path.name] = str(error)
     assert sorted(refused) == ["ayush_vector_add_N10.sqlite", "sidvijay_nsys_report_LFS_POINTER.sqlite"]
     assert "the export failed" in refused["ayush_vector_add_N10.sqlite"]
-    assert sniff(reports / "dlprof/odema_pytorch/no_relu_dlprof_dldb.sqlite") is None
+
+
+def test_dlprofs_own_database_is_not_taken_for_an_nsys_export(reports: Path) -> None:
+    parser = sniff(reports / "dlprof/odema_pytorch/no_relu_dlprof_dldb.sqlite")
+    assert parser is not None
+    assert parser.name == "DLProf database"
 
 
 INNERMOST = """
