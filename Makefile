@@ -5,7 +5,7 @@ BATCHES ?= 16,32,64,128,256
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check accuracy format clean
+.PHONY: help demo test check accuracy bench format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1 	/p' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ check: $(VENV)/.dev ## Lint, types, layers, packaging
 
 accuracy: $(VENV)/.peers ## Pen and paper against published counts and other counters: one table
 	$(BIN)/python scripts/accuracy.py
+
+bench: $(VENV)/.test ## How fast reports become rows, beside a yardstick measured in the same run
+	$(BIN)/python bench/run.py
 
 format: $(VENV)/.dev ## Put the code into the one format
 	$(BIN)/ruff check --fix .

@@ -52,10 +52,10 @@ PARSERS: tuple[Parser, ...] = (
     Parser("DLProf CSV", "dlprof_csv"),
     Parser("DLProf database", "dlprof_db"),
     Parser("DLProf JSON", "dlprof_json"),
+    Parser("nvprof text", "nvprof_text"),
     Parser("nsys stats", "nsys_stats"),
     Parser("ncu console text", "ncu_text"),
     Parser("ncu CSV", "ncu_csv"),
-    Parser("nvprof text", "nvprof_text"),
     Parser("DCGM", "dcgm"),
     Parser("nvidia-smi", "nvidia_smi"),
 )

@@ -22,6 +22,8 @@ NEVER = 2**63 - 1
 """The end of a range that never ended."""
 NOBODY = -1
 """The thread and process of a call that is not known; index of a range that is not there."""
+_SPARSE = 8
+"""Correlation ids are looked up in a table while it has at most this many places for each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,24 +108,34 @@ class Nest:
             places[mine] = np.where(before > 0, first + before - 1, NOBODY)
         return places
 
-    def innermost(self, places: Integers, end: Integers, among: Flags | None = None) -> Integers:
-        """Index of the innermost interval around each (place, end), NOBODY where there is none.
+    def innermost(self, places: Integers, end: Integers) -> Integers:
+        """Index of the innermost interval around each (place, end), NOBODY where there is none."""
+        return _pick(self._order, _climb(self._rungs, self._end, places, end))
 
-        ``among`` marks the intervals that count; None for all of them.
-        """
+    def only(self, among: Flags) -> Part:
+        """The marked intervals, to be asked the same at the places of all."""
+        return Part(self._order, self._group, self._end, among)
+
+
+class Part:
+    """Some of the intervals of a Nest; what does not depend on the question is worked out once."""
+
+    def __init__(self, order: Integers, group: Integers, end: Integers, among: Flags) -> None:
+        """Of the whole nest, sorted; ``among`` in its original order."""
         import numpy as np
 
-        if among is None:
-            return _pick(self._order, _climb(self._rungs, self._end, places, end))
-        chosen = np.flatnonzero(among[self._order])
-        if not chosen.size:
-            return np.full(len(places), NOBODY)
-        rank = np.searchsorted(chosen, np.arange(len(self._order)), side="right") - 1
-        nearest = np.where(places >= 0, rank[places], NOBODY)
-        same = self._group[chosen[nearest]] == self._group[places]
-        nearest = np.where((nearest >= 0) & same, nearest, NOBODY)
-        group, ends = self._group[chosen], self._end[chosen]
-        return _pick(self._order[chosen], _climb(_rungs(group, ends), ends, nearest, end))
+        chosen = np.flatnonzero(among[order])
+        self._order, self._end = order[chosen], end[chosen]
+        self._rungs = _rungs(group[chosen], self._end)
+        nearest = np.searchsorted(chosen, np.arange(len(order)), side="right") - 1
+        if chosen.size:
+            nearest[group[chosen[nearest]] != group] = NOBODY
+        self._nearest = np.append(nearest, NOBODY)
+        """Of every place in the nest, the last of these at or before it in its group."""
+
+    def innermost(self, places: Integers, end: Integers) -> Integers:
+        """As for Nest: index among all of its intervals."""
+        return _pick(self._order, _climb(self._rungs, self._end, self._nearest[places], end))
 
 
 class Attribution:
@@ -140,8 +152,9 @@ class Attribution:
         self._stack = np.flatnonzero(push_pop)
         on_stack = ranges.take(self._stack)
         self._nest = Nest(on_stack.thread, on_stack.start, on_stack.end)
-        self._process, self._layer = on_stack.process, layer[self._stack]
-        self._step, self._phase = step[self._stack], phase[self._stack]
+        self._process = on_stack.process
+        self._marks = {"layer": layer[self._stack], "step": step[self._stack], "phase": phase[self._stack]}
+        self._parts = {name: self._nest.only(mark) for name, mark in self._marks.items()}
 
     def tree(self) -> tuple[Integers, Integers]:
         """(parent, depth) of every range; NOBODY and NOBODY for those that are not push/pop."""
@@ -153,30 +166,35 @@ class Attribution:
         depth[self._stack] = self._nest.depths()
         return parent, depth
 
-    def of_calls(self, calls: Spans) -> Found:
-        """What encloses each call. Step and phase are sought on the call's thread, then in time (see ``_in_time``)."""
+    def of_calls(self, calls: Spans, *, phases: bool = True) -> Found:
+        """What encloses each call. Step and phase are sought on the call's thread, then in time (see ``_in_time``).
+
+        Without ``phases`` nothing is said about them.
+        """
+        import numpy as np
+
         places = self._nest.places(calls.thread, calls.start)
         return Found(
             innermost=_pick(self._stack, self._nest.innermost(places, calls.end)),
-            layer=_pick(self._stack, self._nest.innermost(places, calls.end, self._layer)),
-            step=self._sought(places, calls, self._step),
-            phase=self._sought(places, calls, self._phase),
+            layer=_pick(self._stack, self._parts["layer"].innermost(places, calls.end)),
+            step=self._sought(places, calls, "step"),
+            phase=self._sought(places, calls, "phase") if phases else np.full(len(places), NOBODY),
         )
 
     def of_ranges(self) -> tuple[Integers, Integers]:
         """(step range, phase range) around every range; a step range is its own step."""
         places = self._nest.places(self._ranges.thread, self._ranges.start)
-        return self._sought(places, self._ranges, self._step), self._sought(places, self._ranges, self._phase)
+        return self._sought(places, self._ranges, "step"), self._sought(places, self._ranges, "phase")
 
-    def _sought(self, places: Integers, spans: Spans, among: Flags) -> Integers:
+    def _sought(self, places: Integers, spans: Spans, mark: str) -> Integers:
         import numpy as np
 
-        if not among.any():
+        if not self._marks[mark].any():
             return np.full(len(places), NOBODY)
-        found = self._nest.innermost(places, spans.end, among)
+        found = self._parts[mark].innermost(places, spans.end)
         missing = np.flatnonzero(found < 0)
         if missing.size:
-            found[missing] = self._in_time(spans.take(missing), among)
+            found[missing] = self._in_time(spans.take(missing), self._marks[mark])
         return _pick(self._stack, found)
 
     def _in_time(self, spans: Spans, among: Flags) -> Integers:
@@ -208,16 +226,31 @@ def match_calls(
     """
     import numpy as np
 
+    values = np.unique(process)
+    if values.size == 1 and call_process.size and (call_process == values[0]).all():
+        return _first_equal(call_correlation, correlation)
     found = np.full(len(process), NOBODY)
-    for value in np.unique(process):
+    for value in values:
         mine, theirs = np.flatnonzero(process == value), np.flatnonzero(call_process == value)
-        theirs = theirs[np.argsort(call_correlation[theirs], kind="stable")]
-        ids = call_correlation[theirs]
-        at = np.searchsorted(ids, correlation[mine])
-        hit = at < len(ids)
-        hit[hit] = ids[at[hit]] == correlation[mine[hit]]
-        found[mine[hit]] = theirs[at[hit]]
+        if theirs.size:
+            found[mine] = _pick(theirs, _first_equal(call_correlation[theirs], correlation[mine]))
     return found
+
+
+def _first_equal(ids: Integers, wanted: Integers) -> Integers:
+    """Index of the first of ``ids`` (not empty) that equals each of ``wanted``; NOBODY where none does."""
+    import numpy as np
+
+    low, span = ids.min(), int(ids.max()) - int(ids.min()) + 1
+    if span <= _SPARSE * len(ids):  # counted up, as usual: a table of all of them, first ones written last
+        table = np.full(span + 1, NOBODY)
+        table[ids[::-1] - low] = np.arange(len(ids))[::-1]
+        inside = (wanted >= low) & (wanted < low + span)
+        return table[np.where(inside, wanted - low, span)]
+    order = np.argsort(ids, kind="stable")
+    at = np.searchsorted(ids[order], wanted)
+    at[at == len(ids)] = 0
+    return np.where(ids[order[at]] == wanted, order[at], NOBODY)
 
 
 def _pick(values: Integers, index: Integers) -> Integers:

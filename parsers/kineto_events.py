@@ -137,6 +137,8 @@ class _Collector:
         self.found = Events()
         self.thread_numbers: dict[tuple[object, object], int] = {}
         self.names: dict[str, str] = {}
+        self.launch_shapes: dict[tuple[int | None, ...], tuple[int | None, ...]] = {}
+        """Each kept once, like the names: a network launches the same few over and over."""
         self.seen: set[int] = set()
         self.handlers = {
             "operation": self.span,
@@ -217,6 +219,7 @@ class _Collector:
                 self.found.repeated += 1
                 return
             self.seen.add(key)
+        numbers = self.launch_shapes.setdefault(numbers, numbers)
         into.append(DeviceEvent(name, start, duration, correlation, _external(args), numbers))
 
     def counters(self, event: dict[str, Any], args: dict[str, Any]) -> None:

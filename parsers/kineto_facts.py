@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from perfctl.parsers.kineto_events import Events, whole
@@ -75,12 +76,13 @@ def _extent(events: Events) -> tuple[int | None, int | None]:
     """Begin and end of the capture, ns on the trace's clock."""
     if events.window is not None:
         return events.window
-    times = [(span.start, span.end or span.start) for span in events.spans]
     device = [*events.kernels, *events.copies]
-    times += [(event.start, event.start + (event.duration or 0)) for event in device if event.start is not None]
-    if not times:
-        return None, None
-    return min(begin for begin, _ in times), max(end for _, end in times)
+    begins = chain((span.start for span in events.spans), (event.start for event in device if event.start is not None))
+    ends = chain(
+        (span.end or span.start for span in events.spans),
+        (event.start + (event.duration or 0) for event in device if event.start is not None),
+    )
+    return min(begins, default=None), max(ends, default=None)
 
 
 def _utc(since_1970: int) -> str | None:

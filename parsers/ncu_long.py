@@ -57,6 +57,8 @@ class Columns:
         self.unit = at.get("Metric Unit", -1)
         self.value = at.get(VALUE, -1)
         self.rule = at.get("Rule Name", -1)
+        self.last = max(self.id, self.process, self.section, self.label, self.metric, self.unit, self.value)
+        """The last column that a metric's row must have; the value, unless somebody put the columns in another order."""
         self.push_pop = next((i for i, name in enumerate(header) if PUSH_POP in name), -1)
         self.start_end = next((i for i, name in enumerate(header) if START_END in name), -1)
 
@@ -124,7 +126,7 @@ def read(reader: Rows, header: list[str], table: Table, rules: Rules, log: Log, 
                 if row is not None and is_header(row):
                     table.fill(launch)
                     return row
-                if row is None or len(row) <= columns.value or not _is_id(row[columns.id]):
+                if row is None or len(row) <= columns.last or not _is_id(row[columns.id]):
                     log.cut_rows += 1
                     continue
                 table.fill(launch)
@@ -150,6 +152,7 @@ class _Metrics:
         self._section = columns.section - at if columns.section >= 0 else -1
         self._label = columns.label - at if columns.label >= 0 else -1
         self._rule = columns.rule - at if columns.rule >= 0 else -1
+        self._last = columns.last - at
         self._table, self._rules, self._log = table, rules, log
         self.known: dict[str, int] = {}
         """Text of a row from the section up to the value -> number of the metric."""
@@ -169,7 +172,7 @@ class _Metrics:
 
     def of(self, tail: list[str]) -> tuple[int, int]:
         """(metric, printed value) of the cells of a row from the section on."""
-        if len(tail) <= self._value:
+        if len(tail) <= self._last:
             self._log.cut_rows += 1
             return -1, -1
         name = tail[self._name]

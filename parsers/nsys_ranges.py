@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Spans
 from perfctl.parsers.nsys_tables import NVTX, STRINGS, Database
-from perfctl.parsers.records import Range, RangeName, read_range_name
+from perfctl.parsers.records import Columns, Range, RangeName, read_range_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,8 +43,9 @@ class RangeTable:
 
     def label_of(self, field: str) -> Objects:
         """One field of RangeName for every range, and None at the end, where index NOBODY finds it."""
-        values = [getattr(label, field) for label in self.labels]
-        return objects([*map(values.__getitem__, self.name.tolist()), None])
+        import numpy as np
+
+        return objects([*(getattr(label, field) for label in self.labels), None])[np.append(self.name, -1)]
 
     def count(self, kind: int) -> int:
         """How many there are of this event type."""
@@ -56,39 +55,41 @@ class RangeTable:
         """How many ranges never ended."""
         return int((self.spans.end == NEVER).sum())
 
-    def records(self) -> Iterator[Range]:
+    def records(self) -> Columns[Range]:
         """One Range a range, numbered from 0 in this order; a parent comes before its children."""
-        make = partial(tuple.__new__, Range)
-        return chain.from_iterable(map(make, rows) for rows in self._rows())
+        return Columns(Range, self._columns)
 
-    def _rows(self) -> Iterator[Iterator[tuple[object, ...]]]:
+    def _columns(self) -> Iterator[Sequence[Sequence[Any]]]:
         parent, depth = self.attribution.tree()
         step_range, phase_range = self.attribution.of_ranges()
         steps, phases = self.label_of("step"), self.label_of("phase")
+        layers, directions = ([getattr(label, field) for label in self.labels] for field in ("layer", "direction"))
         spans = self.spans
         never = (spans.end == NEVER) | (self.kind == MARK)
         for first in range(0, len(self.kind), CHUNK):
             part = slice(first, first + CHUNK)
-            labels = [self.labels[index] for index in self.name[part].tolist()]
-            yield zip(
-                range(first, first + len(labels)),
-                [self.names[index] for index in self.name[part].tolist()],
-                map(self._domain, spans.process[part].tolist(), self.domain[part].tolist()),
+            names = self.name[part].tolist()
+            yield (
+                range(first, first + len(names)),
+                list(map(self.names.__getitem__, names)),
+                self._domains(spans.process[part], self.domain[part]),
                 spans.start[part].tolist(),
                 _blanked(spans.end[part] - spans.start[part], never[part]),
                 _blanked(spans.thread[part] & ~PROCESS_BITS, spans.thread[part] == NOBODY),
                 _blanked(depth[part], depth[part] == NOBODY),
                 _blanked(parent[part], parent[part] == NOBODY),
-                map(KINDS.__getitem__, self.kind[part].tolist()),
-                [label.layer for label in labels],
-                [label.direction for label in labels],
+                list(map(KINDS.__getitem__, self.kind[part].tolist())),
+                list(map(layers.__getitem__, names)),
+                list(map(directions.__getitem__, names)),
                 steps[step_range[part]].tolist(),
                 phases[phase_range[part]].tolist(),
-                strict=True,
             )
 
-    def _domain(self, process: int, domain: int) -> str | None:
-        return self.domains.get((process, domain), f"domain {domain}") if domain else None
+    def _domains(self, process: Integers, domain: Integers) -> list[str | None]:
+        if not domain.any():
+            return [None] * len(domain)
+        pairs = zip(process.tolist(), domain.tolist(), strict=True)
+        return [self.domains.get(pair, f"domain {pair[1]}") if pair[1] else None for pair in pairs]
 
 
 def load(database: Database) -> RangeTable:
@@ -107,7 +108,8 @@ def load(database: Database) -> RangeTable:
     )
     codes: defaultdict[str, int] = defaultdict()
     codes.default_factory = codes.__len__
-    name = np.fromiter(map(codes.__getitem__, _texts(database, wanted)), np.int64, len(columns[0]))
+    texts = database.texts(NVTX, _text(database), where=wanted)
+    name = np.fromiter(map(codes.__getitem__, texts), np.int64, len(columns[0]))
     order = np.lexsort((np.negative(columns[1]), columns[0]))
     start, end, kind, thread, domain, name = (column[order] for column in (*columns, name))
     process = np.where(thread == NOBODY, NOBODY, thread & PROCESS_BITS)
@@ -121,14 +123,6 @@ def load(database: Database) -> RangeTable:
     on_stack = (kind == PUSH_POP) & (thread != NOBODY)
     attribution = Attribution(spans, on_stack, saying("layer"), saying("step"), saying("phase"))
     return RangeTable(spans, kind, domain, name, list(codes), labels, _domains(database), attribution)
-
-
-def _texts(database: Database, where: str) -> Iterator[str]:
-    """The name of each event, in the order of the table: in the row itself, or registered in StringIds."""
-    if NVTX not in database.tables:
-        return iter(())
-    cursor = database.connection.execute(f"SELECT {_text(database)} FROM {NVTX} NOT INDEXED WHERE {where}")
-    return (text for (text,) in cursor)
 
 
 def _text(database: Database) -> str:

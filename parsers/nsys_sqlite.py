@@ -1,7 +1,7 @@
 """Reports of Nsight Systems, as ``nsys export --type sqlite`` writes them (2020.3 to 2026.1 were seen).
 
-Kernels and copies are read while they are iterated, each from a connection of its own; which range and
-layer they belong to is worked out in ``parse``.
+Kernels and copies are read while they are iterated, each from a connection of its own, or copied by SQL; which
+range and layer they belong to is worked out in ``parse``.
 """
 
 from __future__ import annotations
@@ -9,16 +9,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.parsers import nsys_devices, nsys_ranges
+from perfctl.parsers import nsys_devices, nsys_kernels, nsys_ranges
 from perfctl.parsers.attribution import NOBODY, Found, Spans, match_calls
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.nsys_gaps import find_gaps
-from perfctl.parsers.nsys_ranges import PROCESS_BITS, RangeTable, objects
+from perfctl.parsers.nsys_ranges import PROCESS_BITS, RangeTable
 from perfctl.parsers.nsys_tables import (
     KERNEL,
     MAGIC,
@@ -28,21 +26,17 @@ from perfctl.parsers.nsys_tables import (
     STRINGS,
     TOOL,
     Database,
-    Strings,
     check_whole,
     connect,
     opened,
 )
-from perfctl.parsers.records import Copy, Kernel, Report
+from perfctl.parsers.records import Copy, Report
 
 if TYPE_CHECKING:
     from perfctl.parsers.attribution import Integers
 
 MARKERS = {"ProcessStreams", "NVTX_EVENTS", "ThreadNames", "EXPORT_META_DATA", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
 """Beside StringIds, any one of these tells an nsys export from another SQLite file."""
-
-CHUNK = 512
-"""Rows turned at a time: as many as stay in the processor's cache (2048 takes a fifth longer)."""
 
 COPY_KINDS: dict[object, str] = {
     1: "HtoD",
@@ -66,12 +60,6 @@ COPY_LABELS = {
     "Peer-to-Peer": "PtoP",
 }
 
-KERNEL_COLUMNS = (
-    *("deviceId", "streamId", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
-    *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "start"),
-)
-"""In the order of the last fields of Kernel."""
-
 
 def sniff(path: Path, head: bytes) -> bool:
     """Is it an nsys export, whole or broken? By its tables; a damaged one by the table names in its head."""
@@ -80,7 +68,7 @@ def sniff(path: Path, head: bytes) -> bool:
     try:
         with closing(connect(path)) as connection:
             rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    except (sqlite3.Error, OSError):
+    except (sqlite3.Error, OSError, UnicodeError):  # a damaged schema may be no UTF-8
         return b"TABLE StringIds" in head or b"TABLE ENUM_NSYS_EVENT_TYPE" in head
     names = {name for (name,) in rows}
     return STRINGS in names and (
@@ -112,7 +100,7 @@ def parse(path: Path) -> Report:
             tool_version=version,
             devices=devices,
             environment=nsys_devices.environment(database),
-            kernels=_kernels(path, kernels, ranges),
+            kernels=nsys_kernels.kernels(path, database, kernels, ranges),
             copies=_copies(path, copies, ranges),
             ranges=ranges.records(),
             gaps=(*device_gaps, *find_gaps(database, ranges, kernels, unlaunched)),
@@ -134,55 +122,13 @@ def _calls(database: Database) -> tuple[Integers, Spans]:
 
 def _attribute(database: Database, table: str, calls: tuple[Integers, Spans], ranges: RangeTable) -> tuple[Found, int]:
     """(the ranges around the call that launched each row of a table of GPU work, how many rows have no such call)"""
-    import numpy as np
-
     correlation, spans = calls
     columns = [f"coalesce({database.column(table, name)}, {NOBODY})" for name in ("globalPid", "correlationId")]
     process, launched_by = database.integers(table, *columns)
-    processes = np.unique(spans.process)
-    if processes.size == 1:  # without globalPid there is only one that it can be
-        process[process == NOBODY] = processes[0]
+    if spans.process.size and spans.process.min() == spans.process.max():  # then there is only one that it can be
+        process[process == NOBODY] = spans.process[0]
     call = match_calls(process, launched_by, spans.process, correlation)
-    return ranges.attribution.of_calls(spans.take(call)), int((call == NOBODY).sum())
-
-
-def _kernels(path: Path, found: Found, ranges: RangeTable) -> Iterator[Kernel]:
-    make = partial(tuple.__new__, Kernel)
-    return chain.from_iterable(map(make, rows) for rows in _kernel_rows(path, found, ranges))
-
-
-def _kernel_rows(path: Path, found: Found, ranges: RangeTable) -> Iterator[Iterator[tuple[object, ...]]]:
-    """Rows of Kernel's fields, CHUNK at a time: columns are turned to rows and back at the speed of zip."""
-    layers, directions, steps = (ranges.label_of(field) for field in ("layer", "direction", "step"))
-    sources = objects(["range" if layer is not None else None for layer in layers])
-    numbers = objects([*range(len(ranges.kind)), None])
-    with opened(path) as database:
-        if KERNEL not in database.tables:
-            return
-        strings = Strings(database)
-        names = [database.column(KERNEL, name) for name in ("demangledName", "shortName")]
-        columns = [database.column(KERNEL, name) for name in KERNEL_COLUMNS]
-        duration = f"{database.column(KERNEL, 'end')} - {database.column(KERNEL, 'start')}"
-        query = f"SELECT {', '.join([*names, *columns, duration])} FROM {KERNEL} NOT INDEXED"
-        cursor = database.connection.execute(query)
-        first = 0
-        while rows := cursor.fetchmany(CHUNK):
-            part = slice(first, first + len(rows))
-            name, short_name, *rest = zip(*rows, strict=True)
-            layer = found.layer[part]
-            yield zip(
-                range(first, first + len(rows)),
-                list(map(strings.__getitem__, name)),  # here, not when the row is taken: it may meet damage
-                list(map(strings.__getitem__, short_name)),
-                layers[layer].tolist(),
-                directions[layer].tolist(),
-                steps[found.step[part]].tolist(),
-                sources[layer].tolist(),
-                numbers[found.innermost[part]].tolist(),
-                *rest,
-                strict=True,
-            )
-            first += len(rows)
+    return ranges.attribution.of_calls(spans.take(call), phases=False), int((call == NOBODY).sum())
 
 
 def _copies(path: Path, found: dict[str, Found], ranges: RangeTable) -> Iterator[Copy]:

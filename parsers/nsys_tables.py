@@ -33,6 +33,9 @@ GRAPH = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 NVTX = "NVTX_EVENTS"
 STRINGS = "StringIds"
 
+SEPARATOR = 0x1F
+"""Stands between texts that SQLite joins: a control character made for that."""
+MOST_SLICES = 10_000
 SLICE_ROWS = 1 << 18
 """Rows joined into one text at a time: keeps the peak low and far from SQLite's limit of 1e9 bytes."""
 
@@ -92,14 +95,38 @@ class Database:
                     raise sqlite3.DatabaseError(f"table {table} holds values that are no numbers")
         return [np.concatenate(part) for part in parts]
 
+    def texts(self, table: str, expression: str, where: str = "1") -> Iterator[str]:
+        """One text a row (SQL, never NULL), in the order of the table; nothing without the table.
+
+        Joined inside SQLite and split by Python, for the same reason as in ``integers``.
+        """
+        for first, last in self._slices(table):
+            rows = f"FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? AND {where}"
+            joined = f"SELECT count(*), group_concat({expression}, char({SEPARATOR})) {rows}"
+            try:
+                count, text = self.connection.execute(joined, (first, last)).fetchone()
+            except sqlite3.DataError:  # more than SQLite's limit of 1e9 bytes
+                count, text = -1, ""
+            parts = text.split(chr(SEPARATOR)) if count else []
+            if len(parts) == count:
+                yield from parts
+            else:  # a text holds the separator itself
+                single = self.connection.execute(f"SELECT {expression} {rows}", (first, last))
+                yield from (value for (value,) in single)
+
     def _slices(self, table: str) -> Iterator[tuple[int, int]]:
-        """(first, last) rowid of every SLICE_ROWS rows."""
+        """(first, last) rowid of slices of at most SLICE_ROWS rows."""
         if table not in self.tables:
             return
         first = self.connection.execute(f"SELECT min(rowid) FROM {table}").fetchone()[0]
+        if first is None:
+            return
         last = self.connection.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0]
+        if last - first < SLICE_ROWS * MOST_SLICES:
+            yield from ((start, start + SLICE_ROWS - 1) for start in range(first, last + 1, SLICE_ROWS))
+            return
         after = f"SELECT rowid FROM {table} NOT INDEXED WHERE rowid >= ? ORDER BY rowid LIMIT 1 OFFSET {SLICE_ROWS}"
-        while first is not None:
+        while first is not None:  # row ids are far apart
             following = self.connection.execute(after, (first,)).fetchone()
             yield first, following[0] - 1 if following else last
             first = following[0] if following else None

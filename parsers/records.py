@@ -11,10 +11,12 @@ millions of them go into SQLite without being touched again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 DIRECTIONS = ("forward", "grad_input", "grad_weight", "grad_bias", "backward", "optimizer", "recompute")
 """The directions a layer works in. ``backward`` is grad_input and grad_weight together; ``recompute`` is forward
@@ -61,6 +63,44 @@ class Kernel(NamedTuple):
     """On the report's own clock."""
     duration_ns: int | float | None = None
     """Under ncu this is time at locked clocks with cold caches: use nsys or torch for time."""
+
+
+R = TypeVar("R", bound=NamedTuple)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns(Generic[R]):
+    """Many records that are made column by column: any reader may iterate, a store may take the columns instead."""
+
+    record: type[R]
+    chunks: Callable[[], Iterator[Sequence[Sequence[Any]]]]
+    """Some rows at a time, as one sequence a field of ``record``; raises ReportError where the report is damaged."""
+
+    def __iter__(self) -> Iterator[R]:
+        make: Callable[[tuple[Any, ...]], R] = partial(tuple.__new__, self.record)
+        return chain.from_iterable(map(make, zip(*columns, strict=True)) for columns in self.chunks())
+
+
+@dataclass(frozen=True, slots=True)
+class SqlKernels:
+    """Kernels that lie in a table of an SQLite report: any reader may iterate, a store may copy them by SQL instead."""
+
+    path: Path
+    """The report. A store attaches it, read-only, as the schema ``report``."""
+    select: str
+    """One SELECT: launch, a number for the name, a number for the short name, a number for the layer (from 0), step,
+    then Kernel's fields from range_number on."""
+    parameters: Mapping[str, bytes]
+    """What is to be bound to the named parameters in ``select``."""
+    layers: Mapping[int, tuple[str | None, str | None, str | None]]
+    """Number -> layer, direction and layer_source."""
+    texts: Callable[[Iterable[object]], Mapping[object, str | None]]
+    """Number of a name -> the text behind it; raises ReportError where the report turns out to be damaged."""
+    records: Columns[Kernel]
+    """The same as records."""
+
+    def __iter__(self) -> Iterator[Kernel]:
+        return iter(self.records)
 
 
 class Counter(NamedTuple):
@@ -304,7 +344,7 @@ class Report:
     """
 
     tool: str
-    """nsys, ncu, dlprof, torch, nvidia-smi, or workload for perfctl's own record."""
+    """nsys, ncu, dlprof, torch, nvidia-smi, dcgm, nvprof, or workload for perfctl's own record."""
     path: Path
     form: str
     """The format that was recognised, in words: "ncu CSV, long, 15 columns"."""
@@ -335,6 +375,8 @@ class Report:
     """UTC, ISO 8601."""
     duration_ns: int | None = None
     """Length of the capture."""
+    variant: str | None = None
+    """The workload's own options, which change what it computes; None when it has none or the file cannot say."""
 
 
 RANGE_PREFIX = "perfctl:"
@@ -354,7 +396,7 @@ def read_range_name(name: str) -> RangeName:
     """"conv2:backward" -> layer and direction; "perfctl:step:3" -> step; "perfctl:phase:forward" -> phase."""
     if name.startswith(RANGE_PREFIX):
         key, _, value = name[len(RANGE_PREFIX) :].partition(":")
-        if key == "step" and value.isdecimal():
+        if key == "step" and value.isdecimal() and len(value) < 19:
             return RangeName(step=int(value))
         if key == "phase" and value:
             return RangeName(phase=value)
@@ -400,6 +442,8 @@ class Run:
     """Algorithm family of each kernel, in the order of ``report.kernels``."""
     command: tuple[str, ...] = ()
     """The argument list of the profiled process; empty when not known."""
+    variant: str | None = None
+    """The workload's own options, which change what it computes; runs that differ here are never compared."""
 
 
 class Allocation(NamedTuple):

@@ -35,6 +35,7 @@ def parse(path: Path) -> Report:
             ops=tuple(read_op_shape(row) for row in record["ops"]),
             gaps=tuple(Gap(**row) for row in record["gaps"]),
             workload=record["workload"],
+            variant=record.get("variant"),
             batch_size=record["batch_size"],
             mode=record["mode"],
             precision=record["precision"],
@@ -42,7 +43,9 @@ def parse(path: Path) -> Report:
             duration_ns=record["duration_ns"],
         )
     except (KeyError, TypeError) as error:
-        raise ReportError(path, "workload", f"a field is missing or wrong ({error})", "Run this batch size again") from error
+        raise ReportError(
+            path, "workload", f"a field is missing or wrong ({error})", "Run this batch size again"
+        ) from error
 
 
 def load(path: Path) -> dict[str, Any]:

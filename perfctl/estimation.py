@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.analyse.estimate import BACKWARD, Totals, totals
+from perfctl.orchestrator.analyse.estimate import BACKWARD, Totals, fused_only, on_paper, totals
 from perfctl.orchestrator.analyse.estimate import estimate as work_out
 from perfctl.orchestrator.analyse.memory import Fit, Memory, largest_batch, memory_of
 from perfctl.orchestrator.errors import PartlyDone, ToolMissing, UsageError
@@ -35,6 +35,8 @@ class Estimate:
     """None when it was not asked for."""
     data_dependent: tuple[str, ...] = ()
     """Operations whose result sizes depend on the data: the figures are then right for the traced input only."""
+    input_bytes: int = 0
+    """Of all inputs together."""
 
     @property
     def parameters(self) -> int:
@@ -56,7 +58,13 @@ class Estimate:
 
     @property
     def recompute(self) -> Totals:
-        return totals(self.calls, ("recompute",))
+        """What activation checkpointing runs again in backward."""
+        return totals((call for call in self.calls if not fused_only(call)), ("recompute",))
+
+    @property
+    def fused(self) -> Totals:
+        """What a fused attention kernel would compute again in backward; the math path does not. In no other total."""
+        return totals(filter(fused_only, self.calls), ("recompute",))
 
     def frame(self) -> pd.DataFrame:
         """The layer calls as a DataFrame: one row a layer, kind and direction."""
@@ -108,15 +116,17 @@ def estimate(
     return from_trace(traced)
 
 
-def from_trace(traced: Any) -> Estimate:
-    """An estimate from what :func:`perfctl.workloads.trace.trace` gave."""
+def from_trace(traced: Any, gpu: tuple[int, int] | None = None) -> Estimate:
+    """An estimate from what :func:`perfctl.workloads.trace.trace` gave; ``gpu``: compute capability, for memory."""
+    ops = tuple(on_paper(op) for op in traced.ops)
     return Estimate(
-        calls=work_out(traced.ops),
+        calls=work_out(ops),
         modules=traced.modules,
-        ops=traced.ops,
+        ops=ops,
         problem=traced.problem,
-        memory=memory_of(traced.memory) if traced.memory is not None else None,
+        memory=memory_of(traced.memory, gpu) if traced.memory is not None else None,
         data_dependent=traced.data_dependent,
+        input_bytes=traced.input_bytes,
     )
 
 
@@ -136,6 +146,8 @@ class Request:
     optimizer: str | None = None
     device: str = "meta"
     memory: bool = False
+    gpu: tuple[int, int] | None = None
+    """Compute capability of the device that memory is worked out for; None: not said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +224,7 @@ class Session:
             held=held,
             memory=request.memory if memory is None else memory,
         )
-        return from_trace(traced)
+        return from_trace(traced, request.gpu)
 
     def largest(self, limit: int) -> Fit:
         """The largest batch whose step needs at most ``limit`` bytes, found by tracing."""

@@ -5,7 +5,8 @@ set -eu
 perfctl=$1
 batches=$2
 
-"$perfctl" torch --batches "$batches"
+"$perfctl" torch --batches "$batches" ||
+    echo "demo: not every batch size ran; the page shows those that did, and why the others did not" >&2
 if [ -d /proc/driver/nvidia/gpus ]; then
     for profiler in nsys ncu; do
         if command -v "$profiler" >/dev/null; then

@@ -51,13 +51,17 @@ def _dtype(tensor: torch.Tensor) -> str:
 
 
 def describe_rnn(call: Call, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-    """Fill ``call`` from one forward of an RNNBase: shapes as given, packed steps as their sum."""
+    """Fill ``call`` from one forward of an RNNBase: shapes as given, packed steps as their sum.
+
+    ``output``: None where checkpointing cut the forward short; its dtype is then taken to be the input's.
+    """
     given = args[0] if args else kwargs["input"]
     states = args[1] if len(args) > 1 else kwargs.get("hx")
     states = states if isinstance(states, tuple) or states is None else (states,)
     packed = not isinstance(given, torch.Tensor)
     data = given.data if packed else given
-    result = output[0].data if packed else output[0]
+    wide = (2 if module.bidirectional else 1) * (getattr(module, "proj_size", 0) or module.hidden_size)
+    result = (*data.shape[:-1], wide)
     if packed:
         first, rows = int(given.batch_sizes[0]), int(data.shape[0])
     elif data.dim() == 2:
@@ -68,8 +72,10 @@ def describe_rnn(call: Call, module: Any, args: tuple[Any, ...], kwargs: dict[st
     grad = torch.is_grad_enabled()
     call.op = RNN_OPS.get(module.mode, "perfctl.rnn")
     call.inputs = (_shape(data), *(_shape(state) for state in states or ()))
-    call.outputs = (_shape(result),)
-    call.dtypes = tuple(_dtype(tensor) for tensor in (data, *(states or ()), result))
+    call.outputs = (tuple(result),)
+    call.dtypes = tuple(
+        _dtype(tensor) for tensor in (data, *(states or ()), data if output is None else output[0].data)
+    )
     call.attributes = {
         "input_size": module.input_size,
         "hidden_size": module.hidden_size,
@@ -87,13 +93,17 @@ def describe_rnn(call: Call, module: Any, args: tuple[Any, ...], kwargs: dict[st
 
 
 def describe_attention(call: Call, names: dict[str, Any], output: Any) -> None:
-    """Fill ``call`` from one scaled_dot_product_attention: query, key, value, and the mask if it is a tensor."""
+    """Fill ``call`` from one scaled_dot_product_attention: query, key, value, and the mask if it is a tensor.
+
+    ``output``: None where checkpointing cut the forward short; its dtype is then taken to be the query's.
+    """
     query, key, value, mask = (names.get(word) for word in ("query", "key", "value", "attn_mask"))
     grad = torch.is_grad_enabled()
     call.op = ATTENTION_OP
     call.inputs = (_shape(query), _shape(key), _shape(value), _shape(mask))
-    call.outputs = (_shape(output),)
-    tensors = [item for item in (query, key, value, mask, output) if isinstance(item, torch.Tensor)]
+    call.outputs = ((*query.shape[:-1], value.shape[-1]),) if query is not None and value is not None else (None,)
+    last = query if output is None else output
+    tensors = [item for item in (query, key, value, mask, last) if isinstance(item, torch.Tensor)]
     call.dtypes = tuple(_dtype(tensor) for tensor in tensors)
     call.attributes = {
         "is_causal": bool(names.get("is_causal", False)),

@@ -36,6 +36,7 @@ def run(workload: Workload, options: Options, own: argparse.Namespace) -> Record
         mode=options.mode,
         precision=options.precision,
         seed=options.seed,
+        variant=_variant(own),
         options=_as_given(options, own),
     )
     with Kept(record, options):
@@ -111,6 +112,15 @@ def _keep_memory(setup: Setup, record: Record) -> None:
 def _loss_gaps(record: Record) -> list[Gap]:
     bad = [row for row in record.steps if row.loss is not None and not math.isfinite(row.loss)]
     return [Gap("step.loss", "unreadable", f"the loss was {row.loss}", f"{row.phase} {row.number}") for row in bad]
+
+
+def _variant(own: argparse.Namespace) -> str | None:
+    """ "conv2=32,64,3,1": runs that differ here are runs of different networks."""
+    values = {
+        key: ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+        for key, value in vars(own).items()
+    }
+    return " ".join(f"{key}={value}" for key, value in sorted(values.items())) or None
 
 
 def _as_given(options: Options, own: argparse.Namespace) -> dict[str, Any]:

@@ -57,12 +57,16 @@ class Patches:
         recompute = above.recompute or torch._C._current_graph_task_id() != -1
         frame = Frame(above.layer, above.kind, above.leaf, recompute, call)
         places.push(frame)
+        output = None
         try:
             output = self.attention(*args, **kwargs)
         finally:
             places.pop()
-        describe_attention(call, {**dict(zip(_ATTENTION, args, strict=False)), **kwargs}, output)
-        watch.note_call(frame, call)
+            # Checkpointing ends a recomputation as soon as all that was saved is there again, on the math path in
+            # the middle of attention, on a fused one after it: attention is one operation, so it counts whole.
+            if output is not None or recompute:
+                describe_attention(call, {**dict(zip(_ATTENTION, args, strict=False)), **kwargs}, output)
+                watch.note_call(frame, call)
         return output
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:

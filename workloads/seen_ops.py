@@ -117,7 +117,8 @@ def _named(*names: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Attribute
     return extract
 
 
-_POOL = _named("", "kernel_size", "stride", "padding", "dilation")
+_POOL = _named("", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
+_AVERAGE = _named("", "kernel_size", "stride", "padding", "ceil_mode")
 _POOL_BACKWARD = _named("", "", "kernel_size", "stride", "padding")
 _NORM_BACKWARD = _named("", "", "", "", "", "", "", "train", "eps", "output_mask")
 
@@ -129,8 +130,8 @@ ATTRIBUTES: dict[str, Callable[[tuple[Any, ...], dict[str, Any]], Attributes]] =
     "aten.convolution_backward_overrideable": _convolution_backward,
     "aten.max_pool2d_with_indices": _POOL,
     "aten.max_pool3d_with_indices": _POOL,
-    "aten.avg_pool2d": _POOL,
-    "aten.avg_pool3d": _POOL,
+    "aten.avg_pool2d": _AVERAGE,
+    "aten.avg_pool3d": _AVERAGE,
     "aten.avg_pool2d_backward": _POOL_BACKWARD,
     "aten.avg_pool3d_backward": _POOL_BACKWARD,
     "aten.native_batch_norm": _named("", "", "", "", "", "training"),

@@ -37,6 +37,8 @@ class Traced:
     memory: MemoryTrace | None
     data_dependent: tuple[str, ...] = ()
     """Operations after which sizes depend on the data."""
+    input_bytes: int = 0
+    """Of all input tensors together."""
 
 
 def without_data(model: torch.nn.Module) -> torch.nn.Module:
@@ -126,7 +128,18 @@ def trace(
         step.live = Live(first.device.type if first is not None else "cpu")
     recorder, problem = _run(step)
     lives = step.live.trace(problem is None) if step.live is not None else None
-    return Traced(recorder.ops, recorder.modules, problem, lives, recorder.data_dependent)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in _tensors(inputs))
+    return Traced(recorder.ops, recorder.modules, problem, lives, recorder.data_dependent, size)
+
+
+def _tensors(given: Any) -> list[Any]:
+    import torch
+
+    if isinstance(given, torch.Tensor):
+        return [given]
+    if isinstance(given, dict):
+        given = tuple(given.values())
+    return [tensor for item in given for tensor in _tensors(item)] if isinstance(given, (tuple, list)) else []
 
 
 @dataclass(slots=True)
@@ -191,14 +204,28 @@ def _attempt(step: _Step) -> tuple[Recorder, str | None]:
         with recorder:
             step.run()
     except MODEL_ERRORS as error:
+        if _own_fault(error):
+            raise
         return recorder, explain(error, recorder.failed_in)
     return recorder, None
+
+
+RECORDERS = ("watch", "places", "composites", "live", "seen_ops", "seen_records")
+
+
+def _own_fault(error: BaseException) -> bool:
+    """Whether the recorder itself raised it: that is no property of the model and must not be said to be one."""
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    module = step.tb_frame.f_globals.get("__name__", "") if step is not None else ""
+    return module in [f"perfctl.workloads.{name}" for name in RECORDERS]
 
 
 def explain(error: BaseException, where: str | None) -> str:
     """One line: the module path, what happened, and what to do about data that a trace does not have."""
     place = "the model" if where == "" else where or "after the model"
-    text = first_line(error)
+    text = _first_sentence(first_line(error))
     if "meta" in text.lower() and any(word in text for word in ("item()", "no data", "nonzero", "tolist", "Boolean")):
         return (
             f"{place}: needs the data itself ({text}). What comes after depends on data: --device cpu runs it for real"
@@ -206,6 +233,11 @@ def explain(error: BaseException, where: str | None) -> str:
     if isinstance(error, NotImplementedError) or "is not registered" in text or "meta" in text.lower():
         return f"{place}: an operator without a meta implementation ({text}). --device cpu runs it for real"
     return f"{place}: {type(error).__name__}: {text}"
+
+
+def _first_sentence(text: str) -> str:
+    """A message of several sentences says first what happened."""
+    return text.partition(". ")[0].rstrip(". ") if len(text) > 100 else text.rstrip(". ")
 
 
 def _differentiable(output: Any) -> list[Any]:

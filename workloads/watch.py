@@ -43,6 +43,7 @@ class Dispatch(TorchDispatchMode):
         result = func(*args, **kwargs)
         if not plan.free:
             self.watch.note(plan, args, kwargs, result)
+        self.watch.numbered = sequence()
         if self.watch.live is not None:
             self.watch.live.see(result, *self.watch.place(), plan.name)
         return result
@@ -63,6 +64,10 @@ class Watch:
         self.seen: dict[tuple[Any, ...], list[int]] = {}
         self.dynamic: dict[str, None] = {}
         self.busy = False
+        self.numbered = sequence()
+        """Number of the autograd node that comes next, as of the last operator."""
+        self.own: int | None = None
+        """Number of the newest node of a torch.autograd.Function."""
         self.dispatch = Dispatch(self)
         self.patches = Patches(self)
 
@@ -93,7 +98,10 @@ class Watch:
         elif self.failed_in is None:
             self.failed_in = path if path is not None else self.places.top.layer
         frame = self.places.pop()
-        if frame.call is not None and self.places.top is not frame and is_recurrent(module) and output is not None:
+        cut_short = len(rest) == 1 and frame.recompute
+        if frame.call is not None and self.places.top is not frame and is_recurrent(module) and (
+            output is not None or cut_short
+        ):  # fmt: skip
             describe_rnn(frame.call, module, args, kwargs, output)
             self.note_call(frame, frame.call)
         if path is not None and path not in self.outputs:
@@ -119,8 +127,7 @@ class Watch:
         forward = plan.name
         role = None
         if direction == "forward":
-            if torch.is_grad_enabled():
-                self.nodes.setdefault(sequence() - 1, (plan.name, weights > 0))
+            self._claim(plan.name, weights > 0)
             if weights and weights == len(types) - sum(shape is not None for shape in outputs):
                 self._derive(result)
         else:
@@ -131,6 +138,20 @@ class Watch:
             frame.recompute and direction == "forward", tuple(shapes), tuple(outputs), tuple(types), attributes,
         )  # fmt: skip
         self._add(record)
+
+    def _claim(self, name: str, weights: bool) -> None:
+        """Remember which operator made the newest autograd node: the one before which the number went up.
+
+        What runs without gradients right after a new node is the forward of a torch.autograd.Function; of its
+        operators the first that has a parameter stands for it.
+        """
+        number = sequence() - 1
+        if torch.is_grad_enabled():
+            if number >= self.numbered:
+                self.nodes.setdefault(number, (name, weights))
+        elif number >= self.numbered or (number == self.own and weights and not self.nodes[number][1]):
+            self.own = number
+            self.nodes[number] = (name, weights)
 
     def place(self) -> tuple[str, str]:
         """(layer, direction) of what runs now, for the memory trace."""

@@ -8,10 +8,11 @@ without a formula is a row whose ``macs`` is None and whose formula says so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from perfctl.orchestrator.analyse.formulas import formula_for
+from perfctl.orchestrator.analyse.formulas_attention import FUSED
 from perfctl.orchestrator.analyse.worked import Part, number, shape_of, tensors_of
 from perfctl.parsers.records import LayerCall, OpShape
 
@@ -62,11 +63,23 @@ def estimate(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
             direction = part.direction
             if op.attributes.get("recompute") and direction == "forward":
                 direction = "recompute"
-            rows.setdefault((op.layer, kind_of(op), direction), _Row()).parts.append((op, part))
+            rows.setdefault((op.layer, kind_of(op) + part.label, direction), _Row()).parts.append((op, part))
     owners = _owners(seen, rows)
     calls = [_layer_call(key, row.parts, owners) for key, row in rows.items()]
     calls += [_unknown_call(key, group) for key, group in unknown.items()]
     return tuple(sorted(calls, key=lambda call: call.position if call.position is not None else 0))
+
+
+def on_paper(op: OpShape) -> OpShape:
+    """Which kernel a device chose for attention is no property of the model: on paper it is left open."""
+    if "backend" not in op.attributes:
+        return op
+    return replace(op, attributes={**op.attributes, "backend": "any"})
+
+
+def fused_only(call: LayerCall) -> bool:
+    """Whether the row is work that only a fused kernel does (attention's scores, computed again in backward)."""
+    return call.kind.endswith(FUSED)
 
 
 def totals(calls: Iterable[LayerCall], directions: Sequence[str]) -> Totals:

@@ -14,6 +14,9 @@ from math import prod
 from perfctl.orchestrator.analyse.worked import Part, Shape, flag, integers, number, shape_of, tensors_of, worked
 from perfctl.parsers.records import OpShape
 
+FUSED = ", fused kernel"
+"""Label of what only a fused kernel computes."""
+
 
 def _sizes(query: Shape, key: Shape, value: Shape) -> tuple[int, int, int, int, int]:
     """B x h, Sq, Sk, E, V. Grouped-query attention works as if key and value were repeated to the query's heads."""
@@ -55,14 +58,17 @@ def _backward(op: OpShape, first: int, needs: tuple[int, ...], fused: bool) -> t
     if fused:
         again = scores * wide
         note = f"Q K^T once more, for its scores were not kept: {number(again)} MAC = {number(2 * again)} FLOP"
-        parts.append(Part("recompute", again, 0, 0, values, note, 6 * scores))
+        parts.append(Part("recompute", again, 0, 0, values, note, 6 * scores, FUSED))
     return tuple(parts)
 
 
 def attention_backward(op: OpShape) -> tuple[Part, ...]:
-    """Backward of the recorder's own attention record: which of query, key, value need a gradient is known."""
+    """Backward of the recorder's own attention record: which of query, key, value need a gradient is known.
+
+    ``backend``: math or flash as a real process ran it; "any" on paper, where the fused kernel's part is shown beside.
+    """
     needs = integers(op, "needs") or (1, 1, 1)
-    return _backward(op, 0, needs, op.attributes.get("backend") == "flash")
+    return _backward(op, 0, needs, op.attributes.get("backend") in ("flash", "any"))
 
 
 def fused_attention_backward(op: OpShape) -> tuple[Part, ...]:

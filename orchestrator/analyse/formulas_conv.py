@@ -1,6 +1,6 @@
 """Convolutions in 1, 2, 3 dimensions: grouped, depthwise, dilated, strided, transposed.
 
-N batch, K output channels, C input channels, g groups, P (x Q ...) output positions, R (x S ...) kernel.
+N batch, K output channels, C input channels, g groups, (O x) P x Q output positions, (T x) R x S kernel.
 Source: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016, chapters 2 and 4.
 """
 
@@ -11,9 +11,10 @@ from math import prod
 from perfctl.orchestrator.analyse.worked import Part, Shape, flag, integers, number, shape_of, tensors_of, times
 from perfctl.parsers.records import OpShape
 
-OUT_LETTERS = ("P", "Q", "O")
-IN_LETTERS = ("H", "W", "D")
-KERNEL_LETTERS = ("R", "S", "T")
+OUT_LETTERS = {1: ("P",), 2: ("P", "Q"), 3: ("O", "P", "Q")}
+IN_LETTERS = {1: ("W",), 2: ("H", "W"), 3: ("D", "H", "W")}
+KERNEL_LETTERS = {1: ("R",), 2: ("R", "S"), 3: ("T", "R", "S")}
+"""By the number of dimensions, in the order in which a tensor has them."""
 
 
 def _count(data: Shape, weight: Shape, result: Shape, transposed: bool) -> tuple[int, str]:
@@ -25,16 +26,16 @@ def _count(data: Shape, weight: Shape, result: Shape, transposed: bool) -> tuple
     positions = (data if transposed else result)[2:]
     rank = len(positions)
     macs = data[0] * prod(positions) * prod(weight)
-    letters = IN_LETTERS if transposed else OUT_LETTERS
+    letters = (IN_LETTERS if transposed else OUT_LETTERS)[rank]
     channels = ("C", "K/g") if transposed else ("K", "C/g")
-    names = " x ".join(("N", *letters[:rank], channels[0]))
-    inner = " x ".join((channels[1], *KERNEL_LETTERS[:rank]))
+    names = " x ".join(("N", *letters, channels[0]))
+    inner = " x ".join((channels[1], *KERNEL_LETTERS[rank]))
     left = times(data[0], *positions, weight[0])
     text = f"{names} x ({inner}) = {left} x ({times(*weight[1:])}) = {number(macs)} MAC = {number(2 * macs)} FLOP"
     return macs, text
 
 
-def _batched(shape: Shape, weight: Shape) -> Shape:
+def batched(shape: Shape, weight: Shape) -> Shape:
     """A map without a batch dimension counts as a batch of one."""
     return shape if len(shape) == len(weight) else (1, *shape)
 
@@ -42,7 +43,7 @@ def _batched(shape: Shape, weight: Shape) -> Shape:
 def convolution(op: OpShape) -> tuple[Part, ...]:
     """Forward. Bias adds, one for each output value, stand under elementwise FLOPs."""
     weight = shape_of(op.inputs, 1)
-    data, result = _batched(shape_of(op.inputs, 0), weight), _batched(shape_of(op.outputs, 0), weight)
+    data, result = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.outputs, 0), weight)
     macs, text = _count(data, weight, result, flag(op, "transposed"))
     tensors = tensors_of(op)
     values = prod(result)
@@ -52,7 +53,7 @@ def convolution(op: OpShape) -> tuple[Part, ...]:
 def convolution_backward(op: OpShape) -> tuple[Part, ...]:
     """The gradients that were asked for (output_mask): each of input and weight costs what forward does."""
     weight = shape_of(op.inputs, 2)
-    grad, data = _batched(shape_of(op.inputs, 0), weight), _batched(shape_of(op.inputs, 1), weight)
+    grad, data = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.inputs, 1), weight)
     macs, text = _count(data, weight, grad, flag(op, "transposed"))
     tensors = tensors_of(op)
     mask = integers(op, "output_mask") or tuple(int(shape is not None) for shape in op.outputs)

@@ -1,4 +1,4 @@
-"""Which runs belong together: the same workload, mode, precision and device, whatever the profiler."""
+"""Which runs belong together: the same workload, its options, mode, precision and device, whatever the profiler."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ class Study:
     mode: str | None
     precision: str | None
     device: str | None
+    variant: str | None
+    """The workload's own options; None when it has none."""
     runs: tuple[Run, ...]
 
     @property
@@ -63,21 +65,23 @@ def studies(runs: Iterable[Run]) -> tuple[Study, ...]:
         elif run.status == "failed" and (device_label(run) is None or run.precision is None):
             unsure.append(run)
         else:
-            groups.setdefault((run.workload, run.mode, run.precision, device_label(run)), []).append(run)
+            groups.setdefault((run.workload, run.mode, run.precision, device_label(run), run.variant), []).append(run)
     for run in unsure:
         home = next((key for key in groups if _fits(key, run)), None)
-        groups.setdefault(home or (run.workload, run.mode, run.precision, device_label(run)), []).append(run)
+        groups.setdefault(home or (run.workload, run.mode, run.precision, device_label(run), run.variant), []).append(
+            run
+        )
     return tuple(_study(members) for members in groups.values())
 
 
 def _fits(key: tuple[object, ...], run: Run) -> bool:
-    if len(key) != 4 or key[0] != run.workload:
+    if len(key) != 5 or key[0] != run.workload:
         return False
-    asked = (run.mode, run.precision, device_label(run))
+    asked = (run.mode, run.precision, device_label(run), run.variant)
     return all(mine is None or mine == theirs for mine, theirs in zip(asked, key[1:], strict=True))
 
 
 def _study(members: list[Run]) -> Study:
     first = members[0]
     ordered = sorted(members, key=lambda run: (run.batch_size or 0, run.profiler, run.id))
-    return Study(first.workload, first.mode, first.precision, device_label(first), tuple(ordered))
+    return Study(first.workload, first.mode, first.precision, device_label(first), first.variant, tuple(ordered))

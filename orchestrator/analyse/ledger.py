@@ -175,13 +175,17 @@ def _row(
     )  # fmt: skip
 
 
-def _paper(runs: Iterable[Run]) -> dict[Key, LayerCall]:
-    """(layer, direction) -> pen and paper, from the first run that has any."""
+def _paper(runs: Iterable[Run]) -> dict[Key, tuple[LayerCall, ...]]:
+    """(layer, direction) -> pen and paper, from the first run that has any; a layer may hold several operations."""
     calls: Sequence[LayerCall] = next((run.layer_calls for run in runs if run.layer_calls), ())
-    return {(call.layer, call.direction): call for call in calls}
+    found: dict[Key, tuple[LayerCall, ...]] = {}
+    for call in calls:
+        key = (call.layer, call.direction)
+        found[key] = (*found.get(key, ()), call)
+    return found
 
 
-def _keys(calls: Mapping[Key, LayerCall], measured: set[Key]) -> set[Key]:
+def _keys(calls: Mapping[Key, tuple[LayerCall, ...]], measured: set[Key]) -> set[Key]:
     """Rows to show: what was measured, and what is on paper unless it is inside a measured "backward"."""
     whole_backward = {layer for layer, direction in measured if direction == "backward"}
     keys = set(measured)
@@ -195,15 +199,15 @@ def _keys(calls: Mapping[Key, LayerCall], measured: set[Key]) -> set[Key]:
     return keys
 
 
-def _parts(calls: Mapping[Key, LayerCall], layer: str, direction: str) -> tuple[LayerCall, ...]:
+def _parts(calls: Mapping[Key, tuple[LayerCall, ...]], layer: str, direction: str) -> tuple[LayerCall, ...]:
     """Pen and paper for one row: "backward" is its gradients, the optimizer's row all layers."""
     if (layer, direction) == OPTIMIZER:
-        return tuple(call for (_, part), call in calls.items() if part == direction)
+        return tuple(call for (_, part), several in calls.items() if part == direction for call in several)
     if direction == "backward":
-        gradients = tuple(calls[layer, part] for part in GRADIENTS if (layer, part) in calls)
+        gradients = tuple(call for part in GRADIENTS for call in calls.get((layer, part), ()))
         if gradients:
             return gradients
-    return (calls[layer, direction],) if (layer, direction) in calls else ()
+    return calls.get((layer, direction), ())
 
 
 def _paper_figure(parts: Sequence[LayerCall]) -> Figure:
@@ -230,7 +234,7 @@ def _counted(runs: Sequence[Run]) -> tuple[dict[Key | None, Figure], Figure]:
         if failed is not None:
             reason = (failed.reason or failed.status).rstrip(".")
             return {}, absent("not_collected", f"the ncu run has no counters: {reason}")
-        if all(device_kind(item) == "cpu" for item in runs):
+        if {device_kind(item) for item in runs} - {None} == {"cpu"}:
             return {}, absent("not_available", NO_COUNTERS)
         return {}, absent("not_collected", NOT_COUNTED)
     steps = kernel_steps(run)

@@ -6,6 +6,7 @@ kLargeBuffer, kMinLargeAlloc, kRoundLarge); of the workspace sizes: at/cuda/CUDA
 
 from __future__ import annotations
 
+import re
 from bisect import insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,13 +21,38 @@ MIN_LARGE = 10 << 20
 ROUND_LARGE = 2 << 20
 CUBLAS_WORKSPACE = 8_519_680
 CUBLAS_WORKSPACE_SM90 = 32 << 20
+"""Compute capability 9.0 (Hopper); newer PyTorch takes it for 10, 11 and 12 (Blackwell) too."""
+
+CAPABILITIES = {
+    "v100": (7, 0), "t4": (7, 5), "a100": (8, 0), "a10": (8, 6), "rtx3090": (8, 6), "l4": (8, 9), "l40": (8, 9),
+    "rtx4090": (8, 9), "h100": (9, 0), "h200": (9, 0), "b200": (10, 0), "rtx5090": (12, 0),
+}  # fmt: skip
+"""Names that --gpu knows beside sm_90 and 9.0."""
 
 CATEGORIES = ("parameter", "buffer", "gradient", "optimizer", "input", "activation", "temporary")
 NOT_KNOWN = (
     "CUDA context and loaded kernels (hundreds of MB, by driver and libraries)",
     "cuDNN workspace (by algorithm, chosen at run time)",
+    "a second cuBLAS workspace, where backward's own thread uses cuBLAS; cuBLASLt's",
     "memory of other processes on the device",
 )
+
+
+def capability(text: str) -> tuple[int, int] | None:
+    """ "sm_90", "9.0" or "h100" as (9, 0); None when it is none of these."""
+    known = CAPABILITIES.get(text.lower().replace(" ", ""))
+    if known is not None:
+        return known
+    found = re.fullmatch(r"(?:sm_?(\d{1,2})(\d)a?|(\d{1,2})\.(\d))", text.lower())
+    if found is None:
+        return None
+    major, minor = (group for group in found.groups() if group is not None)
+    return int(major), int(minor)
+
+
+def cublas_workspace(gpu: tuple[int, int] | None) -> int:
+    """Bytes that PyTorch gives cuBLAS once a handle and stream."""
+    return CUBLAS_WORKSPACE_SM90 if gpu is not None and gpu[0] >= 9 else CUBLAS_WORKSPACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +86,8 @@ class Memory:
     reserved: int
     """Segments that the caching allocator takes from the device, without workspaces."""
     cublas_workspace: int
+    gpu: tuple[int, int] | None = None
+    """Compute capability that the workspace is for; None: before 9.0 taken."""
     not_known: tuple[str, ...] = NOT_KNOWN
 
     @property
@@ -118,8 +146,8 @@ def rounded_peak(trace: MemoryTrace) -> int:
     return top
 
 
-def memory_of(trace: MemoryTrace, sm90: bool = False) -> Memory:
-    """Everything about one traced step."""
+def memory_of(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> Memory:
+    """Everything about one traced step; ``gpu``: compute capability, which decides the cuBLAS workspace."""
     sums = {name: sum(item.bytes for item in trace.allocations if item.category == name) for name in CATEGORIES}
     return Memory(
         parameters=sums["parameter"],
@@ -131,7 +159,8 @@ def memory_of(trace: MemoryTrace, sm90: bool = False) -> Memory:
         peak=peak(trace),
         rounded_peak=rounded_peak(trace),
         reserved=reserved(trace),
-        cublas_workspace=CUBLAS_WORKSPACE_SM90 if sm90 else CUBLAS_WORKSPACE,
+        cublas_workspace=cublas_workspace(gpu),
+        gpu=gpu,
     )
 
 

@@ -104,6 +104,10 @@ def measured_steps(run: Run) -> int | None:
     return next((len(found) for found in numbers if found), None)
 
 
+WINDOWED = ("nsys", "ncu", "torch")
+"""Profilers that record the measured steps and nothing else; DLProf also records warm-up and epochs."""
+
+
 def kernel_steps(run: Run) -> int | None:
     """Steps that the run's kernels are spread over; None when nothing says so.
 
@@ -111,6 +115,8 @@ def kernel_steps(run: Run) -> int | None:
     the kernels come before the workload's own count.
     """
     numbers = {kernel.step for kernel in run.report.kernels if kernel.step is not None}
+    if not numbers and run.profiler not in WINDOWED:
+        return None
     return len(numbers) or measured_steps(run)
 
 

@@ -31,6 +31,8 @@ class Part:
     """The formula with the numbers put in."""
     elementwise: int = 0
     """FLOPs that are no multiply-adds."""
+    label: str = ""
+    """Stands behind the layer's kind, in a row of its own: what only some kernels do."""
 
 
 Formula = Callable[[OpShape], tuple[Part, ...]]

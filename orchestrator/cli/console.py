@@ -27,7 +27,9 @@ def _console(*, error: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if error else sys.stdout
-    width = None if stream.isatty() else int(os.environ.get("COLUMNS", PLAIN_WIDTH))
+    columns = os.environ.get("COLUMNS", "")
+    asked = int(columns) if columns.isdecimal() and int(columns) >= 20 else PLAIN_WIDTH
+    width = None if stream.isatty() else asked
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import warnings
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,8 +11,8 @@ from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 
 if TYPE_CHECKING:
-    from perfctl.estimation import Estimate, Request
-    from perfctl.orchestrator.analyse.memory import Fit
+    from perfctl.estimation import Estimate, Request, Session
+    from perfctl.orchestrator.analyse.sheet import Sheet
 
 
 def estimate(
@@ -26,46 +27,55 @@ def estimate(
     optimizer: Annotated[
         str | None, typer.Option(help="sgd, momentum, adam, adamw, adadelta, rmsprop; default: the workload's own.")
     ] = None,
-    layer: Annotated[str | None, typer.Option(help="Dotted path of one layer.")] = None,
+    layer: Annotated[str | None, typer.Option(help="Dotted path of one layer; (model) for the model itself.")] = None,
     sheet: Annotated[bool, typer.Option("--sheet", help="Work the layer out, line by line.")] = False,
     form: Annotated[str, typer.Option("--format", help="Of the sheet: text, markdown or html.")] = "text",
     check: Annotated[int | None, typer.Option(help="A hand value: which slip explains it?")] = None,
     memory: Annotated[
         str | None, typer.Option(help="Device memory (8GiB): what a step needs, and the largest batch that fits.")
     ] = None,
+    gpu: Annotated[str | None, typer.Option(help="For --memory: sm_90, 9.0 or h100.")] = None,
     device: Annotated[
         str, typer.Option(help="meta (no data, no memory) or cpu, for models that look at data.")
     ] = "meta",
+    all_rows: Annotated[
+        bool, typer.Option("--all", help="A row for every operation and direction, with bytes.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Work out FLOPs, bytes and memory of any model from its shapes alone. 1 multiply-add is 2 FLOPs."""
     from perfctl.estimation import Request, need_torch
+    from perfctl.orchestrator.report import estimate_view, model_table
 
     sizes = options.batch_list(batches) if batches else (batch,)
-    request = Request(model, tuple(given or ()), mode, optimizer, device, memory is not None)
-    limit = _check(request, layer, sheet or check is not None, form, memory)
+    limit = _bytes(memory) if memory is not None else None
+    request = Request(model, tuple(given or ()), mode, optimizer, device, memory is not None, _capability(gpu))
+    one_layer = sheet or check is not None
+    _check(request, sizes, form)
     need_torch()
-    session = _open(request)
-    found = {size: session.at(size) for size in sizes}
-    first = found[sizes[0]]
-    if layer is not None and (sheet or check is not None):
-        _layer(first, layer, sheet, form, check)
-    elif as_json:
-        fit = session.largest(limit) if limit is not None and first.problem is None else None
-        console.as_json(_whole_json(request, found, fit))
-    else:
-        _print(found, layer)
-        if limit is not None and first.problem is None:
-            from perfctl.orchestrator.report import model_table
-
-            console.result("\n" + model_table.fit_text(session.largest(limit), limit))
+    with warnings.catch_warnings():
+        # A CUDA build of torch beside an old driver library says so in the first backward; nothing here runs on CUDA.
+        warnings.filterwarnings("ignore", message="CUDA initialization", category=UserWarning)
+        session = _open(request)
+        found = {size: session.at(size) for size in sizes}
+        whole = all(one.problem is None for one in found.values())
+        fit = session.largest(limit) if limit is not None and whole and not one_layer else None
     problems = [f"batch {size}: {one.problem}" for size, one in found.items() if one.problem is not None]
+    if one_layer:
+        _layer(model, found, layer, form if sheet else None, check, problems, as_json)
+    else:
+        shown = {size: _part(one, layer) for size, one in found.items()}
+        if as_json:
+            console.as_json(estimate_view.as_json(model, mode, shown, fit))
+        else:
+            text = estimate_view.as_text(shown, all_rows)
+            console.result(text + (f"\n\n{model_table.fit_text(fit, limit)}" if fit is not None and limit else ""))
     if problems:
         raise PartlyDone(f"{problems[0]}. What is shown is what came before", None)
 
 
-def _check(request: Request, layer: str | None, one_layer: bool, form: str, memory: str | None) -> int | None:
-    """Everything that can be wrong before anything is built; the memory limit in bytes."""
+def _check(request: Request, sizes: tuple[int, ...], form: str) -> None:
+    """Everything that can be wrong before anything is built."""
     from perfctl.estimation import MODES, OPTIMIZER_NAMES
     from perfctl.orchestrator.report.sheet_text import FORMS
 
@@ -77,12 +87,20 @@ def _check(request: Request, layer: str | None, one_layer: bool, form: str, memo
     ):
         if value not in known:
             raise UsageError(f"{name}: '{value}' is not known", f"Say {', '.join(word for word in known if word)}")
-    if one_layer and layer is None:
-        raise UsageError("--sheet and --check work on one layer", "Name it: --layer conv2")
-    return options_bytes(memory) if memory is not None else None
+    if any(size < 1 for size in sizes):
+        raise UsageError("--batches: a batch size is 1 or more", "Say for instance --batches 16,32,64")
 
 
-def options_bytes(text: str) -> int:
+def _capability(gpu: str | None) -> tuple[int, int] | None:
+    from perfctl.orchestrator.analyse.memory import CAPABILITIES, capability
+
+    found = capability(gpu) if gpu is not None else None
+    if gpu is not None and found is None:
+        raise UsageError(f"--gpu: '{gpu}' is not known", f"Say sm_90, 9.0 or one of {', '.join(CAPABILITIES)}")
+    return found
+
+
+def _bytes(text: str) -> int:
     """ "8GiB", "500MB" or "8589934592" as bytes. Raises UsageError."""
     units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "G": 2**30}
     number = text.strip().rstrip("BGIKMbgikm ")
@@ -96,7 +114,7 @@ def options_bytes(text: str) -> int:
     return size
 
 
-def _open(request: Request) -> Any:
+def _open(request: Request) -> Session:
     from perfctl.estimation import Session
     from perfctl.workloads.models import ModelError
 
@@ -107,68 +125,67 @@ def _open(request: Request) -> Any:
         raise kind(error.message, error.remedy) from error
 
 
-def _layer(found: Estimate, layer: str, sheet: bool, form: str, check: int | None) -> None:
+def _part(found: Estimate, layer: str | None) -> Estimate:
+    from perfctl.orchestrator.report.estimate_view import part_of
+
+    if layer is None:
+        return found
+    part = part_of(found, "" if layer == "(model)" else layer)
+    if part is None:
+        names = [module.path for module in found.modules if module.path]
+        raise UsageError(f"--layer: the model has no '{layer}'", _names("It has", names))
+    return part
+
+
+def _names(said: str, names: list[str]) -> str:
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return f"{said}: {', '.join(name or '(model)' for name in names[:20])}{more}" if names else "Leave --layer out"
+
+
+def _layer(
+    model: str,
+    found: dict[int, Estimate],
+    layer: str | None,
+    form: str | None,
+    check: int | None,
+    problems: list[str],
+    as_json: bool,
+) -> None:
+    """Print the layer's sheet and what the hand value is, for every batch size."""
     from perfctl.orchestrator.analyse import check as checking
-    from perfctl.orchestrator.analyse.sheet import layers_of, sheet_for
+    from perfctl.orchestrator.report.estimate_view import sheet_json
     from perfctl.orchestrator.report.sheet_text import FORMS
 
-    worked = sheet_for(found.ops, layer)
+    sheets = {size: _sheet(one, layer) for size, one in found.items()}
+    findings = {}
+    for size, sheet in sheets.items():
+        if check is None:
+            continue
+        if sheet.facts is None:
+            raise UsageError(
+                f"--check: {layer} ({sheet.kind}) has no multiply-adds", "It works on layers that have some"
+            )
+        findings[size] = checking.check(check, sheet.facts)
+    if as_json:
+        console.as_json(sheet_json(model, sheets, findings, problems))
+        return
+    texts = []
+    for size, sheet in sheets.items():
+        texts.append(f"batch {size}" if len(sheets) > 1 and form in (None, "text") else "")
+        texts.append(FORMS[form](sheet).rstrip("\n") if form is not None else "")
+        texts.append(checking.explain(findings[size]) if size in findings else "")
+    console.result("\n".join(text for text in texts if text))
+
+
+def _sheet(found: Estimate, layer: str | None) -> Sheet:
+    from perfctl.orchestrator.analyse.sheet import layers_of, sheet_for
+
+    names = list(layers_of(found.ops))
+    if layer is None and len(names) != 1:
+        raise UsageError("--sheet and --check work on one layer", _names("Name it with --layer; there are", names))
+    path = names[0] if layer is None else "" if layer == "(model)" else layer
+    output = next((module.output for module in found.modules if module.path == path), None)
+    worked = sheet_for(found.ops, path, output)
     if worked is None:
-        raise UsageError(f"--layer: '{layer}' computes nothing here", f"Layers: {', '.join(layers_of(found.ops)[:20])}")
-    if sheet:
-        console.result(FORMS[form](worked).rstrip("\n"))
-    if check is not None:
-        if worked.facts is None:
-            raise UsageError(f"--check: {layer} ({worked.kind}) is no single product", "It works on Conv and Linear")
-        console.result(checking.explain(checking.check(check, worked.facts)))
-
-
-def _print(found: dict[int, Estimate], layer: str | None) -> None:
-    from perfctl.orchestrator.report import model_table
-
-    first = next(iter(found.values()))
-    calls = [call for call in first.calls if layer is None or call.layer == layer]
-    modules = [module for module in first.modules if layer is None or module.path == layer]
-    if layer is not None and not calls and not modules:
-        raise UsageError(f"--layer: the model has no '{layer}'", "Leave --layer out to see them all")
-    parts = [model_table.model_table(modules, calls)]
-    if first.backward.macs or first.recompute.macs:
-        parts.append(model_table.directions_table(calls, bool(first.recompute.macs)))
-    parts.append(model_table.totals_text(first))
-    if first.memory is not None:
-        parts.append(model_table.memory_text(first.memory))
-    if len(found) > 1:
-        rows = [
-            (size, one.forward, one.backward, one.memory.peak.bytes if one.memory else None)
-            for size, one in found.items()
-        ]
-        parts.append(model_table.batches_table(rows))
-    console.result("\n\n".join(part for part in parts if part))
-
-
-def _whole_json(request: Request, found: dict[int, Estimate], fit: Fit | None) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {
-        "model": request.model,
-        "mode": request.mode,
-        "batches": {size: _json(one) for size, one in found.items()},
-        "largest_batch": asdict(fit) if fit is not None else None,
-    }
-
-
-def _json(found: Estimate) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {
-        "parameters": found.parameters,
-        "trainable": found.trainable,
-        "forward": asdict(found.forward),
-        "backward": asdict(found.backward),
-        "recompute": asdict(found.recompute),
-        "layers": [call._asdict() for call in found.calls],
-        "modules": [asdict(module) for module in found.modules],
-        "memory": asdict(found.memory) if found.memory is not None else None,
-        "data_dependent": found.data_dependent,
-        "problem": found.problem,
-    }
+        raise UsageError(f"--layer: '{layer}' computes nothing here", _names("Layers", names))
+    return worked

@@ -13,7 +13,7 @@ import typer
 
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.store_access import DEFAULT
-from perfctl.orchestrator.errors import PartlyDone, PerfctlError
+from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 
 if TYPE_CHECKING:
     import sqlite3
@@ -41,6 +41,7 @@ def ingest(
     from perfctl.orchestrator.store import database
     from perfctl.orchestrator.store.write import SweepFacts
 
+    _check_words(mode, precision)
     told = Told(batch, workload, device_name, mode, precision)
     store = store or DEFAULT
     at = database.now()
@@ -51,11 +52,31 @@ def ingest(
     with database.writing(store) as connection:
         for given in paths:
             found = sources(given) if given.is_dir() else [given]
+            _name_others(given, found)
             if not found:
                 failed.append(f"{given}: no report was found in this folder. Give the report file itself")
             for path in found:
                 _take(connection, path, sweep, told, store, again, taken, failed)
     _tell(taken, failed, store, as_json)
+
+
+def _name_others(folder: Path, found: list[Path]) -> None:
+    """Files of a folder that are no reports are passed over, and said."""
+    if not folder.is_dir() or found == [folder]:
+        return
+    others = [file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith(".")]
+    others = [file for file in others if not any(file == one or one in file.parents for one in found)]
+    if others:
+        names = ", ".join(file.name for file in others[:5]) + (", ..." if len(others) > 5 else "")
+        console.note(f"{folder}: {len(others)} files are no report that perfctl knows and were left out: {names}")
+
+
+def _check_words(mode: str | None, precision: str | None) -> None:
+    from perfctl.workloads.spec import MODES, PRECISIONS
+
+    for option, value, known in (("--mode", mode, MODES), ("--precision", precision, PRECISIONS)):
+        if value is not None and value not in known:
+            raise UsageError(f"{option}: '{value}' is not known", f"Say one of {', '.join(known)}")
 
 
 def _take(
@@ -100,7 +121,7 @@ def _tell(taken: list[tuple[Path, Written]], failed: list[str], store: Path, as_
 
 
 def _facts(written: Written) -> dict[str, int | bool]:
-    fields = ("run_id", "new", "kernels", "counters", "ranges", "copies", "operations")
+    fields = ("run_id", "new", "kernels", "counters", "ranges", "copies", "operations", "samples")
     return {field: getattr(written, field) for field in fields}
 
 
@@ -110,4 +131,5 @@ def _line(path: Path, written: Written) -> str:
     counts = _facts(written)
     del counts["run_id"], counts["new"]
     held = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    return f"{path}: run {written.run_id}: {held or 'no rows in the large tables'}"
+    said = f"{path}: run {written.run_id}: {held or 'no rows in the large tables'}"
+    return f"{said}; partial: {written.reason}" if written.reason else said

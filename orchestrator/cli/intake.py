@@ -18,8 +18,10 @@ from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find
 from perfctl.parsers.records import Device, Diagnostic, Gap, Report
 
 _BATCH_IN_NAME = re.compile(
-    r"(?:^|[-_./])(?:batch(?:size)?|bs|b)[-_]?(\d+)(?=[-_./]|$)|(?:^|[-_./])(\d+)_batch(?=[-_./]|$)"
+    r"(?<![a-z0-9])(?:batch(?:size)?|bs|b)[-_]?(\d+)(?![a-z0-9])|(?<![a-z0-9])(\d+)_batch(?![a-z0-9])", re.IGNORECASE
 )
+_GPU_NAMES = re.compile(r"(?<![a-z0-9])b(?:40|100|200|300)(?![a-z0-9])", re.IGNORECASE)
+"""Blackwell GPUs stand in file names just as batch sizes do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,11 @@ def take_report(
     connection: sqlite3.Connection, path: Path, sweep: SweepFacts, told: Told, *, store: Path, again: bool
 ) -> Written:
     """One report made elsewhere. Raises ReportError when it cannot be read; the store is then as it was."""
-    digest = sha256(path)
-    if not again and (known := find_artifact(connection, digest)) is not None:
-        return Written(known, new=False)
-    report = _with_told(parsers.parse(path), told, path)
+    if path.exists():
+        digest = sha256(path)
+        if not again and (known := find_artifact(connection, digest)) is not None:
+            return Written(known, new=False)
+    report = _gpus_first(_with_told(parsers.parse(path), told, path))
     facts = RunFacts(
         profiler=report.tool,
         status="partial" if _errors(report) else "ok",
@@ -84,6 +87,11 @@ def take_run(connection: sqlite3.Connection, folder: Path, sweep: SweepFacts, *,
         command=tuple(record["commands"][0]) if record["commands"] else (),
     )
     report, facts = _read_parts(folder, artifact, facts)
+    if report is not None and report.batch_size not in (None, facts.batch_size):
+        raise parsers.ReportError(
+            folder, "perfctl", f"run.json says batch size {facts.batch_size}, the workload ran {report.batch_size}",
+            "Run this batch size again",
+        )  # fmt: skip
     calls = estimate(report.ops) if report else ()
     return write_run(connection, sweep, facts, report, calls, family=family, again=again)
 
@@ -120,6 +128,7 @@ def merge(report: Report, workload: Report) -> Report:
         ops=workload.ops,
         gaps=(*report.gaps, *workload.gaps),
         workload=workload.workload,
+        variant=workload.variant,
         batch_size=workload.batch_size,
         mode=workload.mode,
         precision=workload.precision,
@@ -139,6 +148,11 @@ def _devices(seen: tuple[Device, ...], used: tuple[Device, ...]) -> tuple[Device
         for field in Device.__dataclass_fields__
     }
     return (Device(**facts), *(device for device in seen if device is not same))
+
+
+def _gpus_first(report: Report) -> Report:
+    """In a report made elsewhere, the device that did the work is a GPU where there is one."""
+    return replace(report, devices=tuple(sorted(report.devices, key=lambda device: device.kind != "gpu")))
 
 
 def _with_told(report: Report, told: Told, path: Path) -> Report:
@@ -164,20 +178,23 @@ def _with_told(report: Report, told: Told, path: Path) -> Report:
 
 
 def batch_in_name(path: Path) -> int | None:
-    """The batch size that a file's or its folder's name states (b64, batch_64, resnet152_5_batch); None if none does."""
+    """The batch size that a file's or its folder's name states (b64, batch_64, resnet152_5_batch); None if none or several."""
     for part in (path.stem, path.parent.name):
-        if found := _BATCH_IN_NAME.search(part):
-            return int(found[1] or found[2])
+        stated = {int(a or b) for a, b in _BATCH_IN_NAME.findall(_GPU_NAMES.sub("", part))}
+        if stated:
+            return stated.pop() if len(stated) == 1 else None
     return None
 
 
 def _errors(report: Report) -> str | None:
-    """What makes a report partial: errors the tool itself stated; None when there are none."""
-    said = [d.text for d in report.diagnostics if d.severity == "error" and d.source == report.tool]
-    if not said:
-        return None
-    more = f" (and {len(said) - 1} more)" if len(said) > 1 else ""
-    return f"{report.tool} reported an error: {said[0][:300]}{more}"
+    """What makes a report partial: errors the tool stated, or parts that cannot be read; None when there are none."""
+    said = [f"{report.tool} reported an error: {d.text[:300]}" for d in report.diagnostics if _is_own_error(d, report)]
+    said += [f"{gap.quantity}: {gap.reason}" for gap in report.gaps if gap.state == "unreadable"]
+    return None if not said else said[0] + (f" (and {len(said) - 1} more)" if len(said) > 1 else "")
+
+
+def _is_own_error(said: Diagnostic, report: Report) -> bool:
+    return said.severity == "error" and said.source == report.tool
 
 
 def sha256(path: Path) -> str:

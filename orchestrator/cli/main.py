@@ -26,6 +26,7 @@ from perfctl.orchestrator.cli import (
     replay,
     report,
     runs,
+    scrub,
     show,
     torch_profiler,
 )
@@ -53,6 +54,7 @@ SWEEPS: dict[str, Callable[..., None]] = {
 COMMANDS: dict[str, Callable[..., None]] = {
     "replay": replay.replay,
     "ingest": ingest.ingest,
+    "scrub": scrub.scrub,
     "runs": runs.runs,
     "show": show.show,
     "report": report.report,
@@ -102,6 +104,9 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        console.error(f"{error.filename or 'a file'}: {error.strerror or error}")
+        return 1
     except _expected_errors() as error:
         console.error(str(error))
         return _exit_code(error)

@@ -20,10 +20,10 @@ Warmup = Annotated[int | None, typer.Option(help="Steps before the measured ones
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: cuda where there is a GPU.")]
 Precision = Annotated[str | None, typer.Option(help="fp32 (TF32 off), tf32, bf16 or fp16.")]
 Out = Annotated[Path, typer.Option(help="Folder that holds all sweeps.")]
-Timeout = Annotated[float | None, typer.Option(help="Seconds after which a batch size is ended.")]
+Timeout = Annotated[float | None, typer.Option(min=1, help="Seconds after which a batch size is ended.")]
 Again = Annotated[bool, typer.Option("--again", help="Repeat what is whole already.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands, ready to paste, and start nothing.")]
-Store = Annotated[Path | None, typer.Option(help="The store. Default: perfctl.db here.")]
+Store = Annotated[Path | None, typer.Option(help="The store. Default: perfctl.db here; for sweeps, beside --out.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

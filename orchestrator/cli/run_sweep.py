@@ -17,6 +17,8 @@ from perfctl.orchestrator.launch.profiler import Profiler
 from perfctl.orchestrator.launch.sweep import Listener, RunResult, SweepRequest
 
 COMMON = ("mode", "steps", "warmup", "precision")
+OWN = ("--batch", "--device", "--record", "--annotate", "--window", "--trace")
+"""Options of the workload that perfctl sets for each run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ def run_sweep(profiler: Profiler, asked: Asked, *, origin: str = "measured") -> 
 
 
 def _request(profiler: Profiler, asked: Asked, origin: str) -> SweepRequest:
+    _check_not_own(asked.rest)
     device = options.device(asked.device)
     arguments = _workload_arguments(asked, device)
     if origin == "measured":
@@ -80,6 +83,15 @@ def _workload_arguments(asked: Asked, device: str) -> tuple[str, ...]:
         if value is not None:
             words += [f"--{name}", str(value)]
     return (*words, *asked.rest)
+
+
+def _check_not_own(rest: tuple[str, ...]) -> None:
+    """Raises UsageError for an option that would contradict what perfctl itself says to the workload."""
+    for word in rest:
+        name = word.partition("=")[0]
+        if name in OWN:
+            instead = "Batch sizes are given with --batches" if name == "--batch" else "perfctl sets it for each run"
+            raise UsageError(f"{name} cannot be passed on to the workload", instead)
 
 
 def _check_workload(name: str, arguments: tuple[str, ...]) -> None:

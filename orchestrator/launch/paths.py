@@ -5,7 +5,7 @@
     perfctl-runs/
         torch-mnist_cnn-train-1a2b3c4d/     one sweep: the name is made from its request, so that the
             sweep.json                      same request finds what it already has
-            b16/                            one run, whole
+            b16/                            one run, whole (b16.2 is a second one, made with --again)
                 run.json                    the run's own record: argv, times, exit code, status
                 workload.json               written by the profiled process: steps, memory, shapes
                 report.*                    what the profiler left
@@ -25,10 +25,13 @@ class RunPaths:
 
     sweep_folder: Path
     batch_size: int
+    attempt: int = 1
+    """Counts up with --again, so that a repetition never replaces what the store refers to."""
 
     @property
     def folder(self) -> Path:
-        return self.sweep_folder / f"b{self.batch_size}"
+        suffix = f".{self.attempt}" if self.attempt > 1 else ""
+        return self.sweep_folder / f"b{self.batch_size}{suffix}"
 
     @property
     def part(self) -> Path:

@@ -53,7 +53,8 @@ class Replay:
         name = self._said("workload")
         if name is None:
             raise UsageError(
-                f"{self.folder} does not say which workload was recorded", "Its run.json files are missing"
+                f"{self.folder} is not a recorded sweep",
+                "Give the folder that holds b16, b32 and so on, each with run.json",
             )
         return name
 

@@ -57,8 +57,8 @@ class SweepRequest:
     def folder(self) -> Path:
         return self.out / self.name
 
-    def run_request(self, batch_size: int) -> RunRequest:
-        paths = RunPaths(self.folder.absolute(), batch_size)
+    def run_request(self, batch_size: int, attempt: int = 1) -> RunRequest:
+        paths = RunPaths(self.folder.absolute(), batch_size, attempt)
         return RunRequest(self.workload, self.workload_arguments, batch_size, self.device, paths, self.python)
 
 
@@ -118,13 +118,23 @@ def run(request: SweepRequest, listener: Listener) -> list[RunResult]:
 
 
 def _run_batch(request: SweepRequest, batch: int, listener: Listener) -> RunResult:
-    asked = request.run_request(batch)
-    if not request.again and is_whole(asked.paths.folder):
-        result = RunResult(batch, "ok", None, asked.paths.folder, skipped=True)
+    whole, free = _attempts(request, batch)
+    if whole is not None and not request.again:
+        result = RunResult(batch, "ok", None, whole, skipped=True)
     else:
-        result = _run_now(request, asked, listener)
+        result = _run_now(request, request.run_request(batch, free), listener)
     listener.finished(result)
     return result
+
+
+def _attempts(request: SweepRequest, batch: int) -> tuple[Path | None, int]:
+    """(folder of the newest whole attempt or None, number of the attempt that a new run may use)."""
+    whole, attempt = None, 1
+    while (folder := request.run_request(batch, attempt).paths.folder).exists():
+        if not is_whole(folder):
+            break
+        whole, attempt = folder, attempt + 1
+    return whole, attempt
 
 
 def _run_now(request: SweepRequest, asked: RunRequest, listener: Listener) -> RunResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from perfctl.orchestrator.analyse.estimate import Totals
+from perfctl.orchestrator.analyse.estimate import Totals, fused_only
 from perfctl.orchestrator.analyse.memory import Fit, Memory
 from perfctl.parsers.records import LayerCall
 
@@ -86,29 +86,49 @@ def macs_of(calls: Sequence[LayerCall]) -> str:
 
 def totals_text(found: Any) -> str:
     """Totals, sizes, and what has no formula, for an Estimate."""
-    activations = sum(_bytes(call) for call in found.calls if call.direction == "forward")
+    outputs = sum(call.write_bytes or 0 for call in found.calls if call.direction == "forward" and call.layer)
     weights = sum(module.parameter_bytes for module in found.modules)
+    both = 2 if found.backward.macs else 1
+    said = "every output, and its gradient" if both == 2 else "every output"
+    frozen = found.parameters - found.trainable
     lines = [
-        f"parameters            {found.parameters:,} (trainable {found.trainable:,})",
+        f"parameters            {found.parameters:,} (trainable {found.trainable:,}, not trainable {frozen:,})",
         f"forward               {_work(found.forward)}",
         f"backward              {_work(found.backward)}" if found.backward.macs else "",
         f"computed again        {_work(found.recompute)}" if found.recompute.macs else "",
+        f"fused attention       + {found.fused.macs:,} MAC = {found.fused.flops:,} FLOP: Q K^T again in backward, "
+        "where a fused kernel runs; not in the lines above"
+        if found.fused.macs
+        else "",
         f"elementwise, forward  {found.forward.elementwise_flops:,} FLOP, not in the lines above",
+        f"input size            {found.input_bytes / MIB:,.2f} MiB",
+        f"forward/backward size {both * outputs / MIB:,.2f} MiB, {said}, as if none were freed (--memory: the real peak)",
         f"parameter size        {weights / MIB:,.2f} MiB",
-        f"forward output size   {activations / MIB:,.2f} MiB, all outputs of the pass together",
+        f"total size            {(found.input_bytes + both * outputs + weights) / MIB:,.2f} MiB",
     ]
     if found.data_dependent:
         lines.append(f"depends on data       {', '.join(found.data_dependent)}: another input gives other counts")
     return "\n".join([line for line in lines if line] + without_formula(found.calls))
 
 
-def _bytes(call: LayerCall) -> int:
-    return call.write_bytes or 0
-
-
 def _work(total: Totals) -> str:
     mark = "at least " if total.unknown else ""
     return f"{mark}{total.macs:,} MAC = {total.flops:,} FLOP"
+
+
+def calls_table(calls: Sequence[LayerCall]) -> str:
+    """Every layer, operation and direction: multiply-adds, elementwise FLOPs, elements, bytes."""
+    rows = [
+        (
+            call.layer or "(model)", call.kind, call.direction, f"{call.calls:,}",
+            f"{call.macs:,}" if call.macs is not None else "no formula",
+            f"{call.elementwise_flops:,}" if call.elementwise_flops is not None else "no formula",
+            *(f"{value or 0:,}" for value in (call.output_elements, call.read_bytes, call.write_bytes)),
+        )
+        for call in calls
+    ]  # fmt: skip
+    heads = ("layer", "kind", "direction", "calls", "MAC", "elementwise FLOP", "output elements", "B read", "B written")
+    return "\n".join(columns(heads, rows, left=3)) if rows else ""
 
 
 def without_formula(calls: Iterable[LayerCall]) -> list[str]:
@@ -125,7 +145,7 @@ def directions_table(calls: Sequence[LayerCall], recompute: bool) -> str:
     shown = ["forward", "grad_input", "grad_weight", *(["recompute"] if recompute else [])]
     sums: dict[tuple[str, str], dict[str, int]] = {}
     for call in calls:
-        if call.macs:
+        if call.macs and not fused_only(call):
             place = sums.setdefault((call.layer or "(model)", call.kind), {})
             place[call.direction] = place.get(call.direction, 0) + (call.flops or 0)
     rows = [
@@ -138,6 +158,7 @@ def directions_table(calls: Sequence[LayerCall], recompute: bool) -> str:
 def memory_text(memory: Memory) -> str:
     """Memory of a step, from what is known to what is not."""
     peak = memory.peak
+    gpu = f", sm_{memory.gpu[0]}{memory.gpu[1]}" if memory.gpu is not None else ""
     where = f"{peak.phase}, {peak.layer or 'outside of layers'} ({peak.op})" if peak.op else "before the step"
     rows = [
         ("parameters", memory.parameters),
@@ -149,13 +170,16 @@ def memory_text(memory: Memory) -> str:
         ("peak", peak.bytes),
         ("peak, 512-byte blocks", memory.rounded_peak),
         ("reserved by the allocator", memory.reserved),
-        ("cuBLAS workspace", memory.cublas_workspace),
+        (f"cuBLAS workspace{gpu}", memory.cublas_workspace),
         ("needed at least", memory.needed),
     ]
     lines = [f"{name:<27}{size:>18,} B" for name, size in rows if size or name != "buffers"]
     shares = ", ".join(f"{name} {size:,}" for name, size in peak.by_category.items())
     lines += [f"peak reached in            {where}", f"made of                    {shares}"]
-    return "\n".join(lines + [f"not known                  {text}" for text in memory.not_known])
+    unknown = list(memory.not_known)
+    if memory.gpu is None:
+        unknown.insert(0, "which GPU: from Hopper (sm_90) on the cuBLAS workspace is 33,554,432 B; say --gpu sm_90")
+    return "\n".join(lines + [f"not known                  {text}" for text in unknown])
 
 
 def fit_text(fit: Fit, limit: int) -> str:
@@ -163,8 +187,9 @@ def fit_text(fit: Fit, limit: int) -> str:
     if not fit.batch:
         return f"not even one sample fits: {fit.next_needed:,} B are needed, {limit:,} B are there"
     return (
-        f"largest batch {fit.batch:,}: needs {fit.needed:,} B of {limit:,} B, margin {fit.margin:,} B; "
-        f"{fit.batch + 1:,} would need {fit.next_needed:,} B. CUDA context and cuDNN workspace come on top, not known"
+        f"largest batch {fit.batch:,}: needs {fit.needed:,} B of {limit:,} B, margin {fit.margin:,} B "
+        f"({fit.margin / limit:.2%}); {fit.batch + 1:,} would need {fit.next_needed:,} B. "
+        "CUDA context and cuDNN workspace come on top and are not known: leave room for them"
     )
 
 

@@ -7,6 +7,8 @@ from html import escape
 
 from perfctl.orchestrator.analyse.sheet import Line, Sheet
 
+WIDTH = 110
+"""Columns of text beside each other; what is wider goes below each other."""
 HEADS = ("", "formula", "numbers", "result")
 
 
@@ -17,7 +19,7 @@ def heading(sheet: Sheet) -> str:
 
 def as_text(sheet: Sheet) -> str:
     """Aligned columns for a terminal."""
-    first = max(len(line.what) for section in sheet.sections for line in section.lines)
+    first = max((len(line.what) for section in sheet.sections for line in section.lines), default=0)
     out = [heading(sheet), "=" * len(heading(sheet))]
     for section in sheet.sections:
         rows = [_cells(line) for line in section.lines]
@@ -34,11 +36,15 @@ def _cells(line: Line) -> tuple[str, str, str, str]:
 
 def _lines(line: Line, widths: list[int]) -> list[str]:
     """One line where it is short; formula, numbers and result below each other where it is not."""
-    if sum(widths) <= 100:
+    if sum(widths) <= WIDTH:
         what, formula, numbers, result = (text.ljust(width) for text, width in zip(_cells(line), widths, strict=True))
         return ["  " + "  ".join((what, formula, numbers, result)).rstrip()]
-    parts = [text for text in (line.formula, line.numbers, line.result) if text]
-    return [f"  {line.what.ljust(widths[0])}  {parts[0]}"] + [f"  {' ' * widths[0]}  = {part}" for part in parts[1:]]
+    terms = [f"{term};" for term in line.formula.split("; ")] if line.formula else []
+    parts = [*(terms[:-1]), *(f"= {text}" if terms else text for text in (line.numbers, line.result) if text)]
+    if terms:
+        parts.insert(len(terms) - 1, terms[-1].rstrip(";"))
+    front = [line.what, *[""] * (len(parts) - 1)]
+    return [f"  {what.ljust(widths[0])}  {part}".rstrip() for what, part in zip(front, parts, strict=True)]
 
 
 def as_markdown(sheet: Sheet) -> str:

@@ -88,7 +88,7 @@ def heading(study: Study) -> str:
     if study.workload is None:
         run = study.runs[0]
         return PurePath(run.artifact).name if run.artifact else f"{run.profiler} run {run.id}"
-    parts = [study.workload, MODES.get(study.mode or "", study.mode), study.precision]
+    parts = [study.workload, study.variant, MODES.get(study.mode or "", study.mode), study.precision]
     return ", ".join(part for part in parts if part)
 
 

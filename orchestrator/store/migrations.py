@@ -47,9 +47,10 @@ CREATE TABLE device (             -- a GPU or CPU as seen by a run
 CREATE TABLE run (                -- one profiled process at one batch size
     id INTEGER PRIMARY KEY,       -- number of the run; -; NULL: never
     sweep_id INTEGER NOT NULL REFERENCES sweep(id) ON DELETE CASCADE, -- the sweep it belongs to; -; NULL: never
-    profiler TEXT NOT NULL,       -- nsys, ncu, dlprof, torch, nvidia-smi, none; -; NULL: never
+    profiler TEXT NOT NULL,       -- nsys, ncu, dlprof, torch, nvidia-smi, dcgm, nvprof, none; -; NULL: never
     profiler_version TEXT,        -- version of that tool; -; NULL: the report does not say
     workload TEXT,                -- name of the workload or script; -; NULL: the file does not say and nobody told
+    variant TEXT,                 -- the workload's own options that change what it computes; -; NULL: it has none, or not known
     batch_size INTEGER,           -- samples a step; count; NULL: the file does not say and nobody told
     mode TEXT,                    -- train or infer; -; NULL: not known
     precision TEXT,               -- fp32, tf32, bf16, fp16; -; NULL: not known
@@ -73,7 +74,7 @@ CREATE TABLE run_device (         -- a device that a run could see
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     device_index INTEGER NOT NULL, -- CUDA ordinal in that run; -; NULL: never
     device_id INTEGER NOT NULL REFERENCES device(id), -- the device; -; NULL: never
-    PRIMARY KEY (run_id, device_index)
+    PRIMARY KEY (run_id, device_id, device_index)
 );
 CREATE TABLE environment (        -- one fact about a run's software and settings, never its environment variables
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
@@ -115,16 +116,29 @@ CREATE TABLE range (              -- one NVTX range, record_function span or ste
     phase TEXT                    -- data, forward, backward, optimizer, inference; -; NULL: outside of phases
 );
 CREATE INDEX range_by_run ON range(run_id);
-CREATE TABLE kernel (             -- one launch
+CREATE TABLE kernel_name (        -- one kernel of a run, however often it was launched; read it through kernel
     id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
-    launch INTEGER NOT NULL,      -- order in the report, from 0; -; NULL: never
     name TEXT NOT NULL,           -- demangled name; -; NULL: never
     short_name TEXT,              -- without template arguments and parameters; -; NULL: the report has no such form
-    layer TEXT,                   -- dotted module path that launched it; -; NULL: not attributed
+    family TEXT                   -- algorithm family, gemm, conv, winograd, ...; -; NULL: the name was not recognised
+);
+CREATE INDEX kernel_name_by_run ON kernel_name(run_id);
+CREATE TABLE kernel_layer (       -- one layer in one direction that launched kernels of a run; read it through kernel
+    id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
+    run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
+    layer TEXT,                   -- dotted module path; -; NULL: not attributed
     direction TEXT,               -- of that layer; -; NULL: not attributed
+    layer_source TEXT             -- how the layer was found, range, operation or guessed; -; NULL: not attributed
+);
+CREATE INDEX kernel_layer_by_run ON kernel_layer(run_id);
+CREATE TABLE kernel_launch (      -- one launch, its name and layer apart; read it through kernel
+    id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
+    run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
+    name_id INTEGER NOT NULL,     -- id of its kernel_name; -; NULL: never
+    launch INTEGER NOT NULL,      -- order in the report, from 0; -; NULL: never
+    layer_id INTEGER,             -- id of its kernel_layer; -; NULL: not attributed
     step INTEGER,                 -- measured step; -; NULL: not known
-    layer_source TEXT,            -- how the layer was found, range, operation or guessed; -; NULL: not attributed
     range_id INTEGER,             -- innermost range around the launch call; -; NULL: none
     device_index INTEGER,         -- CUDA ordinal; -; NULL: not known
     stream INTEGER,               -- CUDA stream; -; NULL: not known
@@ -138,19 +152,62 @@ CREATE TABLE kernel (             -- one launch
     static_shared_bytes INTEGER,  -- static shared memory a block; byte; NULL: not known
     dynamic_shared_bytes INTEGER, -- dynamic shared memory a block; byte; NULL: not known
     start_ns INTEGER,             -- on the report's clock; ns; NULL: not known
-    duration_ns NUMERIC,          -- under ncu at locked clocks and with cold caches; ns; NULL: not collected
-    family TEXT                   -- algorithm family, gemm, conv, winograd, ...; -; NULL: the name was not recognised
+    duration_ns NUMERIC           -- under ncu at locked clocks and with cold caches; ns; NULL: not collected
 );
-CREATE INDEX kernel_by_run ON kernel(run_id);
-CREATE TABLE counter (            -- one metric of one launch
-    kernel_id INTEGER NOT NULL REFERENCES kernel(id) ON DELETE CASCADE, -- the launch; -; NULL: never
+CREATE INDEX kernel_launch_by_run ON kernel_launch(run_id);
+CREATE VIEW kernel AS             -- one launch
+SELECT
+    l.id,                         -- number of the row; -; NULL: never
+    l.run_id,                     -- the run; -; NULL: never
+    l.launch,                     -- order in the report, from 0; -; NULL: never
+    n.name,                       -- demangled name; -; NULL: never
+    n.short_name,                 -- without template arguments and parameters; -; NULL: the report has no such form
+    p.layer,                      -- dotted module path that launched it; -; NULL: not attributed
+    p.direction,                  -- of that layer; -; NULL: not attributed
+    l.step,                       -- measured step; -; NULL: not known
+    p.layer_source,               -- how the layer was found, range, operation or guessed; -; NULL: not attributed
+    l.range_id,                   -- innermost range around the launch call; -; NULL: none
+    l.device_index,               -- CUDA ordinal; -; NULL: not known
+    l.stream,                     -- CUDA stream; -; NULL: not known
+    l.grid_x,                     -- blocks in x; count; NULL: not known
+    l.grid_y,                     -- blocks in y; count; NULL: not known
+    l.grid_z,                     -- blocks in z; count; NULL: not known
+    l.block_x,                    -- threads in x; count; NULL: not known
+    l.block_y,                    -- threads in y; count; NULL: not known
+    l.block_z,                    -- threads in z; count; NULL: not known
+    l.registers,                  -- registers a thread; count; NULL: not known
+    l.static_shared_bytes,        -- static shared memory a block; byte; NULL: not known
+    l.dynamic_shared_bytes,       -- dynamic shared memory a block; byte; NULL: not known
+    l.start_ns,                   -- on the report's clock; ns; NULL: not known
+    l.duration_ns,                -- under ncu at locked clocks and with cold caches; ns; NULL: not collected
+    n.family                      -- algorithm family, gemm, conv, winograd, ...; -; NULL: the name was not recognised
+FROM kernel_launch AS l LEFT JOIN kernel_name AS n ON n.id = l.name_id LEFT JOIN kernel_layer AS p ON p.id = l.layer_id;
+CREATE TABLE metric (             -- one metric of a run, for however many launches; read it through counter
+    id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
+    run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     name TEXT NOT NULL,           -- name of the metric; -; NULL: never
-    value NUMERIC,                -- in the unit beside it; base units; NULL: printed as n/a, or as text
     unit TEXT,                    -- base unit; -; NULL: a plain count or ratio
-    section TEXT,                 -- section or body item that printed it; -; NULL: not stated
+    section TEXT                  -- section or body item that printed it; -; NULL: not stated
+);
+CREATE INDEX metric_by_run ON metric(run_id);
+CREATE TABLE metric_value (       -- one metric of one launch, its name apart; read it through counter
+    id INTEGER PRIMARY KEY,       -- number of the row, in the order of the report; -; NULL: never
+    kernel_id INTEGER NOT NULL REFERENCES kernel_launch(id) ON DELETE CASCADE, -- the launch; -; NULL: never
+    metric_id INTEGER NOT NULL,   -- id of its metric; -; NULL: never
+    value NUMERIC,                -- in the metric's unit; base units; NULL: printed as n/a, or as text
     text TEXT                     -- a value that is no number; -; NULL: it is one, or there was none
 );
-CREATE INDEX counter_by_kernel ON counter(kernel_id);
+CREATE INDEX metric_value_by_kernel ON metric_value(kernel_id);
+CREATE VIEW counter AS            -- one metric of one launch
+SELECT
+    v.kernel_id,                  -- the launch; -; NULL: never
+    m.name,                       -- name of the metric; -; NULL: never
+    v.value,                      -- in the unit beside it; base units; NULL: printed as n/a, or as text
+    m.unit,                       -- base unit; -; NULL: a plain count or ratio
+    m.section,                    -- section or body item that printed it; -; NULL: not stated
+    v.text,                       -- a value that is no number; -; NULL: it is one, or there was none
+    v.id AS rowid                 -- number of the row, in the order of the report; -; NULL: never
+FROM metric_value AS v LEFT JOIN metric AS m ON m.id = v.metric_id;
 CREATE TABLE copy (               -- one memcpy or memset
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     kind TEXT NOT NULL,           -- HtoD, DtoH, DtoD, PtoP, memset, ...; -; NULL: never

@@ -40,12 +40,12 @@ FROM run JOIN sweep ON sweep.id = run.sweep_id
 def run_ids(connection: sqlite3.Connection, *, sweep: int | None = None, latest_of_each: bool = False) -> list[int]:
     """Ids of runs, oldest first; only of one sweep where it is given.
 
-    ``latest_of_each`` leaves out runs that a later whole one of the same profiler, workload, batch size, mode,
-    precision and device has replaced. Runs of unknown workload or batch size are never left out.
+    ``latest_of_each`` leaves out runs that a later whole one of the same profiler, workload, variant, batch size,
+    mode, precision and device has replaced. Runs of unknown workload or batch size are never left out.
     """
     where = "WHERE sweep_id = ?" if sweep is not None else ""
     rows = connection.execute(
-        f"SELECT id, profiler, workload, batch_size, mode, precision, device_id, status FROM run {where} ORDER BY id",
+        f"SELECT id, profiler, workload, batch_size, mode, precision, device_id, variant, status FROM run {where} ORDER BY id",
         (sweep,) if sweep is not None else (),
     ).fetchall()
     if not latest_of_each:
@@ -53,8 +53,8 @@ def run_ids(connection: sqlite3.Connection, *, sweep: int | None = None, latest_
     newest: dict[tuple[Any, ...], int] = {}
     for row in rows:
         known = row[2] is not None and row[3] is not None
-        key = row[1:7] if known else row[:1]
-        if key not in newest or row[7] == "ok" or not known:
+        key = row[1:8] if known else row[:1]
+        if key not in newest or row[8] == "ok" or not known:
             newest[key] = row[0]
     return sorted(newest.values())
 
@@ -71,7 +71,7 @@ def sweeps(connection: sqlite3.Connection) -> list[dict[str, Any]]:
 def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     """One line a run, with the sizes of what it holds; the bulk rows stay where they are."""
     counts = ", ".join(  # NULL where a gap says that the table was not collected: none seen is not the same as none
-        f"(SELECT CASE WHEN count(*) = 0 AND (run.form IS NULL OR EXISTS (SELECT 1 FROM gap WHERE gap.run_id = run.id"
+        f"(SELECT CASE WHEN count(*) = 0 AND (run.status <> 'ok' OR EXISTS (SELECT 1 FROM gap WHERE gap.run_id = run.id"
         f" AND gap.quantity = '{table}')) THEN NULL ELSE count(*) END"
         f" FROM {table} WHERE {table}.run_id = run.id) AS {name}"
         for table, name in (("kernel", "kernels"), ("range", "ranges"), ("copy", "copies"), ("operation", "operations"))
@@ -123,6 +123,7 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
         report=report,
         layer_calls=tuple(_records(connection, LayerCall, "layer_call", run_id)),
         families=tuple(family for (family,) in families),
+        variant=row["variant"],
         command=tuple(json.loads(row["command"] or "[]")),
     )
 
@@ -154,6 +155,7 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> Report:
         precision=row["precision"],
         started_at=row["started_at"],
         duration_ns=row["duration_ns"],
+        variant=row["variant"],
     )
 
 

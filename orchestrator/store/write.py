@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from perfctl.orchestrator.store import bulk
 from perfctl.orchestrator.store.database import now, transaction
 from perfctl.parsers.records import Copy, Device, Diagnostic, Gap, LayerCall, Operation, OpShape, Report, Sample, Step
 
@@ -44,6 +44,7 @@ class RunFacts:
     artifact: str | None = None
     artifact_sha256: str | None = None
     command: tuple[str, ...] = ()
+    variant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,9 @@ class Written:
     ranges: int = 0
     copies: int = 0
     operations: int = 0
+    samples: int = 0
+    reason: str | None = None
+    """Why the run is partial or failed; None when it is whole."""
 
 
 def find_artifact(connection: sqlite3.Connection, sha256: str) -> int | None:
@@ -80,7 +84,7 @@ def write_run(
     ``family`` names a kernel's algorithm from its name. Errors while the report is read (it may be a
     stream) leave the store as it was. The same artifact is written once, unless ``again``.
     """
-    with transaction(connection):
+    with bulk.attached(connection, report), transaction(connection):
         if run.artifact_sha256 and not again:
             known = find_artifact(connection, run.artifact_sha256)
             if known is not None:
@@ -89,9 +93,9 @@ def write_run(
         _forget_failures(connection, sweep_id, run)
         run_id = _run(connection, sweep_id, run, report)
         if report is None:
-            return Written(run_id, new=True)
+            return Written(run_id, new=True, reason=run.reason)
         _small_tables(connection, run_id, report, layer_calls)
-        return _bulk_tables(connection, run_id, report, family)
+        return replace(_bulk_tables(connection, run_id, report, family), reason=run.reason)
 
 
 def _sweep(connection: sqlite3.Connection, sweep: SweepFacts) -> int:
@@ -115,12 +119,12 @@ def _run(connection: sqlite3.Connection, sweep_id: int, run: RunFacts, report: R
     if report is None:
         return _insert(connection, "run", row)
     row |= {"profiler_version": report.tool_version, "form": report.form, "clock": report.environment.get("clock")}
-    for field in ("workload", "batch_size", "mode", "precision", "started_at", "duration_ns"):
+    for field in ("workload", "variant", "batch_size", "mode", "precision", "started_at", "duration_ns"):
         row[field] = row[field] if row[field] is not None else getattr(report, field)
-    devices = {device.index: _device(connection, device) for device in report.devices}
-    row["device_id"] = next(iter(devices.values()), None)
+    devices = dict.fromkeys((device.index, _device(connection, device)) for device in report.devices)
+    row["device_id"] = next((number for _, number in devices), None)
     run_id = _insert(connection, "run", row)
-    connection.executemany("INSERT INTO run_device VALUES (?, ?, ?)", [(run_id, i, d) for i, d in devices.items()])
+    connection.executemany("INSERT INTO run_device VALUES (?, ?, ?)", [(run_id, i, d) for i, d in devices])
     return run_id
 
 
@@ -143,11 +147,8 @@ def _rows(
     connection: sqlite3.Connection, table: str, columns: Sequence[str], run_id: int, rows: Iterable[tuple[Any, ...]]
 ) -> int:
     """Insert rows as they come, with the run's id before them; how many there were."""
-    marks = ", ".join("?" * len(columns))
-    cursor = connection.executemany(
-        f"INSERT INTO {table} (run_id, {', '.join(columns)}) VALUES ({run_id:d}, {marks})", rows
-    )
-    return max(cursor.rowcount, 0)
+    into = f"{table} (run_id, {', '.join(columns)})"
+    return bulk.insert(connection, into, [f"{run_id:d}"], ["?"] * len(columns), bulk.columns_of(rows))
 
 
 def _small_tables(
@@ -176,45 +177,10 @@ def _bulk_tables(
     connection: sqlite3.Connection, run_id: int, report: Report, family: Callable[[str], str | None]
 ) -> Written:
     """Ranges, kernels and counters refer to each other by their order in the report: id = base + order."""
-    ranges = _ranges(connection, run_id, report)
-    kernels, first_kernel = _kernels(connection, run_id, report, family)
-    counters = connection.executemany(
-        f"INSERT INTO counter VALUES (?1 + {first_kernel}, ?2, ?3, ?4, ?5, ?6)", report.counters
-    ).rowcount
+    ranges, first_range = bulk.write_ranges(connection, run_id, report.ranges)
+    kernels, first_kernel = bulk.write_kernels(connection, run_id, report.kernels, first_range, family)
+    counters = bulk.write_counters(connection, run_id, report.counters, first_kernel)
     copies = _rows(connection, "copy", Copy._fields, run_id, report.copies)
     operations = _rows(connection, "operation", Operation._fields, run_id, report.operations)
-    _rows(connection, "sample", Sample._fields, run_id, report.samples)
-    return Written(run_id, True, kernels, max(counters, 0), ranges, copies, operations)
-
-
-def _next_id(connection: sqlite3.Connection, table: str) -> int:
-    return int(connection.execute(f"SELECT coalesce(max(id), 0) + 1 FROM {table}").fetchone()[0])
-
-
-def _ranges(connection: sqlite3.Connection, run_id: int, report: Report) -> int:
-    base = _next_id(connection, "range")
-    cursor = connection.executemany(
-        "INSERT INTO range (id, run_id, name, domain, start_ns, duration_ns, thread, depth, parent, kind, layer,"
-        f" direction, step, phase) VALUES (?1 + {base}, {run_id:d}, ?2, ?3, ?4, ?5, ?6, ?7, ?8 + {base}, ?9, ?10,"
-        " ?11, ?12, ?13)",
-        report.ranges,
-    )
-    return max(cursor.rowcount, 0)
-
-
-def _kernels(
-    connection: sqlite3.Connection, run_id: int, report: Report, family: Callable[[str], str | None]
-) -> tuple[int, int]:
-    """(how many, id of the first)"""
-    base = _next_id(connection, "kernel")
-    first_range = connection.execute("SELECT coalesce(min(id), 0) FROM range WHERE run_id = ?", (run_id,)).fetchone()[0]
-    connection.create_function("family_of", 1, lru_cache(maxsize=65536)(family), deterministic=True)
-    marks = ", ".join(f"?{n}" for n in range(9, 22))
-    cursor = connection.executemany(
-        "INSERT INTO kernel (id, run_id, launch, name, short_name, layer, direction, step, layer_source, range_id,"
-        " device_index, stream, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, static_shared_bytes,"
-        f" dynamic_shared_bytes, start_ns, duration_ns, family) VALUES (?1 + {base}, {run_id:d}, ?1, ?2, ?3, ?4, ?5,"
-        f" ?6, ?7, ?8 + {first_range}, {marks}, family_of(?2))",
-        report.kernels,
-    )
-    return max(cursor.rowcount, 0), base
+    samples = _rows(connection, "sample", Sample._fields, run_id, report.samples)
+    return Written(run_id, True, kernels, counters, ranges, copies, operations, samples)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from perfctl.orchestrator.analyse.check import check, explain
-from perfctl.orchestrator.analyse.sheet import Facts
+from perfctl.orchestrator.analyse.sheet_conv import conv_ways
+from perfctl.orchestrator.analyse.sheet_linear import linear_ways
+from perfctl.orchestrator.analyse.sheet_records import Facts
 
-CONV2 = Facts(64, 64, (32, 3, 3), (24, 24), (26, 26), (3, 3), (1, 1), (0, 0), (1, 1), True)
-FC = Facts(16, 10, (128,), (), (), (), (), (), (), True)
+ONCE = [(1, 1), (0, 0), (1, 1)]
+CONV2 = Facts(64, 18_432, 64, True, conv_ways((64, 32, 3, 3), (24, 24), (26, 26), ONCE))
+FC = Facts(16, 1280, 10, True, linear_ways((), 128, 10))
 MAC = 64 * 64 * 24 * 24 * 288
 
 

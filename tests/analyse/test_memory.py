@@ -9,6 +9,7 @@ from perfctl import estimation
 from perfctl.orchestrator.analyse.memory import (
     LARGE_SEGMENT,
     SMALL_SEGMENT,
+    capability,
     largest_batch,
     peak,
     reserved,
@@ -108,3 +109,24 @@ def test_the_largest_batch_is_the_last_that_fits() -> None:
     fit = largest_batch(1000, lambda batch: 100 + 7 * batch)
     assert (fit.batch, fit.needed, fit.margin, fit.next_needed) == (128, 996, 4, 1003)
     assert largest_batch(50, lambda batch: 100 + batch).batch == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("sm_90", (9, 0)), ("sm_120", (12, 0)), ("8.6", (8, 6)), ("H100", (9, 0)), ("sm_9", None)]
+)
+def test_a_gpu_is_named_by_capability_or_name(text: str, wanted: tuple[int, int] | None) -> None:
+    assert capability(text) == wanted
+
+
+def test_hopper_has_the_larger_workspace_and_a_smaller_largest_batch() -> None:
+    small, large = 4096 * 1024 * 2 + 16 * 1024 * 8, 32 * MIB
+    found = {}
+    for gpu, workspace in ((None, small), ((8, 0), small), ((9, 0), large)):
+        session = estimation.Session(estimation.Request("mnist_cnn", memory=True, gpu=gpu))
+        memory = session.at(1).memory
+        assert memory is not None
+        assert memory.cublas_workspace == workspace
+        assert memory.needed == memory.reserved + workspace
+        found[gpu] = session.largest(100 * MIB)
+    assert found[9, 0].batch < found[8, 0].batch == found[None].batch
+    assert found[9, 0].margin == 100 * MIB - found[9, 0].needed

@@ -7,7 +7,8 @@ from html.parser import HTMLParser
 import pytest
 
 from perfctl import estimation
-from perfctl.orchestrator.analyse.sheet import Sheet, out_size, sheet_for
+from perfctl.orchestrator.analyse.sheet import Sheet, sheet_for
+from perfctl.orchestrator.analyse.sheet_records import out_size
 from perfctl.orchestrator.report.sheet_text import FORMS, as_html, as_markdown, as_text
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")

@@ -27,6 +27,40 @@ def broken():
 def number():
     return 3
 
+class Trouble(Exception):
+    pass
+
+def trouble():
+    raise Trouble("own class")
+
+def leaves():
+    raise SystemExit(3)
+
+ready = nn.Linear(8, 2)
+
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.image, self.out = nn.Embedding(10, 4), nn.Conv2d(3, 4, 3), nn.Linear(4, 2)
+
+    def forward(self, x, t):
+        return self.out(self.image(x).mean((2, 3)) + self.words(t).mean(1))
+
+class Warns(nn.Module):
+    def forward(self, x):
+        import warnings
+        warnings.warn("CUDA initialization: the driver is too old", UserWarning)
+        return x
+
+class Raises(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 4)
+
+    def forward(self, x):
+        self.first(x)
+        raise Trouble("own class")
+
 class Reads(nn.Module):
     def __init__(self):
         super().__init__()
@@ -108,7 +142,16 @@ def test_a_file_and_integers_for_an_embedding(capsys: pytest.CaptureFixture[str]
         (["{file}:mlp", "--input", "int7:8"], 2, "'int7' is no data type"),
         (["{file}:mlp", "--input", "8", "--optimizer", "magic"], 2, "'magic' is not known"),
         (["{file}:mlp", "--input", "8", "--memory", "lots"], 2, "'lots' is no size"),
-        (["{file}:mlp", "--input", "8", "--sheet"], 2, "--layer"),
+        (["{file}:mlp", "--input", "8", "--sheet"], 2, "Name it with --layer; there are: 0, 1, 2"),
+        (["{file}:mlp", "--input", "8", "--layer", "9"], 2, "It has: 0, 1, 2"),
+        (["{file}:mlp", "--input", "8", "--layer", "9", "--json"], 2, "It has: 0, 1, 2"),
+        (["{file}:mlp", "--input", "8", "--layer", "1", "--check", "5"], 2, "has no multiply-adds"),
+        (["{file}:mlp", "--input", "8", "--batches", "0"], 2, "1 or more"),
+        (["{file}:mlp", "--input", "8", "--gpu", "sm"], 2, "'sm' is not known"),
+        (["{file}:trouble", "--input", "8"], 1, "Trouble: own class"),
+        (["{file}:leaves", "--input", "8"], 1, "SystemExit: 3"),
+        (["{file}:Raises", "--input", "8"], 4, "the model: Trouble: own class"),
+        (["{file}:Both", "--input", "3x8x8"], 4, "missing 1 required positional argument: 't'"),
         (["{file}:mlp", "--input", "8", "--layer", "9", "--sheet"], 2, "Layers: 0, 1, 2"),
         (["{file}:mlp", "--input", "9"], 4, "0: RuntimeError"),
         (["{file}:Reads", "--input", "8"], 4, "needs the data itself"),
@@ -145,3 +188,51 @@ def test_an_operator_without_a_formula_is_listed(model_file: Path, capsys: pytes
     out = capsys.readouterr().out
     assert "no formula for perfctl_test.fused (1 call)" in out
     assert "at least 32 MAC" in out
+
+
+def test_several_inputs_of_several_types(capsys: pytest.CaptureFixture[str], model_file: Path) -> None:
+    arguments = ["estimate", f"{model_file}:Both", "--input", "3x8x8", "--input", "int64:5", "--batch", "2"]
+    assert run(arguments) == 0
+    assert f"{2 * 6 * 6 * 4 * 27 + 2 * 4 * 2:,} MAC" in capsys.readouterr().out
+
+
+def test_a_model_that_is_there_already_is_taken_as_it_is(capsys: pytest.CaptureFixture[str], model_file: Path) -> None:
+    assert run(["estimate", f"{model_file}:ready", "--input", "8"]) == 0
+    assert "16 MAC" in capsys.readouterr().out
+
+
+def test_only_torchs_word_about_an_old_driver_is_silenced(capsys: pytest.CaptureFixture[str], model_file: Path) -> None:
+    assert run(["estimate", f"{model_file}:Warns", "--input", "8"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_sheet_and_its_check_are_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["estimate", "mnist_cnn", "--batches", "1,64", "--layer", "fc2", "--check", "1280", "--json"]
+    assert run(arguments) == 0
+    found = json.loads(capsys.readouterr().out)["batches"]
+    assert found["1"]["check"]["slips"] == []
+    assert found["64"]["check"]["slips"] == ["batch of 64 left out"]
+    assert [section["title"] for section in found["64"]["sections"]][0] == "Shapes"
+
+
+def test_a_layer_that_holds_others_shows_them_alone(capsys: pytest.CaptureFixture[str], model_file: Path) -> None:
+    assert run(["estimate", f"{model_file}:mlp", "--input", "8", "--layer", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "parameters            10 (" in out
+    assert f"{4 * 2} MAC" in out
+
+
+def test_every_operation_has_a_row_with_bytes_when_asked(capsys: pytest.CaptureFixture[str], model_file: Path) -> None:
+    assert run(["estimate", f"{model_file}:mlp", "--input", "8", "--batch", "3", "--all"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["1", "ReLU", "forward", "1", "0", "12", "12", "48", "48"] in rows
+
+
+def test_the_gpu_decides_the_workspace(capsys: pytest.CaptureFixture[str], model_file: Path) -> None:
+    arguments = ["estimate", f"{model_file}:mlp", "--input", "8", "--memory", "64MiB"]
+    assert run([*arguments, "--gpu", "sm_90"]) == 0
+    out = capsys.readouterr().out
+    assert "cuBLAS workspace, sm_90" in out
+    assert f"{32 * 2**20:,} B" in out
+    assert run(arguments) == 0
+    assert "say --gpu sm_90" in capsys.readouterr().out

@@ -85,6 +85,7 @@ def test_a_folder_is_walked_and_batch_sizes_are_read_from_names(perfctl: Perfctl
 def test_batch_sizes_stand_in_names_in_the_ways_people_write_them() -> None:
     named = {"b64.csv": 64, "batch_64.csv": 64, "resnet152_5_batch.csv": 5, "ncu-bs128.csv": 128, "conv2d_result.csv": None,
              "web2.csv": None, "lib64.csv": None}  # fmt: skip
+    named |= {"b200_eager_trace.json.gz": None, "b200_bf16_b1_ctx32k.ncu.csv": 1, "b16_vs_b32.csv": None}
     assert {name: batch_in_name(Path("somewhere") / name) for name in named} == named
     assert batch_in_name(Path("b32") / "report.csv") == 32
 
@@ -110,3 +111,28 @@ def test_the_six_reports_of_different_tools_go_in_together_with_right_counts(per
     assert counts[5][0] == 154
     assert perfctl("report").code == 0
     assert Path("perfctl-report.html").stat().st_size < 8_000_000
+
+
+def test_a_report_that_breaks_off_goes_in_as_partial_and_says_so(perfctl: Perfctl) -> None:
+    whole = NCU.format(count=5)
+    Path("cut.csv").write_text(whole + whole.splitlines()[1][:60])
+    said = perfctl("ingest", "cut.csv")
+    assert said.code == 0
+    assert "partial" in said.out
+    (row,) = perfctl("runs", "--json").json
+    assert row["status"] == "partial"
+    assert row["reason"]
+
+
+def test_files_of_a_folder_that_are_no_reports_are_named(perfctl: Perfctl) -> None:
+    Path("study").mkdir()
+    (Path("study") / "r.csv").write_text(NCU.format(count=1))
+    (Path("study") / "notes.txt").write_text("not a report")
+    assert "notes.txt" in perfctl("ingest", "study").err
+
+
+def test_words_that_no_report_could_have_are_refused(perfctl: Perfctl) -> None:
+    Path("r.csv").write_text(NCU.format(count=1))
+    said = perfctl("ingest", "r.csv", "--precision", "weird")
+    assert said.code == 2
+    assert "fp32, tf32, bf16, fp16" in said.err

@@ -77,13 +77,27 @@ def test_run_again_it_skips_what_is_whole_and_repeats_what_failed(tmp_path: Path
     assert [result.skipped for result in results] == [True, False, True]
 
 
-def test_again_repeats_everything_and_leaves_one_folder_each(tmp_path: Path) -> None:
+def test_again_repeats_everything_and_keeps_what_the_store_refers_to(tmp_path: Path) -> None:
     request = asked(tmp_path)
     sweep.run(request, Listener())
     started: list[int] = []
-    sweep.run(replace(request, again=True), Listener(started=lambda batch, stage: started.append(batch)))
+    again = sweep.run(replace(request, again=True), Listener(started=lambda batch, stage: started.append(batch)))
     assert started == [16, 32, 64]
-    assert sorted(reports(request)) == ["b16", "b32", "b64"]
+    assert sorted(reports(request)) == ["b16", "b16.2", "b32", "b32.2", "b64", "b64.2"]
+    assert [result.folder.name for result in again] == ["b16.2", "b32.2", "b64.2"]
+
+
+def test_a_repetition_that_fails_harms_nothing_that_was_whole(tmp_path: Path) -> None:
+    switch = tmp_path / "fail"
+    request = asked(tmp_path, WRITES + f"; sys.exit(3 if pathlib.Path({str(switch)!r}).exists() else 0)", (16,))
+    sweep.run(request, Listener())
+    switch.touch()
+    (failed,) = sweep.run(replace(request, again=True), Listener())
+    assert (failed.status, failed.folder.name) == ("failed", "b16.2")
+    assert sweep.is_whole(request.folder / "b16")
+    assert sweep.run(request, Listener())[0].skipped
+    switch.unlink()
+    assert sweep.run(replace(request, again=True), Listener())[0].folder.name == "b16.2"
 
 
 def test_a_report_that_was_cut_since_is_not_whole(tmp_path: Path) -> None:

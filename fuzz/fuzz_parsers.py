@@ -1,0 +1,180 @@
+"""Coverage-guided fuzzing of the text parsers: ``make fuzz``, or ``python fuzz/fuzz_parsers.py [PARSER...]``.
+
+Each parser runs in a process of its own, for an even share of FUZZ_SECONDS (600), from small samples of its
+dialects. Whatever leaves it that is no ReportError is a finding: the input is kept in build/fuzz/PARSER/, the place
+is printed, the run goes on and ends with exit code 1. An input that takes over 10 s or 1 GB ends that parser's run.
+Needs the extra ``fuzz``; set TMPDIR to a folder in memory to spare the disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+
+import atheris
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT / "tests" / "data"
+KEPT = ROOT / "build" / "fuzz"
+LONGEST = 8192
+"""Bytes of one input."""
+SECONDS_PER_INPUT = 10
+MEMORY_MIB = 1024
+SEEDS = {
+    "ncu_csv": ["ncu-logs/*.csv", "ncu-logs/*.log", "ncu-nvtx/*.csv", "ncu-ragged/*.csv", "ncu-wide/*.csv"],
+    "ncu_text": ["ncu-logs/*.log"],
+    "nsys_stats": [],
+    "dlprof_csv": ["dlprof-synthetic/*.csv"],
+    "dlprof_json": ["dlprof-json-synthetic/*.json"],
+    "kineto": ["kineto-synthetic/*.json"],
+    "nvidia_smi": ["nvidia-smi-synthetic/*"],
+    "dcgm": ["dcgm-synthetic/*"],
+    "nvprof_text": ["nvprof-synthetic/*"],
+    "workload_record": ["recorded-cpu/*/b16/workload.json"],
+    "units": [],
+}
+"""Parser -> the samples under tests/data it starts from."""
+
+MORE_SEEDS = {
+    "ncu_text": [
+        b"==PROF== Connected to process 7 (/bin/a)\n[7] a@127.0.0.1\n  gemm(int) (2, 3, 4)x(32, 2, 1), Context 1, Stream 7,"
+        b" Device 0, CC 8.0\n    Section: GPU Speed Of Light Throughput\n    ---------------- ----------- ------------\n"
+        b"    Metric Name      Metric Unit Metric Value\n    ---------------- ----------- ------------\n"
+        b"    DRAM Frequency   cycle/nsecond 1.21\n    Duration         usecond       12,345.67\n"
+        b"    ---------------- ----------- ------------\n    OPT   Some advice.\n",
+        b"  gemm(int), 2026-Jan-01 10:00:00, Context 1, Stream 7\n    Section: Launch Statistics\n"
+        b"    -------------- ------- -----\n    Block Size               64\n    Grid Size                1.024\n",
+    ],
+    "nsys_stats": [
+        b"Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
+        b'60.0,600,2,300.0,300.0,200,400,141.4,"gemm(int, float)"\n40.0,400,1,400.0,400.0,400,400,0.0,relu\n',
+        b"Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem (MB),Bytes (MB),"
+        b"Throughput (MBps),SrcMemKd,DstMemKd,Device,Ctx,Strm,Name\n"
+        b"10,5,1,2,3,4,32,2,1,40,0.001,0.0,,,,,A100 (0),1,7,gemm\n20,5,2,,,,,,,,,,0.004,1.5,Pageable,Device,A100 (0),1,7,[CUDA memcpy HtoD]\n",
+        b"Processing [r.sqlite] with [gpukernsum.py]... \n\n ** CUDA GPU Kernel Summary (gpukernsum):\n\n"
+        b" Time (%)  Total Time (ns)  Instances  Avg (ns)  Name     \n --------  ---------------  ---------  --------  ---------\n"
+        b"     60.0              600          2     300.0  gemm(int)\n     40.0              400          1     400.0  relu\n\n",
+        b"CUDA Memory Operation Statistics (by size in KiB):\n\n Total,Operations,Average,Minimum,Maximum,Operation\n"
+        b"4.0,1,4.0,4.0,4.0,[CUDA memcpy HtoD]\n",
+    ],
+    "units": [b"1.234,56 Mbyte", b"12,345.6 usecond", b"1e5 byte/second", b"3 inst/cycle", b"99.5 %", b"0,5 Ghz"],
+}
+
+
+def seeds(parser: str) -> Iterator[bytes]:
+    """Small samples of every dialect; long ones cut, as a cut-off report is one more dialect."""
+    yield from MORE_SEEDS.get(parser, [])
+    for pattern in SEEDS[parser]:
+        for path in sorted(DATA.glob(pattern)):
+            yield path.read_bytes()[:LONGEST]
+
+
+def read(parser: str, path: Path) -> Callable[[bytes], None]:
+    """What one input goes through; raises what the parser raises, but for ReportError."""
+    from perfctl.parsers.errors import ReportError
+
+    module = import_module(f"perfctl.parsers.{parser}")
+    bulk = ("kernels", "counters", "copies", "ranges", "operations", "samples")
+
+    def through_file(data: bytes) -> None:
+        path.write_bytes(data)
+        module.sniff(path, data[:65536])
+        try:
+            report = module.parse(path)
+            for name in bulk:
+                for _ in getattr(report, name):
+                    pass
+        except ReportError:
+            pass
+
+    def through_units(data: bytes) -> None:
+        number, _, unit = data.decode("utf-8", "replace").partition(" ")
+        scaled = module.base_unit(unit)
+        for style in module.DecimalStyle:
+            try:
+                read = module.read_number(number, style)
+                module.read_value(number, style)
+            except module.AmbiguousNumber:
+                continue
+            if read is not None:
+                module.to_base(read, scaled.scale)
+
+    return through_units if parser == "units" else through_file
+
+
+def fuzz(parser: str, seconds: int) -> None:
+    """Fuzz one parser in this process; libFuzzer ends the process itself."""
+    with atheris.instrument_imports(include=["perfctl.parsers"]):
+        import perfctl.parsers.errors
+
+        assert perfctl.parsers.errors
+    folder = KEPT / parser
+    corpus = folder / "corpus"
+    corpus.mkdir(parents=True, exist_ok=True)
+    for data in seeds(parser):
+        (corpus / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
+    places: set[tuple[str, str]] = set()
+    with tempfile.TemporaryDirectory() as scratch, atheris.instrument_imports(include=["perfctl.parsers"]):
+        take = read(parser, Path(scratch) / "report.txt")
+
+        def one(data: bytes) -> None:
+            try:
+                take(data)
+            except Exception as error:  # noqa: BLE001 - any exception is what is looked for
+                _keep(folder, data, error, places)
+
+        limits = [f"-max_total_time={seconds}", f"-timeout={SECONDS_PER_INPUT}", f"-rss_limit_mb={MEMORY_MIB}"]
+        shape = [f"-max_len={LONGEST}", f"-artifact_prefix={folder}/", "-print_final_stats=1", "-verbosity=0"]
+        atheris.Setup([sys.argv[0], *limits, *shape, str(corpus)], one)
+        atheris.Fuzz()
+
+
+def _keep(folder: Path, data: bytes, error: Exception, places: set[tuple[str, str]]) -> None:
+    """Keep the first input for each place and kind of error."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "parsers" in frame.filename]
+    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
+    if (where, type(error).__name__) in places:
+        return
+    places.add((where, type(error).__name__))
+    kept = folder / f"finding-{hashlib.sha256(data).hexdigest()[:12]}"
+    kept.write_bytes(data)
+    print(f"FINDING {type(error).__name__} at {where}: {str(error)[:200]!r}: {kept}", flush=True)
+
+
+def main(parsers: list[str]) -> int:
+    """Fuzz each in turn; 1 when anything was found."""
+    names = parsers or list(SEEDS)
+    seconds = max(1, int(os.environ.get("FUZZ_SECONDS", "600")) // len(names))
+    bad = []
+    for name in names:
+        done = subprocess.run(  # noqa: PLW1510 - the exit code is looked at below
+            [sys.executable, __file__, "--one", name, str(seconds)], capture_output=True, text=True, errors="replace"
+        )
+        lines = (done.stdout + done.stderr).splitlines()
+        found = [
+            line
+            for line in lines
+            if line.startswith(("FINDING", "SUMMARY", "ERROR: libFuzzer", "==")) or "ALARM" in line
+        ]
+        runs = next((line.split()[-1] for line in lines if "number_of_executed_units" in line), "?")
+        peak = next((line.split()[-1] for line in lines if "peak_rss_mb" in line), "?")
+        print(f"{name}: {runs} inputs in {seconds} s, peak {peak} MB, {len(found) or 'no'} findings", flush=True)
+        if found or done.returncode:
+            print("\n".join(f"  {line}" for line in found or lines[-5:]), flush=True)
+            bad.append(name)
+    print(f"Findings in {', '.join(bad)}: inputs are in {KEPT}" if bad else "No findings.")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        fuzz(sys.argv[2], int(sys.argv[3]))
+    else:
+        sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,235 @@
+"""The tables of millions of rows: ranges, kernels, counters.
+
+Names and the like, which many rows share, are written once, after the rows: their number is known as soon as they
+are seen. What lies in an SQLite report already goes from file to file inside SQLite.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain, islice
+from typing import Any
+from urllib.parse import quote
+
+from perfctl.parsers.records import Columns, Counter, Kernel, Range, Report, SqlKernels
+
+SCHEMA = "report"
+"""What an attached report is called in SQL."""
+
+_LAUNCH_COLUMNS = (
+    "id, name_id, launch, layer_id, step, range_id, device_index, stream, grid_x, grid_y,"
+    " grid_z, block_x, block_y, block_z, registers, static_shared_bytes, dynamic_shared_bytes, start_ns, duration_ns"
+)
+_FROM_RANGE_NUMBER = Kernel._fields[Kernel._fields.index("range_number") :]
+
+
+Column = Sequence[Any]
+CHUNK = 1000
+_NOTHING = bytearray()
+_NOWHERE = (None, None, None)
+
+
+class _Numbers(dict[tuple[Any, ...], int]):
+    """Anything that can be a key -> a number, counted up from ``first`` as new ones are asked for."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__()
+        self._first = first
+
+    def __missing__(self, key: tuple[Any, ...]) -> int:
+        number = self[key] = self._first + len(self)
+        return number
+
+
+@contextmanager
+def attached(connection: sqlite3.Connection, report: Report | None) -> Iterator[None]:
+    """Where the report's kernels can be copied by SQL, its file is there as schema ``report`` inside the block.
+
+    SQLite attaches nothing inside a transaction. A file that it does not take (another text encoding) is read
+    row by row.
+    """
+    if report is None or not isinstance(report.kernels, SqlKernels):
+        yield
+        return
+    path = quote(os.fsencode(report.kernels.path.absolute()))
+    try:
+        connection.execute(f"ATTACH ? AS {SCHEMA}", (f"file:{path}?mode=ro&immutable=1",))
+    except sqlite3.Error:
+        yield
+        return
+    try:
+        yield
+    finally:
+        connection.execute(f"DETACH {SCHEMA}")
+
+
+def columns_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[Sequence[Column]]:
+    """The rows turned to columns, CHUNK rows at a time."""
+    if isinstance(rows, Columns):
+        yield from rows.chunks()
+        return
+    left = iter(rows)
+    while chunk := list(islice(left, CHUNK)):
+        yield tuple(zip(*chunk, strict=True))
+
+
+def insert(
+    connection: sqlite3.Connection,
+    into: str,
+    fixed: Sequence[str],
+    values: Sequence[str],
+    chunks: Iterable[Sequence[Column]],
+) -> int:
+    """Insert columns, chunk by chunk; how many rows there were. The first column holds no None.
+
+    ``into`` names table and columns; ``fixed`` and then ``values`` are the SQL that goes into them, with a ``?``
+    where a value of the column stands. Python 3.11 binds None four times slower than anything else, so a column
+    without values becomes NULL in the SQL, and one with gaps says NULL by a blob that no record holds.
+    """
+    count = 0
+    for columns in chunks:
+        shown, bound = list(fixed), []
+        for value, column in zip(values, columns, strict=True):
+            if None not in column:
+                shown.append(value)
+                bound.append(column)
+            elif column.count(None) == len(column):
+                shown.append("NULL")
+            else:
+                shown.append(value.replace("?", "nullif(?, x'')"))
+                bound.append([_NOTHING if item is None else item for item in column])
+        connection.executemany(f"INSERT INTO {into} VALUES ({', '.join(shown)})", zip(*bound, strict=True))
+        count += len(columns[0])
+    return count
+
+
+def write_ranges(connection: sqlite3.Connection, run_id: int, ranges: Iterable[Range]) -> tuple[int, int]:
+    """(how many, id of number 0)"""
+    base = _next_id(connection, "range")
+    values = [f"? + {base}" if field in ("number", "parent") else "?" for field in Range._fields]
+    names = ", ".join("id" if field == "number" else field for field in Range._fields)
+    return insert(connection, f"range (run_id, {names})", [str(run_id)], values, columns_of(ranges)), base
+
+
+def _write_shared(
+    connection: sqlite3.Connection, table: str, run_id: int, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]
+) -> None:
+    """What the rows of a large table refer to; its number comes first."""
+    marks = ", ".join("?" * len(columns))
+    sql = f"INSERT INTO {table} (id, run_id, {', '.join(columns)}) VALUES (?, {run_id:d}, {marks})"
+    connection.executemany(sql, rows)
+
+
+def write_kernels(
+    connection: sqlite3.Connection,
+    run_id: int,
+    kernels: Iterable[Kernel],
+    first_range: int,
+    family: Callable[[str], str | None],
+) -> tuple[int, int]:
+    """(how many, id of launch 0). Ranges have to be there already."""
+    base, first_name, first_layer = (_next_id(connection, f"kernel_{what}") for what in ("launch", "name", "layer"))
+    names: Iterable[tuple[Any, ...]]
+    layers: Iterable[tuple[Any, ...]]
+    if isinstance(kernels, SqlKernels) and _is_attached(connection):
+        first_ids = (base, first_range, first_name, first_layer)
+        count, names = _copy_kernels(connection, run_id, kernels, *first_ids)
+        layers = ((number + first_layer, *layer) for number, layer in kernels.layers.items())
+    else:
+        name_numbers, layer_numbers = _Numbers(first_name), _Numbers(first_layer)
+        values = [f"? + {base}", "?", "?", "?", "?", f"? + {first_range}", *["?"] * 13]
+        columns = (_launch_columns(name_numbers, layer_numbers, *columns) for columns in columns_of(kernels))
+        count = insert(connection, f"kernel_launch (run_id, {_LAUNCH_COLUMNS})", [str(run_id)], values, columns)
+        names, layers = (((n, *key) for key, n in numbers.items()) for numbers in (name_numbers, layer_numbers))
+    with_family = ((number, name, short, family(name)) for number, name, short in names)
+    _write_shared(connection, "kernel_name", run_id, ("name", "short_name", "family"), with_family)
+    _write_shared(connection, "kernel_layer", run_id, ("layer", "direction", "layer_source"), layers)
+    return count, base
+
+
+def _launch_columns(
+    names: _Numbers,
+    layers: _Numbers,
+    launch: Column,
+    name: Column,
+    short: Column,
+    layer: Column,
+    direction: Column,
+    step: Column,
+    source: Column,
+    *rest: Column,
+) -> list[Column]:
+    """Columns of Kernel as columns of kernel_launch."""
+    name_ids = list(map(names.__getitem__, zip(name, short, strict=True)))
+    places = zip(layer, direction, source, strict=True)
+    layer_ids = [None if place == _NOWHERE else layers[place] for place in places]
+    return [launch, name_ids, launch, layer_ids, step, *rest]
+
+
+def _copy_kernels(
+    connection: sqlite3.Connection,
+    run_id: int,
+    kernels: SqlKernels,
+    base: int,
+    first_range: int,
+    first_name: int,
+    first_layer: int,
+) -> tuple[int, list[tuple[Any, ...]]]:
+    """From the attached report, without a row passing through Python: (how many, (number, name, short name) of all)."""
+    columns = ", ".join(("launch", "name_key", "short_key", "layer", "step", *_FROM_RANGE_NUMBER))
+    source = f"WITH k({columns}) AS ({kernels.select})"
+    rest = ", ".join(_FROM_RANGE_NUMBER[1:])
+    try:
+        keys = connection.execute(f"{source} SELECT DISTINCT name_key, short_key FROM k", kernels.parameters).fetchall()
+        name_id, numbers = _name_ids(connection, keys, first_name)
+        count = connection.execute(
+            f"INSERT INTO main.kernel_launch (run_id, {_LAUNCH_COLUMNS}) {source} SELECT {run_id:d}, launch + {base},"
+            f" {name_id}, launch, layer + {first_layer}, step, range_number + {first_range}, {rest} FROM k",
+            kernels.parameters,
+        ).rowcount
+    except sqlite3.Error:
+        for _ in kernels:  # is it the report that is damaged? then this says so
+            pass
+        raise
+    texts = kernels.texts(chain.from_iterable(keys))
+    return max(count, 0), [(numbers[name, short], texts[name], texts[short]) for name, short in keys]
+
+
+def _name_ids(
+    connection: sqlite3.Connection, keys: list[tuple[Any, ...]], first: int
+) -> tuple[str, Mapping[tuple[Any, ...], int]]:
+    """(SQL of a row's number in kernel_name, the number of each pair of keys)
+
+    Where the first key alone tells the names apart, as it does in every real report seen, the number is made
+    of it: asking Python for each row takes a fifth of the whole time.
+    """
+    plain = all(type(name) is int and 0 <= name < 1 << 32 for name, _ in keys)
+    if plain and len({name for name, _ in keys}) == len(keys):
+        return f"name_key + {first}", {pair: pair[0] + first for pair in keys}
+    numbers = {pair: number for number, pair in enumerate(keys, first)}
+    connection.create_function("name_number", 2, lambda *pair: numbers[pair])
+    return "name_number(name_key, short_key)", numbers
+
+
+def write_counters(connection: sqlite3.Connection, run_id: int, counters: Iterable[Counter], first_kernel: int) -> int:
+    """How many. Kernels have to be there already."""
+    metrics = _Numbers(_next_id(connection, "metric"))
+    columns = (
+        (launch, list(map(metrics.__getitem__, zip(name, unit, section, strict=True))), value, text)
+        for launch, name, value, unit, section, text in columns_of(counters)
+    )
+    values = [f"? + {first_kernel}", "?", "?", "?"]
+    count = insert(connection, "metric_value (kernel_id, metric_id, value, text)", [], values, columns)
+    _write_shared(connection, "metric", run_id, ("name", "unit", "section"), ((n, *key) for key, n in metrics.items()))
+    return count
+
+
+def _is_attached(connection: sqlite3.Connection) -> bool:
+    return any(row[1] == SCHEMA for row in connection.execute("PRAGMA database_list"))
+
+
+def _next_id(connection: sqlite3.Connection, table: str) -> int:
+    return int(connection.execute(f"SELECT coalesce(max(id), 0) + 1 FROM {table}").fetchone()[0])

@@ -1,0 +1,115 @@
+"""CUPTI_ACTIVITY_KIND_KERNEL of an nsys export: as records, and as SQL that a store can copy it by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfctl.parsers.attribution import Found
+from perfctl.parsers.nsys_ranges import RangeTable, objects
+from perfctl.parsers.nsys_tables import KERNEL, Database, Strings, opened
+from perfctl.parsers.records import Columns, Kernel, SqlKernels
+
+if TYPE_CHECKING:
+    from perfctl.parsers.attribution import Integers
+
+CHUNK = 512
+"""Rows turned to columns at a time: as many as stay in the processor's cache (2048 takes a fifth longer)."""
+
+NAMES = ("demangledName", "shortName")
+COLUMNS = (
+    *("deviceId", "streamId", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
+    *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "start"),
+)
+"""In the order of the last fields of Kernel."""
+
+
+def kernels(path: Path, database: Database, found: Found, ranges: RangeTable) -> Iterable[Kernel]:
+    """All kernels in the order of their table."""
+    import numpy as np
+
+    records = Columns(Kernel, partial(_columns, path, found, ranges))
+    if KERNEL not in database.tables or not len(found.innermost):
+        return ()
+    first, last = database.connection.execute(f"SELECT min(rowid), max(rowid) FROM {KERNEL}").fetchone()
+    if last - first + 1 != len(found.innermost):  # rows were taken out: a row's place does not follow from its id
+        return records
+    labels = np.append(ranges.name, -1)[found.layer]
+    numbered = np.array([*(-1 if label.step is None else label.step for label in ranges.labels), -1])
+    steps = numbered[np.append(ranges.name, -1)[found.step]]
+    digits = {"labels": labels, "steps": steps, "range_numbers": found.innermost}
+    parameters = {name: _Digits(numbers, first) for name, numbers in digits.items() if (numbers >= 0).any()}
+    attributed = [parameters[name].sql(name) if name in parameters else "NULL" for name in digits]
+    names, rest = _expressions(database)
+    columns = [f"rowid - {first}", *names, *attributed, *rest]
+    select = f"SELECT {', '.join(columns)} FROM report.{KERNEL} NOT INDEXED"
+    given = {name: numbers.text for name, numbers in parameters.items()}
+    used = {index: ranges.labels[index] for index in np.unique(labels).tolist() if index >= 0}
+    layers = {index: (label.layer, label.direction, "range") for index, label in used.items()}
+    return SqlKernels(path, select, given, layers, partial(_texts, path), records)
+
+
+class _Digits:
+    """Numbers that a statement can look up by rowid: one text of digits, equally many a number.
+
+    For SQLite that is three times as fast as asking a Python function, and ten times as a table of its own.
+    """
+
+    def __init__(self, numbers: Integers, first_row: int) -> None:
+        """``numbers`` of the rows from ``first_row`` on; negative ones read as NULL."""
+        import numpy as np
+
+        left = np.maximum(numbers, -1).astype(np.uint64) + np.uint64(1)
+        self._first_row = first_row
+        self._width = len(str(left.max()))
+        text = np.empty((len(left), self._width), np.uint8)
+        for place in reversed(range(self._width)):
+            left, text[:, place] = np.divmod(left, 10)
+        self.text = (text + ord("0")).tobytes()
+
+    def sql(self, name: str) -> str:
+        """The number of the row at hand, where ``name`` is the parameter that the text is bound to."""
+        at = f"(rowid - {self._first_row}) * {self._width} + 1"
+        return f"nullif(CAST(substr(:{name}, {at}, {self._width}) AS INTEGER), 0) - 1"
+
+
+def _expressions(database: Database) -> tuple[list[str], list[str]]:
+    """SQL of the two names' ids, and of Kernel's fields from device_index on."""
+    names, columns = ([database.column(KERNEL, name) for name in some] for some in (NAMES, COLUMNS))
+    return names, [*columns, f"{database.column(KERNEL, 'end')} - {database.column(KERNEL, 'start')}"]
+
+
+def _texts(path: Path, keys: Iterable[object]) -> Mapping[object, str | None]:
+    with opened(path) as database:
+        strings = Strings(database)
+        return {key: strings[key] for key in keys}
+
+
+def _columns(path: Path, found: Found, ranges: RangeTable) -> Iterator[Sequence[Sequence[Any]]]:
+    """Columns of Kernel's fields, CHUNK rows at a time."""
+    layers, directions, steps = (ranges.label_of(field) for field in ("layer", "direction", "step"))
+    sources = objects(["range" if layer is not None else None for layer in layers])
+    numbers = objects([*range(len(ranges.kind)), None])
+    with opened(path) as database:
+        strings = Strings(database)
+        names, rest = _expressions(database)
+        cursor = database.connection.execute(f"SELECT {', '.join([*names, *rest])} FROM {KERNEL} NOT INDEXED")
+        first = 0
+        while rows := cursor.fetchmany(CHUNK):
+            part = slice(first, first + len(rows))
+            name, short_name, *columns = zip(*rows, strict=True)
+            layer = found.layer[part]
+            yield (
+                range(first, first + len(rows)),
+                list(map(strings.__getitem__, name)),  # here, not when the row is taken: it may meet damage
+                list(map(strings.__getitem__, short_name)),
+                layers[layer].tolist(),
+                directions[layer].tolist(),
+                steps[found.step[part]].tolist(),
+                sources[layer].tolist(),
+                numbers[found.innermost[part]].tolist(),
+                *columns,
+            )
+            first += len(rows)

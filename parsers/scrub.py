@@ -1,0 +1,163 @@
+"""A copy of a report without the process environments and secrets in it: the one parser module that writes.
+
+It writes nothing but that copy, under a temporary name in the target's folder until it is whole and was looked
+through once more. An nsys export loses its environments, what the program printed, and strings that nothing refers
+to any more; in every other text of it, and in reports that are text, secrets become "(removed)".
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import os
+import shutil
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from perfctl.parsers import scrub_nsys, secrets
+from perfctl.parsers.errors import ReportError
+from perfctl.parsers.nsys_tables import EXPORT_AGAIN, MAGIC
+
+EXPORTS = {
+    ".nsys-rep": "nsys export --type sqlite REPORT",
+    ".qdrep": "nsys export --type sqlite REPORT",
+    ".qdstrm": "QdstrmImporter -i REPORT, then nsys export --type sqlite",
+    ".ncu-rep": "ncu --import REPORT --csv --page raw > REPORT.csv",
+    ".nsight-cuprof-report": "ncu --import REPORT --csv --page raw > REPORT.csv",
+}
+"""Binary reports -> how to turn one into something that can be edited."""
+CHUNK = 1 << 20
+LONGEST = 1 << 16
+"""Bytes that are kept back, so that a secret is not cut in two."""
+MOST_KEPT = 8 << 20
+"""Bytes after which a secret that does not end is cut in two after all."""
+GZIP = b"\x1f\x8b"
+UTF_16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """What was done; never a value."""
+
+    path: Path
+    names: tuple[str, ...]
+    """What looked like a secret in the report."""
+    rows: dict[str, int]
+    """Table -> rows that are gone; empty for a text."""
+
+
+def scrub(path: Path, target: Path) -> Scrubbed:
+    """Write the copy; ``target`` is replaced if it is there. Raises ReportError when that cannot be done for sure."""
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        database = _is_database(path)
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        try:
+            done = (_scrub_database if database else _scrub_text)(path, part, target)
+            _check_clean(path, part, database)
+            shutil.copymode(path, part)
+            part.replace(target)
+        finally:
+            for ending in ("", "-journal", "-wal", "-shm"):
+                part.with_name(part.name + ending).unlink(missing_ok=True)
+    except (sqlite3.Error, UnicodeError) as error:
+        reason = f"the database or its text is damaged or cut off ({error})"
+        raise ReportError(path, "unknown", reason, f"Copy it again. {EXPORT_AGAIN}") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ReportError(path, "unknown", f"it is no whole gzip file ({error})", "Copy it again") from error
+    except OSError as error:
+        reason = f"no copy could be made ({error.strerror or error})"
+        raise ReportError(path, "unknown", reason, "Check the permissions and the disk") from error
+    return done
+
+
+def _is_database(path: Path) -> bool:
+    """Raises ReportError for what cannot be edited."""
+    if path.is_dir():
+        raise ReportError(path, "unknown", "this is a folder", "Name one report in it")
+    with path.open("rb") as file:
+        head = file.read(512)
+    if not head:
+        raise ReportError(path, "unknown", "the file is empty", "Check the path")
+    if head.startswith(MAGIC):
+        return True
+    ways = [way for ending, way in EXPORTS.items() if path.name.endswith(ending)]
+    if ways or (b"\0" in head and not head.startswith((GZIP, *UTF_16))):
+        way = f"Export it and scrub the export: {(ways or ['as SQLite, CSV or JSON'])[0]}"
+        raise ReportError(path, "unknown", "a binary report cannot be edited", way)
+    return False
+
+
+def _scrub_database(path: Path, part: Path, target: Path) -> Scrubbed:
+    names = set(secrets.names_of(secrets.texts_of(path)))
+    shutil.copyfile(path, part)
+    rows = scrub_nsys.rewrite(part, names)
+    return Scrubbed(target, tuple(sorted(names)), rows)
+
+
+def _scrub_text(path: Path, part: Path, target: Path) -> Scrubbed:
+    """Piece by piece, so that neither a long file nor a long line is ever whole in memory."""
+    names: set[str] = set()
+    with path.open("rb") as raw:
+        zipped = raw.read(2) == GZIP
+    with _opened(path, "rb", zipped) as source, _opened(part, "wb", zipped) as out:
+        first = source.read(4)
+        coding = UTF_16.get(first[:2])
+        for piece in _replaced(_pieces(source, first, coding), names):
+            out.write(piece.decode("utf-8", "surrogatepass").encode(coding, "surrogatepass") if coding else piece)
+    return Scrubbed(target, tuple(sorted(names)), {})
+
+
+def _opened(path: Path, mode: str, zipped: bool) -> IO[bytes]:
+    file: IO[bytes] = gzip.open(path, mode, 6) if zipped else path.open(mode)  # type: ignore[assignment]
+    return file
+
+
+def _pieces(source: IO[bytes], first: bytes, coding: str | None) -> Iterator[bytes]:
+    """The whole text, UTF-16 as UTF-8."""
+    decoder = codecs.getincrementaldecoder(coding)("surrogatepass") if coding else None
+    piece = first
+    while piece:
+        yield decoder.decode(piece).encode("utf-8", "surrogatepass") if decoder else piece
+        piece = source.read(CHUNK)
+    if decoder:
+        decoder.decode(b"", final=True)
+
+
+def _replaced(pieces: Iterator[bytes], names: set[str]) -> Iterator[bytes]:
+    """The text again without secrets, cut elsewhere: never inside of a secret or of a character."""
+    rest = b""
+    for piece in pieces:
+        rest += piece
+        cut = len(rest) - LONGEST
+        while cut > 0 and rest[cut] & 0xC0 == 0x80:
+            cut -= 1
+        if cut <= 0:
+            continue
+        found = secrets.secrets_in(rest)
+        if len(rest) < MOST_KEPT:
+            cut = min([secret.start for secret in found if secret.start < cut < secret.end], default=cut)
+        before = [secret._replace(end=min(secret.end, cut)) for secret in found if secret.start < cut]
+        names.update(secret.name for secret in before)
+        yield secrets.without(rest[:cut], before)
+        rest = rest[cut:]
+    found = secrets.secrets_in(rest)
+    names.update(secret.name for secret in found)
+    yield secrets.without(rest, found)
+
+
+def _check_clean(path: Path, part: Path, database: bool) -> None:
+    """Look through the whole copy once more. Raises ReportError when anything is left in it."""
+    left = set(secrets.names_of(secrets.texts_of(part, limit=1 << 62)))
+    if database:
+        with part.open("rb") as file:  # what SQLite no longer shows must not lie in the file either
+            left |= set(secrets.names_of(iter(lambda: file.read(CHUNK), b"")))
+        if scrub_nsys.environment_in(part):
+            left.add("a process environment")
+    if left:
+        reason = f"the copy would still hold {', '.join(sorted(left))}, so none was made"
+        raise ReportError(path, "unknown", reason, "Keep the report to yourself, and report this as a fault of perfctl")

@@ -1,0 +1,130 @@
+"""Kernels that go from an nsys export into the store inside SQLite, and columns with gaps."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, write_run
+from perfctl.parsers import ReportError, parse
+from perfctl.parsers.records import Copy, Kernel, Report, SqlKernels
+from tests.parsers.nsys_builder import NsysBuilder, training_step
+
+SWEEP = SweepFacts("an ingest", "ingest", "perfctl ingest r.sqlite", "host")
+SECRET = "TOKEN=not-a-kernel-name"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with database.writing(tmp_path / "perfctl.db") as connection:
+        yield connection
+
+
+def write(connection: sqlite3.Connection, report: Report) -> Written:
+    facts = RunFacts(report.tool, "ok", "ingested")
+    return write_run(connection, SWEEP, facts, report, family=lambda name: name.partition("(")[0])
+
+
+def export(path: Path) -> Path:
+    """A training step, then kernels with what is odd: a missing name, two short names of one, no grid."""
+    builder = training_step(NsysBuilder())
+    builder.string(SECRET)
+    builder.kernel(77, demangledName=404)
+    builder.kernel(78, name="gemm(int)", shortName=builder.string("other"))
+    builder.kernel(79, gridX=None, streamId=None, name="conv<'\"\u202e>(int)")
+    return builder.write(path)
+
+
+def stored(connection: sqlite3.Connection, run_id: int) -> tuple[list[Kernel], tuple[str | None, ...]]:
+    (run,) = read.load(connection, [run_id])
+    return list(run.report.kernels), run.families
+
+
+def test_kernels_copied_by_sql_are_those_written_one_by_one(store: sqlite3.Connection, tmp_path: Path) -> None:
+    report = parse(export(tmp_path / "r.sqlite"))
+    assert isinstance(report.kernels, SqlKernels)
+    one_by_one = write(store, replace(report, kernels=list(report.kernels)))
+    copied = write(store, report)
+    assert (copied.kernels, copied.ranges) == (one_by_one.kernels, one_by_one.ranges) == (8, 6)
+    assert stored(store, copied.run_id) == stored(store, one_by_one.run_id)
+    kernels, families = stored(store, copied.run_id)
+    assert kernels == list(report.kernels)
+    assert [(k.layer, k.step, k.range_number) for k in kernels[:2]] == [("conv1", 4, 3), ("conv1", 4, 2)]
+    assert [k.short_name for k in kernels[:1] + kernels[6:7]] == ["gemm", "other"]
+    assert families[0] == "gemm"
+
+
+def test_names_that_their_first_id_tells_apart_come_out_right(store: sqlite3.Connection, tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    for name in ("first(int)", "second(int)", "first(int)"):
+        builder.kernel(1, name=name)
+    report = parse(builder.write(tmp_path / "r.sqlite"))
+    numbers = [write(store, report).run_id for _ in range(2)]
+    for number in numbers:
+        assert [k.name for k in stored(store, number)[0]] == ["first(int)", "second(int)", "first(int)"]
+    assert store.execute("SELECT count(*) FROM kernel_name").fetchone() == (4,)
+
+
+def test_of_the_strings_of_an_export_only_names_of_kernels_reach_the_store(
+    store: sqlite3.Connection, tmp_path: Path
+) -> None:
+    write(store, parse(export(tmp_path / "r.sqlite")))
+    assert not any(SECRET in line for line in store.iterdump())
+
+
+def test_rows_that_were_taken_out_of_the_export_do_not_shift_the_layers(
+    store: sqlite3.Connection, tmp_path: Path
+) -> None:
+    path = export(tmp_path / "r.sqlite")
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid = 2")
+    connection.close()
+    report = parse(path)
+    kernels, _ = stored(store, write(store, report).run_id)
+    assert [(k.start_ns, k.layer) for k in kernels[:3]] == [(140, "conv1"), (300, None), (610, "conv1")]
+
+
+def test_an_export_that_turns_out_damaged_while_it_is_copied_leaves_the_store_as_it_was(
+    store: sqlite3.Connection, tmp_path: Path
+) -> None:
+    builder = NsysBuilder()
+    for number in range(3000):
+        builder.launch(10 * number)
+    path = builder.write(tmp_path / "r.sqlite")
+    whole = path.read_bytes()
+    report = parse(path)
+    before = list(store.iterdump())
+    refused = 0
+    for offset in range(4096, len(whole), 4096):
+        path.write_bytes(whole[:offset] + b"\xff" * 4096 + whole[offset + 4096 :])
+        try:
+            run_id = write(store, report).run_id
+        except ReportError as error:
+            assert "damaged or cut off" in str(error)
+            refused += 1
+            assert list(store.iterdump()) == before
+        else:  # the page holds nothing that is still needed
+            assert store.execute("SELECT count(*) FROM kernel").fetchone() == (3000,)
+            store.execute("DELETE FROM run WHERE id = ?", (run_id,))
+            store.execute("DELETE FROM sweep")
+    assert refused > 5
+    assert [row[1] for row in store.execute("PRAGMA database_list")] == ["main"]
+
+
+def test_deleting_a_run_takes_its_names_and_values_along(store: sqlite3.Connection, tmp_path: Path) -> None:
+    write(store, parse(export(tmp_path / "r.sqlite")))
+    store.execute("DELETE FROM run")
+    for table in ("kernel", "kernel_name", "kernel_layer", "kernel_launch", "range", "gap"):
+        assert store.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+
+
+def test_a_column_with_values_here_and_none_there_keeps_both(store: sqlite3.Connection, tmp_path: Path) -> None:
+    copies = [Copy("HtoD", size, None, 0, layer) for size, layer in ((1, None), (None, "conv1"), (0, ""), (None, None))]
+    report = Report("nsys", tmp_path, "a list", copies=copies)
+    (run,) = read.load(store, [write(store, report).run_id])
+    assert run.report.copies == copies
