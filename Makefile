@@ -5,7 +5,7 @@ BATCHES ?= 16,32,64,128,256
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check accuracy bench format clean
+.PHONY: help demo test check accuracy bench fuzz format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1 	/p' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ accuracy: $(VENV)/.peers ## Pen and paper against published counts and other cou
 bench: $(VENV)/.test ## How fast reports become rows, beside a yardstick measured in the same run
 	$(BIN)/python bench/run.py
 
+fuzz: $(VENV)/.fuzz ## Feed damaged reports to every text parser for FUZZ_SECONDS (600) in all
+	$(BIN)/python fuzz/fuzz_parsers.py
+
 format: $(VENV)/.dev ## Put the code into the one format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -42,7 +45,8 @@ $(VENV)/.torch: EXTRAS := torch,ncu,nvml
 $(VENV)/.test: EXTRAS := test
 $(VENV)/.dev: EXTRAS := dev
 $(VENV)/.peers: EXTRAS := test,peers
-$(VENV)/.torch $(VENV)/.test $(VENV)/.dev $(VENV)/.peers: pyproject.toml scripts/make_venv.sh
+$(VENV)/.fuzz: EXTRAS := fuzz
+$(VENV)/.torch $(VENV)/.test $(VENV)/.dev $(VENV)/.peers $(VENV)/.fuzz: pyproject.toml scripts/make_venv.sh
 	sh scripts/make_venv.sh $(PYTHON) $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $@

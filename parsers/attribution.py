@@ -8,6 +8,7 @@ end, or that start before the report's time 0. No Python loop runs over ranges o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,8 @@ NEVER = 2**63 - 1
 """The end of a range that never ended."""
 NOBODY = -1
 """The thread and process of a call that is not known; index of a range that is not there."""
-_SPARSE = 8
-"""Correlation ids are looked up in a table while it has at most this many places for each of them."""
+SLICE = 1 << 18
+"""Calls looked at together: arrays of this size are used again, larger ones are fetched anew from the system each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +174,13 @@ class Attribution:
         """
         import numpy as np
 
+        parts = [self._of_calls(calls.take(part), phases) for part in _slices(len(calls.start))]
+        fields = ("innermost", "layer", "step", "phase")
+        return Found(*(np.concatenate([getattr(part, field) for part in parts]) for field in fields))
+
+    def _of_calls(self, calls: Spans, phases: bool) -> Found:
+        import numpy as np
+
         places = self._nest.places(calls.thread, calls.start)
         return Found(
             innermost=_pick(self._stack, self._nest.innermost(places, calls.end)),
@@ -217,40 +225,12 @@ class Attribution:
         return _pick(marked, nest.innermost(nest.places(spans.process, spans.start), spans.end))
 
 
-def match_calls(
-    process: Integers, correlation: Integers, call_process: Integers, call_correlation: Integers
-) -> Integers:
-    """Index of the call with the same process and correlation id, the first of several; NOBODY where there is none.
-
-    Both must agree: correlation ids are counted anew in every process.
-    """
+def _slices(count: int) -> Iterator[Integers]:
+    """Indices up to ``count``, SLICE at a time; one empty slice for none."""
     import numpy as np
 
-    values = np.unique(process)
-    if values.size == 1 and call_process.size and (call_process == values[0]).all():
-        return _first_equal(call_correlation, correlation)
-    found = np.full(len(process), NOBODY)
-    for value in values:
-        mine, theirs = np.flatnonzero(process == value), np.flatnonzero(call_process == value)
-        if theirs.size:
-            found[mine] = _pick(theirs, _first_equal(call_correlation[theirs], correlation[mine]))
-    return found
-
-
-def _first_equal(ids: Integers, wanted: Integers) -> Integers:
-    """Index of the first of ``ids`` (not empty) that equals each of ``wanted``; NOBODY where none does."""
-    import numpy as np
-
-    low, span = ids.min(), int(ids.max()) - int(ids.min()) + 1
-    if span <= _SPARSE * len(ids):  # counted up, as usual: a table of all of them, first ones written last
-        table = np.full(span + 1, NOBODY)
-        table[ids[::-1] - low] = np.arange(len(ids))[::-1]
-        inside = (wanted >= low) & (wanted < low + span)
-        return table[np.where(inside, wanted - low, span)]
-    order = np.argsort(ids, kind="stable")
-    at = np.searchsorted(ids[order], wanted)
-    at[at == len(ids)] = 0
-    return np.where(ids[order[at]] == wanted, order[at], NOBODY)
+    for first in range(0, max(count, 1), SLICE):
+        yield np.arange(first, min(first + SLICE, count))
 
 
 def _pick(values: Integers, index: Integers) -> Integers:

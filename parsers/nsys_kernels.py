@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.parsers.attribution import Found
+from perfctl.parsers.attribution import SLICE, Found
 from perfctl.parsers.nsys_ranges import RangeTable, objects
 from perfctl.parsers.nsys_tables import KERNEL, Database, Strings, opened
 from perfctl.parsers.records import Columns, Kernel, SqlKernels
@@ -59,15 +59,19 @@ class _Digits:
 
     def __init__(self, numbers: Integers, first_row: int) -> None:
         """``numbers`` of the rows from ``first_row`` on; negative ones read as NULL."""
+        self._first_row = first_row
+        self._width = len(str(numbers.max() + 1))
+        parts = (numbers[first : first + SLICE] for first in range(0, len(numbers), SLICE))
+        self.text = b"".join(map(self._text, parts))
+
+    def _text(self, numbers: Integers) -> bytes:
         import numpy as np
 
-        left = np.maximum(numbers, -1).astype(np.uint64) + np.uint64(1)
-        self._first_row = first_row
-        self._width = len(str(left.max()))
+        left = np.maximum(numbers, -1) + 1
         text = np.empty((len(left), self._width), np.uint8)
         for place in reversed(range(self._width)):
             left, text[:, place] = np.divmod(left, 10)
-        self.text = (text + ord("0")).tobytes()
+        return (text + ord("0")).tobytes()
 
     def sql(self, name: str) -> str:
         """The number of the row at hand, where ``name`` is the parameter that the text is bound to."""

@@ -45,7 +45,8 @@ class RangeTable:
         """One field of RangeName for every range, and None at the end, where index NOBODY finds it."""
         import numpy as np
 
-        return objects([*(getattr(label, field) for label in self.labels), None])[np.append(self.name, -1)]
+        values = objects([*(getattr(label, field) for label in self.labels), None])
+        return np.asarray(values[np.append(self.name, -1)], object)
 
     def count(self, kind: int) -> int:
         """How many there are of this event type."""

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfctl.parsers import nsys_devices, nsys_kernels, nsys_ranges
-from perfctl.parsers.attribution import NOBODY, Found, Spans, match_calls
+from perfctl.parsers.attribution import NOBODY, Found, Spans
+from perfctl.parsers.correlation import match_calls
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.nsys_gaps import find_gaps
 from perfctl.parsers.nsys_ranges import PROCESS_BITS, RangeTable

@@ -376,7 +376,7 @@ class Report:
     duration_ns: int | None = None
     """Length of the capture."""
     variant: str | None = None
-    """The workload's own options, which change what it computes; None when it has none or the file cannot say."""
+    """The workload's own options that are not at their default; None when all are, or the file cannot say."""
 
 
 RANGE_PREFIX = "perfctl:"
@@ -393,7 +393,7 @@ class RangeName(NamedTuple):
 
 
 def read_range_name(name: str) -> RangeName:
-    """"conv2:backward" -> layer and direction; "perfctl:step:3" -> step; "perfctl:phase:forward" -> phase."""
+    """ "conv2:backward" -> layer and direction; "perfctl:step:3" -> step; "perfctl:phase:forward" -> phase."""
     if name.startswith(RANGE_PREFIX):
         key, _, value = name[len(RANGE_PREFIX) :].partition(":")
         if key == "step" and value.isdecimal() and len(value) < 19:
@@ -443,7 +443,7 @@ class Run:
     command: tuple[str, ...] = ()
     """The argument list of the profiled process; empty when not known."""
     variant: str | None = None
-    """The workload's own options, which change what it computes; runs that differ here are never compared."""
+    """The workload's own options that are not at their default; runs that differ here are never compared."""
 
 
 class Allocation(NamedTuple):

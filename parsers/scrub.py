@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from perfctl.parsers import scrub_nsys, secrets
 from perfctl.parsers.errors import ReportError
@@ -113,8 +113,8 @@ def _scrub_text(path: Path, part: Path, target: Path) -> Scrubbed:
 
 
 def _opened(path: Path, mode: str, zipped: bool) -> IO[bytes]:
-    file: IO[bytes] = gzip.open(path, mode, 6) if zipped else path.open(mode)  # type: ignore[assignment]
-    return file
+    opened: object = gzip.GzipFile(path, mode, 6) if zipped else path.open(mode)
+    return cast("IO[bytes]", opened)
 
 
 def _pieces(source: IO[bytes], first: bytes, coding: str | None) -> Iterator[bytes]:

@@ -10,6 +10,8 @@ from pathlib import Path
 from perfctl.parsers import secrets
 from perfctl.parsers.nsys_tables import STRINGS, connect
 
+Cell = str | bytes | int | float | None
+
 HOST_FACTS = ("CpuDescription", "CpuCores", "CpuArchitecture", "OsDescription", "CudaDriverVersion", "NvDriverVersion")
 """What stays of TARGET_INFO_SYSTEM_ENV: what is said about the machine itself."""
 DELETED = {
@@ -97,7 +99,7 @@ def _drop_strings(connection: sqlite3.Connection, tables: dict[str, str]) -> int
     return gone
 
 
-def _emptied(value: object) -> object:
+def _emptied(value: Cell) -> Cell:
     """A string that is a variable of an environment, without its value."""
     if isinstance(value, str) and ENVIRONMENT.match(value.encode("utf-8", "surrogateescape")):
         return f"{value.partition('=')[0]}={secrets.REMOVED.decode()}"
@@ -107,7 +109,7 @@ def _emptied(value: object) -> object:
 def _replace_in(connection: sqlite3.Connection, table: str, names: set[str]) -> None:
     """Replace secrets in every text of a table; numbers, and texts without one, stay untouched."""
 
-    def clean(value: object) -> object:
+    def clean(value: Cell) -> Cell:
         raw = value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
         found = secrets.secrets_in(raw)
         if not found:

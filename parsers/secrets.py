@@ -101,9 +101,14 @@ def names_of(pieces: Iterable[bytes]) -> list[str]:
     rest = b""
     for piece in pieces:
         text = rest + piece
-        found.update(secret.name for secret in secrets_in(text))
-        rest = text[-_BEFORE:]
-    return sorted(found)
+        keep = len(text) - _BEFORE
+        for secret in secrets_in(text):
+            if secret.end < len(text) or secret.end - secret.start > CHUNK:
+                found.add(secret.name)
+            else:  # it may go on in the next piece, and then be none
+                keep = min(keep, secret.start - _BEFORE)
+        rest = text[max(0, keep) :]
+    return sorted(found.union(secret.name for secret in secrets_in(rest)))
 
 
 def secrets_in(text: bytes) -> list[Secret]:
@@ -151,14 +156,14 @@ def _variables(text: bytes) -> Iterator[Secret]:
 
 def _is_secret(name: bytes, value: bytes, *, quoted: bool) -> bool:
     """Settings that only sound like one (``MAX_TOKENS=512``, ``token: int64``) are none."""
-    if value.startswith(REMOVED) or _HARMLESS.match(value):
+    if value.startswith(REMOVED) or REMOVED.startswith(value) or _HARMLESS.match(value):
         return False
     if name.isupper():
         return any(word in name.lower().replace(b"tokeniz", b"") for word in _WORDS)
     if not name.lower().removesuffix(b"s").endswith(_WORDS) or name.lower().endswith(b"tokens"):
         return False
     spoken = b"pass" in name.lower()
-    return len(value) >= 8 and (quoted or spoken or any(48 <= byte < 58 for byte in value)) and b"(" not in value
+    return len(value) >= 8 and (quoted or spoken or sum(48 <= byte < 58 for byte in value) > 2) and b"(" not in value
 
 
 def _tokens(text: bytes) -> Iterator[Secret]:

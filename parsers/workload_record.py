@@ -42,7 +42,7 @@ def parse(path: Path) -> Report:
             started_at=record["started_at"],
             duration_ns=record["duration_ns"],
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ReportError(
             path, "workload", f"a field is missing or wrong ({error})", "Run this batch size again"
         ) from error

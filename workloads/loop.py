@@ -36,7 +36,7 @@ def run(workload: Workload, options: Options, own: argparse.Namespace) -> Record
         mode=options.mode,
         precision=options.precision,
         seed=options.seed,
-        variant=_variant(own),
+        variant=_variant(workload, own),
         options=_as_given(options, own),
     )
     with Kept(record, options):
@@ -114,13 +114,15 @@ def _loss_gaps(record: Record) -> list[Gap]:
     return [Gap("step.loss", "unreadable", f"the loss was {row.loss}", f"{row.phase} {row.number}") for row in bad]
 
 
-def _variant(own: argparse.Namespace) -> str | None:
-    """ "conv2=32,64,3,1": runs that differ here are runs of different networks."""
-    values = {
-        key: ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
-        for key, value in vars(own).items()
-    }
-    return " ".join(f"{key}={value}" for key, value in sorted(values.items())) or None
+def _variant(workload: Workload, own: argparse.Namespace) -> str | None:
+    """ "conv2=32,128,5,1" where it is not the default: runs that differ here are runs of different networks."""
+    parser = argparse.ArgumentParser()
+    workload.add_options(parser)
+    changed = {key: value for key, value in sorted(vars(own).items()) if value != parser.get_default(key)}
+    words = (
+        f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}" for key, value in changed.items()
+    )
+    return " ".join(words) or None
 
 
 def _as_given(options: Options, own: argparse.Namespace) -> dict[str, Any]:

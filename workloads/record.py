@@ -30,7 +30,7 @@ class Record:
     reason: str | None = "the process ended before its steps did: it was killed or it crashed"
     """Why it is not ok. This first one stays when nothing had time to put a better one."""
     variant: str | None = None
-    """The workload's own options, which change what it computes ("conv2=32,64,3,1"); None when it has none."""
+    """The workload's own options that are not at their default ("conv2=32,128,5,1"); None when all are."""
     options: dict[str, Any] = field(default_factory=dict)
     """The workload's command line: every option by its name, defaults too."""
     environment: dict[str, str] = field(default_factory=dict)

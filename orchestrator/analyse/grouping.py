@@ -18,7 +18,7 @@ class Study:
     precision: str | None
     device: str | None
     variant: str | None
-    """The workload's own options; None when it has none."""
+    """The workload's own options that are not at their default; None when all are."""
     runs: tuple[Run, ...]
 
     @property

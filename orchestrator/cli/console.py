@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,8 @@ class Progress:
         self._bar = bar
         self._task = bar.add_task("", total=total) if bar else None
         self._label = ""
+        self._began = time.monotonic()
+        self._seconds: list[float] = []
 
     def stage(self, label: str) -> None:
         """``label``: what is running now, as in "batch 64: profile"."""
@@ -80,11 +83,25 @@ class Progress:
             self._bar.update(self._task, description=label)
 
     def tick(self, seconds: float) -> None:
+        """``seconds``: how long the current process has run."""
         if self._bar is not None:
-            self._bar.update(self._task, description=f"{self._label} ({seconds:.0f} s)")
+            self._bar.update(self._task, description=f"{self._label} ({seconds:.0f} s{self._left(seconds)})")
 
-    def done(self, line: str) -> None:
-        """One part is finished; ``line`` says how."""
+    def _left(self, seconds: float) -> str:
+        """What is left if each part takes as long as the ones before did on average; nothing before the first is done."""
+        if not self._seconds:
+            return ""
+        mean = sum(self._seconds) / len(self._seconds)
+        return f", about {max(mean * (self._total - len(self._seconds)) - seconds, 1):.0f} s left"
+
+    def done(self, line: str, *, ran: bool = True) -> None:
+        """One part is finished; ``line`` says how. ``ran``: it took its time, and was not skipped."""
+        now = time.monotonic()
+        if ran:
+            self._seconds.append(now - self._began)
+        else:
+            self._total -= 1
+        self._began = now
         if self._bar is None:
             note(line)
         else:
@@ -98,9 +115,9 @@ def progress(total: int) -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield Progress(total, None)
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Bar(*columns, console=_console(error=True), transient=True) as bar:
         yield Progress(total, bar)

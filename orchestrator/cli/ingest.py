@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.store.write import SweepFacts, Written
 
 
+NAMED = 8
+"""Names of secrets that are named in a warning."""
+
+
 def ingest(
     paths: Annotated[list[Path], typer.Argument(help="Report files, or folders that hold some.")],
     batch: Annotated[int | None, typer.Option(min=1, help="Batch size, where the file cannot say.")] = None,
@@ -98,9 +102,20 @@ def _take(
             taken.append((path, take_run(connection, path, sweep, store=store, again=again)))
         else:
             taken.append((path, take_report(connection, path, sweep, told, store=store, again=again)))
+        _warn_of_secrets(path)
     except (ReportError, OSError) as error:
         failed.append(str(error))
         console.error(str(error))
+
+
+def _warn_of_secrets(path: Path) -> None:
+    """Name what looks like a secret in a report, so that nobody hands the file on unawares."""
+    from perfctl.parsers.secrets import names_in
+
+    if names := names_in(path):
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        held = f"{', '.join(names[:NAMED])}{more}"
+        console.warning(f"{path}: holds what looks like secrets ({held}): perfctl scrub {shlex.quote(str(path))}")
 
 
 def _tell(taken: list[tuple[Path, Written]], failed: list[str], store: Path, as_json: bool) -> None:

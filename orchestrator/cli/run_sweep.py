@@ -114,7 +114,7 @@ def _run_and_store(request: SweepRequest, store: Path) -> list[RunResult]:
 
         def finished(result: RunResult) -> None:
             _store_result(connection, result, facts, store, request.again)
-            bar.done(_line(result))
+            bar.done(_line(result), ran=not result.skipped)
 
         listener = Listener(
             started=lambda batch, stage: bar.stage(f"batch {batch}: {stage}"), tick=bar.tick, finished=finished
@@ -156,6 +156,10 @@ def _tell(request: SweepRequest, store: Path, results: list[RunResult]) -> None:
     for part in terminal.sweep_summary(wanted):
         console.show(part)
     console.result(f"Wrote {request.folder} and {store}")
+    if request.profiler.name == "nsys":
+        console.note(
+            "nsys keeps the environment of the profiled process in its reports: perfctl scrub before you share them"
+        )
     extra = "" if store == DEFAULT else f" --store {shlex.quote(str(store))}"
     console.result(f"Next: perfctl report{extra}")
     failed = [result for result in results if result.status != "ok"]

@@ -13,7 +13,9 @@ from perfctl.orchestrator.errors import UsageError
 
 
 def scrub(
-    file: Annotated[Path, typer.Argument(help="A report: an nsys .sqlite, or any report that is text, gzipped or not.")],
+    file: Annotated[
+        Path, typer.Argument(help="A report: an nsys .sqlite, or any report that is text, gzipped or not.")
+    ],
     out: Annotated[Path | None, typer.Option(help="The copy. Default: NAME.scrubbed.* beside the report.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the copy if it is there.")] = False,
 ) -> None:

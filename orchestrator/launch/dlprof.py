@@ -19,6 +19,11 @@ TOOL = Tool(
 MODES = ("simple", "pytorch")
 REPORTS = ("summary", "detail", "iteration", "kernel", "op_type", "group_op", "tensor_core", "expert_systems")
 
+DEFAULT_REPORTS = {
+    "simple": ("summary", "iteration", "kernel"),
+    "pytorch": ("summary", "detail", "iteration", "kernel", "op_type"),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class DLProf:
@@ -26,7 +31,8 @@ class DLProf:
 
     mode: str = "simple"
     """simple: kernels alone. pytorch: with operations, for which the program must enable DLProf's NVTX plugin."""
-    reports: tuple[str, ...] = ("summary", "iteration", "kernel")
+    reports: tuple[str, ...] | None = None
+    """None for what the mode has: kernels, iterations and the summary, and in pytorch mode operations, too."""
     iter_start: int | None = None
     """First iteration that counts; None for DLProf's own choice."""
     iter_stop: int | None = None
@@ -37,7 +43,7 @@ class DLProf:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise UsageError(f"DLProf has no mode {self.mode}", f"Say one of {', '.join(MODES)}")
-        unknown = [report for report in self.reports if report not in REPORTS]
+        unknown = [report for report in self.reports or () if report not in REPORTS]
         if unknown:
             raise UsageError(f"DLProf has no report {', '.join(unknown)}", f"Known: {', '.join(REPORTS)}")
 
@@ -55,7 +61,7 @@ class DLProf:
         profile = (
             "dlprof",
             f"--mode={self.mode}",
-            f"--reports={','.join(self.reports)}",
+            f"--reports={','.join(self.reports or DEFAULT_REPORTS[self.mode])}",
             "--formats=csv",
             *(() if self.iter_start is None else (f"--iter_start={self.iter_start}",)),
             *(() if self.iter_stop is None else (f"--iter_stop={self.iter_stop}",)),

@@ -104,7 +104,9 @@ def ledger_view(ledger: Ledger) -> LedgerView | None:
     )
     notes = ["FLOPs and times are for one step. 1 multiply-add = 2 FLOPs."]
     if bases:
-        notes.append(f"Time: {'; '.join(bases)}. Times are medians over the measured steps; shares are of all measured steps together.")
+        notes.append(
+            f"Time: {'; '.join(bases)}. Times are medians over the measured steps; shares are of all steps together."
+        )
     if lacking:
         notes.append(f"Counted FLOPs: {lacking}.")
     return LedgerView(columns, tuple(groups), 3, tuple(notes), _fold(groups, wholes))

@@ -25,10 +25,11 @@ _LAUNCH_COLUMNS = (
 )
 _FROM_RANGE_NUMBER = Kernel._fields[Kernel._fields.index("range_number") :]
 
-
 Column = Sequence[Any]
 CHUNK = 1000
+"""Rows turned to columns at a time."""
 _NOTHING = bytearray()
+"""Bound as a blob of no bytes, and as fast as a number."""
 _NOWHERE = (None, None, None)
 
 
@@ -83,7 +84,7 @@ def insert(
     values: Sequence[str],
     chunks: Iterable[Sequence[Column]],
 ) -> int:
-    """Insert columns, chunk by chunk; how many rows there were. The first column holds no None.
+    """Insert columns, chunk by chunk; how many rows there were.
 
     ``into`` names table and columns; ``fixed`` and then ``values`` are the SQL that goes into them, with a ``?``
     where a value of the column stands. Python 3.11 binds None four times slower than anything else, so a column
@@ -96,7 +97,7 @@ def insert(
             if None not in column:
                 shown.append(value)
                 bound.append(column)
-            elif column.count(None) == len(column):
+            elif bound and column.count(None) == len(column):
                 shown.append("NULL")
             else:
                 shown.append(value.replace("?", "nullif(?, x'')"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -36,13 +37,26 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
         with _as_store_error(path):
             _check(connection, path)
             connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # heeded while the file is empty
-            connection.execute("PRAGMA journal_mode = WAL")
+            _use_wal(connection)
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
             _migrate(connection)
             yield connection
     finally:
         connection.close()
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Turn WAL mode on. While two processes make one file, SQLite refuses one of them at once instead of waiting."""
+    until = time.monotonic() + WAIT_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(0.01)
 
 
 @contextmanager
@@ -57,6 +71,8 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
     try:
         with _as_store_error(path):
             _check(connection, path)
+            if _version(connection) == 0:
+                raise StoreError(f"{path}: this file holds no store", "Name the store with --store")
             if _version(connection) < len(MIGRATIONS):
                 with writing(path):  # brings an older store up to date
                     pass

@@ -50,7 +50,7 @@ CREATE TABLE run (                -- one profiled process at one batch size
     profiler TEXT NOT NULL,       -- nsys, ncu, dlprof, torch, nvidia-smi, dcgm, nvprof, none; -; NULL: never
     profiler_version TEXT,        -- version of that tool; -; NULL: the report does not say
     workload TEXT,                -- name of the workload or script; -; NULL: the file does not say and nobody told
-    variant TEXT,                 -- the workload's own options that change what it computes; -; NULL: it has none, or not known
+    variant TEXT,                 -- the workload's own options that are not at their default; -; NULL: all are, or not known
     batch_size INTEGER,           -- samples a step; count; NULL: the file does not say and nobody told
     mode TEXT,                    -- train or infer; -; NULL: not known
     precision TEXT,               -- fp32, tf32, bf16, fp16; -; NULL: not known

@@ -212,7 +212,7 @@ def test_a_sheet_and_its_check_are_one_json_document(capsys: pytest.CaptureFixtu
     found = json.loads(capsys.readouterr().out)["batches"]
     assert found["1"]["check"]["slips"] == []
     assert found["64"]["check"]["slips"] == ["batch of 64 left out"]
-    assert [section["title"] for section in found["64"]["sections"]][0] == "Shapes"
+    assert found["64"]["sections"][0]["title"] == "Shapes"
 
 
 def test_a_layer_that_holds_others_shows_them_alone(capsys: pytest.CaptureFixture[str], model_file: Path) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Nest, Spans, match_calls
+from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Nest, Spans
+from perfctl.parsers.correlation import match_calls
 
 
 @dataclass(frozen=True)

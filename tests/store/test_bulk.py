@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
@@ -114,6 +117,26 @@ def test_an_export_that_turns_out_damaged_while_it_is_copied_leaves_the_store_as
             store.execute("DELETE FROM sweep")
     assert refused > 5
     assert [row[1] for row in store.execute("PRAGMA database_list")] == ["main"]
+
+
+def _die_after_the_copy(export_path: Path, store_path: Path) -> None:
+    report = parse(export_path)
+    assert isinstance(report.kernels, SqlKernels)
+    kernels = replace(report.kernels, texts=lambda keys: os.kill(os.getpid(), signal.SIGKILL))
+    with database.writing(store_path) as connection:
+        write(connection, replace(report, kernels=kernels))
+
+
+def test_after_a_kill_behind_the_copy_the_store_holds_none_of_it_and_takes_it_again(tmp_path: Path) -> None:
+    path, store_path = export(tmp_path / "r.sqlite"), tmp_path / "perfctl.db"
+    writer = multiprocessing.get_context("spawn").Process(target=_die_after_the_copy, args=(path, store_path))
+    writer.start()
+    writer.join(120)
+    assert writer.exitcode == -signal.SIGKILL
+    with database.writing(store_path) as connection:
+        for table in ("run", "kernel_launch", "range"):
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+        assert write(connection, parse(path)).kernels == 8
 
 
 def test_deleting_a_run_takes_its_names_and_values_along(store: sqlite3.Connection, tmp_path: Path) -> None:

@@ -76,3 +76,11 @@ def test_reading_changes_nothing_and_cannot_write(tmp_path: Path) -> None:
         pass
     with pytest.raises(StoreError, match="readonly"), database.reading(path) as connection:
         connection.execute("DELETE FROM store_info")
+
+
+def test_an_empty_file_is_no_store_and_stays_empty_when_read(tmp_path: Path) -> None:
+    path = tmp_path / "perfctl.db"
+    path.touch()
+    with pytest.raises(StoreError, match="holds no store"), database.reading(path):
+        pass
+    assert path.stat().st_size == 0

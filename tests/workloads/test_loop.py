@@ -31,6 +31,7 @@ KEYS = [
     "seed",
     "status",
     "reason",
+    "variant",
     "options",
     "environment",
     "device",

@@ -1,0 +1,42 @@
+"""What coverage-guided fuzzing (``make fuzz``) once found, kept small."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from perfctl.parsers import ReportError, ncu_csv, workload_record
+
+ROW = '"0","42","a","127.0.0.1","gemm(int)","1","7"'
+
+
+def test_an_ncu_header_whose_metric_stands_after_the_value_cuts_short_rows(tmp_path: Path) -> None:
+    """A row that reached the value, but not the metric, was an IndexError."""
+    path = tmp_path / "r.csv"
+    header = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream"'
+    columns = '"Section Name","Metric Value","Metric Unit","Metric Name"'
+    whole = '"Launch Statistics","256","","Block Size"'
+    path.write_text(f'{header},{columns}\n{ROW},"Launch Statistics","256"\n{ROW},{whole}\n')
+    report = ncu_csv.parse(path)
+    assert [(counter.name, counter.value) for counter in report.counters] == [("Block Size", 256)]
+
+
+def test_an_ncu_header_that_ends_with_the_launch_cuts_short_rows(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    header = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream"'
+    columns = '"Section Name","Metric Value","Metric Unit","Metric Name","CC"'
+    whole = '"Launch Statistics","256","","Block Size","8.0"'
+    path.write_text(f'{header},{columns}\n{ROW},"Launch Statistics","256"\n{ROW},{whole}\n')
+    report = ncu_csv.parse(path)
+    assert [(counter.name, counter.value) for counter in report.counters] == [("Block Size", 256)]
+
+
+@pytest.mark.parametrize("field", ["environment", "options"])
+def test_a_workload_record_with_a_list_for_an_object_is_refused(field: str, tmp_path: Path) -> None:
+    path = tmp_path / "workload.json"
+    recorded = Path(__file__).resolve().parent.parent / "data" / "recorded-cpu" / "torch" / "b16" / "workload.json"
+    path.write_text(json.dumps({**json.loads(recorded.read_text()), field: [1]}))
+    with pytest.raises(ReportError, match="a field is missing or wrong"):
+        workload_record.parse(path)
