@@ -11,7 +11,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from math import isfinite
 
-from perfctl.parsers.records import Diagnostic, Gap, Kernel, Operation, RangeName, Summary, read_range_name
+from perfctl.parsers.range_names import RangeName, read_range_name
+from perfctl.parsers.records import Diagnostic, Gap, Kernel, Operation, Summary
 
 Row = Mapping[str, str]
 """Normalised column name (dlprof_tables.column) -> cell."""

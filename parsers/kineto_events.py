@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
-from perfctl.parsers.records import read_range_name
+from perfctl.parsers.range_names import read_range_name
 
 KINDS = {
     "cpu_op": "operation",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from perfctl.parsers.kineto_events import PROFILER_STEP, Events, Place, Span
-from perfctl.parsers.records import read_range_name
+from perfctl.parsers.range_names import read_range_name
 
 WHOLE_MICROSECOND_SLACK = 2000
 """ns. Start and duration were cut to whole microseconds: a parent can seem to end that much before its child."""

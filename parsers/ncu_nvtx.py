@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from perfctl.parsers.records import read_range_name
+from perfctl.parsers.range_names import read_range_name
 
 PUSH_POP = "Push/Pop_Range"
 START_END = "Start/Stop_Range"

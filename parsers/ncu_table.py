@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
+from perfctl.parsers.bulk_rows import Columns
 from perfctl.parsers.ncu_facts import FACT_NAMES, Value, device_of, kernel_fields
 from perfctl.parsers.ncu_nvtx import place_of
-from perfctl.parsers.records import Columns, Counter, Device, Gap, Kernel
+from perfctl.parsers.records import Counter, Device, Gap, Kernel
 from perfctl.parsers.units import (
     AmbiguousNumber,
     DecimalStyle,

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.parsers.attribution import SLICE, Found
+from perfctl.parsers.bulk_rows import Columns, SqlKernels
 from perfctl.parsers.nsys_ranges import RangeTable, objects
 from perfctl.parsers.nsys_tables import KERNEL, Database, Strings, opened
-from perfctl.parsers.records import Columns, Kernel, SqlKernels
+from perfctl.parsers.records import Kernel
 
 if TYPE_CHECKING:
     from perfctl.parsers.attribution import Integers

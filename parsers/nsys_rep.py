@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from perfctl.parsers import nsys_sqlite
+from perfctl.parsers.bulk_rows import Columns, SqlKernels
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.records import Columns, Report, SqlKernels
+from perfctl.parsers.records import Report
 
 TOOL = "nsys"
 REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from perfctl.parsers.nsys_stats_names import COUNTS, DEVICE_SUMS, HOST_SUMS, MIXED_SUM, NAMES, TEXTS, UNKNOWN, Column
-from perfctl.parsers.records import Copy, Kernel, Operation, Range, Summary, read_range_name
+from perfctl.parsers.range_names import read_range_name
+from perfctl.parsers.records import Copy, Kernel, Operation, Range, Summary
 from perfctl.parsers.units import AmbiguousNumber, DecimalStyle, read_number, to_base
 
 _DEVICE = re.compile(r"(.*) \((\d+)\)")

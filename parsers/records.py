@@ -11,16 +11,12 @@ millions of them go into SQLite without being touched again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
-DIRECTIONS = ("forward", "grad_input", "grad_weight", "grad_bias", "backward", "optimizer", "recompute")
-"""The directions a layer works in. ``backward`` is grad_input and grad_weight together; ``recompute`` is forward
-work done again during backward (activation checkpointing, the scores of flash attention)."""
+from perfctl.parsers.paper import OpShape
 
 GAP_STATES = ("not_collected", "not_available", "unreadable", "ambiguous")
 
@@ -63,44 +59,6 @@ class Kernel(NamedTuple):
     """On the report's own clock."""
     duration_ns: int | float | None = None
     """Under ncu this is time at locked clocks with cold caches: use nsys or torch for time."""
-
-
-R = TypeVar("R", bound=NamedTuple)
-
-
-@dataclass(frozen=True, slots=True)
-class Columns(Generic[R]):
-    """Many records that are made column by column: any reader may iterate, a store may take the columns instead."""
-
-    record: type[R]
-    chunks: Callable[[], Iterator[Sequence[Sequence[Any]]]]
-    """Some rows at a time, as one sequence a field of ``record``; raises ReportError where the report is damaged."""
-
-    def __iter__(self) -> Iterator[R]:
-        make: Callable[[tuple[Any, ...]], R] = partial(tuple.__new__, self.record)
-        return chain.from_iterable(map(make, zip(*columns, strict=True)) for columns in self.chunks())
-
-
-@dataclass(frozen=True, slots=True)
-class SqlKernels:
-    """Kernels that lie in a table of an SQLite report: any reader may iterate, a store may copy them by SQL instead."""
-
-    path: Path
-    """The report. A store attaches it, read-only, as the schema ``report``."""
-    select: str
-    """One SELECT: launch, a number for the name, a number for the short name, a number for the layer (from 0), step,
-    then Kernel's fields from range_number on."""
-    parameters: Mapping[str, bytes]
-    """What is to be bound to the named parameters in ``select``."""
-    layers: Mapping[int, tuple[str | None, str | None, str | None]]
-    """Number -> layer, direction and layer_source."""
-    texts: Callable[[Iterable[object]], Mapping[object, str | None]]
-    """Number of a name -> the text behind it; raises ReportError where the report turns out to be damaged."""
-    records: Columns[Kernel]
-    """The same as records."""
-
-    def __iter__(self) -> Iterator[Kernel]:
-        return iter(self.records)
 
 
 class Counter(NamedTuple):
@@ -249,72 +207,6 @@ class Diagnostic(NamedTuple):
     text: str
 
 
-class LayerCall(NamedTuple):
-    """Pen and paper: one layer (or functional operation) in one direction, for one step."""
-
-    layer: str
-    kind: str
-    direction: str
-    macs: int | None
-    """Multiply-adds. None when there is no formula; 0 when the operation has none."""
-    flops: int | None
-    """2 x macs, plus nothing: elementwise work is not in here."""
-    parameters: int | None
-    read_bytes: int | None
-    write_bytes: int | None
-    output_elements: int | None
-    formula: str | None
-    """The worked text, numbers put in."""
-    elementwise_flops: int | None = None
-    """Under its own heading: bias adds, activations, normalisation, pooling, softmax, reductions."""
-    calls: int = 1
-    """How often the layer ran in this direction in the step; the figures are for all of them."""
-    position: int | None = None
-    """Order of first call in the network, from 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpShape:
-    """What one operation saw when a step ran: all that a formula needs, and no numbers of time.
-
-    Recorded inside the profiled process by ``perfctl.workloads.shapes``, carried in the workload's
-    JSON record, turned into :class:`LayerCall` by ``perfctl.orchestrator.analyse.estimate``.
-    """
-
-    layer: str
-    """Dotted module path; "" when no module was running."""
-    kind: str
-    """Class of that module (Conv2d, Linear, ...) or "" outside of modules."""
-    op: str
-    """Dispatcher name without overload: aten.convolution, aten.addmm, aten.convolution_backward, ..."""
-    direction: str
-    """forward, backward or optimizer: in which phase of the step the dispatcher saw it."""
-    inputs: tuple[tuple[int, ...] | None, ...]
-    """Shape of each positional argument that is a tensor, None in the place of one that is not."""
-    outputs: tuple[tuple[int, ...] | None, ...]
-    dtypes: tuple[str, ...] = ()
-    """Of the tensors among the inputs, then of the outputs: float32, bfloat16, ..."""
-    attributes: dict[str, object] = field(default_factory=dict)
-    """What the formula needs beyond shapes, JSON types only: stride, padding, groups, output_mask, ..."""
-    parameters: int = 0
-    """Elements of the module's own parameters (not its children's), each counted once per model."""
-    calls: int = 1
-    """Identical calls in the step."""
-    position: int = 0
-    """Order of the first of them."""
-
-
-def read_op_shape(row: dict[str, Any]) -> OpShape:
-    """An OpShape from its JSON form (``dataclasses.asdict``), lists turned back into tuples.
-
-    Raises KeyError or TypeError when the row is not one.
-    """
-    shapes = {
-        key: tuple(None if shape is None else tuple(shape) for shape in row[key]) for key in ("inputs", "outputs")
-    }
-    return OpShape(**{**row, **shapes, "dtypes": tuple(row.get("dtypes", ()))})
-
-
 @dataclass(frozen=True, slots=True)
 class Device:
     """A GPU or CPU as a run saw it."""
@@ -377,101 +269,3 @@ class Report:
     """Length of the capture."""
     variant: str | None = None
     """The workload's own options that are not at their default; None when all are, or the file cannot say."""
-
-
-RANGE_PREFIX = "perfctl:"
-"""Ranges of the loop itself: perfctl:window, perfctl:step:3, perfctl:phase:forward. Layer ranges are "<layer>:<direction>"."""
-
-
-class RangeName(NamedTuple):
-    """What a range that perfctl itself put down says; all None for other people's ranges."""
-
-    layer: str | None = None
-    direction: str | None = None
-    step: int | None = None
-    phase: str | None = None
-
-
-def read_range_name(name: str) -> RangeName:
-    """ "conv2:backward" -> layer and direction; "perfctl:step:3" -> step; "perfctl:phase:forward" -> phase."""
-    if name.startswith(RANGE_PREFIX):
-        key, _, value = name[len(RANGE_PREFIX) :].partition(":")
-        if key == "step" and value.isdecimal() and len(value) < 19:
-            return RangeName(step=int(value))
-        if key == "phase" and value:
-            return RangeName(phase=value)
-        return RangeName()
-    layer, colon, direction = name.rpartition(":")
-    if colon and layer and direction in DIRECTIONS and not layer.endswith(":"):  # "Conv2d::forward" is a C++ name
-        return RangeName(layer=layer, direction=direction)
-    return RangeName()
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run as the store keeps it: what was asked, how it ended, and everything that was read."""
-
-    id: int
-    sweep_id: int
-    sweep_name: str
-    sweep_command: str | None
-    host: str | None
-    profiler: str
-    profiler_version: str | None
-    workload: str | None
-    batch_size: int | None
-    mode: str | None
-    precision: str | None
-    device: Device | None
-    status: str
-    """ok, failed or partial."""
-    origin: str
-    """measured (by this store's own sweep), ingested (a file made elsewhere), recorded (replayed), synthetic."""
-    exit_code: int | None
-    reason: str | None
-    """Why it is not ok; None when it is."""
-    started_at: str | None
-    duration_ns: int | None
-    artifact: str | None
-    artifact_sha256: str | None
-    report: Report
-    """All bulk fields are lists here; ``Report.path`` is the artifact."""
-    layer_calls: tuple[LayerCall, ...] = ()
-    """Pen and paper for one step at this batch size; empty when the shapes are not known."""
-    families: tuple[str | None, ...] = ()
-    """Algorithm family of each kernel, in the order of ``report.kernels``."""
-    command: tuple[str, ...] = ()
-    """The argument list of the profiled process; empty when not known."""
-    variant: str | None = None
-    """The workload's own options that are not at their default; runs that differ here are never compared."""
-
-
-class Allocation(NamedTuple):
-    """One tensor storage of a traced step, from its first to its last moment. Moments count operations."""
-
-    bytes: int
-    category: str
-    """parameter, buffer, input, activation (kept for backward), gradient, optimizer, temporary."""
-    born: int
-    """0: it was there before the step."""
-    died: int | None
-    """None: it outlived the trace."""
-    layer: str
-    """Dotted module path of the operation that made it; "" outside of modules."""
-    direction: str
-    """forward, backward or optimizer; "" when it was there before."""
-    op: str
-    """Dispatcher name of the operation that made it; "" when it was there before."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryTrace:
-    """The storages of one step (after a first one that made the optimizer's state)."""
-
-    allocations: tuple[Allocation, ...]
-    forward_ends: int
-    """Moment at which backward (or, without it, nothing more) began."""
-    backward_ends: int
-    ends: int
-    whole: bool = True
-    """False when the step was cut off by an error."""

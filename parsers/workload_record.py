@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.records import Device, Gap, MemoryFigure, Report, Step, read_op_shape
+from perfctl.parsers.paper import read_op_shape
+from perfctl.parsers.records import Device, Gap, MemoryFigure, Report, Step
 
 KEY = "perfctl_workload_record"
 VERSION = 1

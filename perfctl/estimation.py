@@ -13,7 +13,7 @@ from perfctl.orchestrator.analyse.estimate import BACKWARD, Totals, fused_only, 
 from perfctl.orchestrator.analyse.estimate import estimate as work_out
 from perfctl.orchestrator.analyse.memory import Fit, Memory, largest_batch, memory_of
 from perfctl.orchestrator.errors import PartlyDone, ToolMissing, UsageError
-from perfctl.parsers.records import LayerCall, OpShape
+from perfctl.parsers.paper import LayerCall, OpShape
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from perfctl.parsers.records import Allocation, MemoryTrace
+from perfctl.parsers.paper import Allocation, MemoryTrace
 
 
 class Slot:

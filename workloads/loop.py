@@ -10,7 +10,8 @@ from dataclasses import fields
 from itertools import count
 from typing import Any
 
-from perfctl.parsers.records import RANGE_PREFIX, Gap
+from perfctl.parsers.range_names import RANGE_PREFIX
+from perfctl.parsers.records import Gap
 from perfctl.workloads import data
 from perfctl.workloads.annotate import Annotator
 from perfctl.workloads.clock import Timeline

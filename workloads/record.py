@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.records import Device, Gap, MemoryFigure, OpShape, Step
+from perfctl.parsers.paper import OpShape
+from perfctl.parsers.records import Device, Gap, MemoryFigure, Step
 
 FORMAT = 1
 

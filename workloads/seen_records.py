@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from perfctl.parsers.records import OpShape
+from perfctl.parsers.paper import OpShape
 from perfctl.workloads.shapes import ModuleSeen
 
 Note = tuple[Any, ...]

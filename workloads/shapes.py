@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from perfctl.parsers.records import OpShape
+from perfctl.parsers.paper import OpShape
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfctl.parsers.records import MemoryTrace, OpShape
+from perfctl.parsers.paper import MemoryTrace, OpShape
 from perfctl.workloads.models import MODEL_ERRORS
 from perfctl.workloads.shapes import ModuleSeen, Recorder
 from perfctl.workloads.spec import first_line

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfctl.parsers.records import OpShape
+from perfctl.parsers.paper import OpShape
 from perfctl.workloads.composites import Call, describe_rnn, is_recurrent
 from perfctl.workloads.live import Live
 from perfctl.workloads.patches import Patches

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from perfctl.orchestrator.analyse import rates
 from perfctl.orchestrator.analyse.figure import Figure, absent
-from perfctl.parsers.records import Counter, Run
+from perfctl.parsers.records import Counter
+from perfctl.parsers.stored import Run
 
 Values = Mapping[str, float | None]
 

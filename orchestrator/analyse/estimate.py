@@ -14,7 +14,7 @@ from math import prod
 from perfctl.orchestrator.analyse.formulas import formula_for
 from perfctl.orchestrator.analyse.formulas_attention import FUSED
 from perfctl.orchestrator.analyse.worked import Part, number, shape_of, tensors_of
-from perfctl.parsers.records import LayerCall, OpShape
+from perfctl.parsers.paper import LayerCall, OpShape
 
 FRIENDLY = {
     "addmm": "linear", "mm": "matmul", "bmm": "matmul", "baddbmm": "matmul", "mv": "matmul", "dot": "matmul",

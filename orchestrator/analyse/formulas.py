@@ -9,7 +9,7 @@ from perfctl.orchestrator.analyse import formulas_matmul as matmul
 from perfctl.orchestrator.analyse import formulas_optimizer as optimizer
 from perfctl.orchestrator.analyse import formulas_rnn as rnn
 from perfctl.orchestrator.analyse.worked import Formula
-from perfctl.parsers.records import OpShape
+from perfctl.parsers.paper import OpShape
 
 PRODUCTS: dict[str, Formula] = {
     "aten.convolution": conv.convolution,

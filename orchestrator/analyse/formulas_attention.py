@@ -12,7 +12,7 @@ from __future__ import annotations
 from math import prod
 
 from perfctl.orchestrator.analyse.worked import Part, Shape, flag, integers, number, shape_of, tensors_of, worked
-from perfctl.parsers.records import OpShape
+from perfctl.parsers.paper import OpShape
 
 FUSED = ", fused kernel"
 """Label of what only a fused kernel computes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from perfctl.orchestrator.analyse.worked import Part, Shape, flag, integers, number, shape_of, tensors_of, times
-from perfctl.parsers.records import OpShape
+from perfctl.parsers.paper import OpShape
 
 OUT_LETTERS = {1: ("P",), 2: ("P", "Q"), 3: ("O", "P", "Q")}
 IN_LETTERS = {1: ("W",), 2: ("H", "W"), 3: ("D", "H", "W")}

@@ -20,7 +20,7 @@ from perfctl.orchestrator.analyse.worked import (
     shape_of,
     tensors_of,
 )
-from perfctl.parsers.records import OpShape
+from perfctl.parsers.paper import OpShape
 
 
 def _part(op: OpShape, work: int, text: str) -> tuple[Part, ...]:

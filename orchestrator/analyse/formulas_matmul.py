@@ -17,7 +17,7 @@ from perfctl.orchestrator.analyse.worked import (
     tensors_of,
     worked,
 )
-from perfctl.parsers.records import OpShape
+from perfctl.parsers.paper import OpShape
 
 
 def _product(op: OpShape, first: int, second: int, elementwise: int = 0) -> tuple[Part, ...]:

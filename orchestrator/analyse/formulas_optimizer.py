@@ -7,7 +7,7 @@ AdamW (Loshchilov and Hutter, 2019), Adadelta (Zeiler, 2012), RMSprop (Hinton, 2
 from __future__ import annotations
 
 from perfctl.orchestrator.analyse.worked import Part, flag, number, output_elements, tensors_of
-from perfctl.parsers.records import OpShape
+from perfctl.parsers.paper import OpShape
 
 
 def state_values(op: OpShape) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perfctl.orchestrator.analyse.worked import Part, flag, integer, number, output_elements, tensors_of, times
-from perfctl.parsers.records import OpShape
+from perfctl.parsers.paper import OpShape
 
 CELL = {"lstm": 9, "gru": 8, "rnn": 1}
 """Elementwise FLOPs of one hidden unit in one step beside the bias adds: activations, products and sums."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from perfctl.parsers.records import Run
+from perfctl.parsers.stored import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,9 @@ from perfctl.orchestrator.analyse.timing import (
     layer_times,
     widest,
 )
-from perfctl.parsers.records import DIRECTIONS, LayerCall, Run
+from perfctl.parsers.paper import LayerCall
+from perfctl.parsers.range_names import DIRECTIONS
+from perfctl.parsers.stored import Run
 
 OUTSIDE = "outside of layers"
 GRADIENTS = ("grad_input", "grad_weight", "grad_bias")

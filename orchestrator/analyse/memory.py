@@ -11,7 +11,7 @@ from bisect import insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from perfctl.parsers.records import Allocation, MemoryTrace
+from perfctl.parsers.paper import Allocation, MemoryTrace
 
 MIN_BLOCK = 512
 SMALL = 1 << 20

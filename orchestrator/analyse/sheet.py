@@ -18,7 +18,7 @@ from perfctl.orchestrator.analyse.sheet_linear import linear
 from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Section, Work, space_lines
 from perfctl.orchestrator.analyse.sheet_rnn import recurrent
 from perfctl.orchestrator.analyse.worked import Shape, flag, number, shape_of
-from perfctl.parsers.records import LayerCall, OpShape
+from perfctl.parsers.paper import LayerCall, OpShape
 
 CONVOLUTIONS = ("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
 LINEAR = ("aten.addmm", "aten.mm", "aten.linear", "aten._addmm_activation")

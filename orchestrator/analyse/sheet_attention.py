@@ -8,7 +8,7 @@ from math import prod
 from perfctl.orchestrator.analyse.formulas import PRODUCTS
 from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Way, Work, by, in_flop, macs
 from perfctl.orchestrator.analyse.worked import Shape, flag, number, shape_of, tensors_of, times
-from perfctl.parsers.records import OpShape
+from perfctl.parsers.paper import OpShape
 
 SDPA = "perfctl.scaled_dot_product_attention"
 

@@ -19,7 +19,7 @@ from perfctl.orchestrator.analyse.sheet_records import (
     out_size,
 )
 from perfctl.orchestrator.analyse.worked import Shape, flag, integer, integers, number, shape_of, tensors_of, times
-from perfctl.parsers.records import OpShape
+from perfctl.parsers.paper import OpShape
 
 SIDES = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 POOLS = (2, 3, 4)

@@ -9,7 +9,7 @@ from perfctl.orchestrator.analyse.formulas import formula_for
 from perfctl.orchestrator.analyse.sheet_conv import SIDES
 from perfctl.orchestrator.analyse.sheet_records import Item, Line, Work, by
 from perfctl.orchestrator.analyse.worked import Shape, flag, integer, integers, number, shape_of, tensors_of, times
-from perfctl.parsers.records import OpShape
+from perfctl.parsers.paper import OpShape
 
 
 def _items(op: OpShape, *named: tuple[str, str, int]) -> tuple[Item, ...]:

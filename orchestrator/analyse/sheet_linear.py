@@ -6,7 +6,7 @@ from math import prod
 
 from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Way, Work, bias_line, by, in_flop, macs
 from perfctl.orchestrator.analyse.worked import Shape, number, shape_of, tensors_of, times
-from perfctl.parsers.records import OpShape
+from perfctl.parsers.paper import OpShape
 
 
 def linear(op: OpShape, module_output: Shape | None = None) -> Work:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Way, Work, by, in_flop, macs
 from perfctl.orchestrator.analyse.worked import flag, integer, number, shape_of, tensors_of, times
-from perfctl.parsers.records import OpShape
+from perfctl.parsers.paper import OpShape
 
 GATES = {
     "lstm": (4, "input, forget, cell, output"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.grouping import Study
 from perfctl.orchestrator.analyse.timing import Spread, preference, step_time, widest
-from perfctl.parsers.records import Run
+from perfctl.parsers.stored import Run
 
 MEMORY_LINES = (
     ("peak", "allocated"), ("peak", "reserved"), ("peak", "host_resident"),

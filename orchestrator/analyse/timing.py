@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.grouping import device_kind
-from perfctl.parsers.records import Kernel, Range, Run
+from perfctl.parsers.records import Kernel, Range
+from perfctl.parsers.stored import Run
 
 Key = tuple[str, str]
 """(layer, direction); the optimizer's own work is ("", "optimizer")."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
 
-from perfctl.parsers.records import OpShape
+from perfctl.parsers.paper import OpShape
 
 Shape = tuple[int, ...]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perfctl.parsers.records import Run
+    from perfctl.parsers.stored import Run
 
 DEFAULT = Path("perfctl.db")
 

@@ -14,7 +14,7 @@ from perfctl.orchestrator.report.kernel_view import run_label
 from perfctl.orchestrator.report.numbers import Cell, count, nothing, plain, time_cell
 from perfctl.orchestrator.report.study_view import listing, word
 from perfctl.orchestrator.report.tables import Column, Table
-from perfctl.parsers.records import Run
+from perfctl.parsers.stored import Run
 
 ORIGINS = {
     "measured": "measured here",

@@ -7,7 +7,7 @@ from typing import Any
 
 from perfctl.orchestrator.analyse.grouping import studies
 from perfctl.orchestrator.analyse.ledger import ledger
-from perfctl.parsers.records import Run
+from perfctl.parsers.stored import Run
 
 BULK = ("kernels", "counters", "copies", "ranges", "operations", "samples")
 SMALL = ("steps", "memory", "summaries", "gaps", "diagnostics")

@@ -12,7 +12,8 @@ from perfctl.orchestrator.analyse.figure import Figure, add
 from perfctl.orchestrator.analyse.timing import busy
 from perfctl.orchestrator.report.kernel_view import NO_FLOPS, PATHS, run_label
 from perfctl.orchestrator.report.numbers import count, percent, si, size, time
-from perfctl.parsers.records import Kernel, Run
+from perfctl.parsers.records import Kernel
+from perfctl.parsers.stored import Run
 
 NAMED = 70
 """Characters of a kernel's name in a sentence."""

@@ -26,7 +26,8 @@ from perfctl.orchestrator.report.numbers import (
     why,
 )
 from perfctl.orchestrator.report.tables import Column, Table, table, without_empty
-from perfctl.parsers.records import Kernel, Run
+from perfctl.parsers.records import Kernel
+from perfctl.parsers.stored import Run
 
 LAUNCHES_SHOWN = 150_000
 """Launches of one study that the page carries; the rest stays in the store."""

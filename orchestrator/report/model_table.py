@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from perfctl.orchestrator.analyse.estimate import Totals, fused_only
 from perfctl.orchestrator.analyse.memory import Fit, Memory
-from perfctl.parsers.records import LayerCall
+from perfctl.parsers.paper import LayerCall
 
 MIB = 1024 * 1024
 

@@ -9,7 +9,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from perfctl.orchestrator.report.view import page_view
-from perfctl.parsers.records import Run
+from perfctl.parsers.stored import Run
 
 
 def render(runs: Sequence[Run], *, generated_at: str, title: str | None = None) -> str:

@@ -18,7 +18,7 @@ from perfctl.orchestrator.report.numbers import (
     time_cell,
 )
 from perfctl.orchestrator.report.tables import Column, Table, table, without_empty
-from perfctl.parsers.records import Run
+from perfctl.parsers.stored import Run
 
 
 def sweep_table(points: Sequence[BatchPoint]) -> Table | None:

@@ -14,7 +14,7 @@ from perfctl.orchestrator.report.ledger_view import ledger_view
 from perfctl.orchestrator.report.numbers import DASH, Cell, time
 from perfctl.orchestrator.report.tables import Table as View
 from perfctl.orchestrator.report.view import heading, tools
-from perfctl.parsers.records import Run
+from perfctl.parsers.stored import Run
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

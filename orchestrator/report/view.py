@@ -16,7 +16,7 @@ from perfctl.orchestrator.report.chart_view import Chart, chart_views
 from perfctl.orchestrator.report.findings import SHOWN, Finding, findings
 from perfctl.orchestrator.report.ledger_view import LedgerView, ledger_view
 from perfctl.orchestrator.report.tables import Table
-from perfctl.parsers.records import Run
+from perfctl.parsers.stored import Run
 
 NUMBERS = ("charts", "ledger", "sweep", "kernels", "counters", "operators", "ranges", "summaries", "steps")
 """Sections of numbers, whose origin stands beside the heading."""

@@ -14,7 +14,8 @@ from itertools import chain, islice
 from typing import Any
 from urllib.parse import quote
 
-from perfctl.parsers.records import Columns, Counter, Kernel, Range, Report, SqlKernels
+from perfctl.parsers.bulk_rows import Columns, SqlKernels
+from perfctl.parsers.records import Counter, Kernel, Range, Report
 
 SCHEMA = "report"
 """What an attached report is called in SQL."""

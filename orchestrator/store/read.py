@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from perfctl.orchestrator.errors import StoreError
+from perfctl.parsers.paper import LayerCall, OpShape, read_op_shape
 from perfctl.parsers.records import (
     Copy,
     Counter,
@@ -16,18 +17,15 @@ from perfctl.parsers.records import (
     Diagnostic,
     Gap,
     Kernel,
-    LayerCall,
     MemoryFigure,
     Operation,
-    OpShape,
     Range,
     Report,
-    Run,
     Sample,
     Step,
     Summary,
-    read_op_shape,
 )
+from perfctl.parsers.stored import Run
 
 R = TypeVar("R", bound=NamedTuple)
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from perfctl.orchestrator.store import bulk
 from perfctl.orchestrator.store.database import now, transaction
-from perfctl.parsers.records import Copy, Device, Diagnostic, Gap, LayerCall, Operation, OpShape, Report, Sample, Step
+from perfctl.parsers.paper import LayerCall, OpShape
+from perfctl.parsers.records import Copy, Device, Diagnostic, Gap, Operation, Report, Sample, Step
 
 
 @dataclass(frozen=True, slots=True)

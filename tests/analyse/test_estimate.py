@@ -12,7 +12,7 @@ from torch import nn
 
 from perfctl import estimation
 from perfctl.orchestrator.analyse.estimate import BACKWARD, estimate, totals
-from perfctl.parsers.records import LayerCall, OpShape
+from perfctl.parsers.paper import LayerCall, OpShape
 from perfctl.workloads.mnist_cnn import make_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")

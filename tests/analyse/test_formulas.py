@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.analyse.formulas import TABLE, formula_for
-from perfctl.parsers.records import OpShape
+from perfctl.parsers.paper import OpShape
 
 _spec = spec_from_file_location("hand_made_shapes", Path(__file__).with_name("shapes.py"))
 assert _spec is not None and _spec.loader is not None

@@ -11,7 +11,8 @@ import pytest
 from perfctl.orchestrator.analyse.grouping import studies
 from perfctl.orchestrator.analyse.ledger import Ledger, LedgerRow, ledger
 from perfctl.orchestrator.analyse.sweep import points
-from perfctl.parsers.records import Kernel, LayerCall
+from perfctl.parsers.paper import LayerCall
+from perfctl.parsers.records import Kernel
 
 
 def row(entries: Ledger, layer: str, direction: str, batch: int) -> LedgerRow:

@@ -16,7 +16,7 @@ from perfctl.orchestrator.analyse.memory import (
     round_block,
     segment_size,
 )
-from perfctl.parsers.records import Allocation, MemoryTrace
+from perfctl.parsers.paper import Allocation, MemoryTrace
 from perfctl.workloads.trace import trace
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")

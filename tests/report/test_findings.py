@@ -9,7 +9,8 @@ from perfctl.orchestrator.analyse.grouping import Study, studies
 from perfctl.orchestrator.analyse.ledger import ledger
 from perfctl.orchestrator.analyse.sweep import points
 from perfctl.orchestrator.report.findings import Finding, findings
-from perfctl.parsers.records import Copy, Kernel, Run, Step
+from perfctl.parsers.records import Copy, Kernel, Step
+from perfctl.parsers.stored import Run
 
 
 def said(study: Study) -> list[Finding]:

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.report.page import render
-from perfctl.parsers.records import Gap, Kernel, LayerCall
+from perfctl.parsers.paper import LayerCall
+from perfctl.parsers.records import Gap, Kernel
 
 WHEN = "2026-11-20 20:40 UTC"
 HOSTILE = (

@@ -13,6 +13,7 @@ import pytest
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, write_run
 from perfctl.parsers.errors import ReportError
+from perfctl.parsers.paper import LayerCall, OpShape
 from perfctl.parsers.records import (
     Copy,
     Counter,
@@ -20,10 +21,8 @@ from perfctl.parsers.records import (
     Diagnostic,
     Gap,
     Kernel,
-    LayerCall,
     MemoryFigure,
     Operation,
-    OpShape,
     Range,
     Report,
     Sample,

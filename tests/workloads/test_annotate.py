@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from perfctl.parsers.records import read_range_name
+from perfctl.parsers.range_names import read_range_name
 from perfctl.workloads.annotate import Annotator
 from perfctl.workloads.mnist_cnn import make_model
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from perfctl.parsers.records import Device, Gap, MemoryFigure, OpShape, Step
+from perfctl.parsers.paper import OpShape
+from perfctl.parsers.records import Device, Gap, MemoryFigure, Step
 from perfctl.workloads import loop, mnist_cnn
 from perfctl.workloads.record import Record
 from perfctl.workloads.spec import Options, Parts, WorkloadError, parse_arguments

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from perfctl.parsers.records import OpShape
+from perfctl.parsers.paper import OpShape
 from perfctl.workloads.shapes import Recorder
 
 # A CUDA build of torch on a machine without a fitting driver warns in the first backward.

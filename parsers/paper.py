@@ -1,0 +1,107 @@
+"""Pen and paper in records: what an operation saw, what a formula made of it, what memory a step held.
+
+Shapes are recorded inside the profiled process (``perfctl.workloads.shapes``); formulas live in
+``perfctl.orchestrator.analyse``. One multiply-add is 2 FLOPs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class LayerCall(NamedTuple):
+    """Pen and paper: one layer (or functional operation) in one direction, for one step."""
+
+    layer: str
+    kind: str
+    direction: str
+    macs: int | None
+    """Multiply-adds. None when there is no formula; 0 when the operation has none."""
+    flops: int | None
+    """2 x macs, plus nothing: elementwise work is not in here."""
+    parameters: int | None
+    read_bytes: int | None
+    write_bytes: int | None
+    output_elements: int | None
+    formula: str | None
+    """The worked text, numbers put in."""
+    elementwise_flops: int | None = None
+    """Under its own heading: bias adds, activations, normalisation, pooling, softmax, reductions."""
+    calls: int = 1
+    """How often the layer ran in this direction in the step; the figures are for all of them."""
+    position: int | None = None
+    """Order of first call in the network, from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpShape:
+    """What one operation saw when a step ran: all that a formula needs, and no numbers of time.
+
+    Recorded inside the profiled process by ``perfctl.workloads.shapes``, carried in the workload's
+    JSON record, turned into :class:`LayerCall` by ``perfctl.orchestrator.analyse.estimate``.
+    """
+
+    layer: str
+    """Dotted module path; "" when no module was running."""
+    kind: str
+    """Class of that module (Conv2d, Linear, ...) or "" outside of modules."""
+    op: str
+    """Dispatcher name without overload: aten.convolution, aten.addmm, aten.convolution_backward, ..."""
+    direction: str
+    """forward, backward or optimizer: in which phase of the step the dispatcher saw it."""
+    inputs: tuple[tuple[int, ...] | None, ...]
+    """Shape of each positional argument that is a tensor, None in the place of one that is not."""
+    outputs: tuple[tuple[int, ...] | None, ...]
+    dtypes: tuple[str, ...] = ()
+    """Of the tensors among the inputs, then of the outputs: float32, bfloat16, ..."""
+    attributes: dict[str, object] = field(default_factory=dict)
+    """What the formula needs beyond shapes, JSON types only: stride, padding, groups, output_mask, ..."""
+    parameters: int = 0
+    """Elements of the module's own parameters (not its children's), each counted once per model."""
+    calls: int = 1
+    """Identical calls in the step."""
+    position: int = 0
+    """Order of the first of them."""
+
+
+def read_op_shape(row: dict[str, Any]) -> OpShape:
+    """An OpShape from its JSON form (``dataclasses.asdict``), lists turned back into tuples.
+
+    Raises KeyError or TypeError when the row is not one.
+    """
+    shapes = {
+        key: tuple(None if shape is None else tuple(shape) for shape in row[key]) for key in ("inputs", "outputs")
+    }
+    return OpShape(**{**row, **shapes, "dtypes": tuple(row.get("dtypes", ()))})
+
+
+class Allocation(NamedTuple):
+    """One tensor storage of a traced step, from its first to its last moment. Moments count operations."""
+
+    bytes: int
+    category: str
+    """parameter, buffer, input, activation (kept for backward), gradient, optimizer, temporary."""
+    born: int
+    """0: it was there before the step."""
+    died: int | None
+    """None: it outlived the trace."""
+    layer: str
+    """Dotted module path of the operation that made it; "" outside of modules."""
+    direction: str
+    """forward, backward or optimizer; "" when it was there before."""
+    op: str
+    """Dispatcher name of the operation that made it; "" when it was there before."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTrace:
+    """The storages of one step (after a first one that made the optimizer's state)."""
+
+    allocations: tuple[Allocation, ...]
+    forward_ends: int
+    """Moment at which backward (or, without it, nothing more) began."""
+    backward_ends: int
+    ends: int
+    whole: bool = True
+    """False when the step was cut off by an error."""

@@ -1,0 +1,37 @@
+"""What perfctl writes into the names of ranges, and how it is read back: layers, directions, steps, phases."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+DIRECTIONS = ("forward", "grad_input", "grad_weight", "grad_bias", "backward", "optimizer", "recompute")
+"""The directions a layer works in. ``backward`` is grad_input and grad_weight together; ``recompute`` is forward
+work done again during backward (activation checkpointing, the scores of flash attention)."""
+
+
+RANGE_PREFIX = "perfctl:"
+"""Ranges of the loop itself: perfctl:window, perfctl:step:3, perfctl:phase:forward. Layer ranges are "<layer>:<direction>"."""
+
+
+class RangeName(NamedTuple):
+    """What a range that perfctl itself put down says; all None for other people's ranges."""
+
+    layer: str | None = None
+    direction: str | None = None
+    step: int | None = None
+    phase: str | None = None
+
+
+def read_range_name(name: str) -> RangeName:
+    """ "conv2:backward" -> layer and direction; "perfctl:step:3" -> step; "perfctl:phase:forward" -> phase."""
+    if name.startswith(RANGE_PREFIX):
+        key, _, value = name[len(RANGE_PREFIX) :].partition(":")
+        if key == "step" and value.isdecimal() and len(value) < 19:
+            return RangeName(step=int(value))
+        if key == "phase" and value:
+            return RangeName(phase=value)
+        return RangeName()
+    layer, colon, direction = name.rpartition(":")
+    if colon and layer and direction in DIRECTIONS and not layer.endswith(":"):  # "Conv2d::forward" is a C++ name
+        return RangeName(layer=layer, direction=direction)
+    return RangeName()

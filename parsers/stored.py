@@ -1,0 +1,47 @@
+"""A run as the store gives it back: what was asked, how it ended, and everything that was read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfctl.parsers.paper import LayerCall
+from perfctl.parsers.records import Device, Report
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run as the store keeps it: what was asked, how it ended, and everything that was read."""
+
+    id: int
+    sweep_id: int
+    sweep_name: str
+    sweep_command: str | None
+    host: str | None
+    profiler: str
+    profiler_version: str | None
+    workload: str | None
+    batch_size: int | None
+    mode: str | None
+    precision: str | None
+    device: Device | None
+    status: str
+    """ok, failed or partial."""
+    origin: str
+    """measured (by this store's own sweep), ingested (a file made elsewhere), recorded (replayed), synthetic."""
+    exit_code: int | None
+    reason: str | None
+    """Why it is not ok; None when it is."""
+    started_at: str | None
+    duration_ns: int | None
+    artifact: str | None
+    artifact_sha256: str | None
+    report: Report
+    """All bulk fields are lists here; ``Report.path`` is the artifact."""
+    layer_calls: tuple[LayerCall, ...] = ()
+    """Pen and paper for one step at this batch size; empty when the shapes are not known."""
+    families: tuple[str | None, ...] = ()
+    """Algorithm family of each kernel, in the order of ``report.kernels``."""
+    command: tuple[str, ...] = ()
+    """The argument list of the profiled process; empty when not known."""
+    variant: str | None = None
+    """The workload's own options that are not at their default; runs that differ here are never compared."""
