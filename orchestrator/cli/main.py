@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,7 +30,11 @@ from perfctl.orchestrator.cli import (
     show,
     torch_profiler,
 )
+from perfctl.orchestrator.cli.sweep_command import sweep_command
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, UsageError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.launch.profiler import Profiler
 
 # Newer releases of typer carry a click of their own, so its base error is found through a class that typer hands on.
 _BAD_CALL: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -45,7 +49,7 @@ app = typer.Typer(
     epilog="Start with 'perfctl doctor', then 'perfctl torch --batches 16,32,64' and 'perfctl report'.",
 )
 
-SWEEPS: dict[str, Callable[..., None]] = {
+SWEEPS: dict[str, Callable[..., Profiler]] = {
     "nsys": nsys.nsys,
     "ncu": ncu.ncu,
     "torch": torch_profiler.torch,
@@ -61,8 +65,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "estimate": estimate.estimate,
     "doctor": doctor.doctor,
 }
-for _name, _command in SWEEPS.items():
-    app.command(_name, context_settings=options.SWEEP)(_command)
+for _name, _profiler in SWEEPS.items():
+    app.command(_name, context_settings=options.SWEEP)(sweep_command(_profiler))
 for _name, _command in COMMANDS.items():
     app.command(_name)(_command)
 

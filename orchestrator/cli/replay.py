@@ -20,7 +20,8 @@ def replay(
     dry_run: options.DryRun = False,
 ) -> None:
     """Replay a recorded sweep of any profiler: needs no GPU and no tool, and is marked as recorded everywhere."""
-    from perfctl.orchestrator.cli.run_sweep import Asked, run_sweep
+    from perfctl.orchestrator.cli.run_sweep import run_sweep
+    from perfctl.orchestrator.cli.sweep_command import Asked
     from perfctl.orchestrator.launch.replay import Replay
 
     recorded = Replay(folder)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import platform
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.store_access import DEFAULT
+from perfctl.orchestrator.cli.sweep_command import Asked
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, UsageError
 from perfctl.orchestrator.launch import check_tools, printable
 from perfctl.orchestrator.launch import sweep as sweeps
@@ -21,29 +21,9 @@ OWN = ("--batch", "--device", "--record", "--annotate", "--window", "--trace")
 """Options of the workload that perfctl sets for each run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The options all profiler commands share, as typed."""
-
-    batches: str
-    workload: str
-    device: str
-    out: Path
-    store: Path | None
-    timeout: float | None
-    again: bool
-    dry_run: bool
-    mode: str | None = None
-    steps: int | None = None
-    warmup: int | None = None
-    precision: str | None = None
-    rest: tuple[str, ...] = ()
-    """Options for the workload that perfctl itself does not know."""
-
-
-def run_sweep(profiler: Profiler, asked: Asked, *, origin: str = "measured") -> None:
-    """Check everything, then run. Raises PartlyDone when a batch size failed."""
-    request = _request(profiler, asked, origin)
+def run_sweep(profiler: Profiler, asked: Asked, *, rest: tuple[str, ...] = (), origin: str = "measured") -> None:
+    """Check everything, then run. ``rest`` are options that only the workload knows. Raises PartlyDone when a batch size failed."""
+    request = _request(profiler, asked, rest, origin)
     sweeps.check_batches(request.batches)
     if asked.dry_run:
         for _, command in sweeps.commands(request):
@@ -55,10 +35,10 @@ def run_sweep(profiler: Profiler, asked: Asked, *, origin: str = "measured") -> 
     _tell(request, store, results)
 
 
-def _request(profiler: Profiler, asked: Asked, origin: str) -> SweepRequest:
-    _check_not_own(asked.rest)
+def _request(profiler: Profiler, asked: Asked, rest: tuple[str, ...], origin: str) -> SweepRequest:
+    _check_not_own(rest)
     device = options.device(asked.device)
-    arguments = _workload_arguments(asked, device)
+    arguments = (*_workload_arguments(asked, device), *rest)
     if origin == "measured":
         _check_workload(asked.workload, arguments)
     return SweepRequest(
@@ -82,7 +62,7 @@ def _workload_arguments(asked: Asked, device: str) -> tuple[str, ...]:
         value = getattr(asked, name)
         if value is not None:
             words += [f"--{name}", str(value)]
-    return (*words, *asked.rest)
+    return tuple(words)
 
 
 def _check_not_own(rest: tuple[str, ...]) -> None:

@@ -2,48 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-import typer
+if TYPE_CHECKING:
+    from perfctl.orchestrator.launch.profiler import Profiler
 
-from perfctl.orchestrator.cli import options
 
-
-def torch(
-    context: typer.Context,
-    batches: options.Batches = "16,32,64,128,256",
-    workload: options.Workload = "mnist_cnn",
-    mode: options.Mode = None,
-    steps: options.Steps = None,
-    warmup: options.Warmup = None,
-    precision: options.Precision = None,
-    device: options.Device = "auto",
-    out: options.Out = Path("perfctl-runs"),
-    store: options.Store = None,
-    timeout: options.Timeout = None,
-    again: options.Again = False,
-    dry_run: options.DryRun = False,
-) -> None:
+def torch() -> Profiler:
     """Sweep under the PyTorch profiler: operators and layers on the CPU, kernels where there is a GPU.
 
     Options that are not listed here go to the workload (python -m perfctl.workloads WORKLOAD --help lists them).
     """
-    from perfctl.orchestrator.cli.run_sweep import Asked, run_sweep
     from perfctl.orchestrator.launch.torch_profiler import TorchProfiler
 
-    asked = Asked(
-        batches,
-        workload,
-        device,
-        out,
-        store,
-        timeout,
-        again,
-        dry_run,
-        mode,
-        steps,
-        warmup,
-        precision,
-        tuple(context.args),
-    )
-    run_sweep(TorchProfiler(), asked)
+    return TorchProfiler()
