@@ -26,7 +26,6 @@ from perfctl.orchestrator.launch import process
 from perfctl.orchestrator.launch.profiler import Command
 folder, token, grace, *argv = sys.argv[1:]
 folder = Path(folder)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
 before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
 try:
     process.run(

@@ -184,7 +184,10 @@ def test_it_works_outside_the_main_thread(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_perfctl_ends_everything_and_is_told(tmp_path, processes, number):
-    driver = processes.start_perfctl(tmp_path, sys.executable, "-S", "-c", STUBBORN_DAEMON, "600")
+    driver = processes.start_perfctl(
+        tmp_path, sys.executable, "-S", "-c", STUBBORN_DAEMON, "600",
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # the tests themselves may run under nohup
+    )  # fmt: skip
     processes.wait_for(2)
     driver.send_signal(number)
     said, _ = driver.communicate(timeout=5.0)
