@@ -12,7 +12,7 @@ from perfctl.parsers.records import Device, Gap, MemoryFigure, Report, Step
 
 KEY = "perfctl_workload_record"
 VERSION = 1
-PLUMBING = ("annotate", "record", "trace", "window")
+PLUMBING = ("annotate", "batch_size", "record", "trace", "window")
 """Options by which perfctl itself talks to the workload: no facts about the run."""
 
 
