@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,6 +62,18 @@ def warning(text: str) -> None:
 def error(text: str) -> None:
     """One line: newlines in it (from names in reports) are shown as such."""
     note("perfctl: " + " ".join(text.split("\n")))
+
+
+@contextmanager
+def patience(text: str, after_s: float = 2.0) -> Iterator[None]:
+    """Say ``text`` on stderr if what is inside the block takes longer than ``after_s`` seconds."""
+    timer = threading.Timer(after_s, note, (text,))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 class Progress:

@@ -98,10 +98,11 @@ def _take(
     from perfctl.parsers import ReportError
 
     try:
-        if path.is_dir() and read_run_record(path) is not None:
-            taken.append((path, take_run(connection, path, sweep, store=store, again=again)))
-        else:
-            taken.append((path, take_report(connection, path, sweep, told, store=store, again=again)))
+        with console.patience(f"{path}: a large report, still reading"):
+            if path.is_dir() and read_run_record(path) is not None:
+                taken.append((path, take_run(connection, path, sweep, store=store, again=again)))
+            else:
+                taken.append((path, take_report(connection, path, sweep, told, store=store, again=again)))
         _warn_of_secrets(path)
     except (ReportError, OSError) as error:
         failed.append(str(error))
