@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,6 +45,8 @@ def show(renderable: RenderableType) -> None:
 
 def as_json(value: Any) -> None:
     """The command's result for programs."""
+    import json
+
     print(json.dumps(value, indent=1, ensure_ascii=False, default=str))
 
 
@@ -67,6 +67,8 @@ def error(text: str) -> None:
 @contextmanager
 def patience(text: str, after_s: float = 2.0) -> Iterator[None]:
     """Say ``text`` on stderr if what is inside the block takes longer than ``after_s`` seconds."""
+    import threading
+
     timer = threading.Timer(after_s, note, (text,))
     timer.start()
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shlex
 import sys
 from pathlib import Path
@@ -50,7 +49,7 @@ def ingest(
     store = store or DEFAULT
     at = database.now()
     command = shlex.join(["perfctl", *sys.argv[1:]])
-    sweep = SweepFacts(f"ingest {at} {os.getpid()}", "ingest", command, platform.node(), at)
+    sweep = SweepFacts(f"ingest {at} {os.getpid()}", "ingest", command, os.uname().nodename, at)
     taken: list[tuple[Path, Written]] = []
     failed: list[str] = []
     with database.writing(store) as connection:

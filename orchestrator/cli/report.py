@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +35,8 @@ def report(
     write_whole(out, page.render(runs, generated_at=written, title=title))
     console.result(f"Wrote {out} ({out.stat().st_size / 1e6:.1f} MB, {len(runs)} runs)")
     if open_page:
+        import webbrowser
+
         webbrowser.open(out.resolve().as_uri())
 
 
