@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -37,7 +38,7 @@ def box_spans(text: str) -> Spans:
     return tuple((left + 1, right) for left, right in pairwise(match.start() for match in re.finditer(r"\+", text)))
 
 
-class _Table:
+class _Table(ABC):
     """What the three forms share: rows that are counted when they do not fit, and a last row that may be cut off."""
 
     def __init__(self) -> None:
@@ -84,8 +85,9 @@ class _Table:
     def _finish(self, row: list[str]) -> list[str]:
         return row
 
+    @abstractmethod
     def _split_row(self, line: str) -> list[str] | None:
-        raise NotImplementedError
+        """The cells of one line; None where the line is no row of this table."""
 
     def _is_row(self, cells: list[str]) -> bool:
         """Are the cells of the figure columns numbers, empty, None or cut off?"""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from perfctl.orchestrator.launch.paths import RunPaths
 from perfctl.orchestrator.launch.process import STARTED
-from perfctl.orchestrator.launch.profiler import Outcome, RunRequest
+from perfctl.orchestrator.launch.profiler import Outcome, RunRequest, Verdict
 
 _TAIL_BYTES = 65536
 _LINE_CHARACTERS = 300
@@ -161,3 +161,11 @@ def starts_with(path: Path, magic: bytes) -> bool:
     """Do the first bytes say what it should be?"""
     with path.open("rb") as file:
         return file.read(len(magic)) == magic
+
+
+def weigh(program: str | None, artifact: str | None, left: str) -> Verdict:
+    """What a run is worth: ``program`` and ``artifact`` say what is wrong with them, ``left`` what a whole artifact of
+    a failed program is good for."""
+    if artifact is not None:
+        return Verdict("failed", program or artifact)
+    return Verdict("ok", None) if program is None else Verdict("partial", f"{program}. {left}")

@@ -30,12 +30,7 @@ class TorchProfiler:
 
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         program = evidence.program_failure(request, outcomes[0])
-        problem = self.artifact_problem(request, outcomes)
-        if problem is not None:
-            return Verdict("failed", program or problem)
-        if program is not None:
-            return Verdict("partial", f"{program}. The trace holds what ran until then")
-        return Verdict("ok", None)
+        return evidence.weigh(program, self.artifact_problem(request, outcomes), "The trace holds what ran until then")
 
     def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
         """Why there is no trace to read: cause and remedy; None when there is one."""
