@@ -15,7 +15,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -31,7 +30,7 @@ with open(sys.argv[1], newline="") as file:
 PANDAS = "import pandas, sys; pandas.read_csv(sys.argv[1], skiprows=2, thousands=',')"
 PARSE = "import perfctl, pathlib, sys; report = perfctl.parse(pathlib.Path(sys.argv[1])); list(report.counters)"
 JSON = "import json, sys; json.load(open(sys.argv[1]))"
-HTA = "from hta.common.trace_parser import parse_trace_file as parse; import sys; parse(sys.argv[1])"
+HTA = "from hta.common.trace import parse_trace_file as parse; import sys; parse(sys.argv[1])"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +68,14 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="size of the inputs; 0.1 for a quick look (default 1)")
     parser.add_argument("--only", default="", help="only works whose name holds this text")
     parser.add_argument("--data", type=Path, default=HERE.parent / ".bench", help="where inputs are kept")
+    parser.add_argument(
+        "--hta-python", default=PYTHON, help="an interpreter that has HTA; its pandas may be another one"
+    )
     asked = parser.parse_args()
     asked.data.mkdir(exist_ok=True)
-    wanted = [work for work in works(asked.data, asked.scale) if asked.only in work.name]
-    yardsticks, skipped = known_yardsticks(asked.data, asked.scale)
+    hta = asked.hta_python if has_hta(asked.hta_python) else None
+    wanted = [work for work in works(asked.data, asked.scale, hta) if asked.only in work.name]
+    yardsticks, skipped = known_yardsticks(asked.data, asked.scale, hta)
     commands: dict[str, Sequence[str]] = {}
     for work in wanted:
         if work.yardstick in yardsticks:
@@ -82,6 +85,17 @@ def main() -> None:
         make_input(Path(command[-1]), asked.scale)
     measured = measure(commands, asked.rounds, asked.data)
     print_table(wanted, measured, skipped)
+    if "annotation".startswith(asked.only):
+        print(flush=True)
+        subprocess.run([PYTHON, str(HERE / "annotation.py")], check=True)
+
+
+def has_hta(python: str) -> bool:
+    """Can this interpreter import HTA? (HolisticTraceAnalysis on PyPI; best in an environment of its own.)"""
+    return (
+        shutil.which(python) is not None
+        and not subprocess.run([python, "-c", "import hta"], capture_output=True).returncode
+    )
 
 
 def inputs(scale: float) -> dict[str, Sequence[str]]:
@@ -100,7 +114,7 @@ def inputs(scale: float) -> dict[str, Sequence[str]]:
     }
 
 
-def works(data: Path, scale: float) -> list[Work]:
+def works(data: Path, scale: float, hta: str | None) -> list[Work]:
     """What is measured, in the order of the table; the input is each command's last word."""
     files = {name.rsplit("-", 1)[0]: str(data / name) for name in inputs(scale)}
 
@@ -109,26 +123,26 @@ def works(data: Path, scale: float) -> list[Work]:
 
     small, large = "nsys SQLite, 1M kernels: ingest", "nsys SQLite, 5M kernels: ingest"
     trace, long_trace = "Kineto, 100 MB: ingest", "Kineto, 300 MB: ingest"
-    kineto = "HTA parse" if find_spec("hta") else "json.load (HTA is not installed)"
+    kineto = "HTA parse" if hta else "json.load (HTA is not installed)"
     return [
         Work(small, ingest("nsys-1M"), "nsys stats nvtxkernsum", 5, faster=True, memory_mb=500),
         Work(large, ingest("nsys-5M"), small, 5.5),
         Work("ncu long CSV, 10k x 80: ingest", ingest("ncu-long"), "pandas.read_csv", 3),
         Work("ncu raw CSV, 1k x 80: parse", [PYTHON, "-c", PARSE, files["ncu-raw"]], "csv module, to floats", 8),
         Work("ncu raw CSV, 1k x 80: ingest", ingest("ncu-raw"), "csv module, to floats", None),
-        Work(trace, ingest("kineto-100"), kineto, 5 if find_spec("hta") else None, faster=True, memory_mb=200),
+        Work(trace, ingest("kineto-100"), kineto, 5 if hta else None, faster=True, memory_mb=200),
         Work(long_trace, ingest("kineto-300"), trace, 3.3, memory_mb=300),
         Work("perfctl --help", [PYTHON, "-m", "perfctl", "--help"], "import typer", 1.5),
     ]
 
 
-def known_yardsticks(data: Path, scale: float) -> tuple[dict[str, Sequence[str]], dict[str, str]]:
+def known_yardsticks(data: Path, scale: float, hta: str | None) -> tuple[dict[str, Sequence[str]], dict[str, str]]:
     """(name -> command, name -> why it is not measured)."""
     files = {name.rsplit("-", 1)[0]: str(data / name) for name in inputs(scale)}
     found: dict[str, Sequence[str]] = {
         "pandas.read_csv": [PYTHON, "-c", PANDAS, files["ncu-long"]],
         "csv module, to floats": [PYTHON, "-c", CSV, files["ncu-raw"]],
-        "HTA parse": [PYTHON, "-c", HTA, files["kineto-100"]],
+        "HTA parse": [hta or PYTHON, "-c", HTA, files["kineto-100"]],
         "json.load (HTA is not installed)": [PYTHON, "-c", JSON, files["kineto-100"]],
         "import typer": [PYTHON, "-c", "import typer"],
     }

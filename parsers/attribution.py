@@ -113,6 +113,21 @@ class Nest:
         """Index of the innermost interval around each (place, end), NOBODY where there is none."""
         return _pick(self._order, _climb(self._rungs, self._end, places, end))
 
+    def around(self, places: Integers, end: Integers) -> Iterator[Integers]:
+        """Of each (place, end) the innermost interval around it, then the next further out, until nobody has one.
+
+        Crossing intervals count too, though none of them is a parent of the other.
+        """
+        import numpy as np
+
+        at = _climb(self._rungs, self._end, places, end)
+        while (at >= 0).any():
+            yield _pick(self._order, at)
+            before = np.maximum(at - 1, NOBODY)
+            before[(at < 0) | (before < 0)] = NOBODY
+            before[self._group[before] != self._group[at]] = NOBODY
+            at = _climb(self._rungs, self._end, before, end)
+
     def only(self, among: Flags) -> Part:
         """The marked intervals, to be asked the same at the places of all."""
         return Part(self._order, self._group, self._end, among)
@@ -188,6 +203,11 @@ class Attribution:
             step=self._sought(places, calls, "step"),
             phase=self._sought(places, calls, "phase") if phases else np.full(len(places), NOBODY),
         )
+
+    def around(self, calls: Spans) -> Iterator[Integers]:
+        """Every range around each call, from the innermost outwards; NOBODY for calls that have no further one."""
+        for found in self._nest.around(self._nest.places(calls.thread, calls.start), calls.end):
+            yield _pick(self._stack, found)
 
     def of_ranges(self) -> tuple[Integers, Integers]:
         """(step range, phase range) around every range; a step range is its own step."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perfctl.parsers.attribution import NOBODY
+from perfctl.parsers.attribution import NOBODY, SLICE
 
 if TYPE_CHECKING:
     from perfctl.parsers.attribution import Integers
@@ -22,11 +22,11 @@ def match_calls(
     """
     import numpy as np
 
-    values = np.unique(process)
-    if values.size == 1 and call_process.size and (call_process == values[0]).all():
+    one = process[0] if process.size and process.min() == process.max() else None
+    if one is not None and call_process.size and call_process.min() == call_process.max() == one:
         return _first_equal(call_correlation, correlation)
     found = np.full(len(process), NOBODY)
-    for value in values:
+    for value in np.unique(process):
         mine, theirs = np.flatnonzero(process == value), np.flatnonzero(call_process == value)
         if theirs.size:
             found[mine] = np.append(theirs, NOBODY)[_first_equal(call_correlation[theirs], correlation[mine])]
@@ -40,9 +40,15 @@ def _first_equal(ids: Integers, wanted: Integers) -> Integers:
     low, span = ids.min(), int(ids.max()) - int(ids.min()) + 1
     if span <= _SPARSE * len(ids):  # counted up, as usual: a table of all of them, first ones written last
         table = np.full(span + 1, NOBODY)
-        table[ids[::-1] - low] = np.arange(len(ids))[::-1]
-        inside = (wanted >= low) & (wanted < low + span)
-        return table[np.where(inside, wanted - low, span)]
+        for first in reversed(range(0, len(ids), SLICE)):  # piece by piece: large arrays are fetched anew each time
+            piece = ids[first : first + SLICE]
+            table[piece[::-1] - low] = np.arange(first, first + len(piece))[::-1]
+        found = np.empty(len(wanted), np.int64)
+        for first in range(0, len(wanted), SLICE):
+            place = wanted[first : first + SLICE] - low
+            inside = (place >= 0) & (place < span)
+            found[first : first + SLICE] = table[np.where(inside, place, span)]
+        return found
     order = np.argsort(ids, kind="stable")
     at = np.searchsorted(ids[order], wanted)
     at[at == len(ids)] = 0

@@ -24,8 +24,10 @@ from perfctl.parsers.readings import (
     Column,
     Readings,
 )
-from perfctl.parsers.records import Gap, Report
+from perfctl.parsers.records import Diagnostic, Gap, Report
 from perfctl.parsers.timestamps import YEARS, Stamp
+from perfctl.parsers.unknown import not_understood, words
+from perfctl.parsers.unknown import others as others_of
 
 TOOL = "dcgm"
 _FIELDS = {
@@ -53,6 +55,17 @@ _SHORT = {
     "PMLMT": "power_management_limit", "ENCUT": "enc_utilization", "DECUT": "dec_utilization",
 }  # fmt: skip
 """dcgmi's short name -> name of the field. Others keep their short name."""
+_PLAIN = words(
+    "current_clock_throttle_reasons throttle_reason_idle throttle_reason_sw_power_cap throttle_reason_hw_slowdown"
+    " throttle_reason_sync_boost throttle_reason_sw_thermal throttle_reason_hw_thermal throttle_reason_hw_power_brake"
+    " throttle_reason_app_clocks xid_errors pcie_replay_counter pstate GRACT SMACT SMOCC TENSO DRAMA FP64A FP32A FP16A"
+    " PCITX PCIRX NVLTX NVLRX TXTPT RXTPT SACLK MACLK PSTAT XIDER DVCCTR TMPTR SMCLK gr_engine_active sm_active"
+    " sm_occupancy tensor_active dram_active fp64_active fp32_active fp16_active pcie_tx_bytes pcie_rx_bytes"
+    " nvlink_tx_bytes nvlink_rx_bytes ecc_sbe_volatile_total ecc_dbe_volatile_total power_violation thermal_violation"
+    " board_limit_violation low_utilization_violation sync_boost_violation reliability_violation fan_speed slowdown_temp"
+    " shutdown_temp enforced_power_limit pcie_tx_throughput pcie_rx_throughput nvlink_bandwidth_total mem_copy_util"
+)
+"""Fields that are known and have no unit that this list gives: shares, counters and codes."""
 _CSV_HEADER = ("gpuid", "timestampus", "field", "values")
 _TEXT_HEADER = re.compile(r"\s*#\s*Entity\s+\S", re.IGNORECASE)
 _ENTITY = re.compile(r"\s*GPU[ -]?(\d{1,5})\s+(\S.*)\Z")
@@ -87,10 +100,15 @@ def parse(path: Path) -> Report:
         samples=readings.samples,
         summaries=tuple(readings.summaries()),
         gaps=(*gaps, *clock.gaps(), *readings.gaps(), Gap("device", "not_available", "DCGM's lists name no device")),
-        diagnostics=(*others(readings), *text.diagnostics()),
+        diagnostics=(*others(readings), *text.diagnostics(), *_unknown(readings)),
         started_at=clock.started_at,
         duration_ns=clock.duration_ns,
     )
+
+
+def _unknown(readings: Readings) -> tuple[Diagnostic, ...]:
+    names = others_of(readings.others, _FIELDS, _PLAIN)
+    return not_understood({"fields": names}, "kept without a unit")
 
 
 def _is_csv_header(line: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from perfctl.parsers import dlprof_records
+from perfctl.parsers import dlprof_known, dlprof_records
 from perfctl.parsers.dlprof_records import Row
 from perfctl.parsers.dlprof_summary import read_summary
 from perfctl.parsers.dlprof_tables import kind_of, members, read_table
@@ -40,7 +40,10 @@ def parse(path: Path) -> Report:
         operations=dlprof_records.operations(tables.get("detail", ())),
         summaries=(*(summary.summaries if summary else ()), *dlprof_records.table_summaries(tables)),
         gaps=(*gaps, *(summary.gaps if summary else ())),
-        diagnostics=tuple(_diagnostics(tables, files, path)),
+        diagnostics=(
+            *_diagnostics(tables, files, path),
+            *dlprof_known.of_tables(tables, summary.tool_version if summary else None),
+        ),
         duration_ns=summary.wall_clock_ns if summary else None,
     )
 

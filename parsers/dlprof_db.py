@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-from perfctl.parsers import dlprof_db_summary, dlprof_records
+from perfctl.parsers import dlprof_db_summary, dlprof_known, dlprof_records
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.nsys_sqlite import COPY_KINDS
 from perfctl.parsers.nsys_tables import MAGIC, Database, check_whole, connect
@@ -58,7 +58,7 @@ def parse(path: Path) -> Report:
             steps=tuple(_steps(database)),
             summaries=facts.summaries,
             gaps=(*facts.gaps, *_gaps(database, found)),
-            diagnostics=facts.diagnostics,
+            diagnostics=(*facts.diagnostics, *dlprof_known.of_database(database, facts.tool_version)),
             duration_ns=facts.wall_clock_ns,
         )
 

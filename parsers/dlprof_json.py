@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers import dlprof_records
+from perfctl.parsers import dlprof_known, dlprof_records
 from perfctl.parsers.dlprof_records import Row
 from perfctl.parsers.dlprof_summary import SummaryReport, summary_of
 from perfctl.parsers.dlprof_tables import HEADERS, SUMMARY_WORDS, Block, column
@@ -24,6 +24,10 @@ from perfctl.parsers.records import Diagnostic, Report
 
 SIZE_LIMIT = 256 * 2**20
 """Larger files are refused: the database dlprof_dldb.sqlite says the same and more, and is read row by row."""
+
+MOST_FILES = 50
+"""A folder with more JSON files is not looked into."""
+_PROBE_BYTES = 65536
 
 _ADVICE = ("problem", "recommendation")
 _WANTED = {**HEADERS, "expert_systems": _ADVICE}
@@ -38,18 +42,47 @@ _REMEDY = "Give the CSV reports of the same run (dlprof --formats=csv) or its dl
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """JSON whose keys in the first bytes are the columns or labels of a DLProf report."""
+    """JSON whose keys in the first bytes are the columns or labels of a DLProf report, or a folder of such files."""
+    return bool(members(path)) if path.is_dir() else bool(_kinds_in(head))
+
+
+def members(folder: Path) -> list[Path]:
+    """The JSON files of a folder that is one DLProf report; empty when it is none.
+
+    It is one when it holds several, no kind of report twice, and either no other JSON files or DLProf's own file names.
+    """
+    found: dict[str, Path] = {}
+    foreign = False
+    files = [path for path in sorted(folder.glob("*.json")) if path.is_file()]
+    if len(files) > MOST_FILES:
+        return []
+    for path in files:
+        with path.open("rb") as file:
+            kinds = _kinds_in(file.read(_PROBE_BYTES))
+        foreign |= not kinds
+        if kinds & found.keys():
+            return []
+        found |= dict.fromkeys(kinds, path)
+    ours = list(dict.fromkeys(found.values()))
+    named = any(path.name.startswith("dlprof_") for path in ours)
+    return ours if len(ours) > 1 and (named or not foreign) else []
+
+
+def _kinds_in(head: bytes) -> set[str]:
+    """Which reports the keys in the first bytes belong to; none for what is no JSON."""
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"[") or b"\0" in head:
-        return False
+        return set()
     keys = {_name(key.decode("utf-8", "replace")) for key in _KEY.findall(head)}
-    return len(keys & SUMMARY_WORDS) >= 2 or any(keys.issuperset(wanted) for wanted in _WANTED.values())
+    found = {kind for kind, wanted in _WANTED.items() if keys.issuperset(wanted)}
+    return found | ({"summary"} if len(keys & SUMMARY_WORDS) >= 2 else set())
 
 
 def parse(path: Path) -> Report:
     """Read it. Raises ReportError when it is no whole JSON, too large, or holds no report of DLProf."""
     tables: dict[str, list[Row]] = {}
     blocks: list[Block] = []
-    for title, part in _parts(_load(path)):
+    files = members(path) if path.is_dir() else [path]
+    for title, part in (part for file in files for part in _parts(_load(file))):
         if isinstance(part, dict):
             blocks.append(_block(title, part))
             continue
@@ -59,10 +92,11 @@ def parse(path: Path) -> Report:
     is_summary = len({word for block in blocks for word in _words(block)} & SUMMARY_WORDS) >= 2
     if not tables and not is_summary:
         raise ReportError(path, "dlprof", "no report of DLProf was found in this JSON", _REMEDY)
-    return _report(path, tables, summary_of(blocks) if is_summary else None)
+    beside = sorted({file for file in path.iterdir() if file.name[0] != "."} - set(files)) if path.is_dir() else []
+    return _report(path, tables, summary_of(blocks) if is_summary else None, beside)
 
 
-def _report(path: Path, tables: dict[str, list[Row]], summary: SummaryReport | None) -> Report:
+def _report(path: Path, tables: dict[str, list[Row]], summary: SummaryReport | None, beside: list[Path]) -> Report:
     kinds = [*tables, *(["summary"] if summary else [])]
     kernels = dlprof_records.kernels(tables.get("iteration", ()))
     advice = ((row["problem"], row["recommendation"]) for row in tables.get("expert_systems", ()))
@@ -77,9 +111,21 @@ def _report(path: Path, tables: dict[str, list[Row]], summary: SummaryReport | N
         operations=dlprof_records.operations(tables.get("detail", ())),
         summaries=(*(summary.summaries if summary else ()), *dlprof_records.table_summaries(tables)),
         gaps=(*dlprof_records.gaps_of(kinds, kernels), *(summary.gaps if summary else ())),
-        diagnostics=(_UNVERIFIED, *dlprof_records.feedback(advice)),
+        diagnostics=(
+            _UNVERIFIED,
+            *_others(beside),
+            *dlprof_records.feedback(advice),
+            *dlprof_known.of_tables(tables, summary.tool_version if summary else None),
+        ),
         duration_ns=summary.wall_clock_ns if summary else None,
     )
+
+
+def _others(beside: list[Path]) -> Iterator[Diagnostic]:
+    if beside:
+        names = ", ".join(file.name for file in beside[:10])
+        text = f"read as one DLProf report; other files in the folder were not read: {names}"
+        yield Diagnostic("info", "perfctl", text)
 
 
 def _load(path: Path) -> Any:

@@ -1,8 +1,9 @@
 """What DLProf says in any of its forms, as records: the rows of its tables by column name, whoever read them.
 
 Numbers are taken as printed: a percentage of 0.0 may be up to 0.05, since DLProf rounds to one decimal.
-An op name such as "/module/net::forward/Conv2d::forward/conv2d" is a path of classes, not of modules, so it
-gives no layer; a range "conv2:forward" in it, or a dotted module path, does.
+An op name such as "/module/net::_call_impl/net::forward/Conv2d::_call_impl[2]/Conv2d::forward/conv2d" is a path of
+classes in which calls of modules are numbered within their parent: the layer is called Conv2d_2 then. A range
+"conv2:forward" in it, or a dotted module path, says more.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ Row = Mapping[str, str]
 DIRECTIONS = {"fprop": "forward", "fwd": "forward", "bprop": "backward", "bwd": "backward"}
 _TOTALS = (("total cpu time (ns)", "CPU Time"), ("total gpu time (ns)", "GPU Time"))
 _MODULE_PATH = re.compile(r"[A-Za-z_]\w*(\.\w+)+\Z")
+_CALL = re.compile(r"([A-Za-z_]\w*)::(?:_call_impl|__call__)(?:\[(\d+)\])?\Z")
+_PLAIN = re.compile(
+    r"(Lazy)?(Conv|Linear|Bilinear|Embedding|BatchNorm|LayerNorm|GroupNorm|InstanceNorm|MaxPool|AvgPool|Adaptive|ReLU|GELU"
+    r"|SiLU|Sigmoid|Tanh|Softmax|LogSoftmax|Dropout|Flatten)"
+)
+"""Modules of torch that run one operation, of their own name."""
 _REPEATED = re.compile(r"\[\d+\]\Z")
 _NEVER = ("stream", "registers", "static_shared_bytes", "dynamic_shared_bytes")
 _MISSING = {
@@ -130,7 +137,7 @@ def layer_gap(found: Collection[Kernel]) -> list[Gap]:
     unplaced = sum(kernel.layer is None for kernel in found)
     if not unplaced:
         return []
-    reason = f"{unplaced} of {len(found)} launches have an op name that is no module path (a path of classes)"
+    reason = f"{unplaced} of {len(found)} launches have an op name that lies in no module"
     return [Gap("kernel.layer", "not_collected", reason)]
 
 
@@ -146,7 +153,7 @@ def feedback(problems: Iterable[tuple[str, str]]) -> list[Diagnostic]:
 
 
 def layer_of(op_name: str) -> tuple[RangeName, str | None]:
-    """(layer, direction and step, how they were found) that an op name gives; all None for a path of classes."""
+    """(layer, direction and step, how they were found) that an op name gives; all None where it lies in no module's call."""
     layer = RangeName()
     step = None
     for part in op_name.split("/"):
@@ -155,9 +162,26 @@ def layer_of(op_name: str) -> tuple[RangeName, str | None]:
         step = name.step if name.step is not None else step
     if layer.layer is not None:
         return layer._replace(step=step), "range"
-    if _MODULE_PATH.match(op_name):
-        return RangeName(layer=op_name, step=step), "operation"
+    path = op_name if _MODULE_PATH.match(op_name) else _called(op_name)
+    if path is not None:
+        return RangeName(layer=path, step=step), "operation"
     return RangeName(step=step), None
+
+
+def _called(op_name: str) -> str | None:
+    """The modules whose calls an op lies in, below the outermost one, which itself goes by its class; None without any.
+
+    DLProf 1.8 puts a functional operation into the module that ran before it (max_pool2d into Conv2d): then it belongs
+    to the module around that.
+    """
+    calls = [match for part in op_name.split("/") if (match := _CALL.match(part))]
+    if not calls:
+        return None
+    names = [f"{match[1]}_{match[2] or 1}" for match in calls[1:]]
+    last, operation = calls[-1][1], op_name.rpartition("/")[2].replace("_", "").lower()
+    if names and _PLAIN.match(last) and not last.removeprefix("Lazy").lower().startswith(operation):
+        names.pop()
+    return ".".join(names) or calls[0][1]
 
 
 def figure(name: str, text: str, unit: str | None) -> Summary:

@@ -7,6 +7,10 @@ there, and it is kept as the environment fact ``clock_base_ns``.
 A kernel belongs to the CPU span that launched it: the one with its External id, if that one was running
 when the launch call (same correlation) began, else the innermost one running then. External id alone
 is not enough: in 2023 CPU operations and GPU events numbered theirs independently.
+
+A span belongs to the layer whose range it lies in; where no range names a layer, to the module whose call
+(python_function, with_stack or with_modules) it lies in. Backward operations outside of all these take the
+layer of the forward operation with the same sequence number.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from perfctl.parsers import kineto_backward, kineto_known
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.json_stream import JsonStream, peek
 from perfctl.parsers.kineto_events import Events, collect
@@ -54,6 +59,7 @@ def _report(path: Path, events: Events, metadata: dict[str, Any], repaired: bool
     launches = Launches(events)
     nesting = Nesting(events, launches.probes)
     launches.settle(nesting)
+    kineto_backward.settle(events, nesting)
     found_ranges = ranges(events, nesting)
     found_operations = operations(events, nesting, launches)
     found_copies = copies(events, nesting, launches)
@@ -73,7 +79,7 @@ def _report(path: Path, events: Events, metadata: dict[str, Any], repaired: bool
         steps=steps(found_ranges),
         memory=facts.memory,
         gaps=facts.gaps,
-        diagnostics=facts.diagnostics,
+        diagnostics=(*facts.diagnostics, *kineto_known.diagnostics(events.unknown)),
         started_at=facts.started_at,
         duration_ns=facts.duration_ns,
     )

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
+from perfctl.parsers import kineto_known
+from perfctl.parsers.kineto_values import external_id, nanoseconds, three, whole
 from perfctl.parsers.range_names import read_range_name
 
 KINDS = {
@@ -31,13 +32,17 @@ KINDS = {
     "Memset": "copy",
     "cuda_profiler_range": "counters",
     "Trace": "window",
+    "python_function": "module",
 }
-"""Event category -> what it is to us. Left out: python_function, gpu_user_annotation (the user_annotation again, on the
-GPU's time line), ac2g, async and fwdbwd (arrows), overhead, cuda_sync."""
+"""Event category -> what it is to us. Of python_function only calls of modules count. Left out: gpu_user_annotation
+(the user_annotation again, on the GPU's time line), ac2g, async and fwdbwd (arrows), overhead, cuda_sync."""
 
+MODULE = "nn.Module: "
+"""How the name of a module's call begins ("nn.Module: Conv2d_3"), where the profiler ran with_stack or with_modules."""
 PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,9})\Z")
+OPTIMIZER = ("Optimizer.step#", "Optimizer.zero_grad#")
+"""Ranges that torch itself puts around an optimizer's work."""
 _OLD_RANGE = ("ProfilerStep", "enumerate(DataLoader)#", "Optimizer.")
-_INT64 = 1 << 63
 
 
 class Span(NamedTuple):
@@ -91,6 +96,8 @@ class Events:
     """(thread, at, bytes) of each allocation; negative when it was freed."""
     peaks: dict[tuple[int, str], int] = field(default_factory=dict)
     """(GPU, "allocated" or "reserved") -> the largest total the allocator reported."""
+    sequences: list[tuple[int, int, bool]] = field(default_factory=list)
+    """(position in ``spans``, autograd's sequence number, whether it is the backward side) of operations that have one."""
     window: tuple[int, int] | None = None
     """Begin and end of the capture, ns."""
     whole_microseconds: bool = True
@@ -98,6 +105,8 @@ class Events:
     known: int = 0
     """Events of a category in KINDS."""
     counter_ranges: int = 0
+    unknown: dict[str, int] = field(default_factory=dict)
+    """Category or kind of event that is in no list -> how often."""
     repeated: int = 0
     timeless: int = 0
 
@@ -105,31 +114,6 @@ class Events:
 def collect(events: Iterable[Any]) -> Events:
     """One pass over ``traceEvents``. What is no event, or of no use here, is passed over."""
     return _Collector().run(events)
-
-
-def nanoseconds(value: object) -> int | None:
-    """Microseconds as the trace has them (integer, or the text of a number with a fraction) -> ns; None if unusable."""
-    if type(value) is int:
-        found = value * 1000
-    elif type(value) is str:
-        whole, _, fraction = value.partition(".")
-        try:
-            found = int(whole + fraction) if len(fraction) == 3 else round(Decimal(value) * 1000)
-        except (ValueError, InvalidOperation, OverflowError):
-            return None
-    else:
-        return None
-    return found if -_INT64 <= found < _INT64 else None
-
-
-def whole(value: object) -> int | None:
-    """An integer, or the text of one, that fits 64 bits; None for all else."""
-    if type(value) is str:
-        try:
-            value = int(value)
-        except ValueError:
-            return None
-    return value if type(value) is int and -_INT64 <= value < _INT64 else None
 
 
 class _Collector:
@@ -148,6 +132,7 @@ class _Collector:
             "copy": self.copy,
             "counters": self.counters,
             "window": self.window,
+            "module": self.module,
         }
 
     def run(self, events: Iterable[Any]) -> Events:
@@ -160,10 +145,14 @@ class _Collector:
             if kind is None:
                 if event.get("name") == "[memory]":
                     self.memory(event)
+                elif type(category) is not str or category not in kineto_known.NOT_USED:
+                    kineto_known.count(self.found.unknown, event.get("ph"), category)
             elif event.get("ph") == "X":
                 self.found.known += 1
                 args = event.get("args")
                 handlers[kind](event, args if type(args) is dict else {})
+            else:
+                kineto_known.count(self.found.unknown, event.get("ph"), None)
         return self.found
 
     def span(self, event: dict[str, Any], args: dict[str, Any]) -> None:
@@ -173,7 +162,7 @@ class _Collector:
             found.timeless += 1
             return
         end = None if duration is None else start + duration
-        external = _external(args)
+        external = external_id(args)
         name = self.name(event)
         is_range = event["cat"] == "user_annotation" or (event["cat"] == "Operator" and _was_range(name))
         span = Span(self.thread(event), start, end, external, name, is_range)
@@ -184,7 +173,18 @@ class _Collector:
                     found.repeated += 1
                     return
                 found.by_external[external] = -1
+        number = args.get("Sequence number")
+        if number is not None and (number := whole(number)) is not None and number >= 0:
+            found.sequences.append((len(found.spans), number, bool(whole(args.get("Fwd thread id")))))
         found.spans.append(span)
+
+    def module(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        name = event.get("name")
+        if type(name) is str and name.startswith(MODULE):
+            start, duration = self.times(event)
+            if start is not None and duration is not None:
+                span = Span(self.thread(event), start, start + duration, -1, self.name(event), True)
+                self.found.spans.append(span)
 
     def call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         start, correlation = nanoseconds(event.get("ts")), whole(args.get("correlation"))
@@ -196,8 +196,8 @@ class _Collector:
     def kernel(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         numbers = (
             *_device_and_stream(event, args),
-            *_three(args.get("grid")),
-            *_three(args.get("block")),
+            *three(args.get("grid")),
+            *three(args.get("block")),
             whole(args.get("registers per thread")),
             whole(args.get("shared memory")),
         )
@@ -220,7 +220,7 @@ class _Collector:
                 return
             self.seen.add(key)
         numbers = self.launch_shapes.setdefault(numbers, numbers)
-        into.append(DeviceEvent(name, start, duration, correlation, _external(args), numbers))
+        into.append(DeviceEvent(name, start, duration, correlation, external_id(args), numbers))
 
     def counters(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         self.found.counter_ranges += 1
@@ -272,24 +272,11 @@ class _Collector:
             return number
 
 
-def _external(args: dict[str, Any]) -> int:
-    value = args.get("External id")
-    if type(value) is not int:
-        value = whole(value if value is not None else args.get("external id"))
-    return value if value is not None and value >= 0 else -1
-
-
 def _device_and_stream(event: dict[str, Any], args: dict[str, Any]) -> tuple[int | None, int | None]:
     stream = args.get("stream")
     if stream is None and type(event.get("tid")) is str:
         stream = event["tid"].removeprefix("stream ")
     return whole(args.get("device")), whole(stream)
-
-
-def _three(value: object) -> tuple[int | None, int | None, int | None]:
-    if type(value) is list and len(value) == 3:
-        return whole(value[0]), whole(value[1]), whole(value[2])
-    return None, None, None
 
 
 def _was_range(name: str) -> bool:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-from perfctl.parsers.kineto_events import Events, whole
+from perfctl.parsers.kineto_events import Events
+from perfctl.parsers.kineto_values import whole
 from perfctl.parsers.records import Device, Diagnostic, Gap, Kernel, MemoryFigure
 
 _FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
@@ -176,7 +177,7 @@ def _kernel_gaps(kernels: list[Kernel]) -> list[Gap]:
     gaps = []
     unplaced = sum(kernel.layer is None for kernel in kernels)
     if unplaced:
-        reason = f"{unplaced} of {len(kernels)} launches lie in no range named <layer>:<direction>"
+        reason = f"{unplaced} of {len(kernels)} launches lie in no range named <layer>:<direction> and in no module of the trace"
         gaps.append(Gap("kernel.layer", "not_collected", reason))
     if all(kernel.registers is None for kernel in kernels):
         reason = "the trace gives no registers per thread (ROCm traces never do)"

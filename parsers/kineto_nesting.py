@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
-from perfctl.parsers.kineto_events import PROFILER_STEP, Events, Place, Span
+from perfctl.parsers.kineto_events import MODULE, OPTIMIZER, PROFILER_STEP, Events, Place, Span
 from perfctl.parsers.range_names import read_range_name
 
 WHOLE_MICROSECOND_SLACK = 2000
@@ -27,6 +27,8 @@ class Context(NamedTuple):
     """Innermost range, counted in the order of the file."""
     depth: int = 0
     """How many ranges enclose it."""
+    source: str | None = None
+    """How the layer was found: Kernel.layer_source."""
 
 
 NOWHERE = Context()
@@ -40,6 +42,8 @@ class RangeMeaning(NamedTuple):
     direction: str | None
     step: int | None
     phase: str | None
+    source: str | None = None
+    """As in Context."""
 
 
 class TimeLine(Generic[T]):
@@ -152,12 +156,11 @@ class Nesting:
         meaning = self.meanings.get(index)
         if meaning is None:
             return context
-        layer, direction = (
-            (meaning.layer, meaning.direction) if meaning.layer is not None else (context.layer, context.direction)
-        )
+        told = meaning if meaning.layer is not None else context
         step = meaning.step if meaning.step is not None else context.step
         phase = meaning.phase or context.phase
-        return Context(layer, direction, step, phase, meaning.number, context.depth + 1)
+        depth = context.depth + 1
+        return Context(told.layer, told.direction, step, phase, meaning.number, depth, told.source)
 
     def _time_lines(self, wanted: Callable[[RangeMeaning], T | None]) -> dict[int | None, TimeLine[T]]:
         """Process -> when each step or phase ran."""
@@ -170,15 +173,44 @@ class Nesting:
 
 
 def read_ranges(spans: list[Span]) -> dict[int, RangeMeaning]:
-    """Position of each range -> what its name says. ProfilerStep#N counts only where there is no perfctl:step."""
+    """Position of each range -> what its name says.
+
+    ProfilerStep#N and torch's own Optimizer.step#... count only where there is no perfctl:step; modules only where
+    no range names a layer.
+    """
     ranges = [(index, span.name) for index, span in enumerate(spans) if span.is_range]
     names = {name: read_range_name(name) for _, name in ranges}
     own_steps = any(name.step is not None for name in names.values())
+    own_layers = any(name.layer is not None for name in names.values())
+    modules = {} if own_layers else module_paths(spans)
     found = {}
     for number, (index, text) in enumerate(ranges):
         name = names[text]
-        step = name.step
         if not own_steps and (match := PROFILER_STEP.match(text)):
-            step = int(match[1])
-        found[index] = RangeMeaning(number, name.layer, name.direction, step, name.phase)
+            name = name._replace(step=int(match[1]))
+        if not own_steps and text.startswith(OPTIMIZER):
+            name = name._replace(phase="optimizer")
+        source = "range" if name.layer is not None else None
+        if text in modules:
+            name, source = name._replace(layer=modules[text], direction="forward"), "operation"
+        found[index] = RangeMeaning(number, *name, source)
+    return found
+
+
+def module_paths(spans: list[Span]) -> dict[str, str]:
+    """Names of module calls -> where the module was first called: nn.Module: Conv2d_3 -> BasicBlock_1.Conv2d_3.
+
+    A trace knows classes and which instance of a class it is, not attribute names. Like the paths of
+    perfctl's own ranges these begin below the outermost module, which itself goes by its name.
+    """
+    calls = sorted((s.thread, s.start, -(s.end or s.start), s.name) for s in spans if s.name.startswith(MODULE))
+    found: dict[str, str] = {}
+    stack: list[tuple[int, int, str]] = []
+    for thread, start, minus_end, name in calls:
+        while stack and (stack[-1][0] != thread or stack[-1][1] <= start):
+            stack.pop()
+        own = name.removeprefix(MODULE).replace(":", ".")
+        above = [stack[-1][2]] if len(stack) > 1 else []
+        found.setdefault(name, ".".join([*above, own]))
+        stack.append((thread, -minus_end, found[name]))
     return found

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from perfctl.parsers.kineto_events import DeviceEvent, Events, Place
-from perfctl.parsers.kineto_nesting import NOWHERE, Nesting
+from perfctl.parsers.kineto_nesting import NOWHERE, Context, Nesting
 from perfctl.parsers.records import Copy, Kernel, Operation, Range, Step
 
 _COPY = re.compile(r"\b(HtoD|DtoH|DtoD|HtoH|PtoP)\b")
@@ -72,9 +72,9 @@ def kernels(events: Events, nesting: Nesting, launches: Launches) -> list[Kernel
                 event.name,
                 None,
                 context.layer,
-                context.direction,
+                _direction(context),
                 step,
-                "range" if context.layer is not None else None,
+                context.source,
                 context.range_number,
                 device,
                 stream,
@@ -92,6 +92,11 @@ def kernels(events: Events, nesting: Nesting, launches: Launches) -> list[Kernel
             )
         )
     return found
+
+
+def _direction(context: Context) -> str | None:
+    """Of a layer; the optimizer's work has this direction and no layer."""
+    return "optimizer" if context.layer is None and context.phase == "optimizer" else context.direction
 
 
 def copies(events: Events, nesting: Nesting, launches: Launches) -> list[Copy]:
@@ -157,7 +162,7 @@ def operations(events: Events, nesting: Nesting, launches: Launches) -> list[Ope
         if span.is_range:
             continue
         context = nesting.contexts[index]
-        total = table.setdefault((span.name, context.layer, context.direction), _Sum())
+        total = table.setdefault((span.name, context.layer, _direction(context)), _Sum())
         this = own[index]
         total.own = None if this is None or total.own is None else total.own + this
         parent = nesting.parents[index]

@@ -19,6 +19,7 @@ from perfctl.parsers.ncu_log import EXPORT, diagnostics, first_words, gaps, kern
 from perfctl.parsers.ncu_long import VALUE, Columns, Rules
 from perfctl.parsers.ncu_table import Finished, Table
 from perfctl.parsers.records import Diagnostic, Report
+from perfctl.parsers.unknown import not_understood, others
 
 _TOOL_LINE = re.compile(r"^==(?:PROF|ERROR|WARNING)== ", re.MULTILINE)
 _PIVOTED = re.compile(r'"?Metric Name"?,"?[a-z0-9]+__')
@@ -70,14 +71,14 @@ def parse(path: Path) -> Report:
             reader = Rows(source, log, quoted=first.startswith('"'))
             if ncu_summary.is_summary(header):
                 return _summary_report(path, iter(reader), header, log)
-            form = _read_tables(path, reader, header, table, rules, log)
+            form, unknown = _read_tables(path, reader, header, table, rules, log)
     except OSError as error:
         reason = f"it cannot be read ({error.strerror})"
         raise ReportError(path, "ncu", reason, "Check the path and its rights") from error
     if not table.launches:
         reason, remedy = why_no_csv(log) if log.tool_lines else ("the CSV ends after its header", "Profile again")
         raise ReportError(path, "ncu", f"the CSV has a header and no rows: {reason}", remedy)
-    return _report(path, form, table.finish(), rules, log)
+    return _report(path, form, table.finish(), rules, log, unknown)
 
 
 def _header(path: Path, line: str) -> list[str]:
@@ -97,24 +98,34 @@ def _header(path: Path, line: str) -> list[str]:
     return header
 
 
-def _read_tables(path: Path, reader: Rows, header: list[str], table: Table, rules: Rules, log: Log) -> str:
-    """Read all tables of the file (several when runs were appended to it); returns the form of the first."""
+def _read_tables(
+    path: Path, reader: Rows, header: list[str], table: Table, rules: Rules, log: Log
+) -> tuple[str, list[str]]:
+    """Read all tables of the file (several when runs were appended to it): form of the first, unknown columns of all."""
     form = f"ncu CSV, {'long' if VALUE in header else 'wide'}, {len(header)} columns"
     number, following = 0, header
+    unknown: list[str] = []
     while True:
+        unknown += _unknown(following)
         if VALUE in following:
             found = ncu_long.read(reader, following, table, rules, log, number)
         else:
             found = ncu_wide.read(iter(reader), following, table, log, number)
         if found is None:
-            return form
+            return form, unknown
         if Columns(found).missing():
             reason = f"the header of table {number + 2} in the file lacks columns"
             raise ReportError(path, "ncu", reason, "Split the file at its headers and read the parts")
         number, following = number + 1, found
 
 
-def _report(path: Path, form: str, found: Finished, rules: Rules, log: Log) -> Report:
+def _unknown(header: list[str]) -> list[str]:
+    """Columns of a table that are in no list."""
+    names = Columns(header).unknown()
+    return names if VALUE in header else others(names, {header[at] for at in ncu_wide.metric_columns(header)})
+
+
+def _report(path: Path, form: str, found: Finished, rules: Rules, log: Log, unknown: list[str]) -> Report:
     kernels = found.kernels()
     return Report(
         tool="ncu",
@@ -124,7 +135,12 @@ def _report(path: Path, form: str, found: Finished, rules: Rules, log: Log) -> R
         kernels=kernels,
         counters=found.counters(),
         gaps=(*found.gaps(), *kernel_gaps(kernels), *gaps(log)),
-        diagnostics=(*diagnostics(log), *_rule_diagnostics(rules), *rounding(found.scaled())),
+        diagnostics=(
+            *diagnostics(log),
+            *_rule_diagnostics(rules),
+            *rounding(found.scaled()),
+            *not_understood({"columns": unknown}),
+        ),
     )
 
 
@@ -138,7 +154,7 @@ def _summary_report(path: Path, reader: Iterator[str], header: list[str], log: L
         form=f"ncu CSV, summary, {len(header)} columns",
         summaries=tuple(summaries),
         gaps=(*missing, *gaps(log)),
-        diagnostics=tuple(diagnostics(log)),
+        diagnostics=(*diagnostics(log), *not_understood({"columns": ncu_summary.unknown(header)})),
     )
 
 

@@ -13,10 +13,44 @@ from dataclasses import dataclass, field, replace
 from perfctl.parsers.ncu_lines import Log, Rows, cells
 from perfctl.parsers.ncu_nvtx import PUSH_POP, START_END
 from perfctl.parsers.ncu_table import Launch, Table
+from perfctl.parsers.unknown import others
 
 VALUE = "Metric Value"
 _NEVER = "\0"
 """No row begins with it: rows begin with a quote or a digit."""
+NOT_USED = frozenset(
+    (
+        "Process Name",
+        "Host Name",
+        "Kernel Time",
+        "Context",
+        "Device Id",
+        "Invocations",
+        "Rule Type",
+        "Rule Description",
+        "Estimated Speedup Type",
+        "Estimated Speedup",
+    )
+)
+"""Columns that are known and left out, or read by their place beside another."""
+USED = frozenset(
+    (
+        "ID",
+        "Process ID",
+        "Kernel Name",
+        "Stream",
+        "Block Size",
+        "Grid Size",
+        "Device",
+        "CC",
+        "Section Name",
+        "Body Item Label",
+        "Metric Name",
+        "Metric Unit",
+        VALUE,
+        "Rule Name",
+    )
+)
 LONGEST_ID = 18
 """Digits that a launch ID may have."""
 
@@ -68,6 +102,10 @@ class Columns:
         if self.metric >= 0 or self.value >= 0:
             needed |= {"Metric Name": self.metric, "Metric Unit": self.unit, VALUE: self.value}
         return [name for name, index in needed.items() if index < 0]
+
+    def unknown(self) -> list[str]:
+        """Names that are in no list and no NVTX columns; on the wide page also those of metrics."""
+        return [name for name in others(self.header, USED, NOT_USED) if PUSH_POP not in name and START_END not in name]
 
     def first_of_metric(self) -> int:
         """The first column that is not the same for all rows of a launch, when all such columns come last; else 0."""

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from perfctl.parsers.range_names import read_range_name
+from perfctl.parsers.records import Kernel
 
 PUSH_POP = "Push/Pop_Range"
 START_END = "Start/Stop_Range"
@@ -24,11 +25,14 @@ _DEFAULT_DOMAIN = "<default domain>:"
 _QUOTED = re.compile(r'"(.*?)"(?=\s*(?:"|$))', re.DOTALL)
 _REPEATED_MESSAGE = re.compile(r"(?P<name>.+):[^:]*:[^:]*:[^:]*:[^:]*:[^:]*:(?P=name)", re.DOTALL)
 _FIELDS = 6
+_NO_FIELDS = ":none" * _FIELDS
 _LONGEST_NAME = 2000
+_OF_BACKWARD = ("grad_input", "grad_weight", "grad_bias", "backward", "recompute")
+"""Directions of work on autograd's own thread."""
 
 
 class Place(NamedTuple):
-    """Where a launch belongs; all None when no perfctl range encloses it."""
+    """Where a launch belongs; all None when no perfctl range encloses it. The optimizer's work has no layer."""
 
     layer: str | None = None
     direction: str | None = None
@@ -38,6 +42,11 @@ class Place(NamedTuple):
 def range_names(cell: str) -> list[str]:
     """Names of the ranges in one cell, outermost first, domains taken off."""
     return [_name(part) for part in _QUOTED.findall(cell)]
+
+
+def cell_of(name: str) -> str:
+    """A range of the console text as it would stand in a cell of the CSV, to be joined with others."""
+    return f'  "{_DEFAULT_DOMAIN}{name}{_NO_FIELDS}"'
 
 
 def _name(part: str) -> str:
@@ -52,14 +61,21 @@ def _name(part: str) -> str:
 
 
 def innermost(names: Iterable[str]) -> Place:
-    """Layer and step of the innermost perfctl ranges among ``names`` (outermost first)."""
-    place = Place()
+    """Layer and step of the innermost perfctl ranges among ``names`` (outermost first).
+
+    In the optimizer's phase there is no layer: the direction alone says so.
+    """
+    place, phase = Place(), None
     for name in names:
         found = read_range_name(name)
         if found.layer is not None:
             place = place._replace(layer=found.layer, direction=found.direction)
         if found.step is not None:
             place = place._replace(step=found.step)
+        if found.phase is not None:
+            phase = found.phase
+    if place.layer is None and phase == "optimizer":
+        place = place._replace(direction=phase)
     return place
 
 
@@ -79,3 +95,23 @@ def place_of(push_pop: str, start_end: str = "") -> Place:
         return place
     layer, direction = layers.pop()
     return place._replace(layer=layer, direction=direction)
+
+
+def with_steps(kernels: Iterable[Kernel]) -> list[Kernel]:
+    """The launches in their order, those from autograd's own thread put into the step they ran in.
+
+    The step's range is on the loop's thread only. ncu runs one launch after the other, so what lies between two
+    launches of one step is in it, and a layer's gradients at the end of a step are in the step before the next.
+    """
+    found = list(kernels)
+    following: list[int | None] = [None] * len(found)
+    for number in range(len(found) - 2, -1, -1):
+        after = found[number + 1].step
+        following[number] = following[number + 1] if after is None else after
+    before: int | None = None
+    for number, kernel in enumerate(found):
+        if kernel.step is not None:
+            before = kernel.step
+        elif before is not None and (kernel.direction in _OF_BACKWARD or following[number] == before):
+            found[number] = kernel._replace(step=before)
+    return found

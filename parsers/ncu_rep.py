@@ -22,14 +22,17 @@ from typing import Any
 
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.ncu_facts import FACT_NAMES, Value, device_of, kernel_fields
-from perfctl.parsers.ncu_nvtx import innermost
+from perfctl.parsers.ncu_nvtx import innermost, with_steps
 from perfctl.parsers.ncu_rep_file import MAGIC, Outline, outline
 from perfctl.parsers.records import Counter, Device, Diagnostic, Gap, Kernel, Report
 from perfctl.parsers.units import Number, base_unit, to_base
+from perfctl.parsers.unknown import newer, not_understood
 
 READER = "perfctl.parsers.ncu_rep_reader"
 READER_SECONDS = 1800
 """After so long the reading process is taken for hung; a report of 1000 kernels and 1600 metrics takes seconds."""
+NEWEST = "2025.1"
+"""Newest ncu whose reports were tested."""
 _EXPORT = "Export it with 'ncu --import {path} --csv --page raw --print-units base' and read that CSV"
 
 
@@ -63,10 +66,14 @@ def parse(path: Path) -> Report:
         tool_version=shape.tool_version,
         devices=results.devices_with(shape.versions.get("Display Driver Version")),
         environment={"cuda": shape.versions["CUDA Version"]} if "CUDA Version" in shape.versions else {},
-        kernels=results.kernels,
+        kernels=with_steps(results.kernels),
         counters=results,
         gaps=tuple(_gaps(results, shape)),
-        diagnostics=tuple(results.diagnostics),
+        diagnostics=(
+            *results.diagnostics,
+            *not_understood({"metrics of a new kind of value": results.strange}),
+            *newer("ncu", shape.tool_version, NEWEST),
+        ),
         started_at=shape.created_at,
     )
 
@@ -126,6 +133,8 @@ class _Results:
         self.diagnostics: list[Diagnostic] = []
         self.missing: Tally[str] = Tally()
         """Metric -> in how many launches it has no value."""
+        self.strange: dict[str, None] = {}
+        """Metrics whose value is of a kind that is not known."""
         self.damaged = 0
         """Results that came without a single metric, which is what the package makes of a damaged one."""
         self._keys: list[tuple[str, str | None]] = []
@@ -141,6 +150,7 @@ class _Results:
             self.damaged += 1
             return
         launch = len(self.kernels)
+        self.strange.update(dict.fromkeys(record["strange"]))
         facts = self._metrics(launch, record["metrics"])
         place = innermost(record["ranges"])
         kernel = Kernel(

@@ -46,6 +46,7 @@ def _record(action: Any) -> dict[str, object]:
         "single": action.workload_type() == action.WorkloadType_KERNEL,
         "ranges": _ranges(action),
         "metrics": [_metric(action, name) for name in names],
+        "strange": [_text(name) for name in names if _is_strange(action, name)],
     }
 
 
@@ -72,6 +73,17 @@ def _value(metric: Any) -> int | float | str | None:
     if kind == metric.ValueKind_STRING:
         return _text(metric.as_string()) or None
     return None
+
+
+def _is_strange(action: Any, name: str) -> bool:
+    """Does the metric have a value of a kind that ``_value`` does not know?"""
+    metric = action.metric_by_name(name) if name == _text(name) else None
+    return metric is not None and bool(metric.has_value()) and metric.kind() not in _known_kinds(metric)
+
+
+def _known_kinds(metric: Any) -> tuple[Any, ...]:
+    numbers = (metric.ValueKind_UINT32, metric.ValueKind_UINT64, metric.ValueKind_FLOAT, metric.ValueKind_DOUBLE)
+    return (*numbers, metric.ValueKind_STRING, metric.ValueKind_ANY)
 
 
 def _ranges(action: Any) -> list[str]:

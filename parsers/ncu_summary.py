@@ -10,11 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perfctl.parsers.ncu_lines import Log, cells
+from perfctl.parsers.ncu_long import NOT_USED, USED
 from perfctl.parsers.records import Gap, Summary
 from perfctl.parsers.units import AmbiguousNumber, DecimalStyle, StyleEvidence, base_unit, read_number, to_base
+from perfctl.parsers.unknown import others
 
 FIGURES = ("Minimum", "Maximum", "Average")
 _NEEDED = ("Kernel Name", "Invocations", "Metric Name", "Metric Unit", *FIGURES)
+
+
+def unknown(header: list[str]) -> list[str]:
+    """Columns that are in no list."""
+    return others(header, USED, NOT_USED, FIGURES)
 
 
 def is_summary(header: list[str]) -> bool:

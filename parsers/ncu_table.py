@@ -15,7 +15,7 @@ from typing import Any
 
 from perfctl.parsers.bulk_rows import Columns
 from perfctl.parsers.ncu_facts import FACT_NAMES, Value, device_of, kernel_fields
-from perfctl.parsers.ncu_nvtx import place_of
+from perfctl.parsers.ncu_nvtx import place_of, with_steps
 from perfctl.parsers.records import Counter, Device, Gap, Kernel
 from perfctl.parsers.units import (
     AmbiguousNumber,
@@ -180,7 +180,7 @@ class Finished:
             _kernel(rank, launch, facts.get(index, {}))
             for index, (rank, launch) in enumerate(zip(self._order, self._table.launches, strict=True))
         ]
-        return sorted(found)
+        return with_steps(sorted(found))
 
     def devices(self) -> tuple[Device, ...]:
         """The devices the launches ran on, as far as the file tells them apart."""

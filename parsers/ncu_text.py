@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from perfctl.parsers import ncu_summary
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.ncu_lines import Log, encoding_of, header_at, lines, open_text
 from perfctl.parsers.ncu_log import EXPORT, diagnostics, first_words, gaps, kernel_gaps, rounding, why_no_csv
+from perfctl.parsers.ncu_nvtx import cell_of
 from perfctl.parsers.ncu_table import Launch, Table
 from perfctl.parsers.ncu_text_table import METRIC_COLUMNS, SUMMARY_COLUMNS, TextTable, spans_of
 from perfctl.parsers.records import Diagnostic, Gap, Report
+from perfctl.parsers.unknown import not_understood
 
 _LAUNCH = re.compile(
     r" {1,8}(?P<name>\S.*?)(?: \((?P<grid>\d+, \d+, \d+)\)x\((?P<block>\d+, \d+, \d+)\))?"
@@ -26,16 +29,21 @@ _LAUNCH = re.compile(
     r"(?:, (?:Series ID|Combination) [^,]{1,100})*\s*"
 )
 _SUMMARY = re.compile(
-    r" {1,8}(?P<name>\S.*?)(?:, Block Size (?P<block>[^,]+|\([^)]*\)), Grid Size (?P<grid>[^,]+|\([^)]*\))"
+    r" {0,8}(?P<name>\S.*?)(?:, Block Size (?P<block>[^,]+|\([^)]*\)), Grid Size (?P<grid>[^,]+|\([^)]*\))"
     r"| \((?P<new_grid>\d+, \d+, \d+)\)x\((?P<new_block>\d+, \d+, \d+)\))"
     r"(?:, Device (?P<device>\d+))?(?:, CC [\d.]+)?(?:, (?P<count>\d+) invocations?|, Invocations (?P<new_count>\d+))\s*"
 )
 _PROCESS = re.compile(r"\[\d+\] \S.*@\S+\s*")
-_SECTION = re.compile(r" {2,8}Section: (\S.*)")
+_SECTION = re.compile(r" {0,8}Section: (\S.*)")
 _RULE = re.compile(r" {2,8}([A-Z]{3}) {1,3}(\S.*)")
 _RULE_MORE = re.compile(r" {8,14}\S")
+_STACK = re.compile(r" {2,8}NVTX (?:(Push/Pop) Stack for Thread \d+|Start/End Ranges):\s*")
+_RANGE = re.compile(r" {6,12}<\d+, ?(.*)>\s*")
+_STATES = "== NVTX State =="
+_OF_STACK = re.compile(r" {5,14}\S")
+"""A domain, or an attribute of the range above (RGB, payload, registered name)."""
 _SIGNATURE = re.compile(
-    r"^ {2,8}Section: \S.*\n +(?:-{3,}|Metric Name|[A-Z]{3}  )|^ +-{20,} -{3,} -{3,}\s*$|"
+    r"^ {0,8}Section: \S.*\n *(?:-{3,}|Metric Name|[A-Z]{3}  )|^ +-{20,} -{3,} -{3,}\s*$|"
     r"^ +Metric Name +Metric Unit +Metric Value\s*$",
     re.MULTILINE,
 )
@@ -43,6 +51,9 @@ _TAIL_BYTES = 16384
 _SPEEDUP = re.compile(r"^Est\. (?:Local )?Speedup: \S+ ")
 _DIGITS = re.compile(r"\d[\d.,]*")
 _ABOUT = 80
+_ADVICE_COLUMNS = 2
+"""Some rules put their advice into a box of two columns: kind and text."""
+_MOST_RANGES = 200
 _MOST_RULES = 2000
 _MOST_RULE_LINES = 200
 
@@ -104,6 +115,11 @@ class _Reader:
         self.summary_rows: list[dict[str, str]] = []
         self.headed = False
         """Do launches carry their grid, as after 2022.3?"""
+        self.unknown: list[str] = []
+        """What was met and not read."""
+        self._ranges: list[str] | None = None
+        """Cells of the NVTX stack that is being read; None outside of one."""
+        self._is_push_pop = False
         self._section: str | None = None
         self._summary: dict[str, str] | None = None
         """Identity of the summary block that is being read; None outside of one."""
@@ -126,6 +142,7 @@ class _Reader:
             self.log.cut_rows += self._body.unclosed()
             self._end_table()
         self._end_rule()
+        self._end_stack()
 
     def _take_outside(self, line: str, *, whole: bool) -> None:
         if self._rule and _RULE_MORE.match(line):
@@ -133,14 +150,23 @@ class _Reader:
                 self._rule.append(line.strip())
             return
         self._end_rule()
+        if self._ranges is not None and _OF_STACK.match(line) and not _SECTION.match(line):
+            if (found := _RANGE.fullmatch(line)) and len(self._ranges) < _MOST_RANGES:
+                self._ranges.append(cell_of(found[1]))
+            return
+        self._end_stack()
         spans = spans_of(line)
-        if spans:
+        if spans and (spans[0][0] or self._summary is not None):
             columns = SUMMARY_COLUMNS if self._summary is not None else METRIC_COLUMNS
             if self._has_place() and len(spans) == len(columns):
                 headed = self._before.split()[:2] == ["Metric", "Name"]
                 self._body = TextTable(spans, line.rstrip(), open_above=headed, by_left=self._summary is not None)
+            elif self._section is not None and self._has_place() and len(spans) != _ADVICE_COLUMNS:
+                self.unknown.append(f"a table of {len(spans)} columns in section {self._section}")
         elif match := _SECTION.fullmatch(line):
             self._section = match[1].strip()
+        elif (match := _STACK.fullmatch(line)) and self.table.launches:
+            self._ranges, self._is_push_pop = [], match[1] is not None
         elif (match := _RULE.fullmatch(line)) and self._has_place():
             self._rule = [match[1], match[2].strip()]
         elif whole and ", Context " in line and (match := _LAUNCH.fullmatch(line)):
@@ -149,6 +175,8 @@ class _Reader:
             self._start_summary(match)
         elif line.lstrip().startswith("Warning: ") and self._has_place():
             self.log.add(f"==WARNING== {line.strip().removeprefix('Warning: ')}")
+        elif line.rstrip() == _STATES:
+            self.unknown.append("the NVTX states of a summary by them: its kernels are told apart by name only")
         elif not _PROCESS.fullmatch(line):
             self.log.add(line)
         self._before = line
@@ -170,6 +198,14 @@ class _Reader:
                 capability=match["cc"] or "",
             )
         )
+
+    def _end_stack(self) -> None:
+        """Give the launch the ranges that have been read, as the CSV's columns hold them."""
+        ranges, self._ranges = self._ranges, None
+        if ranges:
+            launch, cell = self.table.launches[-1], "".join(ranges)
+            changed = replace(launch, push_pop=cell) if self._is_push_pop else replace(launch, start_end=cell)
+            self.table.launches[-1] = changed
 
     def _start_summary(self, match: re.Match[str]) -> None:
         grid, block = match["grid"], match["block"]
@@ -226,7 +262,12 @@ def _report(path: Path, reader: _Reader) -> Report:
         kernels=kernels,
         counters=found,
         gaps=(*found.gaps(), *kernel_gaps(kernels, "text"), *_gaps(reader)),
-        diagnostics=(*diagnostics(reader.log), *_rule_diagnostics(reader), *rounding(found.scaled())),
+        diagnostics=(
+            *diagnostics(reader.log),
+            *_rule_diagnostics(reader),
+            *rounding(found.scaled()),
+            *_unknown(reader),
+        ),
     )
 
 
@@ -238,7 +279,7 @@ def _summary_report(path: Path, reader: _Reader) -> Report:
         form="ncu console text, summary",
         summaries=tuple(summaries),
         gaps=(*missing, *_gaps(reader)),
-        diagnostics=tuple(diagnostics(reader.log)),
+        diagnostics=(*diagnostics(reader.log), *_unknown(reader)),
     )
 
 
@@ -247,6 +288,10 @@ def _rule_diagnostics(reader: _Reader) -> Iterator[Diagnostic]:
         yield Diagnostic(
             "info", f"ncu rule of section {section}", f"{kind} {count} times; the first: {first_words([example])}"
         )
+
+
+def _unknown(reader: _Reader) -> tuple[Diagnostic, ...]:
+    return not_understood({"parts": reader.unknown})
 
 
 def _gaps(reader: _Reader) -> Iterator[Gap]:

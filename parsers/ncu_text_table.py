@@ -13,7 +13,7 @@ from collections.abc import Sequence
 METRIC_COLUMNS = ("Metric Name", "Metric Unit", "Metric Value")
 SUMMARY_COLUMNS = ("Metric Name", "Metric Unit", "Minimum", "Maximum", "Average")
 
-_RULER = re.compile(r" +-{3,}(?: -{3,})+\s*")
+_RULER = re.compile(r" *-{3,}(?: -{3,})+\s*")
 _NUMBER = re.compile(r"[0-9.,+-]+")
 _LONGEST_RULER = 4000
 _MOST_LINES = 200_000

@@ -34,7 +34,10 @@ def kernels(path: Path, database: Database, found: Found, ranges: RangeTable) ->
     records = Columns(Kernel, partial(_columns, path, found, ranges))
     if KERNEL not in database.tables or not len(found.innermost):
         return ()
-    first, last = database.connection.execute(f"SELECT min(rowid), max(rowid) FROM {KERNEL}").fetchone()
+    # Asked for together, SQLite would look at every row.
+    first, last = (
+        database.connection.execute(f"SELECT {end}(rowid) FROM {KERNEL}").fetchone()[0] for end in ("min", "max")
+    )
     if last - first + 1 != len(found.innermost):  # rows were taken out: a row's place does not follow from its id
         return records
     labels = np.append(ranges.name, -1)[found.layer]

@@ -9,11 +9,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.parsers import nsys_devices, nsys_kernels, nsys_ranges
-from perfctl.parsers.attribution import NOBODY, Found, Spans
+from perfctl.parsers import nsys_devices, nsys_kernels, nsys_known, nsys_ranges
+from perfctl.parsers.attribution import NOBODY, SLICE, Found, Spans
 from perfctl.parsers.correlation import match_calls
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.nsys_gaps import find_gaps
@@ -105,7 +106,7 @@ def parse(path: Path) -> Report:
             copies=_copies(path, copies, ranges),
             ranges=ranges.records(),
             gaps=(*device_gaps, *find_gaps(database, ranges, kernels, unlaunched)),
-            diagnostics=nsys_devices.diagnostics(database),
+            diagnostics=(*nsys_devices.diagnostics(database), *nsys_known.unknown(database)),
             started_at=nsys_devices.started_at(database),
             duration_ns=nsys_devices.duration_ns(database),
         )
@@ -129,7 +130,18 @@ def _attribute(database: Database, table: str, calls: tuple[Integers, Spans], ra
     if spans.process.size and spans.process.min() == spans.process.max():  # then there is only one that it can be
         process[process == NOBODY] = spans.process[0]
     call = match_calls(process, launched_by, spans.process, correlation)
-    return ranges.attribution.of_calls(spans.take(call), phases=False), int((call == NOBODY).sum())
+    # Piece by piece: the calls of all kernels at once would not stay in the processor's cache.
+    pieces = [call[first : first + SLICE] for first in range(0, len(call), SLICE)] or [call]
+    found = [ranges.attribution.of_calls(spans.take(piece), phases=False) for piece in pieces]
+    return _joined(found), int((call == NOBODY).sum())
+
+
+def _joined(found: list[Found]) -> Found:
+    import numpy as np
+
+    if len(found) == 1:
+        return found[0]
+    return Found(*(np.concatenate([getattr(one, field.name) for one in found]) for field in fields(Found)))
 
 
 def _copies(path: Path, found: dict[str, Found], ranges: RangeTable) -> Iterator[Copy]:

@@ -15,8 +15,9 @@ from typing import Generic, TypeVar
 from perfctl.parsers import nsys_stats_rows as rows
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.ncu_lines import encoding_of
-from perfctl.parsers.nsys_stats_cells import CsvTable, ruler_spans
+from perfctl.parsers.nsys_stats_cells import CsvTable, TsvTable, ruler_spans
 from perfctl.parsers.nsys_stats_gaps import Unread, find_diagnostics, find_gaps
+from perfctl.parsers.nsys_stats_json import JsonRows, begins
 from perfctl.parsers.nsys_stats_lines import Note, Start, Trouble, events
 from perfctl.parsers.nsys_stats_names import (
     API_TRACE,
@@ -27,11 +28,15 @@ from perfctl.parsers.nsys_stats_names import (
     TEXTS,
     UNKNOWN,
     columns_of,
+    unknown_labels,
 )
-from perfctl.parsers.records import Copy, Device, Kernel, Operation, Range, Report, Summary
+from perfctl.parsers.records import Copy, Device, Diagnostic, Kernel, Operation, Range, Report, Summary
 from perfctl.parsers.units import DecimalStyle, StyleEvidence
+from perfctl.parsers.unknown import newer, not_understood
 
 TOOL = "nsys"
+NEWEST = "2025.1"
+"""Newest nsys whose stats were tested."""
 _LINE = re.compile(
     r"^(?:Processing \[.+\] with \[.+\]\.\.\.|SKIPPED: .* does not contain .+| \*\* .+ \([a-z0-9_:]+\):|"
     r"\[\d+/\d+\] Executing '[\w:-]+' stats report)\s*$",
@@ -64,7 +69,7 @@ def sniff(path: Path, head: bytes) -> bool:
 
 def _is_stats(text: str) -> bool:
     text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
-    if _LINE.search(text):
+    if _LINE.search(text) or _is_json(text):
         return True
     before = ""
     for line in text.split("\n"):
@@ -73,8 +78,19 @@ def _is_stats(text: str) -> bool:
             return True
         if ("(ns)" in line or "(%)" in line or "(MB)" in line) and "," in line and CsvTable.header_cells(line):
             return True
+        if "\t" in line and TsvTable.header_cells(line.rstrip()):
+            return True
         before = line
     return False
+
+
+def _is_json(text: str) -> bool:
+    """Does an array begin the text whose first object has the columns of a report?"""
+    if not begins(text[:2000].strip().partition("\n")[0]):
+        return False
+    rows = JsonRows()
+    first = next((row for line in text[:20_000].splitlines(keepends=True) for row in rows.take(line)), None)
+    return first is not None and columns_of(list(first)) is not None
 
 
 @dataclass(slots=True)
@@ -96,13 +112,15 @@ class Found:
     """Cells that nsys clipped to the width of their column."""
     rounded_sizes: bool = False
     """Does the GPU trace state sizes in a larger unit than byte?"""
-    is_csv: bool = False
-    is_text: bool = False
+    forms: dict[str, None] = field(default_factory=dict)
+    """CSV, TSV, JSON, console text: what the tables are."""
+    unknown: list[str] = field(default_factory=list)
+    """Columns that are in no list, as "report.column"."""
 
     @property
     def style(self) -> DecimalStyle:
         """The decimal style of the file. nsys follows its shell's locale on the console only."""
-        return self.evidence.decide() if self.is_text else DecimalStyle.POINT
+        return self.evidence.decide() if "console text" in self.forms else DecimalStyle.POINT
 
 
 def parse(path: Path) -> Report:
@@ -128,7 +146,7 @@ def parse(path: Path) -> Report:
     return Report(
         tool=TOOL,
         path=path,
-        form=f"nsys stats, {' and '.join(['CSV'] * found.is_csv + ['console text'] * found.is_text) or 'no tables'}",
+        form=f"nsys stats, {' and '.join(sorted(found.forms)) or 'no tables'}",
         tool_version=next((note.text for note in found.notes if note.kind == "version"), None),
         devices=tuple(Device(name, "gpu", index) for index, name in sorted(found.devices.items())),
         kernels=_Rows(path, trace, found, _kernels) if trace in found.traces else (),
@@ -137,8 +155,14 @@ def parse(path: Path) -> Report:
         operations=operations,
         summaries=tuple(summaries),
         gaps=tuple(find_gaps(found.notes, found.traces.keys(), reports, _unread(summaries, found), found.trouble)),
-        diagnostics=tuple(find_diagnostics(found.notes, found.clipped, found.trouble)),
+        diagnostics=(*find_diagnostics(found.notes, found.clipped, found.trouble), *_unknown(found)),
     )
+
+
+def _unknown(found: Found) -> tuple[Diagnostic, ...]:
+    tables = [f"{note.report} ({' '.join(note.text.split())[:60]})" for note in found.notes if note.kind == "unknown"]
+    version = next((note.text for note in found.notes if note.kind == "version"), None)
+    return (*not_understood({"tables": tables, "columns": found.unknown}), *newer("nsys", version, NEWEST))
 
 
 def _survey(path: Path) -> Found:
@@ -153,8 +177,8 @@ def _survey(path: Path) -> Found:
             found.notes.append(event)
         elif isinstance(event, Start):
             start, kept, shape = event, [], rows.Shape(event.columns, DecimalStyle.POINT)
-            found.is_csv |= event.is_csv
-            found.is_text |= not event.is_csv
+            found.forms[event.form] = None
+            found.unknown += [f"{event.report}.{label}" for label in unknown_labels(event.columns)]
             figures = [index for index, column in enumerate(event.columns) if column.label not in TEXTS]
             if event.report in _TRACES:
                 found.traces.setdefault(event.report, 0)

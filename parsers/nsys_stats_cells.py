@@ -157,6 +157,20 @@ class CsvTable(_Table):
         return [*row[:-1], name]
 
 
+class TsvTable(_Table):
+    """Rows parted by tabs, nothing quoted."""
+
+    @staticmethod
+    def header_cells(text: str) -> list[str]:
+        """The cells of a header row; empty when the line is none."""
+        cells = text.lstrip("\ufeff").split("\t")
+        return cells if columns_of(cells) else []
+
+    def _split_row(self, line: str) -> list[str] | None:
+        cells = [cell.strip() for cell in line.rstrip("\r\n").split("\t", self._columns - 1)]
+        return cells if len(cells) == self._columns and self._is_row(cells) else None
+
+
 class ColumnTable(_Table):
     """Rows under a ruler; columns are two blanks apart (one in the oldest reports)."""
 

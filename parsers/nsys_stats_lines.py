@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfctl.parsers.ncu_lines import Log, lines, open_text
-from perfctl.parsers.nsys_stats_cells import BoxTable, ColumnTable, CsvTable, box_spans, ruler_spans
+from perfctl.parsers.nsys_stats_cells import BoxTable, ColumnTable, CsvTable, TsvTable, box_spans, ruler_spans
+from perfctl.parsers.nsys_stats_json import JsonRows, begins
 from perfctl.parsers.nsys_stats_names import Column, columns_of, guess, new_name, of_title
 
 _PROCESSING = re.compile(r"Processing \[(.*)\] with \[(.*)\]\.\.\.\s*")
@@ -25,6 +26,8 @@ _EMPTY = "Report was successfully run, but no data was returned."
 _ERROR = re.compile(r"ERROR: (?:Report '([\w.-]+)')?(.*)")
 _WARNING = re.compile(r"(?:WARNING|Warning): (.*)")
 _VERSION = re.compile(r"nsight-systems[/-](?:cli/)?(\d{4}\.\d+\.\d+(?:\.\d+)?)/")
+_HEADER = re.compile(r"[A-Z][^,\t]{0,60}(?:[,\t][^,\t]{1,60}){2}")
+"""May be the header of a CSV or TSV table."""
 _PIECE_LIMIT = 4000
 
 
@@ -34,14 +37,16 @@ class Start(NamedTuple):
     report: str
     """Name in the spelling since 2023."""
     columns: list[Column]
-    is_csv: bool
+    form: str
+    """CSV, TSV, JSON or console text."""
 
 
 class Note(NamedTuple):
     """A line that says something about a report instead of a table."""
 
     kind: str
-    """skipped, empty, error, warning, input (text: the file that was read), version."""
+    """skipped, empty, error, warning, input (text: the file that was read), version, unknown (text: the header of a
+    table that was not understood)."""
     report: str | None
     text: str
 
@@ -57,6 +62,8 @@ class Trouble:
     """Tables at whose last row the file ends without a line end."""
 
 
+AnyTable = CsvTable | TsvTable | ColumnTable | BoxTable
+_FORMS = {CsvTable: "CSV", TsvTable: "TSV"}
 Event = Start | Note | list[str]
 
 
@@ -74,10 +81,18 @@ class _Scan:
         self._report: str | None = None
         self._unit = ""
         self._before = ""
-        self._table: CsvTable | ColumnTable | BoxTable | None = None
+        self._table: AnyTable | None = None
+        self._json: JsonRows | None = None
+        self._keys: dict[str, None] = {}
+        """Of the objects of the array that is being read."""
 
     def run(self, source: Iterator[str]) -> Iterator[Event]:
         for line in source:
+            if self._json is not None or (self._table is None and begins(line)):
+                if not self._is_control(line) or self._json is None:
+                    yield from self._take_json(line)
+                    continue
+                self._end_json(self._json)
             if self._table is not None:
                 control = self._is_control(line)
                 if line.strip() and not control and not isinstance(self._start(line), Start):
@@ -87,6 +102,39 @@ class _Scan:
             yield from self._outside(line)
         if self._table is not None:
             yield from self._end_table()
+        if self._json is not None:
+            self._end_json(self._json)
+
+    def _take_json(self, line: str) -> Iterator[Event]:
+        """One line of an array of objects, which has the place of a table."""
+        if self._json is None:
+            self._json, self._keys = JsonRows(), {}
+        rows = self._json
+        for row in rows.take(line):
+            if row.keys() != self._keys.keys():
+                columns = columns_of(list(row), self._unit)
+                if columns is None:
+                    yield from self._not_understood(", ".join(row))
+                    continue
+                self._keys = dict.fromkeys(row)
+                report = self._report or guess(columns, self._file_name)
+                yield Start(report, columns, "JSON")
+            yield list(row.values())
+        if rows.done:
+            self._end_json(rows)
+
+    def _end_json(self, rows: JsonRows) -> None:
+        rows.end()
+        self._trouble.rows += rows.broken if self._keys else 0
+        self._json = None
+        if self._keys:
+            self._report, self._unit = None, ""
+
+    def _not_understood(self, header: str) -> Iterator[Note]:
+        """The table of an announced report has columns that are not known; said once a report."""
+        if self._report is not None:
+            yield Note("unknown", self._report, header)
+            self._report = None
 
     def _end_table(self) -> Iterator[list[str]]:
         table, self._table = self._table, None
@@ -109,6 +157,8 @@ class _Scan:
             yield start
             self._before = ""
             return
+        if ruler_spans(line.rstrip()):
+            yield from self._not_understood(self._before)
         for piece in line.rstrip("\r\n").split("\r"):
             if len(piece) < _PIECE_LIMIT and piece.strip():
                 yield from self._note(piece)
@@ -125,9 +175,11 @@ class _Scan:
             return self._begin(table.split(text), table)
         if "," in text and (text[:1].isalpha() or text[:1] in '"\ufeff') and (cells := CsvTable.header_cells(text)):
             return self._begin(cells, CsvTable(len(cells)))
+        if "\t" in text and (cells := TsvTable.header_cells(text)):
+            return self._begin(cells, TsvTable())
         return None
 
-    def _begin(self, cells: list[str], table: CsvTable | ColumnTable | BoxTable) -> Start | None:
+    def _begin(self, cells: list[str], table: AnyTable) -> Start | None:
         columns = columns_of(cells, self._unit)
         if columns is None:
             return None
@@ -136,7 +188,7 @@ class _Scan:
             self._table = table
             table.know(columns, report)
             self._report, self._unit = None, ""
-        return Start(report, columns, isinstance(table, CsvTable))
+        return Start(report, columns, _FORMS.get(type(table), "console text"))
 
     def _note(self, piece: str) -> Iterator[Note]:
         if match := _PROCESSING.fullmatch(piece):
@@ -158,3 +210,5 @@ class _Scan:
             yield Note("warning", None, match[1].strip())
         elif titled := of_title(piece):
             self._report, self._unit = titled
+        elif _HEADER.match(piece):
+            yield from self._not_understood(piece)

@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from perfctl.parsers.units import Unit, base_unit
+from perfctl.parsers.unknown import others
 
 OLD_NAMES = {
     "apigpusum": "cuda_api_gpu_sum",
@@ -98,6 +99,21 @@ _FIGURES = frozenset(
         "Kern Inst", "Lvl", "NumChild", "Projected Start",
     }
 )  # fmt: skip
+NOT_USED = frozenset(
+    {
+        "AAvg", "AMax", "AMed", "AMin", "AStdDev", "QAvg", "QMax", "QMed", "QMin", "QStdDev", "KAvg", "KMax", "KMed",
+        "KMin", "KStdDev", "TAvg", "TMax", "TMed", "TMin", "TStdDev", "Queue Start", "Queue Dur", "Total Dur", "DurChild",
+        "DurNonChild", "NumGPUOps", "Projected Duration", "HWid", "VMid", "Context", "Event Class", "CPU Page Faults",
+        "GPU Page Faults", "CPU Instruction Address", "Virtual Address", "HtoD Migration Size", "DtoH Migration Size",
+        "Migration Throughput", "Total HtoD Migration Size", "Total DtoH Migration Size", "Total CPU Page Faults",
+        "Total GPU Page Faults", "Total GPU PageFaults", "Minimum Virtual Address", "Maximum Virtual Address", "Q Type",
+        "Q Name", "GPU ID", "Engine", "Node Ord", "Utilization", "Kernel", "NVTX Domain", "PushPop", "Proj Avg",
+        "Proj Med", "Proj Min", "Proj Max", "Proj StdDev", "Total Proj Time", "Total Range Time", "Range Avg", "Range Med",
+        "Range Min", "Range Max", "Range StdDev", "Total GPU Ops", "Avg GPU Ops", "Avg Range Lvl", "Avg Num Child",
+        "Green Ctx", "GreenCtx",
+    }
+)  # fmt: skip
+"""Other columns of the reports of nsys 2022.4 to 2025: known, kept as figures of sums, not used of traces."""
 _LEAST_KNOWN = 3
 _LONGEST_HEADER = 4000
 
@@ -136,6 +152,8 @@ def columns_of(cells: list[str], unit: str = "") -> list[Column] | None:
         return None
     found = [_column(cell.strip(), unit) for cell in cells]
     known = sum(column.label in _FIGURES or column.label in TEXTS for column in found)
+    if found and found[0].label == "Metric Name":  # a summary of ncu
+        return None
     if known < _LEAST_KNOWN or known * 2 < len(found) or not any(column.label in _FIGURES for column in found):
         return None
     total = next((column.unit for column in found if column.label in ("Total Time", "Total")), None)
@@ -143,6 +161,11 @@ def columns_of(cells: list[str], unit: str = "") -> list[Column] | None:
     return [
         column._replace(unit=total) if column.label in plain and column.unit is None else column for column in found
     ]
+
+
+def unknown_labels(columns: list[Column]) -> list[str]:
+    """Labels of columns that are in no list."""
+    return others([column.label for column in columns], _FIGURES, TEXTS, NOT_USED)
 
 
 def _column(text: str, unit: str) -> Column:

@@ -49,8 +49,8 @@ class Database:
         self.connection = connection
         self.tables: dict[str, frozenset[str]] = {}
         for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-            quoted = table.replace('"', '""')
-            self.tables[table] = frozenset(row[1] for row in connection.execute(f'PRAGMA table_info("{quoted}")'))
+            columns = connection.execute(f"PRAGMA table_info({_quoted(table)})")
+            self.tables[table] = frozenset(row[1] for row in columns)
 
     def has(self, table: str, *columns: str) -> bool:
         """Is there such a table, with all of these columns?"""
@@ -59,6 +59,12 @@ class Database:
     def filled(self, table: str) -> bool:
         """Is there such a table, with a row in it? (``--lazy=false`` exports empty tables too.)"""
         return table in self.tables and self.connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None
+
+    def holds(self, table: str, column: str | None = None) -> bool:
+        """Is there a row in this table of any name, or a value in this column?"""
+        where = "" if column is None else f" WHERE {_quoted(column)} IS NOT NULL"
+        found = self.connection.execute(f"SELECT 1 FROM {_quoted(table)}{where} LIMIT 1").fetchone()
+        return found is not None
 
     def column(self, table: str, name: str, default: str = "NULL") -> str:
         """The column for use in SQL, or ``default`` where this version does not have it."""
@@ -82,18 +88,20 @@ class Database:
         """
         import numpy as np
 
-        parts: list[list[Integers]] = [[np.empty(0, np.int64)] for _ in expressions]
+        columns: list[Integers] = [np.empty(0, np.int64) for _ in expressions]
         for first, last in self._slices(table):
             joined = ", ".join(f"group_concat(CAST({expression} AS INTEGER))" for expression in expressions)
             row = self.connection.execute(
                 f"SELECT count(*), {joined} FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? AND {where}",
                 (first, last),
             ).fetchone()
-            for part, text in zip(parts, row[1:], strict=True):
-                part.append(_split(text or ""))
-                if len(part[-1]) != row[0]:
+            for column, text in zip(columns, row[1:], strict=True):
+                values = _split(text or "")
+                if len(values) != row[0]:
                     raise sqlite3.DatabaseError(f"table {table} holds values that are no numbers")
-        return [np.concatenate(part) for part in parts]
+                column.resize(len(column) + len(values), refcheck=False)  # in place: the system moves pages, not bytes
+                column[len(column) - len(values) :] = values
+        return columns
 
     def texts(self, table: str, expression: str, where: str = "1") -> Iterator[str]:
         """One text a row (SQL, never NULL), in the order of the table; nothing without the table.
@@ -195,6 +203,11 @@ def check_whole(path: Path) -> None:
 def _first_byte(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(1)
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
 
 
 def _split(text: str) -> Integers:

@@ -18,8 +18,13 @@ from perfctl.parsers.nvidia_smi_rows import LINE_LIMIT, Row, Survey, rows, surve
 from perfctl.parsers.readings import Readings, read_cell
 from perfctl.parsers.records import Diagnostic, Gap, Report
 from perfctl.parsers.timestamps import read_stamp
+from perfctl.parsers.unknown import not_understood
 
 TOOL = "nvidia-smi"
+UNITS = frozenset(
+    ("", "%", "W", "mW", "C", "MHz", "KiB", "MiB", "GiB", "MB", "MB/s", "KB/s", "ms", "us", "s", "mJ", "J")
+)
+"""In headers of --query-gpu."""
 
 
 def recognise(found: list[str]) -> bool:
@@ -84,10 +89,23 @@ def _report(text: Text, known: Survey, first: Layout, gaps: list[Gap], told: lis
         samples=readings.samples,
         summaries=tuple(readings.summaries()),
         gaps=(*gaps, *clock.gaps(), *placer.gaps(), *readings.gaps()),
-        diagnostics=(*told, *clock.diagnostics(), *placer.diagnostics(), *others(readings), *text.diagnostics()),
+        diagnostics=(
+            *told,
+            *clock.diagnostics(),
+            *placer.diagnostics(),
+            *others(readings),
+            *text.diagnostics(),
+            *unknown_units(first),
+        ),
         started_at=clock.started_at,
         duration_ns=clock.duration_ns,
     )
+
+
+def unknown_units(layout: Layout) -> tuple[Diagnostic, ...]:
+    """Columns whose header states a unit that is in no list: their figures stay in it. Any name of a column will do."""
+    strange = [f"{column.name} [{column.unit}]" for column, _ in layout.measured if column.unit not in UNITS]
+    return not_understood({"units of": strange}, "kept as printed")
 
 
 def _half_cell(row: Row, layout: Layout) -> Gap | None:

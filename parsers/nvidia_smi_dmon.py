@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfctl.parsers import unknown
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.monitor_text import Clock, Text
 from perfctl.parsers.nvidia_smi_csv import others
@@ -46,6 +47,8 @@ _UNITS = {
     "txpci": "MB/s",
 }  # fmt: skip
 """Units by the tool's own manual, for files that do not have the line of units; they are the same in all versions."""
+_CODES = frozenset(("gpu", "date", "time", "idx", "pid", "type", "command", "tviol", "sbecc", "dbecc", "pci"))
+"""Columns without a unit."""
 _HEADER = re.compile(
     r"\s*#\s*(?:date|time|gpu)\b.*\b(?:sm|mem|pid|pwr|gtemp|temp|mclk|fb|pviol|rxpci|sbecc)\b", re.IGNORECASE
 )
@@ -112,7 +115,7 @@ def parse(path: Path) -> Report:
         samples=readings.samples,
         summaries=tuple(readings.summaries()),
         gaps=(*clock.gaps(), *readings.gaps(), Gap("device", "not_available", "dmon and pmon name no device")),
-        diagnostics=(*clock.diagnostics(), *_told(is_pmon), *others(readings), *text.diagnostics()),
+        diagnostics=(*clock.diagnostics(), *_told(is_pmon), *others(readings), *text.diagnostics(), *_unknown(rows)),
         started_at=clock.started_at,
         duration_ns=clock.duration_ns,
     )
@@ -217,6 +220,13 @@ def _told(is_pmon: bool) -> list[Diagnostic]:
         return []
     text = "gpu_utilisation is the sum of pmon's sm over the processes of a GPU; a GPU without one that has it is empty"
     return [Diagnostic("info", "perfctl", text)]
+
+
+def _unknown(rows: list[tuple[_Header, list[str]]]) -> tuple[Diagnostic, ...]:
+    """Columns in no list: dmon's become figures without a unit, pmon's are left out."""
+    headers = dict.fromkeys(header for header, _ in rows)
+    names = [name for header in headers for name in unknown.others(header.names, _UNITS, _CODES)]
+    return unknown.not_understood({"columns": names}, "kept without a unit, if at all")
 
 
 def _index(text: str) -> int | None:

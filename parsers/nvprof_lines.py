@@ -79,6 +79,10 @@ class Lines:
     def __init__(self, path: Path) -> None:
         self.tables: list[str] = []
         self.unread = 0
+        self.unknown: dict[str, None] = {}
+        """Headers of tables that are in no list."""
+        self._announced = False
+        """Did nvprof say that a table follows, which has not come yet?"""
         self._text = Text(path)
         self._said: Tally[tuple[str, str]] = Tally()
         self._kind: str | None = None
@@ -101,8 +105,11 @@ class Lines:
             line = line[at.start() :] if at else line
             if tool := _TOOL_LINE.match(line):
                 self._tool_line(tool[1])
-            elif not self._begins(line) and self._kind is not None:
-                row = self._csv_row(line) if self._is_csv else self._text_row(line)
+            elif not self._begins(line):
+                if self._kind is not None:
+                    row = self._csv_row(line) if self._is_csv else self._text_row(line)
+                elif self._announced and line.strip():
+                    self._strange(line)
         if row is not None and (self._text.ends_whole or line.endswith((")", "]", '"'))):
             yield row
         elif row is not None:
@@ -124,6 +131,7 @@ class Lines:
         if not text.startswith(_QUIET) and text.strip() and len(self._said) < 100:
             self._said["info", text.strip()[:1000]] += 1
         self._kind = None
+        self._announced = text.rstrip().endswith("result:")
         self._group = "API calls" if text.startswith("API calls") else ""
 
     def _begins(self, line: str) -> bool:
@@ -149,6 +157,7 @@ class Lines:
         return False
 
     def _open(self, kind: str, names: list[str], *, is_csv: bool) -> None:
+        self._announced = False
         self._kind, self._names, self._is_csv = kind, names, is_csv
         self._units = None if is_csv and kind != METRIC else {}
         word = _WORDS[kind] if kind != TRACE or len(names) > 4 else "API trace"
@@ -202,6 +211,12 @@ class Lines:
             return [*parts[:2], " ".join(parts[2:middle]), *parts[middle:]] if len(parts) >= 6 else None
         parts = _GAP.split(line.strip(), maxsplit=len(self._names) - 1)
         return parts if len(parts) == len(self._names) else None
+
+    def _strange(self, line: str) -> None:
+        """The first line below an announced table: a header in no list, unless it is a sentence."""
+        self._announced = False
+        if '","' in line or len(_GAP.split(line.strip())) > 2:
+            self.unknown[line.strip()[:60]] = None
 
     def _stray(self, line: str) -> None:
         """A line inside a table that is no row of it: the notes below a trace, or the program's output."""

@@ -86,6 +86,8 @@ class Trace:
         self.kernels: list[Kernel] = []
         self.counters: list[Counter] = []
         self.copies: list[Copy] = []
+        self.unknown: dict[str, None] = {}
+        """Columns in no list that are not spelt as metrics are ("flop_count_sp")."""
         self._sizes = sizes
         self._devices: dict[str, int | None] = {}
         self._others: Tally[str] = Tally()
@@ -142,6 +144,8 @@ class Trace:
         )
         for metric, text in cells.items():
             if metric not in _MORE:
+                if metric[:1].isupper() and " " in metric:
+                    self.unknown[metric] = None
                 number = _number(text, row.units.get(metric, ""))
                 value = None if number is None else _plain(number[0])
                 unit = number[1] or None if number else None

@@ -16,6 +16,7 @@ from perfctl.parsers.errors import ReportError
 from perfctl.parsers.nvprof_lines import METRIC, SUMMARY, TRACE, UNIFIED, Lines, is_nvprof
 from perfctl.parsers.nvprof_records import Sizes, Trace, metric_figures, summary_figures, unified_figures
 from perfctl.parsers.records import Diagnostic, Gap, Report, Summary
+from perfctl.parsers.unknown import not_understood
 
 TOOL = "nvprof"
 
@@ -62,7 +63,7 @@ def _parse(path: Path) -> Report:
         copies=trace.copies,
         summaries=(*summaries, *trace.summaries()),
         gaps=(*_gaps(source, trace), *sizes.gaps(), *trace.gaps()),
-        diagnostics=(*source.diagnostics(), *_rounding(source)),
+        diagnostics=(*source.diagnostics(), *_rounding(source), *_unknown(source, trace)),
         duration_ns=None,
     )
 
@@ -81,6 +82,11 @@ def _gaps(source: Lines, trace: Trace) -> list[Gap]:
     if source.unread:
         gaps.append(Gap("nvprof row", "unreadable", f"{source.unread} lines inside tables could not be read"))
     return gaps
+
+
+def _unknown(source: Lines, trace: Trace) -> tuple[Diagnostic, ...]:
+    effect = "kept as metrics or left out"
+    return not_understood({"tables": source.unknown, "columns": trace.unknown}, effect)
 
 
 def _rounding(source: Lines) -> list[Diagnostic]:

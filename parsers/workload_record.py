@@ -8,7 +8,7 @@ from typing import Any
 
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.paper import read_op_shape
-from perfctl.parsers.records import Device, Gap, MemoryFigure, Report, Step
+from perfctl.parsers.records import Device, Gap, MemoryFigure, Report, Step, Summary
 
 KEY = "perfctl_workload_record"
 VERSION = 1
@@ -33,6 +33,7 @@ def parse(path: Path) -> Report:
             environment=_environment(record),
             steps=tuple(Step(**row) for row in record["steps"]),
             memory=tuple(MemoryFigure(**row) for row in record["memory"]),
+            summaries=tuple(Summary(**row) for row in record.get("summaries", ())),
             ops=tuple(read_op_shape(row) for row in record["ops"]),
             gaps=tuple(Gap(**row) for row in record["gaps"]),
             workload=record["workload"],

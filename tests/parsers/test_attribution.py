@@ -81,6 +81,25 @@ def test_calls_get_what_the_definition_says_whether_ranges_nest_cross_or_never_e
 
 
 @settings(max_examples=300, deadline=None)
+@given(items(30, MARKS), CALLS)
+def test_all_ranges_around_a_call_come_from_the_innermost_outwards(ranges: list[Item], calls: list[Item]) -> None:
+    found = [[] for _ in calls]
+    for level in build(ranges).around(spans(calls)):
+        for around, number in zip(found, level.tolist(), strict=True):
+            around.extend([number] if number != NOBODY else [])
+
+    def enclosing(call: Item) -> list[int]:
+        rank = [
+            (r.start, -r.end, number)
+            for number, r in enumerate(ranges)
+            if r.marks[0] and r.thread == call.thread and r.start <= call.start and r.end >= call.end
+        ]
+        return [number for _, _, number in sorted(rank, reverse=True)]
+
+    assert found == [enclosing(call) for call in calls]
+
+
+@settings(max_examples=300, deadline=None)
 @given(items(30, MARKS))
 def test_a_parent_is_the_innermost_other_range_and_depth_counts_parents(ranges: list[Item]) -> None:
     parents, depths = build(ranges).tree()

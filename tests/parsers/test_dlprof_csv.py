@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import shutil
 import sqlite3
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from perfctl.parsers import ReportError, find, parse
-from perfctl.parsers.records import Report, Summary
+from perfctl.parsers.dlprof_records import layer_gap, layer_of
+from perfctl.parsers.records import Kernel, Report, Summary
 
 FOLDER = Path(__file__).resolve().parent.parent / "data" / "dlprof-synthetic"
 
@@ -101,15 +103,36 @@ def test_each_launch_of_the_iteration_report_is_a_kernel(report: Report) -> None
     assert (second.name, second.device_index, second.launch) == ("conv", 1, 2)
 
 
-def test_a_layer_comes_from_a_range_or_a_module_path_but_not_from_classes(report: Report) -> None:
+def test_a_layer_comes_from_a_range_or_a_module_path_or_the_calls_of_modules(report: Report) -> None:
     placed = [(kernel.layer, kernel.direction, kernel.layer_source) for kernel in report.kernels]
     assert placed == [
         ("conv1", "forward", "range"),
         ("features.0", "backward", "operation"),
-        (None, "forward", None),
+        ("net", "forward", "operation"),
     ]
-    (gap,) = [gap for gap in report.gaps if gap.quantity == "kernel.layer"]
-    assert gap.reason.startswith("1 of 3 launches")
+    assert not [gap for gap in report.gaps if gap.quantity == "kernel.layer"]
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("/module/net::_call_impl/net::forward/Conv2d::_call_impl/Conv2d::forward/Conv2d::_conv_forward/conv2d", "Conv2d_1"),
+        ("/module/net::_call_impl/net::forward/Conv2d::_call_impl[2]/Conv2d::forward/max_pool2d", "net"),
+        ("/module/net::_call_impl/net::forward/Block::_call_impl[2]/Block::forward/ReLU::_call_impl/ReLU::forward/relu",
+         "Block_2.ReLU_1"),
+        ("/module/net::_call_impl/net::forward/Block::_call_impl[2]/Block::forward/add", "Block_2"),
+        ("/module/net::cuda/net::_apply/Conv2d::_apply/lambda/cuda", None),
+        ("unassociated_cudaDeviceSynchronize_v3020", None),
+    ],
+)  # fmt: skip
+def test_an_op_is_of_the_module_whose_call_it_lies_in(name: str, layer: str | None) -> None:
+    place, source = layer_of(name)
+    assert (place.layer, source) == (layer, "operation" if layer else None)
+
+
+def test_a_launch_in_no_module_leaves_a_gap() -> None:
+    (gap,) = layer_gap([Kernel(0, "k"), Kernel(1, "k", layer="net")])
+    assert gap.reason.startswith("1 of 2 launches")
 
 
 def test_a_step_range_in_the_op_name_is_the_step(report: Report) -> None:
@@ -121,7 +144,7 @@ def test_operations_come_from_the_detail_report_with_their_multi_line_cells(repo
     assert found == [
         ("conv2d", 3, 9000, 300, "conv1"),
         ("linear", 3, 6000, 400, "features.0"),
-        ("relu", 3, None, 0, None),
+        ("relu", 3, None, 0, "net"),
     ]
     assert all(op.self_cpu_ns is None and op.flops is None for op in report.operations)
 
@@ -185,7 +208,9 @@ def test_the_1_8_0_folder_has_its_operations_once(reports: Path) -> None:
     assert len(list(found.operations)) == figures(found)["All Ops: All ops: # Ops"].value == 32
     assert sum(op.cpu_ns or 0 for op in found.operations) == figures(found)["All Ops: All ops: CPU Time"].value
     assert sum(op.device_ns or 0 for op in found.operations) == figures(found)["All Ops: All ops: GPU Time"].value
-    assert all(kernel.layer is None for kernel in found.kernels)
+    launches = Counter((kernel.layer, kernel.direction, kernel.layer_source) for kernel in found.kernels)
+    forward = {"Conv2d_1": 24, "Conv2d_2": 22, "dummy_network": 2, "Linear_3": 1, "Linear_4": 1, "Linear_5": 1}
+    assert launches == {(layer, "forward", "operation"): number for layer, number in forward.items()}
 
 
 def test_the_1_7_0_summary_has_the_right_utilisation(reports: Path) -> None:

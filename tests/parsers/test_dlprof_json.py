@@ -92,3 +92,36 @@ def test_nesting_too_deep_and_a_row_without_a_column_are_refused(tmp_path: Path)
     path.write_text(json.dumps(ragged))
     with pytest.raises(ReportError, match="row 1 of a table has no"):
         parse(path)
+
+
+def split(folder: Path) -> Path:
+    """The CSV's tables as one JSON file each."""
+    for kind, name in KINDS.items():
+        columns, found = rows(name)
+        objects = [dict(zip(columns, row, strict=True)) for row in found]
+        (folder / f"dlprof_{kind}.json").write_text(json.dumps(objects))
+    return folder
+
+
+def test_a_folder_of_json_reports_is_one_report_as_a_folder_of_csv_is(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    parser = sniff(split(tmp_path))
+    assert parser is not None
+    assert parser.name == "DLProf JSON"
+    report = parse(tmp_path)
+    assert report.form == "DLProf JSON: detail, iteration, kernel"
+    assert list(report.kernels) == list(parse(CSV / KINDS["iteration"]).kernels)
+    assert list(report.operations) == list(parse(CSV / KINDS["detail"]).operations)
+    assert any("notes.txt" in said.text for said in report.diagnostics)
+
+
+def test_a_folder_with_a_report_twice_or_with_foreign_json_is_none(tmp_path: Path) -> None:
+    split(tmp_path)
+    (tmp_path / "again.json").write_text((tmp_path / "dlprof_detail.json").read_text())
+    assert sniff(tmp_path) is None
+    (tmp_path / "again.json").unlink()
+    for file in list(tmp_path.iterdir()):
+        file.rename(tmp_path / file.name.removeprefix("dlprof_"))
+    assert sniff(tmp_path) is not None
+    (tmp_path / "package.json").write_text('{"name": "x"}')
+    assert sniff(tmp_path) is None

@@ -31,7 +31,8 @@ def load(path: Path) -> dict[str, Any]:
 
 def is_range(event: dict[str, Any]) -> bool:
     old = event.get("cat") == "Operator" and event["name"].startswith(OLD_RANGES)
-    return event.get("cat") == "user_annotation" or old
+    module = event.get("cat") == "python_function" and event["name"].startswith("nn.Module: ")
+    return event.get("cat") == "user_annotation" or old or module
 
 
 def ns(microseconds: float) -> int:
@@ -82,9 +83,13 @@ def test_calls_and_times_are_sums_over_the_events_with_overloads_counted_once(tr
             if not span[4] and id(span) not in skipped:
                 calls[span[3]] += 1
                 times[span[3]] += ns(-span[1] - span[0])
-    found = list(parse(trace).operations)
-    assert {operation.name: operation.calls for operation in found} == dict(calls)
-    assert all(abs(operation.cpu_ns - times[operation.name]) <= operation.calls for operation in found)
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for operation in parse(trace).operations:  # one entry a layer
+        assert operation.cpu_ns is not None
+        found[operation.name][0] += operation.calls
+        found[operation.name][1] += operation.cpu_ns
+    assert {name: number for name, (number, _) in found.items()} == dict(calls)
+    assert all(abs(took - times[name]) <= number for name, (number, took) in found.items())
 
 
 @pytest.mark.parametrize(
@@ -123,8 +128,8 @@ def test_device_time_inside_an_operation_agrees_with_its_children_by_time(report
         if event.get("cat") in ("kernel", "Kernel"):
             thread, at = calls[event["args"]["correlation"]]
             total += sum(ns(event["dur"]) for tid, start, end in spans if tid == thread and start <= at < end)
-    (found,) = [entry for entry in parse(reports / "kineto" / name).operations if entry.name == wanted]
-    assert found.device_ns == total > 0
+    found = [entry for entry in parse(reports / "kineto" / name).operations if entry.name == wanted]
+    assert sum(entry.device_ns or 0 for entry in found) == total > 0
 
 
 def test_external_ids_that_mean_something_else_are_not_believed(reports: Path) -> None:
@@ -155,3 +160,33 @@ def test_no_job_metadata_comes_along(reports: Path) -> None:
     text = repr((found.environment, found.devices, found.diagnostics))
     assert found.environment["distributed_rank"] == "34"
     assert all(word not in text for word in ("mojif", "TrainingApplication", "facebook", "mast"))
+
+
+@pytest.mark.parametrize(("name", "layers", "share"), [(TRACES[4], 328, 0.998), (TRACES[5], 149, 1.0)])
+def test_traces_with_stacks_say_which_module_launched_each_kernel(
+    reports: Path, name: str, layers: int, share: float
+) -> None:
+    """Against the module calls of the trace: the innermost one around the launch call, by brute force."""
+    events = [event for event in load(reports / "kineto" / name)["traceEvents"] if event.get("ph") == "X"]
+    modules = [
+        (event["tid"], event["ts"], event["ts"] + event["dur"], event["name"].removeprefix("nn.Module: "))
+        for event in events
+        if event.get("cat") == "python_function" and event["name"].startswith("nn.Module: ")
+    ]
+    calls = {
+        event["args"]["correlation"]: (event["tid"], event["ts"])
+        for event in events
+        if event.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in event.get("args", {})
+    }
+    expected = []
+    for event in events:
+        if event.get("cat") == "kernel":
+            thread, at = calls[event["args"]["correlation"]]
+            around = [(start, module) for tid, start, end, module in modules if tid == thread and start <= at < end]
+            expected.append(max(around)[1] if around else None)
+    kernels = list(parse(reports / "kineto" / name).kernels)
+    assert [kernel.layer and kernel.layer.rpartition(".")[2] for kernel in kernels] == expected
+    assert {(k.layer_source, k.direction) for k in kernels if k.layer} == {("operation", "forward")}
+    assert len({kernel.layer for kernel in kernels if kernel.layer}) == layers
+    placed = sum(kernel.duration_ns or 0 for kernel in kernels if kernel.layer)
+    assert placed / sum(kernel.duration_ns or 0 for kernel in kernels) > share - 1e-9

@@ -114,3 +114,21 @@ def test_long_runs_of_almost_secrets_take_no_time() -> None:
 
 def test_the_real_trace_with_a_token_in_it_is_found_out(reports: Path) -> None:
     assert secrets.names_in(reports / "kineto" / "tracelens_h100_Falconsai_vit.json.gz") == ["HF_TOKEN"]
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_secret_at_the_end_of_a_long_file_is_found(tmp_path: Path, zipped: bool) -> None:
+    text = b"0,1,2,3,4,5,6,7,8,9\n" * 700_000 + b"the program ends with HF_TOKEN=abcdefgh\n"
+    path = tmp_path / "long.csv"
+    path.write_bytes(gzip.compress(text, 1) if zipped else text)
+    assert len(text) > secrets.LOOKED_AT
+    assert secrets.names_in(path) == ["HF_TOKEN"]
+
+
+def test_samples_of_a_long_file_are_small_and_begin_with_whole_words(tmp_path: Path) -> None:
+    word = b"desk-" + b"abcdefghijklmnopqrstuvwxyz0123456789" * 8 + b" "
+    path = tmp_path / "long.csv"
+    path.write_bytes(word * (40_000_000 // len(word)))
+    pieces = list(secrets.texts_of(path))
+    assert sum(map(len, pieces)) < secrets.LOOKED_AT + 4_000_000
+    assert secrets.names_of(pieces) == [], "no sample begins at 'sk-'"

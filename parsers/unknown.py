@@ -1,0 +1,62 @@
+"""What a report holds that its parser does not understand, said in one warning a file: formats newer than known are
+read as far as their columns allow.
+
+Each parser has one list of what it reads and one of what it knows and leaves out; anything in neither is named here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+from perfctl.parsers.records import Diagnostic
+
+SOURCE = "perfctl parser"
+"""Of the diagnostics made here; ``perfctl ingest`` prints the warnings among them."""
+SHOWN = 8
+_LONGEST = 80
+_NUMBER = re.compile(r"\d{1,9}")
+
+
+def not_understood(found: Mapping[str, Iterable[str]], effect: str = "left out") -> tuple[Diagnostic, ...]:
+    """One warning that names what was met, or nothing. ``found``: what the names are ("columns") -> names in order."""
+    parts = []
+    for what, names in found.items():
+        distinct = list(dict.fromkeys(names))
+        if distinct:
+            shown = ", ".join(map(_shown, distinct[:SHOWN]))
+            more = f" and {len(distinct) - SHOWN} more" if len(distinct) > SHOWN else ""
+            parts.append(f"{what} {shown}{more}")
+    if not parts:
+        return ()
+    return (Diagnostic("warning", SOURCE, f"not understood and {effect}: {'; '.join(parts)}"),)
+
+
+def others(names: Iterable[str], *known: Collection[str]) -> list[str]:
+    """The names in none of the lists; columns without a name are not counted."""
+    return [name for name in names if name.strip() and not any(name in some for some in known)]
+
+
+def words(text: str) -> frozenset[str]:
+    """A list of names, written with blanks between them."""
+    return frozenset(text.split())
+
+
+def newer(what: str, version: str | None, newest: str) -> tuple[Diagnostic, ...]:
+    """One note when ``version`` is newer than the newest that was tested; as many parts count as ``newest`` has."""
+    found, tested = _parts(version or ""), _parts(newest)
+    if found[: len(tested)] <= tested:
+        return ()
+    text = (
+        f"{what} {_shown(version or '')} is newer than the newest that was tested ({newest}): all known parts were read"
+    )
+    return (Diagnostic("info", SOURCE, text),)
+
+
+def _parts(version: str) -> list[int]:
+    return [int(part) for part in _NUMBER.findall(version)]
+
+
+def _shown(name: str) -> str:
+    text = " ".join("".join(c if c.isprintable() else " " for c in name[: _LONGEST + 1]).split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

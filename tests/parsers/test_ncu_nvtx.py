@@ -1,0 +1,62 @@
+"""What the ranges around an ncu launch say: every direction, its step, and the optimizer."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfctl.parsers.ncu_nvtx import place_of, with_steps
+from perfctl.parsers.range_names import DIRECTIONS
+from perfctl.parsers.records import Kernel
+
+NONE = ":none:none:none:none:none:none"
+
+
+def cell(*names: str) -> str:
+    """As ncu 2022.3 prints it: thread, then domain, name and six fields of each range, outermost first."""
+    return "97844  " + "  ".join(f'"<default domain>:{name}{NONE}"' for name in names)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_every_direction_comes_out_with_its_layer_and_step(direction: str) -> None:
+    outer = ("perfctl:step:12", "model:forward", "perfctl:phase:backward")
+    found = place_of(cell(*outer, f"model.layer2.0.conv1:{direction}", "cudnnConvolution"))
+    assert tuple(found) == ("model.layer2.0.conv1", direction, 12)
+
+
+def test_the_optimizers_launches_have_its_direction_and_no_layer() -> None:
+    found = place_of(cell("perfctl:step:3", "perfctl:phase:optimizer", "Optimizer.step#Adam.step"))
+    assert tuple(found) == (None, "optimizer", 3)
+
+
+def test_other_phases_alone_say_no_direction() -> None:
+    assert tuple(place_of(cell("perfctl:step:3", "perfctl:phase:backward"))) == (None, None, 3)
+
+
+def test_autograds_own_thread_has_a_layer_and_no_step() -> None:
+    assert tuple(place_of(cell("conv2:grad_weight"))) == ("conv2", "grad_weight", None)
+
+
+def steps(*launches: tuple[int | None, str | None]) -> list[int | None]:
+    """(step, direction) of each launch in -> steps out."""
+    kernels = [Kernel(n, "k", step=step, direction=direction) for n, (step, direction) in enumerate(launches)]
+    return [kernel.step for kernel in with_steps(kernels)]
+
+
+FORWARD, BACKWARD, LOSS = "forward", "grad_weight", None
+
+
+def test_backward_from_autograds_own_thread_is_in_the_step_it_ran_in() -> None:
+    """Forward and optimizer know their step; gradients and the loss's kernels in between do not."""
+    one = [(4, FORWARD), (None, LOSS), (None, BACKWARD), (4, "optimizer")]
+    two = [(5, FORWARD), (None, LOSS), (None, BACKWARD), (5, "optimizer")]
+    assert steps(*one, *two) == [4, 4, 4, 4, 5, 5, 5, 5]
+
+
+def test_gradients_that_end_a_step_are_in_it_and_other_work_between_two_steps_is_in_none() -> None:
+    between = [(None, LOSS), (None, FORWARD)]
+    assert steps((4, FORWARD), (None, BACKWARD), *between, (5, FORWARD), (None, BACKWARD)) == [4, 4, None, None, 5, 5]
+
+
+def test_what_comes_before_any_step_is_in_none() -> None:
+    assert steps((None, BACKWARD), (None, LOSS), (0, FORWARD)) == [None, None, 0]
+    assert steps((None, BACKWARD), (None, LOSS)) == [None, None]
