@@ -1,4 +1,7 @@
-"""``python -m perfctl.workloads NAME --batch N ...``: one workload, one batch size, one process."""
+"""``python -m perfctl.workloads NAME --batch N ...``: one workload, one batch size, one process.
+
+With ``--`` and no name, what follows is a script of the user's: ``python -m perfctl.workloads --batch 64 -- train.py``.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,29 @@ from typing import TYPE_CHECKING
 
 from perfctl.workloads import WORKLOADS
 from perfctl.workloads.arguments import find
+from perfctl.workloads.script_arguments import is_script
 from perfctl.workloads.spec import Options, SpecError, describe, parse_arguments
 
 if TYPE_CHECKING:
     from perfctl.workloads.record import Record
 
-USAGE = "usage: python -m perfctl.workloads NAME --batch N [options]"
+USAGE = """usage: python -m perfctl.workloads NAME --batch N [options]
+       python -m perfctl.workloads [options] -- train.py ..."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 0, 1 (it failed), 2 (the arguments make no sense), 130 (interrupted)."""
+    """The exit code: 0, 1 (it failed), 2 (the arguments make no sense), 130 (interrupted).
+
+    A script of the user's ends the process as it would have ended by itself: what it raises is raised here.
+    """
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE)
         print(*(f"  {name}  {workload.ABOUT}" for name, workload in WORKLOADS.items()), sep="\n")
         return 0 if arguments else 2
+    if is_script(arguments):
+        from perfctl.workloads.script import run_script
+
+        return run_script(arguments)
     try:
         if {"-h", "--help"} & set(arguments[1:]):
             print(describe(arguments[0]), end="")

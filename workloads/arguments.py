@@ -24,7 +24,7 @@ _DEFAULTS = Options(batch_size=1)
 """With slots, a field's default can only be read from an instance."""
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """argparse that raises instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
@@ -54,8 +54,8 @@ def help_text(name: str) -> str:
     return _parser(find(name)).format_help()
 
 
-def _parser(workload: Workload) -> _Parser:
-    parser = _Parser(
+def _parser(workload: Workload) -> Parser:
+    parser = Parser(
         prog=f"python -m perfctl.workloads {workload.NAME}",
         description=workload.ABOUT,
         add_help=False,
@@ -70,7 +70,7 @@ def _parser(workload: Workload) -> _Parser:
 
 def _add_run_options(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--batch", dest="batch_size", type=_at_least(1), required=True, metavar="N", help="images (sequences) per step")
+    add("--batch", dest="batch_size", type=at_least(1), required=True, metavar="N", help="images (sequences) per step")
     add("--mode", choices=MODES, default=_DEFAULTS.mode, help="what a step is (default: %(default)s)")
     add("--device", choices=DEVICES, default=_DEFAULTS.device, help="default: %(default)s")
     add(
@@ -79,25 +79,25 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
         default=_DEFAULTS.precision,
         help="fp32 turns TF32 off (default: %(default)s)",
     )
-    add("--seed", type=_at_least(0), default=_DEFAULTS.seed, metavar="N", help="default: %(default)s")
+    add("--seed", type=at_least(0), default=_DEFAULTS.seed, metavar="N", help="default: %(default)s")
     add(
-        "--steps", type=_at_least(1), default=_DEFAULTS.steps, metavar="N", help="measured steps (default: %(default)s)"
+        "--steps", type=at_least(1), default=_DEFAULTS.steps, metavar="N", help="measured steps (default: %(default)s)"
     )
     add(
         "--warmup",
-        type=_at_least(1),
+        type=at_least(1),
         default=_DEFAULTS.warmup,
         metavar="N",
         help="steps before them; the first records the layers' shapes (default: %(default)s)",
     )
     add(
         "--epochs",
-        type=_at_least(0),
+        type=at_least(0),
         default=_DEFAULTS.epochs,
         metavar="N",
         help="whole epochs after the measured steps, with test accuracy (default: %(default)s)",
     )
-    add("--threads", type=_at_least(1), metavar="N", help="CPU threads (default: torch's own choice)")
+    add("--threads", type=at_least(1), metavar="N", help="CPU threads (default: torch's own choice)")
 
 
 def _add_data_options(group: argparse._ArgumentGroup) -> None:
@@ -115,7 +115,9 @@ def _add_profiling_options(group: argparse._ArgumentGroup) -> None:
     add("--trace", type=Path, metavar="FILE", help="--window torch writes its trace here (.json or .json.gz)")
 
 
-def _at_least(least: int) -> Callable[[str], int]:
+def at_least(least: int) -> Callable[[str], int]:
+    """For argparse: a whole number of ``least`` or more."""
+
     def number(text: str) -> int:
         try:
             value = int(text)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional
-from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optimizers
 
+from perfctl.workloads.compiled import ModuleHooks
 from perfctl.workloads.composites import Call, describe_attention
 from perfctl.workloads.places import Frame
 
@@ -24,20 +24,21 @@ class Patches:
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         self.handles: list[Any] = []
+        self.module_hooks = ModuleHooks(watch.enter, watch.leave, with_kwargs=True)
         self.attention: Any = None
         self.fast_path = True
 
     def apply(self) -> None:
         watch = self.watch
+        self.module_hooks.install()
         self.handles = [
-            hooks.register_module_forward_pre_hook(watch.enter),
-            hooks.register_module_forward_hook(watch.leave, with_kwargs=True, always_call=True),
             optimizers.register_optimizer_step_pre_hook(self._before_step),
             optimizers.register_optimizer_step_post_hook(self._after_step),
         ]
         # The fused encoder path exists on CPU and GPU only, and in eval only: off, so that all see the same operators.
         self.fast_path = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)
+        if watch.model is not None:  # a script's own results may not change by a bit
+            torch.backends.mha.set_fastpath_enabled(False)
         self.attention = torch.nn.functional.scaled_dot_product_attention
         torch.nn.functional.scaled_dot_product_attention = self._attend
 
@@ -45,6 +46,7 @@ class Patches:
         for handle in self.handles:
             handle.remove()
         self.handles = []
+        self.module_hooks.remove()
         torch.backends.mha.set_fastpath_enabled(self.fast_path)
         torch.nn.functional.scaled_dot_product_attention = self.attention
 
@@ -55,7 +57,7 @@ class Patches:
             return self.attention(*args, **kwargs)
         call = Call()
         recompute = above.recompute or torch._C._current_graph_task_id() != -1
-        frame = Frame(above.layer, above.kind, above.leaf, recompute, call)
+        frame = Frame(above.layer, above.kind, above.leaf, recompute, call, above.module)
         places.push(frame)
         output = None
         try:
@@ -71,7 +73,7 @@ class Patches:
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.watch.busy = True
-        if self.watch.live is not None:
+        if self.watch.live is not None and self.watch.model is not None:
             self.watch.live.mark_gradients(self.watch.model)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -86,4 +88,4 @@ class Patches:
             )
             for tensor in group["params"]:
                 if tensor.grad is not None:
-                    self.watch.note_update(self.watch.places.owners.get(id(tensor), ""), op, tensor, settings)
+                    self.watch.note_update(self.watch.names.holder(tensor) or "", op, tensor, settings)

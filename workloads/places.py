@@ -13,14 +13,13 @@ from typing import Any
 import torch
 
 from perfctl.workloads.composites import Call, is_recurrent
-
-ACCUMULATE = 2**64 - 1
-"""Sequence number of every AccumulateGrad node."""
+from perfctl.workloads.gradients import LEAF as ACCUMULATE
+from perfctl.workloads.gradients import current_task
+from perfctl.workloads.names import Names
 
 sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 """Number that the next autograd node of this thread gets."""
 current_node = torch._C._current_autograd_node
-current_task = torch._C._current_graph_task_id
 
 
 @dataclass(slots=True, eq=False)
@@ -34,27 +33,30 @@ class Frame:
     recompute: bool = False
     """It runs during backward: activation checkpointing computes it again."""
     call: Call | None = None
+    module: torch.nn.Module | None = None
+    """The innermost module with a name that is running."""
 
 
 class Places:
     """The stack of running modules, and which autograd nodes each of them made."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.names: dict[int, tuple[str, str, bool]] = {}
-        self.owners: dict[int, str] = {}
+    def __init__(self, names: Names, roots: bool) -> None:
+        """``roots``: a module that is called with none around it gets a name of its own."""
+        self.names = names
+        self.roots = roots
         self.recurrent: set[str] = set()
-        for path, module in model.named_modules():
-            self.names[id(module)] = (path, type(module).__name__, is_leaf(module))
-            if is_recurrent(module):
-                self.recurrent.add(path)
-            for tensor in module.parameters(recurse=False):
-                self.owners.setdefault(id(tensor), path)
-        self.frames_of = {known[0]: Frame(*known) for known in self.names.values()}
+        self.frames_of: dict[str, Frame] = {}
         self.outside = Frame("", "", False)
         self.stack: list[Frame] = [self.outside]
         self.starts: list[int] = [0]
         self.made_by: list[Frame] = [self.outside]
         self.task_grad: dict[int, bool] = {}
+
+    def learn(self, name: str, module: torch.nn.Module) -> None:
+        """A module that has a name."""
+        self.frames_of.setdefault(name, _frame(name, module))
+        if is_recurrent(module):
+            self.recurrent.add(name)
 
     @property
     def top(self) -> Frame:
@@ -79,24 +81,20 @@ class Places:
         self.mark(self.stack[-1])
         return frame
 
-    def path(self, module: torch.nn.Module) -> str | None:
-        """Dotted path of a module of the model; None for others."""
-        known = self.names.get(id(module))
-        return known[0] if known is not None else None
-
     def frame_for(self, module: torch.nn.Module) -> Frame:
         """The frame of a module that is about to run: its own, or that of the layer it is part of."""
-        known, above = self.names.get(id(module)), self.top
+        above = self.top
         if above.call is not None:
             return above
         recompute = current_task() != -1
-        if known is None:
+        name = self.names.find(module, above.module, self.roots and above is self.outside and not recompute)
+        if name is None:
             kind = type(module).__name__ if above is self.outside else above.kind
-            frame = Frame(above.layer, kind, above.leaf or above is self.outside, recompute)
+            frame = Frame(above.layer, kind, above.leaf or above is self.outside, recompute, None, above.module)
         elif above.leaf and above is not self.outside:
-            frame = Frame(above.layer, above.kind, True, recompute)
+            frame = Frame(above.layer, above.kind, True, recompute, None, above.module)
         else:
-            frame = Frame(*known, recompute)
+            frame = _frame(name, module, recompute)
         if is_recurrent(module):
             frame.call = Call()
         return frame
@@ -113,16 +111,22 @@ class Places:
         again = grad and not self.task_grad.setdefault(current_task(), grad)
         number = node._sequence_nr()
         if number == ACCUMULATE:
-            layer = self.owners.get(id(node.variable), "")
+            layer = self.names.holder(node.variable) or ""
             return self.frames_of.get(layer, self.outside), "backward", None
         frame = self.made_by[bisect_right(self.starts, number) - 1]
         if again:
-            return Frame(frame.layer, frame.kind, frame.leaf, True, frame.call), "forward", None
+            return Frame(frame.layer, frame.kind, frame.leaf, True, frame.call, frame.module), "forward", None
         return frame, "backward", number
+
+
+def _frame(name: str, module: torch.nn.Module, recompute: bool = False) -> Frame:
+    return Frame(name, type(module).__name__, is_leaf(module), recompute, None, module)
 
 
 def is_leaf(module: torch.nn.Module) -> bool:
     """One layer: torch's own forward, and nothing of the model's inside (attention's projections are its own)."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return False
     forward = getattr(type(module).forward, "__module__", "") or ""
     if not forward.startswith("torch.nn.modules."):
         return False

@@ -22,10 +22,11 @@ class Record:
     """Filled in while the workload runs. Rows have the field names of ``perfctl.parsers.records``."""
 
     workload: str
-    batch_size: int
-    mode: str
-    precision: str
-    seed: int
+    batch_size: int | None
+    """None, like the next three, where a user's own script leaves it unknown; a gap says why."""
+    mode: str | None
+    precision: str | None
+    seed: int | None
     status: str = "failed"
     """ok, partial (some measured steps ended before something failed) or failed."""
     reason: str | None = "the process ended before its steps did: it was killed or it crashed"

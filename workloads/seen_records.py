@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -31,11 +31,13 @@ def _own_parameters(seen: Mapping[Note, list[int]], parameters: Mapping[str, int
     return own
 
 
-def modules_seen(model: torch.nn.Module, outputs: Mapping[str, tuple[int, ...] | None]) -> tuple[ModuleSeen, ...]:
-    """Every module of the model; ``outputs`` are the shapes of those that ran."""
+def modules_seen(
+    modules: Iterable[tuple[str, torch.nn.Module]], outputs: Mapping[str, tuple[int, ...] | None]
+) -> tuple[ModuleSeen, ...]:
+    """A row for each module and its name; ``outputs`` are the shapes of those that ran."""
     seen: set[int] = set()
     found = []
-    for path, module in model.named_modules():
+    for path, module in modules:
         own = [tensor for tensor in module.parameters(recurse=False) if id(tensor) not in seen]
         seen.update(id(tensor) for tensor in own)
         buffers = list(module.buffers(recurse=False))

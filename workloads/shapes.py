@@ -18,14 +18,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfctl.parsers.paper import OpShape
+from perfctl.parsers.records import Gap
 
 if TYPE_CHECKING:
     import torch
 
     from perfctl.workloads.live import Live
+    from perfctl.workloads.names import Names
     from perfctl.workloads.watch import Watch
 
 
@@ -54,11 +56,16 @@ class Recorder:
     are recorded as one operation each, the same on every device. Keep it to one step: identical calls add up.
     """
 
-    def __init__(self, model: torch.nn.Module, live: Live | None = None) -> None:
-        """``live``: also follow which storages live when."""
+    def __init__(
+        self, model: torch.nn.Module | None = None, live: Live | None = None, names: Names | None = None
+    ) -> None:
+        """``model``: layers go by their path below it; without one, modules get their names as they are called.
+
+        ``live``: also follow which storages live when. ``names``: shared with an Annotator, so that both say the same.
+        """
         from perfctl.workloads.watch import Watch
 
-        self._watch: Watch = Watch(model, live)
+        self._watch: Watch = Watch(model, live, names)
 
     def __enter__(self) -> Recorder:
         self._watch.start()
@@ -76,8 +83,15 @@ class Recorder:
 
     @property
     def modules(self) -> tuple[ModuleSeen, ...]:
-        """Every module of the model, in the model's order."""
+        """Every module of the model, in the model's order; without a model, of all that were called."""
         return self._watch.modules_seen()
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """What could not be seen: one for each compiled region that ran."""
+        from perfctl.workloads.compiled import COMPILED
+
+        return [Gap("layer shapes", "not_available", COMPILED, name) for name in self._watch.regions]
 
     @property
     def data_dependent(self) -> tuple[str, ...]:
@@ -88,14 +102,3 @@ class Recorder:
     def failed_in(self) -> str | None:
         """Dotted path of the innermost module in which an exception was raised; None when there was none."""
         return self._watch.failed_in
-
-
-def layer_parameters(model: Any) -> dict[str, int]:
-    """Dotted path -> elements of the module's own parameters; a shared tensor counts at its first owner."""
-    seen: set[int] = set()
-    counts: dict[str, int] = {}
-    for path, module in model.named_modules():
-        own = [tensor for tensor in module.parameters(recurse=False) if id(tensor) not in seen]
-        seen.update(id(tensor) for tensor in own)
-        counts[path] = sum(tensor.numel() for tensor in own)
-    return counts

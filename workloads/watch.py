@@ -7,16 +7,21 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch._guards import TracingContext
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfctl.parsers.paper import OpShape
+from perfctl.workloads.compiled import is_compiled, is_wrapper, prepare_for_compiled
 from perfctl.workloads.composites import Call, describe_rnn, is_recurrent
+from perfctl.workloads.gradients import current_task
 from perfctl.workloads.live import Live
+from perfctl.workloads.names import Names
 from perfctl.workloads.patches import Patches
-from perfctl.workloads.places import Frame, Places, current_task, sequence
+from perfctl.workloads.places import Frame, Places, sequence
 from perfctl.workloads.seen_ops import Plan, plan_for
 from perfctl.workloads.seen_records import first_shape, modules_seen, op_shapes
-from perfctl.workloads.shapes import ModuleSeen, layer_parameters
+from perfctl.workloads.shapes import ModuleSeen
 
 COPIES = frozenset({"aten.copy_", "aten.detach"})
 """What accumulating a gradient does where its memory layout is not the parameter's: of the device, not of the model."""
@@ -30,8 +35,15 @@ class Dispatch(TorchDispatchMode):
         self.watch = watch
         self.plans: dict[Any, Plan] = {}
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """torch.compile works while this is on; otherwise it would give up on the function for good."""
+        return True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if TracingContext.try_get() is not None:  # torch.compile looks at a graph: nothing is computed
+            return func(*args, **kwargs)
         plan = self.plans.get(func)
         if plan is None:
             plan = self.plans[func] = plan_for(func)
@@ -52,13 +64,21 @@ class Dispatch(TorchDispatchMode):
 class Watch:
     """Everything that is known about the step so far."""
 
-    def __init__(self, model: torch.nn.Module, live: Live | None = None) -> None:
+    def __init__(self, model: torch.nn.Module | None, live: Live | None = None, names: Names | None = None) -> None:
         self.model = model
         self.live = live
-        self.places = Places(model)
+        self.names = names or Names(model, own="")
+        self.places = Places(self.names, roots=model is None)
+        self.modules: list[tuple[str, torch.nn.Module]] = []
+        self.regions: dict[str, None] = {}
+        """Compiled regions that ran."""
+        self.region: torch.nn.Module | None = None
+        """The one that runs now: what it does is not seen."""
         self.outputs: dict[str, tuple[int, ...] | None] = {}
         self.failed_in: str | None = None
-        self.parameters = layer_parameters(model)
+        self.parameters: dict[str, int] = {}
+        self.counted: set[int] = set()
+        """Parameters that are in ``parameters``."""
         self.nodes: dict[int, tuple[str, bool]] = {}
         self.weights: dict[int, Any] = {}
         self.seen: dict[tuple[Any, ...], list[int]] = {}
@@ -73,26 +93,52 @@ class Watch:
 
     def start(self) -> None:
         """From here on everything is seen."""
-        self.weights = {tensor.untyped_storage()._cdata: None for tensor in self.model.parameters()}
+        self.names.follow(self._learn)
         self.places.mark(self.places.outside)
+        prepare_for_compiled(self.enter, self.leave)
         self.patches.apply()
         self.dispatch.__enter__()  # type: ignore[no-untyped-call]
 
     def stop(self) -> None:
-        self.dispatch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        if self.region is None:
+            self.dispatch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         self.patches.undo()
+        self.names.unfollow(self._learn)
         del self.places.stack[1:]
+
+    def _learn(self, name: str, module: torch.nn.Module) -> None:
+        """A module that has a name, or gets one."""
+        self.places.learn(name, module)
+        self.modules.append((name, module))
+        own = [tensor for tensor in module.parameters(recurse=False) if id(tensor) not in self.counted]
+        self.counted.update(id(tensor) for tensor in own)
+        self.parameters[name] = self.parameters.get(name, 0) + sum(map(_elements, own))
+        self.weights.update((tensor.untyped_storage()._cdata, None) for tensor in own if not is_lazy(tensor))
 
     def enter(self, module: torch.nn.Module, args: Any) -> None:
         """Global forward pre-hook."""
+        if torch.compiler.is_compiling():
+            return
         self.places.push(self.places.frame_for(module))
+        if self.region is None and is_compiled(module):
+            # With a mode on, torch.compile would make a variant of its own of the region, and another one later.
+            self.region = module
+            self.regions[self.places.top.layer or type(module).__name__] = None
+            self.dispatch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            if is_wrapper(module):
+                self.patches.module_hooks.hide(module)
 
     def leave(self, module: torch.nn.Module, args: Any, *rest: Any) -> None:
         """Global forward hook: (kwargs, output), or after an exception (None,) alone."""
+        if torch.compiler.is_compiling():
+            return
+        if self.region is module:
+            self.region = None
+            self.dispatch.__enter__()  # type: ignore[no-untyped-call]
         kwargs, output = rest if len(rest) == 2 else ({}, rest[0])
         if len(self.places.stack) == 1:
             return
-        path = self.places.path(module)
+        path = self.names.known(module)
         if len(rest) == 2:
             self.failed_in = None
         elif self.failed_in is None:
@@ -238,8 +284,12 @@ class Watch:
         return op_shapes(self.seen, self.parameters)
 
     def modules_seen(self) -> tuple[ModuleSeen, ...]:
-        """The model's modules with the shapes they gave."""
-        return modules_seen(self.model, self.outputs)
+        """The modules that have names, with the shapes they gave."""
+        return modules_seen(self.modules, self.outputs)
+
+
+def _elements(tensor: torch.Tensor) -> int:
+    return 0 if is_lazy(tensor) else tensor.numel()
 
 
 def _forget(weights: dict[int, Any], key: int, _: Any) -> None:

@@ -74,7 +74,7 @@ def test_an_exception_in_backward_leaves_no_range_open() -> None:
     with Annotator(seen, model):
         with pytest.raises(ValueError, match="broken gradient"):
             model(torch.ones(1, requires_grad=True)).backward()
-        assert seen.open == ["Own:backward"]
+        assert seen.open == ["Own:grad_input"]
     assert seen.open == []
 
 

@@ -175,7 +175,7 @@ def test_only_measured_steps_are_marked(tmp_path: Path, monkeypatch: pytest.Monk
     assert all(path.startswith("perfctl:window") for path in seen.paths)
     assert {path.split(" / ")[1] for path in seen.paths[1:]} == {f"perfctl:step:{n}" for n in range(3)}
     assert f"{inside}:forward / Layer:forward / fc:forward" in seen.paths
-    assert f"{inside}:backward / fc:backward" in seen.paths
+    assert f"{inside}:backward / fc:grad_weight" in seen.paths
     assert f"{inside}:optimizer" in seen.paths
     assert seen.open == []
 

@@ -1,0 +1,123 @@
+"""What annotation costs: a training step on the CPU with layer ranges, against the same step without, in one process.
+
+Steps alternate (plain, annotated, plain, ...) so that what else the machine does meets both; the figure is the median over
+pairs of the ratio of their CPU times (all threads of the process), which other work on the machine disturbs least.
+Ranges go to NVTX or record_function with no profiler listening, whose own cost it is not. glibc is told to keep the memory
+it has: else page faults come and go by several hundred microseconds from step to step, with or without annotation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+REACH = 0.02
+"""The share of a step that annotation may cost."""
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+CASES = (("mnist_cnn", 64), ("resnet18", 8))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print one row a workload and backend."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=20.0, help="for each row and repeat (default 20)")
+    parser.add_argument("--repeats", type=int, default=1, help="how often each row is measured (default 1)")
+    parser.add_argument("--threads", type=int, default=1, help="of torch (default 1)")
+    parser.add_argument("--only", default="", help="only workloads whose name holds this text")
+    asked = parser.parse_args(arguments)
+    import torch
+
+    warnings.filterwarnings("ignore", message="CUDA initialization")
+    torch.set_num_threads(asked.threads)
+    print(
+        "annotation of a training step on the CPU; cost = annotated / plain - 1, median over pairs, at most 2 %",
+        flush=True,
+    )
+    print("workload   batch  ranges           threads  pairs  CPU ms    cost      quarter..quarter", flush=True)
+    for name, batch in CASES:
+        if asked.only in name:
+            for kind in ("nvtx", "record_function"):
+                for _ in range(asked.repeats):
+                    print(_row(name, batch, kind, asked), flush=True)
+
+
+def _row(name: str, batch: int, kind: str, asked: argparse.Namespace) -> str:
+    from perfctl.workloads.ranges import make_backend
+    from perfctl.workloads.spec import WorkloadError
+
+    try:
+        backend = make_backend(kind)
+    except WorkloadError as error:
+        return f"{name:<10} {batch:>5}  {kind:<16} not measured: {error}"
+    model, step = training_step(name, batch)
+    plain, ratios = compare(model, step, backend, asked.seconds)
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    verdict = "ok" if middle - 1 <= REACH else "missed"
+    return (
+        f"{name:<10} {batch:>5}  {kind:<16} {asked.threads:>7}  {len(ratios):>5}  {plain * 1e3:>8.2f}  "
+        f"{middle - 1:>+7.2%}  {low - 1:+.2%}..{high - 1:+.2%}  {verdict}"
+    )
+
+
+def training_step(name: str, batch: int) -> tuple[Any, Callable[[], None]]:
+    """(model, one step of it on fixed random data)."""
+    import torch
+
+    if name == "mnist_cnn":
+        from perfctl.workloads.mnist_cnn import make_model
+
+        model, inputs, classes = make_model(), torch.rand(batch, 1, 28, 28), 10
+    else:
+        import torchvision
+
+        model, inputs, classes = torchvision.models.get_model(name), torch.rand(batch, 3, 224, 224), 1000
+    targets = torch.randint(classes, (batch,))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+
+    return model, step
+
+
+def compare(model: Any, step: Callable[[], None], backend: Any, seconds: float) -> tuple[float, list[float]]:
+    """(median plain CPU seconds, annotated / plain of each pair), at least four pairs; which one goes first alternates."""
+    from perfctl.workloads.annotate import Annotator
+
+    annotator = Annotator(backend, model)
+
+    def timed(annotated: bool) -> float:
+        around: AbstractContextManager[Any] = annotator if annotated else nullcontext()
+        with around:
+            start = time.process_time()
+            step()
+            return time.process_time() - start
+
+    for annotated in (False, True) * 3:
+        timed(annotated)
+    plain: list[float] = []
+    ratios: list[float] = []
+    gc.collect()
+    end = time.perf_counter() + seconds
+    while len(ratios) < 4 or time.perf_counter() < end:
+        first = len(ratios) % 2 == 1
+        times = {annotated: timed(annotated) for annotated in (first, not first)}
+        plain.append(times[False])
+        ratios.append(times[True] / times[False])
+    return statistics.median(plain), ratios
+
+
+if __name__ == "__main__":
+    if KEEP_MEMORY.items() <= os.environ.items():
+        sys.exit(main())
+    os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_MEMORY})  # noqa: S606

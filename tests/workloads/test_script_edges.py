@@ -1,0 +1,284 @@
+"""Scripts that raise, stop early, never step, train in other ways: each leaves a record that says so, and is not disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+SCRIPTS = Path(__file__).parent.parent / "data" / "scripts"
+BEGIN = """
+import sys, torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+batches = [torch.randn(6, 4) for _ in range(8)]
+def train(count, optimizer):
+    for x in batches[:count]:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+    print(loss.item())
+"""
+SGD = "torch.optim.SGD(model.parameters(), lr=0.1)"
+FUNCTIONAL = """
+w = torch.randn(4, 2, requires_grad=True)
+for x in batches:
+    (x @ w).sum().backward()
+    w.data -= 0.1 * w.grad
+    w.grad = None
+print(w.sum().item())
+"""
+SCRIPT_OF = {
+    "trains": f"train(8, {SGD})",
+    "raises": f"train(4, {SGD}); model(torch.randn(3, 3))",
+    "raises in the window": f"o = {SGD}; train(3, o); model(torch.randn(3, 3))",
+    "few steps": f"train(3, {SGD})",
+    "too few": f"train(1, {SGD})",
+    "never steps": "print('done')",
+    "exits in the window": f"train(3, {SGD}); sys.exit(4)",
+    "infers": "with torch.no_grad():\n    for x in batches: y = model(x)\nprint(y.sum().item())",
+    "functional": FUNCTIONAL,
+    "backward marks": FUNCTIONAL,
+    "no warm-up": f"train(8, {SGD})",
+    "catches": "class Broken(nn.Module):\n    def forward(self, x): raise ValueError('broken')\n"
+    f"o = {SGD}\nfor n in range(8):\n    try: nn.Sequential(nn.Identity(), Broken())(batches[0])\n"
+    "    except ValueError: pass\n    train(1, o)",
+    "half": "with torch.autocast('cpu', dtype=torch.bfloat16):\n    with torch.no_grad():\n        for x in batches: y = model(x)",
+    "mixed": "model[2].double()\nwith torch.no_grad():\n    for x in batches: y = model[2](model[1](model[0](x)).double())",
+    "closure": f"o = {SGD}\ndef f():\n    o.zero_grad(); l = model(batches[0]).mean(); l.backward(); return l\n"
+    "for _ in range(8): print(o.step(f).item())",
+    "nothing left": f"train(8, {SGD})\n"
+    "from torch.nn.modules import module as m\nfrom torch.optim import optimizer as o\n"
+    "assert not m._has_any_global_hook() and not o._global_optimizer_post_hooks and not o._global_optimizer_pre_hooks\n"
+    "assert not hasattr(torch.autograd.backward, '__wrapped__')\n"
+    "assert not hasattr(nn.Module.zero_grad, '__wrapped__')\n"
+    "assert not hasattr(o.Optimizer.__init__, '__wrapped__') and 'to' not in vars(torch.Tensor)\n"
+    "assert 'script_import' not in repr(sys.meta_path)",
+}
+OPTIONS = {
+    "backward marks": ("--step-marker", "backward"),
+    "no warm-up": ("--warmup", "0"),
+}
+DRIVER = """
+import os, sys, json
+import torch
+from perfctl.workloads.__main__ import main
+torch.set_num_threads(1)
+for name, argv in json.load(open("cases.json")):
+    if os.fork() == 0:
+        for number, stream in ((1, "out"), (2, "err")):
+            os.dup2(os.open(f"{name}.{stream}", os.O_CREAT | os.O_WRONLY), number)
+        if argv[0] == "python":
+            import runpy
+            sys.exit(runpy.run_path(argv[1], run_name="__main__") and 0)
+        sys.exit(main(argv))
+    with open(f"{name}.code", "w") as file:
+        file.write(str(os.waitstatus_to_exitcode(os.wait()[1])))
+"""
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+    record: dict[str, Any]
+    alone: tuple[int, str]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
+    """Every script by itself and under perfctl, forked from one process that has loaded torch, to save time."""
+    folder = tmp_path_factory.mktemp("edges")
+    cases = []
+    for name, text in SCRIPT_OF.items():
+        (folder / f"{name}.py").write_text(BEGIN + text)
+        options = (
+            "--batch",
+            "6",
+            "--annotate",
+            "record_function",
+            "--steps",
+            "2",
+            "--warmup",
+            "2",
+            *OPTIONS.get(name, ()),
+        )
+        cases.append((name, [*options, "--record", f"{name}.json", "--", f"{name}.py"]))
+        cases.append((f"{name}-alone", ["python", f"{name}.py"]))
+    (folder / "cases.json").write_text(json.dumps(cases))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
+    subprocess.run([sys.executable, "-c", DRIVER], cwd=folder, env=environment, timeout=200, check=True)
+    found = {}
+    for name in SCRIPT_OF:
+        code, alone = (int((folder / f"{which}.code").read_text()) for which in (name, f"{name}-alone"))
+        out, out_alone = ((folder / f"{which}.out").read_text() for which in (name, f"{name}-alone"))
+        record = json.loads((folder / f"{name}.json").read_text())
+        found[name] = Ended(code, out, (folder / f"{name}.err").read_text(), record, (alone, out_alone))
+    return found
+
+
+def steps(run: Ended) -> list[int]:
+    return [row["number"] for row in run.record["steps"] if row["phase"] == "step"]
+
+
+def gaps(run: Ended) -> dict[str, str]:
+    return {gap["quantity"]: gap["reason"] for gap in run.record["gaps"] if not gap["quantity"].startswith("memory")}
+
+
+@pytest.mark.parametrize("name", SCRIPT_OF)
+def test_it_prints_and_ends_as_it_would_by_itself(ended, name):
+    assert (ended[name].code, ended[name].out) == ended[name].alone, ended[name].err
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "numbers", "reason"),
+    [
+        ("trains", "ok", [0, 1], None),
+        ("raises", "partial", [0, 1], "raises.py raised RuntimeError: "),
+        ("raises in the window", "partial", [0], "raises in the window.py raised RuntimeError: "),
+        ("few steps", "partial", [0], "few steps.py ended after 1 of 2 measured steps. Give it more data"),
+        ("too few", "failed", [], "too few.py ended after 1 steps (each ends with the optimizer's step;"),
+        ("never steps", "failed", [], "never steps.py: no optimizer stepped and no module was called. If it trains in"),
+        ("exits in the window", "partial", [0], "exits in the window.py ended with exit code 4"),
+        ("infers", "ok", [0, 1], None),
+        ("functional", "failed", [], "functional.py: no optimizer stepped and no module was called."),
+        ("backward marks", "ok", [0, 1], None),
+        ("no warm-up", "ok", [0, 1], None),
+        ("catches", "ok", [0, 1], None),
+        ("closure", "ok", [0, 1], None),
+        ("nothing left", "ok", [0, 1], None),
+    ],
+)
+def test_the_record_says_how_far_it_came(ended, name, status, numbers, reason):
+    run = ended[name]
+    assert (run.record["status"], steps(run)) == (status, numbers)
+    assert run.record["reason"] is None if reason is None else run.record["reason"].startswith(reason)
+    assert (run.record["duration_ns"] is None) == (not numbers)
+
+
+def test_mode_and_marker_are_what_was_seen(ended):
+    assert (ended["infers"].record["mode"], ended["trains"].record["mode"]) == ("infer", "train")
+    assert ended["never steps"].record["mode"] is None
+    said = {
+        name: ended[name].record["environment"]["step_ends_with"] for name in ("infers", "trains", "backward marks")
+    }
+    assert list(said.values()) == ["an outermost call of the model", "the optimizer's step", "a backward pass"]
+
+
+def test_precision_is_what_the_layers_computed_in(ended):
+    assert ended["trains"].record["precision"] == "fp32"
+    assert ended["half"].record["precision"] == "bf16"
+    assert ended["mixed"].record["precision"] is None
+    assert "fp32" in gaps(ended["mixed"])["precision"]
+    assert "fp64" in gaps(ended["mixed"])["precision"]
+
+
+def test_a_batch_that_differs_from_the_one_asked_for_is_said(ended):
+    assert "batch_size" not in gaps(ended["trains"])
+    other = gaps(ended["catches"])
+    assert "batch_size" not in other
+
+
+def test_shapes_are_of_one_whole_step(ended):
+    for name in ("trains", "infers", "no warm-up"):
+        forward = [op for op in ended[name].record["ops"] if op["direction"] == "forward" and op["layer"]]
+        assert [op["layer"] for op in forward] == ["model.0", "model.1", "model.2"]
+        assert {op["calls"] for op in forward} == {1}
+
+
+def start(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, env=environment, timeout=200, check=False)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_loader_workers_start_as_they_would_and_are_not_watched(tmp_path, method):
+    words = (
+        str(SCRIPTS / "mnist.py"),
+        "--batch-size",
+        "4",
+        "--batches",
+        "5",
+        "--workers",
+        "1",
+        "--start-method",
+        method,
+    )
+    perfctl = (
+        "-m",
+        "perfctl.workloads",
+        "--batch",
+        "4",
+        "--steps",
+        "2",
+        "--warmup",
+        "1",
+        "--annotate",
+        "record_function",
+    )
+    done = start(tmp_path, sys.executable, *perfctl, "--record", "r.json", "--", *words)
+    alone = start(tmp_path, sys.executable, *words)
+    assert (done.returncode, done.stdout, done.stderr) == (0, alone.stdout, alone.stderr)
+    assert alone.returncode == 0
+    assert json.loads((tmp_path / "r.json").read_text())["status"] == "ok"
+
+
+DDP = """
+import sys, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    optimizer.zero_grad()
+    model(torch.randn(int(sys.argv[1]), 4)).square().mean().backward()
+    optimizer.step()
+if dist.get_rank() == 0:
+    print(model.module.weight.sum().item())
+dist.destroy_process_group()
+"""
+
+
+def test_torchrun_starts_every_rank_under_perfctl(tmp_path):
+    (tmp_path / "ddp.py").write_text(DDP)
+    launch = ("torchrun", "--standalone", "--nproc-per-node=2", "ddp.py", "8")
+    perfctl = (
+        "-m",
+        "perfctl.workloads",
+        "--batch",
+        "8",
+        "--steps",
+        "2",
+        "--warmup",
+        "1",
+        "--annotate",
+        "record_function",
+    )
+    trace = ("--window", "torch", "--trace", "t.json")
+    done = start(tmp_path, sys.executable, *perfctl, *trace, "--record", "r.json", "--", *launch)
+    assert done.returncode == 0, done.stderr
+    alone = start(tmp_path, sys.executable, "-m", "torch.distributed.run", *launch[1:])
+    assert done.stdout == alone.stdout != ""
+    for rank, record, trace in (("0", "r.json", "t.json"), ("1", "r.rank1.json", "t.rank1.json")):
+        found = json.loads((tmp_path / record).read_text())
+        assert (found["status"], found["workload"], found["variant"]) == ("ok", "ddp.py", "{batch}")
+        assert (found["environment"]["rank"], found["environment"]["world_size"]) == (rank, "2")
+        assert (tmp_path / trace).exists()
+
+
+def test_accelerate_that_is_missing_is_one_line(tmp_path, capsys, monkeypatch):
+    from perfctl.workloads.__main__ import main
+
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    assert main(["--", "accelerate", "launch", "train.py"]) == 2
+    said = capsys.readouterr().err
+    assert (len(said.splitlines()), "pip install accelerate" in said) == (1, True)

@@ -1,0 +1,183 @@
+"""Scripts as people write them, run under perfctl as they are: nothing changes for them, and all layers are found."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl import parsers
+from perfctl.orchestrator.launch import tools
+from perfctl.orchestrator.launch.nsys import WINDOW
+from perfctl.parsers.range_names import read_range_name
+
+torch = pytest.importorskip("torch")
+
+SCRIPTS = Path(__file__).parent.parent / "data" / "scripts"
+MODELS = {
+    "mnist": {"": "model."},
+    "resnet_shared": {"": "net."},
+    "bilstm": {"": "model."},
+    "transformer": {"": "model."},
+    "gan": {"G": "netG.", "D": "netD."},
+}
+"""Script -> what the script calls its models, by the key under which it saves them."""
+STEPS, WARMUP, BATCH = 3, 2, 4
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
+PERFCTL = (
+    sys.executable,
+    "-m",
+    "perfctl.workloads",
+    "--batch",
+    str(BATCH),
+    "--steps",
+    str(STEPS),
+    "--warmup",
+    str(WARMUP),
+)
+
+
+def start(folder: Path, *argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    folder.mkdir(exist_ok=True)
+    environment = {**os.environ, **ENVIRONMENT, **variables}
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, env=environment, timeout=240, check=False)
+
+
+def words(name: str) -> tuple[str, ...]:
+    return str(SCRIPTS / f"{name}.py"), "--batch-size", str(BATCH), "--save", "model.pt"
+
+
+def under_torch(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
+    options = ("--annotate", "record_function", "--window", "torch", "--trace", "trace.json", "--record", "record.json")
+    return start(folder, *PERFCTL, *options, "--", "python", *words(name))
+
+
+def under_nsys(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
+    nsys = (
+        "nsys", "profile", "--trace=nvtx,osrt", "--sample=none", "--cpuctxsw=none", "--capture-range=nvtx",
+        f"--nvtx-capture={WINDOW}", "--capture-range-end=stop", "--wait=primary", "--output=report",
+    )  # fmt: skip
+    done = start(
+        folder, *nsys, *PERFCTL, "--annotate", "nvtx", "--", *words(name), NSYS_NVTX_PROFILER_REGISTER_ONLY="0"
+    )
+    start(folder, "nsys", "export", "--type=sqlite", "--quiet=true", "--output=report.sqlite", "report.nsys-rep")
+    return done
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], Any]]:
+    """(script, how) -> future of its process; two at a time."""
+    base = tmp_path_factory.mktemp("runs")
+    with ThreadPoolExecutor(2) as pool:
+        found = {}
+        for name in MODELS:
+            found[name, "alone"] = pool.submit(start, base / f"{name}-alone", sys.executable, *words(name))
+            found[name, "torch"] = pool.submit(under_torch, base / f"{name}-torch", name)
+            if tools.find("nsys") is not None and hasattr(torch._C, "_nvtx"):
+                found[name, "nsys"] = pool.submit(under_nsys, base / f"{name}-nsys", name)
+        found["", "folder"] = base  # type: ignore[assignment]
+        yield found
+
+
+def result(runs: dict[tuple[str, str], Any], name: str, how: str) -> tuple[subprocess.CompletedProcess[str], Path]:
+    if (name, how) not in runs:
+        pytest.skip("nsys, or a torch that has NVTX, is not installed")
+    return runs[name, how].result(), runs["", "folder"] / f"{name}-{how}"
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    """Dotted path of each saved tensor, its model's name in front."""
+    name = folder.name.rpartition("-")[0]
+    saved = torch.load(folder / "model.pt", weights_only=True)
+    parts = {"": saved} if "" in MODELS[name] else saved
+    return {MODELS[name][key] + path: tensor for key, part in parts.items() for path, tensor in part.items()}
+
+
+def layers(folder: Path) -> set[str]:
+    """Modules with parameters; one that has two names counts by its first."""
+    found: dict[int, str] = {}
+    for path, tensor in weights(folder).items():
+        if tensor.is_floating_point() and "running_" not in path:
+            found.setdefault(tensor.data_ptr(), path.rpartition(".")[0])
+    # Multi-head attention applies its projection itself, without calling the module.
+    return {path.removesuffix(".out_proj") for path in found.values()}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("how", ["torch", "nsys"])
+def test_results_are_the_same_to_the_bit(runs, name, how):
+    alone, folder = result(runs, name, "alone")
+    done, other = result(runs, name, how)
+    assert (alone.returncode, done.returncode) == (0, 0), done.stderr
+    first, second = weights(folder), weights(other)
+    assert list(first) == list(second)
+    assert all(torch.equal(first[path], second[path]) for path in first)
+    own = alone.stdout.splitlines()
+    printed = done.stdout.splitlines()
+    assert (printed if how == "torch" else [line for line in printed if line in own]) == own  # nsys prints, too
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_record_says_what_ran(runs, name):
+    done, folder = result(runs, name, "torch")
+    assert "perfctl" not in done.stderr
+    record = json.loads((folder / "record.json").read_text())
+    assert (record["status"], record["mode"], record["precision"]) == ("ok", "train", "fp32")
+    assert (record["workload"], record["batch_size"]) == (f"{name}.py", BATCH)
+    assert record["variant"] == "--batch-size {batch} --save model.pt"
+    assert [row["number"] for row in record["steps"] if row["phase"] == "step"] == list(range(STEPS))
+    seen = {row["phase"] for row in record["steps"]}
+    assert seen == {"step", "forward", "backward", "optimizer", "zero_grad"} | ({"data"} if name == "mnist" else set())
+    directions = {op["direction"] for op in record["ops"]}
+    assert directions == {"forward", "backward", "optimizer"}
+    assert layers(folder) <= set(record["parameters"]) | {"model"}
+    parameters = {
+        t.data_ptr(): t.numel() for p, t in weights(folder).items() if t.is_floating_point() and "running" not in p
+    }
+    assert sum(record["parameters"].values()) == sum(parameters.values())
+    assert not [gap for gap in record["gaps"] if not gap["quantity"].startswith("memory:")]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_nsys_sees_forward_and_backward_of_every_layer(runs, name):
+    _, folder = result(runs, name, "nsys")
+    join = "NVTX_EVENTS LEFT JOIN StringIds ON textId = StringIds.id"
+    query = f"SELECT coalesce(text, value), end FROM {join} WHERE eventType = 59 ORDER BY start"
+    with closing(sqlite3.connect(folder / "report.sqlite")) as connection:
+        rows = connection.execute(query).fetchall()
+    assert all(end is not None for _, end in rows)
+    names = [read_range_name(text) for text, _ in rows]
+    forward = {found.layer for found in names if found.direction == "forward"}
+    backward = {found.layer for found in names if found.direction in ("backward", "grad_input", "grad_weight")}
+    expected = layers(folder)
+    assert expected <= forward
+    assert expected <= backward
+    assert [found.step for found in names if found.step is not None] == list(range(STEPS))
+    assert [text for text, _ in rows].count(WINDOW) == 1
+    assert rows[0][0] == WINDOW
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_nearly_all_of_a_cpu_trace_belongs_to_a_layer_or_the_optimizer(runs, name):
+    _, folder = result(runs, name, "torch")
+    found = [row for row in parsers.parse(folder / "trace.json").operations if row.category == "cpu_op"]
+    whole = sum(row.self_cpu_ns or 0 for row in found)
+    known = sum(row.self_cpu_ns or 0 for row in found if row.layer or row.direction)
+    assert known >= 0.95 * whole > 0
+
+
+def test_a_gan_ends_its_step_with_the_generator(runs):
+    _, folder = result(runs, "gan", "torch")
+    record = json.loads((folder / "record.json").read_text())
+    assert record["environment"]["step_ends_with"] == "the last of 2 optimizers' steps"
+    updates = [op for op in record["ops"] if op["direction"] == "optimizer"]
+    assert {op["layer"].split(".")[0] for op in updates} == {"netG", "netD"}

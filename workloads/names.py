@@ -1,0 +1,145 @@
+"""What each module is called: its dotted path from the model that was called. Ranges and recorded shapes share it. Imports torch.
+
+A workload that knows its model gives it: paths start below it ("conv1"). In a script that nobody edited, each module that
+is called with no other around it is a root, and its name comes first: "model.layer2.0.conv1", "netD.main.0".
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from perfctl.workloads.called_as import called_as
+
+WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
+"""Path elements of torch.compile, activation checkpointing and FSDP, which wrap a module that is no layer of its own."""
+Listener = Callable[[str, nn.Module], None]
+
+
+class _Known(NamedTuple):
+    module: weakref.ref[nn.Module]
+    """Nothing of the script's is kept alive; an id that is used again is told by this."""
+    name: str
+    below: str
+    """What the names of modules below begin with."""
+
+
+class Names:
+    """Names of modules and of the layers that hold parameters. Made once a process and shared by all that name.
+
+    The first name stays: a layer that two models share goes by the one that was called first.
+    """
+
+    def __init__(self, root: nn.Module | None = None, own: str | None = None) -> None:
+        """``root``: the model, if it is known; it goes by ``own``, or by its class."""
+        self._known: dict[int, _Known] = {}
+        self._holders: dict[int, tuple[weakref.ref[nn.Module], str, str]] = {}
+        self._replicated: dict[int, str] = {}
+        self._roots: dict[str, object] = {}
+        self._listeners: list[Listener] = []
+        self._lock = threading.RLock()
+        if root is not None:
+            name = type(root).__name__ if own is None else own
+            self._roots[name] = root
+            self._learn(root, name, "")
+
+    def follow(self, listener: Listener) -> None:
+        """Call it with (name, module) for each module that has a name, and for each that gets one from here on."""
+        with self._lock:
+            for known in list(self._known.values()):
+                module = known.module()
+                if module is not None:
+                    listener(known.name, module)
+            self._listeners.append(listener)
+
+    def unfollow(self, listener: Listener) -> None:
+        """No more calls."""
+        self._listeners.remove(listener)
+
+    def find(self, module: nn.Module, around: nn.Module | None, roots: bool = True) -> str | None:
+        """Name of a module that is being called; ``around``: the innermost module with a name that is running.
+
+        None for a module that is not registered below ``around``: its work is the work of the one around it.
+        ``roots``: with none around it, the module is a root (during backward it is not).
+        """
+        known = self._known.get(id(module))
+        if known is not None and known.module() is module:
+            return known.name
+        if "_is_replica" in module.__dict__:  # DataParallel: shares its hooks' dictionary with the original
+            name = self._replicated.get(id(module.__dict__.get("_forward_hooks")))
+            if name is not None:
+                return name
+        if around is None and not roots:
+            return None
+        with self._lock:
+            return self._add_root(module) if around is None else self._add_late(module, around)
+
+    def known(self, module: nn.Module) -> str | None:
+        """Name of a module, without giving it one."""
+        known = self._known.get(id(module))
+        return known.name if known is not None and known.module() is module else None
+
+    def holder(self, parameter: torch.Tensor) -> str | None:
+        """Name of the first layer that holds the parameter."""
+        found = self._holders.get(id(parameter))
+        if found is None:
+            return None
+        module = found[0]()
+        return found[2] if module is not None and getattr(module, found[1], None) is parameter else None
+
+    def _add_root(self, module: nn.Module) -> str:
+        name = self._free_name(module)
+        self._learn(module, name, f"{name}.")
+        return name
+
+    def _free_name(self, module: nn.Module) -> str:
+        """What the script calls it, else its class; numbered where another model has it.
+
+        Modules without parameters (losses) share the name with others of their class: some scripts make one each step.
+        """
+        weightless = next(module.parameters(), None) is None
+        own_torch = type(module).__module__.startswith("torch.nn.modules.") and next(module.children(), None) is None
+        wanted = (None if weightless and own_torch else called_as(module)) or type(module).__name__
+        token: object = type(module) if weightless else object()
+        name, number = wanted, 1
+        while self._roots.setdefault(name, token) is not token:
+            number += 1
+            name = f"{wanted}-{number}"
+        return name
+
+    def _add_late(self, module: nn.Module, around: nn.Module) -> str | None:
+        """A module that was registered after its root had been looked through."""
+        above = self._known.get(id(around))
+        if above is None:
+            return None
+        path = next((path for path, below in around.named_modules() if below is module), None)
+        if not path:
+            return None
+        name = above.below + _without_wrappers(path)
+        self._learn(module, name, f"{name}.")
+        return name
+
+    def _learn(self, top: nn.Module, own: str, below: str) -> None:
+        """Name ``top`` and everything below it."""
+        for path, module in top.named_modules():
+            inner = _without_wrappers(path)
+            name = below + inner if inner else own
+            known = self._known.get(id(module))
+            if known is not None and known.module() is module:
+                continue
+            self._known[id(module)] = _Known(weakref.ref(module), name, f"{name}." if inner else below)
+            self._replicated[id(getattr(module, "_forward_hooks", None))] = name
+            for key, parameter in module.named_parameters(recurse=False):
+                if self.holder(parameter) is None:
+                    self._holders[id(parameter)] = weakref.ref(module), key, name
+            for listener in self._listeners:
+                listener(name, module)
+
+
+def _without_wrappers(path: str) -> str:
+    return ".".join(part for part in path.split(".") if part not in WRAPPERS)

@@ -1,0 +1,190 @@
+"""The command line of a script that runs under perfctl: perfctl's own options, ``--``, and the command. Needs no torch."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from perfctl.workloads.arguments import Parser, at_least
+from perfctl.workloads.spec import ANNOTATIONS, DEVICES, WINDOWS, SpecError
+
+MARKERS = ("auto", "optimizer", "forward", "backward")
+_WITH_CLASS = ("optimizer", "forward")
+_PYTHON = re.compile(r"(?:python|pypy)\d*(?:\.\d+)*[a-z]?(?:\.exe)?")
+_VALUE_FOLLOWS = ("-W", "-X", "--check-hash-based-pycs")
+"""Options of python whose value may be the next word."""
+_LAUNCHERS = {"torch.distributed.run": "torchrun", "accelerate.commands.launch": "accelerate"}
+USAGE = "python -m perfctl.workloads [options] -- train.py --batch-size 64"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What follows ``--``."""
+
+    kind: str
+    """script, module, torchrun or accelerate."""
+    target: str
+    """Path of the script or name of the module; "" for launchers, whose own parsers find it."""
+    arguments: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    """Options that stood between python and the script."""
+
+    @property
+    def name(self) -> str:
+        """What the run goes by: file name of the script, or the module."""
+        if self.kind != "script":
+            return self.target or self.kind
+        return Path(self.target).name or Path(self.target).absolute().name
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """As typed, without python and its options."""
+        if self.kind == "script":
+            return (self.target, *self.arguments)
+        if self.kind == "module":
+            return ("-m", self.target, *self.arguments)
+        return (self.kind, *(("launch",) if self.kind == "accelerate" else ()), *self.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptOptions:
+    """perfctl's own options, and the command."""
+
+    command: Command
+    own_words: tuple[str, ...]
+    """The options before ``--`` as typed, to be handed on to each rank."""
+    batch_size: int | None = None
+    """As the orchestrator put it into the command; None when nobody said."""
+    batch_env: str | None = None
+    """Environment variable that carries it, too."""
+    record: Path | None = None
+    annotate: str = "none"
+    window: str = "none"
+    trace: Path | None = None
+    steps: int = 10
+    warmup: int = 3
+    marker: str = "auto"
+    """Kind of event that ends a step: one of MARKERS."""
+    marker_class: str | None = None
+    """Only events of this class (of optimizer, or of module); None for any."""
+    device: str | None = None
+    """What the orchestrator expects; the script decides."""
+    variant: str | None = None
+    """What tells this command from others of the same script; None: worked out from its arguments."""
+
+    def for_rank(self, rank: int) -> ScriptOptions:
+        """Files of their own for every rank; the first keeps the plain names."""
+        if rank == 0:
+            return self
+        return replace(self, record=_ranked(self.record, rank), trace=_ranked(self.trace, rank))
+
+    def template(self) -> str | None:
+        """The command's arguments with the batch size put back as {batch}; None when there are none."""
+        return self.variant if self.variant is not None else _template(self.command.arguments, self.batch_size)
+
+
+def is_script(arguments: Sequence[str]) -> bool:
+    """``--`` with no name of a workload before it: what follows is the user's own program."""
+    return "--" in arguments and arguments[0].startswith("-") and not {"-h", "--help"} & set(
+        arguments[: arguments.index("--")]
+    )  # fmt: skip
+
+
+def parse(arguments: Sequence[str]) -> ScriptOptions:
+    """Raises SpecError, one clear line."""
+    at = list(arguments).index("--")
+    own = tuple(arguments[:at])
+    found = _parser().parse_args(list(own))
+    marker, _, marker_class = found.step_marker.partition(":")
+    if marker not in MARKERS or (marker_class and marker not in _WITH_CLASS):
+        kinds = ", ".join((*MARKERS, "optimizer:CLASS", "forward:CLASS"))
+        raise SpecError(f"--step-marker {found.step_marker} is not one of {kinds}")
+    if (found.window == "torch") != (found.trace is not None):
+        raise SpecError("--window torch and --trace FILE go together: give both or neither")
+    if found.trace is not None and not found.trace.name.endswith((".json", ".json.gz")):
+        raise SpecError(f"--trace {found.trace} must end in .json or .json.gz")
+    return ScriptOptions(
+        command=read_command(arguments[at + 1 :]), own_words=own, batch_size=found.batch, batch_env=found.batch_env,
+        record=found.record, annotate=found.annotate, window=found.window, trace=found.trace, steps=found.steps,
+        warmup=found.warmup, marker=marker, marker_class=marker_class or None, device=found.device,
+        variant=found.variant,
+    )  # fmt: skip
+
+
+def read_command(words: Sequence[str]) -> Command:
+    """``python -u train.py ...``, ``-m package ...``, ``torchrun ... train.py``: what runs. Raises SpecError."""
+    flags: tuple[str, ...] = ()
+    if words and _PYTHON.fullmatch(Path(words[0]).name):
+        flags, words = _python_options(words[1:])
+    if not words:
+        raise SpecError(f"there is no script after --: {USAGE}")
+    first = words[0]
+    if first.startswith("-m"):
+        module, rest = (first[2:], words[1:]) if len(first) > 2 else (" ".join(words[1:2]), words[2:])
+        if not module:
+            raise SpecError("there is no module after -m")
+        if module == "torch.distributed.launch":
+            raise SpecError("torch.distributed.launch is the old form: start the script with torchrun")
+        return Command(_LAUNCHERS.get(module, "module"), "" if module in _LAUNCHERS else module, tuple(rest), flags)
+    launcher = Path(first).name
+    if launcher == "torchrun":
+        return Command("torchrun", "", tuple(words[1:]), flags)
+    if launcher == "accelerate":
+        if list(words[1:2]) != ["launch"]:
+            raise SpecError("accelerate runs a script as: accelerate launch train.py ...")
+        return Command("accelerate", "", tuple(words[2:]), flags)
+    if not Path(first).exists():
+        raise SpecError(f"{first}: there is no such script (looked in {Path.cwd()})")
+    return Command("script", first, tuple(words[1:]), flags)
+
+
+def _python_options(words: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
+    """(options of python, the rest)."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and not words[at].startswith("-m"):
+        if words[at] == "-" or (words[at].startswith("-c") and not words[at].startswith("--")):
+            raise SpecError(f"python {words[at]} cannot run under perfctl: put the code into a file")
+        at += 2 if words[at] in _VALUE_FOLLOWS else 1
+    return tuple(words[:at]), words[at:]
+
+
+def _template(arguments: Sequence[str], batch_size: int | None) -> str | None:
+    """The batch size is put back where an option named for it carries it, else wherever the number stands."""
+    value, words = str(batch_size), list(arguments)
+    places = [number for number, word in enumerate(words) if word == value or word.endswith(f"={value}")]
+    named = [number for number in places if _says_batch(words, number)]
+    for number in named or places:
+        words[number] = words[number].removesuffix(value) + "{batch}"
+    return " ".join(words) or None
+
+
+def _says_batch(words: Sequence[str], number: int) -> bool:
+    option = words[number].partition("=")[0] if "=" in words[number] else words[number - 1] if number else ""
+    return "batch" in option.lower() or option in ("-b", "-bs", "--bs")
+
+
+def _ranked(path: Path | None, rank: int) -> Path | None:
+    if path is None:
+        return None
+    stem, dot, suffix = path.name.partition(".")
+    return path.with_name(f"{stem}.rank{rank}{dot}{suffix}")
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m perfctl.workloads", add_help=False, allow_abbrev=False)
+    add: argparse._ActionsContainer = parser
+    add.add_argument("--batch", type=at_least(1))
+    add.add_argument("--batch-env")
+    add.add_argument("--record", type=Path)
+    add.add_argument("--annotate", choices=ANNOTATIONS, default="none")
+    add.add_argument("--window", choices=WINDOWS, default="none")
+    add.add_argument("--trace", type=Path)
+    add.add_argument("--steps", type=at_least(1), default=10)
+    add.add_argument("--warmup", type=at_least(0), default=3)
+    add.add_argument("--step-marker", default="auto")
+    add.add_argument("--device", choices=DEVICES)
+    add.add_argument("--variant")
+    return parser

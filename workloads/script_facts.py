@@ -1,0 +1,119 @@
+"""What a script's run shows of itself: device, precision, batch, mode, parameters. Imports torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from perfctl.parsers.paper import OpShape
+from perfctl.parsers.records import Gap
+from perfctl.workloads import machine
+from perfctl.workloads.precision import tf32_is_on
+from perfctl.workloads.record import Record
+
+_NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
+_KNOWN = ("fp32", "fp16", "bf16")
+_MULTIPLY = ("conv", "mm", "linear", "lstm", "gru", "rnn", "attention")
+
+
+class Facts:
+    """Looks at each outermost call of a model with parameters; hands nothing back and copies no data."""
+
+    def __init__(self) -> None:
+        self.trained = False
+        """A backward pass or an optimizer's step was seen."""
+        self.device: torch.device | None = None
+        self.precisions: set[str] = set()
+        self.inputs: dict[int | None, tuple[int, ...]] = {}
+        """Step (None before the window) -> shape of the first tensor that its first model got."""
+        self.parameters: dict[str, int] = {}
+        self._counted: set[int] = set()
+
+    def saw_call(self, model: nn.Module, arguments: Any, step: int | None) -> None:
+        weight = next(model.parameters(), None)
+        if weight is None:
+            return
+        self.device = weight.device
+        kind = weight.device.type
+        if torch.is_autocast_enabled(kind):
+            self.precisions.add(_NAMES.get(torch.get_autocast_dtype(kind), "other"))
+        elif weight.is_floating_point():
+            self.precisions.add(_NAMES.get(weight.dtype, "other"))
+        shape = next(_shapes(arguments), None)
+        if shape is not None and (step is None or step not in self.inputs):
+            self.inputs[step] = shape
+
+    def saw_name(self, name: str, module: nn.Module) -> None:
+        """For Names.follow: the parameters of each layer, each counted once."""
+        for parameter in module.parameters(recurse=False):
+            if id(parameter) not in self._counted and not isinstance(parameter, nn.UninitializedParameter):
+                self._counted.add(id(parameter))
+                self.parameters[name] = self.parameters.get(name, 0) + parameter.numel()
+
+    def fill(self, record: Record) -> None:
+        """Put what was seen into the record, with gaps for what was not."""
+        record.environment |= machine.environment()
+        kind = self.device.type if self.device is not None else None
+        if kind is not None:
+            record.device = machine.describe_device(kind)
+        record.parameters = dict(self.parameters)
+        record.mode = "train" if self.trained else "infer" if self.inputs else None
+        record.precision, why = self._precision(kind, record.ops)
+        if why is not None:
+            record.gaps.append(Gap("precision", "ambiguous", why))
+        record.gaps += self._batch_gaps(record.batch_size)
+
+    def _precision(self, kind: str | None, ops: Sequence[OpShape]) -> tuple[str | None, str | None]:
+        """(precision, why there is none)."""
+        seen = {
+            _NAMES.get(getattr(torch, op.dtypes[0]), "other")
+            for op in ops
+            if op.dtypes and op.direction == "forward" and any(word in op.op for word in _MULTIPLY)
+        } or self.precisions
+        if not seen:
+            return None, "no model was called, so nothing shows the precision"
+        if len(seen) > 1 or not seen <= set(_KNOWN):
+            return None, f"the layers computed in {', '.join(sorted(seen))}"
+        found = next(iter(seen))
+        if found != "fp32" or kind != "cuda" or torch.cuda.get_device_capability()[0] < 8:
+            return found, None
+        matmul, convolution = tf32_is_on()
+        if matmul == convolution:
+            return ("tf32" if matmul else "fp32"), None
+        allowed = "matrix products" if matmul else "convolutions and recurrent layers"
+        return None, f"fp32 with TF32 allowed in {allowed} only, which is torch's default for convolutions"
+
+    def _batch_gaps(self, asked: int | None) -> list[Gap]:
+        gaps = []
+        measured = [shape for step, shape in self.inputs.items() if step is not None]
+        leading = {shape[0] for shape in measured if shape}
+        if asked is not None and leading and leading != {asked}:
+            seen = ", ".join(map(str, sorted(leading)))
+            reason = f"batch size {asked} was asked for, but the first dimension of the model's input is {seen}"
+            gaps.append(Gap("batch_size", "ambiguous", reason))
+        if len(set(measured)) > 1:
+            reason = f"the measured steps had inputs of {len(set(measured))} shapes; pen and paper is for one of them"
+            gaps.append(Gap("layer_call", "ambiguous", reason))
+        return gaps
+
+
+def _shapes(value: Any) -> Iterator[tuple[int, ...]]:
+    """Shapes of the tensors in a call's arguments, in order."""
+    if isinstance(value, torch.Tensor):
+        yield tuple(value.shape)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _shapes(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _shapes(item)
+
+
+def ranks() -> dict[str, str]:
+    """Which of several processes this is, where a launcher says so."""
+    names = {"RANK": "rank", "WORLD_SIZE": "world_size"}
+    return {key: os.environ[name] for name, key in names.items() if os.environ.get(name, "").isdecimal()}

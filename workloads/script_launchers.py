@@ -1,0 +1,59 @@
+"""torchrun and accelerate launch: the launcher runs here, and each rank it starts runs the script under perfctl."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfctl.workloads.script_arguments import ScriptOptions
+from perfctl.workloads.spec import SpecError, WorkloadError
+
+MODULE = "perfctl.workloads"
+
+
+def launch(options: ScriptOptions) -> int:
+    """0 when all ranks ended well. Raises SpecError, WorkloadError, or whatever the launcher itself raises.
+
+    The launcher's own parser finds the script among its arguments; perfctl takes its place, as a module.
+    """
+    start = _torchrun if options.command.kind == "torchrun" else _accelerate
+    start(options)
+    return 0
+
+
+def _torchrun(options: ScriptOptions) -> None:
+    try:
+        from torch.distributed import run
+        from torch.distributed.elastic.multiprocessing.errors import record
+    except ImportError as error:
+        raise WorkloadError(f"torchrun: torch cannot be imported ({error}): pip install torch") from error
+    arguments = run.get_args_parser().parse_args(list(options.command.arguments))
+    _take_place(arguments, options)
+    arguments.run_path = False
+    record(run.run)(arguments)
+
+
+def _accelerate(options: ScriptOptions) -> None:
+    try:
+        from accelerate.commands.launch import (  # type: ignore[import-not-found, unused-ignore]
+            launch_command,
+            launch_command_parser,
+        )
+    except ImportError as error:
+        raise WorkloadError(
+            f"accelerate cannot be imported ({error}): pip install accelerate, or start the script with torchrun"
+        ) from error
+    arguments = launch_command_parser().parse_args(list(options.command.arguments))
+    _take_place(arguments, options)
+    launch_command(arguments)
+
+
+def _take_place(arguments: Any, options: ScriptOptions) -> None:
+    """The launcher starts ``-m perfctl.workloads [the same options] -- script its arguments``."""
+    if arguments.training_script is None:
+        raise SpecError(f"there is no script for {options.command.kind} to start")
+    words = [arguments.training_script, *arguments.training_script_args]
+    if arguments.module:
+        words.insert(0, "-m")
+    arguments.module, arguments.no_python = True, False
+    arguments.training_script = MODULE
+    arguments.training_script_args = [*options.own_words, "--", *words]

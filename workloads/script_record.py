@@ -1,0 +1,124 @@
+"""The record of a script's run: what is known before torch is there, and how the run ended. Needs no torch."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable
+
+from perfctl.parsers.records import Gap
+from perfctl.workloads.record import Record
+from perfctl.workloads.script_arguments import ScriptOptions
+from perfctl.workloads.script_steps import StepMarker
+from perfctl.workloads.spec import WorkloadError, first_line
+
+OTHER_LOOPS = "If it trains in processes of its own, start it with torchrun; if its steps end otherwise, say how with --step-marker"
+
+
+def why_fewer(name: str, options: ScriptOptions, marker: StepMarker, done: int) -> str:
+    """Why ``done`` measured steps are fewer than asked; "" when they are not."""
+    if done >= options.steps:
+        return ""
+    if not marker.optimizer_steps and not marker.calls and not marker.steps:
+        return f"{name}: no optimizer stepped and no module was called. {OTHER_LOOPS}"
+    if done:
+        return (
+            f"{name} ended after {done} of {options.steps} measured steps. Give it more data, or ask for fewer --steps"
+        )
+    seen = f"{marker.optimizer_steps} optimizer steps and {marker.calls} calls of models"
+    if not marker.steps:
+        return f"{name}: {seen} were seen, but no end of a step. Say what ends one with --step-marker"
+    few = f"{marker.steps} steps (each ends with {marker.in_words()}; {seen})"
+    return f"{name} ended after {few}, before one was measured. Give it more data, or ask for fewer --warmup"
+
+
+class Keeper:
+    """Keeps the record of a script, whatever becomes of it: written at the start, when the window closes, at the end."""
+
+    def __init__(self, options: ScriptOptions) -> None:
+        self.options = options
+        self.name = utf8(options.command.name)
+        template = options.template()
+        self.record = Record(
+            workload=self.name,
+            batch_size=options.batch_size,
+            mode=None,
+            precision=None,
+            seed=None,
+            variant=None if template is None else utf8(template),
+            options={
+                "command": utf8(shlex.join(options.command.words)),
+                "steps": options.steps,
+                "warmup": options.warmup,
+                "batch_env": options.batch_env,
+                "batch_size": options.batch_size,
+            },
+        )
+        self._process = os.getpid()
+        self.before_end: Callable[[], str] | None = None
+        """Closes what is open and says why there are fewer steps than asked; None until torch has been imported."""
+
+    def write(self) -> None:
+        """Raises WorkloadError when the record cannot be written."""
+        path = self.options.record
+        if path is None:
+            return
+        try:
+            self.record.write(path)
+        except OSError as error:
+            raise WorkloadError(f"the record {path} could not be written: {error.strerror or error}") from error
+
+    def end(self, error: BaseException | None) -> None:
+        """The script has ended, by itself or by what it raised. A child that it forked leaves the record alone."""
+        if os.getpid() != self._process:
+            return
+        lack = f"{self.name} ended without importing torch: there was nothing to measure"
+        if self.before_end is not None:
+            lack = self.before_end()
+        self.judge(error, lack)
+        try:
+            self.write()
+        except WorkloadError as problem:
+            say(str(problem))
+
+    def judge(self, error: BaseException | None, lack: str) -> None:
+        """Status and reason of the run. ``lack``: why there are fewer steps than asked; "" when there are all."""
+        record = self.record
+        some = any(row.phase == "step" for row in record.steps)
+        why = _how_it_ended(self.name, error)
+        if why is None and not lack:
+            record.status, record.reason = "ok", None
+            return
+        record.status = "partial" if some else "failed"
+        record.reason = why or lack
+        if lack:
+            if why:
+                record.gaps.append(Gap("step", "not_collected", lack))
+            else:
+                say(lack)
+
+
+def _how_it_ended(name: str, error: BaseException | None) -> str | None:
+    """None for a script that ended well."""
+    if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+        return None
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else 1
+        said = f": {utf8(str(error.code))}" if not isinstance(error.code, int) else ""
+        return f"{name} ended with exit code {code}{said}"
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+        return f"out of memory: {utf8(first_line(error))} Try a smaller batch size."
+    return f"{name} raised {type(error).__name__}: {utf8(first_line(error))}"
+
+
+def say(text: str) -> None:
+    """perfctl's own words go to stderr, one line each."""
+    print(f"perfctl: {text}", file=sys.stderr)
+
+
+def utf8(text: str) -> str:
+    """``text`` as it can be stored: bytes that are no UTF-8 become escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,237 @@
+"""Watches a script that nobody edited: counts its steps, records one in the warm-up, opens and closes the window.
+
+Outside the window there is only what counts steps; when the window has closed there is nothing at all. Imports torch.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as modules
+
+from perfctl.parsers.records import Gap
+from perfctl.workloads.compiled import prepare_for_compiled
+from perfctl.workloads.gradients import current_task
+from perfctl.workloads.names import Names
+from perfctl.workloads.ranges import Backend, NoRanges, make_backend
+from perfctl.workloads.script_arguments import ScriptOptions
+from perfctl.workloads.script_facts import Facts, ranks
+from perfctl.workloads.script_optimizers import Optimizers, call_after, is_capturing
+from perfctl.workloads.script_record import Keeper, say, why_fewer
+from perfctl.workloads.script_shapes import StepRecorder
+from perfctl.workloads.script_steps import StepMarker
+from perfctl.workloads.script_window import MeasuredSteps, device_in_use
+from perfctl.workloads.spec import WorkloadError, first_line
+
+UNRECORDED = 8
+"""Steps past the warm-up after which the window opens although no whole step could be recorded."""
+
+
+class ScriptWatch:
+    """Everything perfctl does inside a script's process once torch is there."""
+
+    def __init__(self, options: ScriptOptions, keeper: Keeper) -> None:
+        self._options = options
+        self._keeper = keeper
+        self._record = keeper.record
+        self._facts = Facts()
+        self._names = Names()
+        self._names.follow(self._facts.saw_name)
+        self._optimizers = Optimizers(self._optimizer_began, self._optimizer_left, self._optimizer_ended)
+        self._marker = StepMarker(options.marker, options.marker_class, self._optimizers.count)
+        self._recorder = StepRecorder(self._names)
+        self._ranges: Backend = NoRanges()
+        self._before: Any = None
+        self._after: Any = None
+        self._undo_backward: Callable[[], None] = lambda: None
+        self._calls: list[nn.Module] = []
+        """Modules that run now, outermost first."""
+        self._thread: int | None = None
+        """The thread whose events count: that of the first one."""
+        self._window: MeasuredSteps | None = None
+        self._measured = False
+        """The window has been open."""
+        self._filled = False
+
+    def start(self) -> None:
+        """torch has been imported, and the script has not gone on yet."""
+        try:
+            self._ranges = make_backend(self._options.annotate)
+        except WorkloadError as error:
+            self._note("layer ranges", error)
+        prepare_for_compiled(ScriptWatch._before_call, ScriptWatch._after_call)
+        self._optimizers.start()
+        self._before = modules.register_module_forward_pre_hook(self._before_call)
+        self._be_last()
+        self._undo_backward = call_after(torch.autograd, "backward", self._backward_ended)
+        os.register_at_fork(after_in_child=self._forked)
+
+    def end(self) -> str:
+        """The script has ended. Why there are fewer steps than asked; "" when there are all of them."""
+        if self._window is not None:
+            self._close(whole=False)
+        self._stop()
+        if not self._filled:
+            self._fill()
+        done = sum(row.phase == "step" for row in self._record.steps)
+        return why_fewer(self._keeper.name, self._options, self._marker, done)
+
+    # What happens in the script
+
+    def _before_call(self, module: nn.Module, arguments: Any) -> None:
+        if torch.compiler.is_compiling() or not self._mine() or current_task() != -1:
+            return
+        self._calls.append(module)
+        if len(self._calls) > 1:
+            return
+        if self._window is None:
+            if self._options.warmup == 0 and not self._measured:
+                self._open()
+                if self._window is not None and self._window.annotator is not None:
+                    self._window.annotator._before(module, arguments)  # this call's hooks were collected before
+            elif self._recorder.wanted and next(module.parameters(), None) is not None and not self._recorder.running:
+                self._marker.listen()
+                self._recorder.start(module, arguments)
+                self._be_last()
+        self._facts.saw_call(module, arguments, None if self._window is None else self._window.done)
+        if self._window is not None:
+            self._window.phases.begin("forward" if torch.is_grad_enabled() else "inference")
+
+    def _after_call(self, module: nn.Module, arguments: Any, result: Any) -> None:
+        if torch.compiler.is_compiling() or not self._mine() or all(running is not module for running in self._calls):
+            return
+        while self._calls.pop() is not module:
+            pass
+        if not self._calls and self._window is not None:
+            self._window.phases.settle()
+        ends = self._marker.module_called(type(module).__name__)
+        if not self._calls and next(module.parameters(), None) is not None:
+            ends = self._marker.model_called(id(module)) or ends
+        if ends:
+            self._step_ended()
+
+    def _optimizer_began(self) -> None:
+        if self._window is not None and self._mine():
+            self._window.phases.begin("optimizer")
+
+    def _optimizer_left(self) -> None:
+        if self._window is not None and self._mine():
+            self._window.phases.end()
+
+    def _optimizer_ended(self, source: int, name: str) -> None:
+        if not self._mine():
+            return
+        self._facts.trained = True
+        if self._marker.optimizer_stepped(source, name):
+            self._step_ended()
+
+    def _backward_ended(self, *_: object) -> None:
+        self._facts.trained = True
+        if self._marker.kind == "backward" and self._window is not None:
+            self._window.phases.settle()
+        if self._mine() and self._marker.backward_ended():
+            self._step_ended()
+
+    # What follows from it
+
+    def _step_ended(self) -> None:
+        """The one place where the window opens, goes on to its next step, and closes."""
+        if is_capturing():
+            return
+        if self._window is None:
+            self._recorder.stop(self._record if self._marker.is_whole else None)
+            if self._measured:
+                self._finish()
+                return
+            late = self._marker.steps - self._options.warmup
+            if late >= UNRECORDED or (late >= 0 and not self._recorder.wanted):
+                self._open()
+            elif self._recorder.wanted and not self._marker.calls:
+                self._marker.listen()  # a script without modules: nothing else says where a step begins
+                self._recorder.start()
+        elif self._window.done + 1 < self._options.steps:
+            self._window.next_step()
+        else:
+            self._close(whole=True)
+
+    def _open(self) -> None:
+        self._recorder.stop(None)
+        self._marker.freeze()
+        device = device_in_use(self._facts.device)
+        try:
+            window = MeasuredSteps(self._options, self._ranges, self._names, self._mine, device)
+            window.open()
+        except (RuntimeError, OSError) as error:
+            self._measured = True
+            self._note(f"window:{self._options.window}", error)
+            return
+        self._window = window
+        self._be_last()
+
+    def _close(self, whole: bool) -> None:
+        window, self._window = self._window, None
+        self._measured = True
+        if window is None:
+            return
+        try:
+            window.close(self._record, whole)
+        except (RuntimeError, OSError) as error:
+            self._note(f"window:{self._options.window}", error)
+        if whole:
+            self._finish()
+
+    def _finish(self) -> None:
+        """All steps are measured. Without a warm-up the shapes are still to be recorded."""
+        if not self._recorder.wanted and not self._filled:
+            self._stop()
+            self._fill()
+            self._keeper.judge(None, "")
+            self._keeper.write()
+
+    def _fill(self) -> None:
+        """What has been seen of the script so far goes into the record."""
+        self._filled = True
+        record = self._record
+        if self._recorder.wanted:
+            reason = "no whole step came before the measured ones (--warmup 1 or more records one)"
+            record.gaps.append(Gap("layer_call", "not_collected", reason))
+        record.environment |= {"step_ends_with": self._marker.in_words()} | ranks()
+        self._facts.fill(record)
+
+    def _stop(self) -> None:
+        """Nothing of perfctl is left in torch."""
+        self._recorder.stop(None)
+        self._optimizers.stop()
+        self._undo_backward()
+        for handle in (self._before, self._after):
+            if handle is not None:
+                handle.remove()
+
+    def _forked(self) -> None:
+        """A child (a DataLoader's worker) is not watched."""
+        if self._window is not None:
+            self._window.phases.unwrap()
+        self._window, self._measured = None, True
+        self._stop()
+
+    def _mine(self) -> bool:
+        """Is this the thread that trains? The first one seen is."""
+        if self._thread is None:
+            self._thread = threading.get_ident()
+        return self._thread == threading.get_ident()
+
+    def _be_last(self) -> None:
+        """Step ends are looked for after everything else has seen a call end."""
+        if self._after is not None:
+            self._after.remove()
+        self._after = modules.register_module_forward_hook(self._after_call, always_call=True)
+
+    def _note(self, quantity: str, error: Exception) -> None:
+        """Something of perfctl's own does not work here; the script goes on."""
+        self._record.gaps.append(Gap(quantity, "not_available", first_line(error)))
+        say(first_line(error))
