@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 STATES = ("counted", "estimated", "not_collected", "not_available", "refused")
 """counted: measured, exact. estimated: derived by a rule that may be off. not_collected: nobody asked for it.
@@ -24,6 +24,9 @@ class Figure:
     """Kernel launches that it is about."""
     missing: tuple[str, ...] = ()
     """Parts that are not in the sum ("tensor", "fp64"); with any of them the value is a lower bound."""
+    rule: str | None = field(default=None, compare=False)
+    """How the value was made of counters ("FADD + FMUL + 2 FFMA"); None for what is not made of counters. Two figures
+    are equal when they say the same, whatever counters led there."""
 
     @property
     def lower_bound(self) -> bool:
@@ -52,6 +55,7 @@ def add(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
     estimated = [figure for figure in known if figure.state == "estimated"]
     reasons = dict.fromkeys(figure.reason for figure in (estimated or known) if figure.reason)
     missing = dict.fromkeys(part for figure in known for part in figure.missing)
+    rules = dict.fromkeys(figure.rule for figure in known if figure.rule)
     return Figure(
         _divided(total, divide_by),
         "estimated" if estimated else "counted",
@@ -59,6 +63,7 @@ def add(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
         sum(figure.launches for figure in known),
         of_launches,
         tuple(missing),
+        "; ".join(rules) or None,
     )
 
 

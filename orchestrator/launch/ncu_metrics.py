@@ -23,8 +23,9 @@ PORTABLE = (*CORE, TENSOR, *TRAFFIC)
 
 _PACKED = re.compile(_SASS.format("[fhd](?:add|mul|fma)2"))
 """Two lanes in one instruction: fp32 on Blackwell."""
-_TENSOR_PATH = re.compile(r"sm__ops_path_tensor_src_\w+_dst_\w+")
-"""Counts operations of the tensor cores; the forms that end in sparsity_on and sparsity_off are parts of it."""
+_TENSOR_PATH = re.compile(r"sm__ops_path_tensor_src_\w+")
+"""Counts operations of the tensor cores; the forms that end in sparsity_on and sparsity_off are parts of it, and a form
+without ``_dst_`` is the sum of those with it."""
 _SPARSITY = re.compile(r"_sparsity_o(?:n|ff)$")
 _CONSTANT_MOVES = "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2"
 """HFMA2.MMA, with which compilers move constants: no arithmetic, to be told apart from it (ga100, gh100)."""
@@ -69,10 +70,17 @@ def flops(chip_name: str | None) -> tuple[str, ...]:
     if not known:
         return PORTABLE
     packed = sorted(name for name in known if _PACKED.fullmatch(name))
-    paths = sorted(name for name in known if _TENSOR_PATH.fullmatch(name) and not _SPARSITY.search(name))
+    paths = _tensor_paths(known)
     moves = [_CONSTANT_MOVES] if _CONSTANT_MOVES in known else []
     portable = [name for name in PORTABLE if name.removesuffix(".sum") in known]
     return (*portable, *(f"{name}.sum" for name in (*packed, *paths, *moves)))
+
+
+def _tensor_paths(known: frozenset[str]) -> list[str]:
+    """Each type once: by its forms with ``_dst_`` where it has any, by its parts where it has no whole (fp8)."""
+    paths = {name for name in known if _TENSOR_PATH.fullmatch(name)}
+    whole = [name for name in paths if (bare := _SPARSITY.sub("", name)) == name or bare not in paths]
+    return sorted(name for name in whole if not any(other.startswith(f"{name}_dst_") for other in whole))
 
 
 @cache

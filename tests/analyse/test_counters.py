@@ -8,7 +8,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.counters import flops_by_launch, kernel_flops, values_by_launch
 from perfctl.orchestrator.analyse.figure import Figure, absent, add
-from perfctl.parsers.records import Counter
+from perfctl.parsers.records import Counter, Kernel
 
 
 def ops(prefix: str = "smsp__", **values: float | None) -> dict[str, float | None]:
@@ -71,7 +71,7 @@ def test_chips_before_volta_need_no_tensor_counter() -> None:
 def test_tensor_operations_are_taken_as_they_are_and_sparsity_parts_are_not_added() -> None:
     name = "sm__ops_path_tensor_src_bf16_dst_fp32"
     values = {f"{name}.sum": 800, f"{name}_sparsity_on.sum": 300, f"{name}_sparsity_off.sum": 500,
-              "sm__ops_path_tensor_src_tf32_dst_fp32.sum": 8}  # fmt: skip
+              "sm__ops_path_tensor_src_tf32_dst_fp32.sum": 8, "sm__ops_path_tensor_src_fp16.sum": 0}  # fmt: skip
     assert kernel_flops(values, "9.0").tensor == Figure(808, "counted")
 
 
@@ -168,68 +168,6 @@ def test_flops_of_a_run_use_its_own_compute_capability(synthetic: object) -> Non
     assert flops_by_launch(run)[3].total.value == 2 * 5 + 512 * 2
 
 
-RATES = {
-    "smsp__cycles_elapsed.avg": 28419.6,
-    **{name.replace(".sum", ".sum.per_cycle_elapsed"): 0 for name in ops(**ZEROS)},
-    "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed": 1_000_000 / 28419.6,
-}
-
-
-def test_rates_times_average_elapsed_cycles_give_the_counts_back_as_an_estimate() -> None:
-    found = kernel_flops(RATES | {PIPE: 0}, "7.5")
-    assert (found.fp32.value, found.fp32.state) == (1000 * 1000, "estimated")
-    assert "rate x elapsed cycles" in (found.fp32.reason or "")
-    assert (found.fp64.value, found.total.value, found.total.lower_bound) == (0, 1000 * 1000, False)
-
-
-def test_elapsed_cycles_may_follow_from_frequency_and_duration() -> None:
-    values = dict(RATES)
-    cycles = values.pop("smsp__cycles_elapsed.avg")
-    values |= {"smsp__cycles_elapsed.avg.per_second": cycles * 1e9 / 52576, "gpu__time_duration.sum": 52576}
-    assert kernel_flops(values, "7.5").fp32.value == 1000 * 1000
-
-
-@pytest.mark.parametrize("rate", [35.19, 0])
-def test_rounded_rates_and_rates_of_nothing_but_zero_give_no_count(rate: float) -> None:
-    values = RATES | {"smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed": rate}
-    assert kernel_flops(values, "7.5").fp32.value is None
-
-
-def test_a_sum_that_was_collected_comes_before_its_rate() -> None:
-    values = RATES | ops(**ZEROS | {"fadd": 1_000_001})
-    assert kernel_flops(values, "7.5").fp32 == Figure(1_000_001, "counted")
-
-
-@pytest.mark.parametrize(
-    ("file", "additions"),
-    [
-        ("armleth_mlp_report", 1000 * 1000),
-        ("lashi_profile", 32768 * 512),
-        ("cs599k_h100_silu_2025-04-21", 8192 * 8192 * 21),
-    ],
-)
-def test_real_rates_give_the_size_of_the_problem(shared: Path, file: str, additions: int) -> None:
-    """One addition an element; the activation does one addition and ten multiply-adds an element."""
-    pytest.importorskip("ncu_report")
-    from perfctl import parsers
-
-    report = parsers.parse(shared / f"reports/ncu/rep/{file}.ncu-rep")
-    capability = report.devices[0].compute_capability
-    first = kernel_flops(values_by_launch(report.counters)[0], capability).fp32
-    assert (first.value, first.state) == (additions, "estimated")
-
-
-def test_real_reports_that_hold_rate_and_sum_of_instructions_agree(shared: Path) -> None:
-    pytest.importorskip("ncu_report")
-    from perfctl import parsers
-
-    report = parsers.parse(shared / "reports/ncu/rep/armleth_mlp_report.ncu-rep")
-    values = values_by_launch(report.counters)[0]
-    rate, cycles = values["sm__inst_executed.sum.per_cycle_elapsed"], values["sm__cycles_elapsed.avg"]
-    assert rate is not None and cycles is not None
-    assert rate * cycles == pytest.approx(values["smsp__inst_executed.sum"], rel=1e-12)
-
-
 HALF = ops(**ZEROS | {"ffma": 524_288, "fmul": 16_384, "hfma": 20_480})
 
 
@@ -250,3 +188,30 @@ def test_half_precision_beside_an_idle_tensor_pipe_is_work_on_any_chip_that_move
 def test_constants_are_moved_by_half_precision_from_ampere_on(capability: str, state: str) -> None:
     found = kernel_flops(HALF | {PIPE: 640}, capability).fp16
     assert found.state == state and found.value == {"estimated": 2 * 20_480, "counted": 0, "refused": None}[state]
+
+
+def test_every_count_names_its_rule() -> None:
+    found = kernel_flops(ops(**ZEROS | {"fadd": 1, "ffma": 2}) | {PIPE: 0}, "7.0")
+    assert found.fp32.rule == "FADD + FMUL + 2 FFMA"
+    assert found.total.rule == "fp32: FADD + FMUL + 2 FFMA"
+    assert add([found.fp32, found.fp32]).rule == "FADD + FMUL + 2 FFMA"
+
+
+def test_a_chip_is_ampere_or_later_where_a_kernel_was_made_for_it(synthetic: object) -> None:
+    names = ["ampere_sgemm_128x64_tn", "my_copy"]
+    kernels = [Kernel(launch, name) for launch, name in enumerate(names)]
+    counters = [Counter(launch, name, value, None) for launch in (0, 1)
+                for name, value in (ops(**ZEROS | {"hfma": 3200, "ffma": 7}) | {PIPE: 100}).items()]  # fmt: skip
+    run = synthetic.make_run(device=None, profiler="ncu", kernels=kernels, counters=counters)  # type: ignore[attr-defined]
+    assert [found.total for found in flops_by_launch(run).values()] == [Figure(14, "counted", reason)
+        for reason in ["HFMA2 moved constants here and is left out; the tensor pipe only moved constants "
+                       "(HFMA2 = 32 x its instructions)"] * 2]  # fmt: skip
+    idle = [counter._replace(value=0) if counter.name == PIPE else counter for counter in counters]
+    newer = synthetic.make_run(device=None, profiler="ncu", kernels=kernels, counters=idle)  # type: ignore[attr-defined]
+    assert {found.fp16.state for found in flops_by_launch(newer).values()} == {
+        "refused"
+    }  # Blackwell moves them elsewhere
+    unknown = synthetic.make_run(
+        device=None, profiler="ncu", kernels=kernels[1:], counters=counters[len(counters) // 2 :]
+    )  # type: ignore[attr-defined]
+    assert flops_by_launch(unknown)[1].total.lower_bound

@@ -1,0 +1,151 @@
+"""Which kernels serve a layer at each batch size, and from which batch size on it is another algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from perfctl.orchestrator.analyse.algorithms import Algorithm, of_layer
+from perfctl.orchestrator.analyse.behind import with_whole_backward
+from perfctl.orchestrator.analyse.figure import Figure, absent
+from perfctl.orchestrator.analyse.grouping import Study
+from perfctl.orchestrator.analyse.ledger import Ledger, counting_run
+from perfctl.orchestrator.analyse.roofline_study import NO_BYTES, counts
+from perfctl.orchestrator.analyse.timing import Key, kernel_keys
+from perfctl.parsers.stored import Run
+
+NOT_COUNTED = absent("not_collected", "no counters at this batch size; 'perfctl ncu' collects them")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSet:
+    """What served one layer in one direction at one batch size."""
+
+    batch: int
+    algorithm: Algorithm
+    kernels: tuple[str, ...]
+    """Distinct kernel names in order of first launch, short where the report has a short form."""
+    flops_per_sample: Figure
+    """Counted FLOPs of a step / batch size."""
+    bytes_per_sample: Figure
+    """DRAM bytes of a step / batch size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Two neighbouring batch sizes of a sweep at which a layer is served differently."""
+
+    before: KernelSet
+    after: KernelSet
+    """``after.batch`` is the first with the new kernels."""
+
+    @property
+    def algorithm_changed(self) -> bool:
+        """False where the same method only takes another tile or another helper kernel."""
+        old, new = self.before.algorithm, self.after.algorithm
+        return (old.family, old.method, old.math, old.tensor_core) != (
+            new.family,
+            new.method,
+            new.math,
+            new.tensor_core,
+        )
+
+    @property
+    def flops_factor(self) -> float | None:
+        """FLOPs per sample after / before; None without both, or where they are lower bounds."""
+        return _factor(self.before.flops_per_sample, self.after.flops_per_sample)
+
+    @property
+    def bytes_factor(self) -> float | None:
+        """DRAM bytes per sample after / before; None without both."""
+        return _factor(self.before.bytes_per_sample, self.after.bytes_per_sample)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKernels:
+    """One layer in one direction along the sweep."""
+
+    layer: str
+    direction: str
+    name: str
+    """ "conv2 forward"."""
+    sets: tuple[KernelSet, ...]
+    """By batch size, ascending; batch sizes at which no kernel of it was seen are left out."""
+    switches: tuple[Switch, ...]
+
+
+def along_sweep(study: Study, ledger: Ledger) -> tuple[LayerKernels, ...]:
+    """Every layer and direction with kernels, in the ledger's order; nothing for a report without batch sizes."""
+    by_batch = {batch: _sets(study, batch) for batch in study.batches}
+    rows = {(row.layer, row.direction): row.name for row in ledger.rows}
+    found = []
+    for (layer, direction), name in rows.items():
+        sets = tuple(sets[layer, direction] for sets in by_batch.values() if (layer, direction) in sets)
+        if sets:
+            switches = tuple(Switch(old, new) for old, new in pairwise(sets) if set(old.kernels) != set(new.kernels))
+            found.append(LayerKernels(layer, direction, name, sets, switches))
+    return tuple(found)
+
+
+def switched(study: Study, ledger: Ledger) -> tuple[LayerKernels, ...]:
+    """Only layers that some batch size serves with other kernels."""
+    return tuple(item for item in along_sweep(study, ledger) if item.switches)
+
+
+def describe(algorithm: Algorithm) -> str:
+    """ "implicit gemm 128x64, tf32 tensor cores": what a table shows of an algorithm."""
+    if algorithm.family is None:
+        return "not recognised"
+    tile = "x".join(str(side) for side in algorithm.tile[:2]) if algorithm.tile else None
+    math = " ".join(filter(None, (algorithm.math, "tensor cores" if algorithm.tensor_core else None)))
+    return ", ".join(filter(None, (" ".join(filter(None, (algorithm.method, tile))), math)))
+
+
+def _sets(study: Study, batch: int) -> dict[Key, KernelSet]:
+    """Of the counted run where there is one, else of the first run with kernels."""
+    runs = with_whole_backward(study.at(batch))
+    counting = counting_run(runs)
+    run = counting or next((item for item in runs if item.report.kernels), None)
+    if run is None:
+        return {}
+    work = counts(counting, kernel_keys(counting), study.precision) if counting else {}
+    found = {}
+    for key, names in _names(run).items():
+        mine = work.get(key)
+        found[key] = KernelSet(
+            batch,
+            of_layer(names),
+            tuple(dict.fromkeys(short for short in names.values())),
+            _per_sample(mine.total, batch) if mine else NOT_COUNTED,
+            _per_sample(mine.dram, batch) if mine else NO_BYTES,
+        )
+    return found
+
+
+def _names(run: Run) -> dict[Key, dict[str, str]]:
+    """(layer, direction) -> whole name -> short name, in order of first launch."""
+    found: dict[Key, dict[str, str]] = {}
+    for kernel, key in zip(run.report.kernels, _keys(run), strict=True):
+        if key is not None:
+            found.setdefault(key, {}).setdefault(kernel.name, kernel.short_name or kernel.name)
+    return found
+
+
+def _keys(run: Run) -> Sequence[Key | None]:
+    """Launches outside of the measured steps (warm-up, benchmark of candidates) serve no layer of a step."""
+    numbered = any(kernel.step is not None for kernel in run.report.kernels)
+    return [
+        None if numbered and kernel.step is None else key
+        for kernel, key in zip(run.report.kernels, kernel_keys(run), strict=True)
+    ]
+
+
+def _per_sample(figure: Figure, batch: int) -> Figure:
+    return figure if figure.value is None else replace(figure, value=figure.value / batch)
+
+
+def _factor(before: Figure, after: Figure) -> float | None:
+    if not before.value or after.value is None or before.lower_bound or after.lower_bound:
+        return None
+    return after.value / before.value
