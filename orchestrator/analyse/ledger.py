@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.analyse.algorithms import family
+from perfctl.orchestrator.analyse.behind import GRADIENTS, KernelUse, guessed, guesses, kernel_uses, with_whole_backward
 from perfctl.orchestrator.analyse.counters import flops_by_launch
 from perfctl.orchestrator.analyse.figure import Figure, absent, add
 from perfctl.orchestrator.analyse.grouping import Study, device_kind
@@ -27,21 +26,10 @@ from perfctl.parsers.range_names import DIRECTIONS
 from perfctl.parsers.stored import Run
 
 OUTSIDE = "outside of layers"
-GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
 _DIRECTION_ORDER = {direction: place for place, direction in enumerate(DIRECTIONS)}
 NOT_COUNTED = "no ncu run at this batch size; 'perfctl ncu' makes one"
 NO_COUNTERS = "the runs were on a CPU; FLOPs are counted on NVIDIA GPUs only, by ncu"
 NOT_TIMED = "no run at this batch size timed its layers"
-
-
-@dataclass(frozen=True, slots=True)
-class KernelUse:
-    """One kernel name behind a ledger row."""
-
-    name: str
-    family: str | None
-    per_step: float
-    """Launches per step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +61,8 @@ class LedgerRow:
     achieved: float | None
     """Paper FLOPs / median time, per second; None when either is missing, paper is 0, or the clock is not to trust."""
     kernels: tuple[KernelUse, ...]
+    guessed: float = 0.0
+    """Share (0..1) of the launches behind the row whose layer was guessed, not seen in a range."""
 
     @property
     def place(self) -> str:
@@ -132,16 +122,19 @@ def _positions(rows: Sequence[LedgerRow]) -> dict[str, int]:
 
 
 def _at_batch(batch: int, runs: Sequence[Run], first: str | None) -> tuple[list[LedgerRow], list[Unattributed]]:
+    runs = with_whole_backward(runs)
     calls = _paper(runs)
     timed = best_layer_times(runs, first)
     times = timed[1] if timed else None
     counted, otherwise = _counted(runs)
     measured = set(times.rows if times else ()) | {key for key in counted if key is not None}
-    uses = _kernel_uses(timed[0] if timed and timed[0].report.kernels else _counting_run(runs))
+    behind = timed[0] if timed and timed[0].report.kernels else counting_run(runs)
+    uses, unsure = kernel_uses(behind), guesses(behind)
     rows = []
     for layer, direction in sorted(_keys(calls, measured)):
         parts = _parts(calls, layer, direction)
-        rows.append(_row(batch, (layer, direction), parts, times, counted, otherwise, uses))
+        row = _row(batch, (layer, direction), parts, times, counted, otherwise, uses)
+        rows.append(replace(row, guessed=unsure.get((layer, direction), 0.0)))
     if times is None:
         return rows, []
     share = times.unattributed.mean / times.total.mean if times.total.mean else 0.0
@@ -194,6 +187,8 @@ def _keys(calls: Mapping[Key, tuple[LayerCall, ...]], measured: set[Key]) -> set
     for layer, direction in calls:
         if direction in GRADIENTS and layer in whole_backward:
             continue
+        if direction == "grad_bias" and (layer, "grad_weight") in measured:
+            continue
         if direction == "optimizer" and (layer, direction) not in measured:
             keys.add(OPTIMIZER)
             continue
@@ -222,15 +217,20 @@ def _paper_figure(parts: Sequence[LayerCall]) -> Figure:
     return Figure(sum(known), "counted")
 
 
-def _counting_run(runs: Iterable[Run]) -> Run | None:
-    """The run with counters, the newest ok one first."""
+def counting_run(runs: Iterable[Run]) -> Run | None:
+    """The run with counters: whole ones before failed ones and those narrowed to some layers, then the newest."""
     with_counters = [run for run in runs if run.report.counters]
-    return max(with_counters, key=lambda run: (run.status == "ok", run.id), default=None)
+    narrowed = "ncu:layers"
+    return max(
+        with_counters,
+        key=lambda run: (run.status == "ok", narrowed not in run.report.environment, run.id),
+        default=None,
+    )
 
 
 def _counted(runs: Sequence[Run]) -> tuple[dict[Key | None, Figure], Figure]:
     """Counted FLOPs per step by (layer, direction), None for what is not attributed; and the figure for all others."""
-    run = _counting_run(runs)
+    run = counting_run(runs)
     if run is None:
         failed = next((item for item in runs if item.profiler == "ncu"), None)
         if failed is not None:
@@ -249,22 +249,8 @@ def _counted(runs: Sequence[Run]) -> tuple[dict[Key | None, Figure], Figure]:
         if numbered and kernel.step is None:
             continue
         found = flops.get(kernel.launch)
-        groups[key].append(found.total if found else absent("not_collected", "no counters for this launch"))
-    return {key: add(figures, divide_by=steps) for key, figures in groups.items()}, absent(
-        "not_collected", "ncu saw no kernel of it"
-    )
-
-
-def _kernel_uses(run: Run | None) -> dict[Key, tuple[KernelUse, ...]]:
-    """Kernel names behind each (layer, direction), most launched first."""
-    if run is None:
-        return {}
-    steps = kernel_steps(run) or 1
-    tallies: dict[Key, Tally[tuple[str, str | None]]] = defaultdict(Tally)
-    for kernel, key in zip(run.report.kernels, kernel_keys(run), strict=True):
-        if key is not None:
-            tallies[key][kernel.short_name or kernel.name, family(kernel.name)] += 1
-    return {
-        key: tuple(KernelUse(name, kind, count / steps) for (name, kind), count in tally.most_common())
-        for key, tally in tallies.items()
-    }
+        total = found.total if found else absent("not_collected", "no counters for this launch")
+        groups[key].append(guessed(total) if key and kernel.layer_source == "guessed" else total)
+    layers = run.report.environment.get("ncu:layers")
+    lacking = f"ncu counted in {layers} only (--layer)" if layers else "ncu saw no kernel of it"
+    return {key: add(figures, divide_by=steps) for key, figures in groups.items()}, absent("not_collected", lacking)

@@ -44,13 +44,14 @@ def points(study: Study) -> tuple[BatchPoint, ...]:
 def _point(batch: int, runs: tuple[Run, ...], first: str | None) -> BatchPoint:
     ranked = sorted(runs, key=lambda run: (run.status != "ok", preference(run.profiler, first), -run.id))
     timed = next((found for run in ranked if (found := step_time(run)) is not None), None)
-    memory: dict[str, int] = next((figures for run in ranked if (figures := _memory(run))), {})
+    memory: dict[str, int] = next((figures for run in ranked if (figures := memory_figures(run))), {})
     bad = [run for run in runs if run.status != "ok"]
     problems = tuple(f"{run.profiler}: {run.status}, {run.reason or 'no reason given'}" for run in bad)
     return BatchPoint(batch, timed[0] if timed else None, timed[1] if timed else None, memory, problems)
 
 
-def _memory(run: Run) -> dict[str, int]:
+def memory_figures(run: Run) -> dict[str, int]:
+    """ "peak allocated" -> bytes, of what the run recorded; "device in use" is the highest sample."""
     figures = {(figure.moment, figure.quantity): figure.bytes for figure in run.report.memory}
     found = {f"{moment} {quantity.replace('_', ' ')}": figures[moment, quantity]
              for moment, quantity in MEMORY_LINES if (moment, quantity) in figures}  # fmt: skip

@@ -10,7 +10,7 @@ import bisect
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from perfctl.orchestrator.analyse.grouping import device_kind
 from perfctl.parsers.records import Kernel, Range
@@ -40,6 +40,8 @@ class Spread:
     """Steps behind it; with 1 there is no spread to speak of."""
     mean: float
     """What shares are made of: means of parts add up to the mean of the whole, medians do not."""
+    values: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    """Each step's own, in the order of the steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class LayerTimes:
 
 def spread(values: Sequence[float]) -> Spread:
     """Spread of at least one value."""
-    return Spread(statistics.median(values), min(values), max(values), len(values), statistics.fmean(values))
+    return Spread(statistics.median(values), min(values), max(values), len(values), statistics.fmean(values), tuple(values))
 
 
 def layer_times(run: Run) -> LayerTimes | None:
@@ -87,12 +89,15 @@ def widest(runs: Iterable[Run], timed: Callable[[Run], object]) -> str | None:
 
 
 def best_layer_times(runs: Iterable[Run], first: str | None = None) -> tuple[Run, LayerTimes] | None:
-    """The most trustworthy among runs of one batch size, by ``preference``."""
+    """The most trustworthy among runs of one batch size, by ``preference``; one that knows no layer only for want of others."""
+    without = None
     for run in sorted(runs, key=lambda run: (preference(run.profiler, first), run.status != "ok", -run.id)):
         found = layer_times(run)
         if found is not None and found.rows:
             return run, found
-    return None
+        if found is not None and run.report.kernels:
+            without = without or (run, found)
+    return without
 
 
 def measured_steps(run: Run) -> int | None:
@@ -154,8 +159,25 @@ def _is_step(item: Range) -> bool:
     return item.step is not None and item.name.startswith("perfctl:step:")
 
 
+GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
+"""Directions that are part of "backward"."""
+
+
+def folded(keys: Iterable[Key | None]) -> dict[Key, Key]:
+    """(layer, gradient) -> (layer, "backward") for the layers among ``keys`` with work that computes both gradients.
+
+    A node of autograd that computes both cannot be split; adding a gradient to a parameter's, a node of its own, then
+    belongs to the same row.
+    """
+    whole = {key[0] for key in keys if key is not None and key[1] == "backward"}
+    return {(layer, part): (layer, "backward") for layer in whole for part in GRADIENTS}
+
+
 def kernel_keys(run: Run) -> list[Key | None]:
-    """(layer, direction) of each kernel, in order; None where it is not attributed."""
+    """(layer, direction) of each kernel, in order; None where it is not attributed.
+
+    A layer's gradients are one "backward" where some kernel of it computes them together.
+    """
     phases = {item.number: item.phase for item in run.report.ranges if item.phase == "optimizer"}
     keys: list[Key | None] = []
     for kernel in run.report.kernels:
@@ -165,7 +187,8 @@ def kernel_keys(run: Run) -> list[Key | None]:
             keys.append(OPTIMIZER)
         else:
             keys.append(None)
-    return keys
+    whole = folded(keys)
+    return [whole.get(key, key) if key is not None else None for key in keys]
 
 
 def _from_kernels(run: Run) -> LayerTimes | None:
@@ -206,10 +229,11 @@ def _from_ranges(run: Run) -> LayerTimes | None:
             if above is not None:
                 own[above] = own.get(above, 0) - item.duration_ns
     sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
+    whole = folded(keys.values())
     for number, key in keys.items():
         step = _step_at(starts, ranges[number].start_ns)
         if step is not None:
-            sums[key][step] += own[number]
+            sums[whole.get(key, key)][step] += own[number]
     totals: dict[int | None, float] = {step: item.duration_ns or 0 for step, item in steps.items()}
     basis = f"host ranges, {run.profiler} on the CPU"
     return _gather(sums, list(totals), basis, True, "step", totals)

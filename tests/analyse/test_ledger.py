@@ -141,3 +141,41 @@ def test_shares_add_up_although_steps_differ(synthetic: ModuleType) -> None:
     entries = ledger(study)
     assert [r.share for r in entries.rows] == [pytest.approx(15 / 34), pytest.approx(10 / 34)]
     assert entries.unattributed[0].share == pytest.approx(9 / 34)
+
+
+def test_gradients_seen_by_one_run_fold_into_the_backward_that_another_saw(synthetic: ModuleType) -> None:
+    nsys, ncu = synthetic.gpu_pair(1, 64)
+    by_node = [
+        kernel._replace(direction="grad_weight" if (kernel.layer, kernel.direction) == ("conv2", "backward") else kernel.direction)
+        for kernel in ncu.report.kernels
+    ]  # fmt: skip
+    (study,) = studies([nsys, replace(ncu, report=replace(ncu.report, kernels=by_node))])
+    found = ledger(study)
+    assert row(found, "conv2", "backward", 64).ratio == 1
+    assert not [r for r in found.rows if r.layer == "conv2" and r.direction.startswith("grad")]
+
+
+def test_a_first_layer_with_its_weight_gradient_alone_meets_the_paper_of_that_direction(synthetic: ModuleType) -> None:
+    runs = [
+        replace(run, report=replace(run.report, kernels=[
+            kernel._replace(direction="grad_weight" if (kernel.layer, kernel.direction) == ("conv1", "backward") else kernel.direction)
+            for kernel in run.report.kernels]))
+        for run in synthetic.gpu_pair(1, 64)
+    ]  # fmt: skip
+    (study,) = studies(runs)
+    found = row(ledger(study), "conv1", "grad_weight", 64)
+    assert found.paper.value == 2 * 64 * 32 * 26 * 26 * 9 and found.ratio == 1
+
+
+def test_a_guessed_layer_makes_an_estimate_and_says_so(synthetic: ModuleType) -> None:
+    runs = [
+        replace(run, report=replace(run.report, kernels=[
+            kernel._replace(layer_source="guessed" if kernel.layer == "fc2" else "range") for kernel in run.report.kernels]))
+        for run in synthetic.gpu_pair(1, 64)
+    ]  # fmt: skip
+    (study,) = studies(runs)
+    found = ledger(study)
+    guess = row(found, "fc2", "forward", 64)
+    assert guess.guessed == 1 and guess.counted.state == "estimated" and "guessed" in (guess.counted.reason or "")
+    sure = row(found, "fc1", "forward", 64)
+    assert sure.guessed == 0 and sure.counted.state == "counted"

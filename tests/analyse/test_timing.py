@@ -101,3 +101,48 @@ def test_one_clock_serves_a_whole_sweep_where_it_can(synthetic: ModuleType) -> N
     assert timing.best_layer_times([nsys, torch[0]], "torch")[0] is torch[0]  # type: ignore[index]
     assert timing.widest([nsys, torch[0]], timing.layer_times) == "nsys"
     assert timing.widest([], timing.layer_times) is None
+
+
+def test_gradients_of_a_layer_are_one_row_where_some_work_computes_both(synthetic: ModuleType) -> None:
+    kernels = [
+        Kernel(n, "k", layer=layer, direction=direction, step=0, duration_ns=ns)
+        for n, (layer, direction, ns) in enumerate(
+            [
+                ("fc", "backward", 50),
+                ("fc", "grad_weight", 4),
+                ("first", "grad_weight", 7),
+                ("relu", "grad_input", 3),
+                ("fc", "forward", 20),
+            ]
+        )
+    ]
+    run = synthetic.make_run(profiler="nsys", device=synthetic.V100, kernels=kernels)
+    times = timing.layer_times(run)
+    assert times is not None
+    assert {key: row.median for key, row in times.rows.items()} == {
+        ("fc", "backward"): 54,
+        ("first", "grad_weight"): 7,
+        ("relu", "grad_input"): 3,
+        ("fc", "forward"): 20,
+    }
+
+
+def test_adding_a_gradient_on_the_cpu_is_part_of_its_layers_backward(synthetic: ModuleType) -> None:
+    run = synthetic.make_run(ranges=[
+        Range(0, "perfctl:step:4", None, 100, 50, 1, 0, None, step=4),
+        Range(1, "fc:backward", None, 110, 20, 1, 1, 0, layer="fc", direction="backward"),
+        Range(2, "fc:grad_weight", None, 130, 5, 1, 1, 0, layer="fc", direction="grad_weight"),
+    ])  # fmt: skip
+    times = timing.layer_times(run)
+    assert times is not None
+    assert {key: row.median for key, row in times.rows.items()} == {("fc", "backward"): 25}
+
+
+def test_work_in_the_optimizers_phase_is_the_optimizers(synthetic: ModuleType) -> None:
+    run = synthetic.make_run(
+        profiler="nsys",
+        device=synthetic.V100,
+        ranges=[Range(7, "perfctl:phase:optimizer", None, 0, 10, 1, 0, None, phase="optimizer")],
+        kernels=[Kernel(0, "k", step=0, duration_ns=3, range_number=7)],
+    )
+    assert timing.kernel_keys(run) == [timing.OPTIMIZER]

@@ -1,0 +1,251 @@
+"""What the verdict rules look at: one ledger row with its kernels, their raw counts, and its shape."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from perfctl.orchestrator.analyse.algorithms import Algorithm, recognise
+from perfctl.orchestrator.analyse.behind import with_whole_backward
+from perfctl.orchestrator.analyse.counters import OPS_PATH, PIPE_TENSOR, KernelFlops, flops_by_launch, values_by_launch
+from perfctl.orchestrator.analyse.figure import Figure, add
+from perfctl.orchestrator.analyse.grids import ConvShape, GemmShape
+from perfctl.orchestrator.analyse.grouping import Study
+from perfctl.orchestrator.analyse.ledger import Ledger, LedgerRow, counting_run
+from perfctl.orchestrator.analyse.rates import with_counts
+from perfctl.orchestrator.analyse.timing import Key, kernel_keys, kernel_steps
+from perfctl.orchestrator.analyse.verdict_records import Place
+from perfctl.orchestrator.analyse.worked import shape_of
+from perfctl.parsers.paper import OpShape
+from perfctl.parsers.stored import Run
+
+Shape = ConvShape | GemmShape
+FP = ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")
+PRODUCTS = ("conv", "winograd", "fft", "depthwise", "gemm", "attention", "rnn", None)
+"""Families whose main kernels do the multiply-adds on paper; a kernel that no pattern fits is taken for one."""
+CONVOLUTIONS = ("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
+LINEAR = ("aten.addmm", "aten.mm", "aten.linear", "aten._addmm_activation")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """All launches of one kernel name with one grid, for one step."""
+
+    name: str
+    algorithm: Algorithm
+    grid: tuple[int, int, int] | None
+    launches: float
+    """Per step."""
+    counts: Mapping[str, float]
+    """Threads (fadd, ffma, ...), instructions (pipe) or operations (ops_path) per step; one that is not there was not
+    collected."""
+    flops: Figure
+    """All paths, per step."""
+    tensor: Figure
+    """The tensor cores' part of it."""
+
+    @property
+    def main(self) -> bool:
+        """Does it do multiply-adds that stand on paper?"""
+        return self.algorithm.role == "main" and self.algorithm.family in PRODUCTS
+
+    @property
+    def products(self) -> float:
+        """FLOPs in multiply-adds, CUDA and tensor cores together; 0 where nothing was counted."""
+        halves = 0 if "constant" in (self.flops.reason or "") else self.counts.get("hfma", 0)
+        fused = self.counts.get("ffma", 0) + self.counts.get("dfma", 0) + halves
+        return 2 * fused + (self.tensor.value or 0)
+
+    @property
+    def executed(self) -> float:
+        """All FLOPs; 0 where nothing was counted."""
+        return self.flops.value or 0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One ledger row and what ncu saw of it."""
+
+    row: LedgerRow
+    works: tuple[Work, ...]
+    forward: Shape | None
+    """Of the layer's forward pass; None when the layer was not seen, or runs several operations."""
+    capability: str | None
+    environment: Mapping[str, str]
+    precision: str | None
+    profiled: bool
+    """True when ncu saw kernels of any layer at this batch size."""
+    seen_batch: int | None = None
+    """The batch size that was in fact profiled, when it is another than was asked for."""
+
+    @property
+    def place(self) -> Place:
+        return self.row.batch, self.row.layer, self.row.direction
+
+    @property
+    def paper(self) -> float:
+        """FLOPs on paper of the batch that was profiled; 0 when there are none or no formula."""
+        value = self.row.paper.value or 0
+        return value * self.seen_batch / self.row.batch if self.seen_batch else value
+
+    def total(self, count: str) -> float | None:
+        """Sum of one raw count over the row's kernels; None when no kernel has it."""
+        found = [work.counts[count] for work in self.works if count in work.counts]
+        return sum(found) if found else None
+
+    @property
+    def mains(self) -> tuple[Work, ...]:
+        return tuple(work for work in self.works if work.main)
+
+    def at(self, batch: int) -> Case:
+        """The same, with what was profiled taken for a batch of ``batch``."""
+        forward: Shape | None = self.forward
+        if isinstance(forward, ConvShape):
+            forward = replace(forward, batch=batch)
+        elif forward is not None:
+            forward = replace(forward, m=forward.m * batch // self.row.batch)
+        return replace(self, seen_batch=batch, forward=forward)
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """What its products may be: one forward, one a gradient of a Linear layer; a convolution's gradients have no
+        verified grid."""
+        forward = self.forward
+        if forward is None or self.row.direction == "forward":
+            return () if forward is None else (forward,)
+        if isinstance(forward, ConvShape):
+            return ()
+        both = {
+            "grad_input": GemmShape(forward.m, forward.k, forward.n),
+            "grad_weight": GemmShape(forward.n, forward.k, forward.m),
+        }
+        calls = {call.direction for call in self.row.calls}
+        return tuple(shape for direction, shape in both.items() if direction in calls)
+
+
+Loose = Mapping[int, tuple[Work, ...]]
+"""batch -> kernels that no layer's range enclosed, per step (of the whole report where it does not say steps)."""
+
+
+def cases(study: Study, ledger: Ledger) -> tuple[dict[Place, Case], Loose]:
+    """One case a ledger row that has products on paper (or runs forward again), and the kernels of no layer."""
+    found: dict[Place, Case] = {}
+    prepared = {batch: _prepare(study.at(batch)) for batch in study.batches}
+    for row in ledger.rows:
+        if not row.layer or not (row.paper.value or row.direction == "recompute"):
+            continue
+        run, works, shapes = prepared[row.batch]
+        case = Case(
+            row,
+            tuple(works.get((row.layer, row.direction), ())),
+            shapes.get(row.layer),
+            _capability(run),
+            run.report.environment if run else {},
+            run.precision if run else None,
+            any(key is not None for key in works),
+        )
+        found[case.place] = case
+    return found, {batch: tuple(works.get(None, ())) for batch, (_, works, _) in prepared.items()}
+
+
+Prepared = tuple[Run | None, dict[Key | None, list[Work]], dict[str, Shape]]
+
+
+def _prepare(runs: Sequence[Run]) -> Prepared:
+    runs = with_whole_backward(runs)
+    run = counting_run(runs)
+    ops = next((item.report.ops for item in runs if item.report.ops), ())
+    return run, works_by_key(run) if run else {}, shapes_by_layer(ops)
+
+
+def _capability(run: Run | None) -> str | None:
+    devices = () if run is None else ((run.device,) if run.device else ()) + run.report.devices
+    return next((device.compute_capability for device in devices if device.compute_capability), None)
+
+
+def works_by_key(run: Run) -> dict[Key | None, list[Work]]:
+    """Kernels behind each (layer, direction), launches of one name and grid taken together; None: of no layer."""
+    steps = kernel_steps(run) or 1
+    flops = flops_by_launch(run)
+    values = {
+        launch: found if all(name.endswith(".sum") for name in found) else with_counts(found, _sm_count(run))[0]
+        for launch, found in values_by_launch(run.report.counters).items()
+    }
+    numbered = any(kernel.step is not None for kernel in run.report.kernels)
+    groups: dict[Key | None, dict[tuple[str, tuple[int, int, int] | None], list[int]]] = defaultdict(dict)
+    for kernel, key in zip(run.report.kernels, kernel_keys(run), strict=True):
+        if numbered and kernel.step is None:
+            continue
+        grid = None
+        if kernel.grid_x is not None:
+            grid = (kernel.grid_x, kernel.grid_y or 1, kernel.grid_z or 1)
+        groups[key].setdefault((kernel.name, grid), []).append(kernel.launch)
+    return {
+        key: [_work(name, grid, launches, steps, flops, values) for (name, grid), launches in found.items()]
+        for key, found in groups.items()
+    }
+
+
+def _sm_count(run: Run) -> int | None:
+    devices = ((run.device,) if run.device else ()) + run.report.devices
+    return next((device.sm_count for device in devices if device.sm_count), None)
+
+
+def _work(
+    name: str,
+    grid: tuple[int, int, int] | None,
+    launches: list[int],
+    steps: int,
+    flops: Mapping[int, KernelFlops],
+    values: Mapping[int, Mapping[str, float | None]],
+) -> Work:
+    counts: dict[str, float] = defaultdict(float)
+    for launch in launches:
+        for count, value in _raw(values.get(launch, {})).items():
+            counts[count] += value / steps
+    known = [flops[launch] for launch in launches if launch in flops]
+    return Work(
+        name, recognise(name), grid, len(launches) / steps, dict(counts),
+        add((item.total for item in known), divide_by=steps), add((item.tensor for item in known), divide_by=steps),
+    )  # fmt: skip
+
+
+def _raw(values: Mapping[str, float | None]) -> dict[str, float]:
+    """Counts under short names; ``sm__`` and ``smsp__`` forms are the same."""
+    found: dict[str, float] = {}
+    for name, value in values.items():
+        if value is None:
+            continue
+        head, _, tail = name.partition("_op_")
+        if head.endswith("__sass_thread_inst_executed") and tail.endswith("_pred_on.sum"):
+            found[tail.removesuffix("_pred_on.sum")] = value
+        elif name.endswith("__" + PIPE_TENSOR):
+            found["pipe"] = value
+        elif name.startswith(OPS_PATH) and name.endswith(".sum") and "_sparsity_" not in name:
+            found["ops_path"] = found.get("ops_path", 0) + value
+    return found
+
+
+def shapes_by_layer(ops: Iterable[OpShape]) -> dict[str, Shape]:
+    """layer -> shape of its product in the forward pass, for layers that run exactly one."""
+    found: dict[str, list[Shape | None]] = defaultdict(list)
+    for op in ops:
+        if op.direction == "forward" and op.op in (*CONVOLUTIONS, *LINEAR):
+            found[op.layer].append(_shape(op) if op.calls == 1 else None)
+    return {layer: only[0] for layer, only in found.items() if len(only) == 1 and only[0] is not None}
+
+
+def _shape(op: OpShape) -> Shape | None:
+    if op.op in CONVOLUTIONS:
+        source, weight, output = shape_of(op.inputs, 0), shape_of(op.inputs, 1), shape_of(op.outputs, 0)
+        if op.attributes.get("transposed") or not len(source) == len(weight) == len(output) == 4:
+            return None
+        groups = int(str(op.attributes.get("groups", 1)))
+        return ConvShape(output[0], source[1], output[1], output[2], output[3], weight[2], weight[3], groups)
+    output = shape_of(op.outputs, 0)
+    matrices = [shape for shape in op.inputs if shape is not None and len(shape) > 1]
+    if not matrices or not output:
+        return None
+    return GemmShape(prod(output[:-1]), output[-1], matrices[0][-1])

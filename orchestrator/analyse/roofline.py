@@ -1,0 +1,187 @@
+"""Where work stands under the roofs of its device: intensity, rate, what bounds it, and what is refused.
+
+attainable = min(peak of the path that did most FLOPs, FLOPs per DRAM byte x DRAM bandwidth). FLOPs: 1 multiply-add = 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from perfctl.orchestrator.analyse.figure import Figure
+from perfctl.orchestrator.analyse.peaks import Peaks
+
+LAUNCH_NS = 5_000
+"""About what it takes to launch a kernel; work whose launches are shorter than this on average waits for the host."""
+FAR = 0.3
+"""Below this share of what is attainable, neither roof is what holds the work back."""
+
+PATH_OF = {"fp32": "fp32", "fp64": "fp64", "tf32": "tensor tf32", "bf16": "tensor bf16", "fp16": "tensor fp16"}
+"""Which roof a precision asks for where nothing was counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one kernel name, one layer and direction, or a whole step did. Per step, or for the whole report."""
+
+    level: str
+    """run, layer or kernel."""
+    name: str
+    batch: int | None
+    layer: str | None
+    direction: str | None
+    paths: Mapping[str, Figure]
+    """path -> counted FLOPs; tensor ones by input type. Empty when nothing was counted."""
+    counted: Figure
+    paper: float | None
+    dram: Figure
+    """Bytes read from and written to DRAM, counted by ncu."""
+    time_ns: float | None
+    basis: str | None
+    trusted: bool
+    """False for times under ncu."""
+    launches: float | None = None
+    """Launches behind the time."""
+    counted_launches: float | None = None
+    """Launches behind the counts; a difference means that time and counts are not of the same work."""
+    precision: str | None = None
+    busy: float | None = None
+    """Whole steps: kernel time / time of the step; over 1 when kernels overlap. None when one was not timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Work set against the roofs. A share over 1 is refused: ``refused`` says so, and the shares are None."""
+
+    work: Work
+    flops: float | None
+    source: str
+    """counted, estimated, or paper: which FLOPs ``achieved`` is made of."""
+    path: str | None
+    """The roof: the path with the most FLOPs, or the one that the precision asks for."""
+    peak: float | None
+    intensity: float | None
+    """Counted FLOPs per DRAM byte."""
+    ridge: float | None
+    achieved: float | None
+    """FLOP/s."""
+    bytes_per_second: float | None
+    attainable: float | None
+    reached: float | None
+    """achieved / attainable (or / peak where the bytes are not known), 0..1."""
+    bound: str | None
+    """compute, memory or launch; None when the numbers do not say."""
+    mfu: float | None
+    """Paper FLOPs / time / peak, 0..1."""
+    hfu: float | None
+    """Counted FLOPs / time / peak, 0..1."""
+    refused: str | None = None
+    """Why a share over 100 % is not shown, with the likely cause."""
+    mfu_refused: str | None = None
+    """Why there is no model utilisation although the counted rate is sound: it would be over 100 %."""
+    over: str | None = None
+    """What is over 100 %: peak (then no rate is shown) or bandwidth (then only what rests on the bytes is not)."""
+
+
+def place(work: Work, peaks: Peaks) -> Point:
+    """Set ``work`` under ``peaks``."""
+    path = roof(work)
+    peak = peaks.flops.get(path) if path else None
+    flops = work.counted.value if work.counted.value is not None else work.paper
+    source = work.counted.state if work.counted.value is not None else "paper"
+    seconds = work.time_ns / 1e9 if work.time_ns else None
+    achieved = flops / seconds if flops and seconds else None
+    stream = work.dram.value / seconds if work.dram.value is not None and seconds else None
+    intensity = work.counted.value / work.dram.value if work.counted.value and work.dram.value else None
+    attainable = peak
+    if peak and intensity and peaks.bandwidth:
+        attainable = min(peak, intensity * peaks.bandwidth)
+    refused = _refused(work, peaks, path, peak, achieved)
+    mfu = work.paper / seconds / peak if work.paper and seconds and peak else None
+    hfu = work.counted.value / seconds / peak if work.counted.value and seconds and peak else None
+    over = "peak" if refused else None
+    if refused is None and (refused := _over_bandwidth(work, peaks, stream)):
+        over = "bandwidth"
+    mfu_refused = None
+    if over != "peak" and mfu and mfu > 1:
+        cause = _why(work, peaks, mfu * (peak or 0), paper=True)
+        mfu_refused = f"paper FLOPs would take {mfu * 100:.0f} % of the {path} peak: {cause}"
+    reached = achieved / attainable if achieved and attainable and not refused else None
+    ridge = peaks.ridge(path) if path else None
+    return Point(
+        work, flops, source, path, peak, intensity, ridge, achieved, stream, attainable, reached,
+        None if refused else _bound(work, intensity, ridge, reached, stream, peaks.bandwidth),
+        None if over == "peak" or mfu_refused else mfu, None if over == "peak" else hfu, refused, mfu_refused, over,
+    )  # fmt: skip
+
+
+def roof(work: Work) -> str | None:
+    """The path with the most counted FLOPs; without a count, what the precision asks for; None for no FLOPs at all."""
+    known = {path: figure.value for path, figure in work.paths.items() if figure.value}
+    if known:
+        return max(known, key=lambda path: known[path])
+    if work.counted.value is not None or not work.paper:
+        return None
+    return PATH_OF.get(work.precision or "")
+
+
+def _bound(
+    work: Work, intensity: float | None, ridge: float | None, reached: float | None,
+    stream: float | None, bandwidth: float | None,
+) -> str | None:  # fmt: skip
+    """Launch-bound where launches are too short (or a step mostly waits) and no roof is near; else the lower roof."""
+    if work.level == "run" and work.busy is not None and work.busy < 0.5:
+        return "launch"
+    near = max(reached or 0, stream / bandwidth if stream and bandwidth else 0)
+    each = work.time_ns / work.launches if work.launches and work.time_ns and work.level != "run" else None
+    if each is not None and each < LAUNCH_NS and near < FAR:
+        return "launch"
+    if intensity is not None and ridge is not None:
+        return "compute" if intensity >= ridge else "memory"
+    if work.counted.value == 0 and stream and bandwidth:
+        return "memory"
+    return None
+
+
+def _refused(work: Work, peaks: Peaks, path: str | None, peak: float | None, achieved: float | None) -> str | None:
+    """How far the rate is over the peak and why that is likely; None when it is not."""
+    if not achieved or not peak or achieved <= peak:
+        return None
+    return f"{achieved / peak * 100:.0f} % of the {path} peak of the {peaks.device}: {_why(work, peaks, achieved)}"
+
+
+def _over_bandwidth(work: Work, peaks: Peaks, stream: float | None) -> str | None:
+    """How far the bytes are over what the memory can move in the time; None when they are not."""
+    if not stream or not peaks.bandwidth or stream <= peaks.bandwidth:
+        return None
+    cause = _mismatch(work) or (
+        "ncu empties the caches before a kernel, so some of the counted bytes come from the L2 cache when it runs alone"
+    )
+    return f"{stream / peaks.bandwidth * 100:.0f} % of the memory bandwidth of the {peaks.device}: {cause}"
+
+
+def _why(work: Work, peaks: Peaks, rate: float, *, paper: bool = False) -> str:
+    """The likely cause of a rate over the peak, the most telling first."""
+    if mismatch := _mismatch(work):
+        return mismatch
+    if work.busy and work.busy > 1:
+        return "its kernels add up to more time than the step took by the host's clock, which did not wait for them"
+    if peaks.kind == "derived":
+        return "the clock in the run's record is not the one it ran at"
+    if peaks.kind == "measured":
+        return "the measurement did not reach the roof; measure again while nothing else runs"
+    if paper and work.counted.value is not None and work.paper and work.counted.value < 0.9 * work.paper:
+        return "fewer FLOPs were executed than stand on paper; see the counted share"
+    tf32 = peaks.flops.get("tensor tf32")
+    if work.counted.value is None and work.precision == "fp32" and tf32 and rate <= tf32:
+        return "TF32 is likely on (torch lets cuDNN use it by default); 'perfctl ncu' would count it"
+    if work.counted.value is None:
+        return "fewer FLOPs may have been executed than stand on paper (Winograd), or kernels are missing from the time"
+    return "the wrong device, a clock above the published one, or launches that the time does not hold"
+
+
+def _mismatch(work: Work) -> str | None:
+    counted, timed = work.counted_launches, work.launches
+    if counted and timed and abs(counted - timed) > 0.01 * counted:
+        return f"the time holds {timed:g} launches and the count {counted:g}: not the same work"
+    return None

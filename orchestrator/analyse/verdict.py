@@ -1,0 +1,75 @@
+"""Why counted and paper differ: every rule in one table, and what they say of a whole study.
+
+A rule is a function from a :class:`Scene` (one ledger row) to a verdict or None. Rules about the sweep as a whole are
+in ``verdict_sweep``. Several rules may apply to a row; their factors multiply, and what they do not explain is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import prod
+
+from perfctl.orchestrator.analyse import verdict_missing, verdict_sweep, verdict_tensor, verdict_window, verdict_work
+from perfctl.orchestrator.analyse.case import cases
+from perfctl.orchestrator.analyse.grouping import Study
+from perfctl.orchestrator.analyse.ledger import Ledger
+from perfctl.orchestrator.analyse.verdict_headlines import Headline, headlines
+from perfctl.orchestrator.analyse.verdict_records import Judged, Judgement, Verdict
+from perfctl.orchestrator.analyse.verdict_scene import Scene, explained, is_news
+
+__all__ = ["VERDICTS", "Headline", "headlines", "judge"]
+
+Rule = Callable[[Scene], Verdict | None]
+
+VERDICTS: tuple[Rule, ...] = (
+    verdict_window.wrong_window,
+    verdict_missing.fadd_alone,
+    verdict_missing.not_collected,
+    verdict_missing.direction_missing,
+    verdict_tensor.tensor_cores,
+    verdict_tensor.constant_moves,
+    verdict_work.winograd,
+    verdict_work.fourier,
+    verdict_work.tile_padding,
+    verdict_work.shared_kernel,
+    verdict_work.recomputation,
+    verdict_work.split_k,
+    verdict_work.layout_and_epilogue,
+)
+"""All rules about one row. A new one is a function and a line here."""
+
+
+def judge(study: Study, ledger: Ledger) -> Judgement:
+    """All verdicts of a study; nothing for a report without layers on paper."""
+    known, loose = cases(study, ledger)
+    window = verdict_window.find_window(known, loose)
+    if window is not None and window.batch is not None:
+        seen, places = window.batch, window.places
+        known = {
+            place: case.at(seen) if places and (place in places or not case.works) else case
+            for place, case in known.items()
+        }
+    rows = {place: judged for place, case in known.items() if (judged := _judged(Scene(case, known))).verdicts}
+    sweep = (
+        *verdict_window.window(window),
+        *verdict_sweep.times_flat(study, ledger, window),
+        *verdict_window.loose_additions(known, loose),
+        *verdict_sweep.hand_estimates(study),
+        *verdict_missing.directions_missing(known, loose),
+        *verdict_sweep.switches(known),
+    )
+    return Judgement(rows, sweep)
+
+
+def _judged(scene: Scene) -> Judged:
+    found = [said for rule in VERDICTS if (said := rule(scene)) is not None]
+    found.sort(key=lambda said: -(said.explained if said.explained is not None else -1.0))
+    return Judged(tuple(found), unexplained(scene.ratio, found))
+
+
+def unexplained(ratio: float | None, found: Iterable[Verdict]) -> float | None:
+    """Share (0..1) of the gap that all factors together leave; None without a gap or a count."""
+    if not ratio or not is_news(ratio):
+        return None
+    share = explained(ratio, prod(said.factor for said in found if said.factor))
+    return None if share is None else 1 - share

@@ -1,0 +1,126 @@
+"""Rules about figures that are not there: counters that were not collected, directions that no range reached."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from perfctl.orchestrator.analyse.case import Case, Loose, Work
+from perfctl.orchestrator.analyse.verdict_records import Place, Verdict
+from perfctl.orchestrator.analyse.verdict_scene import Scene, amount, names, percent, verdict
+from perfctl.orchestrator.analyse.verdict_tensor import tensor_cores
+from perfctl.orchestrator.analyse.verdict_work import shared_kernel
+
+METRICS = {
+    "fp32": "smsp__sass_thread_inst_executed_op_{fadd,fmul,ffma}_pred_on.sum",
+    "fp64": "smsp__sass_thread_inst_executed_op_{dadd,dmul,dfma}_pred_on.sum",
+    "fp16": "smsp__sass_thread_inst_executed_op_{hadd,hmul,hfma}_pred_on.sum",
+    "tensor": "sm__ops_path_tensor_src_*.sum (older ncu: sm__inst_executed_pipe_tensor.sum)",
+    "packed fp32": "smsp__sass_thread_inst_executed_op_{fadd2,fmul2,ffma2}_pred_on.sum",
+}
+"""What to ask ncu for, by the part that is missing."""
+COLLECT = "'perfctl ncu' asks for all of them"
+GRADIENTS = ("backward", "grad_input", "grad_weight", "grad_bias")
+
+
+def fadd_alone(scene: Scene) -> Verdict | None:
+    """FADD was collected without FFMA: a multiply-add is one FFMA and no FADD."""
+    case = scene.case
+    if not _only_additions(case.works):
+        return None
+    added = case.total("fadd") or 0
+    sentence = (
+        f"{scene.who}: only FADD was collected, {added:,.0f} of them; the {case.paper / 2:,.0f} multiply-adds on paper "
+        "are FFMA instructions, which FADD does not count."
+    )
+    todo = f"Collect {METRICS['fp32']}: FLOPs = FADD + FMUL + 2 FFMA; {COLLECT}."
+    return verdict(scene, "FADD alone", sentence, None, todo, case.works)
+
+
+def _only_additions(works: tuple[Work, ...]) -> bool:
+    counted = {count for work in works for count in work.counts}
+    return "fadd" in counted and "ffma" not in counted
+
+
+def not_collected(scene: Scene) -> Verdict | None:
+    """Counters that the row's FLOPs need were not collected, or ncu had no value for them."""
+    case, counted = scene.case, scene.case.row.counted
+    if not case.works or _only_additions(case.works) or (counted.value is not None and not counted.lower_bound):
+        return None
+    missing = _missing(case)
+    have = "no FLOPs" if counted.value is None else f"at least {amount(counted.value)}FLOP"
+    launches = f"{counted.launches} of {counted.of_launches} launches have a figure"
+    todo = f"Collect {', '.join(METRICS[part] for part in missing)}; {COLLECT}."
+    if missing:
+        why = f"{' and '.join(missing)} counters were not collected ({launches})"
+    elif counted.launches < counted.of_launches and counted.value is not None:
+        why = launches
+        todo = f"Profile again without leaving launches out (--launch-count); {COLLECT}."
+    elif "constant" in (counted.reason or "") or tensor_cores(scene) is not None:
+        return None
+    else:
+        why = f"{' and '.join(counted.missing) or 'its'} counters have no value: {counted.reason or 'not said why'}"
+        why, todo = f"{why} ({launches})", f"A newer ncu may have them on this chip; {COLLECT}."
+    return verdict(scene, "counter not collected", f"{scene.who}: {have}, because {why}.", None, todo, case.works)
+
+
+def _missing(case: Case) -> tuple[str, ...]:
+    """Parts of the sum that some kernel of the row lacks because nobody asked for them."""
+    wanted = {"fp32": ("ffma",), "fp64": ("dfma",), "fp16": ("hfma",), "tensor": ("pipe", "ops_path")}
+    return tuple(
+        part
+        for part, counts in wanted.items()
+        if any(not any(count in work.counts for count in counts) for work in case.works)
+    )
+
+
+def direction_missing(scene: Scene) -> Verdict | None:
+    """On paper and in the step, but ncu saw no kernel of it, while it saw others at this batch size."""
+    case = scene.case
+    if case.works or not case.profiled or not case.paper or shared_kernel(scene) is not None:
+        return None
+    sentence = f"{scene.who}: no kernel of it was seen, while paper has {amount(case.row.paper.value or 0)}FLOP."
+    return verdict(scene, "direction missing", sentence, None, _how_to_find(case.row.direction))
+
+
+def _how_to_find(direction: str) -> str:
+    if direction in GRADIENTS:
+        return "Backward is launched from autograd's own thread: annotate there ('perfctl ncu' does), or use emit_nvtx."
+    return "Look for its kernels among those outside of layers."
+
+
+def directions_missing(cases: Mapping[Place, Case], loose: Loose) -> list[Verdict]:
+    """One verdict for all rows without kernels: which directions, how much of paper, and what is left over."""
+    missing: dict[str, list[Case]] = defaultdict(list)
+    for case in cases.values():
+        if direction_missing(Scene(case, cases)) is not None:
+            missing["backward" if case.row.direction in GRADIENTS else case.row.direction].append(case)
+    return [_one_direction(direction, found, cases, loose) for direction, found in missing.items()]
+
+
+def _one_direction(direction: str, missing: list[Case], cases: Mapping[Place, Case], loose: Loose) -> Verdict:
+    batch = max(case.row.batch for case in missing)
+    here = [case for case in missing if case.row.batch == batch]
+    layers = list(dict.fromkeys(case.row.layer for case in here))
+    owed = sum(case.paper for case in here)
+    whole = sum(case.paper for case in cases.values() if case.row.batch == batch)
+    order = sorted({(case.row.position, case.row.layer) for case in cases.values() if case.row.batch == batch})
+    with_it = {case.row.layer for case in cases.values() if case.row.direction in GRADIENTS and case.row.batch == batch}
+    if direction == "backward" and set(layers) >= with_it:
+        cause = "it is launched from autograd's own thread, which a range around loss.backward() does not reach"
+        subject = "Backward of every layer"
+    elif direction == "backward" and len(layers) == 1 and layers[0] == order[0][1]:
+        cause = "its input needs no gradient, so a module backward hook fires before the kernels run"
+        subject = f"Backward of the first layer, {layers[0]},"
+    else:
+        cause = "no range reached its kernels"
+        subject = f"{direction.capitalize()} of {', '.join(layers[:3])}{' and others' if len(layers) > 3 else ''}"
+    left = sum(work.executed for work in loose.get(batch, ()))
+    rest = f" Kernels outside of layers executed {amount(left)}FLOP, {percent(left / owed)} of that." if left else ""
+    sentence = (
+        f"{subject} has no kernels at batch {batch}: {cause}. On paper it is {amount(owed)}FLOP, "
+        f"{percent(owed / whole)} of the step.{rest}"
+    )
+    return Verdict(
+        "direction missing", sentence, None, None, _how_to_find(here[0].row.direction), names(loose.get(batch, ()))
+    )

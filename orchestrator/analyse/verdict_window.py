@@ -1,0 +1,226 @@
+"""Rules about a profiler window that caught something else: counts that do not follow the batch size."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from perfctl.orchestrator.analyse.case import FP, Case, Loose, Work
+from perfctl.orchestrator.analyse.verdict_budget import fills_tiles, fits_grids, from_grids
+from perfctl.orchestrator.analyse.verdict_records import Place, Verdict
+from perfctl.orchestrator.analyse.verdict_scene import Scene, times, verdict
+
+SAME = 1.001
+"""Counts no further apart than this are the same."""
+GROWS = 1.5
+"""The work on paper must grow by at least this for a constant to be news."""
+LARGEST = 1 << 20
+"""No batch size is looked for beyond this."""
+PROPOSED = 20
+"""Batch sizes that are tried against all rows."""
+COUNTS = (*FP, "pipe", "ops_path")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The profiler saw the same work whatever batch size was asked for."""
+
+    places: frozenset[Place]
+    """Ledger rows whose counts are the same at every batch size; empty when only kernels outside of layers are."""
+    batch: int | None
+    """The batch size that explains the counts; None when none does."""
+    evidence: str
+    """What is constant, and why that batch size: "... = 36,864,000 at batch 16 to 256"."""
+    kernels: tuple[str, ...]
+
+
+def wrong_window(scene: Scene) -> Verdict | None:
+    """The row's count belongs to another batch size."""
+    case = scene.case
+    if case.seen_batch is None or case.seen_batch == case.row.batch or not any(map(case.total, COUNTS)):
+        return None
+    factor = case.seen_batch / case.row.batch
+    sentence = (
+        f"{scene.who} shows the count of a batch of {case.seen_batch:,}, {times(factor)} times paper's: the same at "
+        "every batch size."
+    )
+    return verdict(scene, "wrong window", sentence, factor, WINDOW_TODO, case.works)
+
+
+WINDOW_TODO = (
+    "Open the profiler's window around the training step, not around a test or warm-up with its own batch size; "
+    "'perfctl ncu' does."
+)
+
+
+def find_window(cases: Mapping[Place, Case], loose: Loose) -> Window | None:
+    """Counts that stay while the work on paper grows; first in the layers' rows, then in kernels outside of them."""
+    return _in_rows(cases) or _in_loose(cases, loose)
+
+
+def _in_rows(cases: Mapping[Place, Case]) -> Window | None:
+    """None unless most of the counted work stays: one row may, when both batches fill the same tiles."""
+    constant: list[Case] = []
+    proving = whole = 0.0
+    for group in along(cases).values():
+        pairs = [(case.paper, sum(case.total(count) or 0 for count in COUNTS)) for case in group]
+        weight = sum(work for work, count in pairs if count)
+        whole += weight
+        if _stays(pairs):
+            constant += group
+            proving += 0 if all(fills_tiles(case) for case in group) else weight
+    if proving <= whole / 2:
+        return None
+    batch = _agreed(constant)
+    proof = next(((case, said) for case in constant for said in batches_of(case, case.works) if said[2] == batch), None)
+    case = proof[0] if proof else constant[0]
+    sizes = sorted({item.row.batch for item in constant})
+    span = f"batch {sizes[0]} to {sizes[-1]}"
+    if proof is None:
+        evidence = f"{case.row.name} executed the same at {span}"
+    else:
+        op, value, _ = proof[1]
+        evidence = f"{case.row.name} executed {value:,.0f} {op.upper()} at {span}, which is a batch of {batch:,}"
+    return Window(frozenset(item.place for item in constant), batch, evidence, tuple(work.name for work in case.works))
+
+
+def _agreed(constant: list[Case]) -> int | None:
+    """The batch size that most of the counts fit: exactly, or in grid and multiplies; None when none is proposed."""
+    proposed = Tally(batch for case in constant for _, _, batch in batches_of(case, case.works))
+    votes: Tally[int] = Tally()
+    for batch, _ in proposed.most_common(PROPOSED):
+        for case in constant:
+            seen = case.at(batch)
+            exact = fits_grids(seen) and any(found == batch for _, _, found in batches_of(case, case.works))
+            votes[batch] += exact or from_grids(seen, seen.mains) is not None
+    return min(votes, key=lambda item: (-votes[item], item), default=None)
+
+
+def _in_loose(cases: Mapping[Place, Case], loose: Loose) -> Window | None:
+    """Kernels of no layer, by name. The optimizer's do not grow with the batch either: only products are looked at."""
+    by_name: dict[str, dict[int, list[Work]]] = defaultdict(lambda: defaultdict(list))
+    for batch, found in loose.items():
+        for work in found:
+            if work.main and work.algorithm.family is not None:
+                by_name[work.name][batch].append(work)
+    counts = {
+        name: {batch: sum(work.counts.get(op, 0) for work in works for op in FP) for batch, works in at.items()}
+        for name, at in by_name.items()
+    }
+    staying = [name for name, found in counts.items() if _stays(list(found.items()))]
+    last = {name: found[max(found)] for name, found in counts.items()}
+    if not staying or sum(last[name] for name in staying) <= sum(last.values()) / 2:
+        return None
+    name = max(staying, key=lambda name: last[name])
+    return _of_kernel(name, by_name[name], cases)
+
+
+def _of_kernel(name: str, at: Mapping[int, list[Work]], cases: Mapping[Place, Case]) -> Window:
+    """Whose outputs or multiply-adds, of which batch size, the kernel's count is."""
+    sizes, works = f"batch {min(at)} to {max(at)}", at[max(at)]
+    fits = [
+        (seen, case, op, value)
+        for case in cases.values()
+        if case.row.batch == max(at) and case.row.direction == "forward" and may_serve(works[0], case)
+        for op, value, seen in batches_of(case, works)
+    ]
+    if not fits:
+        return Window(frozenset(), None, f"{name} executed the same at {sizes}", (name,))
+    seen, case, op, value = min(fits, key=lambda item: item[0])
+    what = "add per output" if op == "fadd" else "multiply per output" if op == "fmul" else "FFMA per multiply-add"
+    evidence = (
+        f"{name} executed {value:,.0f} {op.upper()} at {sizes}, one {what} of {case.row.layer} for a batch of {seen:,} "
+        f"({seen:,} x {value / seen:,.0f})"
+    )
+    return Window(frozenset(), seen, evidence, (name,))
+
+
+def may_serve(work: Work, case: Case) -> bool:
+    convolution = bool(case.row.kind and "Conv" in case.row.kind)
+    return convolution if work.algorithm.family in ("conv", "winograd", "fft", "depthwise") else True
+
+
+def along(cases: Mapping[Place, Case]) -> dict[tuple[str, str], list[Case]]:
+    """(layer, direction) -> its rows along the sweep, those with kernels, by batch size."""
+    found: dict[tuple[str, str], list[Case]] = defaultdict(list)
+    for case in cases.values():
+        if case.works:
+            found[case.row.layer, case.row.direction].append(case)
+    return {key: sorted(group, key=lambda case: case.row.batch) for key, group in found.items()}
+
+
+def _stays(pairs: Sequence[tuple[float, float]]) -> bool:
+    """(work, count) pairs: the count is there and the same, while the work grows."""
+    work, counts = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return (
+        len(pairs) > 1
+        and min(*work, *counts) > 0
+        and max(counts) <= SAME * min(counts)
+        and max(work) >= GROWS * min(work)
+    )
+
+
+def batches_of(case: Case, works: Iterable[Work]) -> list[tuple[str, float, int]]:
+    """(count, its value, batch size): batch sizes at which one count is one per multiply-add, or one per output."""
+    row = case.row
+    per_sample: dict[str, float] = {"ffma": (row.paper.value or 0) / 2 / row.batch}
+    outputs = sum(call.output_elements or 0 for call in row.calls) / row.batch
+    if row.direction == "forward":
+        per_sample |= {"fadd": outputs, "fmul": outputs}
+    found = []
+    direct = [
+        work for work in works if work.algorithm.role == "main" and work.algorithm.family not in ("winograd", "fft")
+    ]
+    for op, each in per_sample.items():
+        value = sum(work.counts.get(op, 0) for work in direct)
+        if value and each and value % each == 0 and 1 <= value // each <= LARGEST:
+            found.append((op, value, int(value // each)))
+    return found
+
+
+def window(found: Window | None) -> list[Verdict]:
+    """The sentence about the sweep."""
+    if found is None:
+        return []
+    text = (
+        f"The count does not follow the batch size: {found.evidence}. The profiler's window caught something other than "
+        "the step that was asked for."
+    )
+    return [Verdict("wrong window", text, None, None, WINDOW_TODO, found.kernels)]
+
+
+def loose_additions(cases: Mapping[Place, Case], loose: Loose) -> list[Verdict]:
+    """FADD without FFMA where no kernel has a layer: one sentence for the largest."""
+    if any(case.works for case in cases.values()):
+        return []
+    found = [
+        (work.counts["fadd"], batch, work)
+        for batch, works in loose.items()
+        for work in works
+        if "fadd" in work.counts and "ffma" not in work.counts
+    ]
+    if not found:
+        return []
+    value, batch, work = max(found, key=lambda item: (item[0], item[1]))
+    forward = [case for case in cases.values() if case.row.batch == batch and case.row.direction == "forward"]
+    fits = [case for case in forward if any(op == "fadd" for op, _, _ in batches_of(case, (work,)))]
+    fits = [case for case in fits if may_serve(work, case)]
+    more = ""
+    if fits:
+        case = max(fits, key=lambda case: case.paper)
+        outputs = sum(call.output_elements or 0 for call in case.row.calls)
+        deep = case.paper / 2 / outputs
+        more = (
+            f" One output of {case.row.layer} takes {deep:,.0f} multiply-adds, so FFMA should be {deep * value:,.0f}."
+        )
+    text = (
+        f"Only FADD was collected, {value:,.0f} in {work.name}: it omits the multiply-adds, which are FFMA "
+        f"instructions.{more}"
+    )
+    todo = (
+        "Collect smsp__sass_thread_inst_executed_op_{fadd,fmul,ffma}_pred_on.sum: FLOPs = FADD + FMUL + 2 FFMA; "
+        "'perfctl ncu' asks for all of them."
+    )
+    return [Verdict("FADD alone", text, None, None, todo, (work.name,))]

@@ -1,0 +1,115 @@
+"""Guessed layers against a truth that is known: synthetic launches whose grids are worked out from dimensions."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfctl.orchestrator.analyse.guess import guess
+from perfctl.orchestrator.analyse.guess_path import AGAIN, LATE, LEAVE, MOST, SKIP, best_path
+from perfctl.parsers.records import Kernel
+from tests.analyse.known_network import RELU, Layer, blocks, calls, launches, mnist, step
+
+
+def found(kernels: tuple[Kernel, ...]) -> list[tuple[str | None, str | None]]:
+    return [(kernel.layer, kernel.direction) for kernel in kernels]
+
+
+@pytest.mark.parametrize("weights_first", [False, True])
+@pytest.mark.parametrize("layers", [mnist(16), mnist(256), blocks(32, 6)], ids=["mnist16", "mnist256", "alike"])
+def test_every_launch_of_a_known_network_gets_its_true_layer(layers: list[Layer], weights_first: bool) -> None:
+    truth = step(layers, weights_first=weights_first) * 4
+    made = guess(launches(truth), calls(layers))
+    assert found(made.kernels) == [place for _, place in truth]
+    assert {k.layer_source for k in made.kernels if k.layer} == {"guessed"}
+    assert [k.step for k in made.kernels] == [n for n in range(4) for _ in range(len(truth) // 4)]
+    (gap,) = made.gaps
+    assert (gap.quantity, gap.state, made.steps) == ("kernel.layer", "ambiguous", 4)
+    assert f"{made.guessed} of {len(truth)} launches" in gap.reason and "guessed" in gap.reason
+
+
+def test_inference_has_forward_only() -> None:
+    layers = blocks(8, 3)
+    truth = step(layers, train=False) * 3
+    made = guess(launches(truth), calls(layers, train=False))
+    assert found(made.kernels) == [place for _, place in truth]
+
+
+def test_a_report_that_begins_and_ends_within_a_step_counts_its_whole_steps() -> None:
+    layers = mnist(64)
+    whole = step(layers)
+    truth = [*whole[5:], *whole * 2, *whole[:4]]
+    made = guess(launches(truth), calls(layers))
+    assert found(made.kernels) == [place for _, place in truth]
+    assert made.steps == 2
+    assert [k.step for k in made.kernels] == [None] * (len(whole) - 5) + [0] * len(whole) + [1] * len(whole) + [
+        None
+    ] * 4
+
+
+def test_launches_are_taken_in_order_of_time() -> None:
+    truth = step(mnist(32)) * 3
+    kernels = launches(truth)
+    shuffled = kernels[::2] + kernels[1::2]
+    made = guess(shuffled, calls(mnist(32)))
+    places = {k.launch: (k.layer, k.direction) for k in made.kernels}
+    assert [places[n] for n in range(len(truth))] == [place for _, place in truth]
+
+
+def test_the_kernels_of_another_network_are_not_guessed() -> None:
+    kernels = launches(step(blocks(32, 9)) * 3)
+    made = guess(kernels, calls(mnist(64)))
+    assert (made.kernels, made.guessed) == (tuple(kernels), 0)
+    assert made.gaps[0].reason.startswith("no layers were guessed: ")
+    assert made.gaps[0].state == "not_available"
+
+
+def test_kernels_of_another_batch_size_are_not_guessed() -> None:
+    made = guess(launches(step(blocks(64, 4)) * 3), calls(blocks(2, 4)))
+    assert made.guessed == 0
+
+
+def test_guesses_are_never_mixed_with_layers_that_were_seen() -> None:
+    kernels = launches(step(mnist(64)) * 3)
+    kernels[7] = kernels[7]._replace(layer="conv2", direction="forward", layer_source="range")
+    made = guess(kernels, calls(mnist(64)))
+    assert (made.kernels, made.guessed) == (tuple(kernels), 0)
+    assert "never mixed" in made.gaps[0].reason
+
+
+@pytest.mark.parametrize("kernels", [[], [Kernel(0, RELU)]])
+def test_without_a_kernel_that_multiplies_nothing_is_guessed(kernels: list[Kernel]) -> None:
+    made = guess(kernels, calls(mnist(64)))
+    assert made.guessed == 0 and "no kernel" in made.gaps[0].reason
+
+
+def brute(fits: list[list[float]]) -> float:
+    """Best score by trying every step of every path."""
+    count = len(fits[0])
+
+    def best(number: int, last: int) -> float:
+        if number == len(fits):
+            return 0.0
+        options = [best(number + 1, last) - LEAVE]
+        for item in range(count):
+            lost = SKIP * (count - 1 - last + item)
+            if item > last:
+                lost = min(lost, SKIP * (item - last - 1))
+            elif item == last:
+                lost = min(lost, AGAIN)
+            if not number:
+                lost = min(LATE * item, MOST)
+            options.append(best(number + 1, item) + fits[number][item] - lost)
+        return max(options)
+
+    return max(best(0, first) for first in range(count))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 3).flatmap(lambda n: st.lists(
+    st.lists(st.sampled_from([-4.0, 1.0, 3.0]), min_size=n, max_size=n), min_size=1, max_size=5)))  # fmt: skip
+def test_the_path_is_the_best_there_is(fits: list[list[float]]) -> None:
+    score, path = best_path(fits)
+    assert score == pytest.approx(brute(fits))
+    assert len(path) == len(fits)
