@@ -1,0 +1,175 @@
+"""perfctl compare, from recorded sweeps of the CPU whose steps are stretched by known factors."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Perfctl = Callable[..., Any]
+"""The fixture ``perfctl``: call a command, get its exit code and what it said."""
+NOISE = (1.0, 1.01, 0.99, 1.005)
+Repeated = Callable[..., Path]
+
+
+@pytest.fixture
+def repeated(recorded: Path, tmp_path: Path) -> Repeated:
+    """A sweep's folder made of a real recording: b16 so many times, its steps stretched by the given factors."""
+
+    def make(name: str, factors: Sequence[float], **environment: str) -> Path:
+        folder = tmp_path / name
+        for number, factor in enumerate(factors, 1):
+            run = folder / ("b16" if number == 1 else f"b16.{number}")
+            shutil.copytree(recorded / "torch" / "b16", run)
+            trace = run / "report.pt.trace.json.gz"
+            trace.write_bytes(gzip.compress(gzip.decompress(trace.read_bytes()), mtime=hash((name, number)) % 2**31))
+            record = json.loads((run / "workload.json").read_text())
+            record["environment"] |= environment
+            for step in record["steps"]:
+                step["duration_ns"] = int(step["duration_ns"] * factor)
+            (run / "workload.json").write_text(json.dumps(record))
+            about = json.loads((run / "run.json").read_text())
+            (run / "run.json").write_text(json.dumps(about | {"artifact_bytes": trace.stat().st_size}))
+        return folder
+
+    return make
+
+
+def step(said: Any) -> dict[str, Any]:
+    """The row of the whole step."""
+    (pair,) = said.json["pairs"]
+    (row,) = (row for row in pair["rows"] if (row["quantity"], row["what"]) == ("time", "step"))
+    return dict(row)
+
+
+def test_a_step_that_became_slower_is_a_regression_with_exit_code_3(perfctl: Perfctl, repeated: Repeated) -> None:
+    a, b = repeated("a", NOISE), repeated("b", [1.3 * factor for factor in NOISE])
+    said = perfctl("compare", a, b, "--json")
+    assert said.code == 3
+    row = step(said)
+    assert row["verdict"] == "slower"
+    assert row["change"] == pytest.approx(0.3, abs=1e-6)
+    assert row["interval"][0] < 0.3 < row["interval"][1]
+    assert row["a"]["runs"] == 4
+    assert "worse by more than 5 %" in said.err
+    assert perfctl("compare", a, b, "--gate", "50%").code == 0
+    back = perfctl("compare", b, a, "--json")
+    assert back.code == 0
+    assert step(back)["verdict"] == "faster"
+    assert back.json["improvements"] >= 1
+
+
+def test_a_recording_against_itself_is_not_judged_and_says_what_would_help(perfctl: Perfctl, recorded: Path) -> None:
+    said = perfctl("compare", recorded / "torch", recorded / "torch")
+    assert said.code == 0
+    assert "not judged" in said.out
+    assert "--repeat 5" in said.err
+    assert all(len(line) <= 80 for line in said.out.splitlines())
+
+
+def test_other_software_is_not_comparable_until_it_is_forced(perfctl: Perfctl, repeated: Repeated) -> None:
+    a, b = repeated("a", NOISE), repeated("b", [1.3 * factor for factor in NOISE], torch="2.99.0")
+    said = perfctl("compare", a, b)
+    assert said.code == 1
+    assert "torch: 2.15.0+cu132 in A, 2.99.0 in B" in said.err
+    assert "--force" in said.err
+    forced = perfctl("compare", a, b, "--force", "--out", "c.html", "--markdown", "c.md")
+    assert forced.code == 3
+    for text in (forced.out, Path("c.html").read_text(), Path("c.md").read_text()):
+        assert "compared by force" in " ".join(text.split())
+
+
+def test_two_profilers_are_not_comparable(perfctl: Perfctl, recorded: Path) -> None:
+    said = perfctl("compare", recorded / "torch", recorded / "nsys")
+    assert said.code == 1
+    assert "profiler: torch in A, nsys in B" in said.err
+    forced = perfctl("compare", recorded / "torch", recorded / "nsys", "--force", "--json")
+    assert forced.code == 0, "times of two profilers are shown and never judged"
+    rows = [row for pair in forced.json["pairs"] for row in pair["rows"] if row["quantity"] == "time"]
+    assert rows
+    assert {row["verdict"] for row in rows if row["a"] and row["b"]} == {"not judged"}
+
+
+def test_sides_are_named_by_store_sweep_or_run(perfctl: Perfctl, recorded: Path) -> None:
+    perfctl("replay", recorded / "torch")
+    (row, *_) = perfctl("runs", "--json").json
+    with sqlite3.connect("perfctl.db") as store:
+        ((name,),) = store.execute("SELECT name FROM sweep").fetchall()
+    store.close()
+    for one in ("perfctl.db", name, name[:10], "sweep:1", next(Path("perfctl-runs").iterdir())):
+        said = perfctl("compare", one, "perfctl.db", "--json")
+        assert said.code == 0, (one, said.err)
+        assert len(said.json["pairs"]) == 2
+    said = perfctl("compare", row["id"], f"run:{row['id']}", "--json")
+    assert [pair["batch_a"] for pair in said.json["pairs"]] == [16]
+    assert said.json["a"]["label"] == "run 1"
+    report = next(Path("perfctl-runs").glob("*/b16/report.*"))
+    assert perfctl("compare", report, report).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nope", "perfctl.db"), "'nope' is no file"),
+        (("sweep:9", "perfctl.db"), "sweep:1 is torch-mnist_cnn"),
+        (("perfctl.db", "perfctl.db", "--gate", "0.05"), "'0.05' is no percentage"),
+        (("perfctl.db", "perfctl.db", "--json", "--markdown", "-"), "both write to stdout"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_one_line_and_exit_code_2(
+    perfctl: Perfctl, recorded: Path, words: tuple[str, ...], said: str
+) -> None:
+    perfctl("replay", recorded / "torch", "--batches", "16")
+    answer = perfctl("compare", *words)
+    assert (answer.code, len(answer.err.splitlines())) == (2, 1)
+    assert said in answer.err
+
+
+def test_without_a_store_a_name_that_is_no_file_is_said(perfctl: Perfctl) -> None:
+    said = perfctl("compare", "before.db", "after.db")
+    assert said.code == 2
+    assert "'before.db' is no file here" in said.err
+
+
+def test_a_batch_size_that_failed_in_b_is_exit_code_1(perfctl: Perfctl, recorded: Path) -> None:
+    perfctl("replay", recorded / "torch", "--store", "a.db", "--out", "one")
+    broken = Path("broken")
+    shutil.copytree(recorded / "torch", broken)
+    (broken / "b32" / "report.pt.trace.json.gz").unlink()
+    assert perfctl("replay", broken, "--store", "b.db", "--out", "two").code == 4
+    said = perfctl("compare", "a.db", "b.db")
+    assert said.code == 1
+    assert "failed in B: mnist_cnn, training, fp32, batch 32" in said.err
+
+
+def test_the_markdown_summary_goes_to_stdout_alone(perfctl: Perfctl, repeated: Repeated) -> None:
+    a, b = repeated("a", NOISE), repeated("b", [1.3 * factor for factor in NOISE])
+    said = perfctl("compare", a, b, "--markdown", "-")
+    assert said.code == 3
+    assert said.out.startswith("### perfctl compare: b against a\n")
+    assert "step is 30.0 % slower at batch 16" in said.out
+    assert "| 16 | step |" in said.out
+
+
+def test_the_report_takes_the_newest_repeat_and_shows_the_interval_over_all(
+    perfctl: Perfctl, repeated: Repeated
+) -> None:
+    assert perfctl("ingest", repeated("a", NOISE)).code == 0
+    assert len(perfctl("runs", "--json").json) == 4
+    assert perfctl("report").code == 0
+    page = Path("perfctl-report.html").read_text()
+    assert "over repeats" in page
+    assert "4 runs, from" in page
+    assert "of the newest of 4 runs" in page
+
+
+def test_without_repeats_the_report_has_no_column_for_them(perfctl: Perfctl, recorded: Path) -> None:
+    perfctl("replay", recorded / "torch")
+    perfctl("report")
+    assert "over repeats" not in Path("perfctl-report.html").read_text()

@@ -1,0 +1,184 @@
+"""The page, the Markdown and the terminal of a comparison: one set of words, and names that stay text."""
+
+from __future__ import annotations
+
+import io
+import random
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.analyse.compare import compare
+from perfctl.orchestrator.analyse.compare_records import MEANING, Comparison, Side
+from perfctl.orchestrator.report import compare_text, page
+from perfctl.orchestrator.report.compare_words import around, findings, percent_change
+from perfctl.parsers.stored import Run
+
+HOSTILE = (
+    "<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "</script><b>x", "a|b`c*d_e[f](javascript:x)",
+    "@everyone #1", "x" * 4000, "\u202edirection\u202c", "\x1b[31mred\nline", "{{ 7*7 }}",
+)  # fmt: skip
+
+
+@pytest.fixture
+def slower(synthetic: ModuleType) -> Any:
+    """slower(names): conv2 forward a fifth slower in B; other names for two kernels where given. 4 repeats."""
+
+    def make(hostile: str | None = None, torch: str = "2.8.0") -> Comparison:
+        dice = random.Random(1)
+
+        def side(label: str, factor: float, version: str) -> Side:
+            runs: list[Run] = []
+            for number in range(4):
+                run = synthetic.gpu_pair(number + 1, 64)[0]
+                kernels = [
+                    kernel._replace(
+                        duration_ns=kernel.duration_ns
+                        * (factor if (kernel.layer, kernel.direction) == ("conv2", "forward") else 1.0)
+                        * (1 + dice.gauss(0, 0.005)),
+                        layer=hostile if hostile and kernel.layer == "fc1" else kernel.layer,
+                        short_name=f"{hostile} {label}" if hostile and kernel.layer == "fc2" else kernel.short_name,
+                    )
+                    for kernel in run.report.kernels
+                ]
+                facts = {"torch": version, "cudnn": hostile or "9"}
+                report = replace(run.report, kernels=kernels, environment=facts)
+                runs.append(replace(run, report=report, workload=hostile or run.workload))
+            return Side(f"{label} {hostile or ''}".strip(), tuple(runs))
+
+        return compare(side("before", 1.0, "2.8.0"), side("after", 1.2, torch), force=torch != "2.8.0")
+
+    return make
+
+
+class Parsed(HTMLParser):
+    """Tags and text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.handlers: list[str] = []
+        self.ids: set[str] = set()
+        self.targets: set[str] = set()
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for key, value in attrs:
+            if key.startswith("on"):
+                self.handlers.append(key)
+            if key == "id":
+                self.ids.add(value or "")
+            if key == "href" and tag == "a":
+                self.targets.add(value or "")
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def shown(found: Comparison, width: int = 80) -> str:
+    from rich.console import Console
+
+    out = io.StringIO()
+    console = Console(file=out, width=width, highlight=False, markup=False, emoji=False)
+    for part in compare_text.terminal(found):
+        console.print(part)
+    return out.getvalue()
+
+
+def flat(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+def test_page_terminal_and_markdown_say_the_same_sentences(slower: Any) -> None:
+    found = slower(torch="2.9.0")
+    said = findings(found)
+    assert any(sentence.startswith("conv2 forward is ") and "slower at batch 64" in sentence for sentence in said.news)
+    text = flat(" ".join(Parsed(page.render_comparison(found)).words))
+    for sentence in (*said.news, *said.warnings, said.banner or ""):
+        assert flat(sentence) in text
+        assert flat(sentence) in flat(compare_text.markdown(found).replace("\\", ""))
+        assert flat(sentence) in flat(shown(found))
+    for verdict in {row.verdict for pair in found.pairs for row in pair.rows}:
+        assert MEANING[verdict] in text
+
+
+def test_a_kernel_that_goes_the_way_of_its_layer_is_not_said_a_second_time(slower: Any) -> None:
+    news = findings(slower()).news
+    assert sum("conv2 forward" in sentence for sentence in news) == 1
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_stay_text_everywhere(slower: Any, name: str) -> None:
+    found = slower(name)
+    plain, hostile = Parsed(page.render_comparison(slower())), Parsed(page.render_comparison(found))
+    assert hostile.tags.count("script") == plain.tags.count("script")
+    assert "img" not in hostile.tags
+    assert not hostile.handlers
+    text = compare_text.markdown(found)
+    assert not re.search(r"(?<!\\)<(script|img|b)\b", text)
+    assert "@everyone" not in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in rows} == {8}
+    lines = shown(found).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "\x1b" not in shown(found)
+    assert compare_text.as_json(found)["pairs"]
+
+
+def test_every_link_of_the_page_leads_somewhere_in_it(slower: Any) -> None:
+    parsed = Parsed(page.render_comparison(slower()))
+    assert parsed.targets
+    assert {target[1:] for target in parsed.targets} <= parsed.ids
+    assert all(target.startswith("#") for target in parsed.targets)
+
+
+def test_the_same_comparison_gives_the_same_bytes(slower: Any) -> None:
+    assert page.render_comparison(slower()) == page.render_comparison(slower())
+
+
+def test_a_page_of_nothing_is_a_page(synthetic: ModuleType) -> None:
+    found = compare(
+        Side("A", (synthetic.cpu_run(1, 16),)), Side("B", (replace(synthetic.cpu_run(2, 16), workload="u"),))
+    )
+    text = page.render_comparison(found)
+    assert "Nothing was compared." in text
+    assert "In A only: mnist_cnn, training, fp32" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (0.2013, "+20.1 %"),
+        (-0.03, "−3.0 %"),
+        (0, "0.0 %"),
+        (0.0001, "< 0.1 %"),
+        (-0.0001, "> −0.1 %"),
+        (9.5, "10.5 times"),
+    ],
+)
+def test_changes_have_a_sign_and_one_decimal(change: float, text: str) -> None:
+    assert percent_change(change) == text
+    assert around((change, change)) == f"{text} to {text}"
+
+
+def test_a_spread_wider_than_the_gate_is_not_taken_for_no_change(synthetic: ModuleType) -> None:
+    dice = random.Random(5)
+
+    def side(label: str) -> Side:
+        runs = (synthetic.gpu_pair(number, 64)[0] for number in range(3))
+        noisy = []
+        for run in runs:
+            factor = 1 + dice.gauss(0, 0.3)
+            steps = tuple(step._replace(duration_ns=int(step.duration_ns * factor)) for step in run.report.steps)
+            noisy.append(replace(run, report=replace(run.report, steps=steps)))
+        return Side(label, tuple(noisy))
+
+    said = findings(compare(side("A"), side("B")))
+    assert said.news == ("No time or memory figure is shown to have changed by more than 5 %.",)
+    assert any("may hide in the spread of 1 of 1 times: step at batch 64" in text for text in said.warnings)
