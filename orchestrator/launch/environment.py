@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from perfctl.orchestrator.launch import tools
+from perfctl.orchestrator.launch import container, in_image, nsys_importer, tools
 from perfctl.orchestrator.launch.nsys import TOOL as NSYS
 
 OK, WARNING, MISSING = "ok", "warning", "missing"
@@ -105,15 +105,12 @@ def _program(name: str, install: str) -> Finding:
 
 
 def _nsys_importer() -> Finding:
-    """Debian's package leaves the importer where its nsys does not look (2022.4.2)."""
-    program = Path(tools.find("nsys") or "nsys").resolve()
-    folders = [folder / "host-linux-x64" for folder in program.parents[:3]]
-    folders += [Path("/usr/lib/x86_64-linux-gnu/nsight-systems/host-linux-x64")]
-    if any((folder / "QdstrmImporter").exists() for folder in folders):
-        return Finding("nsys importer", OK, None)
-    if Path("/usr/lib/nsight-systems/host-linux-x64/QdstrmImporter").exists():
-        detail = "nsys will leave .qdstrm files only: run scripts/install_nsight_debian.sh, which links the importer"
+    there = nsys_importer.state()
+    if there is False:
+        detail = f"{nsys_importer.TOOL.why}: {nsys_importer.TOOL.install}"
         return Finding("nsys importer", MISSING, None, detail)
+    if there:
+        return Finding("nsys importer", OK, None)
     return Finding("nsys importer", OK, "not checked", "this installation keeps it elsewhere")
 
 
@@ -190,19 +187,13 @@ def _surroundings() -> Iterator[Finding]:
         else None
     )
     yield Finding("free disk", WARNING if detail else OK, f"{free / 2**30:.1f} GiB", detail)
-    container = _container()
-    if container:
+    around = container.inside()
+    if around:
         detail = "a profiler must be installed in here, too: around the container it sees nothing"
-        yield Finding("container", OK, container, detail)
-
-
-def _container() -> str | None:
-    """Kind of container this runs in; None when in none."""
-    if os.environ.get("APPTAINER_CONTAINER") or os.environ.get("SINGULARITY_CONTAINER"):
-        return "apptainer"
-    if Path("/.dockerenv").exists():
-        return "docker"
-    return "podman" if Path("/run/.containerenv").exists() else None
+        yield Finding("container", OK, str(around), detail)
+        if tools.has_gpu_driver() and not in_image.has_libcuda():
+            why = f"{in_image.LIBCUDA.why}: {in_image.LIBCUDA.install}"
+            yield Finding(in_image.LIBCUDA.name, MISSING, None, why)
 
 
 def _what_works(states: dict[str, str]) -> Iterator[Finding]:

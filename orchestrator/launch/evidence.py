@@ -10,6 +10,7 @@ import sqlite3
 import zlib
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from perfctl.orchestrator.launch.paths import RunPaths
 from perfctl.orchestrator.launch.process import STARTED
@@ -73,13 +74,25 @@ def _printable(line: str) -> str:
 
 def record_failure(paths: RunPaths) -> str | None:
     """The reason in the workload's own record, when it says that it failed."""
+    record = _record(paths)
+    if record.get("status") in (None, "ok"):
+        return None
+    return _printable(str(record.get("reason") or record["status"]))
+
+
+def record_status(paths: RunPaths) -> str | None:
+    """ok, partial or failed by the workload's own record; None when there is none to read."""
+    status = _record(paths).get("status")
+    return None if status is None else str(status)
+
+
+def _record(paths: RunPaths) -> dict[str, Any]:
+    """The workload's own record; empty when there is none, or it is not whole."""
     try:
         record = json.loads(paths.workload_record.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None
-    if not isinstance(record, dict) or record.get("status") in (None, "ok"):
-        return None
-    return _printable(str(record.get("reason") or record["status"]))
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def program_failure(request: RunRequest, outcome: Outcome, *, tool_codes: dict[int, str] | None = None) -> str | None:
@@ -92,13 +105,26 @@ def program_failure(request: RunRequest, outcome: Outcome, *, tool_codes: dict[i
         return f"the time limit was reached after {seconds:.0f} s. Give it more with --timeout, or fewer --steps"
     told = record_failure(request.paths)
     if outcome.exit_code == 0 and told is None:
-        return None
+        return _without_record(request)
     said = told or last_line(outcome.stderr)
     if _OUT_OF_MEMORY.search(told or "") or (told is None and _OUT_OF_MEMORY.search(tail(outcome.stderr))):
         return f"out of memory at batch size {request.batch_size} ({said}). Use a smaller batch size"
-    what = (tool_codes or {}).get(outcome.exit_code or 0) or _ending(outcome.exit_code)
+    by_tool = (tool_codes or {}).get(outcome.exit_code or 0)
+    if request.program is not None and told and not by_tool and (outcome.exit_code or 0) <= 128:
+        return f"{told}. See {outcome.stderr.name}"  # it names the script and how it ended
+    what = by_tool or _ending(outcome.exit_code)
     detail = f": {said}" if said else " and said nothing"
     return f"the program {what}{detail}. See {outcome.stderr.name}"
+
+
+def _without_record(request: RunRequest) -> str | None:
+    """A user's program can end well and past perfctl; its steps and shapes are then not known."""
+    if request.program is None or request.paths.workload_record.exists():
+        return None
+    return (
+        f"{request.workload} ended with exit code 0, but perfctl's own record was never written: it left by os._exit, or "
+        "put another program in its place"
+    )
 
 
 def _ending(exit_code: int | None) -> str:

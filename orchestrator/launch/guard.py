@@ -37,12 +37,12 @@ class Members:
         found: dict[int, int] = {}
         starts: dict[int, int] = {}
         for entry in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208 - half the time of iterdir
-            told = _parent_and_start(entry)
+            told = parent_and_start(entry)
             if told is None:
                 continue
             pid = int(entry)
             parents[pid], starts[pid] = told
-            if self._known.get(pid) == starts[pid] or _is_marked(entry, self._mark):
+            if self._known.get(pid) == starts[pid] or is_marked(entry, self._mark):
                 found[pid] = starts[pid]
         roots = set(found)
         found.update({pid: starts[pid] for pid in parents if _descends(pid, parents, roots)})
@@ -81,7 +81,7 @@ def _kill(pids: set[int]) -> None:
             continue
 
 
-def _parent_and_start(pid: str) -> tuple[int, int] | None:
+def parent_and_start(pid: str) -> tuple[int, int] | None:
     """Parent's process id, and start time in clock ticks; None when the process is gone or a zombie."""
     try:
         stat = Path("/proc", pid, "stat").read_bytes()
@@ -92,7 +92,7 @@ def _parent_and_start(pid: str) -> tuple[int, int] | None:
     return None if fields[0] in (b"Z", b"X") else (int(fields[1]), int(fields[19]))
 
 
-def _is_marked(pid: str, mark: str) -> bool:
+def is_marked(pid: str, mark: str) -> bool:
     """Does the environment it was started with hold the mark? No when it belongs to somebody else."""
     try:
         environment = Path("/proc", pid, "environ").read_bytes()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch import evidence, ncu_metrics, tools
+from perfctl.orchestrator.launch import evidence, ncu_metrics, ncu_ranges, tools
 from perfctl.orchestrator.launch.paths import RunPaths
 from perfctl.orchestrator.launch.profiler import Command, Outcome, RunRequest, Tool, Verdict
 
@@ -79,11 +79,15 @@ class Ncu:
     """Matching launches to let pass first."""
     count: int | None = None
     """Matching launches to profile at most."""
+    layers: tuple[str, ...] = ()
+    """Only launches of these layers and of the layers inside them; empty for all."""
     extra: tuple[str, ...] = ()
     """Further options of ncu, as they are."""
 
     def __post_init__(self) -> None:
         ncu_metrics.check(self.metrics)
+        for layer in self.layers:
+            ncu_ranges.check(layer)
         if self.clock_control not in ("base", "none"):
             raise UsageError(f"--clock-control {self.clock_control} is not known", "Say base or none")
         if self.cache_control not in ("all", "none"):
@@ -127,8 +131,16 @@ class Ncu:
         # Any other locale would group digits, on the raw page even ambiguously (2022.3).
         return Command(profile, "profile"), Command(table, "export", {"LC_ALL": "C"}, needs=report)
 
+    def _no_kernels(self) -> str:
+        if not self.layers:
+            return _NO_KERNELS
+        return (
+            f"ncu profiled no kernels inside the ranges of --layer {', '.join(self.layers)}. perfctl nsys or perfctl torch "
+            "shows the names of all layers (perfctl show RUN)"
+        )
+
     def _filters(self) -> tuple[str, ...]:
-        options: list[str] = []
+        options = list(ncu_ranges.options(self.layers))
         if self.kernel is not None:
             options += ["--kernel-name", self.kernel]
         if self.skip is not None:
@@ -165,7 +177,7 @@ class Ncu:
             return None
         if report.exists():
             return f"{report.name} is damaged or older than this run. Remove it and run it again"
-        return _cause(outcomes[0]) or _NO_KERNELS
+        return _cause(outcomes[0]) or self._no_kernels()
 
 
 def _is_table(path: Path) -> bool:

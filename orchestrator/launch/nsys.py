@@ -6,6 +6,7 @@ import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch import evidence, guard, tools
 from perfctl.orchestrator.launch.paths import RunPaths
 from perfctl.orchestrator.launch.profiler import Command, Outcome, RunRequest, Tool, Verdict
@@ -15,6 +16,9 @@ WINDOW = "perfctl:window"
 
 SESSION = f"perfctl-%q{{{guard.VARIABLE}}}"
 """nsys puts the run's mark in. A name used again after a kill is refused once ("Agent launcher failed", 2022.4)."""
+
+BUSY = rb"sem_open"
+"""In nsys's message when it does not start because another nsys starts on the same machine just then (2022.4)."""
 
 TOOL = Tool(
     "nsys",
@@ -45,7 +49,13 @@ class Nsys:
         return (() if tools.find("nsys") else (TOOL,)) + tools.missing_torch()
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
+        """Raises UsageError for a folder that nsys cannot write to: with a quotation mark, 2022.4 parses no path."""
         paths = request.paths
+        if '"' in str(paths.part):
+            raise UsageError(
+                f"nsys cannot write below a folder with a quotation mark in its name: {paths.part.parent}",
+                "Choose another folder with --out",
+            )
         on_gpu = request.device == "cuda"
         workload = request.workload_command(annotate="nvtx", window="cuda" if on_gpu else "none")
         profile = (
@@ -68,12 +78,13 @@ class Nsys:
         )  # fmt: skip
         # 0: ranges that were not registered beforehand can start the recording, too.
         environment = {} if on_gpu or self.whole else {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
-        return Command(profile, "profile", environment), Command(export, "export", needs=report)
+        run = Command(profile, "profile", environment, once_more=BUSY)
+        return run, Command(export, "export", needs=report)
 
     def _capture(self, on_gpu: bool) -> tuple[str, ...]:
         """The default end, stop-shutdown, would kill the program."""
         nodes: tuple[str, ...] = ()
-        if on_gpu and (_knows_graph_nodes() if self.graph_nodes is None else self.graph_nodes):
+        if on_gpu and (knows_graph_nodes() if self.graph_nodes is None else self.graph_nodes):
             nodes = ("--cuda-graph-trace=node",)
         if self.whole:
             return nodes
@@ -114,7 +125,7 @@ def _is_export(problem: str) -> bool:
     return problem.startswith(_EXPORT)
 
 
-def _knows_graph_nodes() -> bool:
+def knows_graph_nodes() -> bool:
     """Asked of the installed nsys, because no list of versions is published. True where none is installed."""
     path = tools.find("nsys")
     return path is None or "--cuda-graph-trace" in tools.output(path, "profile", "--help")

@@ -15,8 +15,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+
+_LONGEST_NAME = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +65,10 @@ class RunPaths:
     def report(self, suffix: str) -> Path:
         """The profiler's report while the run is under way: ``report`` + suffix (".sqlite", ".csv", ...)."""
         return self.part / f"report{suffix}"
+
+
+def file_name(name: str) -> str:
+    """``name`` as part of a folder's: letters, digits and ._- of ASCII; "program" where nothing is left."""
+    stem, dot, suffix = name.rpartition(".") if name.endswith(".py") else (name, "", "")
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", stem).strip("._-")[:_LONGEST_NAME]
+    return f"{safe or 'program'}{dot}{suffix}"

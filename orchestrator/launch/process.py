@@ -25,8 +25,9 @@ from types import FrameType
 from typing import Any
 
 from perfctl.orchestrator.errors import Interrupted, RunFailed, ToolMissing
-from perfctl.orchestrator.launch import guard
+from perfctl.orchestrator.launch import container, guard, sampler
 from perfctl.orchestrator.launch.profiler import Command, Outcome
+from perfctl.orchestrator.launch.sampler import Sampling
 
 GRACE_S = 3.0
 """Between SIGTERM and SIGKILL."""
@@ -37,9 +38,19 @@ STARTED = ".perfctl-started"
 
 _TICK_S = 1.0
 _PAUSE_S = 0.1
+_SAME_S = 0.3
+"""The same signal again within this time says nothing new: Slurm and the batch script that passes it on both send it."""
 _KILL_S = 2.0
 _LONGEST_TMPDIR = 60
 """Bytes. A socket's path has room for 107, and tools put names of up to 40 below TMPDIR (multiprocessing: 33)."""
+
+
+class Stopped(Interrupted):
+    """perfctl was asked to stop; ``outcome`` is how the process ended that ran just then."""
+
+    def __init__(self, message: str, signal_number: int, remedy: str, outcome: Outcome) -> None:
+        super().__init__(message, signal_number, remedy)
+        self.outcome = outcome
 
 
 @dataclass(slots=True)
@@ -47,6 +58,10 @@ class _Asked:
     """Signals that asked perfctl to stop, in order."""
 
     numbers: list[int] = field(default_factory=list)
+
+
+_common: list[_Asked] = []
+"""What threads that run processes look at: only the main thread hears signals."""
 
 
 def run(
@@ -59,37 +74,42 @@ def run(
     timeout_s: float | None = None,
     on_tick: Callable[[float], None] | None = None,
     grace_s: float = GRACE_S,
+    temporary: Path | None = None,
+    sampling: Sampling | None = None,
 ) -> Outcome:
     """Start ``command``, wait for it, and leave none of its processes behind.
 
     Output is appended to the files ``stdout`` and ``stderr`` and never held in memory; standard input is empty.
-    ``scratch`` becomes its TMPDIR (the caller removes it). ``on_tick`` hears the seconds gone by, about once a second.
-    Raises ToolMissing or RunFailed when it cannot be started, Interrupted when INT, TERM or HUP arrived.
+    ``scratch`` becomes its TMPDIR (the caller removes it), or a folder made for it below ``temporary``. ``on_tick``
+    hears the seconds gone by, about once a second; ``sampling`` is what to read beside it. Raises ToolMissing or
+    RunFailed when it cannot be started, Stopped when INT, TERM or HUP arrived.
     """
     mark = uuid.uuid4().hex
     members = guard.Members(mark)
-    with _stop_signals() as asked, _temporary_folder(scratch) as folder, _guardian(mark, folder):
+    with _stop_signals() as asked, _temporary_folder(scratch, temporary) as folder, _guardian(mark, folder):
         started_at, started = datetime.now(UTC), time.monotonic_ns()
         child = _start(command, _environment(command, mark, folder), cwd, stdout, stderr)
         try:
-            timed_out = not _wait(child, asked, timeout_s, on_tick)
+            with sampler.beside(sampling, mark, child.pid):
+                timed_out = not _wait(child, asked, timeout_s, on_tick)
             ended = child.returncode
             duration_ns = time.monotonic_ns() - started
             _end(child, members, asked, linger_s=grace_s if ended is None else LINGER_S)
         finally:
             _end_now(child, members)
-    if asked.numbers:
-        number = asked.numbers[0]
-        remedy = "What was whole is kept: give the same command to go on"
-        raise Interrupted(f"stopped by {signal.Signals(number).name} during {command.stage}", number, remedy)
-    return Outcome(
-        exit_code=None if timed_out else _exit_code(ended),
+    outcome = Outcome(
+        exit_code=None if timed_out or asked.numbers else _exit_code(ended),
         timed_out=timed_out,
         started_at=started_at.isoformat(timespec="milliseconds"),
         duration_ns=duration_ns,
         stdout=stdout,
         stderr=stderr,
     )
+    if asked.numbers:
+        number = asked.numbers[0]
+        remedy = "What was whole is kept: give the same command to go on"
+        raise Stopped(f"stopped by {signal.Signals(number).name} during {command.stage}", number, remedy, outcome)
+    return outcome
 
 
 def _start(
@@ -118,12 +138,10 @@ def _start(
 def _environment(command: Command, mark: str, folder: Path) -> dict[str, str]:
     """perfctl's own, the command's additions, the mark, and TMPDIR."""
     outer = os.environ.get(guard.VARIABLE)
-    return {
-        **os.environ,
-        **command.environment,
-        guard.VARIABLE: f"{outer}:{mark}" if outer else mark,
-        "TMPDIR": str(folder),
-    }
+    own = {guard.VARIABLE: f"{outer}:{mark}" if outer else mark, "TMPDIR": str(folder)}
+    if command.in_image:
+        own = container.both(own) | container.bound(folder)
+    return {**os.environ, **command.environment, **own}
 
 
 def _wait(
@@ -186,15 +204,31 @@ def _exit_code(returncode: int | None) -> int | None:
 
 
 @contextmanager
+def stop_signals() -> Iterator[_Asked]:
+    """Note INT, TERM and HUP for all processes that other threads run meanwhile: each of them is told to stop."""
+    with _stop_signals() as asked:
+        _common.append(asked)
+        try:
+            yield asked
+        finally:
+            _common.remove(asked)
+
+
+@contextmanager
 def _stop_signals() -> Iterator[_Asked]:
     """Note INT, TERM and HUP instead of dying of them; signals that were ignored (nohup) stay ignored."""
     asked = _Asked()
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield _common[-1] if _common else asked
         return
 
+    last: dict[int, float] = {}
+
     def note(number: int, frame: FrameType | None) -> None:
-        asked.numbers.append(number)
+        now = time.monotonic()
+        if now - last.get(number, -_SAME_S) >= _SAME_S:
+            asked.numbers.append(number)
+            last[number] = now
 
     before: dict[signal.Signals, Any] = {}
     try:
@@ -226,10 +260,18 @@ def _guardian(mark: str, folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _temporary_folder(scratch: Path) -> Iterator[Path]:
-    """``scratch``, private, by a path short enough for sockets: a deep one is reached through a link."""
+def _temporary_folder(scratch: Path, below: Path | None) -> Iterator[Path]:
+    """``scratch``, private, by a path short enough for sockets: a deep one is reached through a link.
+
+    A new folder ``below`` another where one is given; the mark of the start stays beside the reports, where one clock
+    dates both.
+    """
     scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     (scratch / STARTED).open("a").close()
+    if below is not None:
+        with tempfile.TemporaryDirectory(prefix="perfctl-", dir=below.absolute(), ignore_cleanup_errors=True) as made:
+            yield Path(made)
+        return
     if len(os.fsencode(scratch.absolute())) <= _LONGEST_TMPDIR:
         yield scratch.absolute()
         return

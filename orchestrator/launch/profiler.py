@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from perfctl.orchestrator.launch.paths import RunPaths
+from perfctl.orchestrator.launch.program import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class RunRequest:
     """One process at one batch size."""
 
     workload: str
-    """Name in ``perfctl.workloads.WORKLOADS``."""
+    """Name in ``perfctl.workloads.WORKLOADS``, or what a program of the user's is called."""
     workload_arguments: tuple[str, ...]
     """Options of the workload, ready for its command line (without --batch and --record)."""
     batch_size: int
@@ -28,21 +29,27 @@ class RunRequest:
     paths: RunPaths
     python: str
     """The interpreter that runs the workload."""
+    program: Program | None = None
+    """A program of the user's to run in the workload's place; None for a built-in one."""
 
-    def workload_command(self, *, annotate: str, window: str) -> tuple[str, ...]:
+    def workload_command(self, *, annotate: str, window: str, trace: Path | None = None) -> tuple[str, ...]:
         """The plain command that a profiler wraps.
 
         ``annotate``: how layers are marked, "nvtx", "record_function" or "none".
         ``window``: how the measured steps are marked off for the profiler: "cuda" (cudaProfilerStart/Stop),
-        "torch" (the workload itself runs torch.profiler), or "none".
+        "torch" (the workload itself runs torch.profiler), or "none". ``trace`` is where torch.profiler's goes.
         """
+        program = self.program
         return (
-            self.python, "-m", "perfctl.workloads", self.workload,
+            self.python, *(program.flags if program else ()),
+            "-m", "perfctl.workloads", *(() if program else (self.workload,)),
             "--batch", str(self.batch_size),
             "--record", str(self.paths.workload_record),
             "--annotate", annotate,
             "--window", window,
             *self.workload_arguments,
+            *(("--trace", str(trace)) if trace else ()),
+            *(("--", *program.at(self.batch_size)) if program else ()),
         )  # fmt: skip
 
 
@@ -57,6 +64,10 @@ class Command:
     """Added to perfctl's own environment."""
     needs: Path | None = None
     """What the command before must have left for this one to be worth starting; None when it needs nothing."""
+    in_image: bool = False
+    """``argv`` begins with a container's runtime: what the process is told must get through it."""
+    once_more: bytes | None = None
+    """What the tool says (a pattern of lines) when it could not start, and would the next time; None for nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,89 +2,27 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import json
-import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.errors import Interrupted, UsageError
-from perfctl.orchestrator.launch import process
-from perfctl.orchestrator.launch.paths import RunPaths
-from perfctl.orchestrator.launch.profiler import Command, Outcome, Profiler, RunRequest, Verdict
-
-RUN_RECORD_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class SweepRequest:
-    """One ``perfctl PROFILER --batches ...`` call."""
-
-    profiler: Profiler
-    workload: str
-    workload_arguments: tuple[str, ...]
-    batches: tuple[int, ...]
-    device: str
-    """cpu or cuda."""
-    out: Path
-    """Folder that holds all sweeps (perfctl-runs)."""
-    command_line: str
-    """What the user typed, ready to paste."""
-    host: str
-    origin: str = "measured"
-    """measured, or recorded when it is replayed."""
-    timeout_s: float | None = None
-    """For each batch size; None for no limit."""
-    again: bool = False
-    """Repeat what is whole already."""
-    python: str = sys.executable
-
-    @property
-    def name(self) -> str:
-        """The same request always has the same name, so that it finds what it has already."""
-        options: dict[str, Any] = asdict(self.profiler) if is_dataclass(self.profiler) else {}
-        asked = [self.profiler.name, options, self.workload, self.workload_arguments, self.device, self.origin]
-        digest = hashlib.sha256(json.dumps(asked, default=str, sort_keys=True).encode()).hexdigest()
-        return f"{self.profiler.name}-{self.workload}-{digest[:8]}"
-
-    @property
-    def folder(self) -> Path:
-        return self.out / self.name
-
-    def run_request(self, batch_size: int, attempt: int = 1) -> RunRequest:
-        paths = RunPaths(self.folder.absolute(), batch_size, attempt)
-        return RunRequest(self.workload, self.workload_arguments, batch_size, self.device, paths, self.python)
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """How one batch size went; ``folder`` holds everything it left."""
-
-    batch_size: int
-    status: str
-    """ok, partial or failed."""
-    reason: str | None
-    folder: Path
-    skipped: bool = False
-    """It was whole before, and nothing ran."""
-    duration_ns: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """What a caller wants to hear while a sweep goes on."""
-
-    started: Callable[[int, str], None] = lambda batch, stage: None
-    """(batch size, stage) before each process."""
-    tick: Callable[[float], None] = lambda seconds: None
-    """Seconds that the process has run, about once a second."""
-    finished: Callable[[RunResult], None] = lambda result: None
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch import devices, once_more, process, side_by_side, where
+from perfctl.orchestrator.launch.devices import Place
+from perfctl.orchestrator.launch.profiler import Command, Outcome, RunRequest, Verdict
+from perfctl.orchestrator.launch.run_folder import (
+    RUN_RECORD_VERSION,
+    alone,
+    is_whole,
+    put_in_place,
+    read_json,
+    size,
+    write_json,
+)
+from perfctl.orchestrator.launch.sweep_records import Listener, RunResult, SweepRequest
 
 
 def check_batches(batches: tuple[int, ...]) -> None:
@@ -100,29 +38,96 @@ def check_batches(batches: tuple[int, ...]) -> None:
 
 def commands(request: SweepRequest) -> Iterator[tuple[int, Command]]:
     """Everything that the sweep would start: (batch size, command), in order."""
-    for batch in request.batches:
-        for command in request.profiler.commands(request.run_request(batch)):
-            yield batch, command
+    for _ in range(request.repeat):
+        for batch in request.batches:
+            for command in where.planned(request, request.run_request(batch)):
+                yield batch, command
 
 
 def run(request: SweepRequest, listener: Listener) -> list[RunResult]:
     """Run every batch size that is not whole yet. One failing is recorded, and the rest go on.
 
-    Raises UsageError when another perfctl works on the same sweep, Interrupted when asked to stop.
+    With repeats, all batch sizes once, then all once more, so that what drifts with time touches each alike; one that
+    failed is not repeated. A later call goes on where this one ended.
+
+    Raises UsageError when another perfctl works on the same sweep or on the same GPU, Interrupted when asked to stop.
     """
     check_batches(request.batches)
+    with devices.hold(where.taken(request)):
+        return _run_all(request, listener)
+
+
+def _run_all(request: SweepRequest, listener: Listener) -> list[RunResult]:
     request.folder.mkdir(parents=True, exist_ok=True)
-    with _alone(request.folder):
-        _write_json(request.folder / "sweep.json", _sweep_record(request))
-        return [_run_batch(request, batch, listener) for batch in request.batches]
+    if request.alongside:
+        join(request)
+        return _rounds(request, lambda sizes, turn: [_run_alongside(request, size, turn, listener) for size in sizes])
+    with alone(request.folder):
+        write_json(request.folder / "sweep.json", sweep_record(request))
+        if request.places:
+            return _rounds(request, lambda sizes, turn: _run_side_by_side(request, sizes, turn, listener))
+        return _rounds(request, lambda sizes, turn: [_run_batch(request, size, turn, listener) for size in sizes])
 
 
-def _run_batch(request: SweepRequest, batch: int, listener: Listener) -> RunResult:
+def _rounds(request: SweepRequest, run_all: Callable[[tuple[int, ...], int], list[RunResult]]) -> list[RunResult]:
+    """All batch sizes once, then all once more, without those that failed."""
+    results: list[RunResult] = []
+    for repeat in range(1, request.repeat + 1):
+        failed = {result.batch_size for result in results if result.status != "ok"}
+        results += run_all(tuple(batch for batch in request.batches if batch not in failed), repeat)
+    return results
+
+
+def _run_side_by_side(
+    request: SweepRequest, batches: tuple[int, ...], repeat: int, listener: Listener
+) -> list[RunResult]:
+    """One batch size on each place at a time; the listener hears all of it from this thread."""
+
+    def work(batch: int, place: Place, post: side_by_side.Post) -> RunResult:
+        told = Listener(
+            started=lambda batch, stage: post(partial(listener.started, batch, f"{stage} on {place.label}")),
+            finished=lambda result: post(partial(listener.finished, result)),
+            stopped=lambda result: post(partial(listener.stopped, result)),
+        )
+        return _run_batch(replace(request, places=(place,)), batch, repeat, told)
+
+    return side_by_side.run(batches, request.places, work, listener.tick)
+
+
+def join(request: SweepRequest) -> None:
+    """Begin the sweep on disk, or take part in one that is there.
+
+    Raises UsageError when its script has been edited since: half of it would be measured of another program.
+    """
+    record, path = sweep_record(request), request.folder / "sweep.json"
+    there = read_json(path)
+    if there is None:
+        request.folder.mkdir(parents=True, exist_ok=True)
+        write_json(path, record)
+    elif there.get("script_sha256") != record["script_sha256"]:
+        raise UsageError(
+            f"{request.workload} was edited since {request.folder} began",
+            "Render the job scripts again: an edited script makes a new sweep",
+        )
+
+
+def _run_alongside(request: SweepRequest, batch: int, repeat: int, listener: Listener) -> RunResult:
+    with alone(request.folder, batch):
+        return _run_batch(request, batch, repeat, listener)
+
+
+def _run_batch(request: SweepRequest, batch: int, repeat: int, listener: Listener) -> RunResult:
+    """``repeat``: which of the whole runs wanted; those before it are there already, or it failed."""
     whole, free = _attempts(request, batch)
-    if whole is not None and not request.again:
-        result = RunResult(batch, "ok", None, whole, skipped=True)
+    left = request.run_request(batch, free).paths
+    if is_whole(left.part):  # cut off between its last byte and its name
+        put_in_place(left)
+        whole, free = left.folder, free + 1
+    if whole is not None and free > repeat and not request.again:
+        folder = whole if request.repeat == 1 else request.run_request(batch, repeat).paths.folder
+        result = RunResult(batch, "ok", None, folder, skipped=True, repeat=repeat)
     else:
-        result = _run_now(request, request.run_request(batch, free), listener)
+        result = replace(_run_now(request, request.run_request(batch, free), listener), repeat=repeat)
     listener.finished(result)
     return result
 
@@ -141,28 +146,51 @@ def _run_now(request: SweepRequest, asked: RunRequest, listener: Listener) -> Ru
     paths = asked.paths
     shutil.rmtree(paths.part, ignore_errors=True)
     paths.scratch.mkdir(parents=True)
-    planned = request.profiler.commands(asked)
+    commands = where.planned(request, asked)
     outcomes: list[Outcome] = []
-    try:
-        for command in planned:
-            if command.needs is not None and not command.needs.exists():
+    stop: process.Stopped | None = None
+    for command in commands:
+        if command.needs is not None and not command.needs.exists():
+            break
+        start = partial(_start, command, asked, request, listener, len(outcomes))
+        try:
+            outcomes.append(once_more.run(command, asked, start))
+        except process.Stopped as asked_to:
+            outcomes.append(asked_to.outcome)
+            stop = stop or asked_to
+            if not request.alongside:  # the exports of what was cut off are for those who cannot just go on
                 break
-            listener.started(asked.batch_size, command.stage)
-            outcomes.append(_start(command, asked, request, listener, len(outcomes)))
-        verdict = request.profiler.judge(asked, tuple(outcomes))
-    except Interrupted:
-        _write_record(request, asked, planned, outcomes, Verdict("partial", "interrupted before it was whole"))
-        shutil.rmtree(paths.scratch, ignore_errors=True)
-        raise
-    _write_record(request, asked, planned, outcomes, verdict)
+    if stop is not None and not request.alongside:
+        verdict = Verdict("partial", "interrupted before it was whole")
+    else:
+        verdict = _as_stopped(request.profiler.judge(asked, tuple(outcomes)), stop)
+    _write_record(request, asked, commands, outcomes, verdict)
     shutil.rmtree(paths.scratch, ignore_errors=True)
-    _put_in_place(paths)
+    if stop is None or request.alongside:
+        put_in_place(paths)
     spent = sum(outcome.duration_ns for outcome in outcomes)
-    return RunResult(asked.batch_size, verdict.status, verdict.reason, paths.folder, duration_ns=spent)
+    result = RunResult(asked.batch_size, verdict.status, verdict.reason, paths.folder, duration_ns=spent)
+    if stop is not None:
+        listener.stopped(result)
+        raise stop
+    return result
 
 
-def _start(command: Command, asked: RunRequest, request: SweepRequest, listener: Listener, number: int) -> Outcome:
+def _as_stopped(verdict: Verdict, stop: process.Stopped | None) -> Verdict:
+    """A run that was told to stop is partial where it left a report, and failed where it left none."""
+    if stop is None:
+        return verdict
+    said = f"{stop.message} (a time limit, a cancelled or a preempted job)"
+    if verdict.status == "failed":
+        return Verdict("failed", f"{said}, before there was a report: {verdict.reason}")
+    return Verdict("partial", f"{said}: the report holds what ran until then")
+
+
+def _start(
+    command: Command, asked: RunRequest, request: SweepRequest, listener: Listener, number: int, stage: str
+) -> Outcome:
     """The first process writes stdout.log and stderr.log; later ones (exports) get their own."""
+    listener.started(asked.batch_size, stage)
     paths = asked.paths
     stdout, stderr = paths.stdout, paths.stderr
     if number:
@@ -174,38 +202,23 @@ def _start(command: Command, asked: RunRequest, request: SweepRequest, listener:
         stderr=stderr,
         timeout_s=request.timeout_s,
         scratch=paths.scratch,
+        temporary=request.scratch,
+        grace_s=request.grace_s,
         on_tick=listener.tick,
+        sampling=None if number else where.sampling(request, asked, command),
     )
-
-
-def is_whole(folder: Path) -> bool:
-    """Was this run finished, and is its artifact still as large as it was then?"""
-    record = read_run_record(folder)
-    if record is None or record.get("status") != "ok":
-        return False
-    artifact = folder / str(record.get("artifact"))
-    return artifact.exists() and _size(artifact) == record.get("artifact_bytes")
-
-
-def read_run_record(folder: Path) -> dict[str, Any] | None:
-    """run.json of a run's folder; None when there is none, or it is not whole."""
-    try:
-        record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return record if isinstance(record, dict) and record.get("perfctl_run") == RUN_RECORD_VERSION else None
 
 
 def _write_record(
     request: SweepRequest,
     asked: RunRequest,
-    planned: tuple[Command, ...],
+    commands: tuple[Command, ...],
     outcomes: list[Outcome],
     verdict: Verdict,
 ) -> None:
     artifact = request.profiler.artifact(asked.paths)
     first = outcomes[0] if outcomes else None
-    _write_json(
+    write_json(
         asked.paths.run_record,
         {
             "perfctl_run": RUN_RECORD_VERSION,
@@ -213,6 +226,8 @@ def _write_record(
             "origin": request.origin,
             "workload": request.workload,
             "workload_arguments": request.workload_arguments,
+            "variant": request.program.variant if request.program else None,
+            "profiler_options": asdict(request.profiler) if is_dataclass(request.profiler) else {},
             "batch_size": asked.batch_size,
             "device": asked.device,
             "status": verdict.status,
@@ -221,57 +236,20 @@ def _write_record(
             "started_at": first.started_at if first else None,
             "duration_ns": first.duration_ns if first else None,
             "artifact": artifact.name if artifact.exists() else None,
-            "artifact_bytes": _size(artifact) if artifact.exists() else None,
-            "commands": [command.argv for command in planned],
+            "artifact_bytes": size(artifact) if artifact.exists() else None,
+            "commands": [command.argv for command in commands],
+            "environment": where.surroundings(request),
         },
     )
 
 
-def _sweep_record(request: SweepRequest) -> dict[str, Any]:
+def sweep_record(request: SweepRequest) -> dict[str, Any]:
+    """What sweep.json says."""
     return {
         "perfctl_sweep": 1,
         "name": request.name,
         "profiler": request.profiler.name,
         "command": request.command_line,
         "host": request.host,
+        "script_sha256": request.program.identity()[-1] if request.program else None,
     }
-
-
-def _put_in_place(paths: RunPaths) -> None:
-    """b16.part becomes b16; what was there before goes only once the new one is in place."""
-    old = paths.folder.with_name(paths.folder.name + ".old")
-    shutil.rmtree(old, ignore_errors=True)
-    if paths.folder.exists():
-        paths.folder.rename(old)
-    paths.part.rename(paths.folder)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _size(path: Path) -> int:
-    """Bytes of a file, or of all files of a folder."""
-    if path.is_dir():
-        return sum(child.stat().st_size for child in path.rglob("*") if child.is_file())
-    return path.stat().st_size
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    partial = path.with_name(path.name + ".tmp")
-    partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the sweep's lock; it goes by itself when the process ends, however it ends."""
-    handle = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
-        raise UsageError(
-            f"{folder}: another perfctl is running this sweep", "Wait for it, or choose another --out"
-        ) from error
-    try:
-        yield
-    finally:
-        os.close(handle)

@@ -22,8 +22,9 @@ class TorchProfiler:
         return tools.missing_torch()
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
-        workload = request.workload_command(annotate="record_function", window="torch")
-        return (Command((*workload, "--trace", str(self.artifact(request.paths))), "profile"),)
+        trace = self.artifact(request.paths)
+        workload = request.workload_command(annotate="record_function", window="torch", trace=trace)
+        return (Command(workload, "profile"),)
 
     def artifact(self, paths: RunPaths) -> Path:
         return paths.report(".pt.trace.json.gz")

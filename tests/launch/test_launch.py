@@ -18,7 +18,7 @@ from perfctl.orchestrator.launch.profiler import Command
 
 def test_each_profiler_is_listed_under_its_own_name():
     assert {name: cls().name for name, cls in PROFILERS.items() if name != "replay"} == {
-        name: name for name in ("nsys", "ncu", "dlprof", "torch")
+        name: name for name in ("nsys", "ncu", "dlprof", "torch", "none")
     }
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch import tools
 from perfctl.orchestrator.launch.nsys import Nsys
-from perfctl.orchestrator.launch.profiler import Verdict
+from perfctl.orchestrator.launch.paths import RunPaths
+from perfctl.orchestrator.launch.profiler import RunRequest, Verdict
 
 
 def make_database(path: Path, *tables: str) -> None:
@@ -171,3 +173,10 @@ def test_it_says_how_to_get_nsys_and_what_works_without(monkeypatch):
     (tool,) = Nsys().missing()
     assert tool.name == "nsys"
     assert "perfctl torch" in tool.instead
+
+
+def test_a_folder_that_nsys_cannot_write_to_is_refused_before_anything_runs(tmp_path):
+    paths = RunPaths(tmp_path / 'a "b"', 16)
+    with pytest.raises(UsageError, match="quotation mark") as caught:
+        Nsys().commands(RunRequest("mnist_cnn", (), 16, "cpu", paths, "/opt/python"))
+    assert "--out" in str(caught.value)

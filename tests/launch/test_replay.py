@@ -106,3 +106,23 @@ def test_the_recording_is_left_as_it_was(recording, make_request):
     before = {path: path.read_bytes() for path in recording.rglob("*") if path.is_file()}
     run(Replay(recording), make_request())
     assert {path: path.read_bytes() for path in recording.rglob("*") if path.is_file()} == before
+
+
+def test_a_recording_under_another_file_name_is_replayed_by_what_its_record_names(recording, make_request):
+    folder = recording / "b16"
+    (folder / "report.pt.trace.json.gz").rename(folder / "trace.json.gz")
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "artifact": "trace.json.gz"}))
+    request = make_request()
+    assert Replay(recording).judge(request, (run(Replay(recording), request),)) == Verdict("ok", None)
+    assert Replay(recording).artifact(request.paths) == request.paths.part / "trace.json.gz"
+
+
+@pytest.mark.parametrize("name", ["../b8/report.pt.trace.json.gz", "absent.gz", "", 3])
+def test_a_record_that_names_no_file_beside_it_is_failed(recording, make_request, name):
+    folder = recording / "b16"
+    (folder / "report.pt.trace.json.gz").unlink()
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "artifact": name}))
+    request = make_request()
+    assert Replay(recording).judge(request, (run(Replay(recording), request),)).status == "failed"

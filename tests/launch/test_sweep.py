@@ -11,7 +11,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch import sweep
 from perfctl.orchestrator.launch.paths import RunPaths
 from perfctl.orchestrator.launch.profiler import Command, Outcome, RunRequest, Tool, Verdict
-from perfctl.orchestrator.launch.sweep import Listener, RunResult, SweepRequest
+from perfctl.orchestrator.launch.sweep_records import Listener, RunResult, SweepRequest
 
 WRITES = (
     "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text('a report of ' + sys.argv[2]); print('ran', sys.argv[2])"

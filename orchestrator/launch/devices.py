@@ -1,0 +1,218 @@
+"""Several GPUs, or sets of cores, of one machine: which they are, which cores are near each, and who has them now."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch import tools
+from perfctl.orchestrator.launch.cores import deal, read_cores, written
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+_SETS = re.compile(r"cpu:\d+(-\d+)?(\+\d+(-\d+)?)*")
+_EXAMPLE = "Say --devices 0,1,2,3 for GPUs, or --devices cpu:0-3,cpu:4-7 for sets of cores"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one run at a time goes: a GPU with the cores near it, or a set of cores."""
+
+    label: str
+    """ "GPU 1" or "cores 0-3"."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What makes a program see this GPU alone."""
+    cores: frozenset[int] | None = None
+    """Cores that the run's processes may use; None for all."""
+    locks: tuple[str, ...] = ()
+    """Names that stand for it while it is taken."""
+    beside: int = 0
+    """Other places that the sweep uses at the same time: memory, disk and power are shared with them."""
+
+    def facts(self) -> dict[str, str]:
+        """For the run's environment."""
+        facts = {"place": self.label, "runs_beside": str(self.beside)}
+        return facts | ({"cores": written(self.cores)} if self.cores else {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpu:
+    """One line of nvidia-smi."""
+
+    index: str
+    uuid: str
+    bus: str
+    """As sysfs writes it: 0000:65:00.0."""
+
+
+def kind_of(text: str) -> str:
+    """cuda or cpu: what ``--devices`` speaks of. Raises UsageError for both at once, and for anything else."""
+    pieces = [piece.strip() for piece in text.split(",")]
+    if all(piece.isdecimal() for piece in pieces):
+        kind = "cuda"
+    elif all(_SETS.fullmatch(piece) for piece in pieces):
+        kind = "cpu"
+    else:
+        raise UsageError(f"--devices {text}: not understood", _EXAMPLE)
+    if len(set(pieces)) < len(pieces):
+        raise UsageError(f"--devices {text}: one of them stands twice", "Two runs never share a device")
+    return kind
+
+
+def places(text: str, root: Path = Path("/")) -> tuple[Place, ...]:
+    """The places that ``--devices`` names. Raises UsageError when one of them is not on this machine.
+
+    Numbers count what CUDA_VISIBLE_DEVICES leaves, where it is set, and are nvidia-smi's where it is not.
+    """
+    pieces = tuple(piece.strip() for piece in text.split(","))
+    if kind_of(text) == "cpu":
+        return _core_sets(pieces)
+    gpus, visible = _gpus(), _visible()
+    entries = [_entry(int(piece), visible, gpus) for piece in pieces]
+    cores = _near([_find(entry, gpus) for entry in entries], root)
+    return tuple(
+        Place(f"GPU {piece}", _sees(entry), near, (_lock_name(entry, gpus),), len(pieces) - 1)
+        for piece, entry, near in zip(pieces, entries, cores, strict=True)
+    )
+
+
+def first_gpu() -> Place | None:
+    """The GPU that a program takes by itself; None where nvidia-smi does not tell."""
+    gpus, visible = _gpus(), _visible()
+    if not gpus or visible == ():
+        return None
+    entry = visible[0] if visible else gpus[0].index
+    return Place(f"GPU {entry}", {}, None, (_lock_name(entry, gpus),))
+
+
+@contextmanager
+def hold(taken: Iterable[Place], folder: Path | None = None) -> Iterator[None]:
+    """Have these places for oneself. Raises UsageError when another perfctl of this user has one of them.
+
+    The locks go by themselves when the process ends, however it ends.
+    """
+    with ExitStack() as held:
+        folder = folder or _lock_folder()
+        for place in taken:
+            for name in place.locks:
+                held.enter_context(_held(folder / f"{name}.lock", place.label))
+        yield
+
+
+@contextmanager
+def _held(path: Path, label: str) -> Iterator[None]:
+    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = os.read(handle, 20).decode(errors="replace").strip()
+            said = f" (process {owner})" if owner.isdecimal() else ""
+            raise UsageError(
+                f"{label} is in use by another perfctl{said}, and two runs on one device would time each other",
+                "Wait for it, or name other devices with --devices",
+            ) from error
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock_folder() -> Path:
+    """One folder for each user, the same in every session: not TMPDIR, which jobs have for themselves."""
+    folder = Path(tempfile.gettempdir() if not Path("/tmp").is_dir() else "/tmp", f"perfctl-{os.getuid()}")  # noqa: S108
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise UsageError(f"{folder} belongs to somebody else", "Remove it: perfctl keeps its device locks there")
+    return folder
+
+
+def _core_sets(pieces: tuple[str, ...]) -> tuple[Place, ...]:
+    allowed = os.sched_getaffinity(0)
+    made: list[Place] = []
+    taken: set[int] = set()
+    for piece in pieces:
+        cores = read_cores(piece.removeprefix("cpu:").replace("+", ","))
+        if not cores:
+            raise UsageError(f"--devices {piece}: there is no core in it", _EXAMPLE)
+        if missing := cores - allowed:
+            raise UsageError(
+                f"--devices {piece}: core {min(missing)} is not one that this process may use",
+                f"It may use {written(allowed)}",
+            )
+        if twice := cores & taken:
+            raise UsageError(f"--devices {piece}: core {min(twice)} is in two sets", "Two runs never share a core")
+        taken |= cores
+        made.append(
+            Place(
+                f"cores {written(cores)}", {}, cores, tuple(f"core-{core}" for core in sorted(cores)), len(pieces) - 1
+            )
+        )
+    return tuple(made)
+
+
+def _visible() -> tuple[str, ...] | None:
+    """Entries of CUDA_VISIBLE_DEVICES; None where it is not set."""
+    value = os.environ.get(VISIBLE)
+    return None if value is None else tuple(entry.strip() for entry in value.split(",") if entry.strip())
+
+
+def _entry(number: int, visible: tuple[str, ...] | None, gpus: tuple[_Gpu, ...]) -> str:
+    """What CUDA_VISIBLE_DEVICES must say for GPU ``number``."""
+    there = visible if visible is not None else tuple(gpu.index for gpu in gpus)
+    if visible is None and not gpus:
+        return str(number)
+    if number >= len(there):
+        where = f"{VISIBLE} is {os.environ[VISIBLE]!r}" if visible is not None else "nvidia-smi lists them"
+        raise UsageError(f"--devices: there is no GPU {number} here, but {len(there)} ({where})", "Count from 0")
+    return there[number]
+
+
+def _sees(entry: str) -> dict[str, str]:
+    """The variables for one GPU. CUDA's own order is by speed; numbers are meant as nvidia-smi counts."""
+    return {VISIBLE: entry, "CUDA_DEVICE_ORDER": os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")}
+
+
+def _gpus() -> tuple[_Gpu, ...]:
+    path = tools.find("nvidia-smi")
+    said = tools.output(path, "--query-gpu=index,uuid,pci.bus_id", "--format=csv,noheader") if path else ""
+    rows = [[cell.strip() for cell in line.split(",")] for line in said.splitlines()]
+    return tuple(_Gpu(row[0], row[1], row[2][-12:].lower()) for row in rows if len(row) == 3 and row[0].isdecimal())
+
+
+def _find(entry: str, gpus: tuple[_Gpu, ...]) -> _Gpu | None:
+    return next((gpu for gpu in gpus if entry == gpu.index or gpu.uuid.startswith(entry)), None)
+
+
+def _lock_name(entry: str, gpus: tuple[_Gpu, ...]) -> str:
+    gpu = _find(entry, gpus)
+    return "gpu-" + re.sub(r"[^A-Za-z0-9-]", "_", gpu.uuid if gpu else entry)
+
+
+def _near(gpus: list[_Gpu | None], root: Path) -> list[frozenset[int] | None]:
+    """Cores near each GPU; GPUs near the same cores share them out. None where the system does not say."""
+    allowed = os.sched_getaffinity(0)
+    lists = [_local(gpu, root) if gpu else frozenset() for gpu in gpus]
+    near = [cores & allowed for cores in lists]
+    result: list[frozenset[int] | None] = [None] * len(gpus)
+    for cores in {group for group in near if group}:
+        at = [number for number, other in enumerate(near) if other == cores]
+        for number, part in zip(at, deal(cores, len(at), root), strict=True):
+            result[number] = part
+    return result
+
+
+def _local(gpu: _Gpu, root: Path) -> frozenset[int]:
+    try:
+        return read_cores((root / "sys/bus/pci/devices" / gpu.bus / "local_cpulist").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return frozenset()

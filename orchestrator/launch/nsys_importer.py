@@ -1,0 +1,36 @@
+"""The part of nsys that turns what it recorded into a report, and that is often left out of images and packages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perfctl.orchestrator.launch import tools
+from perfctl.orchestrator.launch.profiler import Tool
+
+_DEBIAN = Path("/usr/lib/nsight-systems/host-linux-x64/QdstrmImporter")
+_BESIDE_DEBIAN = Path("/usr/lib/x86_64-linux-gnu/nsight-systems/host-linux-x64")
+
+TOOL = Tool(
+    "nsys's importer (host-linux-x64/QdstrmImporter)",
+    "without it nsys leaves .qdstrm files only",
+    "install the whole of Nsight Systems, not its target-linux-x64 alone (Debian 12: "
+    "scripts/install_nsight_debian.sh, which links it)",
+    "perfctl torch times layers and kernels with PyTorch alone",
+)
+
+
+def state() -> bool | None:
+    """Is it where this nsys looks for it? None when this installation keeps it elsewhere, or there is no nsys.
+
+    Debian's package leaves it where its nsys does not look (2022.4.2). NVIDIA's have target-linux-x64/nsys and
+    host-linux-x64/QdstrmImporter in one folder.
+    """
+    path = tools.find("nsys")
+    if path is None:
+        return None
+    program = Path(path).resolve()
+    folders = [folder / "host-linux-x64" for folder in program.parents[:3]]
+    folders += [_BESIDE_DEBIAN]
+    if any((folder / "QdstrmImporter").exists() for folder in folders):
+        return True
+    return False if _DEBIAN.exists() or program.parent.name == "target-linux-x64" else None

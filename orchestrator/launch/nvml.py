@@ -1,0 +1,174 @@
+"""What NVIDIA's management library says about the GPUs of a run, through nvidia-ml-py (the extra ``nvml``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+REASONS = {
+    0x1: "idle", 0x2: "application_clocks", 0x4: "sw_power_cap", 0x8: "hw_slowdown", 0x10: "sync_boost",
+    0x20: "sw_thermal", 0x40: "hw_thermal", 0x80: "hw_power_brake", 0x100: "display_clocks",
+}  # fmt: skip
+"""Bits of nvmlClocksEventReasons (nvml.h, driver 550)."""
+PROCESSES_EVERY = 10
+"""Readings from one look at the list of processes to the next: it takes longer than all the rest."""
+_SM, _MEMORY, _CHIP = 1, 2, 0
+"""NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU."""
+
+
+class GpuReading(NamedTuple):
+    """One GPU at one moment, fields as in ``perfctl.parsers.records.Sample``; None where the driver does not say."""
+
+    device_index: int
+    gpu_utilisation: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    sm_clock_hz: int | None = None
+    memory_clock_hz: int | None = None
+    energy_j: float | None = None
+    throttle_reasons: str | None = None
+    process_memory_bytes: int | None = None
+    process_utilisation: float | None = None
+
+
+class NvmlMissing(Exception):
+    """NVML does not answer; the text says why."""
+
+
+class Nvml:
+    """The GPUs that ``visible`` (the value of CUDA_VISIBLE_DEVICES) leaves, in its order; all for None.
+
+    ``library`` is the module pynvml, or one with the same functions. Raises NvmlMissing.
+    """
+
+    def __init__(self, visible: str | None, library: Any = None) -> None:
+        try:
+            self._library: Any = library or import_module("pynvml")
+        except ImportError as error:
+            raise NvmlMissing("nvidia-ml-py is not installed (pip install 'perfctl[nvml]')") from error
+        try:
+            self._library.nvmlInit()
+            self._handles = self._find(visible)
+        except self._library.NVMLError as error:
+            raise NvmlMissing(f"NVML does not answer ({error})") from error
+        self.problems: dict[str, str] = {}
+        """Quantity -> why the driver does not give it."""
+        self._turn = 0
+        self._seen = [0] * len(self._handles)
+        """Driver's time stamp of the newest process sample of each GPU, microseconds."""
+
+    @property
+    def name(self) -> str:
+        """ "NVML, driver 550.54"."""
+        try:
+            version = self._library.nvmlSystemGetDriverVersion()
+        except self._library.NVMLError:
+            return "NVML"
+        return f"NVML, driver {version.decode() if isinstance(version, bytes) else version}"
+
+    def close(self) -> None:
+        try:
+            self._library.nvmlShutdown()
+        except self._library.NVMLError:
+            return
+
+    def read(self, pids: Collection[int]) -> list[GpuReading]:
+        """All GPUs now; ``pids`` are the run's processes."""
+        looks = self._turn % PROCESSES_EVERY == 0
+        self._turn += 1
+        return [self._read(place, handle, pids if looks else None) for place, handle in enumerate(self._handles)]
+
+    def _read(self, place: int, handle: Any, pids: Collection[int] | None) -> GpuReading:
+        nvml = self._library
+        rates = self._ask("gpu_utilisation", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
+        memory = self._ask("memory_used_bytes", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
+        energy = self._ask("energy_j", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+        power = self._ask("power_w", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        sm = self._ask("sm_clock_hz", lambda: nvml.nvmlDeviceGetClockInfo(handle, _SM))
+        clock = self._ask("memory_clock_hz", lambda: nvml.nvmlDeviceGetClockInfo(handle, _MEMORY))
+        held = self._ask("throttle_reasons", lambda: self._reasons(handle))
+        return GpuReading(
+            device_index=place,
+            gpu_utilisation=None if rates is None else rates.gpu / 100,
+            memory_used_bytes=None if memory is None else int(memory.used),
+            memory_total_bytes=None if memory is None else int(memory.total),
+            power_w=None if power is None else power / 1000,
+            temperature_c=self._ask("temperature_c", lambda: nvml.nvmlDeviceGetTemperature(handle, _CHIP)),
+            sm_clock_hz=None if sm is None else sm * 1_000_000,
+            memory_clock_hz=None if clock is None else clock * 1_000_000,
+            energy_j=None if energy is None else energy / 1000,
+            throttle_reasons=None if held is None else words(held),
+            process_memory_bytes=None if pids is None else self._memory_of(handle, pids),
+            process_utilisation=None if pids is None else self._utilisation_of(place, handle, pids),
+        )
+
+    def _reasons(self, handle: Any) -> int:
+        nvml = self._library
+        newer = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)  # renamed in nvidia-ml-py 12.535
+        return int((newer or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle))
+
+    def _memory_of(self, handle: Any, pids: Collection[int]) -> int | None:
+        """None where no process of the run is in the driver's list: in containers it has other numbers."""
+        quantity = "process_memory_bytes"
+        listed = self._ask(quantity, lambda: self._library.nvmlDeviceGetComputeRunningProcesses(handle))
+        own = [one.usedGpuMemory for one in listed or () if one.pid in pids]
+        if listed and not own:
+            self.problems.setdefault(
+                quantity, "none of the processes that the driver lists is known here by its number"
+            )
+        return sum(own) if own and None not in own else None
+
+    def _utilisation_of(self, place: int, handle: Any, pids: Collection[int]) -> float | None:
+        try:
+            listed = self._library.nvmlDeviceGetProcessUtilization(handle, self._seen[place])
+        except self._library.NVMLError as error:
+            if "not found" not in str(error).lower():  # no process used the GPU since: no fault
+                self.problems.setdefault("process_utilisation", str(error))
+            return None
+        self._seen[place] = max([self._seen[place], *(one.timeStamp for one in listed)])
+        newest = {one.pid: one for one in sorted(listed, key=lambda one: one.timeStamp) if one.pid in pids}
+        return min(sum(one.smUtil for one in newest.values()) / 100, 1.0) if newest else None
+
+    def _ask(self, quantity: str, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except self._library.NVMLError as error:
+            self.problems.setdefault(quantity, str(error))
+            return None
+
+    def _find(self, visible: str | None) -> list[Any]:
+        nvml = self._library
+        every = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
+        if visible is None:
+            return every
+        names = [_text(nvml.nvmlDeviceGetUUID(handle)) for handle in every]
+        found = []
+        for entry in filter(None, (piece.strip() for piece in visible.split(","))):
+            place = _place(entry, names)
+            if place is not None:
+                found.append(every[place])
+            elif entry.startswith("MIG-"):
+                found.append(nvml.nvmlDeviceGetHandleByUUID(entry))
+            else:
+                break  # as CUDA does: what follows an entry that is none is not seen
+        return found
+
+
+def words(bits: int) -> str:
+    """Names of the reasons, "+" between; "none" for 0; what has no name as a number."""
+    named = [name for bit, name in REASONS.items() if bits & bit]
+    rest = bits & ~sum(REASONS)
+    return "+".join([*named, *([f"{rest:#x}"] if rest else [])]) or "none"
+
+
+def _place(entry: str, names: Sequence[str]) -> int | None:
+    if entry.isdecimal():
+        return int(entry) if int(entry) < len(names) else None
+    return next((place for place, name in enumerate(names) if name.startswith(entry)), None)
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,41 @@
+"""Measure what this machine reaches, in a process of its own: torch is loaded there, not here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from perfctl.orchestrator.errors import PerfctlError
+
+SECONDS = 300.0
+
+
+def command(device: str) -> list[str]:
+    """The argument list for ``device`` (cpu or cuda)."""
+    return [sys.executable, "-m", "perfctl.workloads.peaks", "--device", device, "--json"]
+
+
+def measure(device: str, *, argv: Sequence[str] | None = None, timeout_s: float = SECONDS) -> dict[str, Any]:
+    """The record that ``perfctl.workloads.peaks`` prints. Raises PerfctlError with what the process said last."""
+    remedy = "Leave --peaks out for the published figures"
+    try:
+        done = subprocess.run(
+            list(argv or command(device)), capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PerfctlError(f"--peaks measured: not done after {timeout_s:.0f} s", remedy) from error
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()
+        raise PerfctlError(
+            f"--peaks measured: {said[-1] if said else f'ended with exit code {done.returncode}'}", remedy
+        )
+    try:
+        found = json.loads(done.stdout)
+    except ValueError as error:
+        raise PerfctlError("--peaks measured: the measurement printed no result", remedy) from error
+    if not isinstance(found, dict):
+        raise PerfctlError("--peaks measured: the measurement printed no result", remedy)
+    return found

@@ -1,0 +1,203 @@
+"""A user's own program, as typed after ``--``: which interpreter runs it, what it is called, where batch sizes go."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from perfctl.orchestrator.errors import UsageError
+
+BATCH = "{batch}"
+"""Stands for the batch size, anywhere in any argument; other braces mean nothing."""
+LAUNCHERS = ("torchrun", "accelerate")
+"""Programs that start a script once per rank; the runner knows them by name."""
+_AS_MODULES = {"torch.distributed.run": ("torchrun",), "accelerate.commands.launch": ("accelerate", "launch")}
+
+_PYTHON = re.compile(r"(?:python|pypy)\d*(?:\.\d+)*[a-z]?(?:\.exe)?")
+_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+"""Options of python whose value may be the next word."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_EXAMPLE = "Say for instance -- python train.py --batch-size {batch}"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What follows ``--``, checked. Run as ``python FLAGS -m perfctl.workloads ... -- WORDS``."""
+
+    python: str
+    """The interpreter that runs it."""
+    flags: tuple[str, ...]
+    """Options of that interpreter, as typed before the script (-u, -X dev)."""
+    words: tuple[str, ...]
+    """The script (or -m MODULE, or a launcher) and its arguments, ``{batch}`` still in them."""
+    name: str
+    """File name of the script, or name of the module."""
+    script: Path | None
+    """The script's file, absolute; None for a module and where a launcher hides it."""
+    batch_env: str | None = None
+    """Environment variable that gets the batch size, too."""
+
+    def at(self, batch_size: int) -> tuple[str, ...]:
+        """The words at one batch size."""
+        return tuple(word.replace(BATCH, str(batch_size)) for word in self.words)
+
+    @property
+    def says_batch(self) -> bool:
+        """Does the batch size reach it at all?"""
+        return self.batch_env is not None or any(BATCH in word for word in self.words)
+
+    @property
+    def variant(self) -> str | None:
+        """Its arguments, {batch} still in them: what tells its runs from those of the same script; None for none."""
+        first = self.words[0]
+        arguments = self.words[2:] if first in ("-m", "accelerate") else self.words[1:]
+        return utf8(" ".join(arguments)) or None
+
+    def identity(self) -> list[object]:
+        """What makes two requests the same: the words, and the script as it is now. An edited script is another one."""
+        content = sha256(self.script.read_bytes()).hexdigest() if self.script and self.script.is_file() else None
+        return [self.python, self.flags, self.words, self.batch_env, str(self.script), content]
+
+
+def utf8(text: str) -> str:
+    """``text`` as it can be stored: bytes of an argument or a file name that are no UTF-8 become escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def read_program(command: Sequence[str], batch_env: str | None, batches: Sequence[int]) -> Program:
+    """The command after ``--``. Nothing is started.
+
+    Raises UsageError, one line, when there is no such script, when it is no Python program, or when more than one
+    batch size is asked for and nothing in it says where they go.
+    """
+    if not command:
+        raise UsageError("there is no command after --", _EXAMPLE)
+    if batch_env is not None and not _VARIABLE.fullmatch(batch_env):
+        raise UsageError(f"--batch-env: {batch_env!r} is no name of an environment variable", "Say --batch-env BATCH")
+    python, flags, words = _interpreter(tuple(command))
+    name, script = _what_runs(words)
+    program = Program(python, flags, words, name, script, batch_env)
+    if len(batches) > 1 and not program.says_batch:
+        raise UsageError(
+            f"{len(batches)} batch sizes are asked for, but nothing in '{shlex.join(command)}' says where they go",
+            "Put {batch} in its arguments (--batch-size {batch}), name a variable with --batch-env NAME, "
+            "or ask for one size with --batches N",
+        )
+    return program
+
+
+def _interpreter(command: tuple[str, ...]) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """(interpreter, its options, the rest) of a command."""
+    first = Path(command[0]).name
+    if _PYTHON.fullmatch(first):
+        taken = _flags(command[1:])
+        return resolve(command[0]), command[1 : 1 + taken], _module_words(command[1 + taken :])
+    if first in LAUNCHERS:
+        return _of_shebang(shutil.which(command[0])) or sys.executable, (), (first, *command[1:])
+    if command[0].startswith("-m") or first.endswith(".py") or Path(command[0]).is_dir():
+        return sys.executable, (), _module_words(command)
+    found = command[0] if Path(command[0]).is_file() else shutil.which(command[0])
+    python = _of_shebang(found)
+    if python is None or found is None:
+        raise UsageError(
+            f"'{command[0]}' is not a Python program, and perfctl marks layers in those only",
+            "Give the script itself: -- python train.py ..., -- -m package ..., -- torchrun ... train.py ...",
+        )
+    return python, (), (found, *command[1:])
+
+
+def _module_words(words: tuple[str, ...]) -> tuple[str, ...]:
+    """``-mpackage`` as two words, and launchers that are called as modules by their names."""
+    if words[0].startswith("-m") and len(words[0]) > 2:
+        words = ("-m", words[0][2:], *words[1:])
+    launcher = _AS_MODULES.get(words[1]) if words[0] == "-m" and len(words) > 1 else None
+    return (*launcher, *words[2:]) if launcher else words
+
+
+def _flags(words: tuple[str, ...]) -> int:
+    """How many of the words after ``python`` are its own options. Raises UsageError where there is no script."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and not words[at].startswith("-m"):
+        word = words[at]
+        if word == "-" or (word.startswith("-c") and not word.startswith("--")):
+            raise UsageError(f"python {word} is no script that could be run again", "Put the code into a file")
+        at += 2 if word in _WITH_VALUE else 1
+    if at >= len(words):
+        raise UsageError("there is no script after python", _EXAMPLE)
+    return at
+
+
+def is_python(word: str) -> bool:
+    """Does a command that begins with ``word`` begin with an interpreter?"""
+    return _PYTHON.fullmatch(Path(word).name) is not None
+
+
+def resolve(python: str) -> str:
+    """Path of the interpreter meant by ``python``: perfctl's own where it is the one on PATH, or where PATH has no ``python``.
+
+    Names in one folder (python, python3, python3.11) are one interpreter; links between folders are not followed,
+    for they lead out of a virtual environment.
+    """
+    found = shutil.which(python)
+    if found is None and python == "python":  # Debian and many images have python3 only
+        return sys.executable
+    if found is None:
+        raise UsageError(f"{python}: there is no such interpreter", f"perfctl's own is {sys.executable}")
+    path = Path(os.path.abspath(found))  # noqa: PTH100 - resolve() would follow links
+    return sys.executable if path.parent.resolve() == Path(sys.executable).parent.resolve() else str(path)
+
+
+def _of_shebang(path: str | None) -> str | None:
+    """The interpreter that a script's first line names; None when it names no Python."""
+    if path is None:
+        return None
+    try:
+        with Path(path).open("rb") as file:
+            line = file.readline(4096)
+    except OSError:
+        return None
+    words = os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
+    if words and Path(words[0]).name == "env":
+        words = [word for word in words[1:] if not word.startswith("-")]
+    return resolve(words[0]) if words and _PYTHON.fullmatch(Path(words[0]).name) else None
+
+
+def _what_runs(words: tuple[str, ...]) -> tuple[str, Path | None]:
+    """(name, file) of the script or module. Raises UsageError when there is none, or its file is not there."""
+    if words[0] in LAUNCHERS:
+        return _launched(words)
+    if words[0] == "-m":
+        if len(words) < 2:
+            raise UsageError(
+                "there is no module after -m", "Say for instance -- python -m package --batch-size {batch}"
+            )
+        return words[1], None
+    return utf8(Path(words[0]).name or Path(words[0]).absolute().name), _existing(words[0])
+
+
+def _launched(words: tuple[str, ...]) -> tuple[str, Path | None]:
+    """What a launcher starts: the first word that is a script, or what -m or --module names."""
+    for number, word in enumerate(words[1:], start=1):
+        if word in ("-m", "--module") and number + 1 < len(words):
+            return words[number + 1], None
+        if word.endswith(".py"):
+            return utf8(Path(word).name), _existing(word)
+    raise UsageError(f"there is no script in '{shlex.join(words)}'", f"Say for instance -- {words[0]} train.py {BATCH}")
+
+
+def _existing(word: str) -> Path:
+    if BATCH in word:
+        raise UsageError(f"{word}: the script itself cannot depend on the batch size", "Put {batch} in its arguments")
+    path = Path(word)
+    if not path.exists():
+        raise UsageError(f"{word}: there is no such script", f"perfctl looked in {Path.cwd()}")
+    if path.is_dir() and not (path / "__main__.py").is_file():
+        raise UsageError(f"{word}: this folder has no __main__.py", "Name the script in it")
+    return path.absolute()

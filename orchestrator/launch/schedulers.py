@@ -1,0 +1,77 @@
+"""Job scripts for other schedulers than Slurm: templates that perfctl brings, by name, and what only they need to know."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.slurm_site import Site
+
+BUILT_IN = ("pbs", "lsf")
+"""Names for --template. A file of such a name is ./pbs."""
+
+_ONLY_SLURM = ("srun", "disable_dcgm", "qos", "constraint")
+
+
+def template(asked: str | None) -> tuple[str | None, str]:
+    """(the user's own template or None, the name of perfctl's) for the array."""
+    return (None, f"{asked}.sh.j2") if asked in BUILT_IN else (asked, "slurm.sh.j2")
+
+
+def gather_template(array: str | None, asked: str | None) -> tuple[str | None, str]:
+    """The same for the gather job: it follows the array's where nothing else is asked for."""
+    name = asked or (array if array in BUILT_IN else None)
+    return (None, f"{name}_gather.sh.j2") if name in BUILT_IN else (asked, "slurm_gather.sh.j2")
+
+
+def facts(site: Site, device: str) -> dict[str, Any]:
+    """What the templates of PBS and LSF read beside Slurm's directives. Raises UsageError for what they cannot have."""
+    if site.template not in BUILT_IN:
+        return {}
+    for name in _ONLY_SLURM:
+        if getattr(site, name):
+            raise UsageError(
+                f"--{name.replace('_', '-')} is Slurm's, and this is a template of {site.template.upper()}",
+                "Say it with --sbatch, in that scheduler's own words",
+            )
+    minutes = None if site.time is None else _minutes(site.time)
+    return {
+        "site": site,
+        "gpus": _gpus(site, device),
+        "minutes": minutes,
+        "walltime": None if minutes is None else f"{minutes // 60:02d}:{minutes % 60:02d}:00",
+        "memory": None if site.mem is None else _memory(site.mem),
+        "more": [line.removeprefix("#PBS").removeprefix("#BSUB").strip() for line in site.sbatch or ()],
+    }
+
+
+def _gpus(site: Site, device: str) -> int:
+    """GPUs of a task: the number at the end of --gres, or one."""
+    if site.gres:
+        last = site.gres.rpartition(":")[2]
+        return int(last) if last.isdecimal() else 1
+    return 1 if device == "cuda" else 0
+
+
+def _minutes(text: str) -> int:
+    """Slurm's time limits (MINUTES, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS) in minutes, seconds rounded up."""
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if found is None:
+        raise UsageError(f"--time {text}: not understood", "Say for instance 00:30:00")
+    days, *rest = (int(part) if part else None for part in found.groups())
+    first, second, third = rest
+    if days is not None or third is not None:
+        hours, minutes, seconds = first or 0, second or 0, third or 0
+    else:
+        hours, minutes, seconds = 0, first or 0, second or 0
+    return (days or 0) * 1440 + hours * 60 + minutes + (seconds > 0)
+
+
+def _memory(text: str) -> int:
+    """Slurm's --mem (MiB, or with K, M, G, T) in MiB."""
+    found = re.fullmatch(r"(\d+)([KMGT]?)B?", text.upper())
+    if found is None:
+        raise UsageError(f"--mem {text}: not understood", "Say for instance 16G")
+    kib: int = int(found[1]) * 1024 ** "KMGT".index(found[2] or "M")
+    return -(-kib // 1024)

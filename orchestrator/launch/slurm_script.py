@@ -1,0 +1,207 @@
+"""The sbatch files of an array, from templates that a site can replace.
+
+Beside report/page.py this is the one file that knows Jinja. It writes shell, not HTML: whatever a template prints is
+quoted for the shell, unless it goes through one of three filters: ``words`` (several words, each quoted), ``comment``
+(one line without control characters) and ``asis`` (a line of the user's own, or an option made and quoted here). A name
+that a template uses and nobody gave is an error.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch import container, schedulers
+from perfctl.orchestrator.launch.slurm_plan import Plan
+from perfctl.orchestrator.launch.slurm_site import Site
+
+STOP_BEFORE_S = 60
+"""Seconds before the time limit at which Slurm tells a task to stop; it looks about twice a minute."""
+_EXPORT_S = 10
+"""Of these, what is left to export the report once it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The command line of one profiler, without batch size."""
+
+    options: tuple[str, ...]
+    program: tuple[str, ...]
+    """What follows --; empty for a built-in workload."""
+
+
+class _AsIs(str):
+    """Text that is shell already."""
+
+
+def array_script(plan: Plan, site: Site, commands: Mapping[str, Words], facts: Mapping[str, Any]) -> str:
+    """The text of array.sbatch. ``facts``: version, cwd, perfctl (words), device, sees (folders that an image must see).
+
+    Raises UsageError for what cannot stand in a job script, and for a template that does not render.
+    """
+    stop_before = site.stop_before or STOP_BEFORE_S
+    context = {
+        **_shared(plan, site, facts),
+        **schedulers.facts(site, str(facts["device"])),
+        "tasks": plan.tasks,
+        "commands": commands,
+        "directives": _array_directives(plan, site, str(facts["device"])),
+        "before": _lines("--before", site.before),
+        "after": _lines("--after", site.after),
+        "dcgm_pause": bool(site.dcgm_pause),
+        "grace": max(stop_before - _EXPORT_S, 3),
+        "prefix": _prefix(site, plan, facts, facts["sees"], gpu=facts["device"] == "cuda", srun=bool(site.srun)),
+    }
+    return render_template(*schedulers.template(site.template), context)
+
+
+def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
+    """The text of gather.sbatch. ``facts`` as above, and store and page. Raises UsageError as above."""
+    context = {
+        **_shared(plan, site, facts),
+        **schedulers.facts(site, str(facts["device"])),
+        "directives": _gather_directives(plan, site),
+        "store": facts["store"],
+        "page": facts["page"],
+        "prefix": _prefix(site, plan, facts, (facts["store"].parent, facts["page"].parent), gpu=False, srun=False),
+    }
+    return render_template(*schedulers.gather_template(site.template, site.gather_template), context)
+
+
+def _shared(plan: Plan, site: Site, facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "version": _AsIs(facts["version"]),
+        "workload": plan.workload,
+        "command": plan.command,
+        "folder": _one_line("the folder", str(plan.folder)),
+        "cwd": _one_line("the working folder", str(facts["cwd"])),
+        "perfctl": facts["perfctl"],
+        "modules": _lines("--module", site.module),
+        "image": bool(site.image),
+    }
+
+
+def _array_directives(plan: Plan, site: Site, device: str) -> list[str]:
+    numbers = f"0-{len(plan.tasks) - 1}" + (f"%{site.array_limit}" if site.array_limit else "")
+    gpus = site.gres or ("gpu:1" if device == "cuda" and not (site.exclusive or _asks_for_gpu(site)) else None)
+    return [
+        *_options(job_name=f"perfctl-{plan.folder.name}", array=numbers, output=_output(plan, "task-%a.log")),
+        "--open-mode=append",
+        "--requeue",
+        *_options(signal=f"B:USR1@{site.stop_before or STOP_BEFORE_S}", ntasks=1),
+        *_where(site),
+        *_options(constraint=site.constraint, gres=gpus, time=site.time, mem=site.mem, cpus_per_task=site.cpus),
+        *(("--exclusive",) if site.exclusive else ()),
+        *(("--disable-dcgm",) if site.disable_dcgm else ()),
+        *(line.removeprefix("#SBATCH").strip() for line in _lines("--sbatch", site.sbatch)),
+    ]
+
+
+def _gather_directives(plan: Plan, site: Site) -> list[str]:
+    return [
+        *_options(job_name=f"perfctl-gather-{plan.folder.name}", output=_output(plan, "gather.log")),
+        "--open-mode=append",
+        "--requeue",
+        *_options(ntasks=1),
+        *_where(site, site.gather_partition),
+    ]
+
+
+def _where(site: Site, partition: str | None = None) -> list[str]:
+    return _options(partition=partition or site.partition, account=site.account, qos=site.qos)
+
+
+def _asks_for_gpu(site: Site) -> bool:
+    return any(re.search(r"--gpu|--gres|--tres", line) for line in site.sbatch or ())
+
+
+def _options(**values: object) -> list[str]:
+    """--name=value lines of what is not None, quoted as sbatch reads it."""
+    lines = []
+    for name, value in values.items():
+        if value is None:
+            continue
+        text = _one_line(f"--{name}", str(value))
+        if "\\" in text:  # sbatch 22.05 drops it, quoted or not
+            raise UsageError(f"sbatch cannot be given a backslash, and there is one in {text}", "Choose another name")
+        lines.append(f"--{name.replace('_', '-')}={shlex.quote(text)}")
+    return lines
+
+
+def _output(plan: Plan, name: str) -> str:
+    """Absolute, since a job's own folder may be any; % is doubled, for sbatch puts numbers in."""
+    return str(plan.folder).replace("%", "%%") + f"/{name}"
+
+
+def _prefix(site: Site, plan: Plan, facts: Mapping[str, Any], sees: Iterable[Path], *, gpu: bool, srun: bool) -> _AsIs:
+    """What stands before perfctl on a node: srun, and the container that perfctl and the profiler run inside."""
+    words = ["srun", "--ntasks=1", "--nodes=1"] if srun else []
+    if site.image is None:
+        return _AsIs(shlex.join(words))
+    cwd = Path(facts["cwd"])
+    folders = container.own_binds((cwd, plan.folder.parent, *(cwd / folder for folder in sees)))
+    runtime = '"$container" exec' + (" --nv" if gpu else "")
+    lines = [
+        f"{shlex.join(words)} {runtime}".strip(),
+        '--bind "${TMPDIR:-/tmp}"',
+        *(f"--bind {shlex.quote(bind)}" for bind in dict.fromkeys((*folders, *(site.bind or ())))),
+        f"--pwd {shlex.quote(str(cwd))}",
+        shlex.quote(site.image),
+    ]
+    return _AsIs("".join(f"\n    {line}" for line in lines) + "\n")
+
+
+def _one_line(what: str, text: str) -> str:
+    if re.search(r"[\x00-\x1f\x7f]", text):
+        raise UsageError(f"{what} has a line break or a control character in it: {text!r}", "Choose another name")
+    return text
+
+
+def _lines(option: str, lines: Iterable[str] | None) -> list[str]:
+    return [_one_line(option, line) for line in lines or ()]
+
+
+def render_template(own: str | None, name: str, context: Mapping[str, Any]) -> str:
+    """The text of a template: the user's ``own``, or perfctl's of that ``name``. Raises UsageError where it does not render."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined, TemplateError
+
+    environment = Environment(  # noqa: S701  shell, not HTML: see the docstring above
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_quoted,
+        loader=FunctionLoader(_source),
+    )
+    environment.filters |= {"words": _words, "comment": _comment, "asis": _AsIs}
+    try:
+        source = Path(own).read_text(encoding="utf-8") if own else _source(name)
+        return environment.from_string(source).render(context)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{own}: cannot be read ({error})", "Name another file with --template") from error
+    except TemplateError as error:
+        line = getattr(error, "lineno", None)
+        where = f"{own or name}{f', line {line}' if line else ''}"
+        raise UsageError(f"{where}: {error}", f"The template that perfctl brings is templates/{name}") from error
+
+
+def _quoted(value: object) -> str:
+    return value if isinstance(value, _AsIs) else shlex.quote(str(value))
+
+
+def _words(values: Iterable[object]) -> _AsIs:
+    return _AsIs(shlex.join(map(str, values)))
+
+
+def _comment(text: object) -> _AsIs:
+    return _AsIs(re.sub(r"[\x00-\x1f\x7f]", " ", str(text)))
+
+
+def _source(name: str) -> str:
+    return resources.files("perfctl.templates").joinpath(name).read_text(encoding="utf-8")

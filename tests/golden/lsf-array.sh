@@ -1,0 +1,100 @@
+#!/bin/bash
+# perfctl 1.2.3: 3 profiler runs of train.py, one a task. For LSF.
+# Made by: perfctl slurm render
+# Read it, edit it, keep it. By hand:  bsub < array.sbatch
+# and then, with the number that it prints:  bsub -w 'ended(NUMBER)' < gather.sbatch
+#BSUB -J "perfctl[1-3]%2"
+#BSUB -r
+#BSUB -o /dev/null
+#BSUB -n 8
+#BSUB -R "span[hosts=1]"
+#BSUB -gpu "num=2:mode=exclusive_process"
+#BSUB -R "rusage[mem=16384MB]"
+#BSUB -W 30
+#BSUB -wt 2
+#BSUB -wa USR2
+#BSUB -q gpuq
+#BSUB -P ab1234
+#BSUB -m e
+
+task=$(( ${LSB_JOBINDEX:-${1:-0} + 1} - 1 ))  # LSF counts from 1
+job=${LSB_JOBID:-no job}
+case $task in
+    0) profiler=nsys batch=16 ;;
+    1) profiler=nsys batch=32 ;;
+    2) profiler=ncu batch=16 ;;
+    *) echo "there is no task $task" >&2; exit 2 ;;
+esac
+
+cd /home/ada/study || exit 1
+folder=/home/ada/study/perfctl-runs/slurm-train.py-9c0d1e2f
+exec >>"$folder/task-$task.log" 2>&1
+note() { printf '%s %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$*" | tee -a "$folder/task-$task.state"; }
+note "started on $(hostname) as $job, restart 0"
+
+child=""
+stopped=""
+# shellcheck disable=SC2317  # both are called by trap
+stop() {  # the time is nearly up, or the job must go: perfctl ends the profiler and keeps its report
+    [[ -n $stopped ]] || note "told to stop"
+    stopped=1
+    case $child in
+        "") exit 143 ;;  # nothing to end yet
+        starting) ;;     # the line after its start looks at $stopped
+        *) kill -TERM "$child" 2>/dev/null ;;
+    esac
+}
+# shellcheck disable=SC2317
+finish() {
+    code=$?
+    dcgmi profile --resume || echo "dcgmi could not go on with its monitoring" >&2
+    nvidia-smi -q -d CLOCK
+    rm -rf -- "$TMPDIR"
+    note "ended with exit code $code"
+    exit "$code"
+}
+# What tasks left here that were killed outright: nobody holds the lock in it any more.
+for lock in "${TMPDIR:-/tmp}"/perfctl-*/.held; do
+    [[ -O ${lock%/*} ]] && flock -n "$lock" true && rm -rf -- "${lock%/*}"
+done
+TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/perfctl-XXXXXX") || exit 1
+export TMPDIR
+exec 9>"$TMPDIR/.new" && flock 9
+mv "$TMPDIR/.new" "$TMPDIR/.held"
+trap finish EXIT
+trap stop TERM USR1 USR2
+
+module load apptainer || exit 1
+ulimit -c 0
+dcgmi profile --pause || echo "dcgmi could not pause its monitoring: the counters may be in use" >&2
+
+container=$(command -v apptainer || command -v singularity) || { echo "neither apptainer nor singularity is here" >&2; exit 1; }
+export APPTAINERENV_TMPDIR=$TMPDIR SINGULARITYENV_TMPDIR=$TMPDIR
+child=starting
+prefix=(
+    "$container" exec --nv
+    --bind "${TMPDIR:-/tmp}"
+    --bind /home/ada/study
+    --bind /data:/data:ro
+    --pwd /home/ada/study
+    /images/perfctl.sif
+)
+case $profiler in
+    nsys)
+        "${prefix[@]}" python3 -m perfctl nsys --device=cuda --sweep-name=nsys-train.py-1a2b3c4d \
+            --batches "$batch" --no-store --scratch "$TMPDIR" --grace 50 -- python train.py '{batch}' &
+        ;;
+    ncu)
+        "${prefix[@]}" python3 -m perfctl ncu --device=cuda --layer=conv2 --sweep-name=ncu-train.py-5e6f7a8b \
+            --batches "$batch" --no-store --scratch "$TMPDIR" --grace 50 &
+        ;;
+esac
+child=$!
+[[ -z $stopped ]] || kill -TERM "$child" 2>/dev/null
+wait "$child"
+code=$?
+while kill -0 "$child" 2>/dev/null; do  # a signal ends wait, not perfctl
+    wait "$child"
+    code=$?
+done
+exit "$code"

@@ -1,0 +1,229 @@
+"""What follows ``--``: which interpreter, which script, and where the batch size goes."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perfctl import __version__
+from perfctl.orchestrator.errors import ToolMissing, UsageError
+from perfctl.orchestrator.launch import evidence, interpreter
+from perfctl.orchestrator.launch.paths import RunPaths
+from perfctl.orchestrator.launch.profiler import Outcome, RunRequest
+from perfctl.orchestrator.launch.program import Program, read_program
+from perfctl.orchestrator.launch.sweep_records import SweepRequest
+from perfctl.orchestrator.launch.torch_profiler import TorchProfiler
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with train.py and the package pkg."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("print(1)\n")
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__main__.py").touch()
+    return tmp_path
+
+
+def read(*words: str, env: str | None = None, batches: tuple[int, ...] = (16, 32)) -> Program:
+    return read_program(words, env, batches)
+
+
+def executable(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def request(program: Program, out: Path) -> SweepRequest:
+    return SweepRequest(TorchProfiler(), program.name, (), (16,), "cpu", out, "perfctl", "host", program=program)
+
+
+def test_the_batch_size_goes_into_every_argument_and_other_braces_are_left_alone() -> None:
+    program = read("train.py", "--batch-size", "{batch}", "bs={batch}", "{x}", "{}", "a{batch}b{batch}")
+    assert program.at(16) == ("train.py", "--batch-size", "16", "bs=16", "{x}", "{}", "a16b16")
+
+
+def test_the_runner_gets_perfctls_options_before_the_script_and_the_script_its_own_after_it(here: Path) -> None:
+    program = read(sys.executable, "-u", "-X", "dev", "train.py", "--trace", "{batch}")
+    paths = RunPaths(here, 16)
+    asked = RunRequest("train.py", ("--steps", "2"), 16, "cpu", paths, program.python, program)
+    (profile,) = TorchProfiler().commands(asked)
+    assert profile.argv == (
+        sys.executable, "-u", "-X", "dev", "-m", "perfctl.workloads", "--batch", "16",
+        "--record", f"{here}/b16.part/workload.json", "--annotate", "record_function", "--window", "torch",
+        "--steps", "2", "--trace", f"{here}/b16.part/report.pt.trace.json.gz", "--", "train.py", "--trace", "16",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [("train.py",), ("train.py", "--batch-size", "16"), ("-m", "pkg", "{ batch }")])
+def test_several_batch_sizes_need_a_place_to_go(words: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="--batch-env NAME, or ask for one size") as caught:
+        read(*words)
+    assert "\n" not in str(caught.value)
+    assert read(*words, batches=(16,)).at(16) == words
+    assert read(*words, env="BATCH").batch_env == "BATCH"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "no command after --"),
+        (("python",), "no script after python"),
+        ((sys.executable, "-c", "print({batch})"), "Put the code into a file"),
+        ((sys.executable, "nope.py", "{batch}"), "nope.py: there is no such script"),
+        (("nope.py", "{batch}"), "nope.py: there is no such script"),
+        (("train_{batch}.py",), "cannot depend on the batch size"),
+        (("-m",), "no module after -m"),
+        (("/no/such/python3", "train.py", "{batch}"), "there is no such interpreter"),
+        (("bash", "run.sh", "{batch}"), "'bash' is not a Python program"),
+        (("torchrun", "--nproc_per_node", "2", "nope.py", "{batch}"), "nope.py: there is no such script"),
+        (("torchrun", "--nproc_per_node", "{batch}"), "there is no script in"),
+    ],
+)  # fmt: skip
+def test_what_cannot_run_is_one_clear_line(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(UsageError, match=said.replace("'", ".")) as caught:
+        read(*words)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", "1X", "A B", "A=B", "A-B"])
+def test_a_name_that_no_shell_could_set_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="no name of an environment variable"):
+        read("train.py", env=name)
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "kept"),
+    [
+        (("train.py", "{batch}"), "train.py", ("train.py", "{batch}")),
+        (("-mpkg", "{batch}"), "pkg", ("-m", "pkg", "{batch}")),
+        (("pkg", "{batch}"), "pkg", ("pkg", "{batch}")),
+        (("-m", "torch.distributed.run", "--nproc_per_node", "2", "train.py", "{batch}"), "train.py",
+         ("torchrun", "--nproc_per_node", "2", "train.py", "{batch}")),
+        (("accelerate", "launch", "-m", "pkg.cli", "{batch}"), "pkg.cli",
+         ("accelerate", "launch", "-m", "pkg.cli", "{batch}")),
+    ],
+)  # fmt: skip
+def test_a_run_is_called_after_its_script_or_module(words: tuple[str, ...], name: str, kept: tuple[str, ...]) -> None:
+    program = read(*words)
+    assert (program.name, program.words) == (name, kept)
+
+
+def test_python_in_perfctls_own_folder_is_perfctls_own(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    assert read("python3", "train.py", "{batch}").python == sys.executable
+    other = here / "other"
+    other.mkdir()
+    executable(other / "python3", "#!/bin/sh\n")
+    monkeypatch.setenv("PATH", str(other))
+    assert read("python3", "train.py", "{batch}").python == str(other / "python3")
+
+
+def test_a_link_out_of_a_virtual_environment_is_not_followed(here: Path) -> None:
+    (here / "bin").mkdir()
+    (here / "bin" / "python").symlink_to(Path(sys.executable).resolve())
+    assert read(str(here / "bin" / "python"), "train.py", "{batch}").python == str(here / "bin" / "python")
+
+
+def test_an_installed_script_runs_under_the_interpreter_in_its_first_line(here: Path) -> None:
+    executable(here / "trainer", f"#!{sys.executable} -E\nprint(1)\n")
+    program = read("./trainer", "{batch}")
+    assert (program.python, program.name, program.words) == (sys.executable, "trainer", ("./trainer", "{batch}"))
+
+
+def test_an_interpreter_without_perfctl_is_said_to_lack_it_and_how_to_get_it(here: Path) -> None:
+    fake = executable(
+        here / "python9", "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'perfctl'\" >&2\nexit 1\n"
+    )
+    program = read(str(fake), "train.py", "{batch}")
+    with pytest.raises(ToolMissing, match="cannot import perfctl") as caught:
+        interpreter.check(program, __version__)
+    assert "No module named 'perfctl'" in str(caught.value)
+    assert f"{fake} -m pip install perfctl" in str(caught.value)
+
+
+@pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
+def test_a_bare_python_without_perfctl_gives_way_to_perfctls_own_and_a_path_does_not(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executable(here / "python3", "#!/bin/sh\nexit 1\n")
+    monkeypatch.setenv("PATH", str(here))
+    monkeypatch.setattr(interpreter.tools, "has_package", lambda name: True)
+    bare = read("python3", "train.py", "{batch}")
+    assert bare.python == str(here / "python3")
+    assert interpreter.settle(bare, "python3").python == sys.executable
+    assert interpreter.settle(bare, str(here / "python3")).python == str(here / "python3")
+
+
+def test_another_perfctl_than_this_one_is_refused(here: Path) -> None:
+    said = '{"version": "0.0.1", "torch": true, "module": true}'
+    fake = executable(here / "python9", f"#!/bin/sh\necho '{said}'\n")
+    with pytest.raises(ToolMissing, match=r"has perfctl 0\.0\.1, and this is"):
+        interpreter.check(read(str(fake), "train.py", "{batch}"), __version__)
+
+
+def test_a_module_that_is_not_there_is_said_before_anything_runs() -> None:
+    pytest.importorskip("torch")
+    interpreter.check(read("-m", "pkg", "{batch}"), __version__)
+    with pytest.raises(UsageError, match="finds no such module"):
+        interpreter.check(read("-m", "no_such_module_here.cli", "{batch}"), __version__)
+
+
+def test_the_same_request_has_the_same_name_and_an_edited_script_another(here: Path) -> None:
+    def name(*words: str) -> str:
+        return request(read(*words), here).name
+
+    first = name("train.py", "{batch}")
+    assert first == name("train.py", "{batch}")
+    assert first != name("train.py", "{batch}", "--lr", "1")
+    (here / "train.py").write_text("print(2)\n")
+    assert first != name("train.py", "{batch}")
+
+
+@pytest.mark.parametrize(
+    ("script", "begins"),
+    [
+        ("my train.py", "torch-my_train.py-"),
+        ("\u043e\u0431\u0443\u0447.py", "torch-program.py-"),
+        ("na\u00efve;$(x).py", "torch-na_ve_x.py-"),
+        ("..py", "torch-program.py-"),
+        ("x" * 200 + ".py", "torch-" + "x" * 60 + ".py-"),
+    ],
+)
+def test_the_folder_carries_the_scripts_name_safely(here: Path, script: str, begins: str) -> None:
+    (here / script).touch()
+    asked = request(read(script, "{batch}"), here)
+    assert asked.name.startswith(begins)
+    assert asked.workload == script
+    assert asked.name.isascii()
+    assert asked.folder.parent == here
+
+
+def test_a_program_that_ends_well_without_perfctls_record_is_partial(
+    here: Path, make_outcome: Callable[..., Outcome]
+) -> None:
+    program = read("train.py", "{batch}")
+    paths = RunPaths(here, 16)
+    asked = RunRequest("train.py", (), 16, "cpu", paths, program.python, program)
+    paths.part.mkdir(parents=True)
+    said = evidence.program_failure(asked, make_outcome(0))
+    assert said is not None
+    assert "record was never written" in said
+    paths.workload_record.write_text('{"status": "ok"}')
+    assert evidence.program_failure(asked, make_outcome(0)) is None
+    paths.workload_record.write_text('{"status": "failed", "reason": "train.py ended with exit code 3"}')
+    said = evidence.program_failure(asked, make_outcome(3))
+    assert said is not None
+    assert said.startswith("train.py ended with exit code 3. See")
+    assert "crashed" in str(evidence.program_failure(asked, make_outcome(139)))
+
+
+def test_what_tells_two_requests_apart_on_a_page_is_the_arguments() -> None:
+    assert read("train.py", "--lr", "1", "--bs={batch}").variant == "--lr 1 --bs={batch}"
+    assert read("train.py", batches=(1,)).variant is None
