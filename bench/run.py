@@ -85,9 +85,10 @@ def main() -> None:
         make_input(Path(command[-1]), asked.scale)
     measured = measure(commands, asked.rounds, asked.data)
     print_table(wanted, measured, skipped)
-    if "annotation".startswith(asked.only):
-        print(flush=True)
-        subprocess.run([PYTHON, str(HERE / "annotation.py")], check=True)
+    for name in ("annotation", "page"):
+        if name.startswith(asked.only):
+            print(flush=True)
+            subprocess.run([PYTHON, str(HERE / f"{name}.py")], check=True)
 
 
 def has_hta(python: str) -> bool:

@@ -7,8 +7,10 @@ from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from perfctl.orchestrator.analyse.behind import with_whole_backward
 from perfctl.orchestrator.analyse.grouping import Study, device_label
-from perfctl.orchestrator.analyse.ledger import Ledger
+from perfctl.orchestrator.analyse.ledger import Ledger, counting_run
+from perfctl.orchestrator.analyse.match import match, unmatched_lines
 from perfctl.orchestrator.report.foreign_findings import lacking_flops
 from perfctl.orchestrator.report.kernel_view import run_label
 from perfctl.orchestrator.report.numbers import Cell, count, nothing, plain, time_cell
@@ -20,6 +22,7 @@ ORIGINS = {
     "measured": "measured here",
     "ingested": "ingested: a report made elsewhere",
     "recorded": "recorded: replayed from an earlier capture, not measured now",
+    "transcribed": "transcribed: published figures typed off, not measured by perfctl",
     "synthetic": "synthetic: made up for tests or a demonstration, not measured",
 }
 
@@ -46,22 +49,36 @@ def runs_table(study: Study) -> Table | None:
     return listing("Runs", columns, rows, drop_run=False)
 
 
-def environment(runs: Sequence[Run]) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    """(key, ((value, which runs), ...)): more than one value means that the runs differ."""
+_SHOWN = {"host", "nsys version", "ncu version", "torch version", "dlprof version"}
+"""Facts that stand in the list of runs already."""
+
+
+def environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
+    """(fact, value) that every run which recorded it agrees on."""
+    facts = sorted(_facts(runs).items())
+    return tuple((key, next(iter(found))[:500]) for key, found in facts if len(found) == 1 and key not in _SHOWN)
+
+
+def differences(runs: Sequence[Run]) -> Table | None:
+    """Facts that differ between the runs, a row a value; None when none does."""
+    columns = [Column("fact", look="text"), Column("value", look="text"), Column("runs", look="text")]
+    rows = [
+        [plain(key), plain(value[:500]), plain(_list(dict.fromkeys(who), 8))]
+        for key, found in sorted(_facts(runs).items()) if len(found) > 1
+        for value, who in found.items()
+    ]  # fmt: skip
+    return listing("What differs between the runs", columns, rows, drop_run=False)
+
+
+def _facts(runs: Sequence[Run]) -> dict[str, dict[str, list[str]]]:
+    """fact -> value -> the runs that recorded it."""
     values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
-        for key, value in run.report.environment.items():
-            values[key][value].append(run_label(run))
-    differing = sorted(values.items(), key=lambda item: (len(item[1]) == 1, item[0]))
-    return tuple(
-        (
-            key,
-            tuple(
-                (value[:500], "" if len(found) == 1 else ", ".join(dict.fromkeys(who))) for value, who in found.items()
-            ),
-        )
-        for key, found in differing
-    )
+        tool = {f"{run.profiler} version": run.profiler_version, "host": run.host}
+        for key, value in (tool | run.report.environment).items():
+            if value is not None:
+                values[key][value].append(run_label(run))
+    return values
 
 
 def gaps(study: Study, ledger: Ledger) -> Table | None:
@@ -98,7 +115,22 @@ def gaps(study: Study, ledger: Ledger) -> Table | None:
         if study.foreign and (said := lacking_flops(run)) is not None
         for state, why in [said]
     ]
+    rows += [
+        [plain("partner of a launch"), plain("not matched"), plain(line), plain(f"batch {batch}"), plain(pair)]
+        for batch, pair, lines in _unmatched(study)
+        for line in lines
+    ]
     return listing("What is missing, and why", columns, rows, drop_run=False)
+
+
+def _unmatched(study: Study) -> Iterable[tuple[int, str, list[str]]]:
+    """(batch, which two runs, lines): launches that only one of the counting and the timing run saw."""
+    for batch in study.batches:
+        runs = with_whole_backward(study.at(batch))
+        counting = counting_run(runs)
+        timing = next((run for run in runs if run.profiler in ("nsys", "torch") and run.report.kernels), None)
+        if counting is not None and timing is not None:
+            yield batch, f"{counting.profiler} and {timing.profiler}", unmatched_lines(match(counting, timing))
 
 
 def diagnostics(runs: Sequence[Run]) -> Table | None:

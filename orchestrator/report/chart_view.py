@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from perfctl.orchestrator.analyse.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.analyse.sweep import BatchPoint
 from perfctl.orchestrator.report import charts
-from perfctl.orchestrator.report.numbers import short, size, time
+from perfctl.orchestrator.report.numbers import ratio, short, size, time
 
 COLOURED = 7
 """Layers with a colour of their own; the rest is "other"."""
@@ -28,13 +28,13 @@ class Chart:
 
 def chart_views(key: str, ledger: Ledger, points: Sequence[BatchPoint]) -> tuple[Chart, ...]:
     """Charts of one study, the ones that answer most first. ``key`` keeps the drawings' inner names apart."""
-    colours = _colours(ledger)
+    colours = layer_colours(ledger)
     times = _times(key, points)
     first = [*_ratio(key, ledger, colours), *times[:1], *_shares(key, ledger, colours)]
     return (*first, *times[1:], *_memory(key, points))
 
 
-def _colours(ledger: Ledger) -> dict[str, int]:
+def layer_colours(ledger: Ledger) -> dict[str, int]:
     """layer -> colour, the same on every chart; the layers that take most time have their own."""
     weight: dict[str, float] = defaultdict(float)
     for row in ledger.rows:
@@ -132,7 +132,7 @@ def _ratio(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]:
         for name in groups if name in far
     ]  # fmt: skip
     said = "; ".join(f"{line.label} {line.values[-1]:.2f} at batch {line.batches[-1]}" for line in lines)
-    svg = charts.against_batch(f"{key}-ratio", f"Counted over paper FLOPs. {said}", lines, str, log=True)
+    svg = charts.against_batch(f"{key}-ratio", f"Counted over paper FLOPs. {said}", lines, ratio, log=True)
     near = sum(difference <= 0.02 for name, difference in off.items() if name not in far)
     note = "counted by ncu"
     if near:

@@ -7,23 +7,20 @@ light and the dark page. Text stays text. The same input gives the same bytes.
 from __future__ import annotations
 
 import io
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log2
 from typing import TYPE_CHECKING, Any
 
+from perfctl.orchestrator.report import chart_files, svg_text
+from perfctl.orchestrator.report.numbers import percent, short, si, significant
+from perfctl.orchestrator.report.svg_text import INK, MUTED, ON_DEEP, PAPER, RULE, SERIES, Hit, drawable
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, MUTED, RULE, PAPER, ON_DEEP = "#010101", "#020202", "#030303", "#050505", "#040404"
-SERIES = tuple(f"#0a0a0{number}" for number in range(9))
-"""Stand-ins; 7 is what has no colour of its own ("other"), 8 what is left over."""
-_VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper", ON_DEEP: "--on0"} | {
-    colour: f"--s{number}" for number, colour in enumerate(SERIES)
-}
 SIZE = (6.0, 3.3)
 """Inches at 72 units an inch: 432 x 238 in the drawing's own units."""
 
@@ -64,7 +61,16 @@ def against_batch(
         axes.yaxis.set_major_formatter(_formatter(show))
     if len(lines) > 1 or log:
         _label_ends(axes, lines, log2 if log else float)
-    return _svg(figure, name, description)
+    hits = [Hit(_said(line, place, show, named=len(lines) > 1 or log), line.batches[place], value)
+            for line in lines for place, value in enumerate(line.values)]  # fmt: skip
+    return _svg(figure, name, description, hits)
+
+
+def _said(line: Series, place: int, show: Callable[[float], str], *, named: bool) -> str:
+    """ "conv2 forward, batch 64: 1.2 µs (1.1 µs to 1.4 µs)"."""
+    text = f"{line.label}, " if named else ""
+    text += f"batch {line.batches[place]}: {show(line.values[place])}"
+    return f"{text} ({show(line.lows[place])} to {show(line.highs[place])})" if line.lows else text
 
 
 def shares(
@@ -72,14 +78,18 @@ def shares(
 ) -> str:
     """One bar a row from 0 to 100 %, its parts in the order of ``colours``; wide parts carry their name."""
     figure, axes = _new(height=0.62 + 0.42 * len(rows))
-    for place, (_, parts) in enumerate(rows):
+    hits = []
+    for place, (label, parts) in enumerate(rows):
         left = 0.0
         for part in colours:
             width = parts.get(part, 0.0) * 100
             if width <= 0:
                 continue
             colour = SERIES[colours[part] % len(SERIES)]
-            axes.barh(place, width, left=left, height=0.72, color=colour, edgecolor=PAPER, linewidth=1)
+            hits.append(
+                Hit(f"{part}, batch {label}: {percent(width / 100)}", left, place - 0.36, left + width, place + 0.36)
+            )
+            axes.barh(place, width, left=left, height=0.72, color=colour, edgecolor=PAPER, linewidth=1, label=part)
             if width >= 5 + 1.35 * len(part):
                 dark = INK if colours[part] == 8 else ON_DEEP if colours[part] == 0 else "#0b0b0b"
                 spot: dict[str, Any] = {
@@ -89,7 +99,7 @@ def shares(
                     "color": dark,
                     "parse_math": False,
                 }
-                axes.text(left + width / 2, place, _drawable(part), **spot)
+                axes.text(left + width / 2, place, drawable(part), **spot)
             left += width
     axes.set_xlim(0, 100)
     axes.set_yticks(range(len(rows)), [label for label, _ in rows])
@@ -98,7 +108,98 @@ def shares(
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    return _svg(figure, name, description)
+    return _svg(figure, name, description, hits)
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """One point under the roofs."""
+
+    label: str
+    x: float
+    """FLOP per byte."""
+    y: float
+    """FLOP/s."""
+    colour: int = 0
+    named: bool = True
+    sure: bool = True
+    """Drawn full; else as a ring."""
+
+
+def roofline(name: str, description: str, spots: Sequence[Spot], roofs: Mapping[str, float], bandwidth: float) -> str:
+    """log-log: the memory's slope up to each roof, named on the lines; points with their names beside them."""
+    figure, axes = _new(height=3.9)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    top = max(roofs.values())
+    low_x = min([0.1, *(spot.x / 2 for spot in spots)])
+    high_x = max([top / bandwidth * 10, *(spot.x * 3 for spot in spots)])
+    low_y = min([bandwidth * low_x, *(spot.y / 2 for spot in spots)])
+    axes.set_xlim(low_x, high_x)
+    axes.set_ylim(low_y, top * 2.5)
+    corner = top / bandwidth
+    axes.plot([low_x, corner], [low_x * bandwidth, top], color=INK, linewidth=1.2)
+    note: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "color": INK, "parse_math": False}
+    middle = (low_x * corner) ** 0.5
+    axes.annotate(
+        f"memory {short(si(bandwidth, 'B/s'))}", (middle, middle * bandwidth), xytext=(-7, 4), ha="right", **note
+    )
+    for path, peak in roofs.items():
+        axes.plot([peak / bandwidth, high_x], [peak, peak], color=INK, linewidth=1.2)
+        axes.annotate(f"{path} {short(si(peak, 'FLOP/s'))}", (high_x, peak), xytext=(-2, 3), ha="right", **note)
+    for spot in spots:
+        colour = SERIES[spot.colour % len(SERIES)]
+        fill = colour if spot.sure else PAPER
+        axes.plot([spot.x], [spot.y], "o", markersize=6, color=colour, markerfacecolor=fill, markeredgewidth=1.4)
+    places = [_fraction(axes, spot) for spot in spots]
+    taken = [(x - 0.015, x + 0.015, y) for x, y in places]
+    for path, peak in roofs.items():
+        height = _fraction(axes, Spot(path, high_x, peak))[1] + 0.03
+        taken.append((1 - 0.0165 * len(f"{path} {short(si(peak, 'FLOP/s'))}"), 1.0, height))
+    for spot, at in zip(spots, places, strict=True):
+        if spot.named:
+            _beside(axes, drawable(spot.label), at, taken)
+    axes.set_xlabel("FLOP per byte of DRAM", color=MUTED, fontsize=10)
+    axes.set_ylabel("FLOP/s", color=MUTED, fontsize=10)
+    axes.xaxis.set_major_formatter(_formatter(lambda value: f"{value:g}"))
+    axes.yaxis.set_major_formatter(_formatter(lambda value: short(si(value))))
+    axes.minorticks_off()
+    hits = [Hit(f"{s.label}: {significant(float(s.x))} FLOP/B, {si(s.y, 'FLOP/s')}", s.x, s.y) for s in spots]
+    return _svg(figure, name, description, hits).replace('class="chart"', 'class="chart halo"', 1)
+
+
+def _fraction(axes: Axes, spot: Spot) -> tuple[float, float]:
+    """Where a point stands, 0..1 of the drawing both ways."""
+    x, y = axes.transAxes.inverted().transform(axes.transData.transform((spot.x, spot.y)))
+    return float(x), float(y)
+
+
+def _beside(axes: Axes, label: str, at: tuple[float, float], taken: list[tuple[float, float, float]]) -> None:
+    """A name beside its point, as near as there is room between points and other names; none where there is no room."""
+    x, y = at
+    width, high = 0.0165 * len(label), 0.052
+    tries = [(side, y + step * high) for step in (0, 1, -1, 2, -2) for side in (1, -1)]
+
+    def span(side: int) -> tuple[float, float]:
+        return (x + 0.02, x + 0.02 + width) if side > 0 else (x - 0.02 - width, x - 0.02)
+
+    def free(side: int, height: float) -> bool:
+        left, right = span(side)
+        return (
+            left > 0
+            and right < 1.02
+            and not any(abs(height - other) < high and start < right and left < end for start, end, other in taken)
+        )
+
+    found = next((spot for spot in tries if free(*spot)), None)
+    if found is None:
+        return
+    side, height = found
+    taken.append((*span(side), height))
+    axes.annotate(
+        label, (x, height), xycoords="axes fraction", xytext=(7 * side, 0), textcoords="offset points", va="center",
+        ha="left" if side > 0 else "right", fontsize=9, color=INK, parse_math=False,
+    )  # fmt: skip
 
 
 def _new(height: float = SIZE[1]) -> tuple[Figure, Axes]:
@@ -118,12 +219,6 @@ def _new(height: float = SIZE[1]) -> tuple[Figure, Axes]:
         axes.spines[side].set_color(RULE)
     axes.tick_params(colors=MUTED, labelsize=10, length=3)
     return figure, axes
-
-
-def _drawable(label: str) -> str:
-    """Short enough to stand beside a line, and of characters that can be drawn."""
-    text = "".join(character if character.isprintable() else "\ufffd" for character in label[-200:])
-    return text if len(label) <= 28 else "…" + text[-27:]
 
 
 def _formatter(show: Callable[[float], str]) -> Any:
@@ -168,40 +263,21 @@ def _label_ends(axes: Axes, lines: Sequence[Series], scale: Callable[[float], fl
             fontsize=8, annotation_clip=False, color=SERIES[line.colour % len(SERIES)],
         )  # fmt: skip
         axes.annotate(
-            _drawable(line.label), (1.0, place), xycoords="axes fraction",
+            drawable(line.label), (1.0, place), xycoords="axes fraction",
             xytext=(12, 0), textcoords="offset points", va="center", fontsize=9.5, annotation_clip=False,
             color=INK, parse_math=False,
         )  # fmt: skip
 
 
-def _svg(figure: Figure, name: str, description: str) -> str:
+def _svg(figure: Figure, name: str, description: str, hits: Sequence[Hit] = ()) -> str:
     import matplotlib
 
     out = io.StringIO()
     settings: Any = {"svg.hashsalt": name, "svg.fonttype": "none", "font.family": "DejaVu Sans"}
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a glyph that the measuring font lacks; the browser has its own
+        chart_files.keep(name, description, figure)
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
-    return _tidy(out.getvalue(), description)
-
-
-def _tidy(text: str, description: str) -> str:
-    """Only the drawing: no prologue, metadata or style of its own; stand-ins become CSS variables."""
-    from html import escape
-
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", text, flags=re.DOTALL)
-    box = re.search(r'viewBox="[^"]*"', text)
-    assert box is not None
-    head = f'<svg class="chart" {box.group()} role="img" aria-label="{escape(description)}">'
-    text = head + text[text.index(">") + 1 :]
-    for colour, variable in _VARIABLES.items():
-        text = text.replace(colour, f"var({variable})")
-    text = re.sub(r"(font(?:-family)?: ?)([^;\"]*?)'DejaVu Sans'[^;\"]*", _font, text)
-    text = re.sub(r'<g id="[^"]*"', "<g", text).replace("; ; ", "; ")
-    return re.sub(r"\s*\n\s*", "\n", text).strip()
-
-
-def _font(found: re.Match[str]) -> str:
-    """Keep the size, give the family to the page."""
-    return "" if found.group(1).startswith("font-family") else f"font-size: {found.group(2).strip()}"
+    transform: Any = figure.axes[0].transData.transform
+    shapes = svg_text.shapes(hits, transform, figure.get_figheight() * 72)
+    return svg_text.tidy(out.getvalue(), description, shapes)

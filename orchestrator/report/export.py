@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from perfctl.orchestrator.analyse.analysis import analyse
 from perfctl.orchestrator.analyse.grouping import studies
-from perfctl.orchestrator.analyse.ledger import ledger
+from perfctl.orchestrator.report.ledger_rows import ledger_rows
 from perfctl.parsers.stored import Run
 
 BULK = ("kernels", "counters", "copies", "ranges", "operations", "samples")
@@ -26,7 +27,7 @@ def run_json(run: Run) -> dict[str, Any]:
         "form": run.report.form,
         "devices": [asdict(device) for device in run.report.devices],
         "environment": run.report.environment,
-        "ledger": [asdict(row) for row in ledger(study).rows],
+        "ledger": list(ledger_rows([analyse(study)])),
         "layer_calls": [call._asdict() for call in run.layer_calls],
         **{name: [row._asdict() for row in getattr(run.report, name)] for name in (*SMALL, *BULK)},
     }

@@ -4,30 +4,41 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from math import log2
 
+from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.grouping import Study
-from perfctl.orchestrator.analyse.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.analyse.ledger import Ledger
 from perfctl.orchestrator.analyse.sweep import BatchPoint
-from perfctl.orchestrator.report import foreign_findings, numbers
+from perfctl.orchestrator.analyse.timing import best_layer_times, layer_times, widest
+from perfctl.orchestrator.analyse.unattributed import beyond_time, causes
+from perfctl.orchestrator.analyse.verdict import headlines
+from perfctl.orchestrator.report import foreign_findings
+from perfctl.orchestrator.report.busy_findings import busy_findings
 from perfctl.orchestrator.report.foreign_findings import Finding
+from perfctl.orchestrator.report.inference_view import inference_findings
 from perfctl.orchestrator.report.numbers import percent, time
 
 __all__ = ["SHOWN", "Finding", "findings"]
 
+MUCH = 0.05
+"""A larger share of time that no layer explains is spoken of."""
 SHOWN = 5
 """More than this go under "more"."""
 
 
-def findings(study: Study, ledger: Ledger, points: Sequence[BatchPoint]) -> tuple[Finding, ...]:
-    """Findings, then warnings; empty when nothing stands out."""
+def findings(found: Analysis) -> tuple[Finding, ...]:
+    """Findings, the largest gaps and their reasons first, then warnings; empty when nothing stands out."""
+    study, ledger = found.study, found.ledger
     if study.foreign:
         return (*foreign_findings.of(study.runs), *_failures(study))
     return (
+        *_gaps(found),
         *_where_time_goes(ledger),
-        *_per_sample(points),
-        *_ratios(ledger),
-        *_outside(ledger),
+        *(inference_findings(study.runs) or _per_sample(found.points)),
+        *_waits(found),
+        *busy_findings(study.runs),
+        *_outside(study, ledger),
+        *_refused(found),
         *_not_counted(study, ledger),
         *_failures(study),
     )
@@ -45,12 +56,13 @@ def _where_time_goes(ledger: Ledger) -> list[Finding]:
     }
     at_first, at_last = top[first], top[last]
     share, whole = percent(at_first.share or 0), at_first.whole
-    start = f"{at_first.name} takes the most time at batch {first}: {share} of the {whole}"
+    who = "The optimizer" if at_first.name == "optimizer" else at_first.name
+    start = f"{who} takes the most time at batch {first}: {share} of the {whole}"
     if first == last:
         return [Finding(f"{start}.", "ledger")]
     if at_first.name == at_last.name:
         text = (
-            f"{at_first.name} takes the most time: {share} of the {whole} at batch {first}, "
+            f"{who} takes the most time: {share} of the {whole} at batch {first}, "
             f"{percent(at_last.share or 0)} at batch {last}."
         )
         return [Finding(text, "ledger")]
@@ -83,46 +95,56 @@ def _per_sample(points: Sequence[BatchPoint]) -> list[Finding]:
     return [Finding(f"{text}.", "charts")]
 
 
-def _ratios(ledger: Ledger) -> list[Finding]:
-    """The two layers whose counted FLOPs lie furthest from paper, at their furthest batch; within 10 % is no news."""
-    groups: dict[str, list[LedgerRow]] = defaultdict(list)
-    for row in ledger.rows:
-        if row.ratio and (not row.counted.lower_bound or row.ratio > 1):
-            groups[row.name].append(row)
-    ranked = sorted(groups.items(), key=lambda item: -max(abs(log2(row.ratio or 1)) for row in item[1]))
-    found = []
-    for name, rows in ranked[:2]:
-        row = max(rows, key=lambda row: abs(log2(row.ratio or 1)))
-        ratio = row.ratio or 1
-        if 0.9 < ratio < 1.1:
-            break
-        low, high = min(r.ratio or 0 for r in rows), max(r.ratio or 0 for r in rows)
-        sure = ("about " if row.counted.state == "estimated" else "") + ("at least " if row.counted.lower_bound else "")
-        text = f"{name} executed {sure}{_times(ratio)} the FLOPs on paper at batch {row.batch}"
-        if len(rows) > 1 and numbers.ratio(low) == numbers.ratio(high):
-            text = text.replace(f" at batch {row.batch}", f" at all {len(rows)} batch sizes")
-        elif len(rows) > 1:
-            text += f" ({numbers.ratio(low)} to {numbers.ratio(high)} over {len(rows)} batch sizes)"
-        found.append(Finding(f"{text}.", "ledger"))
-    if not found and groups:
+def _gaps(found: Analysis) -> list[Finding]:
+    """What is wrong with the sweep, and the largest gaps with what explains them; within 10 % is no news."""
+    said = [Finding(item.sentence, "ledger") for item in headlines(found.judgement, found.ledger)]
+    if not said and any(row.ratio for row in found.ledger.rows):
         text = "Counted FLOPs lie within 10 % of paper in every layer and direction where both are known."
         return [Finding(text, "ledger")]
-    return found
+    return said
 
 
-def _times(ratio: float) -> str:
-    """0.44 -> "0.44 of", 3.6 -> "3.60 times"."""
-    return f"{numbers.ratio(ratio)} of" if ratio < 1 else f"{numbers.ratio(ratio)} times"
+def _waits(found: Analysis) -> list[Finding]:
+    """Batch sizes at which the GPU mostly waits for the host."""
+    waiting = [point.work for point in found.roofline.at("run") if point.bound == "launch" and point.work.busy]
+    if not waiting:
+        return []
+    worst = min(waiting, key=lambda work: work.busy or 0)
+    text = (
+        f"The GPU computes in only {percent(worst.busy or 0)} of a step at batch {worst.batch}: it waits for launches"
+    )
+    if len(waiting) > 1:
+        text += f" (below half of the step at {len(waiting)} batch sizes)"
+    return [Finding(f"{text}.", "roofline")]
 
 
-def _outside(ledger: Ledger) -> list[Finding]:
-    """Time that no layer explains, where it is more than a tenth."""
-    big = [item for item in ledger.unattributed if item.share > 0.1]
+def _refused(found: Analysis) -> list[Finding]:
+    """Rates over 100 %, which are shown nowhere else."""
+    said = [point for point in found.roofline.points if point.over == "peak" and point.work.level != "kernel"]
+    if not said:
+        return []
+    first = said[0]
+    more = f" The same in {len(said) - 1} more rows." if len(said) > 1 else ""
+    return [Finding(f"{first.work.name} is refused: {first.refused}.{more}", "roofline", warning=True)]
+
+
+def _outside(study: Study, ledger: Ledger) -> list[Finding]:
+    """Time that no layer explains, where it is more than a twentieth, and what is likely missing."""
+    big = [item for item in ledger.unattributed if item.share > MUCH]
     if not big:
         return []
     worst = max(big, key=lambda item: item.share)
     text = f"{percent(worst.share)} of the {worst.whole} at batch {worst.batch} is outside of every layer"
-    return [Finding(f"{text} and the optimizer.", "ledger")]
+    first = widest(study.runs, layer_times) if len(study.batches) > 1 else None
+    timed = best_layer_times(study.at(worst.batch), first)
+    run = timed[0] if timed else None
+    why = [
+        f"{percent(cause.share * worst.share)} {cause.text}"
+        + (f" ({cause.launches:,} {'launch' if cause.launches == 1 else 'launches'})" if cause.launches else "")
+        for cause in (causes(run) if run else ())
+    ]
+    beyond = "".join(f" Not in this time: {reason}." for reason in (beyond_time(run) if run else ()))
+    return [Finding(f"{text} and the optimizer{': ' if why else ''}{'; '.join(why)}.{beyond}", "ledger")]
 
 
 def _not_counted(study: Study, ledger: Ledger) -> list[Finding]:
@@ -155,5 +177,6 @@ def _failures(study: Study) -> list[Finding]:
         where = f" at batch {', '.join(known)}" if known else ""
         verb = "failed" if status == "failed" else f"{'are' if len(batches) > 1 else 'is'} {status}"
         runs = "runs" if len(batches) > 1 else "run"
-        found.append(Finding(f"The {profiler} {runs}{where} {verb}: {reason}.", "runs", warning=True))
+        who = f"{runs} without a profiler" if profiler == "none" else f"{profiler} {runs}"
+        found.append(Finding(f"The {who}{where} {verb}: {reason}.", "runs", warning=True))
     return found

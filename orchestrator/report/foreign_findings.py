@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from perfctl.orchestrator.analyse.counters import KernelFlops, flops_by_launch
+from perfctl.orchestrator.analyse.counters import PIPE_TENSOR, KernelFlops, flops_by_launch, values_by_launch
+from perfctl.orchestrator.analyse.counts import metric, op
 from perfctl.orchestrator.analyse.figure import Figure, add
 from perfctl.orchestrator.analyse.timing import busy
 from perfctl.orchestrator.report.kernel_view import NO_FLOPS, PATHS, run_label
@@ -38,7 +39,8 @@ def of(runs: Sequence[Run]) -> tuple[Finding, ...]:
             found += _no_kernels(run)
             continue
         flops = flops_by_launch(run)
-        found += [*_largest(run), *_executed(run, flops), *_busy(run), *_copies(run), *_missing(run, flops)]
+        found += [*_largest(run), *_executed(run, flops), *_moved(run, flops)]
+        found += [*_busy(run), *_copies(run), *_missing(run, flops)]
     return tuple(sorted(found, key=lambda item: item.warning))
 
 
@@ -93,6 +95,22 @@ def _executed(run: Run, flops: dict[int, KernelFlops]) -> list[Finding]:
     text = f"{_spoken(groups[name][0])} executed {amount} in {often}{most}; {where}"
     rule = f", estimated as {part.reason}" if part.state == "estimated" and part.reason else ""
     return [Finding(f"{text}{rule}.", "kernels")]
+
+
+def _moved(run: Run, flops: dict[int, KernelFlops]) -> list[Finding]:
+    """Instructions that look like half-precision and tensor work, move constants, and are in no count."""
+    launches = [launch for launch, item in flops.items() if item.fp16.value is not None
+                and "moved constants" in (item.fp16.reason or "")]  # fmt: skip
+    if not launches:
+        return []
+    values = values_by_launch(run.report.counters)
+    halves = sum(int(metric(values[launch], op("hfma")) or 0) for launch in launches)
+    pipe = sum(int(metric(values[launch], PIPE_TENSOR) or 0) for launch in launches)
+    text = (
+        f"{count(halves).text} HFMA and {count(pipe).text} tensor instructions in {_launches(len(launches))} only moved "
+        "constants: no arithmetic, and not counted."
+    )
+    return [Finding(text, "kernels")]
 
 
 def _about(figure: Figure) -> str:

@@ -1,4 +1,4 @@
-"""Kernels for the page: a short table by name, and every launch with its counters as compact columns."""
+"""Kernels for the page: a short table by name, and every launch with its counters."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
-from math import isfinite
 from typing import Any
 
 from perfctl.orchestrator.analyse.algorithms import family
@@ -25,6 +23,7 @@ from perfctl.orchestrator.report.numbers import (
     time_cell,
     why,
 )
+from perfctl.orchestrator.report.packed import Grid, first_rows, packed
 from perfctl.orchestrator.report.tables import Column, Table, table, without_empty
 from perfctl.parsers.records import Kernel
 from perfctl.parsers.stored import Run
@@ -37,7 +36,8 @@ COUNTER_CELLS = 1_200_000
 """Launches x counters that the page carries; beyond it only the FLOPs made from them."""
 
 PATHS = ("fp32", "fp64", "fp16", "tensor")
-NO_FLOPS = KernelFlops(*[absent("not_collected", "no counters for this launch")] * 5)
+_NONE = absent("not_collected", "no counters for this launch")
+NO_FLOPS = KernelFlops(_NONE, _NONE, _NONE, _NONE, _NONE)
 
 
 @dataclass(slots=True)
@@ -113,25 +113,20 @@ def name_cell(name: str, short: str | None = None) -> Cell:
     return Cell(shown, name[:1000] if name != shown else None, value=name)
 
 
-def launches(runs: Sequence[Run]) -> dict[str, Any] | None:
-    """Every launch of the runs as columns for page.js; None when there is none.
-
-    Each column is ``{label, unit, kind, ...}`` with its data as one of ``c`` (one value for all rows),
-    ``d`` + ``i`` (dictionary and index a row), ``d`` + ``r`` (index, how often, index, ...), ``s`` (first
-    value and differences), ``v`` (plain values). None stays null. ``state`` is a column of its own: look (a
-    class), mark ("~ ", "≥ ") and reason of each value.
-    """
+def launches(runs: Sequence[Run]) -> Grid | None:
+    """Every launch of the runs; None when there is none. ``state`` of a column: look, mark and reason of each value."""
     rows = [(run, kernel) for run in runs for kernel in run.report.kernels]
     if not rows:
         return None
     total, rows = len(rows), rows[:LAUNCHES_SHOWN]
-    columns = [_packed(*head, values) for head, values in _plain_columns(rows)]
-    columns = columns if len(runs) > 1 else columns[1:]
+    plain_columns = _plain_columns(rows) if len(runs) > 1 else _plain_columns(rows)[1:]
     counters, notes = _counter_columns(runs, rows)
-    columns += counters
-    empty = [column["label"] for column in columns if _is_empty(column)]
-    kept = [column for column in columns if not _is_empty(column)]
-    return {"rows": len(rows), "hidden": total - len(rows), "columns": kept, "empty": empty, "notes": notes}
+    columns = [*(packed(*head, values) for head, values in plain_columns), *counters]
+    if empty := [column["label"] for column in columns if _is_empty(column)]:
+        notes.insert(0, f"not in these reports: {', '.join(empty)}")
+    kept = tuple(column for column in columns if not _is_empty(column))
+    first = first_rows("Every launch", [column for column in plain_columns if column[0][0] not in empty], len(rows))
+    return Grid("launches", "Every launch", len(rows), kept, total - len(rows), tuple(notes), first)
 
 
 def _plain_columns(rows: Sequence[tuple[Run, Kernel]]) -> list[tuple[tuple[str, str, str], list[Any]]]:
@@ -181,7 +176,7 @@ def _counter_columns(runs: Sequence[Run], rows: Sequence[tuple[Run, Kernel]]) ->
         figures: list[Figure] = [getattr(flops[id(run)].get(kernel.launch, NO_FLOPS), path) for run, kernel in rows]
         if path == "total" or any(figure.value is not None or figure.state == "refused" for figure in figures):
             label = "executed" if path == "total" else path
-            columns.append(_packed(label, "FLOP", "si", [figure.value for figure in figures]) | _states(figures))
+            columns.append(packed(label, "FLOP", "si", [figure.value for figure in figures]) | _states(figures))
     by_launch = {id(run): values_by_launch(run.report.counters) for run in runs}
     units = {counter.name: counter.unit or "" for run in runs for counter in run.report.counters}
     if len(units) * len(rows) > COUNTER_CELLS:
@@ -193,7 +188,7 @@ def _counter_columns(runs: Sequence[Run], rows: Sequence[tuple[Run, Kernel]]) ->
         units = dict(sorted(units.items(), key=lambda item: not makes_flops(item[0]))[:COUNTER_COLUMNS])
     for name, unit in units.items():
         found = [by_launch[id(run)].get(kernel.launch, empty).get(name) for run, kernel in rows]
-        columns.append(_packed(name, unit, "si", found))
+        columns.append(packed(name, unit, "si", found))
     return columns, notes
 
 
@@ -205,33 +200,4 @@ def _is_empty(column: dict[str, Any]) -> bool:
 def _states(figures: Sequence[Figure]) -> dict[str, Any]:
     """Look, mark and reason of each value as a packed column; nothing where all are plainly counted."""
     states = [(look(figure), mark(figure), why(figure)) for figure in figures]
-    return {"state": _packed("", "", "", states)} if any(map(any, states)) else {}
-
-
-def _tidy(value: Any) -> Any:
-    """Whole floats as integers; what JSON has no word for (NaN, infinity) as null."""
-    if isinstance(value, float):
-        if not isfinite(value):
-            return None
-        return int(value) if value.is_integer() else value
-    return value
-
-
-def _packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str, Any]:
-    """One column in the smallest of five forms."""
-    head: dict[str, Any] = {"label": label, "unit": unit, "kind": kind}
-    tidy = [_tidy(value) for value in values]
-    known = list(dict.fromkeys(tidy))
-    if len(known) == 1:
-        return head | {"c": known[0]}
-    if len(known) <= max(16, len(tidy) // 3):
-        place = {value: number for number, value in enumerate(known)}
-        runs = [part for value, same in groupby(tidy) for part in (place[value], len(list(same)))]
-        if len(runs) < len(tidy) // 2:
-            return head | {"d": known, "r": runs}
-        return head | {"d": known, "i": [place[value] for value in tidy]}
-    if all(isinstance(value, int) for value in tidy):
-        steps = [tidy[0], *(after - before for before, after in pairwise(tidy))]
-        if sum(map(abs, steps)) < sum(map(abs, tidy)):
-            return head | {"s": steps}
-    return head | {"v": tidy}
+    return {"state": packed("", "", "", states)} if any(map(any, states)) else {}

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import log2
 
-from perfctl.orchestrator.analyse.ledger import KernelUse, Ledger, LedgerRow, Unattributed
+from perfctl.orchestrator.analyse.analysis import Analysis
+from perfctl.orchestrator.analyse.ledger import Ledger, LedgerRow, Unattributed
+from perfctl.orchestrator.report.ledger_details import formulas, kernels
 from perfctl.orchestrator.report.numbers import (
     Cell,
     amount,
@@ -24,7 +26,9 @@ from perfctl.orchestrator.report.numbers import (
     time,
     time_cell,
 )
+from perfctl.orchestrator.report.roofline_view import bound_cell
 from perfctl.orchestrator.report.tables import Column
+from perfctl.orchestrator.report.verdict_view import Reason, reason, reasons, still_open
 
 MINOR_SHARE = 0.01
 FOLD_FROM = 3
@@ -53,6 +57,9 @@ class Group:
     """(batch and direction, worked text)."""
     kernels: tuple[str, ...]
     note: str | None = None
+    reasons: tuple[Reason, ...] = ()
+    open: str | None = None
+    """What no verdict explains, in a sentence; None when nothing is left or nothing was judged."""
     minor: bool = False
     """No multiply-adds and hardly any time: folded away until asked for."""
 
@@ -65,21 +72,25 @@ class LedgerView:
     groups: tuple[Group, ...]
     ratio_at: int
     notes: tuple[str, ...]
+    sweep: tuple[Reason, ...] = ()
+    """Verdicts about the sweep as a whole."""
     fold: str | None = None
     """What is folded, in words; None when nothing is."""
 
 
-def ledger_view(ledger: Ledger) -> LedgerView | None:
+def ledger_view(found: Analysis) -> LedgerView | None:
     """Columns that are empty for one and the same reason keep their head and plain dashes; a note says the reason."""
+    ledger = found.ledger
     if not ledger.rows:
         return None
-    groups = [_group(list(rows)) for _, rows in groupby(ledger.rows, key=lambda row: (row.place, row.direction))]
+    groups = [_group(list(rows), found) for _, rows in groupby(ledger.rows, key=lambda row: (row.place, row.direction))]
+    groups = [replace(group, reasons=told) for group, told in zip(groups, _once(groups), strict=True)]
     groups += _left_over(ledger.unattributed)
     if not FOLD_FROM <= sum(group.minor for group in groups) < len(groups):
         groups = [replace(group, minor=False) for group in groups]
     bases = sorted({row.basis for row in ledger.rows if row.basis})
     wholes = sorted({row.whole for row in ledger.rows if row.whole})
-    lacking = _not_counted(ledger)
+    lacking, unknown = _not_counted(ledger), found.roofline.peaks.reason
     columns = (
         Column("batch"),
         Column(
@@ -101,6 +112,12 @@ def ledger_view(ledger: Ledger) -> LedgerView | None:
         Column("time", base="ns", note="median over the measured steps: " + ("; ".join(bases) or "not timed")),
         Column("share", note=f"of the {' or '.join(wholes) or 'step'}, all measured steps together"),
         Column("achieved", "FLOP/s", note="paper FLOPs / time: what the arithmetic asked for, not what was executed"),
+        Column(
+            "bound",
+            look="text",
+            note=None if unknown else "compute, memory or launch, and the share of what is attainable there",
+            empty=unknown is not None,
+        ),
     )
     notes = ["FLOPs and times are for one step. 1 multiply-add = 2 FLOPs."]
     if bases:
@@ -109,7 +126,12 @@ def ledger_view(ledger: Ledger) -> LedgerView | None:
         )
     if lacking:
         notes.append(f"Counted FLOPs: {lacking}.")
-    return LedgerView(columns, tuple(groups), 3, tuple(notes), _fold(groups, wholes))
+    elif rules := _rules(ledger):
+        notes.append(f"Counted by these rules: {'; '.join(rules)}.")
+    if unknown:
+        notes.append(f"Bound: not known, {unknown}.")
+    sweep = tuple(reason(verdict) for verdict in found.judgement.sweep)
+    return LedgerView(columns, tuple(groups), 3, tuple(notes), sweep, _fold(groups, wholes))
 
 
 def _fold(groups: Sequence[Group], wholes: Sequence[str]) -> str | None:
@@ -132,51 +154,49 @@ def _not_counted(ledger: Ledger) -> str | None:
     return f"{' or '.join(states)}: {'; '.join(reasons[:2])}"
 
 
-def _formulas(rows: Sequence[LedgerRow]) -> list[tuple[str, str]]:
-    """(which, worked text): one batch size worked out where the rest follows by the rule of three, else every one."""
-    shown = rows[:1] if len(rows) > 1 and _in_proportion(rows) else rows
-    found = [
-        (
-            f"batch {row.batch}"
-            + (f", {call.direction}" if call.direction != row.direction else "")
-            + ("" if row.layer else f", {call.layer}"),
-            call.formula,
-        )
-        for row in shown
-        for call in row.calls[:8]
-        if call.formula
-    ]
-    if found and len(shown) < len(rows):
-        others = ", ".join(str(row.batch) for row in rows[1:])
-        every = (
-            "the same"
-            if not rows[0].paper.value
-            else f"in proportion, {full(rows[0].paper.value // rows[0].batch)} a sample"
-        )
-        found.append((f"batch {others}", every))
-    return found
+def _rules(ledger: Ledger) -> list[str]:
+    """How counted figures are made of counters, each rule once."""
+    rules = [row.counted.rule for row in ledger.rows if row.counted.rule and row.counted.value is not None]
+    return list(dict.fromkeys(part for rule in rules for part in rule.split("; ")))
 
 
-def _in_proportion(rows: Sequence[LedgerRow]) -> bool:
-    """True when the paper count of every row is a whole number a sample, the same at every batch size."""
-    values = [(row.paper.value, row.batch) for row in rows]
-    return all(value is not None and batch and value % batch == 0 for value, batch in values) and (
-        len({value // batch for value, batch in values if value is not None}) == 1
-    )
-
-
-def _group(rows: Sequence[LedgerRow]) -> Group:
+def _group(rows: Sequence[LedgerRow], found: Analysis) -> Group:
     first = rows[0]
     named = first.place
+    why = reasons(rows, found.judgement)
     return Group(
         named, "" if named == first.direction else first.direction, first.kind,
-        tuple(_line(row) for row in rows), tuple(_formulas(rows)), _kernels(rows),
-        None if first.calls or not first.layer else "nothing on paper: no operation of its own was seen",
-        all(row.paper.value == 0 and not row.counted.value and (row.share or 0) < MINOR_SHARE for row in rows),
+        tuple(_line(row, found) for row in rows), tuple(formulas(rows)), kernels(rows), _note(rows),
+        why, still_open(rows, found.judgement),
+        all(row.paper.value == 0 and not row.counted.value and (row.share or 0) < MINOR_SHARE for row in rows) and not why,
     )  # fmt: skip
 
 
-def _line(row: LedgerRow) -> Line:
+def _once(groups: Sequence[Group]) -> list[tuple[Reason, ...]]:
+    """A rule without a number that holds in many groups is told in the first and named in the others."""
+    first: dict[str, str] = {}
+    found = []
+    for group in groups:
+        told = []
+        for item in group.reasons:
+            home = first.setdefault(item.rule, f"{group.layer} {group.direction}".strip())
+            here = home == f"{group.layer} {group.direction}".strip()
+            told.append(item if item.numbers or here else replace(item, sentence=f"As {home}.", todo=""))
+        found.append(tuple(told))
+    return found
+
+
+def _note(rows: Sequence[LedgerRow]) -> str | None:
+    """What a reader must know before the numbers of a group."""
+    notes = []
+    if not rows[0].calls and rows[0].layer:
+        notes.append("nothing on paper: no operation of its own was seen")
+    if guessed := max(row.guessed for row in rows):
+        notes.append(f"layer guessed for {percent(guessed)} of its launches")
+    return "; ".join(notes) or None
+
+
+def _line(row: LedgerRow, found: Analysis) -> Line:
     reason = row.time_reason or "not collected"
     cells = (
         plain(row.batch),
@@ -186,9 +206,10 @@ def _line(row: LedgerRow) -> Line:
         time_cell(row.time.median, note=_spread_note(row)) if row.time else nothing(reason),
         share_cell(row.share, reason),
         amount(row.achieved, "FLOP/s", _achieved_reason(row)),
+        bound_cell(found.roofline.of(row.batch, row.layer, row.direction), found.roofline),
     )
     if row.time and not row.trusted:
-        cells = (*cells[:4], _distrusted(cells[4]), _distrusted(cells[5]), cells[6])
+        cells = (*cells[:4], _distrusted(cells[4]), _distrusted(cells[5]), *cells[6:])
     return Line(cells, _bar(row.ratio))
 
 
@@ -239,19 +260,6 @@ def _bar(ratio: float | None) -> tuple[float, float] | None:
     return (round(50 + min(reach, 0), 1), round(abs(reach), 1))
 
 
-def _kernels(rows: Sequence[LedgerRow]) -> tuple[str, ...]:
-    """The kernels behind a group, by batch where they differ."""
-    lists = {row.batch: tuple(_use(use) for use in row.kernels[:12]) for row in rows if row.kernels}
-    if len(set(lists.values())) <= 1:
-        return next(iter(lists.values()), ())
-    return tuple(f"batch {batch}: {'; '.join(names)}" for batch, names in lists.items())
-
-
-def _use(use: KernelUse) -> str:
-    often = f"{significant(use.per_step if use.per_step % 1 else int(use.per_step))} × "
-    return f"{often}{use.name[:200]}" + (f" ({use.family})" if use.family else "")
-
-
 def _left_over(rest: Sequence[Unattributed]) -> list[Group]:
     if not rest:
         return []
@@ -260,7 +268,7 @@ def _left_over(rest: Sequence[Unattributed]) -> list[Group]:
             (
                 plain(item.batch), nothing("not a layer"), figure_cell(item.counted, "FLOP"), nothing("not a layer"),
                 time_cell(item.time.median, note=item.basis), Cell(percent(item.share), value=item.share),
-                nothing("not a layer"),
+                nothing("not a layer"), nothing("not a layer"),
             ),
             None,
         )

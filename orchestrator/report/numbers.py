@@ -196,6 +196,9 @@ def why(figure: Figure) -> str:
         notes.append(f"without {', '.join(figure.missing)}")
     if figure.reason:
         notes.append(figure.reason)
+    parts = [part for part in (figure.rule or "").split("; ") if part.rpartition(": ")[2] not in (figure.reason or "")]
+    if figure.rule and parts:
+        notes.append(f"rule: {'; '.join(parts)}")
     return "; ".join(notes)
 
 

@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
+from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from perfctl.orchestrator.analyse.compare_records import Comparison
+from perfctl.orchestrator.analyse.peaks import Peaks
+from perfctl.orchestrator.report.compare_view import compare_view
 from perfctl.orchestrator.report.view import page_view
 from perfctl.parsers.stored import Run
 
 
-def render(runs: Sequence[Run], *, generated_at: str, title: str | None = None) -> str:
-    """HTML of the page for these runs. The same runs and ``generated_at`` give the same bytes."""
+def render(runs: Sequence[Run], *, generated_at: str, title: str | None = None, peaks: Sequence[Peaks] = ()) -> str:
+    """HTML of the page for these runs; ``peaks`` are measured roofs. The same arguments give the same bytes."""
+    view = page_view(runs, generated_at=generated_at, title=title, peaks=peaks)
+    return _filled("run.html", view)
+
+
+def render_comparison(found: Comparison) -> str:
+    """HTML of the page of a comparison. The same comparison gives the same bytes."""
+    made = max((run.started_at for side in (found.a, found.b) for run in side.runs if run.started_at), default="")
+    return _filled("compare.html", compare_view(found, made_at=f"{made[:16].replace('T', ' ')} UTC" if made else ""))
+
+
+def listing(view: Mapping[str, Any]) -> str:
+    """HTML of a folder's pages and sweeps, as 'perfctl serve' shows them."""
+    return _filled("sweeps.html", view)
+
+
+def _filled(template: str, view: object) -> str:
     environment = Environment(
         autoescape=True, loader=FunctionLoader(_source), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["drawing"] = Markup  # SVG that charts.py made; names in it are escaped there
-    environment.globals["asset"] = lambda name: Markup(_source(name))  # noqa: S704  style.css and page.js, our own files
+    environment.globals["asset"] = lambda name: Markup(_source(name))  # noqa: S704  style and scripts, our own files
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False, "sort_keys": False}
-    view = page_view(runs, generated_at=generated_at, title=title)
-    text = environment.get_template("run.html").render(page=view)
+    text = environment.get_template(template).render(page=view)
     return text.encode("utf-8", "replace").decode("utf-8")  # a report may hold half a surrogate pair
 
 

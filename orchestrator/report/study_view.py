@@ -15,18 +15,24 @@ from perfctl.orchestrator.report.numbers import (
     plain,
     share_cell,
     size_cell,
+    time,
     time_cell,
 )
+from perfctl.orchestrator.report.packed import Grid, first_rows, packed
 from perfctl.orchestrator.report.tables import Column, Table, table, without_empty
 from perfctl.parsers.stored import Run
 
+COUNTER_ROWS = 50_000
+"""Kernel names x counters that the page carries; the rest stays in the store."""
+
 
 def sweep_table(points: Sequence[BatchPoint]) -> Table | None:
-    """One row a batch size: time, samples per second, memory."""
+    """One row a batch size: time, samples per second, memory. None where nothing of these is known."""
     quantities = list(dict.fromkeys(name for point in points for name in point.memory))
     columns = [
         Column("batch"),
         Column("time per step", base="ns"),
+        Column("over repeats", look="text", note="95 % interval of the step over the repeats of the sweep"),
         Column("time per sample", base="ns"),
         Column("samples per second"),
     ]
@@ -37,18 +43,29 @@ def sweep_table(points: Sequence[BatchPoint]) -> Table | None:
         why = "; ".join(point.problems) or "no run timed whole steps"
         note = None
         if point.step is not None:
-            note = f"median of {point.step.count} steps; {point.basis}"
+            newest = f" of the newest of {len(point.repeats)} runs" if point.repeats else ""
+            note = f"median of {point.step.count} steps{newest}; {point.basis}"
         each = point.per_sample
         rows.append([
             plain(point.batch),
             time_cell(point.step.median if point.step else None, why, note),
+            _over_repeats(point),
             time_cell(each, why),
             amount(1e9 / each if each else None, "samples/s", why),
             *(size_cell(point.memory.get(name), "this run did not record it") for name in quantities),
             plain("; ".join(point.problems)) if point.problems else nothing("none"),
         ])  # fmt: skip
     columns, rows = without_empty(columns, rows)
-    return table("Batch sweep", columns, rows, tools=False)
+    return table("Batch sweep", columns, rows, tools=False) if len(columns) > 1 else None
+
+
+def _over_repeats(point: BatchPoint) -> Cell:
+    """ "1.02 ms to 1.05 ms"."""
+    if not point.repeats:
+        return nothing("the sweep was not repeated (--repeat)")
+    ends = point.interval or (min(point.repeats), max(point.repeats))
+    seen = f"{len(point.repeats)} runs, from {time(min(point.repeats))} to {time(max(point.repeats))}"
+    return plain(f"{time(ends[0])} to {time(ends[1])}", seen)
 
 
 def operators(runs: Sequence[Run]) -> Table | None:
@@ -154,29 +171,30 @@ def steps(runs: Sequence[Run]) -> Table | None:
     return listing("Steps and phases", columns, rows)
 
 
-def counters(runs: Sequence[Run]) -> Table | None:
-    """Counters by kernel name and metric: smallest, largest and sum over launches."""
+def counters(runs: Sequence[Run]) -> Grid | None:
+    """Counters by kernel name and metric: smallest and largest over the launches."""
     sums: dict[tuple[str, str, str, str | None], list[float]] = defaultdict(list)
-    short: dict[str, str | None] = {}
     for run in runs:
         names = {kernel.launch: kernel.name for kernel in run.report.kernels}
-        short.update((kernel.name, kernel.short_name) for kernel in run.report.kernels)
         for item in run.report.counters:
             if item.value is not None:
                 name = names.get(item.launch, f"launch {item.launch}")
                 sums[run_label(run), name, item.name, item.unit].append(item.value)
-    columns = [
-        Column("run", look="text"), Column("kernel", look="code"), Column("counter", look="code"),
-        Column("unit", look="text"), Column("values"), Column("smallest"), Column("largest"),
-    ]  # fmt: skip
-    rows = [
-        [
-            plain(label), name_cell(name, short.get(name)), name_cell(metric), word(unit), count(len(values)),
-            amount(min(values), unit or ""), amount(max(values), unit or ""),
-        ]
-        for (label, name, metric, unit), values in sums.items()
-    ]  # fmt: skip
-    return listing("Counters by kernel name", columns, rows, limit=1000)
+    if not sums:
+        return None
+    rows = list(sums.items())[:COUNTER_ROWS]
+    columns: list[tuple[tuple[str, str, str], list[object]]] = [
+        (("run", "", "text"), [key[0] for key, _ in rows]),
+        (("kernel", "", "code"), [key[1] for key, _ in rows]),
+        (("counter", "", "code"), [key[2] for key, _ in rows]),
+        (("unit", "", "text"), [key[3] or "" for key, _ in rows]),
+        (("values", "", "int"), [len(values) for _, values in rows]),
+        (("smallest", "", "si"), [min(values) for _, values in rows]),
+        (("largest", "", "si"), [max(values) for _, values in rows]),
+    ]
+    caption = "Counters by kernel name"
+    return Grid("counters", caption, len(rows), tuple(packed(*head, values) for head, values in columns),
+                len(sums) - len(rows), first=first_rows(caption, columns, len(rows)))  # fmt: skip
 
 
 def listing(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.analyse.grouping import Study, device_label, studies
-from perfctl.orchestrator.analyse.ledger import Ledger, ledger
-from perfctl.orchestrator.analyse.sweep import points
-from perfctl.orchestrator.report import about_view, kernel_view, study_view
+from perfctl.orchestrator.analyse.analysis import Analysis, analyse
+from perfctl.orchestrator.analyse.grouping import device_label, studies
+from perfctl.orchestrator.report import about_view, busy_view, kernel_view, study_view, usage_view
 from perfctl.orchestrator.report.findings import findings
+from perfctl.orchestrator.report.inference_view import inference_tables
 from perfctl.orchestrator.report.ledger_view import ledger_view
 from perfctl.orchestrator.report.numbers import DASH, Cell, time
 from perfctl.orchestrator.report.tables import Table as View
+from perfctl.orchestrator.report.verdict_view import Reason
 from perfctl.orchestrator.report.view import heading, tools
 from perfctl.parsers.stored import Run
 
@@ -23,8 +26,12 @@ if TYPE_CHECKING:
 
 ROWS = 12
 """Rows of a table before "and N more"."""
-LEFT_OUT = {"category", "direction", "host time", "memory", "concerns", "run"}
-"""Columns of the page's tables that 80 columns have no room for."""
+SHORT = {"counted / paper": "ratio"}
+LEDGER_LEFT_OUT = {"achieved", "share"}
+LEFT_OUT = {"category", "direction", "host time", "memory", "concerns", "run", "batches", "images", "loss", "problems"}
+"""Columns of the page's tables that 80 columns have no room for; problems stand among the findings."""
+NAME_WIDTH = 24
+"""Columns for the name of a layer, which goes on beside its other batch sizes."""
 
 
 def runs_table(rows: Iterable[Mapping[str, Any]]) -> Table:
@@ -62,13 +69,17 @@ def run_details(run: Run) -> list[RenderableType]:
     for name, value in rows:
         if value is not None:
             facts.add_row(_text(name, "dim"), _text(str(value)))
-    entries = ledger(study)
-    out: list[RenderableType] = [facts, *_findings(study, entries)]
-    if entries.rows:
-        out.append(ledger_table(entries))
-    views = (kernel_view.summary([run], paths=False), study_view.operators([run]), study_view.summaries([run]))
+    analysis = analyse(study)
+    out: list[RenderableType] = [facts, *_findings(analysis)]
+    if analysis.ledger.rows:
+        out += ledger_table(analysis)
+    out += [_from_view(view) for view in inference_tables([run])]
+    views = (
+        kernel_view.summary([run], paths=False), study_view.operators([run]), busy_view.ways_table([run]),
+        usage_view.busy_table([run]), usage_view.readings_table([run]), usage_view.memory_list(run), study_view.summaries([run]),
+    )  # fmt: skip
     out += [_from_view(view) for view in views if view is not None]
-    missing = about_view.gaps(study, entries)
+    missing = about_view.gaps(study, analysis.ledger)
     return [*out, _from_view(missing)] if missing else out
 
 
@@ -77,32 +88,92 @@ def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:
     out: list[RenderableType] = []
     for study in studies(runs):
         out.append(_text(f"{heading(study)}   {study.device or ''}   {tools(study.runs)}", "bold"))
-        out += _findings(study, ledger(study))
-        view = None if study.foreign else study_view.sweep_table(points(study))
+        found = analyse(study)
+        out += _findings(found)
+        view = None if study.foreign else study_view.sweep_table(found.points)
         if view is not None:
             out.append(_from_view(view))
     return out
 
 
-def ledger_table(entries: Ledger) -> Table:
-    """The ledger; layer and direction stand once a group. FLOPs: 1 multiply-add = 2."""
-    view = ledger_view(entries)
+def inference_summary(runs: Sequence[Run]) -> list[RenderableType]:
+    """Latency and accuracy of several models and batch sizes side by side; empty where no run got so far."""
+    return [_from_view(view, rows=len(view.rows)) for view in inference_tables(runs)]
+
+
+def ledgers(analyses: Sequence[Analysis], *, whole: bool = True) -> list[RenderableType]:
+    """Every study's ledger under its heading, with the verdicts; findings before it when it is shown whole."""
+    out: list[RenderableType] = []
+    for found in analyses:
+        study = found.study
+        out.append(_text(f"{heading(study)}   {study.device or ''}   {tools(study.runs)}", "bold"))
+        out += _findings(found) if whole else []
+        if found.ledger.rows:
+            out += ledger_table(found, told=whole)
+    return out
+
+
+def ledger_table(found: Analysis, *, told: bool = True) -> list[RenderableType]:
+    """The ledger, then its numbered verdicts. FLOPs: 1 multiply-add = 2.
+
+    ``told``: the findings stand above, so what concerns the whole sweep is not said a second time.
+    """
+    view = ledger_view(found)
     assert view is not None
-    grid = _grid(("layer", "left"), *((f"{column.label} {column.unit}".strip(), "right") for column in view.columns))
-    grid.caption = " ".join(view.notes) + (f" Left out: {view.fold}." if view.fold else "")
+    kept = [place for place, column in enumerate(view.columns) if column.label not in LEDGER_LEFT_OUT]
+    heads = [view.columns[place] for place in kept]
+    named = [(SHORT.get(head.label, head.label), "left" if head.look == "text" else "right") for head in heads]
+    grid = _grid(("layer", "left"), *named, ("why", "right"))
+    grid.caption = _text(
+        "Paper and counted in FLOP. " + " ".join(view.notes) + (f" Left out: {view.fold}." if view.fold else "")
+    )
     shown = [group for group in view.groups if not group.minor]
     lines = [line.cells for group in shown for line in group.lines]
-    widths = [max(len(cells[place].unit or "") for cells in lines) for place in range(len(view.columns))]
+    widths = [max(len(cells[place].unit or "") for cells in lines) for place in kept]
+    why = _grid(("", "right"), ("", "left"), heads=False)
+    number = 0
+    for item in view.sweep:
+        number += 1
+        why.add_row(_text(str(number)), _why("", replace(item, sentence="") if told else item))
     for group in shown:
-        for number, line in enumerate(group.lines):
-            name = f"{group.layer} {group.direction}".strip() if number == 0 else ""
-            cells = (_cell(cell, width) for cell, width in zip(line.cells, widths, strict=True))
-            grid.add_row(_text(name), *cells)
-    return grid
+        name = f"{group.layer} {group.direction}".strip()
+        first = number + 1
+        for item in group.reasons:
+            number += 1
+            why.add_row(_text(str(number)), _why(name, item))
+        if group.open:
+            why.add_row(_text(""), _text(f"{name}: {group.open[0].lower()}{group.open[1:]}", "dim"))
+        marks = "" if number < first else str(first) if number == first else f"{first}-{number}"
+        labels = _over_lines(name, len(group.lines))
+        for place, line in enumerate(group.lines):
+            cells = (_cell(line.cells[at], width) for at, width in zip(kept, widths, strict=True))
+            grid.add_row(_text(labels[place]), *cells, _text(marks if place == 0 else ""))
+    return [grid, why] if why.row_count else [grid]
 
 
-def _findings(study: Study, entries: Ledger) -> list[RenderableType]:
-    said = findings(study, entries, points(study))
+def _over_lines(name: str, count: int) -> list[str]:
+    """``name`` in ``count`` pieces, broken after dots and blanks; what does not fit goes on in the last one."""
+    pieces = [""]
+    for part in re.findall(r"[^. ]*[. ]?", name):
+        if pieces[-1] and len(pieces[-1]) + len(part.rstrip()) > NAME_WIDTH:
+            pieces.append("")
+        pieces[-1] += part
+    shown, rest = pieces[: count - 1], pieces[count - 1 :]
+    return [*shown, "\n".join(rest), *[""] * (count - len(shown) - 1)]
+
+
+def _why(name: str, item: Reason) -> Text:
+    """The verdict's sentence, its numbers, what to do."""
+    rest = [f"{item.rule}: {item.numbers}." if item.numbers else "" if item.sentence and item.todo else f"{item.rule}."]
+    rest += [f"{item.elsewhere}."] if item.elsewhere else []
+    said = " ".join(part for part in (item.sentence, *(text[:1].upper() + text[1:] for text in rest)) if part)
+    if name and name not in item.sentence:
+        said = f"{name}: {said}"
+    return _text(f"{said} \u2192 {item.todo}" if item.todo else said)
+
+
+def _findings(found: Analysis) -> list[RenderableType]:
+    said = findings(found)
     if not said:
         return [_text("Nothing stands out.")]
     numbers = iter(range(1, len(said) + 1))
@@ -112,18 +183,18 @@ def _findings(study: Study, entries: Ledger) -> list[RenderableType]:
     return [grid]
 
 
-def _from_view(view: View) -> Table:
-    """A page's table for the terminal, cut to ROWS."""
+def _from_view(view: View, rows: int = ROWS) -> Table:
+    """A page's table for the terminal, cut to ``rows``."""
     kept = [place for place, column in enumerate(view.columns) if column.label not in LEFT_OUT]
     sides = {"num": "right", "code": "code"}
     grid = _grid(*((view.columns[place].label, sides.get(view.columns[place].look, "left")) for place in kept))
     grid.title = view.caption
-    widths = [max(len(row[place].unit or "") for row in view.rows[:ROWS]) for place in kept]
-    for row in view.rows[:ROWS]:
+    widths = [max(len(row[place].unit or "") for row in view.rows[:rows]) for place in kept]
+    for row in view.rows[:rows]:
         grid.add_row(*(_cell(row[place], width) for place, width in zip(kept, widths, strict=True)))
     said = list(view.notes)
-    if view.total > ROWS:
-        said.append(f"and {view.total - ROWS} more: perfctl report shows them")
+    if view.total > rows:
+        said.append(f"and {view.total - rows} more: perfctl report shows them")
     grid.caption = _text("\n".join(said)) if said else None
     return grid
 

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
+from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.grouping import Study, studies
-from perfctl.orchestrator.analyse.ledger import Ledger, ledger
-from perfctl.orchestrator.analyse.sweep import points
-from perfctl.orchestrator.report import about_view, kernel_view, study_view
-from perfctl.orchestrator.report.chart_view import Chart, chart_views
+from perfctl.orchestrator.analyse.peaks import Peaks
+from perfctl.orchestrator.report import (
+    about_view,
+    busy_charts,
+    busy_view,
+    kernel_view,
+    study_view,
+    timeline_view,
+    usage_view,
+)
+from perfctl.orchestrator.report.chart_view import Chart, chart_views, layer_colours
 from perfctl.orchestrator.report.findings import SHOWN, Finding, findings
+from perfctl.orchestrator.report.inference_view import inference_tables
 from perfctl.orchestrator.report.ledger_view import LedgerView, ledger_view
+from perfctl.orchestrator.report.packed import Grid
+from perfctl.orchestrator.report.roofline_view import roofline_chart, roofline_tables, roofs_note
+from perfctl.orchestrator.report.switch_view import switch_table
 from perfctl.orchestrator.report.tables import Table
 from perfctl.parsers.stored import Run
 
-NUMBERS = ("charts", "ledger", "sweep", "kernels", "counters", "operators", "ranges", "summaries", "steps")
+NUMBERS = (
+    "charts", "inference", "ledger", "roofline", "sweep", "switches", "kernels", "timeline", "operators",
+    "ranges", "utilisation", "memory", "summaries",
+)  # fmt: skip
 """Sections of numbers, whose origin stands beside the heading."""
 CHARTS_FIRST = 2
-"""Charts above the ledger; the others stand in the batch sweep."""
+"""Charts on the first screen; the others stand in the batch sweep."""
 MODES = {"train": "training", "infer": "inference"}
 
 
@@ -33,12 +48,17 @@ class Section:
     title: str
     tables: tuple[Table, ...] = ()
     ledger: LedgerView | None = None
+    note: str | None = None
+    """One paragraph under the heading."""
     charts: tuple[Chart, ...] = ()
-    launches: dict[str, Any] | None = None
-    environment: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+    folded: tuple[Table, ...] = ()
+    """Closed until the reader opens them."""
+    grids: tuple[Grid, ...] = ()
+    """Long tables that are drawn a screen at a time."""
+    timelines: tuple[dict[str, Any], ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    """Facts on which all runs agree."""
     commands: tuple[tuple[str, str], ...] = ()
-    folded: bool = False
-    """Closed until the reader opens it."""
     origin: str | None = None
     """Said beside the heading where the numbers below were not measured here."""
 
@@ -67,10 +87,10 @@ class PageView:
     studies: tuple[StudyView, ...]
 
 
-def page_view(runs: Iterable[Run], *, generated_at: str, title: str | None) -> PageView:
+def page_view(runs: Iterable[Run], *, generated_at: str, title: str | None, peaks: Sequence[Peaks] = ()) -> PageView:
     """The page of these runs: one part a study, in order of first appearance; studies with a ledger first."""
     found = sorted(studies(runs), key=lambda study: study.foreign)
-    views = tuple(_study(study, f"s{number}") for number, study in enumerate(found, 1))
+    views = tuple(_study(analyse(study, peaks), f"s{number}") for number, study in enumerate(found, 1))
     if title is None:
         title = (
             views[0].heading if len(views) == 1 else f"{len(views)} studies and reports" if views else "nothing to show"
@@ -94,20 +114,22 @@ def heading(study: Study) -> str:
 
 def tools(runs: Sequence[Run]) -> str:
     """ "ncu 2025.3 + nsys 2025.1"."""
-    return " + ".join(dict.fromkeys(f"{run.profiler} {run.profiler_version or ''}".strip() for run in runs))
+    named = (
+        "no profiler" if run.profiler == "none" else f"{run.profiler} {run.profiler_version or ''}" for run in runs
+    )
+    return " + ".join(dict.fromkeys(name.strip() for name in named))
 
 
-def _study(study: Study, key: str) -> StudyView:
-    entries = ledger(study)
-    batch_points = points(study)
-    said = findings(study, entries, batch_points)
+def _study(found: Analysis, key: str) -> StudyView:
+    study = found.study
+    said = findings(found)
     news = [item for item in said if not item.warning]
     origins = dict.fromkeys(run.origin for run in study.runs)
     return StudyView(
         key, heading(study), _facts(study),
         tuple((origin, about_view.ORIGINS.get(origin, origin)) for origin in origins),
         tuple(news[:SHOWN]), tuple(news[SHOWN:]), tuple(item for item in said if item.warning),
-        tuple(_sections(study, entries, key, _origin(study))),
+        tuple(_sections(found, key, _origin(study))),
     )  # fmt: skip
 
 
@@ -132,44 +154,70 @@ def _origin(study: Study) -> str | None:
     return None if set(found) <= {"measured"} else " and ".join(found)
 
 
-def _sections(study: Study, entries: Ledger, key: str, origin: str | None) -> Iterable[Section]:
+def _sections(found: Analysis, key: str, origin: str | None) -> Iterable[Section]:
     """The parts that have something to show, in the page's order."""
-    for section in _parts(study, entries, key, origin):
+    for section in _parts(found, key, origin):
         yield replace(section, origin=origin) if section.key in NUMBERS else section
 
 
-def _parts(study: Study, entries: Ledger, key: str, origin: str | None) -> Iterable[Section]:
-    batch_points = points(study)
-    some = study.runs
+def _parts(found: Analysis, key: str, origin: str | None) -> Iterable[Section]:
+    study, entries, batch_points = found.study, found.ledger, found.points
+    some, colours = study.runs, layer_colours(entries)
     if drawn := chart_views(key, entries, batch_points):
         if origin:
             drawn = tuple(replace(chart, note=f"{origin}; {chart.note}") for chart in drawn)
         yield Section("charts", "Charts", charts=drawn[:CHARTS_FIRST])
-    if view := ledger_view(entries):
+    yield from _tables("inference", "Inference", *inference_tables(some))
+    if view := ledger_view(found):
         yield Section("ledger", "Ledger", ledger=view)
-    swept = None if study.foreign else study_view.sweep_table(batch_points)
-    if swept or drawn[CHARTS_FIRST:]:
-        yield Section("sweep", "Batch sweep", tables=(swept,) if swept else (), charts=drawn[CHARTS_FIRST:])
-    by_name, launches = kernel_view.summary(some), kernel_view.launches(some)
-    if by_name or launches:
-        yield Section("kernels", "Kernels", tables=(by_name,) if by_name else (), launches=launches)
-    yield from _tables("counters", "Counters", study_view.counters(some), folded=True)
+    if tables := roofline_tables(found.roofline):
+        chart = roofline_chart(key, found.roofline, colours)
+        drawn_roof = (chart,) if chart else ()
+        yield Section("roofline", "Roofline", note=roofs_note(found.roofline), charts=drawn_roof, tables=tables)
+    swept = () if study.foreign else _some(study_view.sweep_table(batch_points))
+    steps = _some(study_view.steps(some))
+    if swept or steps or drawn[CHARTS_FIRST:]:
+        title = "Steps" if study.foreign else "Batch sweep"
+        yield Section("sweep", title, tables=swept, folded=steps, charts=drawn[CHARTS_FIRST:])
+    yield from _tables("switches", "Kernel switches", switch_table(found))
+    by_name, launches, counters = kernel_view.summary(some), kernel_view.launches(some), study_view.counters(some)
+    if by_name or launches or counters:
+        grids = tuple(grid for grid in (launches, counters) if grid)
+        yield Section("kernels", "Kernels", tables=_some(by_name), grids=grids)
+    yield from _timeline(some, colours)
     yield from _tables("operators", "Operators", study_view.operators(some), folded=not study.foreign)
     yield from _tables(
         "ranges", "Ranges and copies", study_view.ranges(some), study_view.copies(some), folded=not study.foreign
     )
+    yield from _usage(key, some)
     yield from _tables("summaries", "Summaries", study_view.summaries(some))
-    yield from _tables("steps", "Steps", study_view.steps(some), folded=True)
-    ran = about_view.runs_table(study)
     facts = about_view.environment(some)
-    yield Section("runs", "Runs and environment", tables=(ran,) if ran else (), environment=facts)
-    yield from _tables("gaps", "Gaps", about_view.gaps(study, entries))
-    yield from _tables("messages", "Messages", about_view.diagnostics(some))
+    tables = _some(about_view.runs_table(study), about_view.differences(some))
+    yield Section("runs", "Runs and environment", tables=tables, environment=facts)
+    yield from _tables("gaps", "Gaps", about_view.gaps(study, entries), about_view.diagnostics(some))
     if again := about_view.commands(study):
         yield Section("repeat", "Repeat", commands=again)
 
 
+def _timeline(runs: Sequence[Run], colours: Mapping[str, int]) -> Iterable[Section]:
+    if drawn := tuple(timeline_view.timelines(runs, colours)):
+        yield Section("timeline", "Timeline", timelines=drawn)
+    elif why := timeline_view.absent(runs):
+        yield Section("timeline", "Timeline", note=f"Not collected: {why}.")
+
+
+def _usage(key: str, runs: Sequence[Run]) -> Iterable[Section]:
+    chart = busy_charts.utilisation_chart(f"{key}-utilisation", [("", runs)])
+    found = _some(busy_view.ways_table(runs), usage_view.busy_table(runs), usage_view.readings_table(runs))
+    if tables := (*found, *busy_view.waits_tables(runs)):
+        yield Section("utilisation", "Utilisation", tables=tables, charts=(chart,) if chart else ())
+    yield from _tables("memory", "Memory", busy_view.memory_use_table(runs), usage_view.memory_table(runs))
+
+
+def _some(*found: Table | None) -> tuple[Table, ...]:
+    return tuple(item for item in found if item is not None)
+
+
 def _tables(key: str, title: str, *found: Table | None, folded: bool = False) -> Iterable[Section]:
-    kept = tuple(item for item in found if item is not None)
-    if kept:
-        yield Section(key, title, tables=kept, folded=folded)
+    if kept := _some(*found):
+        yield Section(key, title, folded=kept) if folded else Section(key, title, tables=kept)

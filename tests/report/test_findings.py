@@ -5,24 +5,37 @@ from __future__ import annotations
 from dataclasses import replace
 from types import ModuleType
 
+from perfctl.orchestrator.analyse.analysis import analyse
 from perfctl.orchestrator.analyse.grouping import Study, studies
-from perfctl.orchestrator.analyse.ledger import ledger
-from perfctl.orchestrator.analyse.sweep import points
 from perfctl.orchestrator.report.findings import Finding, findings
 from perfctl.parsers.records import Copy, Kernel, Step
 from perfctl.parsers.stored import Run
 
 
 def said(study: Study) -> list[Finding]:
-    return list(findings(study, ledger(study), points(study)))
+    return list(findings(analyse(study)))
 
 
-def test_the_ratio_furthest_from_one_is_named_with_its_number(synthetic: ModuleType) -> None:
+def test_the_ratio_furthest_from_one_comes_first_with_its_number(synthetic: ModuleType) -> None:
     (study,) = studies([run for n, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(n, batch)])
-    assert any(
-        "conv2 forward executed 0.50 of the FLOPs on paper at all 2 batch sizes" in item.text for item in said(study)
-    )
+    assert said(study)[0].text.startswith("conv2 forward executed 0.500 of the FLOPs on paper at batch 16")
     assert not any("fc1" in item.text and "paper" in item.text for item in said(study))
+
+
+def test_a_step_that_mostly_waits_is_said_with_its_share(synthetic: ModuleType) -> None:
+    nsys, ncu = synthetic.gpu_pair(1, 64)
+    kernels = sum(kernel.duration_ns for kernel in nsys.report.kernels) / synthetic.STEPS
+    steps = tuple(step._replace(duration_ns=int(kernels * 4)) for step in nsys.report.steps)
+    (study,) = studies([replace(nsys, report=replace(nsys.report, steps=steps)), ncu])
+    assert any("computes in only 25.0 % of a step at batch 64" in item.text for item in said(study))
+
+
+def test_a_rate_over_the_peak_is_a_warning_with_its_likely_cause(synthetic: ModuleType) -> None:
+    nsys, ncu = synthetic.gpu_pair(1, 64)
+    fast = [kernel._replace(duration_ns=kernel.duration_ns // 10) for kernel in nsys.report.kernels]
+    (study,) = studies([replace(nsys, report=replace(nsys.report, kernels=fast, steps=())), ncu])
+    (text,) = (item.text for item in said(study) if item.evidence == "roofline")
+    assert "of the fp32 peak of the Tesla V100-SXM2-16GB" in text and "wrong device" in text
 
 
 def test_the_largest_layer_is_named_at_both_ends_of_the_sweep(synthetic: ModuleType) -> None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import accumulate
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -52,6 +49,13 @@ class Outline(HTMLParser):
         if self._json:
             self.blocks.append(data)
             self._json = False
+
+
+def launch_columns(page: str) -> Any:
+    """The long table of launches that the page carries."""
+    blocks = [json.loads(block) for block in outline(page).blocks]
+    (found,) = [block for block in blocks if isinstance(block, dict) and block["columns"][-1]["label"] != "largest"]
+    return found
 
 
 def outline(page: str) -> Outline:
@@ -118,8 +122,7 @@ def test_a_hundred_thousand_kernels_stay_below_eight_megabytes(synthetic: Module
     ]  # fmt: skip
     page = render([synthetic.foreign_run(1, kernels=kernels)], generated_at=WHEN)
     assert len(page.encode()) < 8_000_000
-    (block,) = outline(page).blocks
-    data = json.loads(block)
+    data = launch_columns(page)
     assert data["rows"] == 100_000
     (start,) = (column for column in data["columns"] if column["label"] == "start")
     assert sum(start["s"]) == kernels[-1].start_ns
@@ -138,8 +141,7 @@ def unpacked(column: dict[str, Any], rows: int) -> list[Any]:
 
 
 def test_compact_columns_hold_every_launch_unchanged(sweep: list[Any]) -> None:
-    (block,) = outline(render(sweep, generated_at=WHEN)).blocks
-    data = json.loads(block)
+    data = launch_columns(render(sweep, generated_at=WHEN))
     columns = {column["label"]: unpacked(column, data["rows"]) for column in data["columns"]}
     kernels = [
         kernel for run in sorted(sweep, key=lambda run: (run.batch_size, run.profiler)) for kernel in run.report.kernels
@@ -161,7 +163,7 @@ def test_hostile_names_stay_text_everywhere(synthetic: ModuleType, name: str) ->
     assert [(tag, attribute) for tag, attribute, _ in found.attributes if attribute.startswith("on")] == []
     page.encode("utf-8")
     for block in found.blocks:
-        assert "</script" not in block and json.loads(block)["rows"] > 0
+        assert "</script" not in block and json.loads(block)
     assert "49" not in re.findall(r"\b49\b", "".join(found.words))
 
 
@@ -206,7 +208,7 @@ def test_the_origin_stands_beside_the_numbers_and_under_the_charts(synthetic: Mo
 def test_the_ledger_follows_two_charts_and_the_others_stand_in_the_sweep(sweep: list[Any]) -> None:
     page = render(sweep, generated_at=WHEN)
     parts = re.findall(r'<section id="s1-(\w+)".*?</section>', page, re.DOTALL)
-    assert parts[:3] == ["charts", "ledger", "sweep"]
+    assert parts[:4] == ["charts", "ledger", "roofline", "sweep"]
     titles = re.findall(r'<figure class="drawing">\s*<figcaption>([^<]*)', page)
     assert titles[:2] == ["Counted / paper FLOPs, by batch size", "Time per sample, by batch size"]
     assert len(titles) == 5
@@ -215,8 +217,7 @@ def test_the_ledger_follows_two_charts_and_the_others_stand_in_the_sweep(sweep: 
 def test_an_estimate_looks_the_same_in_the_list_of_launches(synthetic: ModuleType) -> None:
     counters = [*synthetic.fp_counters(0, 0, 0, 500, pipe=100), *synthetic.fp_counters(1, 1, 1, 1)]
     run = synthetic.foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters)
-    (block,) = outline(render([run], generated_at=WHEN)).blocks
-    data = json.loads(block)
+    data = launch_columns(render([run], generated_at=WHEN))
     columns = {column["label"]: column for column in data["columns"]}
     assert unpacked(columns["tensor"], 3) == [512 * 100, 0, None]
     looks = unpacked(columns["tensor"]["state"], 3)
@@ -264,7 +265,17 @@ def test_differences_between_runs_are_marked(synthetic: ModuleType) -> None:
     one, two = synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128)
     two = replace(two, report=replace(two.report, environment={"torch": "2.9", "threads": "2"}))
     page = render([one, two], generated_at=WHEN)
-    assert len(re.findall(r'class="differs"><dt>([^<]*)', page)) == 1 and 'class="differs"><dt>torch' in page
+    table = re.search(r"<figcaption>What differs between the runs.*?</figure>", page, re.DOTALL)
+    assert table is not None
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", table.group()) == [
+        "torch",
+        "2.8",
+        "torch b64",
+        "torch",
+        "2.9",
+        "torch b128",
+    ]
+    assert "<dt>threads</dt><dd>2</dd>" in page
 
 
 def test_the_commands_to_repeat_are_there_in_full(synthetic: ModuleType) -> None:
@@ -275,19 +286,3 @@ def test_the_commands_to_repeat_are_there_in_full(synthetic: ModuleType) -> None
 
 def test_no_runs_give_a_page_that_says_so() -> None:
     assert "There are no runs to show" in render([], generated_at=WHEN)
-
-
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
-def test_the_page_draws_its_launches_without_an_error(synthetic: ModuleType, sweep: list[Any], tmp_path: Path) -> None:
-    file = tmp_path / "page.html"
-    file.write_text(render([*sweep, *hostile(synthetic, HOSTILE[0])], generated_at=WHEN), encoding="utf-8")
-    done = subprocess.run(
-        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
-         "--enable-logging=stderr", "--virtual-time-budget=3000", "--dump-dom", file.as_uri()],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    if "<html" not in done.stdout:
-        pytest.skip("chromium does not start here")
-    assert "CONSOLE" not in done.stderr
-    assert 'aria-rowindex="2"' in done.stdout
-    assert "alert(1)</script>" not in done.stdout.replace("&lt;", "<!>")

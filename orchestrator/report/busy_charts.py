@@ -1,0 +1,95 @@
+"""The two drawings of how a model uses a GPU: utilisation and memory against batch size, for any set of models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from perfctl.orchestrator.analyse.grouping import Study, studies
+from perfctl.orchestrator.analyse.memory_use import MemoryUse, memory_use
+from perfctl.orchestrator.analyse.utilisation_ways import Share, Ways, ways
+from perfctl.orchestrator.report import charts
+from perfctl.orchestrator.report.chart_view import Chart
+from perfctl.orchestrator.report.numbers import short, size
+from perfctl.parsers.stored import Run
+
+_WAYS: tuple[tuple[str, Callable[[Ways], Share]], ...] = (
+    ("kernels", lambda item: item.kernels),
+    ("NVML", lambda item: item.nvml),
+    ("DLProf", lambda item: item.dlprof),
+)
+
+
+def across(runs: Sequence[Run]) -> tuple[Chart, ...]:
+    """Both drawings with all studies of ``runs`` in them."""
+    named = [(label(study), study.runs) for study in studies(runs) if not study.foreign]
+    found = (utilisation_chart("all-utilisation", named), memory_chart("all-memory", named))
+    return tuple(chart for chart in found if chart is not None)
+
+
+def label(study: Study) -> str:
+    """The model's name where the workload takes one, else the workload's, with what is not at its default."""
+    model = study.runs[0].report.environment.get("option:model")
+    return model or ", ".join(part for part in (study.workload, study.variant) if part)
+
+
+def utilisation_chart(name: str, studies: Sequence[tuple[str, Sequence[Run]]]) -> Chart | None:
+    """Busy share against batch size: a line a way, and a line a model where there are several."""
+    several = len(studies) > 1
+    lines = []
+    for label, runs in studies:
+        for way, share in _WAYS:
+            points = _points(runs, lambda run, share=share: share(ways(run)).value)  # type: ignore[misc]
+            lines.append((f"{label}, {way}" if several else way, points))
+    note = "kernels: start and length of each; NVML: the driver's figure, mean over time; DLProf: its summary"
+    return _chart(name, "Share of time with the GPU busy", lines, lambda share: f"{share * 100:.3g} %", note)
+
+
+def memory_chart(name: str, studies: Sequence[tuple[str, Sequence[Run]]]) -> Chart | None:
+    """Memory against batch size, a line a model: by NVML where it was read, else the allocator's, else the host's."""
+    lines = []
+    for label, runs in studies:
+        for what, read in _MEMORIES:
+            points = _points(runs, lambda run, read=read: read(memory_use(run)))  # type: ignore[misc]
+            if points:
+                lines.append((f"{label}, {what}" if len(studies) > 1 else what, points))
+                break
+    note = (
+        "highest in each run: process or device by NVML, reserved by torch's allocator, or the host's resident memory"
+    )
+    return _chart(name, "Memory", lines, lambda value: short(size(value)), note)
+
+
+_MEMORIES: tuple[tuple[str, Callable[[MemoryUse], int | None]], ...] = (
+    ("process, NVML", lambda item: item.process),
+    ("device in use", lambda item: item.device),
+    ("reserved", lambda item: item.reserved),
+    ("host resident", lambda item: item.host),
+)
+
+
+def _points(runs: Sequence[Run], read: Callable[[Run], float | None]) -> dict[int, float]:
+    """batch size -> value, of runs that nothing slows before others."""
+    order = {"none": 0, "nsys": 1, "torch": 2}
+    points: dict[int, float] = {}
+    for run in sorted(runs, key=lambda run: order.get(run.profiler, 3)):
+        value = read(run)
+        if run.batch_size is not None and value is not None:
+            points.setdefault(run.batch_size, value)
+    return points
+
+
+def _chart(
+    name: str, title: str, lines: Sequence[tuple[str, dict[int, float]]], show: Callable[[float], str], note: str
+) -> Chart | None:
+    kept = [(label, points) for label, points in lines if len(points) > 1]
+    if not kept:
+        return None
+    series = [
+        charts.Series(label, tuple(sorted(points)), tuple(points[batch] for batch in sorted(points)), colour=number)
+        for number, (label, points) in enumerate(kept)
+    ]
+    said = "; ".join(
+        f"{label} batch {batch}: {show(points[batch])}" for label, points in kept for batch in sorted(points)
+    )
+    svg = charts.against_batch(name, f"{title} against batch size. {said}", series, show)
+    return Chart(f"{title}, by batch size", svg, note)

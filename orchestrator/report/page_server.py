@@ -1,0 +1,177 @@
+"""The pages of one folder over HTTP, for looking at them from another machine through a tunnel. Standard library only.
+
+Only GET and HEAD; only what a page or a paper needs (PAGES), never a store, a report or a log; nothing outside the
+folder, whatever links lead there; only to callers that named this machine (a name that somebody else's DNS points
+here is refused). Pages may run their own inline script and load nothing from anywhere.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import shutil
+import socket
+import stat
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+PAGES = {
+    ".html": "text/html; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".pdf": "application/pdf",
+    ".csv": "text/csv; charset=utf-8",
+    ".md": "text/plain; charset=utf-8",
+}
+"""Ending -> content type of what is served."""
+SHOWN = 500
+"""Pages in the list."""
+_LOCKED = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_POLICY = {
+    "text/html; charset=utf-8": f"{_LOCKED}; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; font-src data:",
+    "image/svg+xml": f"{_LOCKED}; style-src 'unsafe-inline'",
+}
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class PageServer(ThreadingHTTPServer):
+    """Serves ``folder``; ``listing`` gives the HTML of its list of pages and sweeps.
+
+    Raises OSError when the address is taken or is not this machine's.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path, host: str, port: int, listing: Callable[[], str]) -> None:
+        self.folder = folder.resolve()
+        self.listing = listing
+        self.local = _is_local(host)
+        self.names = {"localhost", host.lower()} | (set() if self.local else {socket.gethostname().lower()})
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), _Handler)
+
+    @property
+    def url(self) -> str:
+        host = str(self.server_address[0])
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.server_address[1]}/"
+
+    def welcome(self, host: str | None) -> bool:
+        """Is ``host`` (the request's Host) a name of this machine? The port may be that of a tunnel."""
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").lower() if host else ""
+        except ValueError:
+            return False
+        if name in self.names:
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return address.is_loopback if self.local else True
+
+    def find(self, path: str) -> Path | None:
+        """The file at this path of an address; None unless it is one that may be served."""
+        parts = [unquote(part) for part in path.split("/") if part]
+        if not parts or any(part.startswith(".") or "/" in part or "\\" in part or "\0" in part for part in parts):
+            return None
+        try:
+            file = self.folder.joinpath(*parts).resolve(strict=True)
+            inside = file.relative_to(self.folder)
+        except (OSError, ValueError, RuntimeError):
+            return None
+        hidden = any(part.startswith(".") for part in inside.parts)
+        return file if file.is_file() and not hidden and file.suffix.lower() in PAGES else None
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: PageServer
+    server_version, sys_version = "perfctl", ""
+    timeout = 20
+
+    def do_GET(self) -> None:
+        if not self.server.welcome(self.headers.get("Host")):
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "This is another machine's name")
+            return
+        path = self.path.partition("?")[0].partition("#")[0]
+        if path in ("/", "/index.html") and not (path != "/" and self.server.find(path)):
+            self._send_text(HTTPStatus.OK, PAGES[".html"], self.server.listing().encode("utf-8", "replace"))
+            return
+        file = self.server.find(path) if path.startswith("/") else None
+        if file is None:
+            self.send_error(HTTPStatus.NOT_FOUND, "There is no such page in this folder")
+            return
+        self._send_file(file)
+
+    do_HEAD = do_GET
+
+    def _send_file(self, file: Path) -> None:
+        try:
+            handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            self.send_error(HTTPStatus.NOT_FOUND, "The page cannot be read")
+            return
+        with os.fdopen(handle, "rb") as content:
+            about = os.fstat(content.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                self.send_error(HTTPStatus.NOT_FOUND, "There is no such page in this folder")
+                return
+            self._head(HTTPStatus.OK, PAGES[file.suffix.lower()], about.st_size)
+            if self.command != "HEAD":
+                shutil.copyfileobj(content, self.wfile)
+
+    def _send_text(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+        self._head(status, kind, len(body))
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _head(self, status: HTTPStatus, kind: str, length: int) -> None:
+        self.send_response(status)
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Security-Policy", _POLICY.get(kind, _LOCKED))
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """In one line of plain text; a method other than GET and HEAD is 405."""
+        status = HTTPStatus(code)
+        if status is HTTPStatus.NOT_IMPLEMENTED:
+            status, message = HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and HEAD"
+        self.close_connection = True
+        body = f"{status.value} {message or status.phrase}\n".encode("ascii", "replace")
+        self._send_text(status, "text/plain; charset=utf-8", body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: addresses in requests are somebody else's text."""
+
+
+def pages(folder: Path) -> tuple[list[tuple[str, str, float]], int]:
+    """(address, name, time of its last change) of the pages in ``folder`` and one below, newest first; how many more."""
+    root = folder.resolve()
+    found = []
+    for file in (*root.glob("*.html"), *root.glob("*/*.html")):
+        inside = file.relative_to(root)
+        if file.is_symlink() or file.parent.is_symlink() or any(part.startswith(".") for part in inside.parts):
+            continue
+        found.append((quote(str(inside), errors="surrogateescape"), str(inside), file.stat().st_mtime))
+    found.sort(key=lambda item: (-item[2], item[1]))
+    return found[:SHOWN], max(0, len(found) - SHOWN)
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

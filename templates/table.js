@@ -1,0 +1,111 @@
+// Long tables: compact columns, of which only the rows on the screen are drawn.
+const FORMAT = { time, start: (ns, column) => time(ns - column.from), si: (v) => apart(si(v)), int: (v) => [String(v)], text: (v) => [String(v)], code: (v) => [String(v)] };
+const WIDTH = { code: 170, text: 124, int: 84, time: 104, start: 104, si: 124 }, HEIGHT = 24, SCREEN = 480;
+const wordy = (column) => column.kind === "code" || column.kind === "text";
+
+// A function from row number to value; how a column is packed is written in packed.py.
+const reader = (column, rows) => {
+  if ("c" in column) return () => column.c;
+  if (column.r) {
+    column.i = new Uint32Array(rows);
+    for (let n = 0, at = 0; n < column.r.length; n += 2) column.i.fill(column.r[n], at, at += column.r[n + 1]);
+  }
+  if (column.d) return (row) => column.d[column.i[row]];
+  if (column.s) {
+    const all = new Float64Array(rows);
+    for (let n = 0, sum = 0; n < rows; n++) all[n] = sum += column.s[n];
+    return (row) => all[row];
+  }
+  return (row) => column.v[row];
+};
+
+// What to sort a column by, a number a row; NaN where there is no value.
+const keysOf = (column, rows) => {
+  const keys = new Float64Array(rows);
+  if (wordy(column)) {
+    const known = [...new Set(Array.from({ length: rows }, (_, row) => column.get(row)))].filter((v) => v !== null);
+    const rank = new Map(known.map(String).sort(collator.compare).map((text, place) => [text, place]));
+    for (let row = 0; row < rows; row++) { const v = column.get(row); keys[row] = v === null ? NaN : rank.get(String(v)); }
+  } else {
+    for (let row = 0; row < rows; row++) { const v = column.get(row); keys[row] = v === null ? NaN : v; }
+  }
+  return keys;
+};
+const byKeys = (order, keys, way) => order.slice().sort((a, b) => {
+  const x = keys[a], y = keys[b];
+  if (x !== x || y !== y) return (x !== x) - (y !== y);
+  return way * (x - y);
+});
+
+// Which rows hold the text in one of their words.
+const rowsWith = (columns, order, text) => {
+  const tests = columns.filter(wordy).map((column) => {
+    const hit = (v) => v !== null && String(v).toLowerCase().includes(text);
+    if ("c" in column) { const all = hit(column.c); return () => all; }
+    if (column.d) { const hits = column.d.map(hit); return (row) => hits[column.i[row]]; }
+    return (row) => hit(column.get(row));
+  });
+  return order.filter((row) => tests.some((test) => test(row)));
+};
+
+const cellOf = (column, row) => {
+  const value = column.get(row), [look, mark, why] = column.how ? column.how(row) : ["", "", ""];
+  const kind = wordy(column) ? column.kind : "";
+  if (value === null) {
+    const cell = make("td", { class: `${look || "no"} ${kind}`, title: why || "not in this report" }, look === "refused" ? undefined : "–");
+    if (look === "refused") cell.append(make("s", {}, "refused"));
+    return cell;
+  }
+  const [text, unit] = FORMAT[column.kind](value, column);
+  const cell = make("td", { class: `${look} ${kind}`.trim() }, mark + text);
+  if (unit !== undefined) cell.append(" ", make("u", column.kind === "si" ? {} : { class: "w" }, unit));
+  if (column.kind !== "int") cell.title = [`${value} ${column.unit}`.trim(), why].filter(Boolean).join("; ");
+  return cell;
+};
+
+const headOf = (column) => {
+  const brief = column.label.length > 22 ? "…" + column.label.slice(-21) : column.label;
+  const th = make("th", { scope: "col", title: column.label, class: wordy(column) ? "text" : "num" }, brief);
+  if (column.unit && column.kind === "si") th.append(make("span", { class: "unit" }, column.unit));
+  return th;
+};
+
+document.querySelectorAll("figure.launches").forEach((figure) => {
+  const { rows, columns } = JSON.parse(figure.querySelector("script").textContent);
+  for (const column of columns) {
+    column.get = reader(column, rows);
+    column.how = column.state && reader(column.state, rows);
+    if (column.kind === "start") { column.from = Infinity; for (let n = 0; n < rows; n++) { const v = column.get(n); if (v !== null && v < column.from) column.from = v; } }
+  }
+  let order = Uint32Array.from({ length: rows }, (_, n) => n), shown = order, wanted = "";
+  const scroll = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": figure.dataset.name });
+  const table = make("table", { "aria-rowcount": rows + 1 }), group = make("colgroup"), head = make("thead"), line = make("tr"), body = make("tbody");
+  const widths = columns.map((c) => (c.label === "kernel" ? 420 : c.label === "counter" ? 400 : c.label.length > 14 ? 176 : WIDTH[c.kind]));
+  columns.forEach((column, place) => { const col = make("col"); col.style.width = `${widths[place]}px`; group.append(col); line.append(headOf(column)); });
+  table.style.width = `${widths.reduce((a, b) => a + b, 0)}px`;
+  head.append(line); table.append(group, head, body); scroll.append(table); figure.append(scroll);
+  scroll.style.height = `${Math.min(SCREEN, rows * HEIGHT + 64)}px`; // a height of its own, so that drawing rows leaves the rest of the page alone
+  const gap = (n) => { const row = make("tr", { class: "gap", "aria-hidden": "true" }), cell = make("td", { colspan: columns.length }); cell.style.height = `${n * HEIGHT}px`; row.append(cell); return row; };
+  const draw = () => {
+    const first = Math.max(0, Math.min(Math.floor(scroll.scrollTop / HEIGHT), shown.length) - 10), last = Math.min(shown.length, first + Math.ceil(SCREEN / HEIGHT) + 20);
+    const drawn = Array.from(shown.slice(first, last), (row, place) => {
+      const tr = make("tr", { "aria-rowindex": first + place + 2 });
+      tr.append(...columns.map((column) => cellOf(column, row)));
+      return tr;
+    });
+    body.replaceChildren(gap(first), ...drawn, gap(shown.length - last));
+  };
+  const filter = (text) => {
+    wanted = text;
+    shown = text ? rowsWith(columns, order, text) : order;
+    scroll.scrollTop = 0;
+    draw();
+    return shown.length;
+  };
+  sortable([...line.cells], (place, way) => { order = byKeys(order, columns[place].keys ??= keysOf(columns[place], rows), way); filter(wanted); });
+  const csv = () => download(figure.id, [columns.map((c) => (c.unit ? `${c.label} (${c.unit})` : c.label)), ...Array.from(shown, (row) => columns.map((c) => c.get(row)))]);
+  figure.querySelector("figcaption").append(controls(filter, csv));
+  let pending = false;
+  scroll.addEventListener("scroll", () => { if (!pending) { pending = true; requestAnimationFrame(() => { pending = false; draw(); }); } });
+  draw();
+});

@@ -1,0 +1,75 @@
+"""By which rule a counted figure is made of counters: said wherever the figure is."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import perfctl
+from perfctl.orchestrator.analyse.analysis import analyse
+from perfctl.orchestrator.analyse.figure import Figure, add
+from perfctl.orchestrator.analyse.grouping import studies
+from perfctl.orchestrator.report.foreign_findings import of
+from perfctl.orchestrator.report.ledger_columns import MEANINGS
+from perfctl.orchestrator.report.ledger_view import ledger_view
+from perfctl.orchestrator.report.numbers import figure_cell, why
+
+
+def _simulated() -> Any:
+    file = Path(__file__).parents[1] / "analyse" / "simulated.py"
+    spec = importlib.util.spec_from_file_location("simulated", file)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules["simulated"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PLAIN = "fp32: FADD + FMUL + 2 FFMA"
+CORES = "tensor: 512 x tensor instructions (HMMA.884, fp32 accumulation)"
+
+
+def test_a_counted_figure_names_its_rule_where_the_pointer_rests() -> None:
+    figure = Figure(1000, "counted", rule=PLAIN)
+    assert why(figure) == f"rule: {PLAIN}"
+    assert PLAIN in (figure_cell(figure, "FLOP").title or "")
+
+
+def test_a_rule_that_the_reason_states_already_is_not_said_twice() -> None:
+    estimated = Figure(512, "estimated", CORES.partition(": ")[2], rule=f"{PLAIN}; {CORES}")
+    assert why(estimated) == f"{CORES.partition(': ')[2]}; rule: {PLAIN}"
+
+
+def test_a_sum_names_each_rule_once() -> None:
+    both = Figure(3, "counted", rule=f"{PLAIN}; {CORES}")
+    assert add([Figure(1, "counted", rule=PLAIN), both, both]).rule == f"{PLAIN}; {CORES}"
+
+
+def test_the_ledger_names_the_rules_below_the_table_and_in_every_row() -> None:
+    simulated = _simulated()
+    runs = simulated.make_runs(simulated.Scenario(forward={"conv2": "fp16"}, batches=(16, 32)))
+    (study,) = studies(runs)
+    view = ledger_view(analyse(study))
+    assert view is not None
+    assert f"Counted by these rules: {PLAIN}; {CORES}." in view.notes
+    frame = perfctl.ledger(runs)
+    counted = frame[frame["counted_flops"] > 0]
+    assert len(counted) and counted["counted_rule"].notna().all()
+    assert set(frame.columns) - {"why"} <= set(MEANINGS)
+
+
+def test_instructions_that_only_move_constants_are_named_where_there_are_no_layers() -> None:
+    simulated = _simulated()
+    scenario = simulated.Scenario(forward={"fc1": "phantom"}, batches=(16,))
+    run = simulated.make_runs(scenario)[0]
+    moves = 4 * 8 * -(-16 * 128 // 256)  # 4 a warp, 8 warps a block, a block for 256 of 16 x 128 outputs
+    (said,) = (item.text for item in of([run]) if "constants" in item.text)
+    halves, pipe = (int("".join(filter(str.isdigit, part))) for part in said.split(" in ")[0].split(" and "))
+    assert (halves, pipe) == (simulated.STEPS * 32 * moves, simulated.STEPS * moves)
+    assert f"in {simulated.STEPS} launches" in said
+
+
+def test_without_constant_moves_nothing_is_said_of_them() -> None:
+    simulated = _simulated()
+    assert not any("constants" in item.text for item in of(simulated.make_runs(simulated.Scenario(batches=(16,)))[:1]))

@@ -1,0 +1,93 @@
+"""Verdicts as page, terminal and exports show them: the same sentence, its numbers, what stays open."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from types import ModuleType
+
+from rich.console import Console
+
+from perfctl.frames import ledger as frame
+from perfctl.orchestrator.analyse.analysis import Analysis, analyse
+from perfctl.orchestrator.analyse.grouping import studies
+from perfctl.orchestrator.analyse.verdict_records import Judged, Judgement, Verdict
+from perfctl.orchestrator.report import terminal
+from perfctl.orchestrator.report.ledger_rows import ledger_rows, sweep_verdicts
+from perfctl.orchestrator.report.ledger_view import ledger_view
+from perfctl.orchestrator.report.verdict_view import reasons, still_open
+
+
+def judged(synthetic: ModuleType) -> Analysis:
+    """conv2 forward has a made-up reason at batch 16 and 64; the sweep has one of its own."""
+    (study,) = studies([run for n, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(n, batch)])
+
+    def winograd(batch: int, factor: float) -> Judged:
+        said = f"conv2 forward at batch {batch} ran Winograd."
+        return Judged((Verdict("winograd", said, factor, 0.9, "Nothing to do."),), 0.1 if batch == 16 else 0.3)
+
+    rows = {(16, "conv2", "forward"): winograd(16, 0.44), (64, "conv2", "forward"): winograd(64, 0.46)}
+    sweep = (Verdict("wrong window", "The count does not follow the batch size.", None, None, "Move the window."),)
+    return replace(analyse(study), judgement=Judgement(rows, sweep))
+
+
+def test_one_reason_a_rule_tells_the_other_batch_sizes(synthetic: ModuleType) -> None:
+    found = judged(synthetic)
+    rows = [row for row in found.ledger.rows if row.name == "conv2 forward"]
+    (reason,) = reasons(rows, found.judgement)
+    assert reason.sentence == "conv2 forward at batch 16 ran Winograd."
+    assert reason.numbers == "predicts 0.44 of paper, explains 90.0 % of the gap"
+    assert reason.elsewhere == "also at batch 64 (predicts 0.44 to 0.46)"
+    assert still_open(rows, found.judgement) == "Unexplained: 10.0 % to 30.0 % of the gap over 2 batch sizes."
+
+
+def test_rows_that_nobody_judged_say_nothing(synthetic: ModuleType) -> None:
+    found = judged(synthetic)
+    rows = [row for row in found.ledger.rows if row.name == "fc1 forward"]
+    assert reasons(rows, found.judgement) == () and still_open(rows, found.judgement) is None
+
+
+def test_the_terminal_numbers_the_verdicts_and_fits_eighty_columns(synthetic: ModuleType) -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=80, force_terminal=False)
+    for part in terminal.ledgers([judged(synthetic)]):
+        console.print(part)
+    text = out.getvalue()
+    assert max(map(len, text.splitlines())) <= 80
+    line = next(line for line in text.splitlines() if line.startswith("conv2 forward"))
+    assert line.split()[-1] == "2", "the sweep's verdict is number 1"
+    flat = " ".join(text.split())
+    assert "2 conv2 forward at batch 16 ran Winograd. Winograd: predicts 0.44 of paper" in flat
+    assert "→ Nothing to do." in flat and "unexplained: 10.0 % to 30.0 % of the gap" in flat
+
+
+def test_the_page_groups_carry_the_same_words(synthetic: ModuleType) -> None:
+    view = ledger_view(judged(synthetic))
+    assert view is not None
+    (group,) = (group for group in view.groups if (group.layer, group.direction) == ("conv2", "forward"))
+    assert [item.rule for item in group.reasons] == ["winograd"] and group.open is not None
+    assert [item.sentence for item in view.sweep] == ["The count does not follow the batch size."]
+
+
+def test_rows_for_programs_hold_full_values_and_null_for_unknown(synthetic: ModuleType) -> None:
+    found = judged(synthetic)
+    rows = list(ledger_rows([found]))
+    (row,) = (row for row in rows if (row["batch"], row["layer"], row["direction"]) == (64, "conv2", "forward"))
+    assert row["paper_flops"] == 2 * 64 * 64 * 24 * 24 * 288 and row["ratio"] == 0.5
+    assert row["verdicts"][0]["factor"] == 0.46 and row["unexplained"] == 0.3
+    assert row["roof"] == "fp32" and row["dram_bytes"] is None and row["flops_per_byte"] is None
+    rest = [row for row in rows if row["layer"] == "not attributed"]
+    assert [row["batch"] for row in rest] == [16, 64] and all(set(row) == set(rows[0]) for row in rest)
+    assert sweep_verdicts([found])[0]["rule"] == "wrong window"
+    assert json.loads(json.dumps(rows))[0]["batch"] == 16
+
+
+def test_the_data_frame_has_the_rows_and_nan_for_unknown(synthetic: ModuleType) -> None:
+    runs = synthetic.gpu_pair(1, 64)
+    table = frame(runs)
+    line = table[(table.layer == "conv2") & (table.direction == "forward")].iloc[0]
+    assert line.paper_flops == 2 * 64 * 64 * 24 * 24 * 288 and line.counted_flops == line.paper_flops / 2
+    cpu = frame([synthetic.cpu_run(1, 16)])
+    assert cpu.counted_flops.isna().all() and set(cpu.counted_state.dropna()) == {"not_available"}
+    assert frame([]).empty
