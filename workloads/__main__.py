@@ -74,7 +74,9 @@ def _print_summary(record: Record, options: Options) -> None:
     print(f"{options_in_words(record.workload, options)}: {len(times)} measured steps, {median}")
     for row in record.steps:
         if row.phase == "epoch" and row.loss is not None and row.accuracy is not None:
-            print(f"epoch {row.number}: mean loss {row.loss:.4f}, test accuracy {row.accuracy:.3f}")
+            dice = next((one.value for one in record.summaries if one.name == f"dice:epoch:{row.number}"), None)
+            also = f", Dice {dice:.3f}" if dice is not None else ""
+            print(f"epoch {row.number}: mean loss {row.loss:.4f}, test accuracy {row.accuracy:.3f}{also}")
     for path in (options.trace, options.record):
         if path is not None:
             print(f"Wrote {path}")

@@ -42,11 +42,12 @@ def find(name: str) -> Workload:
 
 def parse(name: str, arguments: Sequence[str]) -> tuple[Options, argparse.Namespace]:
     """Options and own arguments of workload ``name``. Raises SpecError, one clear line."""
-    namespace = vars(_parser(find(name)).parse_args(list(arguments)))
+    workload = find(name)
+    namespace = vars(_parser(workload).parse_args(list(arguments)))
     common = {field.name: namespace.pop(field.name) for field in fields(Options)}
-    options = Options(**common)
+    options, own = Options(**common), argparse.Namespace(**namespace)
     _check(options)
-    return options, argparse.Namespace(**namespace)
+    return workload.settle(options, own), own
 
 
 def help_text(name: str) -> str:
@@ -98,12 +99,19 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
         help="whole epochs after the measured steps, with test accuracy (default: %(default)s)",
     )
     add("--threads", type=at_least(1), metavar="N", help="CPU threads (default: torch's own choice)")
+    add("--compile", action="store_true", help="put the model through torch.compile; on a CPU it needs a C++ compiler")
 
 
 def _add_data_options(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--data", choices=DATA, default=_DEFAULTS.data, help="default: %(default)s")
-    add("--data-dir", type=Path, metavar="DIR", help="where the data set lies (mnist: the folder that holds MNIST/raw)")
+    add(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="where the data set lies (mnist: the folder that holds MNIST/raw; imagenet: the one of the class folders; "
+        "folder: that of images/ and masks/; csv: that of train.csv and test.csv, or one file)",
+    )
     add("--download", action="store_true", help="fetch a missing data set into --data-dir")
 
 
@@ -138,6 +146,14 @@ def _check(options: Options) -> None:
         raise SpecError("--precision tf32 needs --device cuda: a CPU has no TF32 and would compute in fp32")
     if options.data == "mnist" and options.data_dir is None:
         raise SpecError("--data mnist needs --data-dir DIR, the folder that holds (or with --download gets) MNIST/raw")
+    if options.data == "imagenet" and options.data_dir is None:
+        raise SpecError("--data imagenet needs --data-dir DIR, a folder of class folders (perfctl prepare makes one)")
+    if options.data in ("folder", "csv") and options.data_dir is None:
+        raise SpecError(f"--data {options.data} needs --data-dir")
+    if options.download and options.data in ("folder", "csv"):
+        raise SpecError(f"--download cannot fetch your own data: leave it out with --data {options.data}")
+    if options.download and options.data == "imagenet":
+        raise SpecError("--download cannot fetch ImageNet: get the archive yourself, then perfctl prepare imagenet-val")
     if options.download and options.data == "synthetic":
         raise SpecError("--download has nothing to fetch for synthetic data: add --data mnist")
     if options.window == "torch" and options.trace is None:

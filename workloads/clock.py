@@ -89,7 +89,7 @@ class Timeline:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._spans: list[tuple[int, str, Any, Any]] = []
-        self._losses: dict[tuple[int, str], Tensor] = {}
+        self._losses: dict[tuple[int, str], Tensor | float] = {}
         self._accuracies: dict[tuple[int, str], float] = {}
 
     @contextmanager
@@ -99,10 +99,10 @@ class Timeline:
         yield
         self._spans.append((number, phase, start, self.clock.mark()))
 
-    def note(self, number: int, phase: str, loss: Tensor | None, accuracy: float | None = None) -> None:
+    def note(self, number: int, phase: str, loss: Tensor | float | None, accuracy: float | None = None) -> None:
         """Loss (a scalar, left on its device until ``rows``) and accuracy (0..1) of a row."""
         if loss is not None:
-            self._losses[number, phase] = loss.detach()
+            self._losses[number, phase] = loss.detach() if isinstance(loss, Tensor) else loss
         if accuracy is not None:
             self._accuracies[number, phase] = accuracy
 

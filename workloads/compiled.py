@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,12 @@ COMPILED = (
 
 
 def is_compiled(module: nn.Module) -> bool:
-    """Whether the module's forward runs as one region: a torch.compile wrapper or a scripted module."""
-    return isinstance(module, torch.jit.ScriptModule) or is_wrapper(module)
+    """Whether the module's forward runs as one region: compiled in place or by a wrapper, or scripted."""
+    return (
+        isinstance(module, (torch.jit.ScriptModule, Region))
+        or is_wrapper(module)
+        or module.__dict__.get("_compiled_call_impl") is not None
+    )
 
 
 def is_wrapper(module: nn.Module) -> bool:
@@ -28,41 +33,138 @@ def is_wrapper(module: nn.Module) -> bool:
     return "_orig_mod" in module.__dict__.get("_modules", ())
 
 
+class Region(nn.Module):
+    """Stands for a compiled function where layers are named; it is never called."""
+
+
 class ModuleHooks:
-    """Global hooks before and after every module's forward, out of sight while a torch.compile wrapper runs.
+    """Global hooks before and after every module's forward, out of sight while compiled code runs.
 
     torch.compile would build hooks that it sees into the compiled code, and compile again once they are gone.
     """
 
-    def __init__(self, before: Callable[..., None], after: Callable[..., None], with_kwargs: bool = False) -> None:
-        self._before, self._after, self._with_kwargs = before, after, with_kwargs
+    def __init__(
+        self,
+        before: Callable[..., None],
+        after: Callable[..., None],
+        with_kwargs: bool = False,
+        outermost: bool = False,
+    ) -> None:
+        """``outermost``: called before all others of perfctl's at the start of a forward, and after them at its end."""
+        self.before, self.after = before, after
+        self.with_kwargs, self._outermost = with_kwargs, outermost
         self._handles: list[RemovableHandle] = []
         self._end: RemovableHandle | None = None
+        self._wanted = False
 
     def install(self) -> None:
         """From here on they are called."""
+        self._wanted = True
         self._handles = [
-            module_hooks.register_module_forward_pre_hook(self._before),
-            module_hooks.register_module_forward_hook(self._after, with_kwargs=self._with_kwargs, always_call=True),
+            module_hooks.register_module_forward_pre_hook(self.before),
+            module_hooks.register_module_forward_hook(self.after, with_kwargs=self.with_kwargs, always_call=True),
         ]
+        INSTALLED.append(self)
+        for hooks in INSTALLED:
+            if hooks._outermost:
+                module_hooks._global_forward_pre_hooks.move_to_end(hooks._handles[0].id, last=False)  # type: ignore[attr-defined]
+                module_hooks._global_forward_hooks.move_to_end(hooks._handles[1].id)  # type: ignore[attr-defined]
 
     def remove(self) -> None:
-        """They are gone, from a wrapper that is still running too."""
+        """They are gone, from compiled code that is still running too."""
+        self._wanted = False
+        self._take_away()
+
+    def hide(self, wrapper: nn.Module) -> None:
+        """Take them away until the wrapper's forward, which is about to begin, has ended; its end is still told."""
+        self._take_away()
+        self._end = wrapper.register_forward_hook(
+            self._come_back, with_kwargs=self.with_kwargs, always_call=True, prepend=not self._outermost
+        )
+
+    def put_back(self) -> None:
+        """After ``_take_away``, unless they have been removed, or installed anew, since."""
+        if self._wanted and not self._handles:
+            self.install()
+
+    def _take_away(self) -> None:
         for handle in (*self._handles, *([self._end] if self._end is not None else [])):
             handle.remove()
             # torch 2.15 forgets this entry of a global hook, and would go on warning of global hooks.
             module_hooks._global_forward_hooks_with_kwargs.pop(handle.id, None)
         self._handles, self._end = [], None
-
-    def hide(self, wrapper: nn.Module) -> None:
-        """Take them away until the wrapper's forward, which is about to begin, has ended; its end is still told."""
-        self.remove()
-        self._end = wrapper.register_forward_hook(self._come_back, with_kwargs=self._with_kwargs, always_call=True)
+        if self in INSTALLED:
+            INSTALLED.remove(self)
 
     def _come_back(self, module: nn.Module, *rest: Any) -> None:
-        self.remove()
-        self.install()
-        self._after(module, *rest)
+        self._take_away()
+        self.put_back()
+        self.after(module, *rest)
+
+
+INSTALLED: list[ModuleHooks] = []
+"""All that are called now, in the order in which they were installed."""
+
+
+def watch_compile() -> Callable[[], None]:
+    """From here on what torch.compile makes of functions, and of modules in place, runs as a region with no hooks in sight.
+
+    Wrappers of models need none of this: they are modules themselves. What is returned undoes it for functions
+    compiled later; those made by then see nothing of perfctl once no hooks are installed.
+    """
+    compile = torch.compile
+
+    @functools.wraps(compile)
+    def watched(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+        made = compile(model, *args, **kwargs)
+        plain = model is None or isinstance(model, type) or isinstance(made, (type, nn.Module)) or made is model
+        return made if plain else _as_region(model, made)
+
+    def undo() -> None:
+        if torch.compile is watched:
+            torch.compile = compile
+
+    torch.compile = watched
+    return undo
+
+
+def _as_region(function: Any, made: Any) -> Any:
+    owner = getattr(function, "__self__", None)
+    in_place = isinstance(owner, nn.Module) and getattr(function, "__name__", "") == "_call_impl"
+    region = owner if in_place and isinstance(owner, nn.Module) else _stand_in(function)
+
+    @functools.wraps(made)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or not INSTALLED:
+            return made(*args, **kwargs)
+        for item in _outermost_first():
+            item.before(region, args)
+        hooks = _outermost_first()  # some may have been installed by the others, and know of this call
+        for item in hooks:
+            item._take_away()
+        rest: tuple[Any, ...] = (None,)
+        try:
+            result = made(*args, **kwargs)
+            rest = kwargs, result
+            return result
+        finally:
+            for item in hooks:
+                item.put_back()
+            for item in reversed(hooks):
+                item.after(region, args, *(rest if item.with_kwargs else rest[-1:]))
+
+    return call
+
+
+def _outermost_first() -> list[ModuleHooks]:
+    return sorted(INSTALLED, key=lambda item: not item._outermost)
+
+
+def _stand_in(function: Any) -> nn.Module:
+    """Named as the function is."""
+    name = str(getattr(function, "__name__", None) or type(function).__name__)
+    made: nn.Module = type(name, (Region,), {})()
+    return made
 
 
 def prepare_for_compiled(*hooks: Callable[..., Any]) -> None:

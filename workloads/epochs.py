@@ -5,11 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from perfctl.parsers.records import Summary
 from perfctl.workloads import data
 from perfctl.workloads.clock import Timeline
 from perfctl.workloads.record import Record
 from perfctl.workloads.setup import Setup
 from perfctl.workloads.steps import infer, train_step
+
+DICE = "dice:epoch:"
+"""Name of a summary, before the epoch's number: mean Dice over the classes but the first, the background."""
 
 
 def run_epochs(setup: Setup, record: Record) -> None:
@@ -20,10 +24,12 @@ def run_epochs(setup: Setup, record: Record) -> None:
         with timeline.time(number, "epoch"):
             loss = _train_epoch(setup, shuffle)
         with timeline.time(number, "test"):
-            test_loss, accuracy = evaluate(setup)
+            test_loss, accuracy, dice = evaluate(setup)
         timeline.note(number, "epoch", loss, accuracy)
         timeline.note(number, "test", test_loss, accuracy)
         record.steps += timeline.rows()
+        if setup.parts.overlap:
+            record.summaries.append(Summary(f"{DICE}{number}", dice, "ratio"))
         if setup.parts.scheduler is not None:
             setup.parts.scheduler.step()
 
@@ -39,18 +45,43 @@ def _train_epoch(setup: Setup, shuffle: torch.Generator) -> Tensor:
     return total / samples
 
 
-def evaluate(setup: Setup) -> tuple[Tensor, float]:
-    """(mean loss, accuracy 0..1) over the test data; the model is left as it was."""
-    parts, dataset = setup.parts, setup.parts.test_data
+def evaluate(setup: Setup) -> tuple[Tensor, float, float | None]:
+    """(mean loss, accuracy 0..1, Dice 0..1 of masks) over the test data; the model is left as it was.
+
+    Accuracy is of every target there is: of images, or of pixels. Dice is None where the answers are no masks.
+    """
+    parts, dataset, device = setup.parts, setup.parts.test_data, setup.options.device
     samples, was_training = data.size(dataset), parts.model.training
-    total = torch.zeros((), device=setup.options.device)
-    right = torch.zeros((), dtype=torch.int64, device=setup.options.device)
+    total = torch.zeros((), device=device)
+    right = torch.zeros((), dtype=torch.int64, device=device)
+    asked = 0
+    counts = torch.zeros(3, parts.overlap, dtype=torch.int64, device=device)
     parts.model.eval()
     for indices in torch.arange(samples).split(setup.options.batch_size):
         inputs, targets = data.take(dataset, indices)
-        targets = targets.to(setup.options.device)
+        targets = targets.to(device)
         outputs = infer(setup, inputs)
         total += parts.loss(outputs.float(), targets) * len(indices)
-        right += (outputs.argmax(dim=1) == targets).sum()
+        found = outputs.argmax(dim=1)
+        right += (found == targets).sum()
+        asked += targets.numel()
+        if parts.overlap:
+            counts += overlaps(found, targets, parts.overlap)
     parts.model.train(was_training)
-    return total / samples, int(right) / samples
+    return total / samples, int(right) / asked, dice(counts) if parts.overlap else None
+
+
+def overlaps(found: Tensor, targets: Tensor, classes: int) -> Tensor:
+    """3 x classes: pixels of each class that are right, that were answered, and that there are."""
+    hits = found[found == targets]
+    return torch.stack([torch.bincount(part.flatten(), minlength=classes) for part in (hits, found, targets)])
+
+
+def dice(counts: Tensor) -> float | None:
+    """Mean over the classes but the first of 2 x right / (answered + there); None where there is none of any.
+
+    Source: L. R. Dice, Ecology 26 (1945). Pixels are summed over all images before the ratio is taken.
+    """
+    right, answered, there = counts[:, 1:].tolist()
+    known = [2 * a / (b + c) for a, b, c in zip(right, answered, there, strict=True) if b + c]
+    return sum(known) / len(known) if known else None

@@ -14,6 +14,7 @@ from perfctl.parsers.range_names import RANGE_PREFIX
 from perfctl.parsers.records import Gap
 from perfctl.workloads import data
 from perfctl.workloads.annotate import Annotator
+from perfctl.workloads.answers import answer, close, finish, note
 from perfctl.workloads.clock import Timeline
 from perfctl.workloads.epochs import run_epochs
 from perfctl.workloads.failure import Kept
@@ -37,7 +38,7 @@ def run(workload: Workload, options: Options, own: argparse.Namespace) -> Record
         mode=options.mode,
         precision=options.precision,
         seed=options.seed,
-        variant=_variant(workload, own),
+        variant=_variant(workload, own, options),
         options=_as_given(options, own),
     )
     with Kept(record, options):
@@ -55,6 +56,8 @@ def run(workload: Workload, options: Options, own: argparse.Namespace) -> Record
 
 def _batches(setup: Setup, most: int) -> Iterator[Batch]:
     """Full batches without end, made before the first is asked for."""
+    if setup.parts.feed is not None:
+        return setup.parts.feed.warm_up(most)
     made = data.fixed_batches(setup.parts.train_data, setup.options.batch_size, most)
     return (made[number % len(made)] for number in count())
 
@@ -65,6 +68,8 @@ def _warm_up(setup: Setup, record: Record) -> None:
     with Recorder(setup.parts.model) as recorder:
         step(setup, next(batches))
     record.ops = list(recorder.ops)
+    if setup.options.compile:
+        setup.parts.model.compile()
     for _ in range(setup.options.warmup - 1):
         step(setup, next(batches))
     setup.clock.settle()
@@ -74,7 +79,8 @@ def _measure(setup: Setup, record: Record) -> None:
     """The measured steps. Rows of the steps that ended are kept when a later one raises."""
     options, ranges = setup.options, setup.ranges
     timeline = Timeline(setup.clock)
-    batches = _batches(setup, options.steps)
+    feed = setup.parts.feed
+    batches = _batches(setup, options.steps) if feed is None else feed.batches()
     annotator: AbstractContextManager[Any] = nullcontext()
     if options.annotate != "none":
         annotator = Annotator(ranges, setup.parts.model)
@@ -82,22 +88,33 @@ def _measure(setup: Setup, record: Record) -> None:
     try:
         with make_window(options), span(ranges, f"{RANGE_PREFIX}window"), annotator:
             start = setup.clock.mark()
-            for number in range(options.steps):
-                _measure_step(setup, timeline, number, next(batches))
+            for number in range(options.steps if feed is None else feed.steps):
+                _measure_step(setup, timeline, number, batches)
             end = setup.clock.mark()
             setup.clock.settle()
         record.duration_ns = setup.clock.between_ns(start, end)
+        for rest in batches if feed is not None else ():
+            finish(setup, timeline, rest)
     finally:
         record.steps += timeline.rows()
+        close(setup, record)
 
 
-def _measure_step(setup: Setup, timeline: Timeline, number: int, batch: Batch) -> None:
+def _measure_step(setup: Setup, timeline: Timeline, number: int, batches: Iterator[Batch]) -> None:
     @contextmanager
     def phase(name: str) -> Iterator[None]:
         with span(setup.ranges, f"{RANGE_PREFIX}phase:{name}"), timeline.time(number, name):
             yield
 
-    with span(setup.ranges, f"{RANGE_PREFIX}step:{number}"), timeline.time(number, "step"):
+    step_range = f"{RANGE_PREFIX}step:{number}"
+    if setup.parts.feed is not None:
+        with span(setup.ranges, step_range), timeline.time(number, "step"):
+            answered = answer(setup, batches, phase)
+        note(setup, timeline, number, "step", answered)
+        return
+    with span(setup.ranges, step_range), timeline.time(number, "step"):
+        with phase("data"):
+            batch = next(batches)
         loss = step(setup, batch, phase)
     timeline.note(number, "step", loss)
 
@@ -115,15 +132,21 @@ def _loss_gaps(record: Record) -> list[Gap]:
     return [Gap("step.loss", "unreadable", f"the loss was {row.loss}", f"{row.phase} {row.number}") for row in bad]
 
 
-def _variant(workload: Workload, own: argparse.Namespace) -> str | None:
+def _variant(workload: Workload, own: argparse.Namespace, options: Options) -> str | None:
     """ "conv2=32,128,5,1" where it is not the default: runs that differ here are runs of different networks."""
     parser = argparse.ArgumentParser()
     workload.add_options(parser)
-    changed = {key: value for key, value in sorted(vars(own).items()) if value != parser.get_default(key)}
+    beside = getattr(workload, "SAME_NETWORK", ())
+    changed = {
+        key: value
+        for key, value in sorted(vars(own).items())
+        if key not in beside and value != parser.get_default(key)
+    }
     words = (
         f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}" for key, value in changed.items()
     )
-    return " ".join(words) or None
+    compiled = ("compile=True",) if options.compile else ()
+    return " ".join((*words, *compiled)) or None
 
 
 def _as_given(options: Options, own: argparse.Namespace) -> dict[str, Any]:

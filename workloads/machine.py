@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 import warnings
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -33,6 +34,15 @@ def require(device: str) -> None:
     else:
         why = "torch finds no CUDA device"
     raise WorkloadError(f"--device cuda: {why}. Use --device cpu, or run it on a machine with a GPU")
+
+
+def require_compiler(device: str) -> None:
+    """Raise WorkloadError when torch.compile cannot work here. Needs no torch to look."""
+    if device == "cpu" and (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")) is None:
+        raise WorkloadError(
+            "--compile: torch.compile needs a C++ compiler on a CPU, and neither g++ nor clang++ is on PATH. "
+            "Install one (Debian: apt-get install g++), or leave --compile out"
+        )
 
 
 def describe_device(device: str) -> Device:

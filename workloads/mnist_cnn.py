@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from perfctl.workloads.spec import Options, Parts
+from perfctl.workloads.spec import Options, Parts, SpecError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,6 +31,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="IN,OUT,KERNEL,STRIDE",
         help="shape of the second convolution (default: 32,64,3,1)",
     )
+
+
+def settle(options: Options, own: argparse.Namespace) -> Options:
+    """The options as they are. Raises SpecError for data that has no digits."""
+    if options.data not in ("synthetic", "mnist"):
+        raise SpecError("mnist_cnn reads digits: say --data mnist or --data synthetic")
+    return options
 
 
 def build(options: Options, own: argparse.Namespace) -> Parts:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from perfctl.workloads.spec import Options, first_line
+from perfctl.workloads.spec import Options, WorkloadError, first_line
 
 if TYPE_CHECKING:
     import torch
@@ -81,12 +81,15 @@ def _from_workload(name: str, device: str) -> Source:
     workload = WORKLOADS[name]
     parser = argparse.ArgumentParser()
     workload.add_options(parser)
-    parts = workload.build(Options(batch_size=1), parser.parse_args([]))
+    try:
+        parts = workload.build(Options(batch_size=1), parser.parse_args([]))
+    except WorkloadError as error:
+        raise ModelError(f"{name}: {error}", "Or say torchvision:NAME") from error
     sample = parts.train_data[0]
     given, target = (sample[0], sample[1]) if isinstance(sample, (tuple, list)) else (sample, None)
     tensor = given if isinstance(given, torch.Tensor) else torch.as_tensor(given)
+    assert parts.optimizer is not None
     defaults = {key: value for key, value in parts.optimizer.defaults.items() if key != "foreach"}
-
     wanted = torch.as_tensor(target) if target is not None else None
     return Source(
         model=parts.model.to(device),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import torch
@@ -104,7 +104,7 @@ class Names:
         """
         weightless = next(module.parameters(), None) is None
         own_torch = type(module).__module__.startswith("torch.nn.modules.") and next(module.children(), None) is None
-        wanted = (None if weightless and own_torch else called_as(module)) or type(module).__name__
+        wanted = (None if weightless and own_torch else called_as(module)) or type(_unwrapped(module)).__name__
         token: object = type(module) if weightless else object()
         name, number = wanted, 1
         while self._roots.setdefault(name, token) is not token:
@@ -120,14 +120,17 @@ class Names:
         path = next((path for path, below in around.named_modules() if below is module), None)
         if not path:
             return None
-        name = above.below + _without_wrappers(path)
+        name = above.below + printable(_without_wrappers(path))
         self._learn(module, name, f"{name}.")
         return name
 
     def _learn(self, top: nn.Module, own: str, below: str) -> None:
         """Name ``top`` and everything below it."""
+        parallel: set[str] = set()
         for path, module in top.named_modules():
-            inner = _without_wrappers(path)
+            if is_parallel(module):
+                parallel.add(f"{path}.module" if path else "module")
+            inner = printable(_without_wrappers(path, parallel))
             name = below + inner if inner else own
             known = self._known.get(id(module))
             if known is not None and known.module() is module:
@@ -141,5 +144,37 @@ class Names:
                 listener(name, module)
 
 
-def _without_wrappers(path: str) -> str:
-    return ".".join(part for part in path.split(".") if part not in WRAPPERS)
+def _unwrapped(module: nn.Module) -> nn.Module:
+    """The model that torch.compile, or a wrapper for several devices, was given."""
+    while (
+        inner := module.__dict__.get("_modules", {}).get("module" if is_parallel(module) else "_orig_mod")
+    ) is not None:
+        module = inner
+    return module
+
+
+def printable(path: str) -> str:
+    """A path that every profiler hands on as it is; any other character becomes its number (U+00E9).
+
+    torch 2.15's traces leave out ranges with a character beyond ASCII, drop line ends, and turn double quotes into single ones.
+    """
+    if path.isascii() and path.isprintable() and '"' not in path and "\\" not in path:
+        return path
+    return "".join(
+        char if char.isascii() and char.isprintable() and char not in '"\\' else f"U+{ord(char):04X}" for char in path
+    )
+
+
+def is_parallel(module: nn.Module) -> bool:
+    """DataParallel and DistributedDataParallel hold the model as ``module``, and are no layer of it."""
+    return isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel))
+
+
+def _without_wrappers(path: str, parallel: Collection[str] = ()) -> str:
+    """``parallel``: paths that end in a parallel wrapper's ``module``."""
+    parts = path.split(".")
+    return ".".join(
+        part
+        for number, part in enumerate(parts, start=1)
+        if part not in WRAPPERS and ".".join(parts[:number]) not in parallel
+    )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.paper import OpShape
-from perfctl.parsers.records import Device, Gap, MemoryFigure, Step
+from perfctl.parsers.records import Device, Gap, MemoryFigure, Step, Summary
 
 FORMAT = 1
 
@@ -45,6 +45,8 @@ class Record:
     """device_events or monotonic; None when nothing was timed."""
     steps: list[Step] = field(default_factory=list)
     memory: list[MemoryFigure] = field(default_factory=list)
+    summaries: list[Summary] = field(default_factory=list)
+    """Figures over the whole run: top1, top5, loss, images_per_second, ..."""
     ops: list[OpShape] = field(default_factory=list)
     parameters: dict[str, int] = field(default_factory=dict)
     """Elements of each layer's own parameters, each parameter counted once."""

@@ -28,7 +28,7 @@ def run_script(arguments: Sequence[str]) -> int:
             from perfctl.workloads.script_launchers import launch
 
             return launch(options)
-        options = options.for_rank(_rank())
+        options = options.for_rank(_rank()).from_here()
         keeper = Keeper(options)
         keeper.write()
     except (SpecError, WorkloadError) as error:

@@ -81,6 +81,10 @@ class ScriptOptions:
             return self
         return replace(self, record=_ranked(self.record, rank), trace=_ranked(self.trace, rank))
 
+    def from_here(self) -> ScriptOptions:
+        """Paths that stay right when the script changes the working folder."""
+        return replace(self, record=self.record and self.record.absolute(), trace=self.trace and self.trace.absolute())
+
     def template(self) -> str | None:
         """The command's arguments with the batch size put back as {batch}; None when there are none."""
         return self.variant if self.variant is not None else _template(self.command.arguments, self.batch_size)

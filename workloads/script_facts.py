@@ -12,6 +12,7 @@ from torch import nn
 from perfctl.parsers.paper import OpShape
 from perfctl.parsers.records import Gap
 from perfctl.workloads import machine
+from perfctl.workloads.compiled import Region
 from perfctl.workloads.precision import tf32_is_on
 from perfctl.workloads.record import Record
 
@@ -35,17 +36,21 @@ class Facts:
 
     def saw_call(self, model: nn.Module, arguments: Any, step: int | None) -> None:
         weight = next(model.parameters(), None)
-        if weight is None:
+        if weight is not None:
+            self._saw_weight(weight)
+        elif not isinstance(model, Region):
             return
+        shape = next(_shapes(arguments), None)
+        if shape is not None and (step is None or step not in self.inputs):
+            self.inputs[step] = shape
+
+    def _saw_weight(self, weight: torch.Tensor) -> None:
         self.device = weight.device
         kind = weight.device.type
         if torch.is_autocast_enabled(kind):
             self.precisions.add(_NAMES.get(torch.get_autocast_dtype(kind), "other"))
         elif weight.is_floating_point():
             self.precisions.add(_NAMES.get(weight.dtype, "other"))
-        shape = next(_shapes(arguments), None)
-        if shape is not None and (step is None or step not in self.inputs):
-            self.inputs[step] = shape
 
     def saw_name(self, name: str, module: nn.Module) -> None:
         """For Names.follow: the parameters of each layer, each counted once."""

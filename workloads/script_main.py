@@ -18,6 +18,7 @@ from perfctl.workloads.script_arguments import Command
 
 _kept: list[Any] = []
 """perfctl's own ``__main__``: a module that nobody holds would lose its names."""
+_OWN = "perfctl.workloads."
 _run_as_main: Any = runpy._run_module_as_main  # type: ignore[attr-defined]
 """What ``python -m`` itself calls."""
 
@@ -55,16 +56,29 @@ def execute(command: Command) -> None:
 
 
 def without_own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback that begins with the script's own line, or None when it has none (a syntax error)."""
+    """A traceback that begins with the script's own line, or None when it has none (a syntax error).
+
+    Frames of perfctl between others (around an optimizer's step) are taken out of it.
+    """
     own = execute.__code__.co_filename
     inside = False
     while trace is not None:
         here = trace.tb_frame.f_code.co_filename == own
         if inside and not here:
-            return trace
+            return _without_wrappers(trace)
         inside = inside or here
         trace = trace.tb_next
     return None
+
+
+def _without_wrappers(trace: TracebackType) -> TracebackType:
+    kept = trace
+    while kept.tb_next is not None:
+        if str(kept.tb_next.tb_frame.f_globals.get("__name__", "")).startswith(_OWN):
+            kept.tb_next = kept.tb_next.tb_next
+        else:
+            kept = kept.tb_next
+    return trace
 
 
 def end_as_interrupted() -> None:

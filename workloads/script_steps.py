@@ -1,7 +1,8 @@
 """Which events end a step of a script that nobody edited. Knows nothing of torch.
 
 An optimizer's step ends one. With two (a GAN), the one that steps last before the first of them steps again does; so five
-steps of the critic and one of the generator are one step. Where nothing is trained, calls of models take that place.
+steps of the critic and one of the generator are one step. Where no optimizer of torch steps,
+each backward pass ends one; where nothing is trained, calls of models take that place.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class StepMarker:
     optimizer_steps: int = 0
     calls: int = 0
     """Outermost calls of models."""
+    _by_backward: bool = False
+    """A script that trains without an optimizer of torch: each of its backward passes ends a step."""
     _heard: dict[int, int] = field(default_factory=dict)
     _ender: int = 0
 
@@ -69,8 +72,15 @@ class StepMarker:
         self.optimizer_steps += 1
         if self.kind not in ("auto", "optimizer") or self.named not in (None, name):
             return False
-        if self.kind == "auto" and self.models.order and not self.optimizers.order and not self.optimizers.frozen:
+        if (
+            self.kind == "auto"
+            and (self.models.order or self._by_backward)
+            and not self.optimizers.order
+            and not self.optimizers.frozen
+        ):
             self.steps = 0  # calls before the first optimizer's step were no steps
+        if not self.optimizers.frozen:
+            self._by_backward = False
         self._hear(source)
         return self._count(self.named is not None or self.optimizers.word(source))
 
@@ -79,7 +89,7 @@ class StepMarker:
         self.calls += 1
         if self.named is not None or self.kind not in ("auto", "forward"):
             return False
-        if self.kind == "auto" and (self.optimizers_alive() or self.optimizers.order):
+        if self.kind == "auto" and (self._by_backward or self.optimizers_alive() or self.optimizers.order):
             return False
         self._hear(source)
         return self._count(self.models.word(source))
@@ -89,7 +99,17 @@ class StepMarker:
         return self._count(self.kind == "forward" and self.named == name)
 
     def backward_ended(self) -> bool:
-        return self._count(self.kind == "backward")
+        if self.kind == "auto" and not self.models.frozen:
+            alone = not (self.optimizers_alive() or self.optimizers.order)
+            if alone != self._by_backward:
+                self.steps = 0  # calls before were no steps, nor passes before there was an optimizer
+            self._by_backward = alone
+        return self._count(self.ends_with_backward)
+
+    @property
+    def ends_with_backward(self) -> bool:
+        """Each backward pass ends a step."""
+        return self.kind == "backward" or self._by_backward
 
     def listen(self) -> None:
         """From here on it is of interest whether one whole step passes, see ``is_whole``."""
@@ -106,7 +126,7 @@ class StepMarker:
 
     def in_words(self) -> str:
         """For the record: what ended a step."""
-        if self.kind == "backward":
+        if self.ends_with_backward:
             return "a backward pass"
         if self.named is not None:
             return f"each step of {self.named}" if self.kind == "optimizer" else f"each call of {self.named}"

@@ -12,16 +12,16 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules import module as modules
 
 from perfctl.parsers.records import Gap
-from perfctl.workloads.compiled import prepare_for_compiled
+from perfctl.workloads.compiled import ModuleHooks, Region, is_wrapper, prepare_for_compiled, watch_compile
 from perfctl.workloads.gradients import current_task
 from perfctl.workloads.names import Names
 from perfctl.workloads.ranges import Backend, NoRanges, make_backend
 from perfctl.workloads.script_arguments import ScriptOptions
 from perfctl.workloads.script_facts import Facts, ranks
 from perfctl.workloads.script_optimizers import Optimizers, call_after, is_capturing
+from perfctl.workloads.script_profilers import SCRIPTS_OWN, OtherProfilers
 from perfctl.workloads.script_record import Keeper, say, why_fewer
 from perfctl.workloads.script_shapes import StepRecorder
 from perfctl.workloads.script_steps import StepMarker
@@ -45,10 +45,12 @@ class ScriptWatch:
         self._optimizers = Optimizers(self._optimizer_began, self._optimizer_left, self._optimizer_ended)
         self._marker = StepMarker(options.marker, options.marker_class, self._optimizers.count)
         self._recorder = StepRecorder(self._names)
+        self._others = OtherProfilers(self._other_begins)
+        self._gave_way = False
+        """Steps were not measured because of another profiler."""
         self._ranges: Backend = NoRanges()
-        self._before: Any = None
-        self._after: Any = None
-        self._undo_backward: Callable[[], None] = lambda: None
+        self._hooks = ModuleHooks(self._before_call, self._after_call, outermost=True)
+        self._undo: list[Callable[[], None]] = []
         self._calls: list[nn.Module] = []
         """Modules that run now, outermost first."""
         self._thread: int | None = None
@@ -66,9 +68,10 @@ class ScriptWatch:
             self._note("layer ranges", error)
         prepare_for_compiled(ScriptWatch._before_call, ScriptWatch._after_call)
         self._optimizers.start()
-        self._before = modules.register_module_forward_pre_hook(self._before_call)
-        self._be_last()
-        self._undo_backward = call_after(torch.autograd, "backward", self._backward_ended)
+        self._hooks.install()
+        if self._options.window == "torch":
+            self._others.start()
+        self._undo = [call_after(torch.autograd, "backward", self._backward_ended), watch_compile()]
         os.register_at_fork(after_in_child=self._forked)
 
     def end(self) -> str:
@@ -79,6 +82,8 @@ class ScriptWatch:
         if not self._filled:
             self._fill()
         done = sum(row.phase == "step" for row in self._record.steps)
+        if self._gave_way and done < self._options.steps:
+            return f"{self._keeper.name}: {SCRIPTS_OWN}"
         return why_fewer(self._keeper.name, self._options, self._marker, done)
 
     # What happens in the script
@@ -87,6 +92,8 @@ class ScriptWatch:
         if torch.compiler.is_compiling() or not self._mine() or current_task() != -1:
             return
         self._calls.append(module)
+        if is_wrapper(module):
+            self._hooks.hide(module)
         if len(self._calls) > 1:
             return
         if self._window is None:
@@ -94,10 +101,9 @@ class ScriptWatch:
                 self._open()
                 if self._window is not None and self._window.annotator is not None:
                     self._window.annotator._before(module, arguments)  # this call's hooks were collected before
-            elif self._recorder.wanted and next(module.parameters(), None) is not None and not self._recorder.running:
+            elif self._recorder.wanted and _is_model(module) and not self._recorder.running:
                 self._marker.listen()
                 self._recorder.start(module, arguments)
-                self._be_last()
         self._facts.saw_call(module, arguments, None if self._window is None else self._window.done)
         if self._window is not None:
             self._window.phases.begin("forward" if torch.is_grad_enabled() else "inference")
@@ -110,7 +116,7 @@ class ScriptWatch:
         if not self._calls and self._window is not None:
             self._window.phases.settle()
         ends = self._marker.module_called(type(module).__name__)
-        if not self._calls and next(module.parameters(), None) is not None:
+        if not self._calls and _is_model(module):
             ends = self._marker.model_called(id(module)) or ends
         if ends:
             self._step_ended()
@@ -132,10 +138,16 @@ class ScriptWatch:
 
     def _backward_ended(self, *_: object) -> None:
         self._facts.trained = True
-        if self._marker.kind == "backward" and self._window is not None:
+        if self._marker.ends_with_backward and self._window is not None:
             self._window.phases.settle()
         if self._mine() and self._marker.backward_ended():
             self._step_ended()
+
+    def _other_begins(self) -> None:
+        """The script is about to start torch.profiler."""
+        if self._window is not None:
+            self._gave_way = True
+            self._close(whole=False)
 
     # What follows from it
 
@@ -161,17 +173,20 @@ class ScriptWatch:
 
     def _open(self) -> None:
         self._recorder.stop(None)
+        if self._others.running:
+            self._gave_way = True
+            return
         self._marker.freeze()
         device = device_in_use(self._facts.device)
         try:
             window = MeasuredSteps(self._options, self._ranges, self._names, self._mine, device)
-            window.open()
+            with self._others.ours():
+                window.open()
         except (RuntimeError, OSError) as error:
             self._measured = True
             self._note(f"window:{self._options.window}", error)
             return
         self._window = window
-        self._be_last()
 
     def _close(self, whole: bool) -> None:
         window, self._window = self._window, None
@@ -179,7 +194,8 @@ class ScriptWatch:
         if window is None:
             return
         try:
-            window.close(self._record, whole)
+            with self._others.ours():
+                window.close(self._record, whole)
         except (RuntimeError, OSError) as error:
             self._note(f"window:{self._options.window}", error)
         if whole:
@@ -207,10 +223,10 @@ class ScriptWatch:
         """Nothing of perfctl is left in torch."""
         self._recorder.stop(None)
         self._optimizers.stop()
-        self._undo_backward()
-        for handle in (self._before, self._after):
-            if handle is not None:
-                handle.remove()
+        while self._undo:
+            self._undo.pop()()
+        self._hooks.remove()
+        self._others.stop()
 
     def _forked(self) -> None:
         """A child (a DataLoader's worker) is not watched."""
@@ -225,13 +241,12 @@ class ScriptWatch:
             self._thread = threading.get_ident()
         return self._thread == threading.get_ident()
 
-    def _be_last(self) -> None:
-        """Step ends are looked for after everything else has seen a call end."""
-        if self._after is not None:
-            self._after.remove()
-        self._after = modules.register_module_forward_hook(self._after_call, always_call=True)
-
     def _note(self, quantity: str, error: Exception) -> None:
         """Something of perfctl's own does not work here; the script goes on."""
         self._record.gaps.append(Gap(quantity, "not_available", first_line(error)))
         say(first_line(error))
+
+
+def _is_model(module: nn.Module) -> bool:
+    """Does its call count as a call of a model? A loss's does not; of a compiled function nobody can tell."""
+    return next(module.parameters(), None) is not None or isinstance(module, Region)

@@ -35,6 +35,8 @@ class Setup:
 def prepare(workload: Workload, options: Options, own: argparse.Namespace, record: Record) -> Setup:
     """Check the machine, set seeds and switches, build the workload on its device, say so in the record."""
     machine.require(options.device)
+    if options.compile:
+        machine.require_compiler(options.device)
     if options.device == "cpu":
         # A CUDA build with an unfit driver says so at the first backward pass; it does not matter here.
         warnings.filterwarnings("ignore", message="CUDA initialization")
@@ -48,6 +50,7 @@ def prepare(workload: Workload, options: Options, own: argparse.Namespace, recor
     record.device = machine.describe_device(options.device)
     parts = workload.build(options, own)
     parts.model.to(options.device).train(options.mode == "train")
+    record.environment |= parts.facts
     record.parameters = count_parameters(parts.model)
     setup = Setup(
         options=options,

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import torch
 
+    from perfctl.parsers.records import Gap, Summary
+
 MODES = ("train", "infer")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 """fp32 turns TF32 off everywhere; tf32 turns it on for convolutions and matmuls; bf16, fp16 use autocast."""
 DEVICES = ("cpu", "cuda")
-DATA = ("synthetic", "mnist")
+DATA = ("synthetic", "mnist", "imagenet", "folder", "csv")
 ANNOTATIONS = ("nvtx", "record_function", "none")
 WINDOWS = ("cuda", "torch", "none")
 
@@ -59,6 +61,8 @@ class Options:
     """cuda, torch or none: who is told where the measured steps begin and end."""
     trace: Path | None = None
     """Where ``--window torch`` writes its Kineto trace."""
+    compile: bool = False
+    """The model goes through torch.compile after the first warm-up step, which records the shapes."""
     threads: int | None = None
     """Threads torch computes with on the CPU; None leaves torch's own choice."""
 
@@ -69,10 +73,46 @@ class Parts:
 
     model: torch.nn.Module
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    optimizer: torch.optim.Optimizer
+    optimizer: torch.optim.Optimizer | None
+    """None where nothing is trained."""
     scheduler: torch.optim.lr_scheduler.LRScheduler | None
     train_data: torch.utils.data.Dataset[Any]
     test_data: torch.utils.data.Dataset[Any]
+    feed: Feed | None = None
+    """Where the measured steps are one pass over a data set, loaded while they run; None: batches made beforehand."""
+    overlap: int = 0
+    """Classes of a pixel, where the test pass says Dice beside accuracy; 0 where the answers are no masks."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What the record says beside the options ("weights": which were loaded)."""
+
+
+class Feed(Protocol):
+    """One pass over a data set in inference: full batches for the measured steps, and what is left after them."""
+
+    @property
+    def steps(self) -> int:
+        """Full batches of the pass; at least 1."""
+        ...
+
+    def warm_up(self, count: int) -> Iterator[Any]:
+        """``count`` full batches for the steps before the window."""
+        ...
+
+    def batches(self) -> Iterator[Any]:
+        """(inputs, targets) on the host: ``steps`` full batches, then at most one smaller one."""
+        ...
+
+    def take(self, outputs: Any, targets: torch.Tensor) -> tuple[float | None, float | None]:
+        """What the model answered, on the host for a classifier. Gives (mean loss, accuracy 0..1) of the batch."""
+        ...
+
+    def summaries(self) -> list[Summary]:
+        """Figures over all images so far."""
+        ...
+
+    def gaps(self) -> list[Gap]:
+        """What is not known, or was skipped, and why."""
+        ...
 
 
 class Workload(Protocol):
@@ -83,6 +123,10 @@ class Workload(Protocol):
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """The workload's own options (mnist_cnn: --conv2)."""
+        ...
+
+    def settle(self, options: Options, own: argparse.Namespace) -> Options:
+        """The options as the workload will run them. Raises SpecError for what it cannot do."""
         ...
 
     def build(self, options: Options, own: argparse.Namespace) -> Parts:

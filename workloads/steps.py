@@ -14,7 +14,7 @@ from perfctl.workloads.setup import Setup
 Batch = tuple[Tensor, Tensor]
 """Inputs and targets, on the host."""
 Phase = Callable[[str], AbstractContextManager[None]]
-"""Wraps one phase of a step: data, forward, backward, optimizer or inference."""
+"""Wraps one phase of a step: data, copy, forward, backward, optimizer or inference."""
 
 
 def unmarked(name: str) -> AbstractContextManager[None]:
@@ -33,7 +33,8 @@ def step(setup: Setup, batch: Batch, phase: Phase = unmarked) -> Tensor | None:
 def train_step(setup: Setup, batch: Batch, phase: Phase = unmarked) -> Tensor:
     """Forward, backward, optimizer. The loss stays on the device, so that nothing waits for it."""
     options, parts = setup.options, setup.parts
-    with phase("data"):
+    assert parts.optimizer is not None
+    with phase("copy"):
         inputs, targets = (part.to(options.device) for part in batch)
     with phase("forward"), autocast(options.precision, options.device):
         loss = parts.loss(parts.model(inputs), targets)
@@ -50,7 +51,7 @@ def infer(setup: Setup, inputs: Tensor, phase: Phase = unmarked) -> Tensor:
     """What the model answers, without gradients; the model's own mode (train or eval) is left as it is."""
     options = setup.options
     with torch.inference_mode():
-        with phase("data"):
+        with phase("copy"):
             inputs = inputs.to(options.device)
         with phase("inference"), autocast(options.precision, options.device):
             outputs: Tensor = setup.parts.model(inputs)

@@ -41,6 +41,7 @@ KEYS = [
     "clock",
     "steps",
     "memory",
+    "summaries",
     "ops",
     "parameters",
     "gaps",
@@ -114,7 +115,7 @@ def test_the_record_has_its_keys_and_rows_have_the_records_fields(tmp_path: Path
 def test_each_measured_step_has_its_phases_inside_it(tmp_path: Path) -> None:
     record, _ = run(tmp_path)
     assert Counter(row.phase for row in record.steps) == dict.fromkeys(
-        ("step", "data", "forward", "backward", "optimizer"), 3
+        ("step", "data", "copy", "forward", "backward", "optimizer"), 3
     )
     for number in range(3):
         rows = {row.phase: row for row in record.steps if row.number == number}
@@ -127,7 +128,7 @@ def test_each_measured_step_has_its_phases_inside_it(tmp_path: Path) -> None:
 
 def test_inference_has_no_loss_and_one_phase_of_its_own(tmp_path: Path) -> None:
     record, _ = run(tmp_path, mode="infer")
-    assert {row.phase for row in record.steps} == {"step", "data", "inference"}
+    assert {row.phase for row in record.steps} == {"step", "data", "copy", "inference"}
     assert all(row.loss is None for row in record.steps)
     assert {op.direction for op in record.ops} == {"forward"}
 

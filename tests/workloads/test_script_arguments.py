@@ -135,6 +135,25 @@ def test_without_optimizers_the_last_model_of_a_round_ends_it():
     assert steps_of("mnmnmn") == [3, 5]
 
 
+def test_a_script_that_trains_without_an_optimizer_ends_its_steps_with_backward_passes():
+    assert steps_of("mbmbmmb") == [1, 3, 6]
+    marker = StepMarker("auto", None, lambda: 0)
+    for _ in range(3):
+        marker.model_called(1)
+    assert marker.backward_ended()
+    assert (marker.steps, marker.in_words()) == (1, "a backward pass")
+
+
+def test_backward_passes_before_the_first_optimizer_was_made_are_no_steps():
+    marker = StepMarker("auto", None, lambda: len(made))
+    made: list[str] = []
+    assert marker.backward_ended()
+    made.append("D")
+    assert not marker.backward_ended()
+    assert marker.optimizer_stepped(7, "SGD")
+    assert (marker.steps, marker.in_words()) == (1, "the optimizer's step")
+
+
 def test_calls_before_the_first_optimizer_was_made_are_no_steps():
     marker = StepMarker("auto", None, lambda: len(made))
     made: list[str] = []

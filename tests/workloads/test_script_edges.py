@@ -56,21 +56,36 @@ SCRIPT_OF = {
     "mixed": "model[2].double()\nwith torch.no_grad():\n    for x in batches: y = model[2](model[1](model[0](x)).double())",
     "closure": f"o = {SGD}\ndef f():\n    o.zero_grad(); l = model(batches[0]).mean(); l.backward(); return l\n"
     "for _ in range(8): print(o.step(f).item())",
+    "updates by hand": "for x in batches:\n    model(x).square().mean().backward()\n    with torch.no_grad():\n"
+    "        for p in model.parameters():\n            p -= 0.1 * p.grad\n            p.grad = None\nprint(p.sum().item())",
+    "profiles itself": f"o = {SGD}; train(3, o)\n"
+    "with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p: train(3, o)\n"
+    "print(len(p.key_averages()) > 5)",
+    "was profiling": f"o = {SGD}; seen = []\nplan = torch.profiler.schedule(wait=1, warmup=1, active=4)\n"
+    "with torch.profiler.profile(schedule=plan, on_trace_ready=lambda p: seen.append(p)) as p:\n"
+    "    for _ in range(6): train(1, o); p.step()\nprint(len(seen))",
+    "compiles": "frames = []\ndef backend(graph, inputs):\n    frames.append(graph)\n    return graph.forward\n"
+    "@torch.compile(backend=backend)\ndef loss_of(x): return second(model(x)).square().mean()\n"
+    "second = nn.Linear(2, 2); second.compile(backend=backend)\n"
+    f"o = {SGD}\nfor x in batches:\n    o.zero_grad(); loss_of(x).backward(); o.step()\n"
+    "    y = second(torch.zeros(3, 2))\nprint(len(frames), y.sum().item())",
     "nothing left": f"train(8, {SGD})\n"
     "from torch.nn.modules import module as m\nfrom torch.optim import optimizer as o\n"
     "assert not m._has_any_global_hook() and not o._global_optimizer_post_hooks and not o._global_optimizer_pre_hooks\n"
-    "assert not hasattr(torch.autograd.backward, '__wrapped__')\n"
+    "assert not hasattr(torch.autograd.backward, '__wrapped__') and not hasattr(torch.compile, '__wrapped__')\n"
     "assert not hasattr(nn.Module.zero_grad, '__wrapped__')\n"
     "assert not hasattr(o.Optimizer.__init__, '__wrapped__') and 'to' not in vars(torch.Tensor)\n"
     "assert 'script_import' not in repr(sys.meta_path)",
 }
 OPTIONS = {
     "backward marks": ("--step-marker", "backward"),
+    "profiles itself": ("--window", "torch", "--trace", "itself.json"),
+    "was profiling": ("--window", "torch", "--trace", "was.json"),
     "no warm-up": ("--warmup", "0"),
 }
 DRIVER = """
 import os, sys, json
-import torch
+import torch, torch._dynamo
 from perfctl.workloads.__main__ import main
 torch.set_num_threads(1)
 for name, argv in json.load(open("cases.json")):
@@ -116,7 +131,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
         cases.append((f"{name}-alone", ["python", f"{name}.py"]))
     (folder / "cases.json").write_text(json.dumps(cases))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
-    subprocess.run([sys.executable, "-c", DRIVER], cwd=folder, env=environment, timeout=200, check=True)
+    subprocess.run([sys.executable, "-c", DRIVER], cwd=folder, env=environment, timeout=400, check=True)
     found = {}
     for name in SCRIPT_OF:
         code, alone = (int((folder / f"{which}.code").read_text()) for which in (name, f"{name}-alone"))
@@ -150,7 +165,16 @@ def test_it_prints_and_ends_as_it_would_by_itself(ended, name):
         ("never steps", "failed", [], "never steps.py: no optimizer stepped and no module was called. If it trains in"),
         ("exits in the window", "partial", [0], "exits in the window.py ended with exit code 4"),
         ("infers", "ok", [0, 1], None),
-        ("functional", "failed", [], "functional.py: no optimizer stepped and no module was called."),
+        ("functional", "ok", [0, 1], None),
+        ("updates by hand", "ok", [0, 1], None),
+        (
+            "profiles itself",
+            "partial",
+            [0],
+            "profiles itself.py: the script runs torch.profiler itself, and two cannot",
+        ),
+        ("was profiling", "failed", [], "was profiling.py: the script runs torch.profiler itself, and two cannot"),
+        ("compiles", "ok", [0, 1], None),
         ("backward marks", "ok", [0, 1], None),
         ("no warm-up", "ok", [0, 1], None),
         ("catches", "ok", [0, 1], None),
@@ -186,6 +210,11 @@ def test_a_batch_that_differs_from_the_one_asked_for_is_said(ended):
     assert "batch_size" not in gaps(ended["trains"])
     other = gaps(ended["catches"])
     assert "batch_size" not in other
+
+
+def test_compiled_functions_and_modules_are_regions_that_a_note_names(ended):
+    reasons = [gap for gap in ended["compiles"].record["gaps"] if gap["quantity"] == "layer ranges"]
+    assert {gap["scope"] for gap in reasons} == {"loss_of", "second"}
 
 
 def test_shapes_are_of_one_whole_step(ended):

@@ -1,0 +1,230 @@
+"""ImageNet's validation archive, sorted into class folders by what its development kit says. Needs no torch."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import re
+import shutil
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from perfctl.workloads.matfile import MatError, read_structs
+from perfctl.workloads.spec import WorkloadError, first_line
+
+CLASS_LIST = "classes.txt"
+"""In the sorted folder: names of the class folders, in the order of the models' class numbers."""
+DONE = "imagenet-val.json"
+"""In the sorted folder: how many images, of how many, from what."""
+ARCHIVES = {
+    "ILSVRC2012_img_val.tar": "29b22e2961454d5413ddabcf34fc5622",
+    "ILSVRC2012_devkit_t12.tar.gz": "fa75699e90414af021442c21a62c3abf",
+}
+"""MD5 of the published files, as torchvision's datasets state them."""
+
+_IMAGE = re.compile(r"(?:\./)?ILSVRC2012_val_(\d{8})\.JPEG")
+_CLASS = re.compile(r"n\d{8}")
+_TRUTH, _META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
+_TAR_ERRORS = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
+
+Tick = Callable[[int, int], None]
+"""(done, of all)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DevKit:
+    """Which image shows what."""
+
+    folders: tuple[str, ...]
+    """Class folder of image 1, 2, ..."""
+    classes: tuple[str, ...]
+    """All class folders, in the order of the models' class numbers."""
+
+
+@dataclass(slots=True)
+class Sorted:
+    """What came of it."""
+
+    written: int = 0
+    already: int = 0
+    """In place before, whole."""
+    ignored: list[str] = field(default_factory=list)
+    """Members of the archive that are no validation images, or no plain files."""
+    total: int = 0
+    """Images that the development kit knows."""
+
+    @property
+    def images(self) -> int:
+        return self.written + self.already
+
+
+def check_sum(path: Path, tick: Tick = lambda done, total: None) -> bool:
+    """Compare a published file with its MD5; False when its name is none of ARCHIVES. Raises WorkloadError."""
+    wanted = ARCHIVES.get(path.name)
+    if wanted is None:
+        return False
+    digest = hashlib.md5(usedforsecurity=False)
+    total, done = path.stat().st_size, 0
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(1 << 22):
+            digest.update(piece)
+            done += len(piece)
+            tick(done, total)
+    if digest.hexdigest() != wanted:
+        raise WorkloadError(
+            f"{path}: its MD5 is {digest.hexdigest()}, that of the published file {wanted}. Fetch it again, or say "
+            "--no-verify if it is meant to differ"
+        )
+    return True
+
+
+def read_devkit(path: Path, synsets: Path | None = None) -> DevKit:
+    """From the development kit's archive. ``synsets``: "ID WNID" lines to use instead of its meta.mat.
+
+    Raises WorkloadError.
+    """
+    truth, meta = _devkit_files(path)
+    try:
+        numbers = [int(line) for line in truth.decode("ascii").split()]
+        names = _from_lines(synsets) if synsets is not None else _from_meta(meta, path)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise WorkloadError(f"{path}: the classes cannot be read ({first_line(error)})") from error
+    if unknown := sorted(set(numbers) - set(names)):
+        raise WorkloadError(f"{path}: {_TRUTH} names class {unknown[0]}, of which the table of classes knows nothing")
+    if not numbers:
+        raise WorkloadError(f"{path}: {_TRUTH} is empty")
+    return DevKit(tuple(names[number] for number in numbers), tuple(sorted(names.values())))
+
+
+def _devkit_files(path: Path) -> tuple[bytes, bytes | None]:
+    """(ground truth, meta.mat or None), wherever in the archive they are."""
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                name = member.name.rsplit("/", 1)[-1]
+                if member.isfile() and name in (_TRUTH, _META):
+                    content = archive.extractfile(member)
+                    found[name] = content.read() if content is not None else b""
+    except (*_TAR_ERRORS, OSError) as error:
+        raise WorkloadError(
+            f"--devkit {path} cannot be read ({_why(error)}): name ILSVRC2012_devkit_t12.tar.gz"
+        ) from error
+    if _TRUTH not in found:
+        raise WorkloadError(f"--devkit {path} has no {_TRUTH}: name ILSVRC2012_devkit_t12.tar.gz")
+    return found[_TRUTH], found.get(_META)
+
+
+def _from_meta(meta: bytes | None, path: Path) -> dict[int, str]:
+    """Class number -> folder, of the classes that have none below them (the rest of WordNet's tree is in it, too)."""
+    if meta is None:
+        raise MatError(f"there is no {_META} in it; give a table of classes with --synsets")
+    names: dict[int, str] = {}
+    for row in read_structs(meta, "synsets"):
+        number, name = row.get("ILSVRC2012_ID"), row.get("WNID")
+        if isinstance(number, (int, float)) and isinstance(name, str) and not row.get("num_children"):
+            names[int(number)] = _checked(name)
+    return names
+
+
+def _from_lines(path: Path) -> dict[int, str]:
+    names: dict[int, str] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        words = line.split()
+        if words:
+            if len(words) < 2:
+                raise ValueError(f"{path}: '{line.strip()}' is not 'ID WNID'")
+            names[int(words[0])] = _checked(words[1])
+    return names
+
+
+def _checked(name: str) -> str:
+    """A name goes into a path only when it looks like one of WordNet's."""
+    if not _CLASS.fullmatch(name):
+        raise ValueError(f"{name!r} is not the name of a class, as n01440764 is")
+    return name
+
+
+def sort_archive(archive: Path, kit: DevKit, out: Path, tick: Tick = lambda done, total: None) -> Sorted:
+    """Write each image to ``out``/CLASS/NAME; what is there already, and as long, is left. Stopped, it goes on later.
+
+    Only the number in a member's name is used, so no member can write anywhere else. Raises WorkloadError.
+    """
+    result = Sorted(total=len(kit.folders))
+    for name in kit.classes:
+        (out / name).mkdir(parents=True, exist_ok=True)
+    seen: set[int] = set()
+    try:
+        with tarfile.open(archive, "r|*") as members:
+            for member in members:
+                number = _number(member, len(kit.folders))
+                if number is None or number in seen:
+                    if not member.isdir():
+                        result.ignored.append(member.name)
+                    continue
+                seen.add(number)
+                content = members.extractfile(member)
+                place = out / kit.folders[number - 1] / f"ILSVRC2012_val_{number:08d}.JPEG"
+                if content is not None:
+                    _put(content, member.size, place, result)
+                tick(result.images, result.total)
+    except _TAR_ERRORS as error:
+        raise WorkloadError(
+            f"{archive} is cut off or damaged after {result.images} images ({_why(error)}). Those are kept; "
+            "the same command goes on once the archive is whole"
+        ) from error
+    if not result.images:
+        raise WorkloadError(f"{archive} holds no ILSVRC2012_val_*.JPEG: name the archive ILSVRC2012_img_val.tar")
+    _finish(out, kit, result, archive)
+    return result
+
+
+def _number(member: tarfile.TarInfo, largest: int) -> int | None:
+    """Number of a validation image; None for anything else."""
+    found = _IMAGE.fullmatch(member.name)
+    if found is None or not member.isfile():
+        return None
+    number = int(found[1])
+    return number if 1 <= number <= largest else None
+
+
+def _put(content: IO[bytes], size: int, place: Path, result: Sorted) -> None:
+    if place.is_file() and place.stat().st_size == size:
+        result.already += 1
+        return
+    part = place.with_name(f".{place.name}.part")
+    try:
+        with part.open("wb") as file:
+            shutil.copyfileobj(content, file, 1 << 20)
+        if part.stat().st_size != size:
+            raise EOFError(f"{place.name} is shorter than the archive says")
+        part.replace(place)
+    finally:
+        part.unlink(missing_ok=True)
+    result.written += 1
+
+
+def _finish(out: Path, kit: DevKit, result: Sorted, archive: Path) -> None:
+    """The list of classes, and what the folder holds."""
+    (out / CLASS_LIST).write_text("".join(f"{name}\n" for name in kit.classes), encoding="utf-8")
+    facts = {"images": result.images, "of": result.total, "classes": len(kit.classes), "archive": archive.name}
+    (out / DONE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def strays(out: Path, kit: DevKit) -> Iterator[Path]:
+    """Images below ``out`` that are not where the development kit puts them: left by something else."""
+    for path in out.glob("*/*.JPEG"):
+        found = _IMAGE.fullmatch(path.name)
+        number = int(found[1]) if found else 0
+        if not 1 <= number <= len(kit.folders) or kit.folders[number - 1] != path.parent.name:
+            yield path
+
+
+def _why(error: BaseException) -> str:
+    strerror = getattr(error, "strerror", None)
+    return strerror or first_line(error)

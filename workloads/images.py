@@ -1,0 +1,130 @@
+"""Images for inference: a folder of class folders, or noise of a photograph's size; corrupt files are marked, not fatal."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from perfctl.workloads.imagenet_val import CLASS_LIST
+from perfctl.workloads.spec import WorkloadError
+
+SUFFIXES = (".jpeg", ".jpg", ".png", ".ppm", ".bmp", ".webp", ".tif", ".tiff", ".pgm")
+HEIGHT, WIDTH = 375, 500
+"""Of a synthetic image: the size that most photographs of ImageNet have."""
+FRAMES = 16
+"""Of a synthetic clip."""
+_UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error)
+"""What Pillow raises for damaged files; which of them depends on the format and on where the damage is."""
+_SHOWN = 5
+
+Transforms = Callable[[Any], Tensor]
+
+
+class ClassFolders(Dataset[tuple[Tensor, int]]):
+    """``paths`` with their class numbers. What cannot be read is a blank image whose target is -1 - its place."""
+
+    def __init__(self, paths: Sequence[Path], labels: Sequence[int], transforms: Transforms) -> None:
+        self.paths = paths
+        self.labels = labels
+        self._transforms = transforms
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, place: int) -> tuple[Tensor, int]:
+        from PIL import Image
+
+        try:
+            with Image.open(self.paths[place]) as image:
+                return self._transforms(image.convert("RGB")), self.labels[place]
+        except (*_UNREADABLE, Image.DecompressionBombError):
+            return self._transforms(Image.new("RGB", (WIDTH, HEIGHT))), -1 - place
+
+    def problem(self, place: int) -> str:
+        """Why an image cannot be read, in one line."""
+        from PIL import Image
+
+        try:
+            with Image.open(self.paths[place]) as image:
+                image.convert("RGB")
+        except (*_UNREADABLE, Image.DecompressionBombError) as error:
+            return (str(error).splitlines() or [type(error).__name__])[0].replace(str(self.paths[place]), "it")
+        return "it could not be read at the time"
+
+
+class Noise(Dataset[tuple[Tensor, int]]):
+    """``count`` images (or clips) of random pixels, prepared like photographs. Their classes mean nothing: 0."""
+
+    def __init__(self, count: int, seed: int, transforms: Transforms, frames: int | None = None) -> None:
+        self._count = count
+        self._seed = seed
+        self._transforms = transforms
+        self._shape = (3, HEIGHT, WIDTH) if frames is None else (frames, 3, HEIGHT, WIDTH)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, place: int) -> tuple[Tensor, int]:
+        generator = torch.Generator().manual_seed(self._seed * 1_000_003 + place)
+        pixels = torch.randint(256, self._shape, dtype=torch.uint8, generator=generator)
+        return self._transforms(pixels), 0
+
+
+def read_folder(folder: Path, classes: int, transforms: Transforms) -> ClassFolders:
+    """Every image below ``folder``'s class folders.
+
+    The number of a class is its place in the folder's list of classes (``classes.txt``, which perfctl prepare writes),
+    else among the folders sorted by name. Raises WorkloadError when these are not the ``classes`` that the model answers.
+    """
+    if not folder.is_dir():
+        raise WorkloadError(f"--data-dir {folder}: there is no such folder")
+    there = sorted(child.name for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+    names = _listed(folder / CLASS_LIST) or there
+    if missing := [name for name in names if name not in set(there)]:
+        raise WorkloadError(
+            f"{folder} lacks {len(missing)} of the {len(names)} class folders in {CLASS_LIST}: {_some(missing)}. "
+            "Run perfctl prepare imagenet-val again: it puts back what is missing"
+        )
+    if len(names) != classes:
+        raise WorkloadError(
+            f"{folder} has {len(names)} class folders, and the model answers {classes} classes: folders cannot be told "
+            f"from class numbers. Put all {classes} in place (an empty folder is enough), or list their names in "
+            f"{folder / CLASS_LIST}, one a line, in the model's order"
+        )
+    paths: list[Path] = []
+    labels: list[int] = []
+    for number, name in enumerate(names):
+        found = sorted(path for path in (folder / name).iterdir() if path.suffix.lower() in SUFFIXES)
+        paths += found
+        labels += [number] * len(found)
+    if not paths:
+        raise WorkloadError(
+            f"{folder}: no image in any of its {len(names)} class folders ({', '.join(SUFFIXES[:3])}, ...)"
+        )
+    return ClassFolders(paths, labels, transforms)
+
+
+def _listed(file: Path) -> list[str]:
+    """Names of the list of classes; none where there is no such file."""
+    if not file.is_file():
+        return []
+    return [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def chosen(dataset: ClassFolders, count: int, seed: int) -> ClassFolders:
+    """``count`` of the images, drawn by ``seed``: the same ones for every model and batch size."""
+    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))[:count].tolist()
+    return ClassFolders(
+        [dataset.paths[place] for place in order], [dataset.labels[place] for place in order], dataset._transforms
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

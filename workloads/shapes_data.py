@@ -1,0 +1,101 @@
+"""Images with a class for every pixel: drawn discs and squares, or the user's own images and masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, TensorDataset
+
+from perfctl.workloads.spec import WorkloadError, first_line
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
+TEST_SHARE = 5
+"""Every fifth image is kept for the test."""
+_BACKGROUND, _DISC, _SQUARE = 0, 1, 2
+
+
+def draw_shapes(count: int, side: int, seed: int) -> TensorDataset:
+    """``count`` images 3 x side x side with a disc and a square in random colours, and their masks (int64).
+
+    Colours say nothing about the class: a network has to look at the outline. The same ``seed`` gives the same images
+    bit by bit on one machine.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    parts = [_draw(min(64, count - at), side, generator) for at in range(0, count, 64)]
+    return TensorDataset(torch.cat([image for image, _ in parts]), torch.cat([mask for _, mask in parts]))
+
+
+def _draw(n: int, side: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def between(low: float, high: float, *shape: int) -> Tensor:
+        return low + (high - low) * torch.rand(n, *shape, generator=generator)
+
+    line = (torch.arange(side) + 0.5) / side
+    x, y = line.view(1, 1, -1), line.view(1, -1, 1)
+    images = between(-0.5, 0.0, 3, 1, 1).expand(n, 3, side, side).clone()
+    mask = torch.full((n, side, side), _BACKGROUND, dtype=torch.int64)
+    for kind in (_DISC, _SQUARE):
+        across = x - between(0.25, 0.75, 1, 1)
+        down = y - between(0.25, 0.75, 1, 1)
+        reach = between(0.14, 0.24, 1, 1)
+        distance = torch.hypot(across, down) if kind == _DISC else torch.maximum(across.abs(), down.abs())
+        inside = distance < reach
+        mask[inside] = kind
+        images = torch.where(inside.unsqueeze(1), between(0.3, 1.0, 3, 1, 1), images)
+    return images + 0.1 * torch.randn(n, 3, side, side, generator=generator), mask
+
+
+class Masked(Dataset[tuple[Tensor, Tensor]]):
+    """Images and masks of the same names, made ``side`` x ``side`` when they are asked for."""
+
+    def __init__(self, pairs: list[tuple[Path, Path]], side: int, classes: int) -> None:
+        self._pairs, self._side, self._classes = pairs, side, classes
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __getitem__(self, place: int) -> tuple[Tensor, Tensor]:
+        """3 x side x side in -1..1, and side x side of classes. Raises WorkloadError naming the file."""
+        from PIL import Image
+
+        image_file, mask_file = self._pairs[place]
+        image = _open(image_file, "RGB", self._side, Image.Resampling.BILINEAR)
+        mask = _open(mask_file, None, self._side, Image.Resampling.NEAREST)
+        if mask.ndim != 2 or int(mask.max()) >= self._classes:
+            most = f"values up to {int(mask.max())}" if mask.ndim == 2 else "colours"
+            raise WorkloadError(f"{mask_file} has {most}: a mask has one value for each pixel, 0..{self._classes - 1}")
+        return image.permute(2, 0, 1).float() / 127.5 - 1, mask.long()
+
+
+def _open(file: Path, mode: str | None, side: int, resampling: Any) -> Tensor:
+    import numpy
+    from PIL import Image
+
+    try:
+        with Image.open(file) as image:
+            return torch.from_numpy(
+                numpy.array((image.convert(mode) if mode else image).resize((side, side), resampling))
+            )
+    except (OSError, ValueError, SyntaxError, TypeError) as error:
+        raise WorkloadError(f"{file} cannot be read as an image ({first_line(error)}). Remove or replace it") from error
+
+
+def read_masks(folder: Path, side: int, classes: int) -> tuple[Masked, Masked]:
+    """(train, test) of ``folder``/images and ``folder``/masks, paired by name without suffix. Raises WorkloadError."""
+    images, masks = (_by_name(folder / part) for part in ("images", "masks"))
+    lonely = sorted(set(images) ^ set(masks))
+    if lonely:
+        raise WorkloadError(f"{folder}: {lonely[0]} is in images or in masks alone ({len(lonely)} such)")
+    pairs = [(images[name], masks[name]) for name in sorted(images)]
+    train = [pair for at, pair in enumerate(pairs) if at % TEST_SHARE]
+    if not train:
+        raise WorkloadError(f"{folder} has {len(pairs)} images with masks: too few to train and to test on")
+    return Masked(train, side, classes), Masked(pairs[::TEST_SHARE], side, classes)
+
+
+def _by_name(folder: Path) -> dict[str, Path]:
+    if not folder.is_dir():
+        raise WorkloadError(f"{folder} is not there. Point --data-dir at a folder with images/ and masks/")
+    return {path.stem: path for path in sorted(folder.iterdir()) if path.suffix.lower() in SUFFIXES}
