@@ -5,7 +5,7 @@ BATCHES ?= 16,32,64,128,256
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check accuracy bench fuzz format clean
+.PHONY: help demo test check docs accuracy algorithms bench fuzz format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1 	/p' $(MAKEFILE_LIST)
@@ -24,8 +24,14 @@ check: $(VENV)/.dev ## Lint, types, layers, packaging
 	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_packaging.py tests/test_docs.py
 	@if command -v shellcheck >/dev/null; then shellcheck scripts/*.sh .ci/run; else echo "shellcheck is not installed: scripts were not checked"; fi
 
+docs: $(VENV)/.docs ## The documentation as a site: build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 accuracy: $(VENV)/.peers ## Pen and paper against published counts and other counters: one table
 	$(BIN)/python scripts/accuracy.py
+
+algorithms: $(VENV)/.test ## Kernel names and predicted grids against public measurements: one table
+	$(BIN)/python scripts/neusight.py
 
 bench: $(VENV)/.test ## How fast reports become rows, beside a yardstick measured in the same run
 	$(BIN)/python bench/run.py
@@ -44,9 +50,10 @@ clean: ## Remove what make made; sweeps and stores stay
 $(VENV)/.torch: EXTRAS := torch,ncu,nvml
 $(VENV)/.test: EXTRAS := test
 $(VENV)/.dev: EXTRAS := dev
+$(VENV)/.docs: EXTRAS := docs
 $(VENV)/.peers: EXTRAS := test,peers
 $(VENV)/.fuzz: EXTRAS := fuzz
-$(VENV)/.torch $(VENV)/.test $(VENV)/.dev $(VENV)/.peers $(VENV)/.fuzz: pyproject.toml scripts/make_venv.sh
+$(VENV)/.torch $(VENV)/.test $(VENV)/.dev $(VENV)/.docs $(VENV)/.peers $(VENV)/.fuzz: pyproject.toml scripts/make_venv.sh
 	sh scripts/make_venv.sh $(PYTHON) $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $@

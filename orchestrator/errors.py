@@ -8,6 +8,7 @@
     |-- RunFailed           a profiled process ended without a usable report              1
     |-- StoreError          the store is newer than the program, locked, or damaged       1
     |-- PartlyDone          some parts failed, the rest was kept                          4
+    |-- Regressed           a comparison found something worse than the gate allows       3
     `-- Interrupted         Ctrl-C or TERM; what was whole has been kept            130, 143
 
 A report that cannot be read is ``perfctl.parsers.ReportError`` (exit 1).
@@ -46,6 +47,10 @@ class StoreError(PerfctlError):
 
 class PartlyDone(PerfctlError):
     """Some parts of the work failed; what succeeded has been kept."""
+
+
+class Regressed(PerfctlError):
+    """What was compared is worse by more than was allowed."""
 
 
 class Interrupted(PerfctlError):

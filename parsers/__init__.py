@@ -56,6 +56,7 @@ PARSERS: tuple[Parser, ...] = (
     Parser("nsys stats", "nsys_stats"),
     Parser("ncu console text", "ncu_text"),
     Parser("ncu CSV", "ncu_csv"),
+    Parser("perfctl samples", "run_samples"),
     Parser("DCGM", "dcgm"),
     Parser("nvidia-smi", "nvidia_smi"),
 )

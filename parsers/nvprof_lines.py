@@ -146,6 +146,8 @@ class Lines:
                     if kind == METRIC
                     else _GAP.split(line.strip())
                 )
+                if kind == UNIFIED and "Name" not in names:  # its columns do not stand two blanks apart
+                    continue
                 self._open(kind, names, is_csv=False)
                 return True
         if line.startswith('"') and "," in line:

@@ -115,7 +115,7 @@ class Range(NamedTuple):
     direction: str | None = None
     step: int | None = None
     phase: str | None = None
-    """forward, backward, optimizer, inference or data, from the enclosing perfctl phase range."""
+    """forward, backward, optimizer, inference, data or copy, from the enclosing perfctl phase range."""
 
 
 class Operation(NamedTuple):
@@ -140,9 +140,10 @@ class Operation(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One reading of a device."""
+    """One reading of a GPU, or of the host's part in a run: such a one has the ``host_`` fields alone."""
 
     at_ns: int
+    """On the clock of the run's steps where perfctl sampled beside it; else since the epoch."""
     gpu_utilisation: float | None
     """0..1"""
     memory_used_bytes: int | None
@@ -151,6 +152,20 @@ class Sample(NamedTuple):
     temperature_c: float | None
     sm_clock_hz: int | None
     device_index: int | None = None
+    """Ordinal; None where the file does not say, and for the host."""
+    memory_clock_hz: int | None = None
+    energy_j: float | None = None
+    """Drawn since the driver was loaded: a difference of two is what a run took."""
+    throttle_reasons: str | None = None
+    """What holds the clocks back, by name with "+" between; "none" where nothing does."""
+    process_memory_bytes: int | None = None
+    """On the device, of the run's own processes."""
+    process_utilisation: float | None = None
+    """0..1, of the run's own processes."""
+    host_cpu: float | None = None
+    """Cores kept busy by the run's processes since the reading before."""
+    host_memory_bytes: int | None = None
+    """Resident, of the run's processes; pages that several share count once for each."""
 
 
 class MemoryFigure(NamedTuple):
@@ -168,7 +183,8 @@ class Step(NamedTuple):
 
     number: int
     phase: str
-    """step (the whole iteration), forward, backward, optimizer, inference, data, epoch, test."""
+    """step (the whole iteration), forward, backward, optimizer, inference, data, copy, rest (a batch that is not full),
+    epoch, test."""
     start_ns: int | None
     duration_ns: int | None
     loss: float | None = None

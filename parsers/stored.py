@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfctl.parsers.paper import LayerCall
-from perfctl.parsers.records import Device, Report
+from perfctl.parsers.records import Device, Report, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +45,5 @@ class Run:
     """The argument list of the profiled process; empty when not known."""
     variant: str | None = None
     """The workload's own options that are not at their default; runs that differ here are never compared."""
+    repeats: tuple[tuple[Step, ...], ...] = ()
+    """Steps of the other whole runs of the same request in the same sweep (``--repeat``), oldest first."""

@@ -3,7 +3,9 @@
 The Python API, handed on lazily: importing perfctl costs nothing until a name is used.
 
 ``parse(path)`` reads one report file into records; ``sniff(path)`` says which format it is.
-``runs(store)`` gives every run of a store, whole; ``estimate(model, inputs)`` is pen and paper for a model.
+``runs(store)`` gives every run of a store, whole; ``ledger(store)`` is the ledger as a DataFrame;
+``kernels(store)``, ``counters(store)`` and ``layer_calls(store)`` are those tables as DataFrames;
+``estimate(model, inputs)`` is pen and paper for a model.
 """
 
 from __future__ import annotations
@@ -13,15 +15,32 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from perfctl.estimation import estimate
+    from perfctl.frames import ledger
     from perfctl.orchestrator.cli.store_access import runs
     from perfctl.parsers import ReportError, parse, sniff
+    from perfctl.table_frames import counters, kernels, layer_calls
 
 __version__ = "0.1.0"
-__all__ = ["ReportError", "__version__", "estimate", "parse", "runs", "sniff"]
+__all__ = [
+    "ReportError",
+    "__version__",
+    "counters",
+    "estimate",
+    "kernels",
+    "layer_calls",
+    "ledger",
+    "parse",
+    "runs",
+    "sniff",
+]
 
 _HOME = {
     "ReportError": "perfctl.parsers",
+    "counters": "perfctl.table_frames",
     "estimate": "perfctl.estimation",
+    "kernels": "perfctl.table_frames",
+    "layer_calls": "perfctl.table_frames",
+    "ledger": "perfctl.frames",
     "parse": "perfctl.parsers",
     "runs": "perfctl.orchestrator.cli.store_access",
     "sniff": "perfctl.parsers",

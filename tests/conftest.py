@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,3 +28,22 @@ def shared() -> Path:
 def reports(shared: Path) -> Path:
     """The real profiler reports inside ``shared``."""
     return shared / "reports"
+
+
+@pytest.fixture(scope="session")
+def golden() -> Callable[[str, str], None]:
+    """Compare a text with tests/golden/NAME; scripts/accept_golden.py takes the text instead."""
+
+    def compare(name: str, text: str) -> None:
+        path = ROOT / "tests" / "golden" / name
+        if os.environ.get("PERFCTL_ACCEPT_GOLDEN"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        there = path.read_text(encoding="utf-8") if path.exists() else ""
+        if there != text:
+            lines = difflib.unified_diff(
+                there.splitlines(), text.splitlines(), f"golden/{name}", "made now", lineterm=""
+            )
+            pytest.fail("\n".join([*lines, "If this is right: python scripts/accept_golden.py"]), pytrace=False)
+
+    return compare

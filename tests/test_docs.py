@@ -2,41 +2,238 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-from perfctl.orchestrator.cli.main import COMMANDS, SWEEPS
+import pytest
+import typer.main
+
+from perfctl.orchestrator.analyse.verdict import VERDICTS
+from perfctl.orchestrator.cli.main import COMMANDS, SWEEPS, app
 from perfctl.orchestrator.store import describe
 
 ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")), *sorted(DOCS.rglob("*.md"))]
+GROUPS: dict[str, Any] = dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+"""Every command by name; those that have commands of their own, too."""
+_WORKLOADS = {"model", "images", "weights", "data", "data-dir", "dataloader-workers", "classes", "seed"}
+"""Options that sweeps pass on to a built-in workload."""
+
+
+def _script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+accept_docs = _script("accept_docs")
 
 
 def test_every_command_has_help_and_a_line_in_the_readme() -> None:
     for name, function in {**SWEEPS, **COMMANDS}.items():
         assert function.__doc__, f"perfctl {name} has no help"
+    for name in GROUPS:
         assert re.search(rf"perfctl {name}\b", README), f"README.md does not mention perfctl {name}"
 
 
-def test_every_file_that_the_readme_links_to_is_there() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        if "://" not in target:
-            assert (ROOT / target).exists(), f"README.md links to {target}"
+def test_every_command_has_a_page_that_shows_it() -> None:
+    pages = {path.stem for path in (DOCS / "commands").glob("*.md")} - {"index"}
+    assert pages == set(GROUPS)
+    index = (DOCS / "commands" / "index.md").read_text(encoding="utf-8")
+    for name in GROUPS:
+        assert f"({name}.md)" in index
+        shown = (DOCS / "commands" / f"{name}.md").read_text(encoding="utf-8")
+        assert f"$ perfctl {name}" in shown, f"docs/commands/{name}.md shows no output of perfctl {name}"
 
 
-def test_the_make_targets_that_the_readme_names_exist() -> None:
+@pytest.mark.parametrize("page", accept_docs.pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_outputs_that_a_page_shows_are_what_its_commands_print(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("COLUMNS", "NO_COLOR", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(variable, raising=False)
+    count = 0
+    for shown in accept_docs.run_page(page):
+        count += 1
+        assert shown.exit_code == shown.wanted_exit_code(), f"{shown.command}\n{shown.printed}"
+        there, now = shown.as_compared()
+        assert there == now, f"{shown.command}: if this is right: python scripts/accept_docs.py {page}"
+    assert count, f"{page} shows no command"
+
+
+def test_every_link_and_anchor_inside_the_documentation_leads_somewhere() -> None:
+    checked = 0
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s]+)\)", _prose(page)):
+            if "://" in target:
+                continue
+            path, _, anchor = target.partition("#")
+            aim = (page.parent / path).resolve() if path else page
+            assert aim.exists(), f"{page.name} links to {target}"
+            assert not anchor or anchor in _anchors(aim), f"{page.name} links to {target}"
+            checked += 1
+    assert checked > 50
+
+
+def test_the_make_targets_that_the_documentation_names_exist() -> None:
     targets = re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
-    named = set(re.findall(r"make ([a-z]+)", README))
-    assert named
-    assert named <= set(targets)
+    for page in PAGES:
+        named = set(re.findall(r"`make ([a-z]+)`", page.read_text(encoding="utf-8")))
+        assert named <= set(targets), page.name
+    assert {"demo", "test"} <= set(re.findall(r"make ([a-z]+)", README))
+
+
+def test_the_options_in_examples_exist() -> None:
+    checked = 0
+    for page in PAGES:
+        for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+            for line in re.findall(r"^(?:\$ )?(perfctl .*)$", block, re.MULTILINE):
+                checked += _check_options(line, page.name)
+    assert checked > 40
+
+
+def _check_options(line: str, page: str) -> int:
+    words = shlex.split(line, comments=True)[1:]
+    words = words[: words.index("--")] if "--" in words else words
+    options = [word[2:].partition("=")[0] for word in words if word.startswith("--")]
+    for name in words[0].split(",") if words else ():
+        if name not in GROUPS:
+            assert name.startswith("-") or name.isupper(), f"{page}: {line}"
+            continue
+        command = GROUPS[name]
+        if hasattr(command, "commands"):
+            assert words[1] in command.commands, f"{page}: {line}"
+            command = command.commands[words[1]]
+        known = {
+            flag.removeprefix("--")
+            for parameter in command.params
+            for flag in (*parameter.opts, *parameter.secondary_opts)
+        }
+        passed_on = _WORKLOADS if name in SWEEPS or name == "infer" else set()
+        assert set(options) <= known | passed_on | {"help"}, f"{page}: {line}"
+    return len(options)
+
+
+def test_every_message_is_listed() -> None:
+    there = (DOCS / "messages.md").read_text(encoding="utf-8")
+    assert there == _script("list_messages").markdown(), "if this is right: python scripts/accept_docs.py"
+    assert len(re.findall(r"^\| ", there, re.MULTILINE)) > 200
+
+
+def test_the_messages_that_troubleshooting_explains_are_still_said() -> None:
+    said = _texts_of_the_source()
+    page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    quoted = [cell for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for cell in re.findall(r"`(.+?)`", row)]
+    assert len(quoted) > 80
+    gone = [message for message in quoted if not any(_is_part(message, text) for text in said)]
+    assert not gone, "no longer said: " + "; ".join(gone)
+
+
+def _is_part(message: str, text: str) -> bool:
+    """Do the parts of a message stand in a text in this order?"""
+    place = 0
+    for part in filter(None, message.split("…")):
+        place = text.find(part, place)
+        if place < 0:
+            return False
+        place += len(part)
+    return True
+
+
+def _texts_of_the_source() -> set[str]:
+    """Every string of the program; what is filled in is "…"."""
+    found = set()
+    for folder in ("orchestrator", "parsers", "workloads"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.JoinedStr):
+                    found.add(
+                        "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+                    )
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    found.add(node.value)
+    return found
+
+
+def test_every_operation_with_a_formula_is_listed_with_the_section_that_states_it() -> None:
+    there = (DOCS / "operations.md").read_text(encoding="utf-8")
+    operations = _script("list_operations")
+    assert there == operations.markdown(), "if this is right: python scripts/accept_docs.py"
+    assert set(re.findall(r"`((?:aten|perfctl|optim)\.\w+)`", there)) == set(operations.TABLE)
+
+
+def test_every_product_and_every_optimizer_has_a_row_with_its_formula() -> None:
+    page = (DOCS / "formulas.md").read_text(encoding="utf-8")
+    products = page.partition("## Products")[2].partition("## Backward")[0]
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", products, re.MULTILINE)[1:]
+    assert all(source.strip("- ") for _, _, source in rows), "a product without a source"
+    from perfctl.orchestrator.analyse.formulas_optimizer import WORK
+
+    for name in WORK:
+        assert re.search(rf"\b{name}\b", page, re.IGNORECASE), f"docs/formulas.md has no {name}"
+
+
+def test_every_verdict_is_explained() -> None:
+    page = (DOCS / "verdicts.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| ([^|]+?) \| ", page, re.MULTILINE)
+    assert len(set(named) - {"verdict", "---"}) >= len(VERDICTS)
 
 
 def test_the_schema_page_is_the_one_that_the_migrations_make() -> None:
-    assert (ROOT / "docs" / "schema.md").read_text(encoding="utf-8") == describe.markdown()
+    assert (DOCS / "schema.md").read_text(encoding="utf-8") == describe.markdown()
+
+
+def test_the_paths_that_contributing_names_are_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = [path for path in re.findall(r"`([\w./-]+/[\w./-]*)`", text) if not path.startswith("perfctl.")]
+    assert len(paths) > 15
+    for path in paths:
+        assert (ROOT / path).exists(), f"CONTRIBUTING.md names {path}"
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("material", reason="mkdocs-material is not installed: pip install 'perfctl[docs]'")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    pages = {path.relative_to(tmp_path / "site").with_suffix(".md") for path in (tmp_path / "site").rglob("*.html")}
+    assert {path.relative_to(DOCS) for path in DOCS.rglob("*.md")} <= pages
+
+
+def test_pages_name_few_other_hosts() -> None:
+    hosts = {host for page in PAGES for host in re.findall(r"https?://([\w.-]+)", page.read_text(encoding="utf-8"))}
+    assert hosts <= {"127.0.0.1"}, hosts
 
 
 def test_python_m_perfctl_is_the_command_line() -> None:
     done = subprocess.run([sys.executable, "-m", "perfctl", "--version"], capture_output=True, text=True, check=True)
     assert re.fullmatch(r"perfctl \d+\.\d+\.\d+\n", done.stdout)
+
+
+def _prose(page: Path) -> str:
+    """A page without its blocks and spans of code."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]*`", "code", text)
+
+
+def _anchors(page: Path) -> set[str]:
+    """What headings are called in links, as Python-Markdown and GitHub make it for them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)
+    return {re.sub(r"\s+", "-", heading) for heading in plain}

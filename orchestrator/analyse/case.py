@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from math import prod
 
 from perfctl.orchestrator.analyse.algorithms import Algorithm, recognise
 from perfctl.orchestrator.analyse.behind import with_whole_backward
-from perfctl.orchestrator.analyse.counters import OPS_PATH, PIPE_TENSOR, KernelFlops, flops_by_launch, values_by_launch
+from perfctl.orchestrator.analyse.counters import PIPE_TENSOR, KernelFlops, flops_by_launch, values_by_launch
+from perfctl.orchestrator.analyse.counts_tensor import ops_path
 from perfctl.orchestrator.analyse.figure import Figure, add
 from perfctl.orchestrator.analyse.grids import ConvShape, GemmShape
 from perfctl.orchestrator.analyse.grouping import Study
 from perfctl.orchestrator.analyse.ledger import Ledger, LedgerRow, counting_run
+from perfctl.orchestrator.analyse.match import inside, narrowed_to
 from perfctl.orchestrator.analyse.rates import with_counts
 from perfctl.orchestrator.analyse.timing import Key, kernel_keys, kernel_steps
 from perfctl.orchestrator.analyse.verdict_records import Place
@@ -76,7 +79,9 @@ class Case:
     environment: Mapping[str, str]
     precision: str | None
     profiled: bool
-    """True when ncu saw kernels of any layer at this batch size."""
+    """True when ncu saw kernels of any layer at this batch size, and was to see this one's."""
+    left_out: str | None = None
+    """Why kernels may lack although they ran: the run is partial, or was told to leave launches out. None: neither."""
     seen_batch: int | None = None
     """The batch size that was in fact profiled, when it is another than was asked for."""
 
@@ -124,6 +129,16 @@ class Case:
         calls = {call.direction for call in self.row.calls}
         return tuple(shape for direction, shape in both.items() if direction in calls)
 
+    @property
+    def unverified_shapes(self) -> tuple[Shape, ...]:
+        """A convolution's gradient of its input is one with the channels changed over; no measurement verified its grid."""
+        forward = self.forward
+        if not isinstance(forward, ConvShape) or not forward.same_size or self.row.direction == "forward":
+            return ()
+        if "grad_input" not in {call.direction for call in self.row.calls if call.flops}:
+            return ()
+        return (replace(forward, in_channels=forward.out_channels, out_channels=forward.in_channels),)
+
 
 Loose = Mapping[int, tuple[Work, ...]]
 """batch -> kernels that no layer's range enclosed, per step (of the whole report where it does not say steps)."""
@@ -144,7 +159,8 @@ def cases(study: Study, ledger: Ledger) -> tuple[dict[Place, Case], Loose]:
             _capability(run),
             run.report.environment if run else {},
             run.precision if run else None,
-            any(key is not None for key in works),
+            _profiled(run, row.layer, works),
+            _left_out(run),
         )
         found[case.place] = case
     return found, {batch: tuple(works.get(None, ())) for batch, (_, works, _) in prepared.items()}
@@ -158,6 +174,24 @@ def _prepare(runs: Sequence[Run]) -> Prepared:
     run = counting_run(runs)
     ops = next((item.report.ops for item in runs if item.report.ops), ())
     return run, works_by_key(run) if run else {}, shapes_by_layer(ops)
+
+
+def _profiled(run: Run | None, layer: str, works: Mapping[Key | None, object]) -> bool:
+    return run is not None and inside(layer, narrowed_to(run)) and any(key is not None for key in works)
+
+
+_FILTERS = ("--launch-skip", "--launch-count", "--kernel-name")
+
+
+def _left_out(run: Run | None) -> str | None:
+    """In words."""
+    if run is None:
+        return None
+    if run.status != "ok":
+        return f"the ncu run is {run.status}{': ' + run.reason.rstrip('.') if run.reason else ''}"
+    of_ncu = list(takewhile(lambda word: word != "-m", run.command))
+    used = [option for option in _FILTERS if option in of_ncu]
+    return f"ncu was told to leave launches out ({', '.join(used)})" if used else None
 
 
 def _capability(run: Run | None) -> str | None:
@@ -223,8 +257,8 @@ def _raw(values: Mapping[str, float | None]) -> dict[str, float]:
             found[tail.removesuffix("_pred_on.sum")] = value
         elif name.endswith("__" + PIPE_TENSOR):
             found["pipe"] = value
-        elif name.startswith(OPS_PATH) and name.endswith(".sum") and "_sparsity_" not in name:
-            found["ops_path"] = found.get("ops_path", 0) + value
+    if (operations := ops_path(values)) is not None:
+        found["ops_path"] = operations
     return found
 
 
@@ -243,7 +277,10 @@ def _shape(op: OpShape) -> Shape | None:
         if op.attributes.get("transposed") or not len(source) == len(weight) == len(output) == 4:
             return None
         groups = int(str(op.attributes.get("groups", 1)))
-        return ConvShape(output[0], source[1], output[1], output[2], output[3], weight[2], weight[3], groups)
+        stride = op.attributes.get("stride")
+        same = isinstance(stride, (list, tuple)) and set(stride) == {1} and source[2:] == output[2:]
+        sizes = (output[0], source[1], output[1], output[2], output[3], weight[2], weight[3])
+        return ConvShape(*sizes, groups, same_size=same)
     output = shape_of(op.outputs, 0)
     matrices = [shape for shape in op.inputs if shape is not None and len(shape) > 1]
     if not matrices or not output:

@@ -103,7 +103,28 @@ def kernel_flops(
     counted, rules = rates.with_counts(values, sm_count)
     items = tuple(item for item in counted.items() if makes_flops(item[0]))
     found = _kernel_flops(items, capability, algorithm, version)
-    return _estimated(found, rules) if rules else found
+    return _estimated(found, rules) if rules else _without_counts(found, rates.unused(values))
+
+
+_PATHS = {"fp32": ("fadd", "fmul", "ffma"), "fp64": ("dadd", "dmul", "dfma"), "fp16": ("hadd", "hmul", "hfma")}
+
+
+def _without_counts(found: KernelFlops, unused: frozenset[str]) -> KernelFlops:
+    """Paths that are there as rates only say so: they were collected, and printed too coarsely."""
+    told = {}
+    for path, ops in _PATHS.items():
+        figure: Figure = getattr(found, path)
+        if figure.state == "not_collected" and unused.issuperset(ops):
+            names = ", ".join(ops).upper()
+            told[figure.reason] = (
+                f"{path} counters ({names}) are there as rates only, from which no whole counts follow"
+            )
+    changed = {
+        path: replace(figure, reason=told[figure.reason])
+        for path in (*_PATHS, "total")
+        if (figure := getattr(found, path)).value is None and figure.reason in told
+    }
+    return found._replace(**changed)
 
 
 def _estimated(found: KernelFlops, rules: Mapping[str, str]) -> KernelFlops:

@@ -56,8 +56,15 @@ def tensor(values: Values, capability: str | None, phantom: bool, algorithm: Alg
     return _from_instructions(values, capability, phantom, algorithm, bool(paths))
 
 
-def _from_paths(paths: Values, capability: str | None, algorithm: Algorithm) -> Tensor:
-    """One level of each type; what the level leaves out is named."""
+def ops_path(values: Values) -> float | None:
+    """Operations of the tensor cores, integer ones too, no form of a counter added to its own parts; None without."""
+    types = _types(values)
+    known = [figure.value for figure in types.values() if figure.value is not None]
+    return sum(known) if known else None
+
+
+def _types(paths: Values) -> dict[str, Figure]:
+    """Input type -> operations, of the coarsest level that is there."""
     levels: dict[str, dict[int, list[tuple[str | None, float]]]] = defaultdict(lambda: defaultdict(list))
     for name, value in paths.items():
         found = _PATH.fullmatch(name)
@@ -66,7 +73,12 @@ def _from_paths(paths: Values, capability: str | None, algorithm: Algorithm) -> 
         level = 4 * (found["op"] is not None) + 2 * (found["sparsity"] is not None) + (found["dst"] is not None)
         part = found["sparsity"] or (f"op {found['op']}" if found["op"] else None)
         levels[found["src"]][level].append((part, value))
-    types = {kind: _type(kind, found) for kind, found in levels.items()}
+    return {kind: _type(kind, found) for kind, found in levels.items()}
+
+
+def _from_paths(paths: Values, capability: str | None, algorithm: Algorithm) -> Tensor:
+    """One level of each type; what the level leaves out is named."""
+    types = _types(paths)
     floats = {kind: figure for kind, figure in types.items() if kind not in INTEGER}
     integers = [figure for kind, figure in types.items() if kind in INTEGER and figure.value is not None]
     integer = (

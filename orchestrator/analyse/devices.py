@@ -122,6 +122,18 @@ def find(name: str | None) -> Gpu | None:
     return next((gpu for gpu in GPUS if re.search(gpu.pattern, lowered)), None)
 
 
+_MAKER = re.compile(r"\b(nvidia|tesla|geforce|quadro)\b")
+
+
+def candidates(name: str | None) -> tuple[Gpu, ...]:
+    """Products that a name without form factor or memory may mean: "Tesla V100" is three. Empty when it is found."""
+    if find(name) is not None or sliced(name):
+        return ()
+    said = " ".join(re.findall(r"[a-z0-9]+", _MAKER.sub(" ", (name or "").lower())))
+    start = re.compile(rf"{said}(?![a-z0-9])")
+    return tuple(gpu for gpu in GPUS if re.search(r"\d", said) and start.match(gpu.name.lower()))
+
+
 def sliced(name: str | None) -> bool:
     """True for a slice of a GPU (MIG, vGPU) and for laptop parts, whose clocks the table does not know."""
     return bool(re.search(r"\bmig\b|laptop|mobile|max-q|\bgrid\b", (name or "").lower()))

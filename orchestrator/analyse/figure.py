@@ -55,7 +55,7 @@ def add(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
     estimated = [figure for figure in known if figure.state == "estimated"]
     reasons = dict.fromkeys(figure.reason for figure in (estimated or known) if figure.reason)
     missing = dict.fromkeys(part for figure in known for part in figure.missing)
-    rules = dict.fromkeys(figure.rule for figure in known if figure.rule)
+    rules = dict.fromkeys(part for figure in known if figure.rule for part in figure.rule.split("; "))
     return Figure(
         _divided(total, divide_by),
         "estimated" if estimated else "counted",

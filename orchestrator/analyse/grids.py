@@ -46,6 +46,8 @@ class ConvShape:
     kernel_h: int
     kernel_w: int
     groups: int = 1
+    same_size: bool = False
+    """Stride 1 and an output as large as the input: the gradient of the input is then a convolution of the same size."""
 
     @property
     def pixels(self) -> int:

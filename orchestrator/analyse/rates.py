@@ -89,6 +89,13 @@ def with_counts(values: Values, sm_count: int | None = None) -> tuple[Values, di
     return {**values, **found}, rules
 
 
+def unused(values: Values) -> frozenset[str]:
+    """Instructions ("ffma") that a report has in forms that no whole counts follow from, and in no other."""
+    found = (_form(name) for name, value in values.items() if value is not None)
+    totals = {read.total for read in found if read is not None and values.get(read.total) is None}
+    return frozenset(total.partition("_op_")[2].partition("_")[0] for total in totals if "_op_" in total)
+
+
 def _product(values: Values, unit: str, form: str, rate: float) -> tuple[float | None, str]:
     """Rate x what it is a rate of."""
     if form == "sum.per_second":

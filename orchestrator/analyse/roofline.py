@@ -169,7 +169,9 @@ def _why(work: Work, peaks: Peaks, rate: float, *, paper: bool = False) -> str:
     if peaks.kind == "derived":
         return "the clock in the run's record is not the one it ran at"
     if peaks.kind == "measured":
-        return "the measurement did not reach the roof; measure again while nothing else runs"
+        return (
+            "the measurement had fewer threads than the run, or other work beside it; delete its file and measure again"
+        )
     if paper and work.counted.value is not None and work.paper and work.counted.value < 0.9 * work.paper:
         return "fewer FLOPs were executed than stand on paper; see the counted share"
     tf32 = peaks.flops.get("tensor tf32")

@@ -15,6 +15,7 @@ from perfctl.orchestrator.analyse.counts_tensor import INTEGER
 from perfctl.orchestrator.analyse.devices import TENSOR
 from perfctl.orchestrator.analyse.figure import Figure, absent, add
 from perfctl.orchestrator.analyse.grouping import Study, device_kind
+from perfctl.orchestrator.analyse.latency import latency
 from perfctl.orchestrator.analyse.ledger import NO_COUNTERS, NOT_COUNTED, Ledger, counting_run
 from perfctl.orchestrator.analyse.match import match
 from perfctl.orchestrator.analyse.peaks import Peaks, peaks_of
@@ -109,6 +110,15 @@ def _at_batch(study: Study, ledger: Ledger, batch: int, first: str | None) -> li
     return [*found, *_kernels(counting, timed[0] if timed else None, batch, study.precision)]
 
 
+def wall_time(run: Run) -> tuple[float, str] | None:
+    """Time of a step and its basis, without the wait for images where it is known: that is no work of the device's."""
+    timed, answered = step_time(run), latency(run)
+    if timed is None:
+        return None
+    without = answered.percentiles[50] if answered else None
+    return (timed[0].median, timed[1]) if without is None else (without, f"{timed[1]}, without waiting for images")
+
+
 def _step(
     study: Study,
     ledger: Ledger,
@@ -122,11 +132,11 @@ def _step(
     whole = counts(counting, [0] * len(list(counting.report.kernels)), study.precision).get(0) if counting else None
     whole = whole or nothing
     run, times = timed if timed else (None, None)
-    wall = step_time(run) if run else None
+    wall = wall_time(run) if run else None
     kernels = times is not None and times.basis in KERNEL_BASIS.values() and times.trusted
     inside = times.total.median if times and kernels else None
-    time_ns, basis = (wall[0].median, wall[1]) if wall else (inside, times.basis if times and kernels else None)
-    busy = inside / wall[0].median if inside and wall and wall[0].median else None
+    time_ns, basis = wall if wall else (inside, times.basis if times and kernels else None)
+    busy = inside / wall[0] if inside and wall and wall[0] else None
     return Work(
         "run", f"whole step, batch {batch}", batch, None, None, whole.paths, whole.total, sum(paper) if paper else None,
         whole.dram, time_ns, basis, True, precision=study.precision, busy=busy,

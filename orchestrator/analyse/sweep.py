@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from perfctl.orchestrator.analyse.compare_stats import interval
 from perfctl.orchestrator.analyse.grouping import Study
 from perfctl.orchestrator.analyse.timing import Spread, preference, step_time, widest
 from perfctl.parsers.stored import Run
@@ -28,6 +30,13 @@ class BatchPoint:
     """"peak allocated" -> bytes; only what was collected. "device in use" is the highest sample."""
     problems: tuple[str, ...]
     """Runs that failed or are partial, in words."""
+    repeats: tuple[float, ...] = ()
+    """Each run's median step, where the sweep was repeated, this one (the newest) last; else empty. Nothing averages."""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of the step over repeats, in nanoseconds; None without any."""
+        return interval(self.repeats)
 
     @property
     def per_sample(self) -> float | None:
@@ -43,11 +52,22 @@ def points(study: Study) -> tuple[BatchPoint, ...]:
 
 def _point(batch: int, runs: tuple[Run, ...], first: str | None) -> BatchPoint:
     ranked = sorted(runs, key=lambda run: (run.status != "ok", preference(run.profiler, first), -run.id))
-    timed = next((found for run in ranked if (found := step_time(run)) is not None), None)
+    run, timed = next(((run, found) for run in ranked if (found := step_time(run)) is not None), (None, None))
     memory: dict[str, int] = next((figures for run in ranked if (figures := memory_figures(run))), {})
     bad = [run for run in runs if run.status != "ok"]
     problems = tuple(f"{run.profiler}: {run.status}, {run.reason or 'no reason given'}" for run in bad)
-    return BatchPoint(batch, timed[0] if timed else None, timed[1] if timed else None, memory, problems)
+    return BatchPoint(batch, timed[0] if timed else None, timed[1] if timed else None, memory, problems,
+                      _repeats(run, timed[0]) if run and timed else ())  # fmt: skip
+
+
+def _repeats(run: Run, newest: Spread) -> tuple[float, ...]:
+    """Median steps of the run's repeats, then its own; empty where it has none that timed steps."""
+    found = [
+        [step.duration_ns for step in steps if step.phase == "step" and step.duration_ns is not None]
+        for steps in run.repeats
+    ]
+    medians = [statistics.median(durations) for durations in found if durations]
+    return (*medians, newest.median) if medians else ()
 
 
 def memory_figures(run: Run) -> dict[str, int]:

@@ -62,7 +62,9 @@ class LayerTimes:
 
 def spread(values: Sequence[float]) -> Spread:
     """Spread of at least one value."""
-    return Spread(statistics.median(values), min(values), max(values), len(values), statistics.fmean(values), tuple(values))
+    return Spread(
+        statistics.median(values), min(values), max(values), len(values), statistics.fmean(values), tuple(values)
+    )
 
 
 def layer_times(run: Run) -> LayerTimes | None:
@@ -132,7 +134,8 @@ def step_time(run: Run) -> tuple[Spread, str] | None:
         return None
     timed = [step.duration_ns for step in run.report.steps if step.phase == "step" and step.duration_ns is not None]
     if timed:
-        return spread(timed), f"host clock around each step, while {run.profiler} was recording"
+        watched = "with no profiler" if run.profiler == "none" else f"while {run.profiler} was recording"
+        return spread(timed), f"host clock around each step, {watched}"
     ranges = [item.duration_ns for item in run.report.ranges if _is_step(item) and item.duration_ns is not None]
     return (spread(ranges), f"step ranges, {run.profiler}") if ranges else None
 

@@ -18,7 +18,7 @@ _PHASES = {
     "zero_grad": "setting gradients to zero",
     "forward": "operations of the forward pass that no module runs (the loss, functional calls of the script)",
     "inference": "operations that no module runs",
-    "backward": "gradients of what no module ran",
+    "backward": "gradients of what no module ran, and autograd's own work",
     "optimizer": "the optimizer's own work",
 }
 NO_RANGES = "the report holds no layer's range: record the program with perfctl"

@@ -28,6 +28,7 @@ VERDICTS: tuple[Rule, ...] = (
     verdict_missing.direction_missing,
     verdict_tensor.tensor_cores,
     verdict_tensor.constant_moves,
+    verdict_work.several_algorithms,
     verdict_work.winograd,
     verdict_work.fourier,
     verdict_work.tile_padding,

@@ -13,12 +13,16 @@ from math import ceil, log
 
 from perfctl.orchestrator.analyse.algorithms import of_layer
 from perfctl.orchestrator.analyse.case import Case, Shape, Work
-from perfctl.orchestrator.analyse.grids import ConvShape, Prediction, predict
+from perfctl.orchestrator.analyse.grids import ConvShape, GemmShape, Prediction, predict
 
 CLOSE = log(1.2)
 """A predicted number of multiplies further than this from what was counted is not the reason."""
 EXACT = log(1.02)
 """The same where the grid's formula is not verified for the direction."""
+LEAST_MULTIPLIES = 0.24
+"""Of paper's multiply-adds; Winograd F(4x4,3x3) needs 36 / 144."""
+TILES = (1, 8, 16, 32, 64, 96, 128, 192, 256)
+"""Sides of the tiles that matrix products have."""
 DEPTH_STEPS = (4, 8, 16, 32)
 """Steps along the sum that SIMT kernels take."""
 _FFT_TILE = re.compile(r"(?:r2c|c2r)_(\d+)x(\d+)")
@@ -47,6 +51,8 @@ class Budget:
     summing: tuple[Work, ...] = ()
     extra: float = 0
     extras: tuple[Work, ...] = ()
+    several: tuple[Work, ...] = ()
+    """Products that each do the whole layer, one after the other; the other parts are then not told apart."""
 
     def grown(self, part: str) -> float:
         """By what factor one part makes the parts before it grow."""
@@ -60,6 +66,10 @@ class Budget:
 
 def budget(case: Case, forward: Case | None) -> Budget:
     """``forward``: the same layer's forward row at the same batch size, for a row of its gradients."""
+    several = _several(case)
+    if several:
+        seen = sum(work.products for work in case.mains)
+        return Budget(case.paper, case.paper, "", None, None, case.mains, seen, several=several)
     repeating = _repeated(case, forward)
     own = [work for work in case.works if work not in repeating]
     algorithm = of_layer(work.name for work in own if work.main or work.algorithm.role in ("transform", "offsets"))
@@ -83,16 +93,51 @@ def budget(case: Case, forward: Case | None) -> Budget:
 
 
 def _repeated(case: Case, forward: Case | None) -> tuple[Work, ...]:
-    """Forward's kernels that ran again among the gradients' own; () unless the others suffice for the gradients."""
-    if forward is None or case.row.direction == "forward":
+    """Forward's kernels that ran again among the gradients' own; () unless the others suffice for the gradients.
+
+    A kernel that forward runs too may be a gradient's: cuDNN takes the same one for both where the shapes allow it. So
+    only others that do a gradient's work (a quarter of its multiply-adds at least, as Winograd F(4x4) does) count.
+    """
+    if forward is None or case.row.direction == "forward" or _several(forward):
         return ()
     known = {(work.name, work.grid) for work in forward.works}
     again = tuple(work for work in case.works if (work.name, work.grid) in known)
     names = {(work.name, work.grid) for work in again}
-    others = sum(work.launches for work in case.works if work.main and work not in again)
     gradients = sum(1 for call in case.row.calls if call.flops)
+    least = LEAST_MULTIPLIES * case.paper / max(gradients, 1)
+    apart = [work for work in case.works if work.main and work not in again]
+    others = sum(work.launches for work in apart if not _counted(work) or work.products >= least * work.launches)
     whole = all((work.name, work.grid) in names for work in forward.mains)
     return again if any(work.main for work in again) and whole and others >= gradients else ()
+
+
+def _counted(work: Work) -> bool:
+    return work.flops.value is not None and not work.flops.lower_bound
+
+
+def _several(case: Case) -> tuple[Work, ...]:
+    """Kernels of different names or grids that each do all of the layer's forward; () when fewer than two do."""
+    if case.row.direction != "forward" or len(case.shapes) != 1:
+        return ()
+    (shape,) = case.shapes
+    whole = []
+    for work in case.mains:
+        said = predict(work.algorithm, work.grid, shape) if work.grid and work.launches else None
+        multiplies = work.products / (2 * work.launches) if work.launches else 0
+        if said is not None and said.matches and multiplies and abs(log(multiplies / said.multiplies)) < CLOSE:
+            whole.append(work)
+    return tuple(whole) if len(whole) > 1 else ()
+
+
+def fills_unknown_tile(case: Case) -> bool:
+    """May a matrix product whose tile is not known have done the same for fewer rows: is its count one of whole tiles?"""
+    forward = case.forward
+    if not isinstance(forward, GemmShape) or not case.mains or any(work.algorithm.tile for work in case.mains):
+        return False
+    depth = case.paper / (forward.m * forward.n)
+    area = sum(work.products for work in case.mains) / depth if depth else 0
+    sizes = {ceil(forward.m / m) * m * ceil(forward.n / n) * n for m in TILES for n in TILES}
+    return area > 0 and any(abs(log(area / size)) < EXACT for size in sizes)
 
 
 def _predicted(case: Case, family: str | None, products: Sequence[Work], own: Sequence[Work]) -> tuple[float, str]:
@@ -100,14 +145,14 @@ def _predicted(case: Case, family: str | None, products: Sequence[Work], own: Se
     if family == "fft":
         return _fourier(case, own)
     found = from_grids(case, products)
-    if found is None and family == "winograd":
+    if family == "winograd" and (found is None or (case.row.direction != "forward" and _winograds(own) > 1)):
         return _winograd_in_theory(case, own)
     return found or (case.paper, "")
 
 
 def from_grids(case: Case, products: Sequence[Work]) -> tuple[float, str] | None:
     """Each product's grid against each shape that the row may have; None when none matches."""
-    base, rules, open_shapes = case.paper, [], list(case.shapes)
+    base, rules, open_shapes = case.paper, [], [*case.shapes, *case.unverified_shapes]
     near = CLOSE if case.row.direction == "forward" else EXACT
     for work in products:
         if work.grid is None or work.launches != 1 or not work.products:
@@ -168,12 +213,16 @@ def _winograd_in_theory(case: Case, own: Sequence[Work]) -> tuple[float, str]:
         return case.paper, ""
     m, r = sizes
     share = ((m + r - 1) / (m * r)) ** 2
-    fused = sum(1 for work in own if work.main and work.algorithm.family == "winograd")
-    apart = sum(1 for work in own if not work.main and re.search("winograd.*output", work.name, re.IGNORECASE))
     gradients = max(sum(1 for call in case.row.calls if call.flops), 1)
-    part = min(fused + apart, gradients) / gradients or 1.0
+    part = min(_winograds(own), gradients) / gradients or 1.0
     rule = f"{m + r - 1}^2 multiplies in place of {m}^2 x {r}^2"
     return case.paper * (1 - part + part * share), rule
+
+
+def _winograds(own: Sequence[Work]) -> int:
+    """How many Winograd convolutions the kernels make: fused ones, and the last transforms of those in parts."""
+    fused = sum(1 for work in own if work.main and work.algorithm.family == "winograd")
+    return fused + sum(1 for work in own if not work.main and re.search("winograd.*output", work.name, re.IGNORECASE))
 
 
 def _fourier(case: Case, own: Sequence[Work]) -> tuple[float, str]:

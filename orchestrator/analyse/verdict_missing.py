@@ -80,11 +80,13 @@ def direction_missing(scene: Scene) -> Verdict | None:
     if case.works or not case.profiled or not case.paper or shared_kernel(scene) is not None:
         return None
     sentence = f"{scene.who}: no kernel of it was seen, while paper has {amount(case.row.paper.value or 0)}FLOP."
-    return verdict(scene, "direction missing", sentence, None, _how_to_find(case.row.direction))
+    return verdict(scene, "direction missing", sentence, None, _how_to_find(case))
 
 
-def _how_to_find(direction: str) -> str:
-    if direction in GRADIENTS:
+def _how_to_find(case: Case) -> str:
+    if case.left_out:
+        return f"Profile again, all of it: {case.left_out}."
+    if case.row.direction in GRADIENTS:
         return "Backward is launched from autograd's own thread: annotate there ('perfctl ncu' does), or use emit_nvtx."
     return "Look for its kernels among those outside of layers."
 
@@ -106,7 +108,10 @@ def _one_direction(direction: str, missing: list[Case], cases: Mapping[Place, Ca
     whole = sum(case.paper for case in cases.values() if case.row.batch == batch)
     order = sorted({(case.row.position, case.row.layer) for case in cases.values() if case.row.batch == batch})
     with_it = {case.row.layer for case in cases.values() if case.row.direction in GRADIENTS and case.row.batch == batch}
-    if direction == "backward" and set(layers) >= with_it:
+    if here[0].left_out:
+        cause = f"{here[0].left_out}, so they may have run unseen"
+        subject = f"{direction.capitalize()} of {', '.join(layers[:3])}{' and others' if len(layers) > 3 else ''}"
+    elif direction == "backward" and set(layers) >= with_it:
         cause = "it is launched from autograd's own thread, which a range around loss.backward() does not reach"
         subject = "Backward of every layer"
     elif direction == "backward" and len(layers) == 1 and layers[0] == order[0][1]:
@@ -121,6 +126,4 @@ def _one_direction(direction: str, missing: list[Case], cases: Mapping[Place, Ca
         f"{subject} has no kernels at batch {batch}: {cause}. On paper it is {amount(owed)}FLOP, "
         f"{percent(owed / whole)} of the step.{rest}"
     )
-    return Verdict(
-        "direction missing", sentence, None, None, _how_to_find(here[0].row.direction), names(loose.get(batch, ()))
-    )
+    return Verdict("direction missing", sentence, None, None, _how_to_find(here[0]), names(loose.get(batch, ())))

@@ -27,8 +27,8 @@ def tensor_cores(scene: Scene) -> Verdict | None:
     flags = f" (tf32 is {allowed} in this run)" if tf32 and allowed else ""
     factor: float | None
     if done:
-        factor = done / case.paper
-        sentence = f"{start}: tensor cores did {times(factor)} of paper{' in TF32' if tf32 else ''}{flags}."
+        factor = _beyond_padding(scene, works)
+        sentence = f"{start}: tensor cores did {times(done / case.paper)} of paper{' in TF32' if tf32 else ''}{flags}."
         todo = "Nothing is missing: both paths are in the count."
     else:
         factor = None if scene.counted is None else scene.counted / case.paper
@@ -37,6 +37,13 @@ def tensor_cores(scene: Scene) -> Verdict | None:
     if tf32:
         todo += " --precision fp32 turns TF32 off."
     return verdict(scene, "TF32" if tf32 else "tensor cores", sentence, factor, todo, works)
+
+
+def _beyond_padding(scene: Scene, works: tuple[Work, ...]) -> float | None:
+    """What tensor cores did over what grids predict: padding and work done again have verdicts of their own."""
+    budget = scene.budget
+    done = sum(work.tensor.value or 0 for work in works if work in budget.products)
+    return None if budget.several or not budget.base else done / budget.base
 
 
 def _did_tensor_work(work: Work) -> bool:

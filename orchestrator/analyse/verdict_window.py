@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.case import FP, Case, Loose, Work
-from perfctl.orchestrator.analyse.verdict_budget import fills_tiles, fits_grids, from_grids
+from perfctl.orchestrator.analyse.verdict_budget import fills_tiles, fills_unknown_tile, fits_grids, from_grids
 from perfctl.orchestrator.analyse.verdict_records import Place, Verdict
 from perfctl.orchestrator.analyse.verdict_scene import Scene, times, verdict
 
@@ -70,7 +70,7 @@ def _in_rows(cases: Mapping[Place, Case]) -> Window | None:
         whole += weight
         if _stays(pairs):
             constant += group
-            proving += 0 if all(fills_tiles(case) for case in group) else weight
+            proving += 0 if all(fills_tiles(case) or fills_unknown_tile(case) for case in group) else weight
     if proving <= whole / 2:
         return None
     batch = _agreed(constant)

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from perfctl.orchestrator.analyse.case import Case
+from perfctl.orchestrator.analyse.verdict_budget import from_grids
 from perfctl.orchestrator.analyse.verdict_records import Verdict
 from perfctl.orchestrator.analyse.verdict_scene import Scene, amount, is_news, percent, times, verdict
 
 ALIKE = 0.02
 """How near two counts must be for one to be taken for the other."""
 AGAIN = "That is activation checkpointing: it saves memory for this price. Without it, backward has the gradients only."
+
+
+def several_algorithms(scene: Scene) -> Verdict | None:
+    """More than one kernel did the whole layer: cuDNN was trying them out."""
+    found = scene.budget
+    if not scene.counted or not found.several or not scene.ratio:
+        return None
+    named = ", ".join(dict.fromkeys(work.name[:60] for work in found.several))
+    sentence = (
+        f"{scene.who} ran {len(found.several)} kernels that each do the whole layer ({named}): {times(scene.ratio)} times "
+        "the FLOPs on paper together."
+    )
+    todo = (
+        "torch.backends.cudnn.benchmark = True tries algorithms in the first step of every shape: warm up outside of the "
+        "profiled steps, or turn it off."
+    )
+    return verdict(scene, "several algorithms", sentence, scene.ratio, todo, found.several)
 
 
 def tile_padding(scene: Scene) -> Verdict | None:
@@ -141,7 +159,7 @@ def _serves(scene: Scene) -> Verdict | None:
 def _served(scene: Scene, owner: Case) -> tuple[Case, ...]:
     """Neighbours after ``owner`` whose paper, added to its own, is what it counted; () when there are none."""
     products = sum(work.products for work in owner.mains)
-    if not owner.paper or products <= owner.paper * (1 + ALIKE):
+    if not owner.paper or products <= owner.paper * (1 + ALIKE) or _padded(owner, products):
         return ()
     batch, _, direction = owner.place
     row = _beside(scene, batch, direction)
@@ -155,6 +173,12 @@ def _served(scene: Scene, owner: Case) -> tuple[Case, ...]:
         if abs(products / together - 1) <= ALIKE:
             return tuple(taken)
     return ()
+
+
+def _padded(owner: Case, products: float) -> bool:
+    """Does the grid alone explain the count?"""
+    found = from_grids(owner, owner.mains)
+    return found is not None and abs(products / found[0] - 1) <= ALIKE
 
 
 def _beside(scene: Scene, batch: int, direction: str) -> list[Case]:

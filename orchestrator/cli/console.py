@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 PLAIN_WIDTH = 80
 """Columns when the output is not a terminal."""
 
-_CONTROL = {code: f"\\x{code:02x}" for code in range(32) if code not in (9, 10)} | {0x7F: "\\x7f", 0x9B: "\\x9b"}
+_C1 = range(0x7F, 0xA0)
+"""Delete, and the control characters that terminals obey although no key has them."""
+_CONTROL = {code: f"\\x{code:02x}" for code in (*(code for code in range(32) if code not in (9, 10)), *_C1)}
+_JSON_CONTROL = {code: f"\\u{code:04x}" for code in _C1}
+"""JSON itself only escapes what is below 32; these stand in its texts alone, so the value stays the same."""
 
 
 def safe(text: str) -> str:
@@ -47,7 +51,22 @@ def as_json(value: Any) -> None:
     """The command's result for programs."""
     import json
 
-    print(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+    print(json.dumps(value, indent=1, ensure_ascii=False, default=str).translate(_JSON_CONTROL))
+
+
+def raw(text: str) -> None:
+    """Part of the command's result for programs, to the byte; control characters are shown as such on a terminal."""
+    sys.stdout.write(safe(text) if sys.stdout.isatty() else text)
+
+
+def flush() -> None:
+    """What was printed reaches whoever reads it now: the command goes on for long."""
+    sys.stdout.flush()
+
+
+def width() -> int:
+    """Columns of the output."""
+    return int(_console().width)
 
 
 def note(text: str) -> None:
@@ -65,17 +84,14 @@ def error(text: str) -> None:
 
 
 @contextmanager
-def patience(text: str, after_s: float = 2.0) -> Iterator[None]:
-    """Say ``text`` on stderr if what is inside the block takes longer than ``after_s`` seconds."""
-    import threading
+def bar() -> Iterator[Any]:
+    """A bar of rich's that goes away at the end; what is printed meanwhile stands above it."""
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
 
-    timer = threading.Timer(after_s, note, (text,))
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()
+    columns = (TextColumn("{task.description}", markup=False), BarColumn())
+    with Bar(*columns, console=_console(error=True), transient=True) as shown:
+        yield shown
 
 
 class Progress:

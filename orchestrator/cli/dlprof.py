@@ -17,7 +17,8 @@ def dlprof(
 ) -> Profiler:
     """Sweep under DLProf (its last release is of 2021): utilisation, tensor core use, time by operation.
 
-    Options that are not listed here go to the workload.
+    A program of your own follows --, with {batch} where the batch size goes; without one, options that are not listed
+    here go to the built-in workload.
     """
     from perfctl.orchestrator.launch.dlprof import DLProf
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli.reading import reading
 from perfctl.orchestrator.cli.store_access import DEFAULT
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 
@@ -32,6 +33,13 @@ def ingest(
     device_name: Annotated[str | None, typer.Option(help="Name of the GPU or CPU, where the file cannot say.")] = None,
     mode: options.Mode = None,
     precision: options.Precision = None,
+    guess_layers: Annotated[
+        bool,
+        typer.Option(
+            "--guess-layers",
+            help="Where a report has no ranges: guess which layer of --workload launched what, by order and shape.",
+        ),
+    ] = False,
     store: options.Store = None,
     again: Annotated[bool, typer.Option("--again", help="Take in once more what the store has already.")] = False,
     as_json: options.Json = False,
@@ -45,21 +53,29 @@ def ingest(
     from perfctl.orchestrator.store.write import SweepFacts
 
     _check_words(mode, precision)
-    told = Told(batch, workload, device_name, mode, precision)
+    if guess_layers:
+        from perfctl.orchestrator.cli.guessing import check
+
+        check(workload, mode)
+    told = Told(batch, workload, device_name, mode, precision, guess_layers)
     store = store or DEFAULT
     at = database.now()
     command = shlex.join(["perfctl", *sys.argv[1:]])
     sweep = SweepFacts(f"ingest {at} {os.getpid()}", "ingest", command, os.uname().nodename, at)
     taken: list[tuple[Path, Written]] = []
     failed: list[str] = []
-    with database.writing(store) as connection:
-        for given in paths:
-            found = sources(given) if given.is_dir() else [given]
-            _name_others(given, found)
-            if not found:
+    found = {given: sources(given) if given.is_dir() else [given] for given in paths}
+    with database.writing(store) as connection, reading(sum(map(len, found.values()))) as progress:
+        for given, files in found.items():
+            _name_others(given, files)
+            if not files:
                 failed.append(f"{given}: no report was found in this folder. Give the report file itself")
-            for path in found:
-                _take(connection, path, sweep, told, store, again, taken, failed)
+            for path in files:
+                progress.begin(path)
+                if _take(connection, path, sweep, told, store, again, taken, failed):
+                    progress.begin(path, "looking for secrets")
+                    _warn_of_secrets(path)
+                progress.end()
     _tell(taken, failed, store, as_json)
 
 
@@ -91,21 +107,35 @@ def _take(
     again: bool,
     taken: list[tuple[Path, Written]],
     failed: list[str],
-) -> None:
-    from perfctl.orchestrator.cli.intake import take_report, take_run
-    from perfctl.orchestrator.launch.sweep import read_run_record
+) -> bool:
+    """Did it go in?"""
+    from perfctl.orchestrator.cli.intake import take_report
+    from perfctl.orchestrator.cli.run_intake import take_run
+    from perfctl.orchestrator.launch.run_folder import read_run_record
     from perfctl.parsers import ReportError
 
     try:
-        with console.patience(f"{path}: a large report, still reading"):
-            if path.is_dir() and read_run_record(path) is not None:
-                taken.append((path, take_run(connection, path, sweep, store=store, again=again)))
-            else:
-                taken.append((path, take_report(connection, path, sweep, told, store=store, again=again)))
-        _warn_of_secrets(path)
+        if path.is_dir() and read_run_record(path) is not None:
+            written = take_run(connection, path, sweep, store=store, again=again)
+        else:
+            written = take_report(connection, path, sweep, told, store=store, again=again)
+        taken.append((path, written))
+        if written.new:
+            _warn_of_unknown(connection, path, written.run_id)
+        return True
     except (ReportError, OSError) as error:
         failed.append(str(error))
         console.error(str(error))
+        return False
+
+
+def _warn_of_unknown(connection: sqlite3.Connection, path: Path, run_id: int) -> None:
+    """One line that names what of a format newer than known was not understood; the store keeps it too."""
+    from perfctl.parsers.unknown import SOURCE
+
+    query = "SELECT text FROM diagnostic WHERE run_id = ? AND source = ? AND severity = 'warning'"
+    if said := [text for (text,) in connection.execute(query, (run_id, SOURCE))]:
+        console.warning(f"{path}: {'; '.join(said)}")
 
 
 def _warn_of_secrets(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""From disk into the store: a report made elsewhere, or the folder of one of perfctl's own runs."""
+"""A report that was made elsewhere, from disk into the store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from perfctl import parsers
 from perfctl.orchestrator.analyse.algorithms import family
 from perfctl.orchestrator.analyse.estimate import estimate
-from perfctl.orchestrator.launch.sweep import read_run_record
+from perfctl.orchestrator.launch.run_folder import read_run_record
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, write_run
 from perfctl.parsers.records import Device, Diagnostic, Gap, Report
 
@@ -33,6 +33,7 @@ class Told:
     device_name: str | None = None
     mode: str | None = None
     precision: str | None = None
+    guess_layers: bool = False
 
 
 def sources(path: Path) -> list[Path]:
@@ -49,105 +50,19 @@ def take_report(
         if not again and (known := find_artifact(connection, digest)) is not None:
             return Written(known, new=False)
     report = _gpus_first(_with_told(parsers.parse(path), told, path))
+    if told.guess_layers:
+        from perfctl.orchestrator.cli.guessing import with_guesses
+
+        report = with_guesses(report)
     facts = RunFacts(
         profiler=report.tool,
         status="partial" if _errors(report) else "ok",
         origin="ingested",
         reason=_errors(report),
-        artifact=_relative(path, store),
+        artifact=relative(path, store),
         artifact_sha256=digest,
     )
     return write_run(connection, sweep, facts, report, estimate(report.ops), family=family, again=again)
-
-
-def take_run(connection: sqlite3.Connection, folder: Path, sweep: SweepFacts, *, store: Path, again: bool) -> Written:
-    """One of perfctl's own runs: what run.json, the workload's record and the profiler's report say together.
-
-    A report that cannot be read makes the run partial (its workload's own record is kept) or failed.
-    """
-    record = read_run_record(folder)
-    if record is None:
-        raise parsers.ReportError(folder, "perfctl", "run.json is missing or not whole", "Run this batch size again")
-    artifact = folder / str(record["artifact"]) if record["artifact"] else None
-    digest = sha256(artifact) if artifact else None
-    if digest and not again and (known := find_artifact(connection, digest)) is not None:
-        return Written(known, new=False)
-    facts = RunFacts(
-        profiler=record["profiler"],
-        status=record["status"],
-        origin=record["origin"],
-        workload=record["workload"],
-        batch_size=record["batch_size"],
-        exit_code=record["exit_code"],
-        reason=record["reason"],
-        started_at=record["started_at"],
-        duration_ns=record["duration_ns"],
-        artifact=_relative(artifact, store) if artifact else None,
-        artifact_sha256=digest,
-        command=tuple(record["commands"][0]) if record["commands"] else (),
-    )
-    report, facts = _read_parts(folder, artifact, facts)
-    if report is not None and report.batch_size not in (None, facts.batch_size):
-        raise parsers.ReportError(
-            folder, "perfctl", f"run.json says batch size {facts.batch_size}, the workload ran {report.batch_size}",
-            "Run this batch size again",
-        )  # fmt: skip
-    calls = estimate(report.ops) if report else ()
-    return write_run(connection, sweep, facts, report, calls, family=family, again=again)
-
-
-def _read_parts(folder: Path, artifact: Path | None, facts: RunFacts) -> tuple[Report | None, RunFacts]:
-    """The profiler's report and the workload's record as one report, and the facts with what went wrong."""
-    own = folder / "workload.json"
-    workload = parsers.parse(own) if own.is_file() else None
-    report = None
-    if artifact is not None:
-        try:
-            report = parsers.parse(artifact)
-        except parsers.ReportError as error:
-            status = "partial" if workload else "failed"
-            facts = replace(facts, status=status, reason=f"{facts.reason}; {error}" if facts.reason else str(error))
-    if report is None and workload is None:
-        return None, facts
-    if report is None or workload is None:
-        one = report or workload
-        return (replace(one, tool=facts.profiler) if one else None), facts
-    return merge(report, workload), facts
-
-
-def merge(report: Report, workload: Report) -> Report:
-    """A profiler's report completed by what the profiled process itself recorded."""
-    version = workload.environment.get("torch") if report.tool == "torch" else None
-    return replace(
-        report,
-        tool_version=report.tool_version or version,
-        devices=_devices(report.devices, workload.devices),
-        environment={**report.environment, **workload.environment},
-        steps=workload.steps or report.steps,
-        memory=(*report.memory, *workload.memory),
-        ops=workload.ops,
-        gaps=(*report.gaps, *workload.gaps),
-        workload=workload.workload,
-        variant=workload.variant,
-        batch_size=workload.batch_size,
-        mode=workload.mode,
-        precision=workload.precision,
-    )
-
-
-def _devices(seen: tuple[Device, ...], used: tuple[Device, ...]) -> tuple[Device, ...]:
-    """The device the workload used comes first, with facts that only the profiler knew filled in."""
-    if not used or not seen:
-        return used or seen
-    first = used[0]
-    same = next((device for device in seen if device.kind == first.kind and device.index == first.index), None)
-    if same is None:
-        return used
-    facts = {
-        field: getattr(first, field) if getattr(first, field) is not None else getattr(same, field)
-        for field in Device.__dataclass_fields__
-    }
-    return (Device(**facts), *(device for device in seen if device is not same))
 
 
 def _gpus_first(report: Report) -> Report:
@@ -200,17 +115,18 @@ def _is_own_error(said: Diagnostic, report: Report) -> bool:
 def sha256(path: Path) -> str:
     """Of a file; of a folder, over its files' names and contents in order. Hexadecimal."""
     digest = hashlib.sha256()
+    buffer = memoryview(bytearray(1 << 18))  # kept: new memory for each piece costs as much as reading it
     files: Iterable[Path] = sorted(child for child in path.rglob("*") if child.is_file()) if path.is_dir() else [path]
     for file in files:
         if path.is_dir():
             digest.update(str(file.relative_to(path)).encode() + b"\0")
-        with file.open("rb") as handle:
-            while chunk := handle.read(1 << 20):
-                digest.update(chunk)
+        with file.open("rb", buffering=0) as handle:
+            while count := handle.readinto(buffer):
+                digest.update(buffer[:count])
     return digest.hexdigest()
 
 
-def _relative(path: Path, store: Path) -> str:
+def relative(path: Path, store: Path) -> str:
     """Relative to the store's folder where it lies below it, so that both can be moved together."""
     full, home = path.resolve(), store.resolve().parent
     return os.path.relpath(full, home) if full.is_relative_to(home) else str(full)

@@ -1,6 +1,7 @@
 """The commands, in the order of use, and the one place where errors become exit codes.
 
-0 done; 1 an error, said in one line; 2 the request makes no sense; 4 some parts failed and the rest was kept;
+0 done; 1 an error, said in one line; 2 the request makes no sense; 3 a comparison found something worse;
+4 some parts failed and the rest was kept;
 128 + signal when stopped (130 Ctrl-C, 143 TERM).
 """
 
@@ -15,25 +16,37 @@ import typer
 
 from perfctl import __version__
 from perfctl.orchestrator.cli import (
+    compare,
     console,
     dlprof,
     doctor,
     estimate,
+    export,
+    infer,
     ingest,
+    ledger,
     ncu,
     nsys,
     options,
+    plot,
+    prepare,
+    query,
     replay,
     report,
     runs,
     scrub,
+    serve,
     show,
     torch_profiler,
+    trace,
 )
-from perfctl.orchestrator.cli.sweep_command import sweep_command
-from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.cli.image import image
+from perfctl.orchestrator.cli.slurm import slurm
+from perfctl.orchestrator.cli.sweep_command import SweepCommand, sweep_command
+from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, Regressed, UsageError
 
 if TYPE_CHECKING:
+    from perfctl.orchestrator.cli.ncu_cost import CostEstimate
     from perfctl.orchestrator.launch.profiler import Profiler
 
 # Newer releases of typer carry a click of their own, so its base error is found through a class that typer hands on.
@@ -49,26 +62,37 @@ app = typer.Typer(
     epilog="Start with 'perfctl doctor', then 'perfctl torch --batches 16,32,64' and 'perfctl report'.",
 )
 
-SWEEPS: dict[str, Callable[..., Profiler]] = {
+SWEEPS: dict[str, Callable[..., Profiler | CostEstimate]] = {
     "nsys": nsys.nsys,
     "ncu": ncu.ncu,
     "torch": torch_profiler.torch,
     "dlprof": dlprof.dlprof,
 }
 COMMANDS: dict[str, Callable[..., None]] = {
+    "prepare": prepare.prepare,
     "replay": replay.replay,
     "ingest": ingest.ingest,
     "scrub": scrub.scrub,
     "runs": runs.runs,
     "show": show.show,
+    "ledger": ledger.ledger,
     "report": report.report,
+    "plot": plot.plot,
+    "trace": trace.trace,
+    "export": export.export,
+    "query": query.query,
+    "serve": serve.serve,
+    "compare": compare.compare,
     "estimate": estimate.estimate,
     "doctor": doctor.doctor,
 }
 for _name, _profiler in SWEEPS.items():
-    app.command(_name, context_settings=options.SWEEP)(sweep_command(_profiler))
+    app.command(_name, cls=SweepCommand, context_settings=options.SWEEP)(sweep_command(_profiler))
+app.command("infer", cls=SweepCommand, context_settings=options.SWEEP)(infer.infer)
 for _name, _command in COMMANDS.items():
     app.command(_name)(_command)
+app.add_typer(slurm)
+app.add_typer(image)
 
 
 def _version(wanted: bool) -> None:
@@ -126,4 +150,6 @@ def _expected_errors() -> tuple[type[Exception], ...]:
 def _exit_code(error: Exception) -> int:
     if isinstance(error, UsageError):
         return 2
+    if isinstance(error, Regressed):
+        return 3
     return 4 if isinstance(error, PartlyDone) else 1

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 def nsys() -> Profiler:
     """Sweep under Nsight Systems: time of every range, kernel and copy.
 
-    Options that are not listed here go to the workload (python -m perfctl.workloads WORKLOAD --help lists them).
+    A program of your own follows --, with {batch} where the batch size goes: -- python train.py --batch-size {batch}.
+    Without one, options that are not listed here go to the built-in workload (python -m perfctl.workloads WORKLOAD
+    --help lists them).
     """
     from perfctl.orchestrator.launch.nsys import Nsys
 

@@ -16,8 +16,13 @@ def replay(
     out: options.Out = Path("perfctl-runs"),
     store: options.Store = None,
     timeout: options.Timeout = None,
+    grace: options.Grace = 3.0,
+    no_store: options.NoStore = False,
+    sweep_name: options.SweepName = None,
+    scratch: options.Scratch = None,
     again: options.Again = False,
     dry_run: options.DryRun = False,
+    as_json: options.Json = False,
 ) -> None:
     """Replay a recorded sweep of any profiler: needs no GPU and no tool, and is marked as recorded everywhere."""
     from perfctl.orchestrator.cli.run_sweep import run_sweep
@@ -32,7 +37,12 @@ def replay(
         out=out,
         store=store,
         timeout=timeout,
+        grace=grace,
+        no_store=no_store,
+        sweep_name=sweep_name,
+        scratch=scratch,
         again=again,
         dry_run=dry_run,
+        as_json=as_json,
     )
     run_sweep(recorded, asked, origin="recorded")

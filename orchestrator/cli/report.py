@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli import console, options, peaks
 from perfctl.orchestrator.cli.store_access import DEFAULT
 from perfctl.orchestrator.errors import PerfctlError
 
@@ -18,8 +18,10 @@ def report(
     sweep: Annotated[int | None, typer.Option(help="Only this sweep. Default: the newest run of each kind.")] = None,
     run: Annotated[list[int] | None, typer.Option(help="Only these runs (repeatable).")] = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    peak: peaks.Option = "published",
     store: options.Store = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write one self-contained HTML page: counted against estimated FLOPs, time, memory, kernels, and what is missing."""
     from perfctl.orchestrator.report import page
@@ -32,8 +34,11 @@ def report(
         written = read.last_change(connection)
     if not runs:
         raise PerfctlError(f"{store}: nothing to report: it holds no run", "Run a sweep, or 'perfctl ingest FILE'")
-    write_whole(out, page.render(runs, generated_at=written, title=title))
-    console.result(f"Wrote {out} ({out.stat().st_size / 1e6:.1f} MB, {len(runs)} runs)")
+    write_whole(out, page.render(runs, generated_at=written, title=title, peaks=peaks.roofs(peak, store, runs)))
+    if as_json:
+        console.as_json({"path": str(out), "bytes": out.stat().st_size, "runs": [run.id for run in runs]})
+    else:
+        console.result(f"Wrote {out} ({out.stat().st_size / 1e6:.1f} MB, {len(runs)} runs)")
     if open_page:
         import webbrowser
 

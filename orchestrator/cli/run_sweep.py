@@ -2,86 +2,68 @@
 
 from __future__ import annotations
 
-import platform
 import shlex
-import sys
 from pathlib import Path
 
-from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli import console
+from perfctl.orchestrator.cli.here import NOWHERE, Here
 from perfctl.orchestrator.cli.store_access import DEFAULT
 from perfctl.orchestrator.cli.sweep_command import Asked
-from perfctl.orchestrator.errors import Interrupted, PartlyDone, UsageError
-from perfctl.orchestrator.launch import check_tools, printable
+from perfctl.orchestrator.cli.sweep_request import check_ready, sweep_request
+from perfctl.orchestrator.errors import Interrupted, PartlyDone
+from perfctl.orchestrator.launch import printable
 from perfctl.orchestrator.launch import sweep as sweeps
 from perfctl.orchestrator.launch.profiler import Profiler
-from perfctl.orchestrator.launch.sweep import Listener, RunResult, SweepRequest
-
-COMMON = ("mode", "steps", "warmup", "precision")
-OWN = ("--batch", "--device", "--record", "--annotate", "--window", "--trace")
-"""Options of the workload that perfctl sets for each run."""
+from perfctl.orchestrator.launch.sweep_records import Listener, RunResult, SweepRequest
 
 
-def run_sweep(profiler: Profiler, asked: Asked, *, rest: tuple[str, ...] = (), origin: str = "measured") -> None:
-    """Check everything, then run. ``rest`` are options that only the workload knows. Raises PartlyDone when a batch size failed."""
-    request = _request(profiler, asked, rest, origin)
-    sweeps.check_batches(request.batches)
+def run_sweep(
+    profiler: Profiler,
+    asked: Asked,
+    *,
+    rest: tuple[str, ...] = (),
+    command: tuple[str, ...] | None = None,
+    origin: str = "measured",
+    here: Here = NOWHERE,
+) -> None:
+    """Check everything, then run. Raises PartlyDone when a batch size failed.
+
+    ``rest`` are options that only the workload knows, ``command`` is the program after ``--``, if there is one.
+    """
+    request = sweep_request(profiler, asked, rest, command, origin, here)
     if asked.dry_run:
-        for _, command in sweeps.commands(request):
-            console.result(printable(command))
+        planned = list(sweeps.commands(request))
+        if asked.as_json:
+            console.as_json([{"batch_size": batch, "stage": one.stage, "argv": one.argv} for batch, one in planned])
+            return
+        for _, command_of_batch in planned:
+            console.result(printable(command_of_batch))
         return
-    check_tools(profiler)
+    request = check_ready(request)
+    if request.alongside:
+        _leave(request, as_json=asked.as_json)
+        return
     store = asked.store or request.out.parent / DEFAULT
     results = _run_and_store(request, store)
-    _tell(request, store, results)
+    if asked.as_json:
+        _tell_programs(request, store, results)
+    else:
+        _tell(request, store, results)
 
 
-def _request(profiler: Profiler, asked: Asked, rest: tuple[str, ...], origin: str) -> SweepRequest:
-    _check_not_own(rest)
-    device = options.device(asked.device)
-    arguments = (*_workload_arguments(asked, device), *rest)
-    if origin == "measured":
-        _check_workload(asked.workload, arguments)
-    return SweepRequest(
-        profiler=profiler,
-        workload=asked.workload,
-        workload_arguments=arguments,
-        batches=options.batch_list(asked.batches),
-        device=device,
-        out=asked.out,
-        command_line=shlex.join(["perfctl", *sys.argv[1:]]),
-        host=platform.node(),
-        origin=origin,
-        timeout_s=asked.timeout,
-        again=asked.again,
+def _leave(request: SweepRequest, *, as_json: bool) -> None:
+    """Run, and write to no store: others may be running other batch sizes of this sweep on other machines."""
+    listener = Listener(
+        started=lambda batch, stage: console.note(f"batch {batch}: {stage}"),
+        finished=lambda result: console.note(_line(result, request.repeat)),
+        stopped=lambda result: console.note(_line(result, request.repeat)),
     )
-
-
-def _workload_arguments(asked: Asked, device: str) -> tuple[str, ...]:
-    words = ["--device", device]
-    for name in COMMON:
-        value = getattr(asked, name)
-        if value is not None:
-            words += [f"--{name}", str(value)]
-    return tuple(words)
-
-
-def _check_not_own(rest: tuple[str, ...]) -> None:
-    """Raises UsageError for an option that would contradict what perfctl itself says to the workload."""
-    for word in rest:
-        name = word.partition("=")[0]
-        if name in OWN:
-            instead = "Batch sizes are given with --batches" if name == "--batch" else "perfctl sets it for each run"
-            raise UsageError(f"{name} cannot be passed on to the workload", instead)
-
-
-def _check_workload(name: str, arguments: tuple[str, ...]) -> None:
-    """Ask the workload whether it knows these options, without loading torch."""
-    from perfctl.workloads.spec import SpecError, parse_arguments
-
-    try:
-        parse_arguments(name, ["--batch", "1", *arguments])
-    except SpecError as error:
-        raise UsageError(str(error)) from error
+    results = sweeps.run(request, listener)
+    if as_json:
+        _tell_programs(request, None, results)
+        return
+    console.result(f"Wrote {request.folder}. Next: perfctl slurm gather {shlex.quote(str(request.folder))}")
+    _raise_if_partly(results)
 
 
 def _run_and_store(request: SweepRequest, store: Path) -> list[RunResult]:
@@ -90,11 +72,11 @@ def _run_and_store(request: SweepRequest, store: Path) -> list[RunResult]:
     from perfctl.orchestrator.store.write import SweepFacts
 
     facts = SweepFacts(request.name, "sweep", request.command_line, request.host)
-    with database.writing(store) as connection, console.progress(len(request.batches)) as bar:
+    with database.writing(store) as connection, console.progress(len(request.batches) * request.repeat) as bar:
 
         def finished(result: RunResult) -> None:
             _store_result(connection, result, facts, store, request.again)
-            bar.done(_line(result), ran=not result.skipped)
+            bar.done(_line(result, request.repeat), ran=not result.skipped)
 
         listener = Listener(
             started=lambda batch, stage: bar.stage(f"batch {batch}: {stage}"), tick=bar.tick, finished=finished
@@ -110,18 +92,19 @@ def _run_and_store(request: SweepRequest, store: Path) -> list[RunResult]:
 
 
 def _store_result(connection: object, result: RunResult, facts: object, store: Path, again: bool) -> None:
-    from perfctl.orchestrator.cli.intake import take_run
+    from perfctl.orchestrator.cli.run_intake import take_run
 
     written = take_run(connection, result.folder, facts, store=store, again=again and not result.skipped)  # type: ignore[arg-type]
     if not written.new and not result.skipped:
         console.note(f"batch {result.batch_size}: the same report is in the store already, as run {written.run_id}")
 
 
-def _line(result: RunResult) -> str:
+def _line(result: RunResult, repeats: int) -> str:
+    batch = f"batch {result.batch_size}" + (f", repeat {result.repeat} of {repeats}" if repeats > 1 else "")
     if result.skipped:
-        return f"batch {result.batch_size}: whole already, skipped (--again repeats it)"
+        return f"{batch}: whole already, skipped (--again repeats it)"
     seconds = f" in {result.duration_ns / 1e9:.1f} s" if result.duration_ns is not None else ""
-    return f"batch {result.batch_size}: {result.status}{seconds}" + (f": {result.reason}" if result.reason else "")
+    return f"{batch}: {result.status}{seconds}" + (f": {result.reason}" if result.reason else "")
 
 
 def _tell(request: SweepRequest, store: Path, results: list[RunResult]) -> None:
@@ -132,9 +115,12 @@ def _tell(request: SweepRequest, store: Path, results: list[RunResult]) -> None:
     with database.reading(store) as connection:
         number = next(row["id"] for row in read.sweeps(connection) if row["name"] == request.name)
         runs = read.load(connection, read.run_ids(connection, sweep=number, latest_of_each=True))
-    wanted = [run for run in runs if run.batch_size in request.batches]
-    for part in terminal.sweep_summary(wanted):
+    asked = [run for run in runs if run.batch_size in request.batches]
+    first = [run for run in asked if run.report.environment.get("rank", "0") == "0"]
+    for part in terminal.sweep_summary(first):
         console.show(part)
+    if len(asked) > len(first):
+        console.note(f"runs of further ranks in the store, each for itself: {len(asked) - len(first)} (perfctl runs)")
     console.result(f"Wrote {request.folder} and {store}")
     if request.profiler.name == "nsys":
         console.note(
@@ -142,10 +128,23 @@ def _tell(request: SweepRequest, store: Path, results: list[RunResult]) -> None:
         )
     extra = "" if store == DEFAULT else f" --store {shlex.quote(str(store))}"
     console.result(f"Next: perfctl report{extra}")
+    _raise_if_partly(results)
+
+
+def _tell_programs(request: SweepRequest, store: Path | None, results: list[RunResult]) -> None:
+    """Each batch size and how it went; ``store`` is None where nothing was written to one."""
+    keys = ("batch_size", "status", "reason", "skipped", "duration_ns")
+    runs = [{**{key: getattr(one, key) for key in keys}, "folder": str(one.folder)} for one in results]
+    about = {"sweep": request.name, "folder": str(request.folder), "store": None if store is None else str(store)}
+    console.as_json({**about, "runs": runs})
+    _raise_if_partly(results)
+
+
+def _raise_if_partly(results: list[RunResult]) -> None:
     failed = [result for result in results if result.status != "ok"]
     if failed:
         sizes = ", ".join(str(result.batch_size) for result in failed)
         raise PartlyDone(
-            f"{len(failed)} of {len(results)} batch sizes failed or are partial ({sizes}): {failed[0].reason}",
+            f"{len(failed)} of {len({result.batch_size for result in results})} batch sizes failed or are partial ({sizes}): {failed[0].reason}",
             f"Logs are in {failed[0].folder}",
         )

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from perfctl.orchestrator.cli import console
+from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.errors import UsageError
 
 
@@ -18,6 +18,7 @@ def scrub(
     ],
     out: Annotated[Path | None, typer.Option(help="The copy. Default: NAME.scrubbed.* beside the report.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the copy if it is there.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write a copy of a report without the process environments and secrets in it; what was found is named, not shown.
 
@@ -35,6 +36,9 @@ def scrub(
     from perfctl.parsers.scrub import scrub as write_copy
 
     done = write_copy(file, target)
+    if as_json:
+        console.as_json({"path": str(target), "rows_removed": dict(done.rows), "looked_like_secrets": list(done.names)})
+        return
     for table, rows in done.rows.items():
         console.result(f"{table}: {rows:,} rows removed")
     found = f"Looked like secrets, and gone: {', '.join(done.names)}" if done.names else "Nothing looked like a secret."

@@ -17,3 +17,11 @@ def runs(store: Path | str = DEFAULT, *, sweep: int | None = None) -> list[Run]:
 
     with database.reading(Path(store)) as connection:
         return read.load(connection, read.run_ids(connection, sweep=sweep))
+
+
+def newest_runs(store: Path) -> list[Run]:
+    """The newest run of each kind, whole: what a page shows. Raises StoreError when there is no store."""
+    from perfctl.orchestrator.store import database, read
+
+    with database.reading(store) as connection:
+        return read.load(connection, read.run_ids(connection, latest_of_each=True))

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 def torch() -> Profiler:
     """Sweep under the PyTorch profiler: operators and layers on the CPU, kernels where there is a GPU.
 
-    Options that are not listed here go to the workload (python -m perfctl.workloads WORKLOAD --help lists them).
+    A program of your own follows --, with {batch} where the batch size goes: -- python train.py --batch-size {batch}.
+    Without one, options that are not listed here go to the built-in workload (python -m perfctl.workloads WORKLOAD
+    --help lists them).
     """
     from perfctl.orchestrator.launch.torch_profiler import TorchProfiler
 

@@ -57,6 +57,27 @@ def run_ids(connection: sqlite3.Connection, *, sweep: int | None = None, latest_
     return sorted(newest.values())
 
 
+def repeat_ids(connection: sqlite3.Connection, run_id: int) -> list[int]:
+    """The whole runs that repeat this one, oldest first, itself left out.
+
+    They belong to its sweep, and are of the same profiler, workload, variant, batch size, mode, precision and device;
+    one that was made with other libraries (--again after an upgrade) is no repeat.
+    """
+    same = " AND ".join(f"other.{column} IS run.{column}" for column in _SAME)
+    rows = connection.execute(
+        f"SELECT other.id FROM run JOIN run AS other ON {same} WHERE run.id = ? AND other.id <> run.id"
+        " AND other.status = 'ok' AND run.workload IS NOT NULL AND run.batch_size IS NOT NULL AND NOT EXISTS ("
+        "SELECT 1 FROM environment AS mine JOIN environment AS its ON its.key = mine.key AND its.value <> mine.value"
+        f" WHERE mine.run_id = run.id AND its.run_id = other.id AND mine.key IN {_SAME_SOFTWARE}) ORDER BY other.id",
+        (run_id,),
+    )
+    return [number for (number,) in rows]
+
+
+_SAME_SOFTWARE = ("torch", "cuda", "cudnn", "tf32_conv", "tf32_matmul")
+_SAME = ("sweep_id", "profiler", "workload", "variant", "batch_size", "mode", "precision", "device_id")
+
+
 def sweeps(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     """Every sweep and ingest with how many runs it has, oldest first."""
     return _dicts(
@@ -123,6 +144,7 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
         families=tuple(family for (family,) in families),
         variant=row["variant"],
         command=tuple(json.loads(row["command"] or "[]")),
+        repeats=tuple(tuple(_records(connection, Step, "step", other)) for other in repeat_ids(connection, run_id)),
     )
 
 

@@ -79,11 +79,13 @@ def write_run(
     *,
     family: Callable[[str], str | None],
     again: bool = False,
+    beside: bool = False,
 ) -> Written:
     """Write one run with everything its report holds, or nothing at all.
 
     ``family`` names a kernel's algorithm from its name. Errors while the report is read (it may be a
-    stream) leave the store as it was. The same artifact is written once, unless ``again``.
+    stream) leave the store as it was. The same artifact is written once, unless ``again``. ``beside``: it
+    belongs to the run just written (another rank of it), and takes no other's place.
     """
     with bulk.attached(connection, report), transaction(connection):
         if run.artifact_sha256 and not again:
@@ -91,7 +93,8 @@ def write_run(
             if known is not None:
                 return Written(known, new=False)
         sweep_id = _sweep(connection, sweep)
-        _forget_failures(connection, sweep_id, run)
+        if not beside:
+            _forget_failures(connection, sweep_id, run)
         run_id = _run(connection, sweep_id, run, report)
         if report is None:
             return Written(run_id, new=True, reason=run.reason)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.analyse.devices import ARCHITECTURES, GPUS, architecture, find, flops_per_second
+from perfctl.orchestrator.analyse.devices import ARCHITECTURES, GPUS, architecture, candidates, find, flops_per_second
+from perfctl.orchestrator.analyse.peaks import peaks_of
+from perfctl.parsers.records import Device
 
 T = 1e12
 PUBLISHED: dict[str, dict[str, float]] = {
@@ -110,3 +112,17 @@ def test_every_product_is_of_a_known_architecture_and_named_once() -> None:
         "Hopper",
         "Blackwell",
     }
+
+
+def test_a_name_without_form_factor_gets_no_roof_but_the_products_it_may_be() -> None:
+    assert [gpu.name for gpu in candidates("Tesla V100")] == ["V100 SXM2", "V100 PCIe"]
+    assert [gpu.name for gpu in candidates("NVIDIA A100-SXM4")] == ["A100 SXM4 40 GB", "A100 SXM4 80 GB"]
+    found = peaks_of(Device("Tesla V100", "gpu"))
+    assert not found.known and found.reason is not None
+    assert "does not say which product it is (V100 SXM2, V100 PCIe)" in found.reason
+
+
+@pytest.mark.parametrize("name", ["Tesla V100-SXM2-16GB", "Tesla", "NVIDIA Graphics Device", "GPU 0", "", None,
+                                  "NVIDIA A100-SXM4-40GB MIG 3g.20gb"])  # fmt: skip
+def test_a_known_an_unknown_and_a_sliced_device_have_no_candidates(name: str | None) -> None:
+    assert candidates(name) == ()

@@ -103,3 +103,14 @@ def test_a_doubled_rate_of_a_roofline_section_is_halved_again() -> None:
     assert rate == 0
     values["derived__smsp__sass_thread_inst_executed_op_ffma_pred_on_x2"] = 2 * 500 / 28419.6
     assert kernel_flops(values | {PIPE: 0}, "7.5").fp32.value == 1_000_000 + 2 * 500
+
+
+def test_rates_too_coarse_for_counts_are_named_as_rates_with_their_counters() -> None:
+    rounded = RATES | {"smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed": 35.19}
+    found = kernel_flops(rounded, "7.5")
+    assert found.fp32.value is None and found.total.value is None
+    assert found.fp32.reason == found.total.reason
+    assert (
+        found.fp32.reason
+        == "fp32 counters (FADD, FMUL, FFMA) are there as rates only, from which no whole counts follow"
+    )

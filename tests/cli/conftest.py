@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -45,3 +47,24 @@ def perfctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         return Said(code, said.out, said.err)
 
     return call
+
+
+@pytest.fixture(scope="session")
+def replayed(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with the recorded torch sweep, made once, for tests that only read it."""
+    folder = tmp_path_factory.mktemp("replayed")
+    store = folder / "perfctl.db"
+    assert run(["replay", str(recorded / "torch"), "--store", str(store), "--out", str(folder / "perfctl-runs")]) == 0
+    return store
+
+
+@pytest.fixture(scope="session")
+def hostile() -> ModuleType:
+    """The module hostile.py beside this one: a synthetic store full of hostile names."""
+    path = Path(__file__).with_name("hostile.py")
+    spec = importlib.util.spec_from_file_location("cli_hostile", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,23 +1,8 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from perfctl.orchestrator.cli import console
-
-
-def test_what_takes_long_says_so_once_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    with console.patience("still reading", after_s=0.01):
-        time.sleep(0.1)
-    said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "still reading\n")
-
-
-def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with console.patience("still reading", after_s=60):
-        pass
-    assert capsys.readouterr().err == ""
 
 
 def test_control_characters_from_reports_never_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

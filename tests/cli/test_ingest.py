@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -136,3 +137,31 @@ def test_words_that_no_report_could_have_are_refused(perfctl: Perfctl) -> None:
     said = perfctl("ingest", "r.csv", "--precision", "weird")
     assert said.code == 2
     assert "fp32, tf32, bf16, fp16" in said.err
+
+
+def test_what_a_newer_format_holds_beyond_the_known_is_one_warning_line_and_kept_in_the_store(perfctl: Perfctl) -> None:
+    newer = NCU.replace('"Stream",', '"Stream","Cluster Size",').replace('"7",', '"7","(2, 1, 1)",')
+    Path("newer.csv").write_text(newer.format(count=1))
+    said = perfctl("ingest", "newer.csv")
+    assert said.code == 0
+    (line,) = said.err.splitlines()
+    assert line == "warning: newer.csv: not understood and left out: columns Cluster Size"
+    assert count("diagnostic WHERE severity = 'warning' AND text LIKE '%Cluster Size%'") == 1
+    assert count("metric_value") == 1
+
+
+def test_a_file_that_cannot_be_read_brings_one_line_even_with_a_secret_in_it(perfctl: Perfctl) -> None:
+    Path("bad.csv").write_text("export HF_TOKEN=abcdefgh\nno report\n")
+    assert len(perfctl("ingest", "bad.csv").err.splitlines()) == 2, "the file's line and the sum"
+
+
+def test_a_folder_of_dlprof_json_is_one_run(perfctl: Perfctl) -> None:
+    folder = Path("prof") / "b8"
+    folder.mkdir(parents=True)
+    columns = ["Iteration", "Op Name", "Kernel Name", "GPU Start Time (ns)", "GPU Duration (ns)"]
+    row = dict(zip(columns, [1, "conv1", "gemm", 5, 7], strict=True))
+    (folder / "dlprof_iteration.json").write_text(json.dumps([row]))
+    ops = {"Op Name": "conv1", "Op Type": "conv2d", "No. Calls": 3, "Total CPU Time (ns)": 9}
+    (folder / "dlprof_detailed.json").write_text(json.dumps([ops]))
+    (row,) = perfctl("ingest", "prof", "--json").json["runs"]
+    assert (row["kernels"], row["operations"]) == (1, 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, ncu_csv, workload_record
+from perfctl.parsers import ReportError, ncu_csv, nvprof_text, workload_record
 
 ROW = '"0","42","a","127.0.0.1","gemm(int)","1","7"'
 
@@ -40,3 +40,13 @@ def test_a_workload_record_with_a_list_for_an_object_is_refused(field: str, tmp_
     path.write_text(json.dumps({**json.loads(recorded.read_text()), field: [1]}))
     with pytest.raises(ReportError, match="a field is missing or wrong"):
         workload_record.parse(path)
+
+
+def test_an_nvprof_header_whose_columns_run_together_opens_no_table(tmp_path: Path) -> None:
+    """The transfers below it had no name: a KeyError."""
+    path = tmp_path / "nvprof.txt"
+    header = "   Count  Avg Size  Min Size  Max Size  Total Size  Total Time Name"
+    row = "       2      256B      256B      256B        512B  50.00000us"
+    path.write_text(f"==7== Profiling result:\nDevice \"Tesla V100 (0)\"\n{header}\n{row}\n")
+    with pytest.raises(ReportError):
+        nvprof_text.parse(path)

@@ -1,0 +1,195 @@
+"""How busy a GPU was, by three ways that mean different things, and what of a GPU the kernels kept busy.
+
+- kernels: share of time with at least one kernel running, from every kernel's start and length (nsys, torch.profiler);
+- NVML: what the driver says, share of its own sampling period (1/6 s to 1 s) with a kernel running, averaged over time;
+- DLProf: its own line "GPU Utilization", found by its label, for lines move from version to version.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from perfctl.orchestrator.analyse.utilisation import busy, is_host
+from perfctl.parsers.records import Sample
+from perfctl.parsers.stored import Run
+
+BUSY = 0.9
+"""Share of time from which a GPU counts as busy."""
+OCCUPANCY = ("sm__warps_active.avg.pct_of_peak_sustained_active",)
+TENSOR_PIPE = (
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
+)
+_DLPROF = re.compile(r"(?:.*: )?GPU Utili[sz]ation(?: ?%)?\Z", re.IGNORECASE)
+_DLPROF_IDLE = re.compile(r"(?:.*: )?GPU Idle(?: ?%)?\Z", re.IGNORECASE)
+_DLPROF_TENSOR = re.compile(r"(?:.*: )?Tensor Core (?:Kernel )?Utili[sz]ation(?: ?%)?\Z", re.IGNORECASE)
+CSV_STEP = 0.001
+"""DLProf's CSV reports round to a tenth of a percent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share, 0..1, or why there is none."""
+
+    value: float | None
+    reason: str
+    """How it was had, or why it was not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """One run."""
+
+    run: Run
+    kernels: Share
+    nvml: Share
+    dlprof: Share
+    dlprof_tensor: Share
+    """Share of kernel time in kernels that use tensor cores, as DLProf has it."""
+    occupancy: Share
+    """Warps on an SM over the most it can hold, mean by time of kernels (ncu)."""
+    tensor_pipe: Share
+    """Cycles with the tensor pipe at work, mean by time of kernels (ncu)."""
+    host_cores: float | None
+    """Cores that the run's processes kept busy in its steps, mean by time."""
+    host_reason: str
+
+    @property
+    def anything(self) -> bool:
+        shares = (self.kernels, self.nvml, self.dlprof, self.dlprof_tensor, self.occupancy, self.tensor_pipe)
+        return self.host_cores is not None or any(share.value is not None for share in shares)
+
+
+def ways(run: Run) -> Ways:
+    """All figures of a run."""
+    host, why = _mean(run, [sample for sample in run.report.samples if is_host(sample)], "host_cpu")
+    return Ways(
+        run, _kernels(run), _nvml(run), _dlprof(run), _labelled(run, _DLPROF_TENSOR), _pipe(run, OCCUPANCY),
+        _pipe(run, TENSOR_PIPE), host, why,
+    )  # fmt: skip
+
+
+def _kernels(run: Run) -> Share:
+    found = [item for item in busy(run) if item.stream is None and item.share is not None]
+    if not found:
+        why = "ncu runs kernels one by one" if run.profiler == "ncu" else "no kernels with start times"
+        return Share(None, why)
+    value = sum(item.share or 0 for item in found) / len(found)
+    over = f", mean of {len(found)} GPUs" if len(found) > 1 else ""
+    return Share(value, f"{found[0].window}{over}")
+
+
+def _nvml(run: Run) -> Share:
+    """Of the device that did the work, where samples tell devices apart; else of all."""
+    devices: dict[int | None, list[Sample]] = defaultdict(list)
+    for sample in run.report.samples:
+        if not is_host(sample):
+            devices[sample.device_index].append(sample)
+    index = run.device.index if run.device is not None else 0
+    if run.workload and index in devices:
+        devices = defaultdict(list, {index: devices[index]})
+    found = [_mean(run, group, "gpu_utilisation") for group in devices.values()] or [_mean(run, [], "gpu_utilisation")]
+    known = [value for value, _ in found if value is not None]
+    over = f", mean of {len(known)} GPUs" if len(known) > 1 else ""
+    return Share(sum(known) / len(known) if known else None, found[0][1] + over)
+
+
+def _mean(run: Run, samples: Sequence[Sample], field: str) -> tuple[float | None, str]:
+    points = [(sample.at_ns, value) for sample in samples if (value := getattr(sample, field)) is not None]
+    if not points:
+        return None, next((gap.reason for gap in run.report.gaps if gap.quantity == f"sample.{field}"), "not sampled")
+    window = measured_window(run)
+    if window is None:
+        return mean_over_time(points), f"mean over time of {len(points)} readings, whole capture"
+    value = mean_over_time(points, window)
+    if value is None:
+        return None, f"none of {len(points)} readings stands for a moment of the measured steps"
+    return value, "mean over time, from the first measured step to the end of the last"
+
+
+def measured_window(run: Run) -> tuple[int, int] | None:
+    """From the first measured step to the end of the last, on the steps' clock; None where steps have no times."""
+    steps = [item for item in run.report.steps if item.phase == "step" and item.start_ns is not None]
+    known = [(item.start_ns, item.start_ns + item.duration_ns) for item in steps
+             if item.start_ns is not None and item.duration_ns is not None]  # fmt: skip
+    return (min(start for start, _ in known), max(end for _, end in known)) if known else None
+
+
+def mean_over_time(points: Iterable[tuple[int, float]], window: tuple[int, int] | None = None) -> float | None:
+    """Each reading stands for the time since the one before: that is what samplers report.
+
+    None where no reading stands for any of the window. Without a window from the first reading to the last; of several
+    readings of one moment the last counts.
+    """
+    means = dict(points)
+    order = sorted(means)
+    if window is None and len(order) == 1:
+        return means[order[0]]
+    low, high = window if window is not None else (order[0], order[-1])
+    weight = total = 0.0
+    for before, moment in pairwise(order):
+        part = max(min(moment, high) - max(before, low), 0)
+        weight += part
+        total += part * means[moment]
+    return total / weight if weight else None
+
+
+def _dlprof(run: Run) -> Share:
+    found = _labelled(run, _DLPROF)
+    if found.value is None:
+        idle = _labelled(run, _DLPROF_IDLE)
+        found = Share(1 - idle.value, "1 - GPU Idle") if idle.value is not None else found
+    if found.value is not None and found.value < CSV_STEP / 2 and run.report.form.startswith("DLProf CSV"):
+        return Share(
+            None, "DLProf's CSV rounds: 0.0 % is anything below 0.05 %. Its database (dlprof_dldb.sqlite) has it"
+        )
+    return found
+
+
+def _labelled(run: Run, label: re.Pattern[str]) -> Share:
+    """Mean over domains where DLProf tells several apart."""
+    found = [item for item in run.report.summaries if item.value is not None and label.match(item.name)]
+    if not found:
+        return Share(None, "no line of DLProf's is about it" if run.profiler == "dlprof" else "not a report of DLProf")
+    return Share(sum(item.value or 0 for item in found) / len(found) / 100, f"DLProf: {found[0].name}")
+
+
+def _pipe(run: Run, metrics: Sequence[str]) -> Share:
+    """Mean of a percentage over the launches that have it, by their time."""
+    if not any(True for _ in run.report.counters):
+        return Share(None, "no counters were collected")
+    times = {kernel.launch: kernel.duration_ns for kernel in run.report.kernels if kernel.duration_ns}
+    for metric in metrics:
+        known = [(times[item.launch], item.value) for item in run.report.counters
+                 if item.name == metric and item.value is not None and item.launch in times]  # fmt: skip
+        if known:
+            weight = sum(time for time, _ in known)
+            return Share(sum(time * value for time, value in known) / weight / 100, f"{metric}, {len(known)} launches")
+    return Share(None, f"{metrics[0]} was not collected")
+
+
+def busy_from(runs: Iterable[Run], threshold: float = BUSY) -> tuple[int, bool] | None:
+    """(smallest batch size from which on the GPU is busy, True), or (largest measured, False) where it never is.
+
+    By kernels where they are known, else by NVML; None where nothing is known of any batch size.
+    """
+    shares: dict[int, float] = {}
+    for way in ("kernels", "nvml"):
+        for run in runs:
+            share = getattr(ways(run), way).value
+            if run.batch_size is not None and share is not None:
+                shares.setdefault(run.batch_size, share)
+        if shares:
+            break
+    if not shares:
+        return None
+    start = None
+    for batch in sorted(shares, reverse=True):
+        if shares[batch] < threshold:
+            break
+        start = batch
+    return (start, True) if start is not None else (max(shares), False)

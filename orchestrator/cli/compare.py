@@ -1,0 +1,93 @@
+"""perfctl compare"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli.report import write_whole
+from perfctl.orchestrator.cli.store_access import DEFAULT
+from perfctl.orchestrator.errors import PerfctlError, Regressed, UsageError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.analyse.compare_records import Comparison
+
+
+def compare(
+    a: Annotated[str, typer.Argument(help="What was: a store, a sweep (name or sweep:3), a run (number), a report.")],
+    b: Annotated[str, typer.Argument(help="What is now, said in the same ways.")],
+    gate: Annotated[str, typer.Option(help="Changes up to this do not count.")] = "5%",
+    force: Annotated[bool, typer.Option("--force", help="Compare what is not comparable, and say so.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write a page.")] = None,
+    markdown: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write a summary for a pull request; - for stdout.")
+    ] = None,
+    store: options.Store = None,
+    as_json: options.Json = False,
+) -> None:
+    """Set B against A: slower or faster by more than --gate and than the spread explains, new and gone kernels.
+
+    Exit code 3 when something is worse, 1 when something was not comparable or failed in B.
+    """
+    from perfctl.orchestrator.analyse import compare as comparing
+    from perfctl.orchestrator.cli.compare_sources import side
+    from perfctl.orchestrator.report import compare_text
+
+    share = gate_of(gate)
+    if as_json and markdown == "-":
+        raise UsageError("--json and --markdown - both write to stdout", "Name a file with --markdown")
+    where = store or DEFAULT
+    found = comparing.compare(side(a, where), side(b, where), gate=share, force=force)
+    if out is not None:
+        from perfctl.orchestrator.report import page
+
+        write_whole(out, page.render_comparison(found))
+        console.note(f"Wrote {out}")
+    if markdown == "-":
+        console.result(compare_text.markdown(found).rstrip("\n"))
+    elif markdown is not None:
+        write_whole(Path(markdown), compare_text.markdown(found))
+        console.note(f"Wrote {markdown}")
+    if as_json:
+        console.as_json(compare_text.as_json(found))
+    elif markdown != "-":
+        for part in compare_text.terminal(found):
+            console.show(part)
+    _end(found)
+
+
+def gate_of(text: str) -> float:
+    """ "5%" as 0.05. Raises UsageError for what is no percentage."""
+    said = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    if said is None:
+        raise UsageError(f"--gate: '{text}' is no percentage", "Say for instance --gate 5%")
+    return float(said[1]) / 100
+
+
+def _end(found: Comparison) -> None:
+    """Raises what gives the exit code; nothing when all is well."""
+    worse = found.regressions
+    if worse:
+        pair, row = worse[0]
+        at = f" at batch {pair.batch}" if pair.batch else ""
+        count = f"{len(worse)} figure{'s are' if len(worse) > 1 else ' is'} worse by more than {found.gate * 100:g} %"
+        raise Regressed(f"{count}: {row.name}{at} is {row.verdict}{' (and more)' if len(worse) > 1 else ''}")
+    if found.not_comparable:
+        pair = found.not_comparable[0]
+        what = "; ".join(one.sentence for one in pair.blocked)
+        raise PerfctlError(f"not comparable: {what}", "--force compares all the same, and says so")
+    if found.failed:
+        raise PerfctlError(f"failed in B: {found.failed[0]}")
+    if not found.pairs:
+        raise PerfctlError(
+            "not comparable: A and B have no workload and batch size in common",
+            f"A has {'; '.join(found.only_a) or 'nothing'}. B has {'; '.join(found.only_b) or 'nothing'}",
+        )
+    if found.judged == 0:
+        console.warning(
+            "no time could be judged, and the reason stands above; --repeat 5 on both sweeps gives a spread"
+        )

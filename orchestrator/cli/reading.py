@@ -1,0 +1,124 @@
+"""Progress of reading files: which of how many, and how far into the current one. Quick calls say nothing.
+
+How far a parser is, in its file, is asked of the kernel (/proc/self/fdinfo) and not of the parser: it holds for every
+parser that reads from front to back, gzipped or not. SQLite reads here and there, so of a database only the time is said.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from perfctl.orchestrator.cli import console
+
+AFTER_S = 2.0
+"""Nothing is shown of what is done by then."""
+PLAIN_S = 5.0
+"""Seconds between lines where the output is no terminal."""
+BAR_S = 0.25
+_MB = 1_000_000
+_FEWEST_BYTES = 1 << 16
+
+
+class Reading:
+    """What is being read now; made by ``reading``."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self._done = 0
+        self._path: Path | None = None
+        self._what = ""
+        self._began = time.monotonic()
+        self._stopped = threading.Event()
+
+    def begin(self, path: Path, what: str = "reading") -> None:
+        """``what`` is done with this file from now on."""
+        self._began = self._began if path == self._path else time.monotonic()
+        self._path, self._what = path, what
+
+    def end(self) -> None:
+        """The current file is done with."""
+        self._done += 1
+        self._path = None
+
+    def line(self) -> str:
+        """ "2 of 5: trace.json: reading, 41 of 111 MB, 3 s"."""
+        path = self._path
+        if path is None:
+            return f"{self._done} of {self.total} files done"
+        seconds = f"{time.monotonic() - self._began:.0f} s"
+        place, size = position(path)
+        part = f"{place / _MB:,.0f} of {size / _MB:,.0f} MB" if place else ""
+        said = ", ".join(text for text in (self._what, part, seconds) if text)
+        return f"{min(self._done + 1, self.total)} of {self.total}: {path.name}: {said}"
+
+    def part(self) -> float:
+        """Files done, the current one's share counted."""
+        path = self._path
+        place, size = position(path) if path else (0, 0)
+        return self._done + (min(place / size, 1.0) if size else 0.0)
+
+    def stop(self) -> None:
+        """Show no more."""
+        self._stopped.set()
+
+    def show(self) -> None:
+        """Runs in a thread of its own until ``stop``."""
+        if self._stopped.wait(AFTER_S):
+            return
+        if sys.stderr.isatty():
+            self._show_bar()
+            return
+        console.note(self.line())
+        while not self._stopped.wait(PLAIN_S):
+            console.note(self.line())
+
+    def _show_bar(self) -> None:
+        with console.bar() as bar:
+            task: Any = bar.add_task("", total=self.total)
+            while not self._stopped.wait(BAR_S):
+                bar.update(task, description=console.safe(self.line()), completed=self.part())
+
+
+@contextmanager
+def reading(total: int) -> Iterator[Reading]:
+    """Show on stderr how the reading of ``total`` files goes, if it takes over two seconds."""
+    now = Reading(total)
+    thread = threading.Thread(target=now.show, daemon=True)
+    thread.start()
+    try:
+        yield now
+    finally:
+        now.stop()
+        thread.join()
+
+
+def position(path: Path) -> tuple[int, int]:
+    """(bytes of it that this process has read, its size); 0 where that cannot be told."""
+    try:
+        size = path.stat().st_size if path.is_file() else 0
+        places = [_place(opened.name) for opened in Path("/proc/self/fd").iterdir() if _is(opened, path)]
+    except OSError:
+        return 0, 0
+    place = max(places, default=0)
+    return (place, size) if place >= _FEWEST_BYTES else (0, size)
+
+
+def _is(opened: Path, path: Path) -> bool:
+    try:
+        return opened.samefile(path)
+    except OSError:  # closed in the meantime
+        return False
+
+
+def _place(number: str) -> int:
+    try:
+        text = Path(f"/proc/self/fdinfo/{number}").read_text()
+    except OSError:
+        return 0
+    return next((int(line[4:]) for line in text.splitlines() if line.startswith("pos:")), 0)

@@ -1,0 +1,173 @@
+"""What the tasks of arrays left, into one store and one page, with what is missing by name.
+
+Each run is one transaction and is known by its report, so a gather that was killed, or that runs twice, gives the same
+rows. A task that left no run becomes a failed one, which a later whole run replaces.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from perfctl.orchestrator.cli import console
+from perfctl.orchestrator.cli.run_intake import take_run
+from perfctl.orchestrator.cli.slurm_table import ask_queue
+from perfctl.orchestrator.errors import PartlyDone, UsageError
+from perfctl.orchestrator.launch import slurm_status
+from perfctl.orchestrator.launch.run_folder import read_json, read_run_record
+from perfctl.orchestrator.launch.slurm_plan import Plan, Task, is_plan, read_plan
+from perfctl.orchestrator.store import database
+from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
+from perfctl.parsers import ReportError
+
+_RUN = re.compile(r"b(\d+)(?:\.(\d+))?(\.part)?")
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What has been done so far."""
+
+    new: int = 0
+    known: int = 0
+    wrong: list[str] = field(default_factory=list)
+    """One line a run that failed, is partial, missing or cannot be read."""
+    under_way: int = 0
+
+
+def gather(folders: Iterable[Path], store: Path, page: Path) -> None:
+    """Raises UsageError when a folder holds nothing of perfctl's, PartlyDone when something is missing or not whole."""
+    from perfctl.orchestrator.cli.report import report
+
+    plans, sweeps = _found(folders)
+    done = Gathered()
+    with database.writing(store) as connection:
+        for folder in sweeps:
+            _take_sweep(connection, folder, store, done)
+        for plan in plans:
+            _name_missing(connection, plan, done)
+    console.result(f"{done.new} runs are new in {store}, {done.known} were there already")
+    for line in done.wrong:
+        console.note(line)
+    report(out=page, store=store, sweep=None, run=None, title=None, peak="published", open_page=False)
+    if done.under_way:
+        console.note(f"{done.under_way} tasks are still queued or running: gather again when they have ended")
+    if done.wrong:
+        again = f"perfctl slurm status {shlex.quote(str(plans[0].folder))} says how to repeat it" if plans else None
+        raise PartlyDone(f"{len(done.wrong)} of the runs are missing or not whole; the page names them", again)
+
+
+def _found(folders: Iterable[Path]) -> tuple[list[Plan], list[Path]]:
+    """The plans at ``folders``, and the folders of all sweeps, those of the plans too; each once."""
+    plans: dict[Path, Plan] = {}
+    sweeps: dict[Path, Path] = {}
+    for given in folders:
+        places = list(_places(given)) if given.is_dir() else []
+        for place in places:
+            if is_plan(place):
+                plan = plans[place.resolve()] = read_plan(place)
+                inside = [plan.sweep_folder(name) for name in plan.sweeps()]
+            else:
+                inside = [place]
+            sweeps |= {sweep.resolve(): sweep for sweep in inside if sweep.is_dir()}
+        if not places:
+            raise UsageError(f"{given}: nothing of a sweep is there", "Name perfctl-runs, or a folder in it")
+    return list(plans.values()), list(sweeps.values())
+
+
+def _places(folder: Path) -> Iterator[Path]:
+    if is_plan(folder) or _runs(folder):
+        yield folder
+        return
+    for child in sorted(folder.iterdir()):
+        if child.is_dir() and (is_plan(child) or _runs(child)):
+            yield child
+
+
+def _runs(sweep: Path) -> list[Path]:
+    """Folders of runs that have a record, by batch size, the oldest attempt first, what was cut off last."""
+    named = [(match, path) for path in sweep.iterdir() if (match := _RUN.fullmatch(path.name))]
+    kept = [(match, path) for match, path in named if read_run_record(path) is not None]
+    return [path for _, path in sorted(kept, key=lambda one: (int(one[0][1]), bool(one[0][3]), int(one[0][2] or 1)))]
+
+
+def _take_sweep(connection: sqlite3.Connection, folder: Path, store: Path, done: Gathered) -> None:
+    facts = _facts(folder)
+    for run in _runs(folder):
+        record = read_run_record(run) or {}
+        label = f"{record.get('profiler')} at batch {record.get('batch_size')}"
+        if record.get("status") != "ok":
+            done.wrong.append(f"{label} is {record.get('status')}: {record.get('reason')}")
+            if _is_known(connection, facts.name, record):
+                done.known += 1
+                continue
+        try:
+            written = take_run(connection, run, facts, store=store, again=False)
+        except (ReportError, OSError) as error:
+            done.wrong.append(f"{label}: {error}")
+            _put_in_place_of(connection, facts, _unreadable(record, str(error)), done)
+            continue
+        done.new += written.new
+        done.known += not written.new
+
+
+def _facts(sweep: Path) -> SweepFacts:
+    said = read_json(sweep / "sweep.json") or {}
+    return SweepFacts(str(said.get("name") or sweep.name), "sweep", said.get("command"), said.get("host"))
+
+
+def _is_known(connection: sqlite3.Connection, sweep: str, record: dict[str, object]) -> bool:
+    """Is this very attempt in the store, or a whole one that came after it?"""
+    query = (
+        "SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id WHERE sweep.name = ? AND sweep.kind = 'sweep' "
+        "AND profiler = ? AND batch_size = ? AND started_at IS ? AND status = ? AND reason IS ?"
+    )
+    keys = ("profiler", "batch_size", "started_at", "status", "reason")
+    return connection.execute(query, (sweep, *(record.get(key) for key in keys))).fetchone() is not None
+
+
+def _name_missing(connection: sqlite3.Connection, plan: Plan, done: Gathered) -> None:
+    """A failed run for each task that left none, with the reason; none where the store has something better."""
+    found = slurm_status.states(plan, ask_queue(plan))
+    done.under_way += sum(state.state in (slurm_status.WAITING, slurm_status.RUNNING) for state in found)
+    for task, reason in slurm_status.reasons(found).items():
+        if any(read_run_record(run) is not None for run in plan.runs(task)):
+            continue
+        done.wrong.append(reason)
+        facts = _facts(plan.sweep_folder(task.sweep))
+        run = _missing_run(plan, task, reason)
+        _put_in_place_of(connection, facts, run, done)
+
+
+def _put_in_place_of(connection: sqlite3.Connection, facts: SweepFacts, run: RunFacts, done: Gathered) -> None:
+    """A failed run that only says why there is no other, unless the store has something better."""
+    if not _has_better(connection, facts.name, run):
+        write_run(connection, facts, run, None, family=lambda name: None)
+        done.new += 1
+
+
+def _unreadable(record: dict[str, Any], reason: str) -> RunFacts:
+    """A run that ended, but whose files cannot be read (any more)."""
+    batch, workload = record["batch_size"], record["workload"]
+    return RunFacts(record["profiler"], "failed", record["origin"], workload, batch, reason=reason)
+
+
+def _missing_run(plan: Plan, task: Task, reason: str) -> RunFacts:
+    said = read_json(plan.sweep_folder(task.sweep) / "sweep.json") or {}
+    origin = "recorded" if task.profiler == "replay" else "measured"
+    return RunFacts(
+        str(said.get("profiler") or task.profiler), "failed", origin, plan.workload, task.batch_size, reason=reason
+    )
+
+
+def _has_better(connection: sqlite3.Connection, sweep: str, run: RunFacts) -> bool:
+    """Is there a run that is whole or partial, or the same one that failed for the same reason?"""
+    query = (
+        "SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id WHERE sweep.name = ? AND sweep.kind = 'sweep' "
+        "AND profiler = ? AND batch_size = ? AND (status <> 'failed' OR reason IS ?)"
+    )
+    return connection.execute(query, (sweep, run.profiler, run.batch_size, run.reason)).fetchone() is not None

@@ -1,0 +1,93 @@
+"""One SELECT on the store, which can neither change it nor reach another file, nor run for ever."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from perfctl.orchestrator.errors import StoreError, UsageError
+from perfctl.orchestrator.store import database, tables
+
+LONGEST_BYTES = 16_000_000
+"""Of one value or of the statement; what is longer is refused, so that zeroblob(1e9) fills no memory."""
+_OPERATIONS = 10_000
+"""Steps of SQLite's machine between two looks at the clock."""
+_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
+_DENIED_FUNCTIONS = {"load_extension", "fts3_tokenizer", "edit", "readfile", "writefile"}
+_PRAGMAS = {"table_info", "table_xinfo", "table_list", "user_version"}
+"""Those that only tell; without an argument that sets anything."""
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: LONGEST_BYTES,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1_000_000,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1000,
+}
+
+
+@contextmanager
+def answers(store: Path, sql: str, seconds: float) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
+    """(column names, rows, streamed) of one SELECT. The rows may be read inside the block only.
+
+    Raises UsageError when it is no single SELECT, names what is not there, or takes longer than ``seconds``.
+    """
+    with database.reading(store) as connection:
+        _fence(connection, seconds)
+        with _as_usage_error(store, seconds):
+            cursor = connection.execute(sql)
+            if cursor.description is None:
+                raise UsageError("the query is empty", "Say for instance: perfctl query 'select * from run'")
+            yield tuple(column[0] for column in cursor.description), _rows(cursor)
+
+
+def _rows(cursor: sqlite3.Cursor) -> Iterator[tuple[Any, ...]]:
+    while part := cursor.fetchmany(1000):
+        yield from part
+
+
+def _fence(connection: sqlite3.Connection, seconds: float) -> None:
+    connection.execute("PRAGMA query_only = ON")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    for function in ("json_each('[]')", "json_tree('[]')", "pragma_table_info('run')"):
+        connection.execute(f"SELECT 1 FROM {function}").fetchall()  # declared at first use, which the fence refuses
+    connection.text_factory = lambda text: text.decode("utf-8", "replace")
+    for limit, value in _LIMITS.items():
+        connection.setlimit(limit, value)
+    until = time.monotonic() + seconds
+    connection.set_progress_handler(lambda: int(time.monotonic() > until), _OPERATIONS)
+    connection.set_authorizer(_may)
+
+
+def _may(action: int, first: str | None, second: str | None, schema: str | None, inner: str | None) -> int:
+    """SQLite's authorizer: reading, and functions that touch nothing but their arguments."""
+    allowed = action in _ALLOWED
+    if action == sqlite3.SQLITE_FUNCTION:
+        allowed = (second or "").lower() not in _DENIED_FUNCTIONS
+    if action == sqlite3.SQLITE_PRAGMA:
+        allowed = first in _PRAGMAS and (first != "user_version" or second is None)
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+
+@contextmanager
+def _as_usage_error(store: Path, seconds: float) -> Iterator[None]:
+    """SQLite's words, in ours where it matters."""
+    try:
+        yield
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        said = str(error)
+        if "interrupted" in said:
+            raise UsageError(f"the query took longer than {seconds:g} s", "Narrow it, or say --seconds") from error
+        if "one statement" in said:
+            raise UsageError("there is more than one statement", "Give one SELECT at a time") from error
+        if "authoriz" in said or "prohibited" in said or "readonly" in said:
+            raise UsageError(
+                f"the query may only read ({said})", "Use SELECT; perfctl alone writes its store"
+            ) from error
+        if "no such table" in said:
+            raise UsageError(said, f"There are {', '.join(tables.names())}; docs/schema.md says more") from error
+        if "locked" in said or "malformed" in said:
+            raise StoreError(f"{store}: {said}", "Try again, or ingest the reports into a new store") from error
+        raise UsageError(f"SQLite refuses the query: {said}", "docs/schema.md names tables and columns") from error

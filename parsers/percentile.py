@@ -1,0 +1,23 @@
+"""Percentiles of a few or many times, and how many it takes to know one."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+PERCENTILES = (50, 95, 99)
+
+
+def needed(percent: int) -> int:
+    """How many values a percentile takes: so many that at least one lies above it. 95 -> 20, 99 -> 100; 50 -> 1."""
+    return math.ceil(100 / (100 - percent)) if percent > 50 else 1
+
+
+def percentile(values: Sequence[float], percent: int) -> float | None:
+    """The median, or the smallest value that ``percent`` % of all do not exceed (nearest rank); None of too few values."""
+    if len(values) < needed(percent):
+        return None
+    if percent == 50:
+        return statistics.median(values)
+    return sorted(values)[math.ceil(percent * len(values) / 100) - 1]

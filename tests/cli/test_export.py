@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import csv
+import json
+import sqlite3
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.report import csv_text, ledger_columns
+from perfctl.orchestrator.store import tables
+
+Perfctl = Callable[..., Any]
+
+
+@pytest.fixture
+def store(tmp_path: Path, hostile: Any) -> Path:
+    return Path(hostile.store(tmp_path / "perfctl.db"))
+
+
+def cells(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def mine() -> set[str]:
+    """Names in this folder; SQLite's own beside the store left out."""
+    return {path.name for path in Path().iterdir() if not path.name.endswith(("-wal", "-shm"))}
+
+
+def test_every_table_leaves_with_all_its_rows_and_a_table_that_describes_the_columns(
+    perfctl: Perfctl, replayed: Path
+) -> None:
+    assert perfctl("export", "--all", "--store", replayed).code == 0
+    files = {file.stem for file in Path("perfctl-export").iterdir()}
+    assert files == {*tables.names(), "ledger", "columns"}
+    with sqlite3.connect(replayed) as db:
+        for name in tables.names():
+            assert (
+                len(cells(Path("perfctl-export", f"{name}.csv")))
+                == db.execute(f"SELECT count(*) FROM {name}").fetchone()[0]
+            ), name
+    db.close()
+    described = {(row["table"], row["column"]): row for row in cells(Path("perfctl-export/columns.csv"))}
+    assert described["kernel", "duration_ns"]["unit"] == "ns"
+    assert described["ledger", "paper_flops"]["unit"] == "FLOP"
+
+
+def test_null_is_empty_an_empty_text_is_quoted_and_zero_is_zero(perfctl: Perfctl, store: Path) -> None:
+    perfctl("export", "--all")
+    lines = Path("perfctl-export/counter.csv").read_text().splitlines()
+    assert [line.split(",")[2] for line in lines[1:]] == ["0", "", "2.5"]
+    assert Path("perfctl-export/environment.csv").read_text().splitlines()[1] == '1,empty,""'
+
+
+def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe_and_numbers_none(perfctl: Perfctl, store: Path) -> None:
+    perfctl("export", "--all", "--out", "guarded")
+    assert cells(Path("guarded/kernel.csv"))[0]["name"].startswith("'=HYPERLINK")
+    assert cells(Path("guarded/gap.csv"))[0]["reason"] == "'-1+1|cmd"
+    assert cells(Path("guarded/sweep.csv"))[0]["name"] == "'@sweep"
+    assert cells(Path("guarded/summary.csv"))[0]["text"] == "-5", "a number in a text is no formula"
+    perfctl("export", "--all", "--out", "raw", "--raw")
+    assert cells(Path("raw/kernel.csv"))[0]["name"].startswith("=HYPERLINK")
+
+
+@pytest.mark.parametrize("text", ["=1", "+a", "-a", "@a", "\ta", "\ra", "\uff1d1"])
+def test_every_way_to_begin_a_formula_is_guarded(text: str) -> None:
+    assert csv_text.guarded(text) == "'" + text
+    assert csv_text.cell(-1.5) == "-1.5"
+
+
+def test_json_has_null_for_what_is_not_known_and_is_strict(perfctl: Perfctl, store: Path) -> None:
+    assert perfctl("export", "--all", "-f", "json").code == 0
+    text = Path("perfctl-export.json").read_text(encoding="utf-8")
+    found = json.loads(text, parse_constant=lambda word: pytest.fail(word))["tables"]
+    assert [row["duration_ns"] for row in found["kernel"]] == [500, 0, None]
+    assert [row["value"] for row in found["counter"]] == [0, None, 2.5]
+
+
+def test_only_the_runs_that_were_asked_for_leave(perfctl: Perfctl, replayed: Path) -> None:
+    perfctl("export", "--table", "step", "--table", "device", "--run", 2, "--store", replayed)
+    assert {row["run_id"] for row in cells(Path("perfctl-export/step.csv"))} == {"2"}
+    assert len(cells(Path("perfctl-export/device.csv"))) == 1
+    perfctl("export", "--out", "ledger.csv", "--run", 2, "--store", replayed)
+    assert {row["batch"] for row in cells(Path("ledger.csv"))} == {"32"}
+
+
+def test_the_ledgers_columns_are_all_described(perfctl: Perfctl, replayed: Path) -> None:
+    rows = perfctl("ledger", "--json", "--store", replayed).json["rows"]
+    assert set(rows[0]) <= set(ledger_columns.MEANINGS)
+
+
+def test_what_is_there_is_not_replaced_without_force(perfctl: Perfctl, store: Path) -> None:
+    Path("k.csv").write_text("mine")
+    said = perfctl("export", "--table", "kernel", "--out", "k.csv")
+    assert said.code == 2
+    assert "--force" in said.err
+    assert Path("k.csv").read_text() == "mine"
+    assert perfctl("export", "--table", "kernel", "--out", "k.csv", "--force").code == 0
+    assert len(cells(Path("k.csv"))) == 3
+
+
+def test_a_folder_that_is_replaced_keeps_what_is_not_perfctls(perfctl: Perfctl, store: Path) -> None:
+    Path("out").mkdir()
+    Path("out/notes.txt").write_text("mine")
+    assert perfctl("export", "--all", "--out", "out").code == 2
+    assert perfctl("export", "--all", "--out", "out", "--force").code == 0
+    assert Path("out/notes.txt").read_text() == "mine"
+    assert Path("out/kernel.csv").exists()
+
+
+def test_a_write_that_fails_leaves_nothing_behind(
+    perfctl: Perfctl, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("perfctl.orchestrator.report.table_files.write_csv", full)
+    before = mine()
+    said = perfctl("export", "--all")
+    assert said.code == 1
+    assert "No space left" in said.err
+    assert mine() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--table", "kernels"), "there is no table 'kernels'"),
+        (("--format", "ods"), "'ods' is not known"),
+        (("--run", "9"), "there is no run 9"),
+        (("--sweep", "9"), "no run is of sweep 9"),
+        (("--all", "--table", "run"), "Choose one"),
+        (("--out", "nowhere/x"), "there is no folder nowhere"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused_before_anything_is_written(
+    perfctl: Perfctl, store: Path, words: tuple[str, ...], said: str
+) -> None:
+    before = mine()
+    answer = perfctl("export", *words)
+    assert answer.code == 2
+    assert said in answer.err
+    assert mine() == before
+
+
+@pytest.mark.parametrize(("form", "library"), [("parquet", "pyarrow"), ("xlsx", "openpyxl")])
+def test_a_missing_library_is_named_with_how_to_get_it(
+    perfctl: Perfctl, store: Path, monkeypatch: pytest.MonkeyPatch, form: str, library: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    said = perfctl("export", "-f", form)
+    assert said.code == 1
+    assert library in said.err
+    assert "perfctl[export]" in said.err
+
+
+def test_parquet_keeps_types_and_nulls(perfctl: Perfctl, store: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed (extra 'export')")
+    assert perfctl("export", "--all", "-f", "parquet").code == 0
+    kernels = parquet.read_table("perfctl-export/kernel.parquet")
+    assert kernels["duration_ns"].to_pylist() == [500.0, 0.0, None]
+    assert kernels["launch"].to_pylist() == [0, 1, 2]
+    assert kernels["name"].to_pylist()[0].startswith("=HYPERLINK"), "a Parquet cell is never run"
+    assert kernels.schema.field("duration_ns").metadata[b"unit"] == b"ns"
+    assert parquet.read_table("perfctl-export/counter.parquet")["value"].to_pylist() == [0.0, None, 2.5]
+
+
+def test_a_workbook_has_a_sheet_a_table_text_that_is_no_formula_and_whole_large_numbers(
+    perfctl: Perfctl, store: Path
+) -> None:
+    openpyxl = pytest.importorskip("openpyxl", reason="openpyxl is not installed (extra 'export')")
+    epoch = 1_700_000_000_123_456_789
+    with sqlite3.connect(store) as db:
+        db.execute("UPDATE kernel_launch SET start_ns = ? WHERE id = 1", (epoch,))
+    db.close()
+    assert perfctl("export", "--all", "-f", "xlsx").code == 0
+    book = openpyxl.load_workbook("perfctl-export.xlsx")
+    assert book.sheetnames == ["ledger", *tables.names(), "columns"]
+    head, first, second, third = book["kernel"].iter_rows()
+    at = {cell.value: place for place, cell in enumerate(head)}
+    assert first[at["name"]].data_type == "s", "a formula would be f"
+    assert [row[at["duration_ns"]].value for row in (first, second, third)] == [500, 0, None]
+    assert first[at["start_ns"]].value == str(epoch), "a spreadsheet would keep 15 digits"
+    assert "\x1b" not in second[at["name"]].value

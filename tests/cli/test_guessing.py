@@ -1,0 +1,84 @@
+"""perfctl ingest --guess-layers: from a report without ranges to rows that are marked as guessed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.analyse.known_network import blocks, mnist, step
+from tests.parsers.nsys_builder import NsysBuilder
+
+pytest.importorskip("torch", reason="torch is not installed")
+Perfctl = Callable[..., Any]
+
+
+def report(folder: Path, truth: list[Any], *, layer: str | None = None) -> Path:
+    """A synthetic nsys export of these launches; one of them inside a layer's range where ``layer`` is given."""
+    builder = NsysBuilder()
+    for number, ((name, x, y), _) in enumerate(truth):
+        builder.call(number + 1, 100 * number, 100 * number + 2)
+        builder.kernel(number + 1, 100 * number + 10, name=name, gridX=x, gridY=y, gridZ=1)
+    if layer:
+        builder.range(layer, 0, 50)
+    return builder.write(folder / "report.sqlite")
+
+
+def rows(query: str) -> list[tuple[Any, ...]]:
+    with sqlite3.connect("perfctl.db") as store:
+        found = store.execute(query).fetchall()
+    store.close()
+    return found
+
+
+OPTIONS = ("--workload", "mnist_cnn", "--batch", 64, "--guess-layers")
+PLACES = "SELECT layer, direction, layer_source FROM kernel ORDER BY launch"
+
+
+def test_guessed_layers_are_marked_in_the_store_and_on_the_page(perfctl: Perfctl) -> None:
+    truth = step(mnist(64)) * 3
+    assert perfctl("ingest", report(Path(), truth), *OPTIONS).code == 0
+    found = rows(PLACES)
+    assert [row[:2] for row in found] == [place for _, place in truth]
+    assert {source for layer, _, source in found if layer} == {"guessed"}
+    (gap,) = rows("SELECT state, reason FROM gap WHERE quantity = 'kernel.layer'")
+    assert gap[0] == "ambiguous" and "guessed by order and shape" in gap[1]
+    assert perfctl("report").code == 0
+    (page,) = Path().rglob("*.html")
+    text = page.read_text()
+    assert "layer guessed for" in text and "guessed by order and shape" in text
+
+
+def test_a_report_of_another_network_gets_no_layers_and_says_why(perfctl: Perfctl) -> None:
+    assert perfctl("ingest", report(Path(), step(blocks(32, 9)) * 2), *OPTIONS).code == 0
+    assert {layer for layer, _, _ in rows(PLACES)} == {None}
+    assert any("no layers were guessed" in reason for (reason,) in rows("SELECT reason FROM gap"))
+
+
+def test_nothing_is_guessed_where_a_range_names_a_layer(perfctl: Perfctl) -> None:
+    path = report(Path(), step(mnist(64)) * 3, layer="conv1:forward")
+    assert perfctl("ingest", path, *OPTIONS).code == 0
+    found = rows(PLACES)
+    assert found[0] == ("conv1", "forward", "range")
+    assert all(source in (None, "range") for _, _, source in found)
+    assert any("never mixed" in reason for (reason,) in rows("SELECT reason FROM gap"))
+
+
+def test_without_a_batch_size_nothing_is_guessed_and_the_gap_says_so(perfctl: Perfctl) -> None:
+    path = report(Path(), step(mnist(64)) * 3)
+    assert perfctl("ingest", path, "--workload", "mnist_cnn", "--guess-layers").code == 0
+    assert any("batch size is not known" in reason for (reason,) in rows("SELECT reason FROM gap"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [((), "--workload mnist_cnn"), (("--workload", "no_such_net"), "no_such_net")]
+)
+def test_the_network_must_be_named_and_known_before_anything_is_read(
+    options: tuple[str, ...], said: str, perfctl: Perfctl
+) -> None:
+    answer = perfctl("ingest", report(Path(), step(mnist(64))), "--guess-layers", *options)
+    assert answer.code == 2 and said in answer.err
+    assert not Path("perfctl.db").exists()

@@ -1,0 +1,150 @@
+"""perfctl infer and perfctl prepare, as a user calls them."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Perfctl = Callable[..., Any]
+"""The fixture ``perfctl``: call a command, get its exit code and what it said."""
+TABLE = Path(__file__).resolve().parent.parent / "data" / "imagenet-devkit"
+
+pytest.importorskip("torchvision")
+
+
+def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
+    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    words = [
+        "infer",
+        "--models",
+        "squeezenet1_1,shufflenet_v2_x0_5",
+        "--images",
+        "4",
+        "--weights",
+        "none",
+        "--warmup",
+        "1",
+    ]
+    said = perfctl(*words, "--batches", "2")
+    assert said.code == 0, said.err
+    folders = sorted(Path("perfctl-runs").iterdir())
+    assert [folder.name.rsplit("-", 1)[0] for folder in folders] == ["none-torchvision_infer"] * 2
+    lines = [line.split() for line in said.out.splitlines()]
+    latency = {line[0]: line[1] for line in lines if line and line[0] in ("squeezenet1_1", "shufflenet_v2_x0_5")}
+    assert latency["squeezenet1_1"] == latency["shufflenet_v2_x0_5"] == "2"
+    assert "the weights are random" in said.out
+
+    again = perfctl(*words, "--batches", "2")
+    assert again.code == 0
+    assert again.err.count("whole already, skipped") == 2
+    runs = perfctl("runs", "--json").json
+    assert [(run["profiler"], run["batch_size"], run["mode"]) for run in runs] == [("none", 2, "infer")] * 2
+
+    page = perfctl("report", "--out", "page.html")
+    assert page.code == 0, page.err
+    assert "Latency of a batch" in Path("page.html").read_text()
+    one = perfctl("show", runs[0]["id"])
+    assert "Latency of a batch" in one.out
+    names = [row["name"] for row in perfctl("show", runs[0]["id"], "--json").json["summaries"]]
+    assert sorted(names) == sorted(set(names)), "the record is the report, and must not be read twice"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--models resnet_18", "did you mean resnet18"),
+        ("--models resnet18,resnet18", "stands twice"),
+        ("--models ,", "names no model"),
+        ("--models resnet18 --profiler perf", "Say none, nsys, torch, dlprof"),
+        ("--models resnet18 --batches 1,50 --images 20", "do not fill one batch of 50"),
+        ("--models resnet18 --data mnist --data-dir .", "28 x 28"),
+        ("--models resnet18 --weights gone.pth", "--weights gone.pth: there is no such file"),
+        ("--models resnet18 --data imagenet --data-dir gone", "--data-dir gone: there is no such folder"),
+        ("--models resnet18 --nonsense 3", "unrecognized arguments"),
+        ("--models resnet18 --batches 0", "not positive"),
+    ],
+)
+def test_requests_that_make_no_sense_leave_nothing_behind(perfctl: Perfctl, words: str, said: str) -> None:
+    answer = perfctl("infer", *words.split())
+    assert answer.code == 2
+    assert said in answer.err
+    assert list(Path().iterdir()) == []
+
+
+def test_a_dry_run_prints_one_command_a_model_and_batch(perfctl: Perfctl) -> None:
+    said = perfctl(
+        *[
+            "infer",
+            "--models",
+            "vgg11,alexnet",
+            "--batches",
+            "1,5",
+            "--profiler",
+            "torch",
+            "--images",
+            "20",
+            "--dry-run",
+        ]
+    )
+    assert said.code == 0
+    lines = [shlex.split(line) for line in said.out.splitlines()]
+    asked = [(line[line.index("--model") + 1], line[line.index("--batch") + 1]) for line in lines]
+    assert asked == [("vgg11", "1"), ("vgg11", "5"), ("alexnet", "1"), ("alexnet", "5")]
+    assert all(line[line.index("--window") + 1] == "torch" for line in lines)
+    assert list(Path().iterdir()) == []
+
+
+def write_tar(name: str, members: dict[str, bytes]) -> str:
+    with tarfile.open(name, "w") as archive:
+        for member_name, content in members.items():
+            member = tarfile.TarInfo(member_name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return name
+
+
+@pytest.fixture
+def archives(perfctl: Perfctl) -> tuple[str, str]:
+    truth = "data/ILSVRC2012_validation_ground_truth.txt"
+    kit = write_tar("kit.tar", {truth: b"1\n2\n3\n", "data/meta.mat": (TABLE / "meta.mat").read_bytes()})
+    return write_tar("val.tar", {f"ILSVRC2012_val_0000000{number}.JPEG": b"image" for number in (1, 2)}), kit
+
+
+def test_prepare_sorts_says_what_is_missing_and_goes_on(perfctl: Perfctl, archives: tuple[str, str]) -> None:
+    archive, kit = archives
+    said = perfctl("prepare", "imagenet-val", archive, "--devkit", kit, "--out", "sorted")
+    assert said.code == 0, said.err
+    assert "Wrote 2 of 3 images in 3 class folders to sorted" in said.out
+    assert "the archive is a subset: 1 images are not in it" in said.err
+    assert "its MD5 is not compared" in said.err
+    assert Path("sorted/n02119789/ILSVRC2012_val_00000001.JPEG").read_bytes() == b"image"
+    again = perfctl("prepare", "imagenet-val", archive, "--devkit", kit, "--out", "sorted", "--no-verify")
+    assert "2 of them there already" in again.out
+    assert "MD5" not in again.err
+
+
+def test_prepare_refuses_what_it_does_not_know(perfctl: Perfctl, archives: tuple[str, str]) -> None:
+    archive, kit = archives
+    assert perfctl("prepare", "coco", archive, "--devkit", kit).code == 2
+    gone = perfctl("prepare", "imagenet-val", "gone.tar", "--devkit", kit)
+    assert (gone.code, "gone.tar: there is no such file" in gone.err) == (2, True)
+    swapped = perfctl("prepare", "imagenet-val", kit, "--devkit", archive)
+    assert swapped.code == 1
+    assert "has no ILSVRC2012_validation_ground_truth.txt" in swapped.err
+
+
+def test_prepare_compares_the_checksum_of_a_published_name(perfctl: Perfctl, archives: tuple[str, str]) -> None:
+    archive, kit = archives
+    Path(archive).rename("ILSVRC2012_img_val.tar")
+    said = perfctl("prepare", "imagenet-val", "ILSVRC2012_img_val.tar", "--devkit", kit)
+    assert said.code == 1
+    assert "that of the published file 29b22e2961454d5413ddabcf34fc5622" in said.err
+    assert not Path("imagenet-val").exists()

@@ -1,0 +1,93 @@
+"""What holds for every command: JSON for programs, no colour where nobody sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.cli.main import COMMANDS, app
+
+Perfctl = Callable[..., Any]
+WITHOUT = {"serve", "infer", "prepare"}
+"""serve answers browsers until it is ended, infer tells of several sweeps (see 'runs --json'), prepare sorts files."""
+
+
+def _options() -> dict[str, set[str]]:
+    import typer
+
+    group: Any = typer.main.get_command(app)
+    return {name: {word for one in command.params for word in one.opts} for name, command in group.commands.items()}
+
+
+def test_every_command_has_json() -> None:
+    found = _options()
+    assert set(COMMANDS) <= set(found)
+    nested = {name for name, words in found.items() if not words - {"--help"}}
+    assert {name for name, words in found.items() if "--json" not in words} - nested == WITHOUT
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("runs",), ("show", "1"), ("ledger",), ("query", "SELECT 1"), ("plot", "--list"), ("report",),
+        ("trace", "--run", "1"), ("export",),
+    ],
+)  # fmt: skip
+def test_json_is_all_that_stands_on_stdout(perfctl: Perfctl, replayed: Path, words: tuple[str, ...]) -> None:
+    said = perfctl(*words, "--store", replayed, "--json")
+    assert said.code == 0, said.err
+    json.loads(said.out)
+
+
+def test_a_sweep_tells_programs_how_each_batch_size_went(perfctl: Perfctl, recorded: Path) -> None:
+    planned = perfctl("replay", recorded / "torch", "--json", "--dry-run").json
+    assert [(one["batch_size"], one["stage"]) for one in planned] == [(16, "replay"), (32, "replay")]
+    said = perfctl("replay", recorded / "torch", "--batches", "16,17", "--json")
+    assert said.code == 4
+    assert [(one["batch_size"], one["status"]) for one in said.json["runs"]] == [(16, "ok"), (17, "failed")]
+    assert Path(said.json["store"]) == Path("perfctl.db")
+
+
+def _on_a_terminal(words: tuple[str, ...], folder: Path, **environment: str) -> bytes:
+    """What a command writes to a terminal of its own."""
+    ours, theirs = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "perfctl", *words], cwd=folder, stdout=theirs, stderr=theirs, stdin=theirs,
+            env={**os.environ, "TERM": "xterm-256color", **environment},
+        )  # fmt: skip
+        os.close(theirs)
+        said = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not part:
+                break
+            said += part
+        assert process.wait(timeout=30) == 0
+        return said
+    finally:
+        os.close(ours)
+
+
+def test_no_colour_when_piped_or_where_no_color_is_set(perfctl: Perfctl, replayed: Path, tmp_path: Path) -> None:
+    for words in (("runs",), ("show", 1), ("ledger",), ("query", "SELECT * FROM run")):
+        assert "\x1b" not in perfctl(*words, "--store", replayed).out
+    environment = {name: os.environ.pop(name) for name in ("NO_COLOR", "FORCE_COLOR") if name in os.environ}
+    try:
+        assert b"\x1b[" in _on_a_terminal(("doctor",), tmp_path), "on a terminal there is colour"
+        said = _on_a_terminal(("doctor",), tmp_path, NO_COLOR="1")
+    finally:
+        os.environ.update(environment)
+    colours = [f"\x1b[{code}".encode() for code in (*range(30, 38), *range(90, 98), "38;")]
+    assert not any(colour in said for colour in colours)

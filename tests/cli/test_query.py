@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Perfctl = Callable[..., Any]
+
+
+@pytest.fixture
+def store(tmp_path: Path, hostile: Any) -> Path:
+    return Path(hostile.store(tmp_path / "perfctl.db"))
+
+
+def test_a_select_is_answered_as_a_table_as_json_and_as_csv(perfctl: Perfctl, store: Path) -> None:
+    sql = "SELECT launch, duration_ns FROM kernel ORDER BY launch"
+    table = perfctl("query", sql)
+    assert [line.split() for line in table.out.splitlines()[1:]] == [["0", "500"], ["1", "0"], ["2", "–"]]
+    assert perfctl("query", sql, "--json").json == [
+        {"launch": 0, "duration_ns": 500},
+        {"launch": 1, "duration_ns": 0},
+        {"launch": 2, "duration_ns": None},
+    ]
+    assert perfctl("query", sql, "--csv").out == "launch,duration_ns\n0,500\n1,0\n2,\n"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM run",
+        "UPDATE run SET status = 'ok'",
+        "INSERT INTO gap VALUES (1, 'a', 'ambiguous', 'b', NULL)",
+        "INSERT INTO sweep SELECT * FROM sweep RETURNING id",
+        "DROP TABLE gap",
+        "CREATE TABLE mine (a)",
+        "CREATE TEMP TABLE mine (a)",
+        "ATTACH 'other.db' AS other",
+        "VACUUM INTO 'other.db'",
+        "PRAGMA journal_mode = DELETE",
+        "PRAGMA user_version = 9",
+        "PRAGMA query_only = OFF",
+        "BEGIN IMMEDIATE",
+        "SELECT load_extension('x.so')",
+        "REINDEX",
+    ],
+)
+def test_nothing_but_reading_is_allowed(perfctl: Perfctl, store: Path, sql: str) -> None:
+    before, files = store.read_bytes(), {path.name for path in Path().iterdir()}
+    said = perfctl("query", sql)
+    assert said.code == 2
+    assert "may only read" in said.err
+    assert store.read_bytes() == before
+    assert {path.name for path in Path().iterdir()} <= files | {"perfctl.db-wal", "perfctl.db-shm"}
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT 1; SELECT 2", "more than one statement"),
+        ("", "the query is empty"),
+        ("/* nothing */", "the query is empty"),
+        ("SELECT * FROM nope", "no such table: nope. There are sweep"),
+        ("SELECT nope FROM run", "no such column"),
+        ("SELEC 1", "syntax error"),
+        ("SELECT zeroblob(1000000000)", "too big"),
+    ],
+)
+def test_a_query_that_cannot_be_answered_is_refused_in_one_line(
+    perfctl: Perfctl, store: Path, sql: str, said: str
+) -> None:
+    answer = perfctl("query", sql)
+    assert answer.code == 2
+    assert said in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_a_query_that_runs_for_ever_is_stopped(perfctl: Perfctl, store: Path) -> None:
+    endless = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"
+    said = perfctl("query", endless, "--seconds", "0.3")
+    assert said.code == 2
+    assert "longer than 0.3 s" in said.err
+
+
+def test_json_functions_and_the_schema_can_be_asked(perfctl: Perfctl, store: Path) -> None:
+    assert perfctl("query", "SELECT value FROM json_each('[4, 5]')", "--json").json == [{"value": 4}, {"value": 5}]
+    columns = perfctl("query", "SELECT name FROM pragma_table_info('gap')", "--json").json
+    assert {"name": "reason"} in columns
+
+
+def test_hostile_names_reach_the_terminal_as_text_and_programs_whole(
+    perfctl: Perfctl, store: Path, hostile: Any
+) -> None:
+    for words in ((), ("--rows", "1")):
+        shown = perfctl("query", "SELECT name FROM kernel ORDER BY launch DESC", *words).out
+        assert not any(mark in shown for mark in ("\x1b", "\x07", "\x9b", "\u202e"))
+    answer = perfctl("query", "SELECT name FROM kernel", "--json")
+    assert answer.json[1]["name"] == hostile.ESCAPES
+    assert not any(mark in answer.out for mark in ("\x1b", "\x07", "\x9b"))
+    rows = list(csv.DictReader(io.StringIO(perfctl("query", "SELECT name FROM kernel", "--csv").out, newline="")))
+    assert rows[0]["name"] == "'" + hostile.FORMULA
+    assert rows[1]["name"] == hostile.ESCAPES
+
+
+def test_many_columns_become_a_list_that_fits_80_columns(perfctl: Perfctl, store: Path) -> None:
+    shown = perfctl("query", "SELECT * FROM kernel")
+    assert shown.code == 0
+    assert "row 3" in shown.out
+    assert all(len(line) <= 80 for line in shown.out.splitlines())
+
+
+def test_columns_of_one_name_stay_apart_in_json(perfctl: Perfctl, store: Path) -> None:
+    found = perfctl("query", "SELECT 1 AS a, 2 AS a, NULL AS a", "--json").json
+    assert found == [{"a": 1, "a_2": 2, "a_3": None}]
+
+
+def test_the_table_says_that_there_are_more_rows(perfctl: Perfctl, store: Path) -> None:
+    said = perfctl("query", "SELECT launch FROM kernel", "--rows", "2")
+    assert len(said.out.splitlines()) == 3
+    assert "--rows shows more" in said.err
+
+
+def test_the_query_can_come_from_standard_input(perfctl: Perfctl, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("SELECT 7 AS seven"))
+    assert perfctl("query", "-", "--json").json == [{"seven": 7}]

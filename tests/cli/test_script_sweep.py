@@ -1,0 +1,289 @@
+"""Sweeps of a program that nobody edited, from the command line to the store."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shlex
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.cli import ncu_cost
+from perfctl.orchestrator.cli.ncu_cost import CostEstimate
+from perfctl.orchestrator.cli.sweep_command import Asked
+from perfctl.orchestrator.errors import RunFailed
+from perfctl.orchestrator.launch import tools
+from perfctl.orchestrator.launch.ncu import Ncu
+from perfctl.orchestrator.launch.replay import Replay
+
+Perfctl = Callable[..., Any]
+"""The fixture ``perfctl``: call a command, get its exit code and what it said."""
+
+STEPS, WARMUP = 2, 1
+SCRIPT = """
+import argparse, os, torch
+from torch import nn
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=int(os.environ.get("SIZE", "0")))
+parser.add_argument("--note", default="")
+given = parser.parse_args()
+torch.set_num_threads(1)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3)
+        self.fc = nn.Linear(4 * 6 * 6, 10)
+    def forward(self, x):
+        return self.fc(torch.relu(self.conv(x)).flatten(1))
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(6):
+    x, y = torch.randn(given.batch_size, 1, 8, 8), torch.randint(10, (given.batch_size,))
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+print("trained with", given.batch_size, given.note)
+"""
+LAYERS = {"model.conv", "model.fc"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A scratch folder with a space in its path, and the script in it."""
+    made = tmp_path / "my models"
+    made.mkdir()
+    (made / "train.py").write_text(SCRIPT)
+    return made
+
+
+def rows(query: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect("perfctl.db")) as store:
+        return store.execute(query).fetchall()
+
+
+def sweep(perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> Any:
+    monkeypatch.chdir(folder)
+    steps = ("--steps", str(STEPS), "--warmup", str(WARMUP), "--device", "cpu")
+    return perfctl(words[0], "--batches", "2,4", *steps, *words[1:])
+
+
+def check_store(profiler: str) -> None:
+    runs = rows("SELECT profiler, workload, batch_size, mode, status, variant FROM run ORDER BY batch_size")
+    variant = "--batch-size {batch} --note a b"
+    assert runs == [(profiler, "train.py", batch, "train", "ok", variant) for batch in (2, 4)]
+    for batch in (2, 4):
+        where = f"run_id = (SELECT id FROM run WHERE batch_size = {batch})"
+        steps = {number for (number,) in rows(f"SELECT number FROM step WHERE phase = 'step' AND {where}")}
+        assert len(steps) == STEPS
+        seen = set(rows(f"SELECT layer, direction FROM range WHERE layer IS NOT NULL AND {where}"))
+        assert {layer for layer, _ in seen} >= LAYERS
+        assert {direction for _, direction in seen} >= {"forward"}
+        backward = {layer for layer, direction in seen if direction in ("backward", "grad_weight", "grad_input")}
+        assert backward >= LAYERS, "the first layer's backward is there, too"
+        macs = dict(rows(f"SELECT layer, sum(macs) FROM layer_call WHERE direction = 'forward' AND {where} GROUP BY 1"))
+        assert {layer: macs[layer] for layer in LAYERS} == {
+            "model.conv": batch * 4 * 6 * 6 * 9,
+            "model.fc": batch * 4 * 6 * 6 * 10,
+        }
+
+
+@pytest.mark.parametrize("profiler", ["torch", "nsys"])
+def test_an_unedited_script_is_swept_with_its_layers_directions_and_steps_in_the_store(
+    perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch, profiler: str
+) -> None:
+    torch = pytest.importorskip("torch")
+    if profiler == "nsys" and (tools.find("nsys") is None or not hasattr(torch._C, "_nvtx")):
+        pytest.skip("needs nsys and a build of torch with NVTX")
+    words = (profiler, "--", sys.executable, "train.py", "--batch-size", "{batch}", "--note", "a b")
+    said = sweep(perfctl, monkeypatch, folder, *words)
+    assert said.code == 0, said.err
+    check_store(profiler)
+    (home,) = (folder / "perfctl-runs").iterdir()
+    assert home.name.startswith(f"{profiler}-train.py-")
+    assert "trained with 4 a b" in (home / "b4" / "stdout.log").read_text().splitlines()
+    again = sweep(perfctl, monkeypatch, folder, *words)
+    assert (again.code, again.err.count("whole already, skipped")) == (0, 2)
+
+
+def test_the_size_can_go_through_a_variable_and_a_script_that_raises_at_one_keeps_the_other(
+    perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    text = SCRIPT.replace("for _ in", "if given.batch_size == 4: raise KeyError('four')\nfor _ in")
+    (folder / "train.py").write_text(text)
+    said = sweep(perfctl, monkeypatch, folder, "torch", "--batch-env", "SIZE", "--", sys.executable, "train.py")
+    assert said.code == 4
+    assert rows("SELECT batch_size, status, exit_code FROM run ORDER BY 1") == [(2, "ok", 0), (4, "failed", 1)]
+    ((reason,),) = rows("SELECT reason FROM run WHERE batch_size = 4")
+    assert "KeyError" in reason
+    assert "four" in reason
+    (log,) = (folder / "perfctl-runs").glob("*/b2/stdout.log")
+    assert "trained with 2" in log.read_text()
+
+
+def test_a_dry_run_prints_each_size_ready_to_paste_and_starts_nothing(
+    perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (
+        "torch",
+        "--dry-run",
+        "--step-marker",
+        "optimizer:SGD",
+        "--",
+        sys.executable,
+        "train.py",
+        "b={batch}",
+        "{x}",
+    )
+    said = sweep(perfctl, monkeypatch, folder, *words)
+    assert said.code == 0
+    commands = [shlex.split(line) for line in said.out.splitlines()]
+    assert [command[command.index("--") + 1 :] for command in commands] == [
+        ["train.py", f"b={batch}", "{x}"] for batch in (2, 4)
+    ]
+    assert all(command[command.index("--step-marker") + 1] == "optimizer:SGD" for command in commands)
+    assert [path.name for path in folder.iterdir()] == ["train.py"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--", "train.py"], "says where they go"),
+        (["--", "nope.py", "{batch}"], "there is no such script"),
+        (["--"], "no command after --"),
+        (["--precision", "fp32", "--", "train.py", "{batch}"], "--precision is an option of built-in workloads"),
+        (["--lr", "1", "--", "train.py", "{batch}"], "'--lr 1' stands before --"),
+        (["--workload", "mnist_cnn", "--", "train.py"], "two programs are named"),
+        (["--batch-env", "SIZE"], "--batch-env is for a program of your own"),
+        (["--step-marker", "never", "--", "train.py", "{batch}"], "--step-marker: 'never' is not known"),
+        (["--step-marker", "backward:X", "--", "train.py", "{batch}"], "is not known"),
+        (["--batch-env", "A-B", "--", "train.py"], "no name of an environment variable"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line_before_anything_runs(
+    perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    answer = sweep(perfctl, monkeypatch, folder, "torch", *words)
+    assert answer.code == 2
+    assert said in answer.err
+    assert answer.err.count("\n") == 1
+    assert [path.name for path in folder.iterdir()] == ["train.py"]
+
+
+def test_options_of_a_built_in_workload_may_still_follow_two_dashes(perfctl: Perfctl) -> None:
+    said = perfctl("torch", "-w", "mnist_cnn", "-b", "3", "--dry-run", "--", "--conv2", "32,128,5,1")
+    assert said.code == 0
+    assert "--conv2 32,128,5,1" in said.out
+
+
+def test_layers_narrow_ncu_also_for_a_script(perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    words = ("--device", "cuda", "--metrics", "fadd", "--layer", "conv", "--layer", "fc", "--dry-run")
+    said = perfctl("ncu", "-b", "2", *words, "--", sys.executable, "train.py", "--layer", "{batch}")
+    assert said.code == 0, said.err
+    command = shlex.split(said.out.splitlines()[0])
+    assert command[-4:] == ["--", "train.py", "--layer", "2"]
+    included = [command[place + 1] for place, word in enumerate(command) if word == "--nvtx-include"]
+    assert {"conv:forward/", "conv:grad_weight/", "fc:forward/"} <= set(included)
+
+
+def test_what_ncu_was_told_to_leave_out_is_a_gap_and_no_zero(perfctl: Perfctl, tmp_path: Path) -> None:
+    """Synthetic counters of a sweep that was narrowed to conv2."""
+    home = tmp_path / "b16"
+    home.mkdir()
+    table = home / "report.csv"
+    shutil.copy(Path(__file__).resolve().parent.parent / "data" / "ncu-nvtx" / "layers.csv", table)
+    record = {
+        "perfctl_run": 1, "profiler": "ncu", "origin": "measured", "workload": "mnist_cnn", "batch_size": 16,
+        "status": "ok", "reason": None, "exit_code": 0, "started_at": None, "duration_ns": None,
+        "artifact": table.name, "artifact_bytes": table.stat().st_size, "commands": [],
+        "profiler_options": {"layers": ["conv2"]},
+    }  # fmt: skip
+    (home / "run.json").write_text(json.dumps(record))
+    assert perfctl("ingest", home).code == 0
+    assert rows("SELECT value FROM environment WHERE key = 'ncu:layers'") == [("conv2",)]
+    ((state, reason),) = rows("SELECT state, reason FROM gap WHERE quantity = 'kernel'")
+    assert (state, "--layer): conv2" in reason) == ("not_collected", True)
+
+
+def recorded_step(folder: Path) -> Replay:
+    """Synthetic: one step of four kernels under torch.profiler, as a recorded sweep."""
+    batch = folder / "recorded" / "b16"
+    batch.mkdir(parents=True)
+    trace = Path(__file__).resolve().parent.parent / "data" / "kineto-synthetic" / "trace.json"
+    with gzip.open(batch / "report.pt.trace.json.gz", "wb") as file:
+        file.write(trace.read_bytes())
+    said = {"profiler": "torch", "workload": "mnist_cnn", "device": "cuda", "batch_size": 16, "status": "ok"}
+    (batch / "run.json").write_text(json.dumps(said))
+    return Replay(folder / "recorded")
+
+
+def test_the_cost_of_ncu_is_told_from_one_plain_step(
+    perfctl: Perfctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ncu_cost.tools, "has_gpu_driver", lambda: True)
+    asked = Asked(batches="16,32", device="cuda", steps=5)
+    CostEstimate(Ncu(metrics="fadd"), recorded_step(tmp_path)).run(asked, (), None)
+    assert "batch 16: 4 launches a step x 5 steps x 1 passes = 20 replays" in capsys.readouterr().out
+    CostEstimate(Ncu(metrics="fadd", layers=("conv1",)), Replay(tmp_path / "recorded")).run(asked, (), None)
+    said = capsys.readouterr().out
+    assert " launches a step in conv1 (of 4) x 5 steps" in said
+    with pytest.raises(RunFailed, match="no launch of the step is in --layer nope"):
+        CostEstimate(Ncu(layers=("nope",)), Replay(tmp_path / "recorded")).run(asked, (), None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["recorded"], "nothing is left behind"
+
+
+def test_without_a_gpu_the_cost_cannot_be_told_and_one_line_says_so(
+    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ncu_cost.tools, "has_gpu_driver", lambda: False)
+    for device in ("cpu", "cuda"):
+        said = perfctl("ncu", "--estimate-cost", "-b", "16", "--device", device)
+        assert (said.code, said.out, said.err.count("\n")) == (1, "", 1)
+        assert "NVIDIA GPU" in said.err
+    assert list(Path().iterdir()) == []
+
+
+def test_each_further_rank_is_a_run_of_its_own_that_is_never_read_with_rank_0(
+    perfctl: Perfctl, recorded: Path, tmp_path: Path
+) -> None:
+    """A second rank is made from the first one's files."""
+    home = tmp_path / "two ranks" / "b16"
+    shutil.copytree(recorded / "torch" / "b16", home)
+    shutil.copy(home / "workload.json", home / "workload.rank1.json")
+    with (
+        gzip.open(home / "report.pt.trace.json.gz") as file,
+        gzip.open(home / "report.rank1.pt.trace.json.gz", "w") as out,
+    ):
+        out.write(file.read() + b"\n")
+    assert perfctl("ingest", home).code == 0
+    runs = rows("SELECT batch_size, status, variant FROM run ORDER BY id")
+    assert runs == [(16, "ok", "rank 0 of 2"), (16, "ok", "rank 1 of 2")]
+    facts = rows("SELECT key, value FROM environment WHERE key IN ('rank', 'world_size') ORDER BY run_id, key")
+    assert facts == [("rank", "0"), ("world_size", "2"), ("rank", "1"), ("world_size", "2")]
+    (first,), (second,) = rows("SELECT count(*) FROM range GROUP BY run_id")
+    assert first == second
+    perfctl("ingest", home)
+    assert len(rows("SELECT id FROM run")) == 2, "the same folder twice gives no further runs"
+
+
+def test_a_broken_record_of_one_rank_does_not_lose_the_others(perfctl: Perfctl, recorded: Path, tmp_path: Path) -> None:
+    home = tmp_path / "b16"
+    shutil.copytree(recorded / "nsys" / "b16", home)
+    (home / "workload.rank1.json").write_text('{"perfctl_workload_record": 1')
+    shutil.copy(home / "workload.json", home / "workload.rank2.json")
+    assert perfctl("ingest", home).code == 0
+    runs = rows("SELECT status, variant FROM run ORDER BY id")
+    assert runs == [("partial", "rank 0 of 3"), ("failed", "rank 1 of 3"), ("ok", "rank 2 of 3")]
+    ((reason,),) = rows("SELECT reason FROM run WHERE status = 'partial'")
+    assert "sums over them" in reason, "one report of several ranks is no report of one"
+    gaps = rows("SELECT quantity, state FROM gap WHERE reason LIKE '%ranks%' ORDER BY run_id")
+    assert gaps == [("rank", "ambiguous"), ("kernel", "not_available")]

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import fcntl
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.cli.serve import _listing
+from perfctl.orchestrator.report.page_server import PageServer
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a page, things that are nobody's business, and ways out of it."""
+    inside = tmp_path / "pages"
+    (inside / "sub").mkdir(parents=True)
+    (inside / "page.html").write_text("<h1>page</h1>")
+    (inside / "sub" / "a b#1.html").write_text("<h1>odd name</h1>")
+    (inside / "fig.svg").write_text("<svg/>")
+    for name in ("perfctl.db", "report.sqlite", "run.json", "stdout.log", ".hidden.html"):
+        (inside / name).write_text("private")
+    (inside / ".git").mkdir()
+    (inside / ".git" / "x.html").write_text("private")
+    (tmp_path / "outside.html").write_text("private")
+    (inside / "link.html").symlink_to(tmp_path / "outside.html")
+    (inside / "up").symlink_to(tmp_path)
+    (inside / "alias.html").symlink_to(inside / "perfctl.db")
+    (inside / "other.html").symlink_to(inside / "page.html")
+    os.mkfifo(inside / "pipe.html")
+    return inside
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[PageServer]:
+    with PageServer(folder, "127.0.0.1", 0, lambda: _listing(folder)) as found:
+        thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield found
+        found.shutdown()
+        thread.join()
+
+
+def ask(
+    server: PageServer, path: str, method: str = "GET", host: str | None = "127.0.0.1"
+) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+    with closing(connection):
+        connection.putrequest(method, path, skip_host=True)
+        if host is not None:
+            connection.putheader("Host", host)
+        connection.endheaders()
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+
+
+def test_a_page_is_shown_with_its_type_and_may_run_its_own_script_and_load_nothing(server: PageServer) -> None:
+    status, headers, body = ask(server, "/page.html")
+    assert (status, body) == (200, b"<h1>page</h1>")
+    assert headers["Content-Type"] == "text/html; charset=utf-8"
+    policy = headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'")
+    assert "script-src 'unsafe-inline'" in policy
+    assert "http" not in policy
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["X-Frame-Options"] == "DENY"
+
+
+def test_a_drawing_may_run_no_script(server: PageServer) -> None:
+    status, headers, _ = ask(server, "/fig.svg")
+    assert (status, headers["Content-Type"]) == (200, "image/svg+xml")
+    assert "script-src" not in headers["Content-Security-Policy"]
+
+
+def test_head_gives_the_length_and_no_body(server: PageServer) -> None:
+    status, headers, body = ask(server, "/page.html", "HEAD")
+    assert (status, headers["Content-Length"], body) == (200, "13", b"")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../outside.html", "/%2e%2e/outside.html", "/..%2foutside.html", "/sub/../../outside.html", "//etc/passwd",
+        "/link.html", "/up/outside.html", "/alias.html", "/pipe.html", "/.hidden.html", "/.git/x.html", "/%2egit/x.html",
+        "/perfctl.db", "/report.sqlite", "/run.json", "/stdout.log", "/sub", "/sub/", "/page.html/", "/page.html%00",
+        "/nothing.html", "/page.html%5c", "/" + "a" * 5000 + ".html", "http://127.0.0.1/outside.html",
+    ],
+)  # fmt: skip
+def test_nothing_outside_and_nothing_but_pages_is_given(server: PageServer, path: str) -> None:
+    status, _, body = ask(server, path)
+    if path == "/page.html/":
+        assert status == 200
+        return
+    assert status == 404
+    assert b"private" not in body
+
+
+def test_a_link_to_a_page_inside_is_followed(server: PageServer) -> None:
+    assert ask(server, "/other.html")[2] == b"<h1>page</h1>"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "MADEUP"])
+def test_only_get_and_head_are_answered(server: PageServer, method: str) -> None:
+    assert ask(server, "/page.html", method)[0] == 405
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200), ("127.0.0.1:9999", 200), ("localhost:8765", 200), ("[::1]:8765", 200),
+        ("evil.example", 421), ("127.0.0.1.evil.example", 421), ("192.0.2.7", 421), ("", 421), (None, 421),
+        ("[", 421), ("localhost.evil.example:8765", 421),
+    ],
+)  # fmt: skip
+def test_a_name_that_somebody_elses_dns_points_here_is_refused(
+    server: PageServer, host: str | None, status: int
+) -> None:
+    assert ask(server, "/page.html", host=host)[0] == status
+
+
+def test_the_list_names_pages_that_its_links_lead_to(server: PageServer) -> None:
+    status, headers, body = ask(server, "/")
+    assert status == 200
+    text = body.decode()
+    assert 'href="page.html"' in text
+    assert 'href="sub/a%20b%231.html"' in text
+    assert ask(server, "/sub/a%20b%231.html")[2] == b"<h1>odd name</h1>"
+    assert not any(name in text for name in ("hidden.html", "outside", "perfctl.db", "link.html"))
+    assert "Content-Security-Policy" in headers
+
+
+def test_a_sweep_that_runs_makes_the_list_refresh_until_it_ends(
+    server: PageServer, folder: Path, recorded: Path
+) -> None:
+    sweep = folder / "perfctl-runs" / "torch-<b>net-1234"
+    shutil.copytree(recorded / "torch" / "b16", sweep / "b16")
+    (sweep / "b32.part").mkdir()
+    (sweep / "sweep.json").write_text(json.dumps({"command": "perfctl torch --name '<script>'", "host": "node7"}))
+    text = ask(server, "/")[2].decode()
+    assert 'http-equiv="refresh"' in text
+    assert "<td>32</td><td>running</td>" in text
+    assert "<td>16</td><td>ok</td>" in text
+    assert "<script>" not in text
+    assert "<b>net" not in text
+    old = time.time() - 3600
+    os.utime(sweep / "b32.part", (old, old))
+    text = ask(server, "/")[2].decode()
+    assert "cut off" in text
+    assert 'http-equiv="refresh"' not in text
+    with (sweep / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "<td>32</td><td>running</td>" in ask(server, "/")[2].decode()
+
+
+def test_a_sweeps_record_that_is_no_record_harms_nothing(server: PageServer, folder: Path) -> None:
+    sweep = folder / "perfctl-runs" / "broken"
+    (sweep / "b8").mkdir(parents=True)
+    (sweep / "sweep.json").write_text("[1,")
+    (sweep / "b8" / "run.json").write_text('{"perfctl_run": 1, "status": 5, "duration_ns": "x"}')
+    status, _, body = ask(server, "/")
+    assert status == 200
+    assert b"cut off" in body
+
+
+def test_ctrl_c_ends_it_cleanly_and_the_address_is_this_machines_own(folder: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "perfctl", "serve", str(folder), "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert "http://127.0.0.1:" in line
+    port = int(line.split("127.0.0.1:")[1].split("/")[0])
+    with socket.create_connection(("127.0.0.1", port), timeout=5):
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert errors == "ended\n"
+
+
+def test_a_port_that_is_taken_is_said_in_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from perfctl.orchestrator.cli.main import run
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert run(["serve", str(folder), "--port", str(taken.getsockname()[1])]) == 1
+    assert "--port" in capsys.readouterr().err

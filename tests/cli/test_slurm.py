@@ -1,0 +1,248 @@
+"""Arrays without a Slurm: what render writes, what the folders tell, what gather brings into the store."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Perfctl = Callable[..., Any]
+"""The fixture ``perfctl``: call a command, get its exit code and what it said."""
+
+
+@pytest.fixture(autouse=True)
+def _no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without Slurm, and a home without perfctl.toml."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", "/nowhere")
+
+
+def render(perfctl: Perfctl, recorded: Path, *words: object) -> Path:
+    said = perfctl("slurm", "render", "replay", "--recording", recorded / "torch", *words)
+    assert said.code == 0, said.err
+    return next(path for path in Path("perfctl-runs").iterdir() if path.name.startswith("slurm-"))
+
+
+def run_task(folder: Path, number: int, code: int = 0) -> None:
+    """What Slurm would do."""
+    environment = {**os.environ, "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["/bin/bash", folder / "array.sbatch", str(number)], env=environment, check=False)
+    assert done.returncode == code
+
+
+def rows(columns: str = "profiler, batch_size, status") -> list[tuple[Any, ...]]:
+    with sqlite3.connect("perfctl.db") as store:
+        found = store.execute(f"SELECT {columns} FROM run ORDER BY profiler, batch_size").fetchall()
+    store.close()
+    return found
+
+
+def states(perfctl: Perfctl, folder: Path) -> list[str]:
+    return [task["state"] for task in perfctl("slurm", "status", folder, "--json").json["tasks"]]
+
+
+def test_render_writes_plain_scripts_and_says_what_is_next(perfctl: Perfctl) -> None:
+    said = perfctl("slurm", "render", "nsys,ncu", "--batches", "16,32", "--layer", "conv2", "--partition", "gpu")
+    folder = next(Path("perfctl-runs").glob("slurm-*"))
+    assert said.code == 0
+    assert f"Next: perfctl slurm submit {folder}" in said.out
+    text = (folder / "array.sbatch").read_text()
+    assert "#SBATCH --array=0-3\n" in text
+    assert "#SBATCH --partition=gpu\n" in text
+    tasks = json.loads((folder / "tasks.json").read_text())["tasks"]
+    assert [(one["number"], one["profiler"], one["batch_size"]) for one in tasks] == [
+        (0, "nsys", 16), (1, "nsys", 32), (2, "ncu", 16), (3, "ncu", 32),
+    ]  # fmt: skip
+    lines = [line for line in text.splitlines() if " -m perfctl " in line]
+    assert [("--layer=conv2" in line) for line in lines] == [False, True], "each profiler gets its own options only"
+    assert all("--device=cuda" in line for line in lines)
+
+
+def test_a_sweep_on_one_machine_finds_what_an_array_made(perfctl: Perfctl, recorded: Path) -> None:
+    folder = render(perfctl, recorded, "--batches", "16")
+    run_task(folder, 0)
+    said = perfctl("replay", recorded / "torch", "--batches", "16")
+    assert "whole already, skipped" in said.err
+    assert rows() == [("torch", 16, "ok")]
+
+
+def test_a_script_that_was_edited_is_kept_unless_forced(perfctl: Perfctl, recorded: Path) -> None:
+    folder = render(perfctl, recorded)
+    again = ("slurm", "render", "replay", "--recording", recorded / "torch")
+    assert perfctl(*again).code == 0
+    script = folder / "array.sbatch"
+    script.write_text(script.read_text() + "# mine\n")
+    refused = perfctl(*again)
+    assert refused.code == 2
+    assert "--force" in refused.err
+    assert script.read_text().endswith("# mine\n")
+    assert perfctl(*again, "--force").code == 0
+    assert "# mine" not in script.read_text()
+
+
+def test_a_dry_run_prints_both_scripts_and_writes_nothing(perfctl: Perfctl) -> None:
+    said = perfctl("slurm", "render", "nsys", "--dry-run")
+    assert said.out.count("#!/bin/bash") == 2
+    assert [path.name for path in Path().iterdir()] == ["home"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nope"], "'nope' is no profiler"),
+        (["nsys,nsys"], "twice"),
+        (["replay"], "--recording"),
+        (["nsys", "--batches", "x"], "no batch size"),
+        (["nsys", "--bathces", "16"], "--bathces"),
+        (["nsys", "--", "no-such.py", "{batch}"], "no such script"),
+        (["nsys", "--partition", "a\nb"], "line break"),
+    ],
+)
+def test_a_rendering_that_makes_no_sense_is_refused(perfctl: Perfctl, words: list[str], said: str) -> None:
+    answer = perfctl("slurm", "render", *words)
+    assert answer.code == 2
+    assert said in answer.err
+    assert [path.name for path in Path().iterdir()] == ["home"]
+
+
+def test_submit_and_cancel_without_slurm_say_so(perfctl: Perfctl, recorded: Path) -> None:
+    folder = render(perfctl, recorded)
+    for command in ("submit", "cancel"):
+        said = perfctl("slurm", command, folder)
+        assert said.code == 1
+        assert "squeue is not on this machine" in said.err
+    assert perfctl("slurm", "status", "home").code == 2
+
+
+def test_status_without_slurm_tells_what_the_folders_tell(perfctl: Perfctl, recorded: Path) -> None:
+    folder = render(perfctl, recorded, "--batches", "16,32,64,128")
+    run_task(folder, 0)
+    run_task(folder, 2, code=4)
+    (folder / "task-3.state").write_text("2026-01-01T00:00:00Z started on n1 as 7, restart 0\n")
+    assert states(perfctl, folder) == ["whole", "missing", "failed", "unknown"]
+    said = perfctl("slurm", "status", folder)
+    assert said.code == 0
+    assert "squeue is not on this machine: this is what the folders alone tell" in said.err
+    assert f"perfctl slurm submit {folder} --tasks 1,2" in said.out
+    report = next(Path("perfctl-runs").glob("torch-*/b16/report.*"))
+    report.write_bytes(report.read_bytes()[:100])
+    assert states(perfctl, folder)[0] == "failed", "a report that is shorter than it was is not whole"
+
+
+def test_gather_names_what_is_missing_in_the_store_and_on_the_page_and_a_later_whole_run_takes_its_place(
+    perfctl: Perfctl, recorded: Path
+) -> None:
+    folder = render(perfctl, recorded, "--batches", "16,32")
+    run_task(folder, 1)
+    said = perfctl("slurm", "gather", folder)
+    assert said.code == 4
+    assert rows() == [("torch", 16, "failed"), ("torch", 32, "ok")]
+    assert "task 0 (replay, batch 16)" in rows("reason")[0][0]
+    page = Path("perfctl-report.html").read_text(encoding="utf-8")
+    assert "task 0 (replay, batch 16)" in page
+    before = rows("id, batch_size, reason")
+    assert perfctl("slurm", "gather", folder).code == 4
+    assert rows("id, batch_size, reason") == before
+    run_task(folder, 0)
+    assert perfctl("slurm", "gather", folder).code == 0
+    assert rows() == [("torch", 16, "ok"), ("torch", 32, "ok")]
+
+
+def test_folders_copied_from_anywhere_are_gathered_and_none_twice(perfctl: Perfctl, recorded: Path) -> None:
+    folder = render(perfctl, recorded, "--batches", "16,32")
+    run_task(folder, 0)
+    run_task(folder, 1)
+    shutil.copytree("perfctl-runs", "copied")
+    shutil.rmtree("perfctl-runs")
+    sweep = next(Path("copied").glob("torch-*"))
+    assert perfctl("slurm", "gather", sweep).code == 0
+    assert perfctl("slurm", "gather", "copied", sweep).code == 0
+    assert rows() == [("torch", 16, "ok"), ("torch", 32, "ok")]
+    assert perfctl("slurm", "gather", "home").code == 2
+
+
+def test_a_copy_that_lacks_its_report_is_named_and_does_not_stop_the_others(perfctl: Perfctl, recorded: Path) -> None:
+    folder = render(perfctl, recorded, "--batches", "16,32")
+    run_task(folder, 0)
+    run_task(folder, 1)
+    next(Path("perfctl-runs").glob("torch-*/b16/report.*")).unlink()
+    assert perfctl("slurm", "gather", folder).code == 4
+    assert rows() == [("torch", 16, "failed"), ("torch", 32, "ok")]
+
+
+def test_an_edited_script_is_not_taken_for_the_one_that_was_rendered(perfctl: Perfctl) -> None:
+    Path("train.py").write_text("import torch\n")
+    words = ("torch", "--batches", "4", "--device", "cpu")
+    said = perfctl("slurm", "render", *words, "--", "train.py", "{batch}")
+    assert said.code == 0, said.err
+    Path("train.py").write_text("import torch  # edited\n")
+    name = next(Path("perfctl-runs").glob("torch-*")).name
+    refused = perfctl(*words, "--no-store", "--sweep-name", name, "--", "train.py", "{batch}")
+    assert refused.code == 2
+    assert "train.py was edited since" in refused.err
+
+
+def many(recorded: Path, count: int) -> Path:
+    """``count`` runs, each with a report and a batch size of its own; made from the beginning of one recording."""
+    source = recorded / "torch" / "b16"
+    record = json.loads((source / "run.json").read_text())
+    own = json.loads((source / "workload.json").read_text())
+    trace = json.loads(gzip.decompress((source / record["artifact"]).read_bytes()))
+    short = json.dumps({**trace, "traceEvents": trace["traceEvents"][:400]}).encode()
+    sweep = Path("perfctl-runs") / "torch-mnist_cnn-0123abcd"
+    for batch in range(1, count + 1):
+        folder = sweep / f"b{batch}"
+        folder.mkdir(parents=True)
+        packed = gzip.compress(short, compresslevel=1, mtime=batch)
+        (folder / record["artifact"]).write_bytes(packed)
+        (folder / "run.json").write_text(json.dumps({**record, "batch_size": batch, "artifact_bytes": len(packed)}))
+        (folder / "workload.json").write_text(json.dumps({**own, "batch_size": batch}))
+    return sweep
+
+
+def test_two_hundred_tasks_are_gathered_in_under_thirty_seconds_and_none_twice(
+    perfctl: Perfctl, recorded: Path
+) -> None:
+    sweep = many(recorded, 200)
+    began = time.process_time()  # of one process with one thread; what else the machine does is no part of it
+    assert perfctl("slurm", "gather", sweep).code == 0
+    assert time.process_time() - began < 30
+    assert rows() == [("torch", batch, "ok") for batch in range(1, 201)]
+
+
+def test_a_gather_that_is_killed_and_runs_again_gives_the_same_rows(perfctl: Perfctl, recorded: Path) -> None:
+    sweep = many(recorded, 12)
+    assert perfctl("slurm", "gather", sweep, "--store", "expected.db").code == 0
+    argv = [sys.executable, "-m", "perfctl", "slurm", "gather", str(sweep)]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as gathering:
+        while not _count("perfctl.db"):
+            assert gathering.poll() is None
+            time.sleep(0.01)
+        gathering.send_signal(signal.SIGKILL)
+    assert 0 < _count("perfctl.db") < 12
+    assert perfctl("slurm", "gather", sweep).code == 0
+    for table in ("run", "kernel", "operation", "range", "step", "layer_call"):
+        assert _count("perfctl.db", table) == _count("expected.db", table)
+
+
+def _count(store: str, table: str = "run") -> int:
+    try:
+        with sqlite3.connect(f"file:{store}?mode=ro", uri=True) as connection:
+            found = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    except sqlite3.OperationalError:
+        return 0
+    connection.close()
+    return int(found)

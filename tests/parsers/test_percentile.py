@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+
+from perfctl.parsers.percentile import needed, percentile
+
+
+@pytest.mark.parametrize(("percent", "count"), [(50, 1), (95, 20), (99, 100)])
+def test_a_percentile_takes_so_many_values_that_one_lies_above_it(percent: int, count: int) -> None:
+    assert needed(percent) == count
+    values = [float(value) for value in range(1, count + 1)]
+    assert percentile(values[:-1], percent) is None
+    found = percentile(values, percent)
+    assert found is not None
+    assert sum(value > found for value in values) == (0 if percent == 50 else 1)
+
+
+def test_a_percentile_is_a_value_that_was_seen_whatever_the_order() -> None:
+    assert percentile([float(value) for value in range(200, 0, -1)], 95) == 190.0
+    assert percentile([float(value) for value in range(200, 0, -1)], 99) == 198.0
+
+
+def test_p50_is_the_median() -> None:
+    assert percentile([4.0, 1.0, 2.0, 3.0], 50) == 2.5

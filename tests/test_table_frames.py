@@ -1,0 +1,50 @@
+"""Tables of a store as DataFrames: units and NULLs as in the store."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perfctl
+from perfctl.orchestrator.errors import StoreError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Three kernels, synthetic: 500 ns, 0 ns and not known."""
+    spec = importlib.util.spec_from_file_location("hostile_store", Path(__file__).parent / "cli" / "hostile.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return Path(module.store(tmp_path / "perfctl.db"))
+
+
+def test_what_is_not_known_is_missing_and_zero_is_zero(store: Path) -> None:
+    frame = perfctl.kernels(store)
+    assert frame["duration_ns"].isna().tolist() == [False, False, True]
+    assert frame["duration_ns"].tolist()[:2] == [500, 0]
+    assert frame["registers"].isna().all()
+    assert str(frame["launch"].dtype) == "Int64"
+
+
+def test_each_row_says_which_run_and_batch_size_it_is_of(store: Path) -> None:
+    assert perfctl.kernels(store)["batch_size"].tolist() == [16, 16, 16]
+    assert perfctl.kernels(store, runs=[9]).empty
+    assert "flops" in perfctl.layer_calls(store)
+
+
+def test_a_counter_stands_beside_its_launch(store: Path) -> None:
+    frame = perfctl.counters(store)
+    assert frame["launch"].tolist() == [0, 1, 2]
+    assert frame["layer"].tolist() == ["conv1"] * 3
+    assert frame["value"].isna().tolist() == [False, True, False]
+    assert frame["value"].tolist()[0] == 0
+
+
+def test_without_a_store_the_error_says_so(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no store here"):
+        perfctl.kernels(tmp_path / "none.db")
