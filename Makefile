@@ -16,7 +16,7 @@ demo: $(VENV)/.torch ## Install, run the batch sweep on this machine's own hardw
 test: $(VENV)/.test ## Install with test extras, run all tests
 	$(BIN)/python -m pytest
 
-check: $(VENV)/.dev ## Lint, types, layers, packaging
+check: $(VENV)/.dev ## Lint, types, layers, packaging, documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

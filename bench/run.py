@@ -85,7 +85,7 @@ def main() -> None:
         make_input(Path(command[-1]), asked.scale)
     measured = measure(commands, asked.rounds, asked.data)
     print_table(wanted, measured, skipped)
-    for name in ("annotation", "page"):
+    for name in ("annotation", "page", "sampling"):
         if name.startswith(asked.only):
             print(flush=True)
             subprocess.run([PYTHON, str(HERE / f"{name}.py")], check=True)

@@ -63,8 +63,9 @@ PARSERS: tuple[Parser, ...] = (
 """In the order they are asked: the narrower sign of recognition first."""
 
 
-def sniff(path: Path) -> Parser | None:
+def sniff(path: Path | str) -> Parser | None:
     """The parser that recognises ``path`` (a file, or a DLProf folder) by content; None if none does."""
+    path = Path(path)
     head = b""
     if path.is_file():
         with path.open("rb") as file:
@@ -72,8 +73,9 @@ def sniff(path: Path) -> Parser | None:
     return next((parser for parser in PARSERS if parser.sniff(path, head)), None)
 
 
-def parse(path: Path) -> Report:
+def parse(path: Path | str) -> Report:
     """Read one report. Raises ReportError when it is missing, not recognised, or broken."""
+    path = Path(path)
     if not path.exists():
         raise ReportError(path, "unknown", "there is no such file or folder", "Check the path")
     if path.is_file() and path.stat().st_size == 0:

@@ -120,11 +120,11 @@ def _real(cell: str) -> float:
 
 def _gaps(found: _Read) -> list[Gap]:
     source = found.facts.get("gpu", "")
-    if source.startswith("none"):
-        state = "not_collected"
-        return [Gap("sample.gpu_utilisation", state, f"no GPU was read: {source.removeprefix('none, ')}")]
     told = {key.removeprefix("missing "): value for key, value in found.facts.items() if key.startswith("missing ")}
     gaps = [Gap(f"sample.{quantity}", "not_available", reason) for quantity, reason in told.items()]
+    if source.startswith("none"):
+        why = source.removeprefix("none, ")
+        gaps.append(Gap("sample.gpu_utilisation", "not_collected", f"no GPU was read: {why}"))
     if found.is_cut or "readings" not in found.facts:
         gaps.append(Gap("sample", "unreadable", "sampling was cut off: readings of the end of the run are missing"))
     return gaps

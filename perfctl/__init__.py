@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from perfctl.parsers import ReportError, parse, sniff
     from perfctl.table_frames import counters, kernels, layer_calls
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "ReportError",
     "__version__",

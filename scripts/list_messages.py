@@ -19,7 +19,7 @@ KINDS = {
     "StoreError": "The store (exit code 1)",
     "PerfctlError": "Other (exit code 1)",
     "ReportError": "A report cannot be read (exit code 1, or 4 where others could)",
-    "WorkloadError": "Inside the profiled program (its run is failed)",
+    "WorkloadError": "Inside the profiled program, whose run is then failed, and in perfctl prepare",
     "PartlyDone": "Partly done (exit code 4)",
     "Interrupted": "Stopped (exit code 130 or 143)",
 }

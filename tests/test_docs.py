@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import typer.main
 
+import perfctl
 from perfctl.orchestrator.analyse.verdict import VERDICTS
-from perfctl.orchestrator.cli.main import COMMANDS, SWEEPS, app
+from perfctl.orchestrator.cli.main import COMMANDS, SWEEPS, app, run
 from perfctl.orchestrator.store import describe
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -120,9 +121,31 @@ def _check_options(line: str, page: str) -> int:
             for parameter in command.params
             for flag in (*parameter.opts, *parameter.secondary_opts)
         }
-        passed_on = _WORKLOADS if name in SWEEPS or name == "infer" else set()
+        passed_on = _WORKLOADS if name in SWEEPS or name in ("infer", "speedup") else set()
         assert set(options) <= known | passed_on | {"help"}, f"{page}: {line}"
     return len(options)
+
+
+def test_the_names_that_the_documentation_imports_are_there_and_all_are_told() -> None:
+    page = (DOCS / "python.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"`perfctl\.(\w+)", page))
+    assert told == {name for name in perfctl.__all__ if not name.startswith("__")}
+    for text in (page, README):
+        for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+            assert set(re.findall(r"perfctl\.(\w+)\(", block)) <= told
+
+
+def test_the_python_example_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (DOCS / "python.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "recorded").symlink_to(ROOT / "tests" / "data" / "recorded-cpu")
+    monkeypatch.chdir(tmp_path)
+    assert run(["ingest", "recorded"]) == 0
+    capsys.readouterr()
+    exec(compile(block, "docs/python.md", "exec"), {})
+    assert capsys.readouterr().out.rstrip().endswith("Kineto trace, CPU only 163")
 
 
 def test_every_message_is_listed() -> None:
@@ -184,10 +207,20 @@ def test_every_product_and_every_optimizer_has_a_row_with_its_formula() -> None:
         assert re.search(rf"\b{name}\b", page, re.IGNORECASE), f"docs/formulas.md has no {name}"
 
 
-def test_every_verdict_is_explained() -> None:
+def test_every_verdict_is_explained_and_no_other() -> None:
     page = (DOCS / "verdicts.md").read_text(encoding="utf-8")
-    named = re.findall(r"^\| ([^|]+?) \| ", page, re.MULTILINE)
-    assert len(set(named) - {"verdict", "---"}) >= len(VERDICTS)
+    tables = page.partition("## Where the numbers come from")[0]
+    explained = set(re.findall(r"^\| ([^|]+?) \| ", tables, re.MULTILINE)) - {"verdict", "---"}
+    given = set()
+    for path in (ROOT / "orchestrator" / "analyse").glob("verdict_*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+                place = {"Verdict": 0, "verdict": 1, "_transformed": 1}.get(call.func.id)
+                name = None if place is None or len(call.args) <= place else call.args[place]
+                names = [name.body, name.orelse] if isinstance(name, ast.IfExp) else [name]
+                given |= {one.value for one in names if isinstance(one, ast.Constant)}
+    assert len(given) >= len(VERDICTS)
+    assert explained == given
 
 
 def test_the_schema_page_is_the_one_that_the_migrations_make() -> None:
@@ -196,10 +229,16 @@ def test_the_schema_page_is_the_one_that_the_migrations_make() -> None:
 
 def test_the_paths_that_contributing_names_are_there() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    paths = [path for path in re.findall(r"`([\w./-]+/[\w./-]*)`", text) if not path.startswith("perfctl.")]
+    paths = [path for path in re.findall(r"`([\w./-]+/[\w./-]*)`", text) if "NAME" not in path]
     assert len(paths) > 15
     for path in paths:
         assert (ROOT / path).exists(), f"CONTRIBUTING.md names {path}"
+    lists = re.findall(r"`([A-Z]+)`\s(?:in|of)\s`([\w/]+\.py)`", text)
+    assert {name for name, _ in lists} == {"PARSERS", "SWEEPS", "WORKLOADS", "VERDICTS", "COMMANDS"}
+    for name, path in lists:
+        assert re.search(rf"^{name}\b.* = ", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), (
+            f"{name} in {path}"
+        )
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:

@@ -81,9 +81,7 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
         help="fp32 turns TF32 off (default: %(default)s)",
     )
     add("--seed", type=at_least(0), default=_DEFAULTS.seed, metavar="N", help="default: %(default)s")
-    add(
-        "--steps", type=at_least(1), default=_DEFAULTS.steps, metavar="N", help="measured steps (default: %(default)s)"
-    )
+    add("--steps", type=at_least(1), default=_DEFAULTS.steps, metavar="N", help="measured steps (default: %(default)s)")
     add(
         "--warmup",
         type=at_least(1),
@@ -156,6 +154,8 @@ def _check(options: Options) -> None:
         raise SpecError("--download cannot fetch ImageNet: get the archive yourself, then perfctl prepare imagenet-val")
     if options.download and options.data == "synthetic":
         raise SpecError("--download has nothing to fetch for synthetic data: add --data mnist")
+    if options.compile and options.warmup < 3:
+        raise SpecError("--compile needs --warmup 3 or more: one step records shapes, the others compile")
     if options.window == "torch" and options.trace is None:
         raise SpecError("--window torch needs --trace FILE to write its trace to")
     if options.trace is not None and options.window != "torch":

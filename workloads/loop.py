@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import fields
 from itertools import count
 from typing import Any
@@ -70,9 +70,9 @@ def _warm_up(setup: Setup, record: Record) -> None:
     record.ops = list(recorder.ops)
     if setup.options.compile:
         setup.parts.model.compile()
-    for _ in range(setup.options.warmup - 1):
-        step(setup, next(batches))
-    setup.clock.settle()
+        _warm_on(setup, batches, 1)  # compiled for the epochs; the others, with hooks, for the measured steps
+    else:
+        _warm_on(setup, batches, setup.options.warmup - 1)
 
 
 def _measure(setup: Setup, record: Record) -> None:
@@ -81,23 +81,35 @@ def _measure(setup: Setup, record: Record) -> None:
     timeline = Timeline(setup.clock)
     feed = setup.parts.feed
     batches = _batches(setup, options.steps) if feed is None else feed.batches()
-    annotator: AbstractContextManager[Any] = nullcontext()
-    if options.annotate != "none":
-        annotator = Annotator(ranges, setup.parts.model)
+    annotator = Annotator(ranges, setup.parts.model) if options.annotate != "none" else None
+    inner: AbstractContextManager[Any] = annotator or nullcontext()
     start = setup.clock.mark()
     try:
-        with make_window(options), span(ranges, f"{RANGE_PREFIX}window"), annotator:
+        with ExitStack() as around:
+            if options.compile:  # hooks make it compile again: before the window, not inside
+                around.enter_context(inner)
+                _warm_on(setup, _batches(setup, options.warmup), options.warmup - 2)
+                inner = nullcontext()
+            for context in (make_window(options), span(ranges, f"{RANGE_PREFIX}window"), inner):
+                around.enter_context(context)
             start = setup.clock.mark()
             for number in range(options.steps if feed is None else feed.steps):
                 _measure_step(setup, timeline, number, batches)
             end = setup.clock.mark()
             setup.clock.settle()
         record.duration_ns = setup.clock.between_ns(start, end)
+        record.gaps += annotator.gaps if annotator is not None else []
         for rest in batches if feed is not None else ():
             finish(setup, timeline, rest)
     finally:
         record.steps += timeline.rows()
         close(setup, record)
+
+
+def _warm_on(setup: Setup, batches: Iterator[Batch], steps: int) -> None:
+    for _ in range(steps):
+        step(setup, next(batches))
+    setup.clock.settle()
 
 
 def _measure_step(setup: Setup, timeline: Timeline, number: int, batches: Iterator[Batch]) -> None:
@@ -138,9 +150,7 @@ def _variant(workload: Workload, own: argparse.Namespace, options: Options) -> s
     workload.add_options(parser)
     beside = getattr(workload, "SAME_NETWORK", ())
     changed = {
-        key: value
-        for key, value in sorted(vars(own).items())
-        if key not in beside and value != parser.get_default(key)
+        key: value for key, value in sorted(vars(own).items()) if key not in beside and value != parser.get_default(key)
     }
     words = (
         f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}" for key, value in changed.items()

@@ -29,7 +29,7 @@ CATEGORIES = (
 OPERATIONS: tuple[tuple[str, str], ...] = (
     ("optimizer", r"^optimizer\.|_foreach_|_fused_(adam|sgd|adagrad)|^zero_grad|adam|adadelta|accumulategrad"),
     ("convolution", r"conv(?!ert)|mkldnn_reorder_conv"),
-    ("RNN", r"lstm|(^|[:_])gru|(^|[:_])rnn|mkldnn_rnn"),
+    ("RNN", r"lstm|(^|[:_])gru|(^|[:_])rnn|mkldnn_?rnn|cudnn_?rnn|miopen_?rnn"),
     ("normalisation", r"batch_?norm|layer_?norm|group_?norm|instance_?norm|rms_?norm|weight_norm"),
     ("GEMM", r"(^|[:_])(addmm|mm|bmm|matmul|baddbmm|addbmm|mv|addmv|addr|dot|vdot|outer|ger|linear|einsum|bilinear)"
              r"(_backward|backward)?\d*_?$|^(t?addmm|mm|bmm|linear|matmul|baddbmm|mv|dot|bilinear)backward"
@@ -56,7 +56,8 @@ OPERATIONS: tuple[tuple[str, str], ...] = (
                r"_?$|^(view|unsafeview|reshapealias|t|transpose|permute|expand|asstrided|cat|stack|slice|select|index|indexselect|gather|scatter"
                r"|embedding|unsqueeze|squeeze|clone|split|splitwithsizes|unbind|repeat|alias|constantpadnd|roll|detach|fill|zero|indexput"
                r"|diagonal|unfold|flip|narrow)backward|^\[memory\]$"),
-    ("elementwise", r"(^|[:_])(r?add|r?sub|mul|r?div|pow|sqrt|rsqrt|exp|log|log2|log10|log1p|expm1|neg|abs|sign|sin|cos|tan|tanh|erf|erfinv"
+    ("elementwise", r"(^|[:_])(r?add|r?sub|mul|r?div|pow|sqrt|rsqrt|exp|log|log2|log10|log1p|expm1|neg|abs"
+                    r"|sign|sin|cos|tan|tanh|erf|erfinv"
                     r"|relu|relu6|gelu|silu|mish|elu|selu|celu|leaky_relu|prelu|sigmoid|logsigmoid|hardtanh|hardswish|hardsigmoid"
                     r"|softplus|threshold|clamp|clamp_min|clamp_max|clip|where|maximum|minimum|eq|ne|lt|le|gt|ge|logical_.*|bitwise_.*"
                     r"|__.*__|floor|ceil|round|trunc|frac|fmod|remainder|floor_divide|true_divide|reciprocal|square|lerp|addcmul|addcdiv|masked_fill"
@@ -66,9 +67,11 @@ OPERATIONS: tuple[tuple[str, str], ...] = (
                     r"|_weight_int.*|.*_quant|isclose|allclose|equal|sgn|heaviside|hypot|copysign|_amp_.*|_thnn_fused.*|rotary.*)(_backward|backward)?\d*_?(_scalar|_tensor)?$"
                     r"|^(add|sub|mul|div|pow|sqrt|rsqrt|exp|log|neg|abs|tanh|relu|gelu|silu|sigmoid|leakyrelu|hardtanh|hardswish|hardsigmoid|threshold|clamp"
                     r"|clampmin|where|maskedfill|dropout|nativedropout|fuseddropout|upsample.*|sin|cos|erf|elu|softplus|maximum|minimum|lerp|addcmul|addcdiv|rsub|reciprocal|mse.*|glu)"
-                    r"backward|cpp_fused|triton_|fusedlayer|torchscript|prim::|(threshold|sigmoid|tanh|gelu|silu|relu|dropout)_backward"),
+                    r"backward|cpp_fused|compiledfunction|compiled region|compiledfxgraph|triton_"
+                    r"|fusedlayer|torchscript|prim::|(threshold|sigmoid|tanh|gelu|silu|relu|dropout)_backward"),
 )  # fmt: skip
-"""Kind of work and what its operations are called; the more special word first."""
+"""Kind of work and what its operations are called; the more special word first. What torch.compile fuses (pointwise work,
+normalisation and reductions in one loop) counts as elementwise: products and convolutions stay operations of their own."""
 
 FAMILIES = {
     "conv": "convolution", "winograd": "convolution", "fft": "convolution", "depthwise": "convolution",
@@ -79,7 +82,9 @@ FAMILIES = {
 """Family of a kernel -> kind of work. "copy" kernels move memory on the device; transfers are no kernels."""
 
 _RULES = tuple((kind, re.compile(pattern)) for kind, pattern in OPERATIONS)
-_AROUND = re.compile(r"^(autograd::engine::evaluate_function: |torch::autograd::|aten::|torchvision::|c10::|autograd::)+")
+_AROUND = re.compile(
+    r"^(autograd::engine::evaluate_function: |torch::autograd::|aten::|torchvision::|c10::|autograd::)+"
+)
 """What stands before the name of an operation, or of the node of autograd that it is for."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 
 from perfctl.orchestrator.analyse.utilisation import is_host
 from perfctl.parsers.stored import Run
@@ -95,15 +96,16 @@ def fits(uses: Iterable[MemoryUse]) -> Fits | None:
     known = {item.run.batch_size: item for item in uses
              if item.run.batch_size is not None and item.reserved is not None}  # fmt: skip
     limit = _most(item.device_total for item in known.values())
-    if len(known) < 3 or limit is None:
+    if len(known) < 3 or limit is None or not all(item.reserved for item in known.values()):
         return None
     batches = sorted(batch for batch in known if batch is not None)
-    peaks = [float(known[batch].reserved or 0) for batch in batches]
-    middle, mean = sum(batches) / len(batches), sum(peaks) / len(peaks)
-    spread = sum((batch - middle) ** 2 for batch in batches)
-    slope = sum((batch - middle) * (peak - mean) for batch, peak in zip(batches, peaks, strict=True)) / spread
+    peaks = [known[batch].reserved or 0 for batch in batches]
+    middle, mean = Fraction(sum(batches), len(batches)), Fraction(sum(peaks), len(peaks))
+    offsets = [batch - middle for batch in batches]
+    rise = sum((at * (peak - mean) for at, peak in zip(offsets, peaks, strict=True)), Fraction())
+    slope = rise / sum((at * at for at in offsets), Fraction())
     fixed = mean - slope * middle
     off = max(abs(fixed + slope * batch - peak) / peak for batch, peak in zip(batches, peaks, strict=True))
     if slope <= 0 or off > FITS_WELL:
         return None
-    return Fits(int((limit - fixed) / slope), limit, fixed, slope, tuple(batches))
+    return Fits(max(int((limit - fixed) // slope), 0), limit, float(fixed), float(slope), tuple(batches))

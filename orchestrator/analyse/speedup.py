@@ -54,9 +54,9 @@ def _why(arm: Arm) -> str:
 def _against(base: Arm, arm: Arm, allowed: frozenset[str]) -> Against:
     found = differing(base.runs, arm.runs)
     refused = tuple(
-        f"{one.name} differs: {base.label} has {one.a}, {arm.label} has {one.b}"
+        f"{one.fact} differs: {base.label} has {one.a}, {arm.label} has {one.b}"
         for one in found
-        if one.blocks and one.name not in allowed
+        if one.blocks and one.fact not in allowed
     )
     if refused:
         return Against(arm.label, refused, found, (), ())
@@ -72,7 +72,7 @@ def differing(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ...]:
     A fact of MUST_AGREE that only one side recorded blocks as well: nothing shows that the work was the same.
     """
     plain_a, plain_b = ([_uncompiled(run) for run in side] for side in (a, b))
-    found = [replace(one, blocks=one.name in MUST_AGREE) for one in compared(plain_a, plain_b)[0]]
+    found = [replace(one, blocks=one.fact in MUST_AGREE) for one in compared(plain_a, plain_b)[0]]
     for name in (COMPILED, *OWN_DATA):
         said = [sorted({run.report.environment.get(f"option:{name}", "not said") for run in side}) for side in (a, b)]
         if said[0] != said[1]:
@@ -165,7 +165,11 @@ def amdahl(share: float, faster: float) -> float:
 def reached(arms: Sequence[Facts]) -> tuple[Reached, ...]:
     """Training time to the test loss, accuracy and Dice that every arm reaches: the worst arm's best."""
     found = []
-    for what, field, lower in (("test loss", "test_loss", True), ("accuracy", "accuracy", False), ("Dice", "dice", False)):
+    for what, field, lower in (
+        ("test loss", "test_loss", True),
+        ("accuracy", "accuracy", False),
+        ("Dice", "dice", False),
+    ):
         courses: Mapping[str, list[tuple[float, float]]] = {
             arm.label: [
                 (one.reached_ns, float(getattr(one, field))) for one in arm.epochs if getattr(one, field) is not None

@@ -28,7 +28,8 @@ def facts_of(arm: Arm, peaks: Sequence[Peaks] = ()) -> Facts:
     timed = step_time(run)
     step = timed[0].median if timed else None
     course = epochs(run)
-    gaps = [(gap.quantity, gap.reason) for gap in run.report.gaps if gap.quantity in ("layer ranges", "kernel")]
+    wanted = ("layer ranges",) if device_kind(run) == "cpu" else ("layer ranges", "kernel")
+    gaps = [(gap.quantity, gap.reason) for gap in run.report.gaps if gap.quantity in wanted]
     return Facts(
         label=arm.label,
         device=device_label(run),
@@ -36,6 +37,7 @@ def facts_of(arm: Arm, peaks: Sequence[Peaks] = ()) -> Facts:
         runs=len(arm.runs),
         total_ns=sum(one.ns for one in course) if course else None,
         step_ns=step,
+        step_range=(timed[0].low, timed[0].high) if timed else None,
         steps_per_second=1e9 / step if step else None,
         samples_per_second=run.batch_size * 1e9 / step if step and run.batch_size else None,
         warmup=_whole(run.report.environment.get("option:warmup")),
@@ -89,9 +91,7 @@ def top(run: Run, most: int = TEN) -> tuple[Top, ...]:
         found[0] += item.calls
         found[1] += item.self_cpu_ns or 0
         found[2] += item.cpu_ns or 0
-    rows = {
-        name: (int(calls), own, total, categories.operation(name)) for name, (calls, own, total) in sums.items()
-    }
+    rows = {name: (int(calls), own, total, categories.operation(name)) for name, (calls, own, total) in sums.items()}
     return _ranked(rows, most)
 
 

@@ -96,6 +96,8 @@ class Facts:
     """All epochs' training time; None without epochs."""
     step_ns: float | None
     """Median of the measured steps."""
+    step_range: tuple[float, float] | None
+    """Shortest and longest of the measured steps."""
     steps_per_second: float | None
     samples_per_second: float | None
     warmup: int | None

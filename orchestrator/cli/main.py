@@ -37,6 +37,7 @@ from perfctl.orchestrator.cli import (
     scrub,
     serve,
     show,
+    speedup,
     torch_profiler,
     trace,
 )
@@ -89,6 +90,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 for _name, _profiler in SWEEPS.items():
     app.command(_name, cls=SweepCommand, context_settings=options.SWEEP)(sweep_command(_profiler))
 app.command("infer", cls=SweepCommand, context_settings=options.SWEEP)(infer.infer)
+app.command("speedup", cls=SweepCommand, context_settings=options.SWEEP)(speedup.speedup)
 for _name, _command in COMMANDS.items():
     app.command(_name)(_command)
 app.add_typer(slurm)

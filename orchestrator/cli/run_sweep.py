@@ -91,6 +91,11 @@ def _run_and_store(request: SweepRequest, store: Path) -> list[RunResult]:
             ) from stop
 
 
+def run_into(request: SweepRequest, store: Path) -> list[RunResult]:
+    """Run it into ``store``, and tell no more than how far it is."""
+    return _run_and_store(check_ready(request), store)
+
+
 def _store_result(connection: object, result: RunResult, facts: object, store: Path, again: bool) -> None:
     from perfctl.orchestrator.cli.run_intake import take_run
 
@@ -144,7 +149,8 @@ def _raise_if_partly(results: list[RunResult]) -> None:
     failed = [result for result in results if result.status != "ok"]
     if failed:
         sizes = ", ".join(str(result.batch_size) for result in failed)
+        asked = len({result.batch_size for result in results})
         raise PartlyDone(
-            f"{len(failed)} of {len({result.batch_size for result in results})} batch sizes failed or are partial ({sizes}): {failed[0].reason}",
+            f"{len(failed)} of {asked} batch sizes failed or are partial ({sizes}): {failed[0].reason}",
             f"Logs are in {failed[0].folder}",
         )

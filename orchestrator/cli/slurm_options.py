@@ -43,9 +43,9 @@ class SiteOptions:
     dcgm_pause: Annotated[
         Switch, typer.Option(help="dcgmi profile --pause before each task, and --resume after it.")
     ] = None
-    perfctl: Annotated[Text, typer.Option(help="How nodes call perfctl. Default: this one; in an image, python3 -m perfctl.")] = (
-        None
-    )
+    perfctl: Annotated[
+        Text, typer.Option(help="How nodes call perfctl. Default: this one; in an image, python3 -m perfctl.")
+    ] = None
     gather_partition: Annotated[Text, typer.Option(help="Partition of the gather job. Default: --partition.")] = None
     template: Annotated[
         Text, typer.Option(help="Template of your site for the array's script; pbs and lsf are there.")

@@ -116,9 +116,10 @@ def _render(
     plan = _plan(requests)
     commands = {name: _words(name, own, asked, request, rest, after) for name, request in requests.items()}
     store = asked.store or asked.out.parent / DEFAULT
-    facts = {
+    page = rendering.page or store.with_name("perfctl-report.html")
+    facts: dict[str, Any] = {
         "version": __version__, "cwd": Path.cwd(), "device": asked.device, "store": store,
-        "page": rendering.page or store.with_name("perfctl-report.html"),
+        "page": page,
         "sees": _seen(requests.values(), own),
         "perfctl": shlex.split(site.perfctl) if site.perfctl else _perfctl(in_image=site.image is not None),
     }  # fmt: skip
@@ -131,7 +132,7 @@ def _render(
             console.result(text)
         return
     _write(plan, texts, force=rendering.force)
-    for target in (facts["store"], facts["page"]):
+    for target in (store, page):
         target.parent.mkdir(parents=True, exist_ok=True)  # an image can be shown only what is there
     for request in requests.values():
         sweep.join(request)

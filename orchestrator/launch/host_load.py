@@ -9,7 +9,7 @@ from perfctl.orchestrator.launch import guard
 
 SCAN_S = 0.1
 """Between two looks for new processes of the run, at least."""
-SCAN_SHARE = 0.002
+SCAN_SHARE = 0.0015
 """Of a core that may go into looking for them."""
 _LOOKS = 2
 """At each process: one that is just being replaced (exec) has no environment to tell it by."""
@@ -23,7 +23,7 @@ class HostLoad:
 
         self._psutil = psutil
         self._mark = mark
-        self._looks: dict[int, int] = {}
+        self._looks = {pid: _LOOKS for pid in _all() if pid < first}  # they were there before it
         """Process id of others -> how often it was looked at."""
         self._known: dict[int, psutil.Process] = {}
         self._spent: dict[int, float] = {}
@@ -67,7 +67,7 @@ class HostLoad:
         if time.monotonic() < self._next_scan:
             return
         before = time.thread_time()
-        there = {int(entry) for entry in os.listdir("/proc") if entry.isdecimal()}  # noqa: PTH208 - half the time of iterdir
+        there = _all()
         looks = {pid: count for pid, count in self._looks.items() if pid in there}
         for pid in sorted(there - set(self._known)):
             count = looks.get(pid, 0)
@@ -90,3 +90,7 @@ class HostLoad:
             self._known[pid] = self._psutil.Process(pid)
         except self._psutil.Error:
             return
+
+
+def _all() -> set[int]:
+    return {int(entry) for entry in os.listdir("/proc") if entry.isdecimal()}  # noqa: PTH208 - half the time of iterdir

@@ -26,7 +26,7 @@ FORMAT = "# perfctl samples 1"
 COLUMNS = ("at_ns", *GpuReading._fields, "host_cpu", "host_memory_bytes")
 FILE, SMI_FILE = "samples.csv", "samples.nvidia-smi.csv"
 SHORTEST_S, LONGEST_S = 0.005, 3600.0
-SHARE = 0.006
+SHARE = 0.005
 """Of one core that readings may take."""
 _FLUSH_S = 1.0
 _END_S = 5.0

@@ -27,6 +27,10 @@ _EXPORT_S = 10
 """Of these, what is left to export the report once it is written."""
 
 
+_STEP = """srun --ntasks=1 --nodes=1 bash -c 'echo $$ >"$1"; shift; exec "$@"' task "$TMPDIR/.pid\""""
+"""On the one node of the job script, which tells this process when it is to stop: srun itself would kill at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Words:
     """The command line of one profiler, without batch size."""
@@ -55,6 +59,7 @@ def array_script(plan: Plan, site: Site, commands: Mapping[str, Words], facts: M
         "before": _lines("--before", site.before),
         "after": _lines("--after", site.after),
         "dcgm_pause": bool(site.dcgm_pause),
+        "srun": bool(site.srun),
         "grace": max(stop_before - _EXPORT_S, 3),
         "prefix": _prefix(site, plan, facts, facts["sees"], gpu=facts["device"] == "cuda", srun=bool(site.srun)),
     }
@@ -141,14 +146,15 @@ def _output(plan: Plan, name: str) -> str:
 
 def _prefix(site: Site, plan: Plan, facts: Mapping[str, Any], sees: Iterable[Path], *, gpu: bool, srun: bool) -> _AsIs:
     """What stands before perfctl on a node: srun, and the container that perfctl and the profiler run inside."""
-    words = ["srun", "--ntasks=1", "--nodes=1"] if srun else []
+    step = _STEP if srun else ""
     if site.image is None:
-        return _AsIs(shlex.join(words))
+        return _AsIs(step)
     cwd = Path(facts["cwd"])
     folders = container.own_binds((cwd, plan.folder.parent, *(cwd / folder for folder in sees)))
     runtime = '"$container" exec' + (" --nv" if gpu else "")
     lines = [
-        f"{shlex.join(words)} {runtime}".strip(),
+        *([step] if step else []),
+        runtime,
         '--bind "${TMPDIR:-/tmp}"',
         *(f"--bind {shlex.quote(bind)}" for bind in dict.fromkeys((*folders, *(site.bind or ())))),
         f"--pwd {shlex.quote(str(cwd))}",

@@ -18,6 +18,9 @@ _WAYS: tuple[tuple[str, Callable[[Ways], Share]], ...] = (
     ("DLProf", lambda item: item.dlprof),
 )
 
+Line = tuple[str, str, dict[int, float]]
+"""(model, what was read, batch size -> value)."""
+
 
 def across(runs: Sequence[Run]) -> tuple[Chart, ...]:
     """Both drawings with all studies of ``runs`` in them."""
@@ -33,25 +36,28 @@ def label(study: Study) -> str:
 
 
 def utilisation_chart(name: str, studies: Sequence[tuple[str, Sequence[Run]]]) -> Chart | None:
-    """Busy share against batch size: a line a way, and a line a model where there are several."""
-    several = len(studies) > 1
-    lines = []
-    for label, runs in studies:
+    """Busy share against batch size: a line a way, and a line a model where there are several. On a CPU, cores busy."""
+    lines: list[Line] = []
+    for model, runs in studies:
         for way, share in _WAYS:
-            points = _points(runs, lambda run, share=share: share(ways(run)).value)  # type: ignore[misc]
-            lines.append((f"{label}, {way}" if several else way, points))
+            lines.append((model, way, _points(runs, lambda run, share=share: share(ways(run)).value)))  # type: ignore[misc]
     note = "kernels: start and length of each; NVML: the driver's figure, mean over time; DLProf: its summary"
-    return _chart(name, "Share of time with the GPU busy", lines, lambda share: f"{share * 100:.3g} %", note)
+    drawn = _chart(name, "Share of time with the GPU busy", lines, lambda share: f"{share * 100:.3g} %", note)
+    if drawn is not None:
+        return drawn
+    hosts = [(model, "host", _points(runs, lambda run: ways(run).host_cores)) for model, runs in studies]
+    note = "cores that the run's processes kept busy in its steps, mean over time"
+    return _chart(name, "Host cores busy", hosts, lambda cores: f"{cores:.3g}", note)
 
 
 def memory_chart(name: str, studies: Sequence[tuple[str, Sequence[Run]]]) -> Chart | None:
     """Memory against batch size, a line a model: by NVML where it was read, else the allocator's, else the host's."""
-    lines = []
-    for label, runs in studies:
+    lines: list[Line] = []
+    for model, runs in studies:
         for what, read in _MEMORIES:
             points = _points(runs, lambda run, read=read: read(memory_use(run)))  # type: ignore[misc]
             if points:
-                lines.append((f"{label}, {what}" if len(studies) > 1 else what, points))
+                lines.append((model, what, points))
                 break
     note = (
         "highest in each run: process or device by NVML, reserved by torch's allocator, or the host's resident memory"
@@ -78,18 +84,24 @@ def _points(runs: Sequence[Run], read: Callable[[Run], float | None]) -> dict[in
     return points
 
 
-def _chart(
-    name: str, title: str, lines: Sequence[tuple[str, dict[int, float]]], show: Callable[[float], str], note: str
-) -> Chart | None:
-    kept = [(label, points) for label, points in lines if len(points) > 1]
+def _chart(name: str, title: str, lines: Sequence[Line], show: Callable[[float], str], note: str) -> Chart | None:
+    """A line is named after its model, and after what was read where lines differ in it."""
+    kept = [line for line in lines if len(line[2]) > 1]
     if not kept:
         return None
+    kinds = {what for _, what, _ in kept}
+    if len(kinds) == 1 and title != "Host cores busy":
+        title += f" ({next(iter(kinds))})"
+    named = [
+        (", ".join(part for part in (model, what if len(kinds) > 1 or not model else "") if part), points)
+        for model, what, points in kept
+    ]
     series = [
         charts.Series(label, tuple(sorted(points)), tuple(points[batch] for batch in sorted(points)), colour=number)
-        for number, (label, points) in enumerate(kept)
+        for number, (label, points) in enumerate(named)
     ]
     said = "; ".join(
-        f"{label} batch {batch}: {show(points[batch])}" for label, points in kept for batch in sorted(points)
+        f"{label} batch {batch}: {show(points[batch])}" for label, points in named for batch in sorted(points)
     )
     svg = charts.against_batch(name, f"{title} against batch size. {said}", series, show)
     return Chart(f"{title}, by batch size", svg, note)

@@ -227,6 +227,13 @@ def _formatter(show: Callable[[float], str]) -> Any:
     return FuncFormatter(lambda value, _: show(value))
 
 
+def few_ticks(most: int = 5) -> Any:
+    """For an axis of times: its words are wide."""
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(nbins=most)
+
+
 def _batch_axis(axes: Axes, batches: Sequence[int]) -> None:
     axes.set_xscale("log", base=2)
     shown = batches if len(batches) <= 9 else [*batches[:: -(-len(batches) // 8)]]

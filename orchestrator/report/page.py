@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from perfctl.orchestrator.analyse.compare_records import Comparison
 from perfctl.orchestrator.analyse.peaks import Peaks
+from perfctl.orchestrator.analyse.speedup_records import Speedup
 from perfctl.orchestrator.report.compare_view import compare_view
 from perfctl.orchestrator.report.view import page_view
 from perfctl.parsers.stored import Run
@@ -26,6 +27,13 @@ def render_comparison(found: Comparison) -> str:
     """HTML of the page of a comparison. The same comparison gives the same bytes."""
     made = max((run.started_at for side in (found.a, found.b) for run in side.runs if run.started_at), default="")
     return _filled("compare.html", compare_view(found, made_at=f"{made[:16].replace('T', ' ')} UTC" if made else ""))
+
+
+def render_speedup(studies: Sequence[Speedup]) -> str:
+    """HTML of the page of a speed-up study, a batch size after the other. The same studies give the same bytes."""
+    from perfctl.orchestrator.report.speedup_view import page_view as speedup_view
+
+    return _filled("speedup.html", speedup_view(studies))
 
 
 def listing(view: Mapping[str, Any]) -> str:

@@ -96,6 +96,11 @@ def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:
     return out
 
 
+def shown(views: Iterable[View], rows: int = ROWS) -> list[RenderableType]:
+    """Tables of a page for the terminal, each cut to ``rows``."""
+    return [_from_view(view, rows) for view in views]
+
+
 def inference_summary(runs: Sequence[Run]) -> list[RenderableType]:
     """Latency and accuracy of several models and batch sizes side by side; empty where no run got so far."""
     return [_from_view(view, rows=len(view.rows)) for view in inference_tables(runs)]

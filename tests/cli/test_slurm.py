@@ -238,6 +238,23 @@ def test_a_gather_that_is_killed_and_runs_again_gives_the_same_rows(perfctl: Per
         assert _count("perfctl.db", table) == _count("expected.db", table)
 
 
+def test_gathers_at_the_same_time_fill_one_store_without_a_duplicate(perfctl: Perfctl, recorded: Path) -> None:
+    many(recorded, 12)
+    folder = render(perfctl, recorded, "--batches", "16,32,64,128")  # none of these ran: four rows that say so
+    argv = [sys.executable, "-m", "perfctl", "slurm", "gather", "perfctl-runs"]
+    both = [subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
+    said = [(gathering.communicate()[0], gathering.returncode) for gathering in both]
+    assert [code for _, code in said] == [4, 4], said
+    missing = next(Path("perfctl-runs").glob("torch-mnist_cnn-*/sweep.json")).parent.name
+    with sqlite3.connect("perfctl.db") as store:
+        found = store.execute(
+            "SELECT name, batch_size, status FROM run JOIN sweep ON sweep.id = sweep_id ORDER BY status DESC, batch_size"
+        ).fetchall()
+    store.close()
+    whole = [("torch-mnist_cnn-0123abcd", batch, "ok") for batch in range(1, 13)]
+    assert found == [*whole, *((missing, batch, "failed") for batch in (16, 32, 64, 128))], folder
+
+
 def _count(store: str, table: str = "run") -> int:
     try:
         with sqlite3.connect(f"file:{store}?mode=ro", uri=True) as connection:

@@ -14,6 +14,7 @@
 #PBS -A ab1234
 #PBS -m e
 
+# Which batch size of which profiler this task runs.
 task=${PBS_ARRAY_INDEX:-${1:-0}}
 job=${PBS_JOBID:-no job}
 case $task in
@@ -29,8 +30,8 @@ exec >>"$folder/task-$task.log" 2>&1
 note() { printf '%s %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$*" | tee -a "$folder/task-$task.state"; }
 note "started on $(hostname) as $job, restart 0"
 
-child=""
-stopped=""
+child=""    # perfctl's process
+stopped=""  # told to stop
 # shellcheck disable=SC2317  # both are called by trap
 stop() {  # the time is nearly up, or the job must go: perfctl ends the profiler and keeps its report
     [[ -n $stopped ]] || note "told to stop"
@@ -42,7 +43,7 @@ stop() {  # the time is nearly up, or the job must go: perfctl ends the profiler
     esac
 }
 # shellcheck disable=SC2317
-finish() {
+finish() {  # whatever happened
     code=$?
     dcgmi profile --resume || echo "dcgmi could not go on with its monitoring" >&2
     nvidia-smi -q -d CLOCK
@@ -56,17 +57,19 @@ for lock in "${TMPDIR:-/tmp}"/perfctl-*/.held; do
 done
 TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/perfctl-XXXXXX") || exit 1
 export TMPDIR
-exec 9>"$TMPDIR/.new" && flock 9
+exec 9>"$TMPDIR/.new" && flock 9  # held for as long as anything of this task lives
 mv "$TMPDIR/.new" "$TMPDIR/.held"
 trap finish EXIT
 trap stop TERM USR1 USR2
 
 module load apptainer || exit 1
 ulimit -c 0
+# DCGM is the whole node's: without --exclusive, another task that ends here lets it go on under this one.
 dcgmi profile --pause || echo "dcgmi could not pause its monitoring: the counters may be in use" >&2
 
 container=$(command -v apptainer || command -v singularity) || { echo "neither apptainer nor singularity is here" >&2; exit 1; }
 export APPTAINERENV_TMPDIR=$TMPDIR SINGULARITYENV_TMPDIR=$TMPDIR
+# What stands before perfctl: nothing, srun, a container. The profiler is started by perfctl, inside of it.
 child=starting
 prefix=(
     "$container" exec --nv

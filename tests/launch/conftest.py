@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,6 +16,8 @@ import pytest
 
 from perfctl.orchestrator.launch.paths import RunPaths
 from perfctl.orchestrator.launch.profiler import Outcome, RunRequest
+from tests.launch import cluster as slurm
+from tests.launch import image_root
 
 TOKEN = "PERFCTL_TEST_TOKEN"
 
@@ -129,3 +133,22 @@ def make_program(tmp_path: Path) -> Callable[[str], str]:
         return str(path)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[slurm.Cluster]:
+    """A real Slurm, started once. Skips where it is missing."""
+    yield from slurm.started()
+
+
+@pytest.fixture(scope="session")
+def image() -> Iterator[Path]:
+    """A real image, built once. Not below pytest's own folder, which only its owner may enter: root builds as nobody."""
+    if reason := image_root.why_not():
+        pytest.skip(reason)
+    folder = Path(tempfile.mkdtemp(prefix="perfctl-image-"))
+    folder.chmod(0o755)
+    try:
+        yield image_root.build(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -7,30 +7,16 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from perfctl.orchestrator.launch import container, in_image
 from tests.launch import image_root
+from tests.launch.cluster import Cluster, ended, rows, wait_until
 
 LIBRARIES = Path("/usr/lib/x86_64-linux-gnu")
-
-
-@pytest.fixture(scope="module")
-def image() -> Iterator[Path]:
-    """Built once. Not below pytest's own folder, which only its owner may enter: root builds as nobody."""
-    if reason := image_root.why_not():
-        pytest.skip(reason)
-    folder = Path(tempfile.mkdtemp(prefix="perfctl-image-"))
-    folder.chmod(0o755)
-    try:
-        yield image_root.build(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def perfctl(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -85,6 +71,33 @@ def test_nsys_runs_inside_the_image_with_the_program(image: Path, tmp_path: Path
     profile = json.loads((folder / "run.json").read_text())["commands"][0]
     assert profile.index(str(image)) < profile.index("nsys") < profile.index("python3")
     assert (folder / "report.sqlite").stat().st_size > 0
+
+
+def test_an_array_of_slurm_runs_perfctl_and_gathers_inside_the_image(
+    cluster: Cluster, image: Path, tmp_path: Path
+) -> None:
+    """Script and store lie outside the working folder: the image must see them all the same."""
+    binds, variables = torch_from_here()
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "train.py").write_text(
+        "import sys, torch\nnet = torch.nn.Linear(4, 2)\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "for _ in range(6):\n    opt.zero_grad(); net(torch.ones(int(sys.argv[1]), 4)).sum().backward(); opt.step()\n"
+    )
+    inside = cluster.having(variables)
+    home, store = tmp_path / "a b", tmp_path / "stores" / "all.db"
+    plan = inside.render(
+        home, "torch", "--image", image, *binds, "-b", "2,4", "--steps", "2", "--warmup", "1", "--device", "cpu",
+        "--gres", "gpu:1", "--srun", "--store", store, "--", "python", "../programs/train.py", "{batch}",
+    )  # fmt: skip
+    inside.perfctl(home, "slurm", "submit", plan.folder)
+    wait_until(lambda: ended(plan), "two tasks and their gather job")
+    assert rows(store) == [("torch", 2, "ok"), ("torch", 4, "ok")], (plan.folder / "task-0.log").read_text()
+    for task in plan.tasks:
+        record = json.loads((plan.runs(task)[0] / "run.json").read_text())
+        assert record["environment"]["image"] == "perfctl.sif"
+        assert not any("exec" in word for word in record["commands"][0]), "perfctl itself was inside, not around it"
+    assert "squeue is not on this machine" in (plan.folder / "gather.log").read_text(), "the gather job was inside, too"
+    assert (store.parent / "perfctl-report.html").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("profiler", ["torch", "nsys"])

@@ -15,7 +15,7 @@ from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.launch import evidence, interpreter
 from perfctl.orchestrator.launch.paths import RunPaths
 from perfctl.orchestrator.launch.profiler import Outcome, RunRequest
-from perfctl.orchestrator.launch.program import Program, read_program
+from perfctl.orchestrator.launch.program import Program, read_program, resolve
 from perfctl.orchestrator.launch.sweep_records import SweepRequest
 from perfctl.orchestrator.launch.torch_profiler import TorchProfiler
 
@@ -227,3 +227,12 @@ def test_a_program_that_ends_well_without_perfctls_record_is_partial(
 def test_what_tells_two_requests_apart_on_a_page_is_the_arguments() -> None:
     assert read("train.py", "--lr", "1", "--bs={batch}").variant == "--lr 1 --bs={batch}"
     assert read("train.py", batches=(1,)).variant is None
+
+
+def test_the_word_python_means_perfctls_own_where_there_is_python3_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert resolve("python") == sys.executable
+    with pytest.raises(UsageError, match="no such interpreter"):
+        resolve("python3.99")

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,6 +94,24 @@ def test_a_task_gets_one_gpu_unless_it_has_a_node_to_itself_or_needs_none() -> N
         assert not any(line.startswith("--gres") for line in directives(text))
 
 
+def test_an_image_is_shown_the_script_and_the_store_wherever_they_lie() -> None:
+    facts = {
+        **FACTS,
+        "sees": (Path("/home/ada/code"),),
+        "store": Path("/project/all.db"),
+        "page": Path("out/page.html"),
+    }
+    site = Site(image="perfctl.sif", bind=("/data:/data:ro",))
+    array, gather = array_script(plan(), site, WORDS, facts), gather_script(plan(), site, facts)
+    own = ["--bind /home/ada/study", "--bind /data:/data:ro", "--pwd /home/ada/study"]
+    binds = [re.findall(r"^    (--(?:bind|pwd) /.*)$", text, re.MULTILINE) for text in (array, gather)]
+    assert [sorted(one) for one in binds] == [
+        sorted(["--bind /home/ada/code", *own]), sorted(["--bind /project", *own]),
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match="cannot be brought into an image"):
+        array_script(plan(), site, WORDS, {**facts, "cwd": "/home/a:b"})
+
+
 def test_names_that_a_shell_would_obey_reach_the_program_as_they_are(tmp_path: Path) -> None:
     hostile = ["a b", "it's", '"$(touch pwned)"', "`touch pwned`", "$HOME", "; touch pwned", "{{ 1 }}", "-n", "*"]
     folder = tmp_path / "it's a $(touch pwned) `x` 100%"
@@ -124,14 +145,81 @@ def test_a_task_takes_its_private_tmpdir_along_when_it_ends(tmp_path: Path) -> N
     assert (tmp_path / "after.txt").read_text() == "after\n"
 
 
-@pytest.mark.parametrize("number", ["USR1", "TERM"])
-def test_a_signal_to_the_job_script_reaches_perfctl_and_the_lines_after_still_run(tmp_path: Path, number: str) -> None:
-    waits = 'trap "echo told; exit 143" TERM; touch ready; while :; do sleep 0.05; done'
-    facts = {**FACTS, "cwd": tmp_path, "perfctl": ["bash", "-c", waits, "x"]}
-    site = Site(after=("echo resumed",))
+@pytest.mark.parametrize("scheduler", [None, "pbs", "lsf"])
+def test_what_a_task_left_that_was_killed_outright_goes_with_the_next_one_on_that_node(
+    tmp_path: Path, scheduler: str | None
+) -> None:
+    site, node = Site(template=scheduler), tmp_path / "node"
+    node.mkdir()
+    environment = {"PATH": "/usr/bin:/bin", "SLURM_TMPDIR": str(node), "TMPDIR": str(node)}
+    waits = {**FACTS, "cwd": tmp_path, "device": "cpu", "perfctl": ["bash", "-c", "echo $$ >pid; exec sleep 30", "x"]}
+    script = tmp_path / "array.sbatch"
+    script.write_text(array_script(plan(tmp_path), site, WORDS, waits))
+    with subprocess.Popen(["bash", script, "0"], stdout=subprocess.DEVNULL, env=environment) as job:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            assert job.poll() is None
+        (held,) = node.iterdir()
+        says = {**waits, "perfctl": ["bash", "-c", 'echo "$TMPDIR" >next', "x"]}
+        following = tmp_path / "next.sbatch"
+        following.write_text(array_script(plan(tmp_path), site, WORDS, says))
+        subprocess.run(["bash", following, "1"], check=True, stdout=subprocess.DEVNULL, env=environment)
+        assert list(node.iterdir()) == [held], "that of a task which runs stays, the own one goes"
+        job.kill()
+        job.wait()
+        process = int((tmp_path / "pid").read_text())
+        os.kill(process, signal.SIGKILL)
+        while _alive(process):
+            time.sleep(0.01)
+    assert list(node.iterdir()) == [held], "nobody was left to take it along"
+    subprocess.run(["bash", following, "1"], check=True, stdout=subprocess.DEVNULL, env=environment)
+    assert list(node.iterdir()) == []
+    assert (tmp_path / "next").read_text().startswith(f"{node}/perfctl-")
+
+
+def _alive(process: int) -> bool:
+    """Does it run, and not only wait to be buried?"""
+    try:
+        return ") Z " not in Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("scheduler", [None, "pbs", "lsf"])
+def test_a_signal_before_perfctl_has_begun_ends_the_task_at_once(tmp_path: Path, scheduler: str | None) -> None:
+    site = Site(template=scheduler, before=("touch ready; while :; do sleep 0.05; done",))
+    facts = {**FACTS, "cwd": tmp_path, "device": "cpu", "perfctl": ["touch", "began"]}
     script = tmp_path / "array.sbatch"
     script.write_text(array_script(plan(tmp_path), site, WORDS, facts))
-    with subprocess.Popen(["bash", script, "0"], stdout=subprocess.PIPE, text=True) as job:
+    with subprocess.Popen(["bash", script, "0"], stdout=subprocess.DEVNULL) as job:
+        while not (tmp_path / "ready").exists():
+            assert job.poll() is None
+        job.terminate()
+        assert job.wait(timeout=10) == 143
+    assert not (tmp_path / "began").exists()
+    assert (tmp_path / "task-0.state").read_text().splitlines()[-1].endswith("ended with exit code 143")
+
+
+SRUN = """#!/bin/bash
+trap 'kill -KILL "$step"; exit 137' TERM  # as srun 22.05 does
+"${@:3}" & step=$!
+wait "$step"
+"""
+
+
+@pytest.mark.parametrize("srun", [False, True])
+@pytest.mark.parametrize("number", ["USR1", "TERM"])
+def test_a_signal_to_the_job_script_reaches_perfctl_and_the_lines_after_still_run(
+    tmp_path: Path, number: str, srun: bool
+) -> None:
+    (tmp_path / "srun").write_text(SRUN)
+    (tmp_path / "srun").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    waits = 'trap "echo told; exit 143" TERM; touch ready; while :; do sleep 0.05; done'
+    facts = {**FACTS, "cwd": tmp_path, "perfctl": ["bash", "-c", waits, "x"]}
+    site = Site(after=("echo resumed",), srun=srun)
+    script = tmp_path / "array.sbatch"
+    script.write_text(array_script(plan(tmp_path), site, WORDS, facts))
+    with subprocess.Popen(["bash", script, "0"], stdout=subprocess.PIPE, text=True, env=environment) as job:
         while not (tmp_path / "ready").exists():
             assert job.poll() is None
         subprocess.run(["kill", f"-{number}", str(job.pid)], check=True)

@@ -47,6 +47,6 @@ def test_an_nvprof_header_whose_columns_run_together_opens_no_table(tmp_path: Pa
     path = tmp_path / "nvprof.txt"
     header = "   Count  Avg Size  Min Size  Max Size  Total Size  Total Time Name"
     row = "       2      256B      256B      256B        512B  50.00000us"
-    path.write_text(f"==7== Profiling result:\nDevice \"Tesla V100 (0)\"\n{header}\n{row}\n")
+    path.write_text(f'==7== Profiling result:\nDevice "Tesla V100 (0)"\n{header}\n{row}\n')
     with pytest.raises(ReportError):
         nvprof_text.parse(path)

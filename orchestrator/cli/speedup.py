@@ -1,0 +1,194 @@
+"""perfctl speedup"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perfctl.orchestrator.cli import console, peaks
+from perfctl.orchestrator.cli.speedup_study import ALLOWED, Way, default_ways, ways_of
+from perfctl.orchestrator.cli.sweep_command import Asked, parameters_of
+from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.analyse.speedup_records import Arm, Speedup
+
+_SET_HERE = ("mode", "precision", "device", "batch_env", "step_marker", "sweep_name", "no_store", "dry_run")
+"""Options of sweeps that have no sense here, or that this command sets itself."""
+_COLUMN_MM = 84
+"""Width of a chart for a paper: one column."""
+_DEFAULTS = {"batches": "16", "workload": "unet", "out": Path("runs")}
+
+Ways = Annotated[
+    str,
+    typer.Option(
+        "--devices",
+        metavar="LIST",
+        help="What to set against the first: cpu, cuda, each with :tf32 (cuda), :bf16, :fp16 (cuda) or :compile. "
+        "auto: cpu and cuda; without a GPU cpu, cpu:bf16 and cpu:compile.",
+    ),
+]
+Epochs = Annotated[int, typer.Option("--epochs", min=0, help="Whole epochs after the measured steps.")]
+OfRuns = Annotated[
+    str | None,
+    typer.Option("--runs", metavar="A,B,...", help="Run nothing: set these sweeps, runs or reports against A."),
+]
+Page = Annotated[Path | None, typer.Option("--page", help="The page. Default: OUT/WORKLOAD_speedup.html.")]
+Charts = Annotated[
+    Path | None, typer.Option("--charts", metavar="DIR", help="Write the page's charts as PDF for a paper, too.")
+]
+Allow = Annotated[
+    str | None,
+    typer.Option("--allow", metavar="LIST", help=f"Facts that may differ all the same: {', '.join(ALLOWED)}."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What is made of the runs."""
+
+    allowed: frozenset[str]
+    page: Path | None
+    charts: Path | None
+    peak: str
+    store: Path
+    as_json: bool
+
+
+def _command() -> Callable[..., None]:
+    def speedup(
+        context: typer.Context, devices: str, epochs: int, runs: str | None, page: Path | None, allow: str | None,
+        charts: Path | None, peak: str, **given: Any,
+    ) -> None:  # fmt: skip
+        """Train on each device and precision, a process each, and say how many times faster each is, and where.
+
+        Options that are not listed here go to the workload: --base-width, --image-size (unet), --hidden, --length
+        (lstm), --seed, --data. Runs of other machines are added with --runs, or ingested and named there.
+        """
+        asked = Asked(**given)
+        store = asked.store or asked.out / "perfctl.db"
+        wanted = _Wanted(_allowed(allow), page, charts, peak, store, asked.as_json)
+        if runs is not None:
+            if page is None and not asked.as_json:
+                console.note("no page is written without --page FILE")
+            _finish(_named(runs, store), wanted)
+            return
+        ways = default_ways(told=console.note) if devices == "auto" else ways_of(devices)
+        _run(ways, epochs, asked, tuple(context.args), wanted)
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    shared = [one for one in parameters_of(Asked) if one.name not in _SET_HERE]
+    parameters = [
+        inspect.Parameter("context", kind, annotation=typer.Context),
+        inspect.Parameter("devices", kind, annotation=Ways, default="auto"),
+        inspect.Parameter("epochs", kind, annotation=Epochs, default=5),
+        inspect.Parameter("runs", kind, annotation=OfRuns, default=None),
+        inspect.Parameter("page", kind, annotation=Page, default=None),
+        inspect.Parameter("allow", kind, annotation=Allow, default=None),
+        inspect.Parameter("charts", kind, annotation=Charts, default=None),
+        inspect.Parameter("peak", kind, annotation=peaks.Option, default="published"),
+        *(one.replace(default=_DEFAULTS.get(one.name, one.default)) for one in shared),
+    ]
+    speedup.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    speedup.__annotations__ = {one.name: one.annotation for one in parameters}
+    return speedup
+
+
+speedup = _command()
+
+
+def _allowed(text: str | None) -> frozenset[str]:
+    names = {name.strip() for name in (text or "").split(",") if name.strip()}
+    for name in sorted(names - set(ALLOWED)):
+        raise UsageError(f"--allow: '{name}' is not known", f"Say {', '.join(ALLOWED)}")
+    return frozenset(names)
+
+
+def _run(ways: tuple[Way, ...], epochs: int, asked: Asked, rest: tuple[str, ...], wanted: _Wanted) -> None:
+    """Everything is checked before anything runs; an arm that fails does not stop those after it."""
+    from perfctl.orchestrator.cli.speedup_study import arms_of, check, request_of, run_way
+
+    requests = [(way, request_of(way, epochs, asked, rest)) for way in ways]
+    for way, request in requests:
+        check(way, request)
+    for way, request in requests:
+        console.note(f"{way.label}:")
+        run_way(request, wanted.store)
+    page = wanted.page or asked.out / f"{asked.workload}_speedup.html"
+    allowed = wanted.allowed | {"precision", "compile"}  # they stand in --devices
+    _finish(arms_of(requests, wanted.store), replace(wanted, page=page, allowed=allowed))
+
+
+def _named(text: str, store: Path) -> dict[int | None, list[Arm]]:
+    """Batch size -> arms, of sweeps, runs and reports that are there."""
+    from perfctl.orchestrator.analyse.speedup_records import Arm
+    from perfctl.orchestrator.cli.compare_sources import side
+
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if len(names) < 2:
+        raise UsageError("--runs needs two or more", "Say for instance --runs unet_cpu,unet_cuda")
+    sides = [side(name, store) for name in names]
+    batches = dict.fromkeys(run.batch_size for run in sides[0].runs)
+    return {
+        batch: [Arm(one.label, tuple(run for run in one.runs if run.batch_size == batch)) for one in sides]
+        for batch in batches
+    }
+
+
+def _finish(studies: dict[int | None, list[Arm]], wanted: _Wanted) -> None:
+    from perfctl.orchestrator.analyse import speedup as analysis
+
+    found: list[Speedup] = []
+    for batch, arms in studies.items():
+        roofs = [roof for arm in arms for roof in peaks.roofs(wanted.peak, wanted.store, arm.runs)]
+        try:
+            found.append(analysis.speedup(arms, allowed=wanted.allowed, peaks=roofs))
+        except ValueError as error:
+            console.warning(f"batch {batch}: nothing to set against anything: {error}")
+    if not found:
+        raise PerfctlError("no batch size ran on two devices", "The reasons stand above; logs lie in the run folders")
+    _tell(found, wanted)
+    failed = [f"{label}: {why}" for one in found for label, why in one.failed]
+    refused = [f"{one.label}: {why}" for study in found for one in study.against for why in one.refused]
+    if failed:
+        raise PartlyDone(f"{len(failed)} of the devices failed: {failed[0]}")
+    if refused:
+        raise PerfctlError(f"no speed-up: {refused[0]}", "--allow NAME compares all the same, and says so")
+
+
+def _tell(found: list[Speedup], wanted: _Wanted) -> None:
+    from perfctl.orchestrator.report import speedup_text
+
+    if wanted.as_json:
+        console.as_json([speedup_text.as_json(one) for one in found])
+    else:
+        for one in found:
+            for part in speedup_text.terminal(one):
+                console.show(part)
+    for path in _written(found, wanted):
+        (console.note if wanted.as_json else console.result)(f"Wrote {path}")
+
+
+def _written(found: list[Speedup], wanted: _Wanted) -> list[Path]:
+    """Page and charts, where they are wanted."""
+    from perfctl.orchestrator.cli.report import write_whole
+    from perfctl.orchestrator.report import chart_files
+    from perfctl.orchestrator.report.page import render_speedup
+
+    written = []
+    with chart_files.drawn() as drawings:
+        page = render_speedup(found) if wanted.page or wanted.charts else ""
+    if wanted.charts is not None:
+        wanted.charts.mkdir(parents=True, exist_ok=True)
+        for drawing in drawings:
+            chart_files.save(drawing, wanted.charts / f"{drawing.name}.pdf", "pdf", _COLUMN_MM)
+        written.append(wanted.charts)
+    if wanted.page is not None:
+        write_whole(wanted.page, page)
+        written.append(wanted.page)
+    return written

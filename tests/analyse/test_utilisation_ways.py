@@ -1,0 +1,221 @@
+"""Utilisation three ways, the union of intervals, and what a GPU waits for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfctl import parsers
+from perfctl.orchestrator.analyse.idle import idle
+from perfctl.orchestrator.analyse.memory_use import fits, memory_use
+from perfctl.orchestrator.analyse.utilisation import busy, union
+from perfctl.orchestrator.analyse.utilisation_ways import busy_from, mean_over_time, ways
+from perfctl.parsers.paper import LayerCall
+from perfctl.parsers.records import Copy, Counter, Device, Kernel, MemoryFigure, Range, Sample, Step
+from perfctl.parsers.stored import Run
+
+GPU = Device("a GPU", "gpu", memory_bytes=1000)
+
+
+def kernel(start: int, length: float, stream: int = 7, device: int = 0, launch: int = 0) -> Kernel:
+    return Kernel(launch, f"k{launch}", start_ns=start, duration_ns=length, stream=stream, device_index=device)
+
+
+def run_of(path: Path, synthetic: ModuleType) -> Run:
+    """A file as the store would give it back."""
+    read = parsers.parse(path)
+    bulk = {name: list(getattr(read, name)) for name in ("kernels", "counters", "copies", "ranges", "samples")}
+    made: Run = synthetic.foreign_run(1, profiler=read.tool, device=read.devices[0] if read.devices else None)
+    return replace(made, report=replace(read, **bulk))
+
+
+@given(
+    st.lists(st.tuples(st.integers(-20, 80), st.integers(0, 40)), max_size=12), st.integers(0, 30), st.integers(30, 90)
+)
+def test_the_union_of_intervals_is_what_marking_every_moment_gives(
+    found: list[tuple[int, int]], low: int, high: int
+) -> None:
+    pairs = sorted((start, start + length) for start, length in found)
+    marked = {moment for start, end in pairs for moment in range(max(start, low), min(end, high))}
+    running, waits = union(
+        np.array([start for start, _ in pairs], dtype=np.int64), np.array([end for _, end in pairs], dtype=np.int64),
+        (low, high),
+    )  # fmt: skip
+    assert running == len(marked)
+    assert {moment for start, end in waits for moment in range(start, end)} == set(range(low, high)) - marked
+    assert all(end == start or end < start for (_, end), (start, _) in pairwise(waits))
+
+
+@pytest.mark.parametrize("name", ["lowertri_la", "ntua_a100_gemm_pipeline", "quasiben_cudf", "zx3xyy_cs336_result"])
+def test_on_real_nsys_files_it_is_what_counting_open_kernels_gives(
+    name: str, reports: Path, synthetic: ModuleType
+) -> None:
+    run = run_of(reports / "nsys" / "sqlite" / f"{name}.sqlite", synthetic)
+    found = busy(run)
+    for item in (one for one in found if one.stream is None):
+        low = min(k.start_ns or 0 for k in run.report.kernels)
+        edges = sorted(
+            edge for k in run.report.kernels if (k.device_index or 0) == item.device
+            for edge in (((k.start_ns or 0), 1), ((k.start_ns or 0) + int(k.duration_ns or 0), -1))
+        )  # fmt: skip
+        count, since, total = 0, low, 0
+        for at, sign in edges:
+            total += (at - since) if count else 0
+            count, since = count + sign, at
+        assert item.running_ns == total
+    (waits,) = idle(run)
+    assert sum(waits.by_cause.values()) == found[0].window_ns - found[0].running_ns
+    assert [wait.length_ns for wait in waits.largest] == sorted((w.length_ns for w in waits.largest), reverse=True)
+    assert waits.largest[0].length_ns == found[0].longest_wait_ns
+
+
+def test_dlprof_s_database_gives_its_utilisation_in_full(reports: Path, synthetic: ModuleType) -> None:
+    found = ways(run_of(reports / "dlprof" / "odema_pytorch" / "no_relu_dlprof_dldb.sqlite", synthetic)).dlprof
+    assert found.value == pytest.approx(0.010363 / 100, rel=1e-9)
+
+
+def test_dlprof_s_rounded_zero_is_not_known_and_not_zero(reports: Path, synthetic: ModuleType) -> None:
+    found = ways(run_of(reports / "dlprof" / "odema_pytorch" / "no_relu", synthetic)).dlprof
+    assert found.value is None
+    assert "below 0.05 %" in found.reason
+
+
+def test_dlprof_1_7_is_read_by_label_where_line_15_is_another(reports: Path, synthetic: ModuleType) -> None:
+    item = ways(run_of(reports / "dlprof" / "chelseajohn_pytorch" / "dlprof_summary.csv", synthetic))
+    lines = (reports / "dlprof" / "chelseajohn_pytorch" / "dlprof_summary.csv").read_text().splitlines()
+    said = {line.split(",")[0].strip('"'): line.split(",")[1].strip('"') for line in lines if line.count(",") == 1}
+    assert item.dlprof.value == pytest.approx(float(said["GPU Utilization %"]) / 100)
+    assert item.dlprof_tensor.value == pytest.approx(float(said["Tensor Core Kernel Utilization %"]) / 100)
+
+
+@pytest.mark.parametrize("label", ["GPU Utilization", "GPU Utilization %", "model: GPU Utilization"])
+def test_every_spelling_of_the_label_counts(label: str, synthetic: ModuleType) -> None:
+    from perfctl.parsers.records import Summary
+
+    run = synthetic.foreign_run(1, profiler="dlprof", kernels=[], summaries=(Summary(label, 12.5, "%"),))
+    assert ways(run).dlprof.value == 0.125
+
+
+def test_readings_are_averaged_over_time_and_inside_of_the_steps(synthetic: ModuleType) -> None:
+    points = [(0, 0.0), (10, 1.0), (20, 0.5), (50, 0.2)]
+    assert mean_over_time(points) == pytest.approx((10 * 1.0 + 10 * 0.5 + 30 * 0.2) / 50)
+    assert mean_over_time(points, (5, 30)) == pytest.approx((5 * 1.0 + 10 * 0.5 + 10 * 0.2) / 25)
+    assert mean_over_time(points, (60, 70)) is None
+    samples = [Sample(at, value, None, None, None, None, None, 0) for at, value in points]
+    run = synthetic.make_run(samples=samples, steps=(Step(0, "step", 5, 10), Step(1, "step", 15, 15)), device=GPU)
+    assert ways(run).nvml.value == pytest.approx(mean_over_time(points, (5, 30)) or 0)
+
+
+def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none(synthetic: ModuleType) -> None:
+    samples = [Sample(at, 0.5, None, None, None, None, None, 0) for at in (0, 100)]
+    short = synthetic.make_run(samples=samples, steps=(Step(0, "step", 40, 5),), device=GPU)
+    late = synthetic.make_run(samples=samples, steps=(Step(0, "step", 140, 5),), device=GPU)
+    assert ways(short).nvml.value == 0.5
+    assert ways(late).nvml.value is None
+    assert "none of 2 readings" in ways(late).nvml.reason
+
+
+def test_gpus_of_a_log_that_are_read_in_turn_are_averaged_each_for_itself(reports: Path, synthetic: ModuleType) -> None:
+    run = run_of(reports / "nvidia_smi" / "openad_gpu_usage.csv", synthetic)
+    each = []
+    for device in (0, 1):
+        points = [(s.at_ns, s.gpu_utilisation or 0.0) for s in run.report.samples if s.device_index == device]
+        each.append(mean_over_time(points) or 0.0)
+    assert each[0] > 0.8 > 0.01 > each[1]
+    assert ways(run).nvml.value == pytest.approx(sum(each) / 2)
+
+
+def test_a_header_that_is_repeated_before_every_reading_changes_nothing(reports: Path, synthetic: ModuleType) -> None:
+    path = reports / "nvidia_smi" / "akshay_gpu_usage.csv"
+    rows = [line.split(", ") for line in path.read_text().splitlines() if line[:1].isdigit()]
+    samples = list(parsers.parse(path).samples)
+    assert [s.gpu_utilisation for s in samples] == [int(row[4].split()[0]) / 100 for row in rows]
+    assert [s.memory_used_bytes for s in samples] == [int(row[6].split()[0]) * 2**20 for row in rows]
+
+
+def test_cores_that_a_run_on_a_cpu_kept_busy(synthetic: ModuleType) -> None:
+    samples = [Sample(at, None, None, None, None, None, None, host_cpu=cores) for at, cores in ((10, 9.0), (20, 1.5))]
+    run = synthetic.make_run(samples=samples, steps=(Step(0, "step", 12, 8),))
+    assert ways(run).host_cores == 1.5
+    assert ways(run).nvml.value is None
+
+
+def test_occupancy_and_tensor_pipe_are_weighted_by_time_and_absent_without_counters(synthetic: ModuleType) -> None:
+    name = "sm__warps_active.avg.pct_of_peak_sustained_active"
+    counters = [Counter(0, name, 20.0, "%"), Counter(1, name, 80.0, "%")]
+    run = synthetic.make_run(profiler="ncu", counters=counters, kernels=[kernel(0, 10), kernel(10, 30, launch=1)])
+    assert ways(run).occupancy.value == pytest.approx((10 * 0.2 + 30 * 0.8) / 40)
+    assert ways(run).tensor_pipe.value is None
+    assert "was not collected" in ways(run).tensor_pipe.reason
+
+
+def test_each_wait_has_its_cause_and_what_lies_around_it(synthetic: ModuleType) -> None:
+    us = 1000
+    kernels = [kernel(start * us, 10 * us, launch=n) for n, start in enumerate((0, 15, 100, 300, 600))]
+    ranges = [
+        Range(0, "perfctl:data", None, 110 * us, 190 * us, 1, 0, None, phase="data"),
+        Range(1, "cudaDeviceSynchronize", None, 310 * us, 200 * us, 1, 0, None),
+    ]
+    copies = [Copy("HtoD", 5, 26 * us, 70 * us)]
+    run = synthetic.foreign_run(1, kernels=kernels, ranges=ranges, copies=copies)
+    (found,) = idle(run)
+    assert found.by_cause == {
+        "launches one by one": 5 * us, "copy": 75 * us, "loading data": 190 * us, "synchronising": 290 * us,
+    }  # fmt: skip
+    assert found.count == 4
+    first = found.largest[0]
+    assert (first.start_ns, first.length_ns, first.cause) == (310 * us, 290 * us, "synchronising")
+    assert first.after is not None and first.before is not None
+    assert (first.after.launch, first.before.launch, first.around) == (3, 4, "cudaDeviceSynchronize")
+
+
+def test_a_wait_that_nothing_explains_is_the_host_s(synthetic: ModuleType) -> None:
+    (found,) = idle(synthetic.foreign_run(1, kernels=[kernel(0, 10), kernel(50_000, 10, launch=1)], ranges=[]))
+    assert found.by_cause == {"host": 49_990}
+
+
+def test_the_batch_size_from_which_the_gpu_is_busy(synthetic: ModuleType) -> None:
+    def run(batch: int, share: float) -> Run:
+        made: Run = synthetic.foreign_run(
+            batch, batch_size=batch, ranges=[], kernels=[kernel(0, share * 1000 - 1), kernel(999, 1, launch=1)]
+        )
+        return made
+
+    assert busy_from([run(1, 0.2), run(5, 0.95), run(10, 0.5), run(15, 0.9), run(20, 0.97)]) == (15, True)
+    assert busy_from([run(1, 0.2), run(5, 0.3)]) == (5, False)
+    assert busy_from([synthetic.make_run()]) is None
+
+
+def with_memory(synthetic: ModuleType, batch: int, reserved: int) -> Run:
+    figures = (MemoryFigure("peak", "allocated", reserved - 5), MemoryFigure("peak", "reserved", reserved))
+    samples = [Sample(0, 0.5, 700, 1000, None, None, None, 0, process_memory_bytes=600),
+               Sample(1, 0.5, 650, 1000, None, None, None, 0)]  # fmt: skip
+    calls = (LayerCall("fc", "Linear", "forward", 1, 2, 30, 8, 40 * batch, 10 * batch, None),
+             LayerCall("fc", "Linear", "grad_weight", 1, 2, 30, 8, 120, 30, None))  # fmt: skip
+    made: Run = synthetic.make_run(
+        batch, batch_size=batch, memory=figures, samples=samples, layer_calls=calls, device=GPU
+    )
+    return made
+
+
+def test_memory_by_every_hand_stands_side_by_side(synthetic: ModuleType) -> None:
+    item = memory_use(with_memory(synthetic, 3, 200))
+    assert (item.weights, item.outputs) == (4 * 30, 40 * 3), "each parameter once, and what one forward writes"
+    assert (item.allocated, item.reserved, item.process, item.device, item.device_total) == (195, 200, 600, 700, 1000)
+    assert item.host is None
+
+
+def test_what_fits_is_read_off_a_straight_line_and_only_where_there_is_one(synthetic: ModuleType) -> None:
+    line = [memory_use(with_memory(synthetic, batch, 100 + 20 * batch)) for batch in (1, 2, 4)]
+    found = fits(line)
+    assert found is not None
+    assert (found.batch, found.limit, found.batches) == ((1000 - 100) // 20, 1000, (1, 2, 4))
+    assert fits(line[:2]) is None
+    assert fits([*line, memory_use(with_memory(synthetic, 8, 900))]) is None

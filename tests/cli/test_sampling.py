@@ -1,0 +1,74 @@
+"""--sample on the command line, and samples on their way from a run's folder into the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from perfctl.orchestrator.cli.run_intake import with_samples
+from perfctl.orchestrator.cli.sweep_command import Asked
+from perfctl.orchestrator.cli.sweep_request import sweep_request
+from perfctl.orchestrator.launch.plain import Plain
+from perfctl.orchestrator.store import database, read
+from perfctl.parsers.records import Report
+
+
+def test_sampling_is_on_unless_it_is_turned_off_and_makes_no_other_sweep() -> None:
+    on, off = (sweep_request(Plain(), replace(Asked(device="cpu"), sample=text), (), None) for text in ("50ms", "off"))
+    assert (on.sample_s, off.sample_s) == (0.05, None)
+    assert on.name == off.name
+
+
+def test_an_interval_that_is_none_is_refused(perfctl: Callable[..., Any]) -> None:
+    said = perfctl("torch", "--batches", 1, "--sample", "often")
+    assert said.code == 2
+    assert "--sample often: not understood" in said.err
+
+
+def test_broken_samples_leave_the_run_whole_with_a_gap(tmp_path: Path) -> None:
+    report = Report("torch", tmp_path, "synthetic")
+    path = tmp_path / "samples.csv"
+    assert with_samples(report, path) == report
+    path.write_text("# perfctl samples 1\nnothing\n")
+    found = with_samples(report, path)
+    assert [(gap.quantity, gap.state) for gap in found.gaps] == [("sample", "unreadable")]
+
+
+def test_a_real_run_has_samples_in_the_store_on_the_clock_of_its_steps(
+    perfctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys, torch\n"
+        "model = torch.nn.Linear(512, 512)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "for step in range(60):\n"
+        "    optimizer.zero_grad()\n"
+        "    for _ in range(3): model(torch.ones(int(sys.argv[1]), 512)).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    said = perfctl(
+        "torch",
+        "--device",
+        "cpu",
+        "--batches",
+        256,
+        "--sample",
+        "10ms",
+        "--steps",
+        40,
+        "--",
+        "python",
+        script,
+        "{batch}",
+    )
+    assert said.code == 0, said.err
+    with database.reading(tmp_path / "perfctl.db") as connection:
+        (run,) = read.load(connection, read.run_ids(connection, latest_of_each=True))
+    samples = list(run.report.samples)
+    assert len(samples) > 10
+    start = min(step.start_ns for step in run.report.steps if step.start_ns is not None)
+    assert samples[0].at_ns < start < samples[-1].at_ns + 10**9
+    assert max(sample.host_memory_bytes or 0 for sample in samples) > 50 * 2**20, "torch is loaded"

@@ -1,0 +1,106 @@
+"""perfctl speedup, as a user calls it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.cli.speedup_study import Way, ways_of
+from perfctl.orchestrator.errors import UsageError
+
+Perfctl = Callable[..., Any]
+"""The fixture ``perfctl``: call a command, get its exit code and what it said."""
+SMALL = ("--hidden", "4", "--length", "6", "--samples", "32", "--threads", "1", "--steps", "10", "--warmup", "2")
+CALL = ("speedup", "--workload", "lstm", "--devices", "cpu,cpu:bf16", "--batches", "8", "--epochs", "2", *SMALL)
+
+
+def test_two_precisions_leave_traces_results_and_a_page(perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    said = perfctl(*CALL, "--charts", "charts")
+    assert said.code == 0, said.err
+    for name, precision in (("lstm_cpu", "fp32"), ("lstm_cpu_bf16", "bf16")):
+        (trace,) = Path("runs", name).rglob("*.pt.trace.json.gz")
+        with gzip.open(trace, "rt") as opened:
+            assert "traceEvents" in json.load(opened)
+        (run,) = json.loads(Path("runs", name, "results.json").read_text())["runs"]
+        assert (run["status"], run["precision"], run["batch_size"]) == ("ok", precision, 8)
+        assert len(run["epochs"]) == 2
+        assert run["total_ns"] == sum(epoch["ns"] for epoch in run["epochs"])
+    assert Path("charts/s1-speedup.pdf").read_bytes().startswith(b"%PDF")
+    page = Path("runs/lstm_speedup.html").read_text()
+    for words in ("Speed-up by layer", "95 % interval", "Accuracy by training time", "Kinds of work", "Peak memory"):
+        assert words in page, words
+    assert "cpu and cpu:bf16 differ in precision (fp32; bf16)" in " ".join(said.out.split())
+
+    again = perfctl(*CALL, "--json")
+    assert again.err.count("whole already, skipped") == 2
+    (study,) = again.json
+    assert [arm["label"] for arm in study["arms"]] == ["cpu", "cpu:bf16"]
+    for line in study["against"][0]["lines"]:
+        assert (line["gain"] is None) == (line["reason"] is not None)
+        if line["gain"] is not None:
+            assert line["gain"]["low"] <= line["gain"]["value"] <= line["gain"]["high"]
+            assert line["gain"]["basis"]
+
+    refused = perfctl("speedup", "--runs", "lstm_cpu,lstm_cpu_bf16")
+    assert refused.code == 1
+    assert "precision differs: lstm_cpu has fp32, lstm_cpu_bf16 has bf16" in refused.err
+    assert "faster" not in refused.out.partition("Each by itself")[2]
+    assert perfctl("speedup", "--runs", "lstm_cpu,lstm_cpu_bf16", "--allow", "precision").code == 0
+
+    other = perfctl(*CALL[:-1], "3")
+    assert other.code == 2
+    assert "runs/lstm_cpu holds runs of another request" in other.err
+
+
+@pytest.mark.parametrize(
+    ("devices", "what"),
+    [
+        ("cpu", "needs two or more"),
+        ("cpu,cpu:tf32", "'cpu:tf32' is not known"),
+        ("cpu,tpu", "'tpu' is not known"),
+        ("cpu,cpu:", "'cpu:' is not known"),
+        ("cpu,cpu", "stands twice"),
+    ],
+)
+def test_devices_that_make_no_sense_are_refused(perfctl: Perfctl, devices: str, what: str) -> None:
+    said = perfctl("speedup", "--devices", devices)
+    assert said.code == 2
+    assert what in said.err
+    assert not Path("runs").exists()
+
+
+def test_a_list_of_devices_is_read() -> None:
+    assert ways_of("cpu, cuda:tf32,cuda:compile") == (Way("cpu"), Way("cuda", "tf32"), Way("cuda", "compile"))
+    assert [way.precision for way in ways_of("cuda,cuda:bf16,cpu:compile")] == ["fp32", "bf16", "fp32"]
+
+
+def test_compiling_without_a_compiler_is_refused_before_anything_runs(
+    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.delenv("CXX", raising=False)
+    said = perfctl("speedup", "--devices", "cpu,cpu:compile")
+    assert said.code == 2
+    assert "cpu:compile needs a C++ compiler" in said.err
+    assert not Path("runs").exists()
+
+
+def test_a_gpu_that_is_not_here_is_said(perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfctl.orchestrator.cli.options.device", lambda asked: "cpu" if asked == "auto" else asked)
+    said = perfctl("speedup", "--devices", "cpu,cuda:bf16")
+    assert said.code == 2
+    assert "cuda:bf16: there is no NVIDIA GPU here" in said.err
+
+
+def test_a_wrong_word_for_the_workload_starts_nothing(perfctl: Perfctl) -> None:
+    said = perfctl("speedup", "--workload", "unet", "--devices", "cpu,cpu:bf16", "--image-size", "20")
+    assert said.code == 2
+    assert "no multiple of 16" in said.err
+    with pytest.raises(UsageError):
+        ways_of("")

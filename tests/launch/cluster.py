@@ -1,0 +1,107 @@
+"""A real Slurm for tests: three virtual nodes on this machine, two pretend GPUs each."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.launch import slurm_queue
+from perfctl.orchestrator.launch.slurm_plan import Plan, read_plan
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 150.0
+
+
+class Cluster:
+    """The cluster, and perfctl on its login node."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        port = 20000 + os.getpid() % 4000 * 5
+        knobs = {
+            "SLURM_TEST_DIR": str(folder),
+            "NODES": "3",
+            "CPUS_PER_NODE": "2",
+            "GPUS_PER_NODE": "2",
+            "PORT": str(port),
+        }
+        self.environment = {**os.environ, **knobs, "SLURM_CONF": str(folder / "etc" / "slurm.conf")}
+        self.environment |= {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+
+    def having(self, variables: dict[str, str]) -> Cluster:
+        """The same cluster, and a user with more variables, which sbatch hands on to the jobs."""
+        other = copy.copy(self)
+        other.environment = {**self.environment, **variables}
+        return other
+
+    def script(self, word: str) -> None:
+        self.call("bash", str(ROOT / "scripts" / "slurm_up.sh"), word)
+
+    def call(self, *argv: str, cwd: Path | None = None, code: int = 0) -> str:
+        done = subprocess.run(
+            argv, env=self.environment, cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == code, f"{argv}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def perfctl(self, cwd: Path, *words: object, code: int = 0) -> str:
+        return self.call(sys.executable, "-m", "perfctl", *map(str, words), cwd=cwd, code=code)
+
+    def render(self, cwd: Path, *words: object) -> Plan:
+        cwd.mkdir(parents=True, exist_ok=True)
+        self.perfctl(cwd, "slurm", "render", *words)
+        return read_plan(next(cwd.glob("perfctl-runs/slurm-*")))
+
+    def stop_controller(self) -> None:
+        pid_file = self.folder / "run" / "slurmctld.pid"
+        pid = int(pid_file.read_text())
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the controller to end")
+
+
+def wait_until(true: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not true():
+        assert time.monotonic() < end, f"waited {LIMIT_S:.0f} s for {what}"
+        time.sleep(0.2)
+
+
+def ended(plan: Plan) -> bool:
+    return not slurm_queue.queued(plan)
+
+
+def rows(store: Path) -> list[tuple[str, int, str]]:
+    with sqlite3.connect(store) as connection:
+        return connection.execute(
+            "SELECT profiler, batch_size, status FROM run ORDER BY profiler, batch_size"
+        ).fetchall()
+
+
+def started() -> Iterator[Cluster]:
+    """A cluster while the caller uses it; skips where Slurm is missing."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    missing = [tool for tool in ("munged", "slurmctld", "slurmd", "sbatch") if shutil.which(tool, path=path) is None]
+    if missing:
+        pytest.skip(f"no Slurm here: {', '.join(missing)} missing (scripts/slurm_up.sh install)")
+    folder = Path(tempfile.mkdtemp(prefix="perfctl-slurm-", dir="/tmp"))  # short: munge has a socket in it
+    found = Cluster(folder)
+    found.script("up")
+    before = os.environ.get("SLURM_CONF")
+    os.environ["SLURM_CONF"] = found.environment["SLURM_CONF"]
+    try:
+        yield found
+    finally:
+        found.script("down")
+        shutil.rmtree(folder, ignore_errors=True)
+        os.environ.pop("SLURM_CONF") if before is None else os.environ.update(SLURM_CONF=before)
