@@ -148,6 +148,8 @@ class Request:
     memory: bool = False
     gpu: tuple[int, int] | None = None
     """Compute capability of the device that memory is worked out for; None: not said."""
+    own: tuple[str, ...] = ()
+    """A built-in workload's own options, as words of a command line; empty takes its defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,7 @@ class Session:
 
         self.request = request
         shapes = tuple(read_input(text) for text in request.inputs)
-        self.source = models.find(request.model, request.device)
+        self.source = models.find(request.model, request.device, request.own)
         self.shapes = shapes or tuple(
             InputShape(sizes, 0, dtype) for sizes, dtype in zip(self.source.shapes, self.source.dtypes, strict=True)
         )

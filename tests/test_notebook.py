@@ -1,4 +1,4 @@
-"""The notebook runs from top to bottom on the recordings that come with perfctl, and is kept without outputs."""
+"""The notebooks run from top to bottom on the recordings that come with perfctl, and are kept without outputs."""
 
 from __future__ import annotations
 
@@ -10,35 +10,45 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-NOTEBOOK = ROOT / "notebooks" / "explore.ipynb"
+RECORDED = ROOT / "tests" / "data" / "recorded-speedup" / "lstm_cpu.json"
+SHOWN = {
+    "explore": lambda: [str(2 * 16 * 64 * 24 * 24 * 32 * 3 * 3)],
+    "speedup": lambda: [arm["top"][0]["name"] for arm in json.loads(RECORDED.read_text())[0]["arms"]],
+}
+"""Notebook -> what must stand in its outputs."""
 
 
-def test_the_notebook_is_kept_without_outputs_and_without_a_path_of_any_machine() -> None:
-    content = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_notebook_is_kept_without_outputs_and_without_a_path_of_any_machine(name: str) -> None:
+    path = ROOT / "notebooks" / f"{name}.ipynb"
+    content = json.loads(path.read_text(encoding="utf-8"))
     code = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
     assert code
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
-    text = NOTEBOOK.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
     assert not any(place in text for place in ("/home/", "/root/", "/Users/", "/tmp/"))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
-def test_the_notebook_runs_from_top_to_bottom_and_shows_pen_and_paper(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_notebook_runs_from_top_to_bottom_and_shows_what_it_is_about(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed (extra 'notebook')")
     pytest.importorskip("ipykernel", reason="ipykernel is not installed (extra 'notebook')")
     nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed (extra 'notebook')")
-    for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    for variable in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
     monkeypatch.delenv("PERFCTL_STORE", raising=False)
+    monkeypatch.delenv("PERFCTL_STUDY", raising=False)
     _kernel(tmp_path / "jupyter_data_dir")
-    notebook: Any = nbformat.read(NOTEBOOK, as_version=4)
+    notebook: Any = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
     nbclient.NotebookClient(
-        notebook, timeout=120, kernel_name="here", resources={"metadata": {"path": str(NOTEBOOK.parent)}}
+        notebook, timeout=120, kernel_name="here", resources={"metadata": {"path": str(ROOT / "notebooks")}}
     ).execute()
     shown = json.dumps([cell.get("outputs", []) for cell in notebook.cells])
-    assert str(2 * 16 * 64 * 24 * 24 * 32 * 3 * 3) in shown
+    for text in SHOWN[name]():
+        assert text in shown, text
     assert '"error"' not in shown
 
 

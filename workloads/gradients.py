@@ -102,17 +102,20 @@ def claim(
             if _MARK not in metadata:
                 found.append((number, node, metadata, below))
             waiting.extend(edge[0] for edge in below)
+    marks: dict[Any, bool] = {}
     for leaf in leaves:
-        _give_leaf(leaf, maker(first), holder, give)
+        marks[leaf] = _give_leaf(leaf, maker(first), holder, give)
     found.sort(key=itemgetter(0))
     for number, node, metadata, below in found:
         layer = maker(number)
         if layer is not None:
-            direction, metadata[_MARK] = _judge(node, below)
+            direction, marks[node] = _judge(node, below, marks)
+            metadata[_MARK] = marks[node]
             give(node, layer, direction)
 
 
-def _give_leaf(node: Any, otherwise: str | None, holder: Callable[[Tensor], str | None], give: Given) -> None:
+def _give_leaf(node: Any, otherwise: str | None, holder: Callable[[Tensor], str | None], give: Given) -> bool:
+    """Give a leaf's node to the layer that holds it, once; whether the leaf is a parameter."""
     metadata = node.metadata
     if _MARK not in metadata:
         variable = node.variable
@@ -120,16 +123,20 @@ def _give_leaf(node: Any, otherwise: str | None, holder: Callable[[Tensor], str 
         layer = (holder(variable) or otherwise) if metadata[_MARK] else None
         if layer is not None:
             give(node, layer, "grad_weight")
+    return bool(metadata[_MARK])
 
 
-def _judge(node: Any, below: Any) -> tuple[str, bool]:
+def _judge(node: Any, below: Any, marks: Mapping[Any, bool]) -> tuple[str, bool]:
     """(direction, whether the node's result was made of parameters alone).
 
     grad_weight: its gradients go to parameters alone; grad_input: to none; backward: to both. A parameter that was cast,
     viewed or normalised on its way is still one. No edge stands for an input without a gradient: data, or a number.
+    ``marks`` says of nodes just judged what others' metadata say.
     """
     edges = [edge[0] for edge in below]
-    weights = [edge is not None and edge.metadata.get(_MARK, False) for edge in edges]
+    weights = [
+        edge is not None and (marks[edge] if edge in marks else edge.metadata.get(_MARK, False)) for edge in edges
+    ]
     if not any(weights):
         return "backward" if node.name() == _CHECKPOINT else "grad_input", False
     operands = _PRODUCTS.get(node.name())

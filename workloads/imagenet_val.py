@@ -89,11 +89,13 @@ def read_devkit(path: Path, synsets: Path | None = None) -> DevKit:
     Raises WorkloadError.
     """
     truth, meta = _devkit_files(path)
+    where = path
     try:
         numbers = [int(line) for line in truth.decode("ascii").split()]
+        where = synsets or path
         names = _from_lines(synsets) if synsets is not None else _from_meta(meta, path)
     except (ValueError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"{path}: the classes cannot be read ({first_line(error)})") from error
+        raise WorkloadError(f"{where}: the classes cannot be read ({first_line(error)})") from error
     if unknown := sorted(set(numbers) - set(names)):
         raise WorkloadError(f"{path}: {_TRUTH} names class {unknown[0]}, of which the table of classes knows nothing")
     if not numbers:

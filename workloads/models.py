@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from perfctl.workloads.spec import Options, WorkloadError, first_line
+from perfctl.workloads.spec import Options, SpecError, WorkloadError, first_line
 
 if TYPE_CHECKING:
     import torch
@@ -53,12 +53,15 @@ class Source:
     notes: tuple[str, ...] = field(default=())
 
 
-def find(reference: str, device: str = "meta") -> Source:
-    """Resolve ``reference`` and build the model on ``device``. Raises ModelError in one clear line."""
+def find(reference: str, device: str = "meta", own: Sequence[str] = ()) -> Source:
+    """Resolve ``reference`` and build the model on ``device``; ``own``: options of a built-in workload.
+
+    Raises ModelError in one clear line.
+    """
     from perfctl.workloads import WORKLOADS
 
     if reference in WORKLOADS:
-        return _from_workload(reference, device)
+        return _from_workload(reference, device, own)
     place, colon, factory = reference.rpartition(":")
     if not colon:
         known = ", ".join(WORKLOADS)
@@ -71,19 +74,21 @@ def find(reference: str, device: str = "meta") -> Source:
     return Source(build_model(_factory(place, factory), reference, device), reference)
 
 
-def _from_workload(name: str, device: str) -> Source:
-    import argparse
-
+def _from_workload(name: str, device: str, own: Sequence[str]) -> Source:
     import torch
 
     from perfctl.workloads import WORKLOADS
+    from perfctl.workloads.arguments import Parser
 
     workload = WORKLOADS[name]
-    parser = argparse.ArgumentParser()
+    parser = Parser(add_help=False)
     workload.add_options(parser)
     try:
-        parts = workload.build(Options(batch_size=1), parser.parse_args([]))
-    except WorkloadError as error:
+        given_options = parser.parse_args(list(own))
+        if hasattr(given_options, "samples"):
+            given_options.samples = min(given_options.samples, 4)  # one is looked at, for its shape
+        parts = workload.build(Options(batch_size=1), given_options)
+    except (WorkloadError, SpecError) as error:
         raise ModelError(f"{name}: {error}", "Or say torchvision:NAME") from error
     sample = parts.train_data[0]
     given, target = (sample[0], sample[1]) if isinstance(sample, (tuple, list)) else (sample, None)

@@ -190,8 +190,8 @@ def fit(model: torch.nn.Module, file: Path, name: str) -> None:
         if keys
     ]
     if wrong:
-        classes = " With a number of classes of its own, say --classes N." if other and not missing else ""
-        raise WorkloadError(f"{file} does not fit {name}; keys: {'; '.join(wrong)}.{classes}")
+        classes = ". With a number of classes of its own, say --classes N" if other and not missing else ""
+        raise WorkloadError(f"{file} does not fit {name}; keys: {'; '.join(wrong)}{classes}")
     model.load_state_dict(state)
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 
-from perfctl.orchestrator.analyse.grouping import Study, studies
+from perfctl.orchestrator.analyse.grouping import Study, heading, studies
 from perfctl.orchestrator.analyse.timing import preference
 from perfctl.parsers.stored import Run
-
-MODES = {"train": "training", "infer": "inference"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +69,6 @@ def repeats(runs: Iterable[Run]) -> dict[str, tuple[Run, ...]]:
 def common(a: Iterable[Run], b: Iterable[Run]) -> tuple[str, ...]:
     """Profilers of both sides, the one to take times from first."""
     return tuple(sorted({run.profiler for run in a} & {run.profiler for run in b}, key=preference))
-
-
-def heading(study: Study) -> str:
-    """ "mnist_cnn, training, fp32", or the name of the report's file."""
-    if study.workload is None:
-        run = study.runs[0]
-        return PurePath(run.artifact).name if run.artifact else f"{run.profiler} run {run.id}"
-    parts = (study.workload, study.variant, MODES.get(study.mode or "", study.mode), study.precision)
-    return ", ".join(part for part in parts if part)
 
 
 def _studies(a: list[Study], b: list[Study]) -> tuple[list[tuple[Study, Study]], list[Study], list[Study]]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from perfctl.parsers.stored import Run
+
+MODES = {"train": "training", "infer": "inference"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,15 @@ class Study:
     def foreign(self) -> bool:
         """True for a report without workload or batch size: nothing on paper to set it against."""
         return self.workload is None or not self.batches
+
+
+def heading(study: Study) -> str:
+    """ "mnist_cnn, training, fp32", or the name of the report's file."""
+    if study.workload is None:
+        run = study.runs[0]
+        return PurePath(run.artifact).name if run.artifact else f"{run.profiler} run {run.id}"
+    parts = (study.workload, study.variant, MODES.get(study.mode or "", study.mode), study.precision)
+    return ", ".join(part for part in parts if part)
 
 
 def device_label(run: Run) -> str | None:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from perfctl.orchestrator.analyse.compare_facts import compared
+from perfctl.orchestrator.analyse.compare_facts import NOT_RECORDED, compared
 from perfctl.orchestrator.analyse.compare_records import Difference
 from perfctl.orchestrator.analyse.compare_stats import ratio
 from perfctl.orchestrator.analyse.compare_values import PHASES, UNATTRIBUTED, times
@@ -69,10 +69,14 @@ def _against(base: Arm, arm: Arm, allowed: frozenset[str]) -> Against:
 def differing(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ...]:
     """What the two were made with that is not the same; ``blocks`` where it would be other work.
 
-    A fact of MUST_AGREE that only one side recorded blocks as well: nothing shows that the work was the same.
+    A fact of MUST_AGREE that only one side recorded blocks as well; one that neither recorded is said.
     """
     plain_a, plain_b = ([_uncompiled(run) for run in side] for side in (a, b))
-    found = [replace(one, blocks=one.fact in MUST_AGREE) for one in compared(plain_a, plain_b)[0]]
+    differences, facts = compared(plain_a, plain_b)
+    found = [replace(one, blocks=one.fact in MUST_AGREE) for one in differences]
+    known = {name for name, _, _ in facts}
+    why = "nothing shows that it is the same work"
+    found += [Difference(name, NOT_RECORDED, NOT_RECORDED, False, why) for name in MUST_AGREE if name not in known]
     for name in (COMPILED, *OWN_DATA):
         said = [sorted({run.report.environment.get(f"option:{name}", "not said") for run in side}) for side in (a, b)]
         if said[0] != said[1]:

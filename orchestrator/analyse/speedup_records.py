@@ -118,6 +118,10 @@ class Facts:
     """Share of the measured steps outside of all operations (Python, the optimizer's loop); None on a GPU."""
     gaps: tuple[tuple[str, str], ...] = ()
     """(what is missing, why)."""
+    paper_memory: int | None = None
+    """Bytes of all tensors at the fullest moment of a step on paper, in the allocator's 512-byte blocks."""
+    paper_memory_reason: str | None = None
+    """Why ``paper_memory`` is not known."""
 
 
 class IfOnly(NamedTuple):

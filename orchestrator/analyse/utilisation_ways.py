@@ -68,8 +68,8 @@ def ways(run: Run) -> Ways:
     """All figures of a run."""
     host, why = _mean(run, [sample for sample in run.report.samples if is_host(sample)], "host_cpu")
     return Ways(
-        run, _kernels(run), _nvml(run), _dlprof(run), _labelled(run, _DLPROF_TENSOR), _pipe(run, OCCUPANCY),
-        _pipe(run, TENSOR_PIPE), host, why,
+        run, _kernels(run), _nvml(run), _dlprof(run), _unrounded(run, _labelled(run, _DLPROF_TENSOR)),
+        _pipe(run, OCCUPANCY), _pipe(run, TENSOR_PIPE), host, why,
     )  # fmt: skip
 
 
@@ -143,6 +143,11 @@ def _dlprof(run: Run) -> Share:
     if found.value is None:
         idle = _labelled(run, _DLPROF_IDLE)
         found = Share(1 - idle.value, "1 - GPU Idle") if idle.value is not None else found
+    return _unrounded(run, found)
+
+
+def _unrounded(run: Run, found: Share) -> Share:
+    """No value where DLProf's CSV rounded it to nothing."""
     if found.value is not None and found.value < CSV_STEP / 2 and run.report.form.startswith("DLProf CSV"):
         return Share(
             None, "DLProf's CSV rounds: 0.0 % is anything below 0.05 %. Its database (dlprof_dldb.sqlite) has it"

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def estimate(
-    model: Annotated[str, typer.Argument(help="mnist_cnn, torchvision:NAME, package.module:factory, file.py:factory.")],
+    model: Annotated[
+        str,
+        typer.Argument(help="mnist_cnn, unet, lstm, torchvision:NAME, package.module:factory, file.py:factory."),
+    ],
     given: Annotated[
         list[str] | None,
         typer.Option("--input", help="Shape of one sample: 3x224x224, int64:128, 100xNx8 (N: batch). Once an input."),

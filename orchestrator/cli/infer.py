@@ -18,10 +18,11 @@ from perfctl.orchestrator.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.launch.profiler import Profiler
+    from perfctl.orchestrator.launch.sweep_records import SweepRequest
 
 WORKLOAD = "torchvision_infer"
 BATCHES = "1,5,10,15,20"
-_SET_HERE = ("workload", "mode", "steps", "batch_env", "step_marker", "sweep_name", "no_store", "as_json")
+_SET_HERE = ("workload", "mode", "steps", "batch_env", "step_marker", "sweep_name", "no_store")
 """Options of sweeps that have no sense here, or that this command sets itself."""
 
 Models = Annotated[str, typer.Option("--models", "-m", help="Models of torchvision: resnet152,densenet201.")]
@@ -76,6 +77,9 @@ def _infer(models: tuple[str, ...], name: str, asked: Asked, rest: tuple[str, ..
     words = {model: ("--model", model, *rest) for model in models}
     requests = {model: sweep_request(profiler, asked, words[model], None, here=here) for model in models}
     _check(models, asked, rest, inside=here.image is not None)
+    if asked.as_json:
+        _for_programs(requests, asked)
+        return
     failed: list[str] = []
     for model in models:
         if len(models) > 1 and not asked.dry_run:
@@ -88,6 +92,24 @@ def _infer(models: tuple[str, ...], name: str, asked: Asked, rest: tuple[str, ..
         _tell(asked, [request.name for request in requests.values()])
     if failed:
         raise PartlyDone(f"{len(failed)} of {len(models)} models failed or are partial: {failed[0]}")
+
+
+def _for_programs(requests: dict[str, SweepRequest], asked: Asked) -> None:
+    """Run it all, then one list with an object a model; with --dry-run one with an object a command."""
+    from perfctl.orchestrator.cli.run_sweep import for_programs, run_into
+    from perfctl.orchestrator.launch import sweep as sweeps
+
+    if asked.dry_run:
+        planned = [(model, *one) for model, request in requests.items() for one in sweeps.commands(request)]
+        console.as_json([{"model": model, "batch_size": batch, "stage": command.stage, "argv": command.argv}
+                         for model, batch, command in planned])  # fmt: skip
+        return
+    store = asked.store or asked.out.parent / DEFAULT
+    done = {model: run_into(request, store) for model, request in requests.items()}
+    console.as_json([{"model": model, **for_programs(requests[model], store, runs)} for model, runs in done.items()])
+    failed = [f"{model}: {run.reason}" for model, runs in done.items() for run in runs if run.status != "ok"]
+    if failed:
+        raise PartlyDone(f"{len(failed)} runs failed or are partial: {failed[0]}", "Logs are in the runs' folders")
 
 
 def _profiler(name: str) -> Profiler:

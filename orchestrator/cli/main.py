@@ -38,6 +38,7 @@ from perfctl.orchestrator.cli import (
     serve,
     show,
     speedup,
+    tensorboard,
     torch_profiler,
     trace,
 )
@@ -83,6 +84,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "export": export.export,
     "query": query.query,
     "serve": serve.serve,
+    "tensorboard": tensorboard.tensorboard,
     "compare": compare.compare,
     "estimate": estimate.estimate,
     "doctor": doctor.doctor,

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.report.chart_files import Drawn
 
 
+SPEEDUPS = "Charts of speed-ups: perfctl speedup --charts DIR"
+
+
 def plot(
     name: Annotated[str | None, typer.Argument(help="Which chart; see --list.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the charts that this store gives.")] = False,
@@ -67,7 +70,8 @@ def _charts(store: Path, sweep: int | None, peak: str) -> dict[str, Drawn]:
         busy_charts.across(runs)
     if not found and not across:
         raise PerfctlError(
-            f"{store}: there is nothing to draw", "A chart needs a workload at several batch sizes, or counters"
+            f"{store}: there is nothing to draw",
+            f"A chart needs a workload at several batch sizes, or counters. {SPEEDUPS}",
         )
     several = len({chart.name.partition("-")[0] for chart in found}) > 1
     named = {chart.name.partition("-")[2]: chart for chart in across}  # all models in one drawing
@@ -86,3 +90,4 @@ def _list(charts: dict[str, Drawn], as_json: bool) -> None:
         return
     for name, chart in charts.items():
         console.result(f"{name:14} {chart.description.partition('. ')[0]}")
+    console.note(SPEEDUPS)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from perfctl.orchestrator.cli import console
+from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 WHAT = ("imagenet-val",)
@@ -25,6 +25,7 @@ def prepare(
     out: Annotated[Path, typer.Option(help="Folder that gets the class folders.")] = Path("imagenet-val"),
     synsets: Annotated[Path | None, typer.Option(help="Lines 'ID WNID' to use instead of the kit's meta.mat.")] = None,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not compare MD5 with the published ones.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Sort a data set's archive into class folders, for --data imagenet --data-dir. Stopped, it goes on later."""
     from perfctl.workloads import imagenet_val
@@ -47,6 +48,11 @@ def prepare(
         strays = list(imagenet_val.strays(out, kit))
     except WorkloadError as error:
         raise PerfctlError(str(error)) from error
+    if as_json:
+        counts = {"images": done.images, "of": done.total, "already": done.already, "classes": len(kit.classes)}
+        odd = {"ignored": list(done.ignored), "strays": [str(path) for path in strays]}
+        console.as_json({"folder": str(out), **counts, **odd})
+        return
     _tell(done, out, len(kit.classes), strays)
 
 

@@ -30,8 +30,10 @@ def replay(
     from perfctl.orchestrator.launch.replay import Replay
 
     recorded = Replay(folder)
+    sizes = options.batch_list(batches) if batches else recorded.batches()
     asked = Asked(
-        batches=batches or ",".join(str(batch) for batch in recorded.batches()),
+        batches=",".join(map(str, sizes)),
+        repeat=recorded.repeats(sizes),
         workload=recorded.workload(),
         device=recorded.device(),
         out=out,

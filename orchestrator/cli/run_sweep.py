@@ -118,8 +118,10 @@ def _tell(request: SweepRequest, store: Path, results: list[RunResult]) -> None:
     from perfctl.orchestrator.store import database, read
 
     with database.reading(store) as connection:
-        number = next(row["id"] for row in read.sweeps(connection) if row["name"] == request.name)
-        runs = read.load(connection, read.run_ids(connection, sweep=number, latest_of_each=True))
+        number = next((row["id"] for row in read.sweeps(connection) if row["name"] == request.name), None)
+        # None: all its reports are in the store already, as runs of another sweep
+        numbers = [] if number is None else read.run_ids(connection, sweep=number, latest_of_each=True)
+        runs = read.load(connection, numbers)
     asked = [run for run in runs if run.batch_size in request.batches]
     first = [run for run in asked if run.report.environment.get("rank", "0") == "0"]
     for part in terminal.sweep_summary(first):
@@ -138,11 +140,16 @@ def _tell(request: SweepRequest, store: Path, results: list[RunResult]) -> None:
 
 def _tell_programs(request: SweepRequest, store: Path | None, results: list[RunResult]) -> None:
     """Each batch size and how it went; ``store`` is None where nothing was written to one."""
+    console.as_json(for_programs(request, store, results))
+    _raise_if_partly(results)
+
+
+def for_programs(request: SweepRequest, store: Path | None, results: list[RunResult]) -> dict[str, object]:
+    """A sweep and how each run of it went, as JSON has it; times in nanoseconds."""
     keys = ("batch_size", "status", "reason", "skipped", "duration_ns")
     runs = [{**{key: getattr(one, key) for key in keys}, "folder": str(one.folder)} for one in results]
     about = {"sweep": request.name, "folder": str(request.folder), "store": None if store is None else str(store)}
-    console.as_json({**about, "runs": runs})
-    _raise_if_partly(results)
+    return {**about, "runs": runs}
 
 
 def _raise_if_partly(results: list[RunResult]) -> None:

@@ -135,19 +135,31 @@ def _named(text: str, store: Path) -> dict[int | None, list[Arm]]:
     sides = [side(name, store) for name in names]
     batches = dict.fromkeys(run.batch_size for run in sides[0].runs)
     return {
-        batch: [Arm(one.label, tuple(run for run in one.runs if run.batch_size == batch)) for one in sides]
+        batch: [
+            Arm(label, tuple(run for run in one.runs if run.batch_size == batch))
+            for label, one in zip(_told_apart([one.label for one in sides], names), sides, strict=True)
+        ]
         for batch in batches
     }
 
 
+def _told_apart(labels: list[str], names: list[str]) -> list[str]:
+    """Labels, as typed where two sides have the same one (b16 of two folders), and numbered where that is the same."""
+    found = [name if labels.count(label) > 1 else label for label, name in zip(labels, names, strict=True)]
+    return [
+        f"{one} ({found[: place + 1].count(one)})" if found.count(one) > 1 else one for place, one in enumerate(found)
+    ]
+
+
 def _finish(studies: dict[int | None, list[Arm]], wanted: _Wanted) -> None:
     from perfctl.orchestrator.analyse import speedup as analysis
+    from perfctl.orchestrator.cli.speedup_paper import with_paper
 
     found: list[Speedup] = []
     for batch, arms in studies.items():
         roofs = [roof for arm in arms for roof in peaks.roofs(wanted.peak, wanted.store, arm.runs)]
         try:
-            found.append(analysis.speedup(arms, allowed=wanted.allowed, peaks=roofs))
+            found.append(with_paper(analysis.speedup(arms, allowed=wanted.allowed, peaks=roofs), arms))
         except ValueError as error:
             console.warning(f"batch {batch}: nothing to set against anything: {error}")
     if not found:

@@ -147,6 +147,7 @@ def results(request: SweepRequest, runs: Sequence[Run]) -> dict[str, Any]:
     for run in runs:
         about = {"batch_size": run.batch_size, "status": run.status, "reason": run.reason, "trace": run.artifact}
         figures = plain(facts_of(Arm(request.name, (run,)))) if run.status == "ok" else {}
+        figures = {key: value for key, value in figures.items() if not key.startswith("paper_")}  # the page has it
         rows.append({**about, **figures})
     return {"perfctl_results": 1, "name": request.name, "workload": request.workload, "runs": rows}
 

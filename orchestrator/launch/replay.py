@@ -48,6 +48,16 @@ class Replay:
         names = (path.name[1:] for path in self.folder.glob("b*") if path.is_dir())
         return tuple(sorted(int(name) for name in names if name.isdecimal()))
 
+    def repeats(self, batches: tuple[int, ...]) -> int:
+        """Runs that each of ``batches`` has: b16, b16.2, b16.3, ...; 1 where a batch size is not there."""
+        return min((self._count(batch) for batch in batches), default=1)
+
+    def _count(self, batch: int) -> int:
+        number = 1
+        while (self.folder / f"b{batch}.{number + 1}" / "run.json").is_file():
+            number += 1
+        return number
+
     def workload(self) -> str:
         """Name of the recorded workload. Raises UsageError when the recording does not say."""
         name = self._said("workload")
@@ -74,7 +84,9 @@ class Replay:
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
         """Raises UsageError when ``folder`` is no recording; a batch size it lacks fails when its turn comes."""
         assert self.name in _RECORDED
-        source = self.folder.absolute() / f"b{request.batch_size}"
+        first = self.folder.absolute() / f"b{request.batch_size}"
+        repeat = first.with_name(request.paths.folder.name)
+        source = repeat if repeat.is_dir() else first
         argv = (sys.executable, "-m", _COPY, str(source), str(request.paths.part))
         return (Command(argv, "replay"),)
 

@@ -69,7 +69,10 @@ def notes(one: Speedup) -> list[str]:
     said = [f"Faster than {one.base}, with the 95 % interval; warm-up steps and test passes are in no time."]
     for other in one.against:
         said += [f"{other.label} has no speed-up: {why}." for why in other.refused]
-        differ = [f"{item.fact} ({item.a}; {item.b})" for item in other.differences]
+        unknown = [item.fact for item in other.differences if item.a == item.b]
+        if unknown:
+            said.append(f"Neither {one.base} nor {other.label} recorded {', '.join(unknown)}: it may be other work.")
+        differ = [f"{item.fact} ({item.a}; {item.b})" for item in other.differences if item.a != item.b]
         if differ:
             said.append(f"{one.base} and {other.label} differ in {', '.join(differ)}.")
     said += [f"{label} failed: {why}." for label, why in one.failed]
@@ -94,7 +97,9 @@ def tables(one: Speedup) -> list[Table]:
 def _arms(one: Speedup) -> Table | None:
     heads = [Column("", look=TEXT), Column("device", look=TEXT), Column("runs"), Column("all epochs"), Column("step"),
              Column("steps/s"), Column("samples/s"), Column("FLOP/s", note="on paper / step time; 1 multiply-add = 2"),
-             Column("of peak"), Column("peak memory"), Column("idle", note="of the steps: no kernel ran"),
+             Column("of peak"), Column("peak memory"),
+             Column("memory on paper", note="tensors at the fullest moment of a step"),
+             Column("of paper", note="measured peak / paper"), Column("idle", note="of the steps: no kernel ran"),
              Column("launch-bound", note="kernels that waited longer than they ran"),
              Column("copies hidden", note="copy time during which a kernel ran"),
              Column("outside operations", note="of the steps, on a CPU")]  # fmt: skip
@@ -106,7 +111,8 @@ def _arms(one: Speedup) -> Table | None:
             plain(arm.label), plain(arm.device or "not recorded"), count(arm.runs), time_cell(arm.total_ns, NOT_TRAINED),
             time_cell(arm.step_ns), amount(arm.steps_per_second, "1/s"), amount(arm.samples_per_second, "1/s"),
             amount(arm.rate.per_second, "FLOP/s", arm.rate.reason or "steps were not timed"), _of_peak(arm),
-            size_cell(peak_memory(arm)), share_cell(arm.idle, gpu), share_cell(arm.launch_bound, gpu),
+            size_cell(peak_memory(arm)), _paper_memory(arm), _of_paper(arm),
+            share_cell(arm.idle, gpu), share_cell(arm.launch_bound, gpu),
             share_cell(arm.overlap, no), share_cell(arm.overhead, cpu),
         ])  # fmt: skip
     return table("Each by itself", heads, rows)
@@ -116,6 +122,22 @@ def _of_peak(arm: Facts) -> Cell:
     if arm.rate.peak is None or arm.rate.per_second is None:
         return nothing(arm.rate.reason or "not known")
     return share_cell(arm.rate.per_second / arm.rate.peak)
+
+
+def _paper_memory(arm: Facts) -> Cell:
+    if arm.paper_memory is None:
+        return nothing(arm.paper_memory_reason or "not worked out")
+    return size_cell(arm.paper_memory)
+
+
+def _of_paper(arm: Facts) -> Cell:
+    """Only of a device: torch's allocator counts there what paper counts."""
+    measured = arm.memory.get("peak allocated")
+    if measured is None:
+        return nothing("a host's peak also holds Python, torch and the data")
+    if not arm.paper_memory:
+        return nothing(arm.paper_memory_reason or "not worked out")
+    return share_cell(measured / arm.paper_memory)
 
 
 def peak_memory(arm: Facts) -> int | None:

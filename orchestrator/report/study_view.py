@@ -11,8 +11,10 @@ from perfctl.orchestrator.report.numbers import (
     Cell,
     amount,
     count,
+    full,
     nothing,
     plain,
+    rounded,
     share_cell,
     size_cell,
     time,
@@ -20,6 +22,7 @@ from perfctl.orchestrator.report.numbers import (
 )
 from perfctl.orchestrator.report.packed import Grid, first_rows, packed
 from perfctl.orchestrator.report.tables import Column, Table, table, without_empty
+from perfctl.parsers.records import Summary
 from perfctl.parsers.stored import Run
 
 COUNTER_ROWS = 50_000
@@ -145,12 +148,20 @@ def summaries(runs: Sequence[Run]) -> Table | None:
     rows = [
         [
             plain(run_label(run)), plain(item.name),
-            amount(item.value, item.unit or "") if item.value is not None else word(item.text), word(item.unit),
+            _ready_made(item, run) if item.value is not None else word(item.text), word(item.unit),
         ]
         for run in runs
         for item in run.report.summaries
     ]  # fmt: skip
     return listing("Ready-made figures, as the report states them", columns, rows)
+
+
+def _ready_made(item: Summary, run: Run) -> Cell:
+    """The value in the report's own unit, without a prefix; a percentage that DLProf's CSV rounded to nothing says so."""
+    value = item.value or 0.0
+    if not value and item.unit == "%" and run.report.form.startswith("DLProf CSV"):
+        return Cell("< 0.05", "DLProf's CSV rounds: 0.0 % is anything below 0.05 %", value="< 0.05")
+    return Cell(full(value), full(value, item.unit or ""), value=rounded(value))
 
 
 def steps(runs: Sequence[Run]) -> Table | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
-from perfctl.orchestrator.analyse.grouping import device_label, studies
+from perfctl.orchestrator.analyse.grouping import device_label, heading, studies
 from perfctl.orchestrator.report import about_view, busy_view, kernel_view, study_view, usage_view
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.inference_view import inference_tables
@@ -16,11 +16,11 @@ from perfctl.orchestrator.report.ledger_view import ledger_view
 from perfctl.orchestrator.report.numbers import DASH, Cell, time
 from perfctl.orchestrator.report.tables import Table as View
 from perfctl.orchestrator.report.verdict_view import Reason
-from perfctl.orchestrator.report.view import heading, tools
+from perfctl.orchestrator.report.view import tools
 from perfctl.parsers.stored import Run
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Group, RenderableType
     from rich.table import Table
     from rich.text import Text
 
@@ -96,9 +96,9 @@ def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:
     return out
 
 
-def shown(views: Iterable[View], rows: int = ROWS) -> list[RenderableType]:
-    """Tables of a page for the terminal, each cut to ``rows``."""
-    return [_from_view(view, rows) for view in views]
+def shown(views: Iterable[View], rows: int, elsewhere: str) -> list[RenderableType]:
+    """Tables of a page for the terminal, each cut to ``rows``; ``elsewhere`` says where the others are."""
+    return [_from_view(view, rows, elsewhere) for view in views]
 
 
 def inference_summary(runs: Sequence[Run]) -> list[RenderableType]:
@@ -188,27 +188,29 @@ def _findings(found: Analysis) -> list[RenderableType]:
     return [grid]
 
 
-def _from_view(view: View, rows: int = ROWS) -> Table:
-    """A page's table for the terminal, cut to ``rows``."""
+def _from_view(view: View, rows: int = ROWS, elsewhere: str = "perfctl report shows them") -> Group:
+    """A page's table for the terminal, cut to ``rows``; a narrow one does not break the lines around it."""
+    from rich.console import Group
+
     kept = [place for place, column in enumerate(view.columns) if column.label not in LEFT_OUT]
     sides = {"num": "right", "code": "code"}
     grid = _grid(*((view.columns[place].label, sides.get(view.columns[place].look, "left")) for place in kept))
-    grid.title = view.caption
     widths = [max(len(row[place].unit or "") for row in view.rows[:rows]) for place in kept]
     for row in view.rows[:rows]:
         grid.add_row(*(_cell(row[place], width) for place, width in zip(kept, widths, strict=True)))
     said = list(view.notes)
     if view.total > rows:
-        said.append(f"and {view.total - rows} more: perfctl report shows them")
-    grid.caption = _text("\n".join(said)) if said else None
-    return grid
+        said.append(f"and {view.total - rows} more: {elsewhere}")
+    below = [_text("\n".join(said), "dim")] if said else []
+    return Group(_text(view.caption, "bold"), grid, *below)
 
 
 def _grid(*columns: tuple[str, str], heads: bool = True) -> Table:
     from rich.table import Table
 
-    grid = Table(box=None, show_header=heads, header_style="dim", pad_edge=False, title_justify="left",
-                 caption_justify="left", title_style="bold", caption_style="dim")  # fmt: skip
+    grid = Table(
+        box=None, show_header=heads, header_style="dim", pad_edge=False, caption_justify="left", caption_style="dim"
+    )
     for label, side in columns:
         if side == "code":
             grid.add_column(_text(label), no_wrap=True, overflow="ellipsis", min_width=16, max_width=36)

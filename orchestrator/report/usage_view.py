@@ -35,6 +35,20 @@ def busy_table(runs: Sequence[Run]) -> Table | None:
     return listing("Share of time with a kernel running", columns, [_busy_row(item) for item in found], drop_run=False)
 
 
+def absent(runs: Sequence[Run]) -> str | None:
+    """Why no share of time can be said although kernels ran; None where none ran."""
+    counted = [run for run in runs if run.report.kernels]
+    if not counted:
+        return None
+    if all(run.profiler == "ncu" for run in counted):
+        return "ncu runs kernels one by one, so how busy the device was is not in its reports; nsys and torch record it"
+    kernels = [kernel for run in counted if run.profiler != "ncu" for kernel in run.report.kernels]
+    without = sum(kernel.start_ns is None or kernel.duration_ns is None for kernel in kernels)
+    return (
+        f"{without:,} of {len(kernels):,} kernels have no start or no length, and a share without them would be wrong"
+    )
+
+
 def _busy_row(item: Busy) -> list[Cell]:
     share = None if item.share is None else round(item.share, 6)
     return [

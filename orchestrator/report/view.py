@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 from typing import Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
-from perfctl.orchestrator.analyse.grouping import Study, studies
+from perfctl.orchestrator.analyse.grouping import Study, heading, studies
 from perfctl.orchestrator.analyse.peaks import Peaks
 from perfctl.orchestrator.report import (
     about_view,
@@ -37,7 +36,6 @@ NUMBERS = (
 """Sections of numbers, whose origin stands beside the heading."""
 CHARTS_FIRST = 2
 """Charts on the first screen; the others stand in the batch sweep."""
-MODES = {"train": "training", "infer": "inference"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +99,6 @@ def page_view(runs: Iterable[Run], *, generated_at: str, title: str | None, peak
 def _moment(stamp: str) -> str:
     """ "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is."""
     return re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", stamp)
-
-
-def heading(study: Study) -> str:
-    """ "mnist_cnn, training, fp32" or the file's name."""
-    if study.workload is None:
-        run = study.runs[0]
-        return PurePath(run.artifact).name if run.artifact else f"{run.profiler} run {run.id}"
-    parts = [study.workload, study.variant, MODES.get(study.mode or "", study.mode), study.precision]
-    return ", ".join(part for part in parts if part)
 
 
 def tools(runs: Sequence[Run]) -> str:
@@ -211,6 +200,8 @@ def _usage(key: str, runs: Sequence[Run]) -> Iterable[Section]:
     found = _some(busy_view.ways_table(runs), usage_view.busy_table(runs), usage_view.readings_table(runs))
     if tables := (*found, *busy_view.waits_tables(runs)):
         yield Section("utilisation", "Utilisation", tables=tables, charts=(chart,) if chart else ())
+    elif why := usage_view.absent(runs):
+        yield Section("utilisation", "Utilisation", note=f"Not collected: {why}.")
     yield from _tables("memory", "Memory", busy_view.memory_use_table(runs), usage_view.memory_table(runs))
 
 

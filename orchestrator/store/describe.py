@@ -34,6 +34,7 @@ One SQLite file, `perfctl.db`, in WAL mode; `PRAGMA user_version` is the schema'
 Units are nanoseconds, bytes, hertz, watts and counts; FLOPs count 1 multiply-add as 2.
 **NULL means not known; 0 means counted, and zero.** Where a quantity is NULL, `gap` says why.
 `kernel` and `counter` are views: what many of their rows share is kept once, in tables of its own.
+`phase` can also be copy (to the device and back) or rest (images after the last full batch of inference, in no figure of time).
 
 This page is made from the migrations: `python -m perfctl.orchestrator.store.describe`.
 """

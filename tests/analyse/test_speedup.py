@@ -168,3 +168,12 @@ def test_copies_that_kernels_hide_are_counted_once(synthetic: ModuleType) -> Non
     copies = [Copy("HtoD", 4, 10, 10, None, 0), Copy("memset", 4, 0, 10, None, 0)]
     assert overlap(synthetic.make_run(kernels=kernels, copies=copies)) == 0.5
     assert overlap(synthetic.make_run(kernels=kernels)) is None
+
+
+def test_what_neither_recorded_is_said_and_what_one_alone_recorded_refuses(synthetic: ModuleType) -> None:
+    silent = {"steps": steps(9000), "environment": {"option:data": "synthetic"}}
+    found = speedup(arms(synthetic, silent, {**silent, "steps": steps(3000)})).against[0]
+    assert found.refused == ()
+    assert [(one.fact, one.a, one.b) for one in found.differences] == [("seed", "not recorded", "not recorded")]
+    half = speedup(arms(synthetic, silent, {"steps": steps(3000)})).against[0]
+    assert half.refused == ("seed differs: cpu has not recorded, other has 0",)

@@ -100,6 +100,18 @@ def test_the_table_that_people_know(capsys: pytest.CaptureFixture[str]) -> None:
         assert text in out, text
 
 
+def test_unet_and_lstm_are_known_and_are_what_they_are_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {}
+    for name in ("unet", "lstm"):
+        assert run(["estimate", name, "--batch", "2", "--json"]) == 0
+        found[name] = json.loads(capsys.readouterr().out)["batches"]["2"]
+    assert found["unet"]["parameters"] == 31_037_763
+    assert found["lstm"]["parameters"] == 2_372_618
+    gates, length, hidden = 4 * 256, 100, 256
+    layers = gates * (128 + hidden) + gates * (2 * hidden + hidden)
+    assert found["lstm"]["forward"]["macs"] == 2 * (2 * length * layers + 2 * hidden * 10)
+
+
 def test_a_sheet_and_a_check_of_the_studys_layer(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["estimate", "mnist_cnn", "--batch", "64", "--layer", "conv2", "--sheet", "--check", "141557760"]
     assert run(arguments) == 0

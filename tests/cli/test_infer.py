@@ -45,6 +45,11 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
     again = perfctl(*words, "--batches", "2")
     assert again.code == 0
     assert again.err.count("whole already, skipped") == 2
+    told = perfctl(*words, "--batches", "2", "--json").json
+    assert [(one["model"], [run["status"] for run in one["runs"]]) for one in told] == [
+        ("squeezenet1_1", ["ok"]),
+        ("shufflenet_v2_x0_5", ["ok"]),
+    ]
     runs = perfctl("runs", "--json").json
     assert [(run["profiler"], run["batch_size"], run["mode"]) for run in runs] == [("none", 2, "infer")] * 2
 
@@ -129,6 +134,9 @@ def test_prepare_sorts_says_what_is_missing_and_goes_on(perfctl: Perfctl, archiv
     again = perfctl("prepare", "imagenet-val", archive, "--devkit", kit, "--out", "sorted", "--no-verify")
     assert "2 of them there already" in again.out
     assert "MD5" not in again.err
+    told = perfctl("prepare", "imagenet-val", archive, "--devkit", kit, "--out", "sorted", "--json").json
+    counts = {"images": 2, "of": 3, "already": 2, "classes": 3}
+    assert told == {"folder": "sorted", **counts, "ignored": [], "strays": []}
 
 
 def test_prepare_refuses_what_it_does_not_know(perfctl: Perfctl, archives: tuple[str, str]) -> None:

@@ -64,7 +64,7 @@ def test_the_page_says_that_nothing_of_it_was_measured_here(page: str) -> None:
 
 
 def test_every_batch_size_is_a_run_of_its_own(page: str) -> None:
-    assert f"batch {' '.join(map(str, BATCHES))}" in page
+    assert f"batch{' '.join(map(str, BATCHES))}" in page
 
 
 def test_no_file_passes_for_the_output_of_a_profiler() -> None:

@@ -16,8 +16,8 @@ import pytest
 from perfctl.orchestrator.cli.main import COMMANDS, app
 
 Perfctl = Callable[..., Any]
-WITHOUT = {"serve", "infer", "prepare"}
-"""serve answers browsers until it is ended, infer tells of several sweeps (see 'runs --json'), prepare sorts files."""
+WITHOUT = {"serve", "tensorboard"}
+"""Both answer browsers until they are ended."""
 
 
 def _options() -> dict[str, set[str]]:

@@ -6,10 +6,13 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.cli.speedup import _told_apart
+from perfctl.orchestrator.cli.speedup_paper import own_options
 from perfctl.orchestrator.cli.speedup_study import Way, ways_of
 from perfctl.orchestrator.errors import UsageError
 
@@ -41,6 +44,12 @@ def test_two_precisions_leave_traces_results_and_a_page(perfctl: Perfctl, monkey
     assert again.err.count("whole already, skipped") == 2
     (study,) = again.json
     assert [arm["label"] for arm in study["arms"]] == ["cpu", "cpu:bf16"]
+    plain, half = study["arms"]
+    kept = 4 * (4 * 4 * (128 + 4) * 2 + 4 * 4 * (8 + 4) * 2 + 4 * 16 * 2 * 2 + 8 * 10 + 10)
+    assert plain["paper_memory"] >= 3 * kept + 4 * 8 * 6 * 128, "parameters, Adam's two states, the letters"
+    assert plain["paper_memory_reason"] is None
+    assert plain["paper_memory"] < plain["memory"]["peak host resident"]
+    assert (half["paper_memory"], "autocast" in half["paper_memory_reason"]) == (None, True)
     for line in study["against"][0]["lines"]:
         assert (line["gain"] is None) == (line["reason"] is not None)
         if line["gain"] is not None:
@@ -104,3 +113,16 @@ def test_a_wrong_word_for_the_workload_starts_nothing(perfctl: Perfctl) -> None:
     assert "no multiple of 16" in said.err
     with pytest.raises(UsageError):
         ways_of("")
+
+
+def test_equally_named_sides_are_told_apart() -> None:
+    assert _told_apart(["b16", "b16", "b32"], ["old/b16", "new/b16", "b32"]) == ["old/b16", "new/b16", "b32"]
+    assert _told_apart(["a", "a"], ["a", "a"]) == ["a (1)", "a (2)"]
+
+
+def test_a_workloads_own_options_come_back_from_its_record_as_it_was_called() -> None:
+    said = {"option:conv2": "[32, 64, 3, 1]", "option:epochs": "2"}
+    run: Any = SimpleNamespace(workload="mnist_cnn", report=SimpleNamespace(environment=said))
+    assert own_options(run) == ("--conv2=32,64,3,1",)
+    run = SimpleNamespace(workload="unet", report=SimpleNamespace(environment={"option:base_width": "8"}))
+    assert own_options(run) == ("--base-width=8",)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,3 +128,16 @@ def test_a_record_that_names_no_file_beside_it_is_failed(recording, make_request
     (folder / "run.json").write_text(json.dumps({**record, "artifact": name}))
     request = make_request()
     assert Replay(recording).judge(request, (run(Replay(recording), request),)).status == "failed"
+
+
+def test_recorded_repeats_are_replayed_as_repeats(recording, make_request):
+    for batch in (8, 16):
+        shutil.copytree(recording / f"b{batch}", recording / f"b{batch}.2")
+    shutil.copytree(recording / "b8", recording / "b8.3")
+    replay = Replay(recording)
+    assert (replay.repeats((8,)), replay.repeats((8, 16)), replay.repeats((64,))) == (3, 2, 1)
+    asked = make_request()
+    second = replace(asked, paths=replace(asked.paths, attempt=2))
+    fourth = replace(asked, paths=replace(asked.paths, attempt=4))
+    assert replay.commands(second)[0].argv[3] == str(recording / "b16.2")
+    assert replay.commands(fourth)[0].argv[3] == str(recording / "b16")

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.report.page import render
+from perfctl.orchestrator.analyse.compare import compare
+from perfctl.orchestrator.analyse.compare_records import Side
+from perfctl.orchestrator.report.page import render, render_comparison
 from perfctl.parsers.records import Copy, Kernel, Range
 
 WHEN = "2026-11-20T20:40:00Z"
@@ -117,7 +119,7 @@ def test_every_table_sorts_both_ways_filters_and_gives_a_file(browser: Any, writ
 
     with Visit(browser, written) as visit:
         page = visit.page
-        page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+        page.evaluate("document.querySelectorAll('details.fold').forEach(part => { part.open = true; })")
         ways = page.locator("th.sortable").evaluate_all(
             "heads => heads.map(head => [0, 1].map(() => { head.click(); return head.getAttribute('aria-sort'); }))"
         )
@@ -228,17 +230,34 @@ def test_hostile_names_are_text_in_the_browser(
 
 @pytest.mark.parametrize("options", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}])
 def test_axe_finds_nothing_serious(browser: Any, small: Path, options: dict[str, Any]) -> None:
+    assert serious(browser, small, **options) == []
+
+
+@pytest.mark.parametrize("options", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}])
+def test_a_comparison_stands_alone_and_axe_finds_nothing_serious(
+    browser: Any, synthetic: ModuleType, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    a, b = (Side(label, (synthetic.gpu_pair(number, 64)[0],)) for label, number in (("before", 1), ("after", 3)))
+    file = tmp_path / "compare.html"
+    file.write_text(render_comparison(compare(a, b)), encoding="utf-8")
+    assert serious(browser, file, **options) == []
+    with Visit(browser, file, **options) as visit:
+        width = options.get("viewport", {"width": 1280})["width"]
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def serious(browser: Any, file: Path, **options: Any) -> list[tuple[str, list[str]]]:
+    """What axe finds serious or critical: (rule, first places). Skips without axe-core."""
     found = importlib.util.find_spec("axe_playwright_python")
     if found is None or not found.submodule_search_locations:
         pytest.skip("axe-playwright-python, which carries axe-core, is not installed")
     source = next(Path(found.submodule_search_locations[0]).rglob("axe.min.js"))
-    with Visit(browser, small, **options) as visit:
+    with Visit(browser, file, **options) as visit:
         visit.page.evaluate("document.querySelectorAll('details.fold').forEach(part => { part.open = true; })")
         visit.page.evaluate(source.read_text(encoding="utf-8"))
         result = visit.page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
-        bad = [(item["id"], [node["html"][:200] for node in item["nodes"][:3]])
-               for item in result["violations"] if item["impact"] in ("serious", "critical")]  # fmt: skip
-        assert bad == []
+        return [(item["id"], [node["html"][:200] for node in item["nodes"][:3]])
+                for item in result["violations"] if item["impact"] in ("serious", "critical")]  # fmt: skip
 
 
 def test_findings_tables_and_charts_stand_without_javascript(browser: Any, written: Path) -> None:

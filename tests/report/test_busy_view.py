@@ -8,6 +8,7 @@ from perfctl.orchestrator.report.busy_charts import across
 from perfctl.orchestrator.report.busy_findings import busy_findings
 from perfctl.orchestrator.report.busy_view import memory_use_table, waits_tables, ways_table
 from perfctl.orchestrator.report.tables import Table
+from perfctl.orchestrator.report.usage_view import absent
 from perfctl.parsers.records import Device, Kernel, MemoryFigure, Sample, Step, Summary
 from perfctl.parsers.stored import Run
 
@@ -83,3 +84,11 @@ def test_both_drawings_hold_a_line_for_each_model(synthetic: ModuleType) -> None
     assert "resnet18, kernels batch 5: 25 %" in utilisation.svg
     assert "vgg11, NVML batch 10: 25 %" in utilisation.svg
     assert "Memory (device in use) against batch size. resnet18 batch 1: 5" in memory.svg
+
+
+def test_where_no_share_can_be_said_the_reason_stands_there(synthetic: ModuleType) -> None:
+    kernels = [Kernel(0, "k", start_ns=0, duration_ns=9), Kernel(1, "k", duration_ns=9)]
+    said = absent([synthetic.make_run(profiler="nsys", kernels=kernels)])
+    assert said is not None and said.startswith("1 of 2 kernels have no start or no length")
+    assert "ncu runs kernels one by one" in (absent([synthetic.make_run(profiler="ncu", kernels=kernels)]) or "")
+    assert absent([synthetic.make_run()]) is None

@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from rich.console import Group
 
 from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.inference_view import inference_findings, inference_tables
@@ -96,5 +97,5 @@ def test_the_page_and_the_terminal_show_the_same_section(infer: Any) -> None:
     page = render([run], generated_at="2026-11-20T10:00:00Z")
     assert "Latency of a batch" in page
     assert 'href="#s1-inference"' in page
-    titles = [getattr(part, "title", None) for part in terminal.run_details(run)]
+    titles = [part.renderables[0] for part in terminal.run_details(run) if isinstance(part, Group)]
     assert any(str(title).startswith("Latency of a batch") for title in titles)

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from perfctl.orchestrator.report import terminal
+from perfctl.parsers.records import Summary
 
 
 def printed(*things: Any) -> str:
@@ -67,3 +68,18 @@ def test_names_are_no_markup_and_send_no_control_characters(synthetic: ModuleTyp
     kernels = [kernel._replace(name="[red]x[/red]\x1b[31m", short_name=None) for kernel in run.report.kernels]
     text = printed(*terminal.run_details(replace(run, report=replace(run.report, kernels=kernels))))
     assert "[red]x" in text and "\x1b" not in text
+
+
+def test_ready_made_figures_keep_their_unit_and_a_rounded_zero_is_no_zero(synthetic: ModuleType) -> None:
+    run = synthetic.foreign_run(1, profiler="dlprof")
+    figures = [Summary("GPU Utilization", 0.010363, "%"), Summary("Memory Duration", 0.0, "%")]
+    texts = {}
+    for form in ("DLProf database, version 1.8.0", "DLProf CSV: summary"):
+        texts[form] = printed(
+            *terminal.run_details(replace(run, report=replace(run.report, form=form, summaries=figures)))
+        )
+    database, csv = ([line.split() for line in text.splitlines()] for text in texts.values())
+    assert ["GPU", "Utilization", "0.010363", "%"] in database
+    assert ["Memory", "Duration", "0", "%"] in database
+    assert ["Memory", "Duration", "<", "0.05", "%"] in csv
+    assert "Ready-made figures, as the report states them" in texts["DLProf CSV: summary"], "a title in one line"

@@ -171,3 +171,27 @@ def test_images_and_masks_are_paired_by_name(tmp_path: Path) -> None:
     (tmp_path / "masks" / "0.png").unlink()
     with pytest.raises(WorkloadError, match="in images or in masks alone"):
         read_masks(tmp_path, 16, 3)
+
+
+def test_compiling_changes_the_variant_and_neither_the_steps_nor_the_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(nn.Module, "compile", lambda self, *_, **__: seen.append(type(self).__name__))
+    small = ("lstm", "--batch", "4", "--hidden", "3", "--length", "4", "--samples", "8", "--epochs", "1", "--seed", "3")
+    records = []
+    for more in ((), ("--compile",)):
+        options, own = parse_arguments(small[0], [*small[1:], "--steps", "2", "--warmup", "4", *more])
+        records.append(run(lstm, options, own))
+    assert seen == ["BiLSTM"]
+    losses = [[(row.phase, row.number, row.loss) for row in record.steps] for record in records]
+    assert losses[0] == losses[1]
+    assert records[1].variant == f"{records[0].variant} compile=True"
+    with pytest.raises(SpecError, match="--warmup 3 or more"):
+        parse_arguments(small[0], [*small[1:], "--warmup", "2", "--compile"])
+
+
+def test_compiling_without_a_compiler_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.delenv("CXX", raising=False)
+    options, own = parse_arguments("lstm", ["--batch", "2", "--compile"])
+    with pytest.raises(WorkloadError, match="needs a C\\+\\+ compiler"):
+        run(lstm, options, own)

@@ -1,0 +1,94 @@
+"""The page of a speed-up study: no speed-up without its spread, and names from reports are data."""
+
+from __future__ import annotations
+
+import re
+
+from perfctl.orchestrator.analyse.speedup_records import (
+    Against,
+    Epoch,
+    Facts,
+    Gain,
+    IfOnly,
+    Line,
+    Rate,
+    Reached,
+    Speedup,
+)
+from perfctl.orchestrator.report import speedup_text
+from perfctl.orchestrator.report.page import render_speedup
+from perfctl.orchestrator.report.speedup_view import tables
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def facts(label: str, *epochs: Epoch, shortest: float = 9.0) -> Facts:
+    return Facts(
+        label=label, device="a device", precision="fp32", runs=1, total_ns=None, step_ns=10.0,
+        step_range=(shortest, 11.0), steps_per_second=1e8, samples_per_second=8e8, warmup=3, epochs=epochs,
+        memory={"peak host resident": 1000}, top=(), categories={"GEMM": 0.75, "other": 0.25},
+        rate=Rate(None, None, None, "no shapes"), idle=None, overlap=None, launch_bound=None, overhead=None,
+    )  # fmt: skip
+
+
+def study(lines: tuple[Line, ...], refused: tuple[str, ...] = ()) -> Speedup:
+    epochs = (Epoch(0, 5.0, 5.0, 1.0, 0.9, 0.5, None), Epoch(1, 5.0, 10.0, 0.8, 0.7, 0.6, None))
+    gain = Gain(2.0, 1.5, 2.5, "10 and 10 steps")
+    against = Against("gpu", refused, (), lines, (IfOnly("fc", 0.5, gain, 2.0),) if lines else ())
+    reached = (Reached("accuracy", 0.6, {HOSTILE: 10.0, "gpu": None}),)
+    return Speedup("net", 8, HOSTILE, (facts(HOSTILE, *epochs), facts("gpu", shortest=2.0)), (against,), reached)
+
+
+LINES = (
+    Line("step", "step", 30.0, 10.0, Gain(3.0, 2.5, 3.5, "10 and 10 steps"), None),
+    Line("phase", "forward", 20.0, 5.0, None, "one run each, and of 3 steps"),
+    Line("layer", HOSTILE, 20.0, None, None, "on one side only"),
+)
+
+
+def test_a_speedup_stands_with_its_interval_and_else_the_reason_stands_there() -> None:
+    (table,) = (one for one in tables(study(LINES)) if one.caption == "Speed-up")
+    rows = {row[0].text: row for row in table.rows}
+    assert [cell.text for cell in rows["step"][3:]] == ["3.00", "2.50 to 3.50"]
+    assert [cell.look for cell in rows["forward"][3:]] == ["no", "no"]
+    assert rows["forward"][3].title == "one run each, and of 3 steps"
+
+
+def test_a_refused_speedup_shows_no_factor_and_says_why() -> None:
+    found = study((), ("seed differs: cpu has 0, gpu has 1",))
+    page = render_speedup([found])
+    assert "gpu has no speed-up: seed differs: cpu has 0, gpu has 1." in page
+    assert ">Speed-up<" not in page
+    assert "Amdahl" not in page
+
+
+def test_names_are_escaped_and_the_same_study_gives_the_same_bytes() -> None:
+    page = render_speedup([study(LINES)])
+    assert HOSTILE not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert page == render_speedup([study(LINES)])
+    assert not re.search(r"(?:src|href)=[\"']https?:", page), "the page works offline"
+
+
+def test_unsteady_steps_are_said_and_steady_ones_are_not() -> None:
+    said = " ".join(part for part in speedup_text.terminal(study(LINES)) if isinstance(part, str))
+    assert "The steps of gpu took between 2.00 ns and 11.0 ns" in said
+    assert f"The steps of {HOSTILE}" not in said
+
+
+def test_what_was_never_reached_has_no_time() -> None:
+    (table,) = (one for one in tables(study(LINES)) if one.caption == "Training time to the same result")
+    assert [cell.look for cell in table.rows[0]] == ["", "", "no"]
+    assert table.rows[0][2].title == "never reached"
+
+
+def test_the_terminal_breaks_no_heading_within_a_word() -> None:
+    from io import StringIO
+
+    from rich.console import Console
+
+    out = StringIO()
+    for part in speedup_text.terminal(study(LINES)):
+        Console(file=out, width=80, markup=False).print(part)
+    for column in tables(study(LINES))[0].columns:
+        assert column.label in out.getvalue()
