@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -93,11 +94,12 @@ def sweep_command(profiler: Callable[..., Profiler | CostEstimate]) -> Callable[
     return command
 
 
-def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
+@cache
+def parameters_of(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     """The parameters of a function or dataclass, their annotations as objects."""
     # Profiler, what they return, is not loaded just to print help.
     hints = get_type_hints(function, localns={"Profiler": object, "CostEstimate": object}, include_extras=True)
-    return [
+    return tuple(
         parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in inspect.signature(function).parameters.values()
-    ]
+    )
