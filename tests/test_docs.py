@@ -17,14 +17,14 @@ import typer.main
 
 import perfctl
 from perfctl.orchestrator.analyse.verdict import VERDICTS
-from perfctl.orchestrator.cli.main import COMMANDS, SWEEPS, app, run
+from perfctl.orchestrator.cli.main import COMMANDS, SWEEPS, application, run
 from perfctl.orchestrator.store import describe
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")), *sorted(DOCS.rglob("*.md"))]
-GROUPS: dict[str, Any] = dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+GROUPS: dict[str, Any] = dict(typer.main.get_command(application()).commands)  # type: ignore[attr-defined]
 """Every command by name; those that have commands of their own, too."""
 _WORKLOADS = {"model", "images", "weights", "data", "data-dir", "dataloader-workers", "classes", "seed"}
 """Options that sweeps pass on to a built-in workload."""

@@ -43,7 +43,6 @@ from perfctl.orchestrator.cli import (
     trace,
 )
 from perfctl.orchestrator.cli.image import image
-from perfctl.orchestrator.cli.slurm import slurm
 from perfctl.orchestrator.cli.sweep_command import SweepCommand, sweep_command
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, Regressed, UsageError
 
@@ -53,16 +52,6 @@ if TYPE_CHECKING:
 
 # Newer releases of typer carry a click of their own, so its base error is found through a class that typer hands on.
 _BAD_CALL: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
-
-app = typer.Typer(
-    name="perfctl",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    help="Set the FLOPs that kernels really executed against the FLOPs on paper, per layer and batch size.",
-    epilog="Start with 'perfctl doctor', then 'perfctl torch --batches 16,32,64' and 'perfctl report'.",
-)
 
 SWEEPS: dict[str, Callable[..., Profiler | CostEstimate]] = {
     "nsys": nsys.nsys,
@@ -89,14 +78,48 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "estimate": estimate.estimate,
     "doctor": doctor.doctor,
 }
-for _name, _profiler in SWEEPS.items():
-    app.command(_name, cls=SweepCommand, context_settings=options.SWEEP)(sweep_command(_profiler))
-app.command("infer", cls=SweepCommand, context_settings=options.SWEEP)(infer.infer)
-app.command("speedup", cls=SweepCommand, context_settings=options.SWEEP)(speedup.speedup)
-for _name, _command in COMMANDS.items():
-    app.command(_name)(_command)
-app.add_typer(slurm)
-app.add_typer(image)
+SWEEPS_OF_THEIR_OWN: dict[str, Callable[..., None]] = {"infer": infer.infer, "speedup": speedup.speedup}
+
+
+def application(only: str | None = None) -> typer.Typer:
+    """The command line. With ``only``, other commands have a name and help, but no options: working those out takes long."""
+    app = typer.Typer(
+        name="perfctl",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        help="Set the FLOPs that kernels really executed against the FLOPs on paper, per layer and batch size.",
+        epilog="Start with 'perfctl doctor', then 'perfctl torch --batches 16,32,64' and 'perfctl report'.",
+    )
+    app.callback()(_root)
+    for name, made_from in {**SWEEPS, **SWEEPS_OF_THEIR_OWN, **COMMANDS}.items():
+        if only not in (None, name):
+            app.command(name)(_only_named(made_from))
+        elif name in SWEEPS:
+            app.command(name, cls=SweepCommand, context_settings=options.SWEEP)(sweep_command(SWEEPS[name]))
+        elif name in SWEEPS_OF_THEIR_OWN:
+            app.command(name, cls=SweepCommand, context_settings=options.SWEEP)(made_from)
+        else:
+            app.command(name)(made_from)
+    if only in (None, "slurm"):
+        from perfctl.orchestrator.cli.slurm import slurm
+
+        app.add_typer(slurm)
+    else:
+        app.command("slurm", help=options.SLURM_HELP)(_only_named(_root))
+    app.add_typer(image)
+    return app
+
+
+def _only_named(command: Callable[..., Any]) -> Callable[[], None]:
+    """What a list of commands shows of one that is not called."""
+
+    def nothing() -> None:
+        pass
+
+    nothing.__doc__ = command.__doc__
+    return nothing
 
 
 def _version(wanted: bool) -> None:
@@ -105,7 +128,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
@@ -122,6 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. Nothing but a bug in perfctl leaves here as an exception."""
     try:
+        app = application(arguments[0] if arguments else "")
         outcome = app(list(arguments), standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
     except _BAD_CALL as error:

@@ -12,6 +12,9 @@ from perfctl.orchestrator.errors import UsageError
 SWEEP = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Context of sweep commands: what perfctl does not know goes to the workload, which checks it before anything runs."""
 
+SLURM_HELP = "Run a sweep as an array of Slurm jobs, and bring what it left into one store and page."
+"""Here, because the list of commands shows it without loading what the commands below it need."""
+
 Batches = Annotated[str, typer.Option("--batches", "-b", help="Batch sizes, one process each: 16,32,64.")]
 Workload = Annotated[
     str | None,

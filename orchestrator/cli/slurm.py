@@ -18,7 +18,7 @@ slurm = typer.Typer(
     name="slurm",
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Run a sweep as an array of Slurm jobs, and bring what it left into one store and page.",
+    help=options.SLURM_HELP,
 )
 slurm.command("render", cls=SweepCommand, context_settings=options.SWEEP)(render_command())
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.cli.main import COMMANDS, app
+from perfctl.orchestrator.cli.main import COMMANDS, application
 
 Perfctl = Callable[..., Any]
 WITHOUT = {"serve", "tensorboard"}
@@ -23,7 +23,7 @@ WITHOUT = {"serve", "tensorboard"}
 def _options() -> dict[str, set[str]]:
     import typer
 
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(application())
     return {name: {word for one in command.params for word in one.opts} for name, command in group.commands.items()}
 
 
