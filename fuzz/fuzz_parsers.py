@@ -20,6 +20,7 @@ from importlib import import_module
 from pathlib import Path
 
 import atheris
+from dialects import MORE_SEEDS
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data"
@@ -38,36 +39,11 @@ SEEDS = {
     "nvidia_smi": ["nvidia-smi-synthetic/*"],
     "dcgm": ["dcgm-synthetic/*"],
     "nvprof_text": ["nvprof-synthetic/*"],
+    "run_samples": [],
     "workload_record": ["recorded-cpu/*/b16/workload.json"],
     "units": [],
 }
 """Parser -> the samples under tests/data it starts from."""
-
-MORE_SEEDS = {
-    "ncu_text": [
-        b"==PROF== Connected to process 7 (/bin/a)\n[7] a@127.0.0.1\n  gemm(int) (2, 3, 4)x(32, 2, 1), Context 1, Stream 7,"
-        b" Device 0, CC 8.0\n    Section: GPU Speed Of Light Throughput\n    ---------------- ----------- ------------\n"
-        b"    Metric Name      Metric Unit Metric Value\n    ---------------- ----------- ------------\n"
-        b"    DRAM Frequency   cycle/nsecond 1.21\n    Duration         usecond       12,345.67\n"
-        b"    ---------------- ----------- ------------\n    OPT   Some advice.\n",
-        b"  gemm(int), 2026-Jan-01 10:00:00, Context 1, Stream 7\n    Section: Launch Statistics\n"
-        b"    -------------- ------- -----\n    Block Size               64\n    Grid Size                1.024\n",
-    ],
-    "nsys_stats": [
-        b"Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
-        b'60.0,600,2,300.0,300.0,200,400,141.4,"gemm(int, float)"\n40.0,400,1,400.0,400.0,400,400,0.0,relu\n',
-        b"Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem (MB),Bytes (MB),"
-        b"Throughput (MBps),SrcMemKd,DstMemKd,Device,Ctx,Strm,Name\n"
-        b"10,5,1,2,3,4,32,2,1,40,0.001,0.0,,,,,A100 (0),1,7,gemm\n"
-        b"20,5,2,,,,,,,,,,0.004,1.5,Pageable,Device,A100 (0),1,7,[CUDA memcpy HtoD]\n",
-        b"Processing [r.sqlite] with [gpukernsum.py]... \n\n ** CUDA GPU Kernel Summary (gpukernsum):\n\n"
-        b" Time (%)  Total Time (ns)  Instances  Avg (ns)  Name     \n --------  ---------------  ---------  --------  ---------\n"
-        b"     60.0              600          2     300.0  gemm(int)\n     40.0              400          1     400.0  relu\n\n",
-        b"CUDA Memory Operation Statistics (by size in KiB):\n\n Total,Operations,Average,Minimum,Maximum,Operation\n"
-        b"4.0,1,4.0,4.0,4.0,[CUDA memcpy HtoD]\n",
-    ],
-    "units": [b"1.234,56 Mbyte", b"12,345.6 usecond", b"1e5 byte/second", b"3 inst/cycle", b"99.5 %", b"0,5 Ghz"],
-}
 
 
 def seeds(parser: str) -> Iterator[bytes]:

@@ -114,5 +114,10 @@ def _why_unknown(path: Path) -> tuple[str, str]:
         head = file.read(512)
     if head.startswith(b"version https://git-lfs"):
         return "this is a git-LFS pointer, not the report itself", "Run 'git lfs pull' where it came from"
+    if head.startswith(b"\x1f\x8b"):
+        return "it is gzipped, and what is in it is no Kineto trace", "Unpack it with gunzip and give what comes out"
     known = ", ".join(parser.name for parser in PARSERS)
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        reason = f"it is UTF-16 text, in no format that is read from it (known: {known})"
+        return reason, "Save it as UTF-8 (iconv -f UTF-16 -t UTF-8) and give that"
     return f"no known report format (known: {known})", "Export it as one of these"

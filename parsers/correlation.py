@@ -2,54 +2,107 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perfctl.parsers.attribution import NOBODY, SLICE
 
 if TYPE_CHECKING:
-    from perfctl.parsers.attribution import Integers
+    from perfctl.parsers.attribution import Flags, Integers
 
 _SPARSE = 8
-"""Correlation ids are looked up in a table while it has at most this many places for each of them."""
+"""Ids are looked up in a table while it has at most this many places for each of them."""
 
 
-def match_calls(
-    process: Integers, correlation: Integers, call_process: Integers, call_correlation: Integers
-) -> Integers:
-    """Index of the call with the same process and correlation id, the first of several; NOBODY where there is none.
+class Calls:
+    """Launch calls, one an element, ready to be found by process and correlation id."""
 
-    Both must agree: correlation ids are counted anew in every process.
-    """
-    import numpy as np
+    def __init__(self, process: Integers, correlation: Integers) -> None:
+        """Both must agree: correlation ids are counted anew in every process."""
+        import numpy as np
 
-    one = process[0] if process.size and process.min() == process.max() else None
-    if one is not None and call_process.size and call_process.min() == call_process.max() == one:
-        return _first_equal(call_correlation, correlation)
-    found = np.full(len(process), NOBODY)
-    for value in np.unique(process):
-        mine, theirs = np.flatnonzero(process == value), np.flatnonzero(call_process == value)
-        if theirs.size:
-            found[mine] = np.append(theirs, NOBODY)[_first_equal(call_correlation[theirs], correlation[mine])]
-    return found
+        self._of: dict[int, tuple[Integers | None, _Ids]] = {}
+        if not len(process):
+            return
+        if process.min() == process.max():
+            self._of[int(process[0])] = None, _Ids(correlation)
+            return
+        for value in np.unique(process).tolist():
+            theirs = np.flatnonzero(process == value)
+            self._of[value] = theirs, _Ids(correlation[theirs])
 
+    def find(self, process: Integers, correlation: Integers) -> Integers:
+        """Index of the call with the same process and correlation id, the first of several; NOBODY where there is none."""
+        import numpy as np
 
-def _first_equal(ids: Integers, wanted: Integers) -> Integers:
-    """Index of the first of ``ids`` (not empty) that equals each of ``wanted``; NOBODY where none does."""
-    import numpy as np
-
-    low, span = ids.min(), int(ids.max()) - int(ids.min()) + 1
-    if span <= _SPARSE * len(ids):  # counted up, as usual: a table of all of them, first ones written last
-        table = np.full(span + 1, NOBODY)
-        for first in reversed(range(0, len(ids), SLICE)):  # piece by piece: large arrays are fetched anew each time
-            piece = ids[first : first + SLICE]
-            table[piece[::-1] - low] = np.arange(first, first + len(piece))[::-1]
-        found = np.empty(len(wanted), np.int64)
-        for first in range(0, len(wanted), SLICE):
-            place = wanted[first : first + SLICE] - low
-            inside = (place >= 0) & (place < span)
-            found[first : first + SLICE] = table[np.where(inside, place, span)]
+        found = np.full(len(process), NOBODY)
+        alone = len(process) > 0 and process.min() == process.max()
+        for value in process[:1].tolist() if alone else np.unique(process).tolist():
+            if value not in self._of:
+                continue
+            theirs, ids = self._of[value]
+            mine = slice(None) if alone else np.flatnonzero(process == value)
+            place = ids.first_equal(correlation[mine])
+            found[mine] = place if theirs is None else np.append(theirs, NOBODY)[place]
         return found
-    order = np.argsort(ids, kind="stable")
-    at = np.searchsorted(ids[order], wanted)
-    at[at == len(ids)] = 0
-    return np.where(ids[order[at]] == wanted, order[at], NOBODY)
+
+
+class _Ids:
+    """Ids of calls of one process (not empty), to be found among each other."""
+
+    def __init__(self, ids: Integers) -> None:
+        import numpy as np
+
+        self._low, self._span = ids.min(), int(ids.max()) - int(ids.min()) + 1
+        self._table = self._order = None
+        number = np.int32 if len(ids) < 1 << 31 else np.int64
+        if self._span <= _SPARSE * len(ids):  # counted up, as usual: a table of all of them, first ones written last
+            self._table = np.full(self._span + 1, NOBODY, number)
+            for first in reversed(range(0, len(ids), SLICE)):  # piece by piece: large arrays are fetched anew each time
+                piece = ids[first : first + SLICE]
+                self._table[piece[::-1] - self._low] = np.arange(first, first + len(piece), dtype=number)[::-1]
+        else:
+            self._order = np.argsort(ids, kind="stable")
+            self._sorted = ids[self._order]
+
+    def first_equal(self, wanted: Integers) -> Integers:
+        """Index of the first id that equals each of ``wanted``; NOBODY where none does."""
+        import numpy as np
+
+        if self._table is not None:
+            place = wanted - self._low
+            return np.asarray(self._table[np.where((place >= 0) & (place < self._span), place, self._span)])
+        assert self._order is not None
+        at = np.searchsorted(self._sorted, wanted)
+        at[at == len(self._sorted)] = 0
+        return np.where(self._sorted[at] == wanted, self._order[at], NOBODY)
+
+
+class Wanted:
+    """Correlation ids that something came from, to pass over the calls of all others."""
+
+    def __init__(self, ids: Sequence[Integers]) -> None:
+        import numpy as np
+
+        held = [some for some in ids if len(some)]
+        self._low = min((some.min() for some in held), default=np.int64(0))
+        self._span = int(max((some.max() for some in held), default=-1)) - int(self._low) + 1
+        self._table = self._sorted = None
+        if self._span <= _SPARSE * sum(map(len, held)):
+            self._table = np.zeros(self._span + 1, bool)
+            for some in held:
+                self._table[some - self._low] = True
+        else:
+            self._sorted = np.unique(np.concatenate(held))
+
+    def among(self, ids: Integers) -> Flags:
+        """Which of these ids are wanted?"""
+        import numpy as np
+
+        if self._table is not None:
+            place = ids - self._low
+            return self._table[np.where((place >= 0) & (place < self._span), place, self._span)]
+        assert self._sorted is not None
+        at = np.searchsorted(self._sorted, ids)
+        at[at == len(self._sorted)] = 0
+        return np.asarray(self._sorted[at] == ids)

@@ -147,13 +147,14 @@ def read(reader: Rows, header: list[str], table: Table, rules: Rules, log: Log, 
     launches, metrics = _Launches(columns, table, number), _Metrics(columns, at, table, rules, log)
     fact_keys, known, values = table.fact_keys, metrics.known, metrics.values
     add_key, add_text = table.cell_key.append, table.cell_text.append
-    launch, prefix = -1, _NEVER
+    launch, prefix, length = -1, _NEVER, 0
     for line in reader.source:
         key = text = -1
         if line.startswith(prefix) and not reader.pending:
-            head, _, ending = line[len(prefix) :].rpartition('","')
-            key, text = known.get(head, -1), values.get(ending, -1)
-        if key < 0 or text < 0:
+            head, _, ending = line[length:].rpartition('","')
+            if head in known and ending in values:
+                key, text = known[head], values[ending]
+        if key < 0:
             text_row = reader.feed(line)
             if not text_row:
                 continue
@@ -170,6 +171,7 @@ def read(reader: Rows, header: list[str], table: Table, rules: Rules, log: Log, 
                 table.fill(launch)
                 launch = launches.number(row, is_rule=not row[columns.metric])
                 prefix = '"' + '","'.join(row[:at]) + '",' if at else _NEVER
+                length = len(prefix)
                 key, text = metrics.of(row[at:])
             if key < 0:
                 continue

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from perfctl.parsers.range_names import read_range_name
+from perfctl.parsers.range_names import RANGE_PREFIX, read_range_name
 from perfctl.parsers.records import Kernel
 
 PUSH_POP = "Push/Pop_Range"
@@ -95,6 +95,21 @@ def place_of(push_pop: str, start_end: str = "") -> Place:
         return place
     layer, direction = layers.pop()
     return place._replace(layer=layer, direction=direction)
+
+
+@lru_cache(maxsize=4096)
+def place_in_name(name: str) -> Place | None:
+    """Where a launch belongs that ncu printed under its range's name; None for the name of a kernel.
+
+    With ``--print-nvtx-rename kernel`` the innermost push/pop range stands in the place of the kernel's name. Only
+    perfctl's ranges are told from kernels; should ncu print outer ranges too, they stand before a slash.
+    """
+    if "(" in name or "<" in name:
+        return None
+    parts = name.split("/")
+    if not any(part.startswith(RANGE_PREFIX) or read_range_name(part).layer is not None for part in parts):
+        return None
+    return innermost(parts)
 
 
 def with_steps(kernels: Iterable[Kernel]) -> list[Kernel]:

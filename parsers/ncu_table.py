@@ -15,7 +15,7 @@ from typing import Any
 
 from perfctl.parsers.bulk_rows import Columns
 from perfctl.parsers.ncu_facts import FACT_NAMES, Value, device_of, kernel_fields
-from perfctl.parsers.ncu_nvtx import place_of, with_steps
+from perfctl.parsers.ncu_nvtx import Place, place_in_name, place_of, with_steps
 from perfctl.parsers.records import Counter, Device, Gap, Kernel
 from perfctl.parsers.units import (
     AmbiguousNumber,
@@ -117,6 +117,7 @@ class Finished:
         self._values = [self._read(index, text) for index, text in enumerate(table.texts)]
         self._units: list[Unit] = [base_unit(unit) for _, unit, _ in table.keys]
         self._order = _ranks([launch.order for launch in table.launches])
+        self._facts = self._read_facts()
 
     def _read(self, index: int, text: str) -> int | float | None:
         """The number in a distinct text; where there is none for a reason, the reason is kept as a gap state."""
@@ -175,7 +176,7 @@ class Finished:
 
     def kernels(self) -> list[Kernel]:
         """The launches in the order of their IDs."""
-        facts = self._facts()
+        facts = self._facts
         found = [
             _kernel(rank, launch, facts.get(index, {}))
             for index, (rank, launch) in enumerate(zip(self._order, self._table.launches, strict=True))
@@ -184,9 +185,11 @@ class Finished:
 
     def devices(self) -> tuple[Device, ...]:
         """The devices the launches ran on, as far as the file tells them apart."""
-        facts = self._facts()
+        facts = self._facts
         found: dict[int, Device] = {}
         for index, launch in enumerate(self._table.launches):
+            if _is_whole(launch.device) and int(launch.device) in found:
+                continue
             known = facts.get(index, {})
             number = kernel_fields(known).get("device_index")
             at = int(launch.device) if _is_whole(launch.device) else number if isinstance(number, int) else 0
@@ -196,7 +199,7 @@ class Finished:
                     found[at] = device
         return tuple(found[at] for at in sorted(found))
 
-    def _facts(self) -> dict[int, dict[str, tuple[Value, str | None]]]:
+    def _read_facts(self) -> dict[int, dict[str, tuple[Value, str | None]]]:
         facts: dict[int, dict[str, tuple[Value, str | None]]] = {}
         for launch, key, text in self._table.facts:
             name, unit = self._table.keys[key][0], self._units[key]
@@ -206,9 +209,10 @@ class Finished:
         return facts
 
     def gaps(self) -> list[Gap]:
-        """One gap for each metric and reason that has cells without a number where one was expected."""
+        """One gap for each metric and reason that has cells without a number where one was expected, and for names."""
+        found = list(_name_gaps(self._table.launches))
         if not self._states:
-            return []
+            return found
         tally: Tally[tuple[str, str]] = Tally()
         examples: dict[tuple[str, str], str] = {}
         for key, text in zip(self._table.cell_key, self._table.cell_text, strict=True):
@@ -216,10 +220,10 @@ class Finished:
                 about = (self._table.keys[key][0], self._states[text])
                 tally[about] += 1
                 examples.setdefault(about, self._table.texts[text])
-        return [
-            Gap(f"counter:{name}", state, _REASONS[state].format(text=examples[name, state], count=count))
-            for (name, state), count in tally.items()
-        ]
+        for (name, state), count in tally.items():
+            reason = _REASONS[state].format(text=examples[name, state], count=count)
+            found.append(Gap(f"counter:{name}", state, reason))
+        return found
 
     def scaled(self) -> list[str]:
         """Metrics that were printed in a scaled unit, and so are rounded: "dram__bytes.sum in Mbyte"."""
@@ -228,7 +232,7 @@ class Finished:
 
 
 def _kernel(rank: int, launch: Launch, facts: dict[str, tuple[Value, str | None]]) -> Kernel:
-    place = place_of(launch.push_pop, launch.start_end)
+    place = _place(launch)
     fields: dict[str, int | float] = kernel_fields(facts)
     for prefix, text in (("grid", launch.grid), ("block", launch.block)):
         dimensions = _dimensions(text)
@@ -245,6 +249,26 @@ def _kernel(rank: int, launch: Launch, facts: dict[str, tuple[Value, str | None]
         step=place.step,
         layer_source="range" if place.layer is not None else None,
     )._replace(**fields)  # type: ignore[arg-type]  # the keys are KERNEL_FACTS'
+
+
+def _place(launch: Launch) -> Place:
+    """From its ranges; what these leave open, from the range that stands in the place of its name."""
+    place, named = place_of(launch.push_pop, launch.start_end), place_in_name(launch.name)
+    if named is None:
+        return place
+    if place.layer is None and place.direction is None:
+        place = place._replace(layer=named.layer, direction=named.direction)
+    return place if place.step is not None else place._replace(step=named.step)
+
+
+def _name_gaps(launches: Sequence[Launch]) -> Iterator[Gap]:
+    renamed = [launch.name for launch in launches if place_in_name(launch.name) is not None]
+    if renamed:
+        reason = (
+            f'ncu printed the NVTX range (such as "{renamed[0][:100]}") instead of the kernel\'s name for {len(renamed)} of'
+            f" {len(launches)} launches; export the report again without --print-nvtx-rename"
+        )
+        yield Gap("kernel.name", "not_available", reason)
 
 
 def _dimensions(text: str) -> tuple[int, ...] | None:

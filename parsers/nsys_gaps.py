@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perfctl.parsers.attribution import NOBODY, Found
+from perfctl.parsers.attribution import NOBODY
 from perfctl.parsers.nsys_devices import versions
+from perfctl.parsers.nsys_launches import Launched
 from perfctl.parsers.nsys_ranges import PUSH_POP, RangeTable
 from perfctl.parsers.nsys_tables import GRAPH, MEMCPY, MEMSET, RUNTIME, Database
 from perfctl.parsers.records import Gap
 
 
-def find_gaps(database: Database, ranges: RangeTable, kernels: Found, unlaunched: int) -> Iterator[Gap]:
-    """One Gap a reason. ``unlaunched`` kernels have no launch call in the report."""
-    count = len(kernels.innermost)
+def find_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iterator[Gap]:
+    """One Gap a reason."""
+    count = len(kernels.around.innermost)
     if versions(database)[0] is None:
         yield Gap("profiler_version", "not_available", "nsys wrote no version into its exports up to 2021.3")
     yield from _kernel_gaps(database, count)
@@ -29,7 +30,7 @@ def find_gaps(database: Database, ranges: RangeTable, kernels: Found, unlaunched
             "range:duration", "not_available", f"{unended} of {len(ranges.kind)} ranges never ended in the capture"
         )
     if count:
-        yield from _layer_gaps(database, ranges, kernels, unlaunched)
+        yield from _layer_gaps(database, ranges, kernels)
 
 
 def _kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
@@ -50,8 +51,8 @@ def _kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
         yield Gap("copy", "not_collected", "there is no CUDA activity, so copies were not seen either")
 
 
-def _layer_gaps(database: Database, ranges: RangeTable, kernels: Found, unlaunched: int) -> Iterator[Gap]:
-    count = len(kernels.innermost)
+def _layer_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iterator[Gap]:
+    count, unlaunched = len(kernels.around.innermost), kernels.unlaunched
     if not database.filled(RUNTIME):
         reason = "CUDA calls were not recorded, so no kernel can be tied to a range (nsys profile --trace=cuda,nvtx)"
         yield Gap("layer", "not_collected", reason)
@@ -63,7 +64,7 @@ def _layer_gaps(database: Database, ranges: RangeTable, kernels: Found, unlaunch
     elif not any(label.layer for label in ranges.labels):
         reason = 'no range names a layer as perfctl does ("conv2:forward"): record the program with perfctl'
         yield Gap("layer", "not_collected", reason)
-    elif outside := int((kernels.layer == NOBODY).sum()) - unlaunched:
+    elif outside := int((kernels.around.layer == NOBODY).sum()) - unlaunched:
         yield Gap(
             "layer", "not_available", f"{outside} of {count} kernels were launched outside of every layer's range"
         )

@@ -7,14 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.parsers.attribution import SLICE, Found
+from perfctl.parsers.attribution import NOBODY, SLICE
 from perfctl.parsers.bulk_rows import Columns, SqlKernels
+from perfctl.parsers.nsys_launches import Around
 from perfctl.parsers.nsys_ranges import RangeTable, objects
 from perfctl.parsers.nsys_tables import KERNEL, Database, Strings, opened
 from perfctl.parsers.records import Kernel
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from perfctl.parsers.attribution import Integers
+
+    Indices = npt.NDArray[np.int32]
 
 CHUNK = 512
 """Rows turned to columns at a time: as many as stay in the processor's cache (2048 takes a fifth longer)."""
@@ -27,7 +33,7 @@ COLUMNS = (
 """In the order of the last fields of Kernel."""
 
 
-def kernels(path: Path, database: Database, found: Found, ranges: RangeTable) -> Iterable[Kernel]:
+def kernels(path: Path, database: Database, found: Around, ranges: RangeTable) -> Iterable[Kernel]:
     """All kernels in the order of their table."""
     import numpy as np
 
@@ -40,17 +46,20 @@ def kernels(path: Path, database: Database, found: Found, ranges: RangeTable) ->
     )
     if last - first + 1 != len(found.innermost):  # rows were taken out: a row's place does not follow from its id
         return records
-    labels = np.append(ranges.name, -1)[found.layer]
-    numbered = np.array([*(-1 if label.step is None else label.step for label in ranges.labels), -1])
-    steps = numbered[np.append(ranges.name, -1)[found.step]]
-    digits = {"labels": labels, "steps": steps, "range_numbers": found.innermost}
-    parameters = {name: _Digits(numbers, first) for name, numbers in digits.items() if (numbers >= 0).any()}
+    step_numbers = np.array([-1 if label.step is None else label.step for label in ranges.labels], np.int64)
+    of_range = {
+        "labels": (ranges.name, found.layer),
+        "steps": (step_numbers[ranges.name], found.step),
+        "range_numbers": (np.arange(len(ranges.name)), found.innermost),
+    }
+    digits = {name: _Digits(numbers, which, first) for name, (numbers, which) in of_range.items()}
+    parameters = {name: some for name, some in digits.items() if some.text}
     attributed = [parameters[name].sql(name) if name in parameters else "NULL" for name in digits]
     names, rest = _expressions(database)
     columns = [f"rowid - {first}", *names, *attributed, *rest]
     select = f"SELECT {', '.join(columns)} FROM report.{KERNEL} NOT INDEXED"
     given = {name: numbers.text for name, numbers in parameters.items()}
-    used = {index: ranges.labels[index] for index in np.unique(labels).tolist() if index >= 0}
+    used = {index: ranges.labels[index] for index in _used(ranges.name, found.layer)}
     layers = {index: (label.layer, label.direction, "range") for index, label in used.items()}
     return SqlKernels(path, select, given, layers, partial(_texts, path), records)
 
@@ -61,26 +70,33 @@ class _Digits:
     For SQLite that is three times as fast as asking a Python function, and ten times as a table of its own.
     """
 
-    def __init__(self, numbers: Integers, first_row: int) -> None:
-        """``numbers`` of the rows from ``first_row`` on; negative ones read as NULL."""
-        self._first_row = first_row
-        self._width = len(str(numbers.max() + 1))
-        parts = (numbers[first : first + SLICE] for first in range(0, len(numbers), SLICE))
-        self.text = b"".join(map(self._text, parts))
-
-    def _text(self, numbers: Integers) -> bytes:
+    def __init__(self, numbers: Integers, which: Indices, first_row: int) -> None:
+        """``numbers[which]`` of the rows from ``first_row`` on; NULL where either is negative. No text where all are."""
         import numpy as np
 
-        left = np.maximum(numbers, -1) + 1
-        text = np.empty((len(left), self._width), np.uint8)
+        self._first_row = first_row
+        self._width = len(str(numbers.max(initial=NOBODY) + 1))
+        left = np.append(np.maximum(numbers, NOBODY), NOBODY) + 1
+        digits = np.empty((len(left), self._width), np.uint8)
         for place in reversed(range(self._width)):
-            left, text[:, place] = np.divmod(left, 10)
-        return (text + ord("0")).tobytes()
+            left, digits[:, place] = np.divmod(left, 10)
+        words = (digits + ord("0")).view(f"V{self._width}")[:, 0]
+        parts = (which[first : first + SLICE] for first in range(0, len(which), SLICE))
+        self.text = b"".join(words[part].tobytes() for part in parts) if (which >= 0).any() else b""
 
     def sql(self, name: str) -> str:
         """The number of the row at hand, where ``name`` is the parameter that the text is bound to."""
         at = f"(rowid - {self._first_row}) * {self._width} + 1"
         return f"nullif(CAST(substr(:{name}, {at}, {self._width}) AS INTEGER), 0) - 1"
+
+
+def _used(numbers: Integers, which: Indices) -> list[int]:
+    """Every value of ``numbers[which]``, NOBODY left out; sorted."""
+    import numpy as np
+
+    is_used = np.zeros(len(numbers) + 1, bool)
+    is_used[which] = True
+    return list(map(int, np.unique(numbers[is_used[:-1]])))
 
 
 def _expressions(database: Database) -> tuple[list[str], list[str]]:
@@ -95,7 +111,7 @@ def _texts(path: Path, keys: Iterable[object]) -> Mapping[object, str | None]:
         return {key: strings[key] for key in keys}
 
 
-def _columns(path: Path, found: Found, ranges: RangeTable) -> Iterator[Sequence[Sequence[Any]]]:
+def _columns(path: Path, found: Around, ranges: RangeTable) -> Iterator[Sequence[Sequence[Any]]]:
     """Columns of Kernel's fields, CHUNK rows at a time."""
     layers, directions, steps = (ranges.label_of(field) for field in ("layer", "direction", "step"))
     sources = objects(["range" if layer is not None else None for layer in layers])

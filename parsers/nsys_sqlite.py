@@ -9,22 +9,18 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from perfctl.parsers import nsys_devices, nsys_kernels, nsys_known, nsys_ranges
-from perfctl.parsers.attribution import NOBODY, SLICE, Found, Spans
-from perfctl.parsers.correlation import match_calls
+from perfctl.parsers import nsys_devices, nsys_kernels, nsys_known, nsys_launches, nsys_ranges
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.nsys_gaps import find_gaps
-from perfctl.parsers.nsys_ranges import PROCESS_BITS, RangeTable
+from perfctl.parsers.nsys_launches import Around
+from perfctl.parsers.nsys_ranges import RangeTable
 from perfctl.parsers.nsys_tables import (
     KERNEL,
     MAGIC,
     MEMCPY,
     MEMSET,
-    RUNTIME,
     STRINGS,
     TOOL,
     Database,
@@ -33,9 +29,6 @@ from perfctl.parsers.nsys_tables import (
     opened,
 )
 from perfctl.parsers.records import Copy, Report
-
-if TYPE_CHECKING:
-    from perfctl.parsers.attribution import Integers
 
 MARKERS = {"ProcessStreams", "NVTX_EVENTS", "ThreadNames", "EXPORT_META_DATA", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
 """Beside StringIds, any one of these tells an nsys export from another SQLite file."""
@@ -92,9 +85,8 @@ def parse(path: Path) -> Report:
         version, schema = nsys_devices.versions(database)
         devices, device_gaps = nsys_devices.devices(database)
         ranges = nsys_ranges.load(database)
-        calls = _calls(database)
-        kernels, unlaunched = _attribute(database, KERNEL, calls, ranges)
-        copies = {table: _attribute(database, table, calls, ranges)[0] for table in (MEMCPY, MEMSET)}
+        work = nsys_launches.attribute(database, (KERNEL, MEMCPY, MEMSET), ranges)
+        kernels, copies = work[KERNEL], {table: work[table].around for table in (MEMCPY, MEMSET)}
         return Report(
             tool=TOOL,
             path=path,
@@ -102,49 +94,17 @@ def parse(path: Path) -> Report:
             tool_version=version,
             devices=devices,
             environment=nsys_devices.environment(database),
-            kernels=nsys_kernels.kernels(path, database, kernels, ranges),
+            kernels=nsys_kernels.kernels(path, database, kernels.around, ranges),
             copies=_copies(path, copies, ranges),
             ranges=ranges.records(),
-            gaps=(*device_gaps, *find_gaps(database, ranges, kernels, unlaunched)),
+            gaps=(*device_gaps, *find_gaps(database, ranges, kernels)),
             diagnostics=(*nsys_devices.diagnostics(database), *nsys_known.unknown(database)),
             started_at=nsys_devices.started_at(database),
             duration_ns=nsys_devices.duration_ns(database),
         )
 
 
-def _calls(database: Database) -> tuple[Integers, Spans]:
-    """(correlation ids, spans) of all CUDA API calls; empty where they were not traced."""
-    table = RUNTIME if database.has(RUNTIME, "globalTid", "correlationId", "start") else ""
-    end = f"coalesce({database.column(RUNTIME, 'end')}, start)"
-    correlation, thread, start, end_ns = database.integers(
-        table, "correlationId", "globalTid", "start", end, where="correlationId IS NOT NULL AND globalTid IS NOT NULL"
-    )
-    return correlation, Spans(thread & PROCESS_BITS, thread, start, end_ns)
-
-
-def _attribute(database: Database, table: str, calls: tuple[Integers, Spans], ranges: RangeTable) -> tuple[Found, int]:
-    """(the ranges around the call that launched each row of a table of GPU work, how many rows have no such call)"""
-    correlation, spans = calls
-    columns = [f"coalesce({database.column(table, name)}, {NOBODY})" for name in ("globalPid", "correlationId")]
-    process, launched_by = database.integers(table, *columns)
-    if spans.process.size and spans.process.min() == spans.process.max():  # then there is only one that it can be
-        process[process == NOBODY] = spans.process[0]
-    call = match_calls(process, launched_by, spans.process, correlation)
-    # Piece by piece: the calls of all kernels at once would not stay in the processor's cache.
-    pieces = [call[first : first + SLICE] for first in range(0, len(call), SLICE)] or [call]
-    found = [ranges.attribution.of_calls(spans.take(piece), phases=False) for piece in pieces]
-    return _joined(found), int((call == NOBODY).sum())
-
-
-def _joined(found: list[Found]) -> Found:
-    import numpy as np
-
-    if len(found) == 1:
-        return found[0]
-    return Found(*(np.concatenate([getattr(one, field.name) for one in found]) for field in fields(Found)))
-
-
-def _copies(path: Path, found: dict[str, Found], ranges: RangeTable) -> Iterator[Copy]:
+def _copies(path: Path, found: dict[str, Around], ranges: RangeTable) -> Iterator[Copy]:
     """Copies in the order of their table, then memory settings in theirs."""
     layers = ranges.label_of("layer")
     with opened(path) as database:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -81,27 +81,48 @@ class Database:
         """A (name, value) table as a dict; empty without the table."""
         return {str(name): str(value) for name, value in self.rows(table, "name", "value")}
 
-    def integers(self, table: str, *expressions: str, where: str = "1") -> list[Integers]:
+    def integers(self, table: str, *expressions: str, where: str = "1", few: Collection[str] = ()) -> list[Integers]:
         """One int64 array an expression (SQL, never NULL), in the order of the table; empty without the table.
 
-        Joined inside SQLite and split by numpy: twice as fast as fetching tuples.
+        ``few`` names expressions that give the same few large numbers again and again (threads, processes).
         """
         import numpy as np
 
         columns: list[Integers] = [np.empty(0, np.int64) for _ in expressions]
+        for pieces in self.pieces(table, *expressions, where=where, few=few):
+            for column, values in zip(columns, pieces, strict=True):
+                column.resize(len(column) + len(values), refcheck=False)  # in place: the system moves pages, not bytes
+                column[len(column) - len(values) :] = values
+        return columns
+
+    def pieces(
+        self, table: str, *expressions: str, where: str = "1", few: Collection[str] = ()
+    ) -> Iterator[list[Integers]]:
+        """The same as ``integers``, at most SLICE_ROWS rows at a time.
+
+        Joined inside SQLite and split by numpy: twice as fast as fetching tuples. What stands in ``few`` is written
+        as its difference to the first row, bit by bit, which is short.
+        """
+        bases = [self._first(table, expression, where) if expression in few else 0 for expression in expressions]
+        parts = [_differing(*pair) for pair in zip(expressions, bases, strict=True)]
+        joined = ", ".join(f"group_concat({part})" for part in parts)
         for first, last in self._slices(table):
-            joined = ", ".join(f"group_concat(CAST({expression} AS INTEGER))" for expression in expressions)
             row = self.connection.execute(
                 f"SELECT count(*), {joined} FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? AND {where}",
                 (first, last),
             ).fetchone()
-            for column, text in zip(columns, row[1:], strict=True):
-                values = _split(text or "")
-                if len(values) != row[0]:
-                    raise sqlite3.DatabaseError(f"table {table} holds values that are no numbers")
-                column.resize(len(column) + len(values), refcheck=False)  # in place: the system moves pages, not bytes
-                column[len(column) - len(values) :] = values
-        return columns
+            columns = [_split(text or "") for text in row[1:]]
+            if any(len(values) != row[0] for values in columns):
+                raise sqlite3.DatabaseError(f"table {table} holds values that are no numbers")
+            yield [values ^ base if base else values for values, base in zip(columns, bases, strict=True)]
+
+    def _first(self, table: str, expression: str, where: str) -> int:
+        """The first row's value; 0 without one."""
+        if table not in self.tables:
+            return 0
+        query = f"SELECT CAST({expression} AS INTEGER) FROM {table} NOT INDEXED WHERE {where} ORDER BY rowid LIMIT 1"
+        row = self.connection.execute(query).fetchone()
+        return int(row[0] or 0) if row else 0
 
     def texts(self, table: str, expression: str, where: str = "1") -> Iterator[str]:
         """One text a row (SQL, never NULL), in the order of the table; nothing without the table.
@@ -208,6 +229,12 @@ def _first_byte(path: Path) -> bytes:
 def _quoted(name: str) -> str:
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
+
+
+def _differing(expression: str, base: int) -> str:
+    """SQL of the bits in which an integer differs from ``base`` (SQLite has no operator for that; this never overflows)."""
+    value = f"CAST({expression} AS INTEGER)"
+    return f"(({value} | {base}) - ({value} & {base}))" if base else value
 
 
 def _split(text: str) -> Integers:

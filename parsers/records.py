@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from perfctl.parsers.layer_times import Feature, LayerTime
 from perfctl.parsers.paper import OpShape
 
 GAP_STATES = ("not_collected", "not_available", "unreadable", "ambiguous")
@@ -270,6 +271,8 @@ class Report:
     memory: tuple[MemoryFigure, ...] = ()
     summaries: tuple[Summary, ...] = ()
     ops: tuple[OpShape, ...] = ()
+    layer_times: tuple[LayerTime, ...] = ()
+    features: tuple[Feature, ...] = ()
     gaps: tuple[Gap, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     workload: str | None = None

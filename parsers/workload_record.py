@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.errors import ReportError
+from perfctl.parsers.layer_times import LayerTime
 from perfctl.parsers.paper import read_op_shape
 from perfctl.parsers.records import Device, Gap, MemoryFigure, Report, Step, Summary
 
@@ -35,6 +36,7 @@ def parse(path: Path) -> Report:
             memory=tuple(MemoryFigure(**row) for row in record["memory"]),
             summaries=tuple(Summary(**row) for row in record.get("summaries", ())),
             ops=tuple(read_op_shape(row) for row in record["ops"]),
+            layer_times=tuple(LayerTime(**row) for row in record.get("layer_times", ())),
             gaps=tuple(Gap(**row) for row in record["gaps"]),
             workload=record["workload"],
             variant=record.get("variant"),

@@ -44,10 +44,16 @@ def ingest(
     again: Annotated[bool, typer.Option("--again", help="Take in once more what the store has already.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Take in reports made elsewhere: nsys SQLite, ncu CSV and .ncu-rep, DLProf CSV, Kineto traces, run folders.
+    """Take in reports made elsewhere, of any profiler that perfctl knows, and run folders.
+
+    nsys: .sqlite, .nsys-rep, .qdrep, .qdstrm, 'nsys stats' as CSV, TSV, JSON or text. ncu: CSV of any page, console
+    text, .ncu-rep. DLProf: CSV, JSON, dlprof_dldb.sqlite. torch.profiler: Kineto traces, plain or gzipped. nvprof:
+    GPU trace as text. nvidia-smi: queries, tables, dmon, pmon. DCGM: dmon.
 
     Each file goes in whole or not at all; one that cannot be read does not stop the others.
     """
+    # Nothing here multiplies matrices: numpy's threads for that would only spin for a tenth of a second.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from perfctl.orchestrator.cli.intake import Told, sources
     from perfctl.orchestrator.store import database
     from perfctl.orchestrator.store.write import SweepFacts

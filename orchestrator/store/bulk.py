@@ -29,6 +29,8 @@ _FROM_RANGE_NUMBER = Kernel._fields[Kernel._fields.index("range_number") :]
 Column = Sequence[Any]
 CHUNK = 1000
 """Rows turned to columns at a time."""
+TOGETHER = 100
+"""Rows that one statement takes: half the time of one statement a row, and far from SQLite's 32,766 values."""
 _NOTHING = bytearray()
 """Bound as a blob of no bytes, and as fast as a number."""
 _NOWHERE = (None, None, None)
@@ -103,9 +105,22 @@ def insert(
             else:
                 shown.append(value.replace("?", "nullif(?, x'')"))
                 bound.append([_NOTHING if item is None else item for item in column])
-        connection.executemany(f"INSERT INTO {into} VALUES ({', '.join(shown)})", zip(*bound, strict=True))
+        _insert_rows(connection, f"INSERT INTO {into} VALUES ", f"({', '.join(shown)})", bound)
         count += len(columns[0])
     return count
+
+
+def _insert_rows(connection: sqlite3.Connection, insert_into: str, row: str, columns: Sequence[Column]) -> None:
+    """``row`` is the SQL of one, whose marks take the columns' values."""
+    width, count = len(columns), len(columns[0])
+    values: list[Any] = [None] * (width * count)
+    for at, column in enumerate(columns):
+        values[at::width] = column
+    whole = count - count % TOGETHER
+    for first, last, number in ((0, whole, TOGETHER), (whole, count, 1)):
+        places = range(first * width, last * width, number * width)
+        parts = (values[place : place + number * width] for place in places)
+        connection.executemany(insert_into + ", ".join([row] * number), parts)
 
 
 def write_ranges(connection: sqlite3.Connection, run_id: int, ranges: Iterable[Range]) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Nest, Spans
-from perfctl.parsers.correlation import match_calls
+from perfctl.parsers.correlation import Calls, Wanted
 
 
 @dataclass(frozen=True)
@@ -214,5 +214,16 @@ def test_a_launch_matches_on_process_and_correlation_the_first_of_several(
     def columns(rows: list[tuple[int, int]]) -> list[np.ndarray]:
         return list(np.array(rows, np.int64).reshape(len(rows), 2).T)
 
-    found = match_calls(*columns(work), *columns(calls))
+    found = Calls(*columns(calls)).find(*columns(work))
     assert found.tolist() == [calls.index(item) if item in calls else NOBODY for item in work]
+
+
+IDS = st.lists(st.integers(-3, 9) | st.sampled_from([10**6, -(2**63), 2**63 - 1]), max_size=20)
+
+
+@settings(max_examples=200, deadline=None)
+@given(IDS, IDS, IDS)
+def test_calls_that_launched_nothing_are_passed_over(kernels: list[int], copies: list[int], calls: list[int]) -> None:
+    ids, others, asked = (np.array(some, np.int64) for some in (kernels, copies, calls))
+    found = Wanted([ids, others]).among(asked)
+    assert found.tolist() == [call in kernels or call in copies for call in calls]

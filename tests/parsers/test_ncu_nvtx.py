@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from perfctl.parsers import parse
 from perfctl.parsers.ncu_nvtx import place_of, with_steps
 from perfctl.parsers.range_names import DIRECTIONS
 from perfctl.parsers.records import Kernel
@@ -60,3 +63,33 @@ def test_gradients_that_end_a_step_are_in_it_and_other_work_between_two_steps_is
 def test_what_comes_before_any_step_is_in_none() -> None:
     assert steps((None, BACKWARD), (None, LOSS), (0, FORWARD)) == [None, None, 0]
     assert steps((None, BACKWARD), (None, LOSS)) == [None, None]
+
+
+LONG = (
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC",'
+    '"Section Name","Metric Name","Metric Unit","Metric Value"\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("conv2:forward", ("conv2", "forward", None)),
+        ("perfctl:step:3/perfctl:phase:backward/layer1.0.conv2:backward", ("layer1.0.conv2", "backward", 3)),
+        ("perfctl:step:3/perfctl:phase:optimizer", (None, "optimizer", 3)),
+    ],
+)
+def test_a_range_in_the_place_of_the_kernel_s_name_gives_the_layer_and_a_gap(
+    tmp_path: Path, name: str, place: tuple[str | None, str | None, int | None]
+) -> None:
+    row = '"{}","42","app","127.0.0.1","{}","1","7","(32, 1, 1)","(4, 1, 1)","0","8.0","S","a__b.sum","inst","5"\n'
+    path = tmp_path / "renamed.csv"
+    path.write_text(LONG + row.format(0, name) + row.format(1, "void ns::gemm:forward<int>(int)"))
+    report = parse(path)
+    first, second = report.kernels
+    assert (first.layer, first.direction, first.step) == place
+    assert first.layer_source == ("range" if place[0] else None)
+    assert (second.layer, second.direction) == (None, None)
+    (gap,) = [gap for gap in report.gaps if gap.quantity == "kernel.name"]
+    assert "1 of 2 launches" in gap.reason
+    assert "--print-nvtx-rename" in gap.reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sqlite3
 from pathlib import Path
@@ -189,3 +190,18 @@ def test_nothing_in_reports_that_are_understood_is_called_unknown(folder: str, r
         except ReportError:
             continue
     assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (gzip.compress(b"ID,Process ID\n"), "it is gzipped, and what is in it is no Kineto trace"),
+        ("one,two\n1,2\n".encode("utf-16"), "it is UTF-16 text"),
+        (b"one,two\n1,2\n", "no known report format"),
+    ],
+)
+def test_what_is_no_report_is_refused_with_what_stands_in_the_way(tmp_path: Path, data: bytes, said: str) -> None:
+    path = tmp_path / "file.csv"
+    path.write_bytes(data)
+    with pytest.raises(ReportError, match=said):
+        parse(path)

@@ -1,0 +1,87 @@
+"""The file that carries the points of a bench."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.analyse.bench_points import fastest, measured_of
+from perfctl.parsers.bench_points import BenchMachine, BenchPoint, as_json, read_points
+from perfctl.parsers.errors import ReportError
+from perfctl.workloads.plan import plan
+
+RECORDED = Path(__file__).resolve().parents[1] / "data" / "bench-cpu" / "bench.json"
+POINT = BenchPoint(
+    model="mlp:depth=2",
+    batch=64,
+    mode="train",
+    precision="fp32",
+    machine=BenchMachine("a CPU", "cpu", 1, "2.9.0"),
+    steps=30,
+    step_ns=(5_000_000, 4_900_000, 5_200_000),
+    phase_ns={"forward": 2_000_000, "backward": 2_500_000, "optimizer": 400_000},
+    memory_bytes={"before": 10, "peak": 20},
+    forward_ns={"flatten": 1_000, "fc1": 900_000},
+    backward_ns={"fc1": 1_800_000, "act1": 20_500},
+    features={"flops:forward": 52_000_000.0, "layers": 2.0},
+)
+
+
+def test_points_come_back_as_they_were_written(tmp_path: Path) -> None:
+    bare = replace(POINT, model="mlp", batch=1, forward_ns={}, backward_ns={}, memory_bytes={})
+    path = tmp_path / "bench.json"
+    path.write_text(as_json([POINT, bare]))
+
+    assert read_points(path) == (POINT, bare)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "cannot be read"),
+        ("{}", "no field perfctl_bench"),
+        ('{"perfctl_bench": 99}', "version 99, this perfctl reads 1"),
+        ('{"perfctl_bench": 1, "machines": [], "layers": {}, "points": [{"model": "mlp"}]}', "missing or wrong"),
+    ],
+)
+def test_a_broken_file_is_said(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "bench.json"
+    path.write_text(text)
+
+    with pytest.raises(ReportError, match=said):
+        read_points(path)
+
+
+def test_what_is_fitted_on_has_the_points_times_in_seconds_and_the_plans_work() -> None:
+    found = measured_of(POINT, plan(POINT.model))
+
+    assert (found.seconds, found.low, found.high) == (0.005, 0.0049, 0.0052)
+    assert (found.forward, found.backward, found.optimizer) == (0.002, 0.0025, 0.0004)
+    assert found.layer_seconds["fc1", "backward"] == 0.0018
+    assert found.case.macs == 64 * (784 * 512 + 512 * 10)
+    assert (found.case.optimizer, found.case.training, found.peak_bytes) == ("sgd", True, 20)
+
+
+def test_of_several_runs_of_a_point_the_fastest_is_taken() -> None:
+    fast = replace(POINT, step_ns=(4_000_000, 3_000_000, 6_000_000))
+    other = replace(POINT, batch=65)
+
+    assert fastest([POINT, other, fast]) == [fast, other]
+
+
+def test_the_recorded_points_are_whole_and_of_all_families() -> None:
+    points = read_points(RECORDED)
+
+    assert {point.family for point in points} == {"vgg", "resnet", "inception", "mlp"}
+    assert len({(point.model, point.batch) for point in points}) == len(points)
+    for point in points:
+        planned = plan(point.model)
+        assert planned.spec == point.model
+        assert point.features["flops:forward"] == 2 * point.batch * planned.macs
+        assert point.features["parameters"] == planned.parameters
+        named = {layer.name for layer in planned.layers} | {"(model)"}
+        assert set(point.forward_ns) | set(point.backward_ns) <= named
+        whole = sum(point.phase_ns.values())
+        assert 0.5 * point.step_ns[0] < whole < 1.5 * point.step_ns[0]
