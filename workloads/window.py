@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -54,6 +55,7 @@ def _torch_window(trace: Path, device: str) -> Iterator[None]:
         torch.cuda.synchronize()
     profiler = torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=True)
     profiler.start()
+    _name_rank(profiler)
     try:
         yield
     finally:
@@ -63,6 +65,13 @@ def _torch_window(trace: Path, device: str) -> Iterator[None]:
         finally:
             profiler.stop()
             _export(profiler, trace)
+
+
+def _name_rank(profiler: Any) -> None:
+    """Rank 0 of a program that is not distributed: HTA asks for a rank. torch names it itself where there are several."""
+    several = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if not several:
+        profiler.add_metadata_json("distributedInfo", json.dumps({"rank": 0}))
 
 
 def _export(profiler: Any, trace: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfctl.orchestrator.cli import console, options, output, peaks
+from perfctl.orchestrator.cli import bench_results, console, options, output, peaks, plot_speedup
 from perfctl.orchestrator.cli.store_access import DEFAULT
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.report.chart_files import Drawn
 
 
-SPEEDUPS = "Charts of speed-ups: perfctl speedup --charts DIR"
+_PARTS = ("work", "operations")
+"""Charts of parts of a whole, which --pie draws as pies."""
 
 
 def plot(
@@ -26,6 +27,13 @@ def plot(
     height_mm: Annotated[float | None, typer.Option(min=20, max=600, help="Height. Default: what it needs.")] = None,
     dpi: Annotated[int, typer.Option(min=50, max=1200, help="Dots an inch, of a png.")] = 300,
     sweep: Annotated[int | None, typer.Option(help="Only this sweep. Default: the newest run of each kind.")] = None,
+    runs: Annotated[
+        str | None, typer.Option("--runs", metavar="A,B,...", help="Speed-ups of these sweeps, runs or reports over A.")
+    ] = None,
+    allow: Annotated[
+        str | None, typer.Option("--allow", metavar="LIST", help="With --runs: facts that may differ all the same.")
+    ] = None,
+    pie: Annotated[bool, typer.Option("--pie", help="Kinds of work and operations of a speed-up as pies.")] = False,
     peak: peaks.Option = "published",
     force: output.Force = False,
     store: options.Store = None,
@@ -42,7 +50,17 @@ def plot(
         if form not in chart_files.FORMATS:
             raise UsageError(f"--out: '{target}' is no pdf, png or svg", "Name for instance ratio.pdf")
         output.check_free(target, force=force)
-    charts = _charts(store or DEFAULT, sweep, peak)
+    if pie and name is not None and not set(_PARTS) & set(name.split("-")):
+        raise UsageError(
+            f"--pie: '{name}' shows no parts of a whole", f"Charts whose names have {' or '.join(_PARTS)} do"
+        )
+    where = store or DEFAULT
+    if runs is None and name is not None and name.startswith("bench-"):
+        charts = bench_results.charts(where)  # without the page of each of its networks
+    else:
+        charts = (
+            _charts(where, sweep, peak, pie) if runs is None else plot_speedup.named(runs, where, peak, allow, pie=pie)
+        )
     if listed:
         _list(charts, as_json)
         return
@@ -56,8 +74,19 @@ def plot(
         console.result(f"Wrote {target}")
 
 
-def _charts(store: Path, sweep: int | None, peak: str) -> dict[str, Drawn]:
+def _charts(store: Path, sweep: int | None, peak: str, pie: bool) -> dict[str, Drawn]:
     """name -> chart, in the page's order; the study's number stands before the name where there are several."""
+    speedups = plot_speedup.of_store(store, sweep, peak, pie=pie)
+    found = _of_page(store, sweep, peak) | speedups | (bench_results.charts(store) if sweep is None else {})
+    if not found:
+        raise PerfctlError(
+            f"{store}: there is nothing to draw",
+            "A chart needs a workload at several batch sizes, counters, or a speed-up",
+        )
+    return found
+
+
+def _of_page(store: Path, sweep: int | None, peak: str) -> dict[str, Drawn]:
     from perfctl.orchestrator.report import busy_charts, chart_files
     from perfctl.orchestrator.report.view import page_view
     from perfctl.orchestrator.store import database, read
@@ -68,11 +97,6 @@ def _charts(store: Path, sweep: int | None, peak: str) -> dict[str, Drawn]:
         page_view(runs, generated_at="", title=None, peaks=peaks.roofs(peak, store, runs))
     with chart_files.drawn() as across:
         busy_charts.across(runs)
-    if not found and not across:
-        raise PerfctlError(
-            f"{store}: there is nothing to draw",
-            f"A chart needs a workload at several batch sizes, or counters. {SPEEDUPS}",
-        )
     several = len({chart.name.partition("-")[0] for chart in found}) > 1
     named = {chart.name.partition("-")[2]: chart for chart in across}  # all models in one drawing
     return named | {chart.name if several else chart.name.partition("-")[2]: chart for chart in found}
@@ -88,6 +112,6 @@ def _list(charts: dict[str, Drawn], as_json: bool) -> None:
     if as_json:
         console.as_json([{"name": name, "description": chart.description} for name, chart in charts.items()])
         return
+    wide = max(14, *(len(name) for name in charts))
     for name, chart in charts.items():
-        console.result(f"{name:14} {chart.description.partition('. ')[0]}")
-    console.note(SPEEDUPS)
+        console.result(f"{name:{wide}} {chart.description.partition('. ')[0]}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,11 +17,14 @@ from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.speedup_records import Arm, Speedup
+    from perfctl.parsers.stored import Run
 
 _SET_HERE = ("mode", "precision", "device", "batch_env", "step_marker", "sweep_name", "no_store", "dry_run")
 """Options of sweeps that have no sense here, or that this command sets itself."""
 _COLUMN_MM = 84
 """Width of a chart for a paper: one column."""
+ASKED = frozenset({"precision", "compile"})
+"""What stands in --devices may differ."""
 _DEFAULTS = {"batches": "16", "workload": "unet", "out": Path("runs")}
 
 Ways = Annotated[
@@ -72,11 +75,11 @@ def _command() -> Callable[..., None]:
         """
         asked = Asked(**given)
         store = asked.store or asked.out / "perfctl.db"
-        wanted = _Wanted(_allowed(allow), page, charts, peak, store, asked.as_json)
+        wanted = _Wanted(allowed(allow), page, charts, peak, store, asked.as_json)
         if runs is not None:
             if page is None and not asked.as_json:
                 console.note("no page is written without --page FILE")
-            _finish(_named(runs, store), wanted)
+            _finish(named_arms(runs, store), wanted)
             return
         ways = default_ways(told=console.note) if devices == "auto" else ways_of(devices)
         _run(ways, epochs, asked, tuple(context.args), wanted)
@@ -102,7 +105,8 @@ def _command() -> Callable[..., None]:
 speedup = _command()
 
 
-def _allowed(text: str | None) -> frozenset[str]:
+def allowed(text: str | None) -> frozenset[str]:
+    """Facts that --allow names. Raises UsageError for one that is not known."""
     names = {name.strip() for name in (text or "").split(",") if name.strip()}
     for name in sorted(names - set(ALLOWED)):
         raise UsageError(f"--allow: '{name}' is not known", f"Say {', '.join(ALLOWED)}")
@@ -120,11 +124,10 @@ def _run(ways: tuple[Way, ...], epochs: int, asked: Asked, rest: tuple[str, ...]
         console.note(f"{way.label}:")
         run_way(request, wanted.store)
     page = wanted.page or asked.out / f"{asked.workload}_speedup.html"
-    allowed = wanted.allowed | {"precision", "compile"}  # they stand in --devices
-    _finish(arms_of(requests, wanted.store), replace(wanted, page=page, allowed=allowed))
+    _finish(arms_of(requests, wanted.store), replace(wanted, page=page, allowed=wanted.allowed | ASKED))
 
 
-def _named(text: str, store: Path) -> dict[int | None, list[Arm]]:
+def named_arms(text: str, store: Path) -> dict[int | None, list[Arm]]:
     """Batch size -> arms, of sweeps, runs and reports that are there."""
     from perfctl.orchestrator.analyse.speedup_records import Arm
     from perfctl.orchestrator.cli.compare_sources import side
@@ -136,11 +139,18 @@ def _named(text: str, store: Path) -> dict[int | None, list[Arm]]:
     batches = dict.fromkeys(run.batch_size for run in sides[0].runs)
     return {
         batch: [
-            Arm(label, tuple(run for run in one.runs if run.batch_size == batch))
+            Arm(label, _of_batch(one.runs, batch, alone=len(batches) == 1))
             for label, one in zip(_told_apart([one.label for one in sides], names), sides, strict=True)
         ]
         for batch in batches
     }
+
+
+def _of_batch(runs: Sequence[Run], batch: int | None, *, alone: bool) -> tuple[Run, ...]:
+    """Those of the batch size; of a side with one other size all, where one was asked for: that it differs is said."""
+    found = tuple(run for run in runs if run.batch_size == batch)
+    other = alone and len({run.batch_size for run in runs}) == 1
+    return found or (tuple(runs) if other else ())
 
 
 def _told_apart(labels: list[str], names: list[str]) -> list[str]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ALLOWED = ("precision", "seed", "data", "batch", "mode", "variant", "workload", "compile", "samples", "length")
 """Facts that may be allowed to differ."""
 _WITH = {"cpu": ("bf16", "compile"), "cuda": ("tf32", "bf16", "fp16", "compile")}
+EVERY_WAY = tuple(f"{device}{also}" for device, more in _WITH.items() for also in ("", *(f":{one}" for one in more)))
+"""Every entry that ``--devices`` knows."""
 
 
 @dataclass(frozen=True, slots=True)

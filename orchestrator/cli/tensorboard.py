@@ -33,11 +33,16 @@ def tensorboard(
     program = find("tensorboard")
     if program is None:
         raise ToolMissing("TensorBoard is not installed", "pip install tensorboard torch-tb-profiler")
-    if not has_package("torch_tb_profiler"):
-        console.note("torch-tb-profiler, which shows the traces, is not beside perfctl: pip install torch-tb-profiler")
+    if not (has_package("torch_tb_profiler") or _beside(Path(program))):
+        console.note("torch-tb-profiler, which shows the traces, is not beside it: pip install torch-tb-profiler")
     if host != HERE:
         console.warning(f"everybody who reaches {host} can read the traces in {folder}")
     console.note(f"TensorBoard on {folder} ({traces} trace{'s' if traces > 1 else ''}); Ctrl-C ends it")
     console.flush()
     # In perfctl's place, so that whatever ends perfctl ends it.
-    os.execv(program, [program, f"--logdir={folder.resolve()}", f"--host={host}", f"--port={port}"])  # noqa: S606  # a list, no shell
+    os.execv(program, [program, f"--logdir={folder.resolve()}", f"--host={host}", f"--port={port}"])  # noqa: S606  # a list, no shell  # nosec B606
+
+
+def _beside(program: Path) -> bool:
+    """Whether the environment that the program stands in has the plugin, which need not be perfctl's own."""
+    return any(program.parent.parent.glob("lib/python*/site-packages/torch_tb_profiler"))

@@ -103,5 +103,7 @@ def _chart(name: str, title: str, lines: Sequence[Line], show: Callable[[float],
     said = "; ".join(
         f"{label} batch {batch}: {show(points[batch])}" for label, points in named for batch in sorted(points)
     )
-    svg = charts.against_batch(name, f"{title} against batch size. {said}", series, show)
+    svg = charts.against_batch(
+        name, f"{title} against batch size. {said}", series, show, up=title.partition(" (")[0].lower()
+    )
     return Chart(f"{title}, by batch size", svg, note)

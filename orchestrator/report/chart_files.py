@@ -75,7 +75,7 @@ def save(chart: Drawn, path: Path, form: str, width_mm: float, height_mm: float 
     _legend(chart.figure, grow=height_mm is None)
     for text in _texts(figure):
         text.set_fontsize(text.get_fontsize() * scale)
-        if not figure.axes[0].containers:  # names in bars stand on colour
+        if not figure.axes[0].patches:  # names in bars stand on colour
             text.set_path_effects([withStroke(linewidth=1.5, foreground="white")])
     for axes in figure.axes:
         axes.tick_params(labelsize=10 * scale)
@@ -97,7 +97,8 @@ def save(chart: Drawn, path: Path, form: str, width_mm: float, height_mm: float 
 
 def _legend(figure: Figure, *, grow: bool) -> None:
     """Names of the parts of bars below them: on the page they stand beside the drawing."""
-    parts: dict[str, Any] = {str(bars.get_label()): bars for axes in figure.axes for bars in axes.containers}
+    bars = [one for axes in figure.axes for one in axes.containers]
+    parts: dict[str, Any] = {str(one.get_label()): one for one in bars if not str(one.get_label()).startswith("_")}
     if not parts:
         return
     columns = 3

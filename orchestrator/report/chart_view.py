@@ -62,13 +62,21 @@ def _times(key: str, points: Sequence[BatchPoint]) -> list[Chart]:
     )  # fmt: skip
     said = "; ".join(f"batch {point.batch}: {time(point.per_sample or 0)}" for point in timed)
     return [
-        Chart("Time per sample, by batch size", _line(f"{key}-sample", f"Time per sample. {said}", [each]), note),
-        Chart("Time per step, by batch size", _line(f"{key}-step", "Time per step against batch size", [whole]), note),
+        Chart(
+            "Time per sample, by batch size",
+            _line(f"{key}-sample", f"Time per sample. {said}", [each], "time per sample"),
+            note,
+        ),
+        Chart(
+            "Time per step, by batch size",
+            _line(f"{key}-step", "Time per step against batch size", [whole], "time per step"),
+            note,
+        ),
     ]
 
 
-def _line(name: str, description: str, lines: Sequence[charts.Series]) -> str:
-    return charts.against_batch(name, description, lines, lambda seconds: short(time(seconds * 1e9)))
+def _line(name: str, description: str, lines: Sequence[charts.Series], up: str) -> str:
+    return charts.against_batch(name, description, lines, lambda seconds: short(time(seconds * 1e9)), up=up)
 
 
 def _steps(points: Sequence[BatchPoint]) -> str:
@@ -85,7 +93,9 @@ def _memory(key: str, points: Sequence[BatchPoint]) -> list[Chart]:
             lines.append(charts.Series(quantity, tuple(batch for batch, _ in at), values, colour=len(lines)))
     if not lines:
         return []
-    svg = charts.against_batch(f"{key}-memory", "Memory against batch size", lines[:6], lambda b: short(size(b)))
+    svg = charts.against_batch(
+        f"{key}-memory", "Memory against batch size", lines[:6], lambda b: short(size(b)), up="memory"
+    )
     what = lines[0].label.capitalize() if len(lines) == 1 else "Memory"
     return [Chart(f"{what}, by batch size", svg, "figures the workload recorded about itself")]
 
@@ -132,7 +142,9 @@ def _ratio(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]:
         for name in groups if name in far
     ]  # fmt: skip
     said = "; ".join(f"{line.label} {line.values[-1]:.2f} at batch {line.batches[-1]}" for line in lines)
-    svg = charts.against_batch(f"{key}-ratio", f"Counted over paper FLOPs. {said}", lines, ratio, log=True)
+    svg = charts.against_batch(
+        f"{key}-ratio", f"Counted over paper FLOPs. {said}", lines, ratio, log=True, up="counted / paper"
+    )
     near = sum(difference <= 0.02 for name, difference in off.items() if name not in far)
     note = "counted by ncu"
     if near:

@@ -38,9 +38,10 @@ class Series:
 
 
 def against_batch(
-    name: str, description: str, lines: Sequence[Series], show: Callable[[float], str], *, log: bool = False
-) -> str:
-    """Lines against batch size (log2 axis, real values as ticks), labelled at their ends.
+    name: str, description: str, lines: Sequence[Series], show: Callable[[float], str], *, log: bool = False,
+    up: str = "",
+) -> str:  # fmt: skip
+    """Lines against batch size (log2 axis, real values as ticks), labelled at their ends; ``up`` names the values' axis.
 
     With ``log`` the values stand on a log2 axis too, with a line at 1 named "paper".
     """
@@ -59,6 +60,7 @@ def against_batch(
         highest = max([*(value for line in lines for value in line.values), *(h for line in lines for h in line.highs)])
         axes.set_ylim(0, highest * 1.12 or 1)
         axes.yaxis.set_major_formatter(_formatter(show))
+    axes.set_ylabel(up, color=MUTED, fontsize=10)
     if len(lines) > 1 or log:
         _label_ends(axes, lines, log2 if log else float)
     hits = [Hit(_said(line, place, show, named=len(lines) > 1 or log), line.batches[place], value)
@@ -74,9 +76,13 @@ def _said(line: Series, place: int, show: Callable[[float], str], *, named: bool
 
 
 def shares(
-    name: str, description: str, rows: Sequence[tuple[str, Mapping[str, float]]], colours: Mapping[str, int]
-) -> str:
-    """One bar a row from 0 to 100 %, its parts in the order of ``colours``; wide parts carry their name."""
+    name: str, description: str, rows: Sequence[tuple[str, Mapping[str, float]]], colours: Mapping[str, int], *,
+    what: str = "batch ",
+) -> str:  # fmt: skip
+    """One bar a row from 0 to 100 %, its parts in the order of ``colours``; wide parts carry their name.
+
+    ``what`` stands before a row's label where a part is pointed at.
+    """
     figure, axes = _new(height=0.62 + 0.42 * len(rows))
     hits = []
     for place, (label, parts) in enumerate(rows):
@@ -87,7 +93,7 @@ def shares(
                 continue
             colour = SERIES[colours[part] % len(SERIES)]
             hits.append(
-                Hit(f"{part}, batch {label}: {percent(width / 100)}", left, place - 0.36, left + width, place + 0.36)
+                Hit(f"{part}, {what}{label}: {percent(width / 100)}", left, place - 0.36, left + width, place + 0.36)
             )
             axes.barh(place, width, left=left, height=0.72, color=colour, edgecolor=PAPER, linewidth=1, label=part)
             if width >= 5 + 1.35 * len(part):

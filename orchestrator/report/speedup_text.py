@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.speedup_records import Speedup
 from perfctl.orchestrator.report import terminal as terminals
-from perfctl.orchestrator.report.numbers import plain as plain_cell
-from perfctl.orchestrator.report.speedup_view import notes, tables
-from perfctl.orchestrator.report.tables import Column, Table
+from perfctl.orchestrator.report.speedup_view import notes, tables, upright
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,20 +20,9 @@ def terminal(one: Speedup) -> list[RenderableType]:
     names = ", ".join(arm.label for arm in one.arms)
     lines = [f"{one.workload or 'a program'}, batch {one.batch or 'not known'}: {names}", *notes(one)]
     first, *others = tables(one)
-    upright = _upright(first)
-    shown = [*terminals.shown([upright], len(upright.rows), ""), *terminals.shown(others, _ROWS, _ELSEWHERE)]
+    figures = upright(first)
+    shown = [*terminals.shown([figures], len(figures.rows), ""), *terminals.shown(others, _ROWS, _ELSEWHERE)]
     return [*lines, *shown]
-
-
-def _upright(view: Table) -> Table:
-    """A line a figure, a column a row of ``view``: its many columns would break their heads in 80."""
-    heads = (Column("", look="text"), *(Column(row[0].text) for row in view.rows))
-    rows = tuple(
-        (plain_cell(column.label), *(row[place] for row in view.rows))
-        for place, column in enumerate(view.columns)
-        if place
-    )
-    return replace(view, columns=heads, rows=rows)
 
 
 def as_json(one: Speedup) -> dict[str, Any]:

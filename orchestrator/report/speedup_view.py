@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.categories import CATEGORIES
 from perfctl.orchestrator.analyse.speedup_records import Facts, Gain, Line, Speedup
@@ -55,12 +55,13 @@ def page_view(studies: Sequence[Speedup]) -> PageView:
 
 
 def _part(place: int, one: Speedup) -> Part:
+    first, *others = tables(one)
     return Part(
         key=f"s{place}",
         title=f"Batch {one.batch}" if one.batch else "Batch size not known",
         notes=tuple(notes(one)),
         charts=tuple(speedup_charts.charts(one, f"s{place}")),
-        tables=tuple(tables(one)),
+        tables=(upright(first, explained=True), *others),
     )
 
 
@@ -92,6 +93,22 @@ def tables(one: Speedup) -> list[Table]:
     found += [_gains(one, ("layer",), "Speed-up by layer"), *_if_only(one), _categories(one)]
     found += [_top(arm) for arm in one.arms]
     return [item for item in found if item is not None]
+
+
+def upright(view: Table, *, explained: bool = False) -> Table:
+    """A line a figure, a column a row of ``view``: its many columns fit neither 80 characters nor a narrow page.
+
+    ``explained`` adds what the figures are.
+    """
+    heads = [Column("", look=TEXT), *(Column(row[0].text) for row in view.rows)]
+    rows = [
+        [plain(column.label), *(row[place] for row in view.rows), *([plain(column.note or "")] if explained else [])]
+        for place, column in enumerate(view.columns)
+        if place
+    ]
+    if explained:
+        heads.append(Column("", look=TEXT))
+    return replace(view, columns=tuple(heads), rows=tuple(tuple(row) for row in rows))
 
 
 def _arms(one: Speedup) -> Table | None:

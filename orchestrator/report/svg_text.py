@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from html import escape
 
 INK, MUTED, RULE, PAPER, ON_DEEP = "#010101", "#020202", "#030303", "#050505", "#040404"
-SERIES = tuple(f"#0a0a0{number}" for number in range(9))
-"""Stand-ins; 7 is what has no colour of its own ("other"), 8 what is left over."""
+SERIES = tuple(f"#0a0a0{number}" for number in range(10))
+"""Stand-ins; 7 is what has no colour of its own ("other"), 8 what is left over, 9 one colour more."""
 VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper", ON_DEEP: "--on0"} | {
     colour: f"--s{number}" for number, colour in enumerate(SERIES)
 }

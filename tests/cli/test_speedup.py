@@ -62,6 +62,26 @@ def test_two_precisions_leave_traces_results_and_a_page(perfctl: Perfctl, monkey
     assert "faster" not in refused.out.partition("Each by itself")[2]
     assert perfctl("speedup", "--runs", "lstm_cpu,lstm_cpu_bf16", "--allow", "precision").code == 0
 
+    store = ("--store", "runs/perfctl.db")
+    named = [chart["name"] for chart in perfctl("plot", "--list", "--json", *store).json]
+    for chart in ("training-loss-by-epoch", "test-loss-by-time", "accuracy-by-epoch", "epoch-time", "speedup", "work",
+                  "operations-cpu", "operations-cpu-bf16", "memory"):  # fmt: skip
+        assert f"lstm-{chart}" in named, chart
+    texts = {}
+    for name, words in (("bars", ()), ("pie", ("--pie",))):
+        assert perfctl("plot", "lstm-work", *words, "--out", f"{name}.svg", *store).code == 0
+        texts[name] = Path(f"{name}.svg").read_text(encoding="utf-8")
+        assert ">RNN<" in texts[name]
+        assert "_container" not in texts[name]
+    assert (">cpu:bf16<" in texts["bars"], texts["bars"] != texts["pie"]) == (True, True)
+    said = perfctl("plot", "lstm-speedup", "--pie", *store)
+    assert (said.code, "shows no parts of a whole" in said.err) == (2, True)
+    said = perfctl("plot", "--list", "--json", "--runs", "lstm_cpu,lstm_cpu_bf16", *store)
+    assert "precision differs" in said.err
+    assert "speedup" not in [chart["name"] for chart in said.json]
+    said = perfctl("plot", "speedup", "--runs", "lstm_cpu,lstm_cpu_bf16", "--allow", "precision", *store)
+    assert Path("speedup.pdf").read_bytes().startswith(b"%PDF")
+
     other = perfctl(*CALL[:-1], "3")
     assert other.code == 2
     assert "runs/lstm_cpu holds runs of another request" in other.err
@@ -87,6 +107,52 @@ def test_devices_that_make_no_sense_are_refused(perfctl: Perfctl, devices: str, 
 def test_a_list_of_devices_is_read() -> None:
     assert ways_of("cpu, cuda:tf32,cuda:compile") == (Way("cpu"), Way("cuda", "tf32"), Way("cuda", "compile"))
     assert [way.precision for way in ways_of("cuda,cuda:bf16,cpu:compile")] == ["fp32", "bf16", "fp32"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "device", "precision"),
+    [("cpu,cuda", "cuda", "fp32"), ("cpu,cuda:tf32", "cuda", "tf32"), ("cpu,cuda:bf16", "cuda", "bf16"),
+     ("cuda,cpu:bf16", "cpu", "bf16"), ("cuda,cuda:compile", "cuda", "fp32")],
+)  # fmt: skip
+def test_every_arm_is_the_same_command_but_for_its_device_and_precision(
+    devices: str, device: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfctl.orchestrator.cli.options.device", lambda asked: asked)
+    base, other = (_argv(way) for way in ways_of(devices))
+    for name, value in (("--device", device), ("--precision", precision)):
+        assert other[other.index(name) + 1] == value
+    assert ("--compile" in other) == devices.endswith("compile")
+
+    def rest(words: list[str]) -> list[str]:
+        kept = [word for word in words if word != "--compile"]
+        for name in ("--device", "--precision", "--trace", "--record"):
+            place = kept.index(name)
+            del kept[place : place + 2]
+        return kept
+
+    assert rest(base) == rest(other), "seed, data, epochs, steps and the workload's own options are the same"
+    assert "--seed" in base
+
+
+def _argv(way: Way) -> list[str]:
+    from perfctl.orchestrator.cli.speedup_study import request_of
+    from perfctl.orchestrator.cli.sweep_command import Asked, parameters_of
+    from perfctl.orchestrator.launch import sweep
+
+    given = {one.name: one.default for one in parameters_of(Asked)}
+    asked = Asked(**{**given, "workload": "lstm", "batches": "8"})
+    ((_, command),) = sweep.commands(request_of(way, 2, asked, ("--hidden", "4", "--seed", "3")))
+    return [str(word) for word in command.argv]
+
+
+def test_a_trace_of_another_machine_is_refused_for_what_it_does_not_say(perfctl: Perfctl, reports: Path) -> None:
+    cpu, gpu = (reports / "kineto" / name for name in (
+        "hta_cpu_only_rank-34.pt.trace.json.gz", "kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz"))  # fmt: skip
+    for one in (cpu, gpu):
+        assert perfctl("ingest", one, "--workload", "resnet50", "--batch", "32" if one is cpu else "16").code == 0
+    said = perfctl("speedup", "--runs", "run:1,run:2", "--store", "perfctl.db")
+    assert said.code == 1
+    assert "batch differs: run 1 has 32, run 2 has 16" in said.err
 
 
 def test_compiling_without_a_compiler_is_refused_before_anything_runs(

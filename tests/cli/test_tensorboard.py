@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,6 +52,50 @@ def test_it_starts_on_the_folder_and_ends_with_perfctl(study: Path, tmp_path: Pa
         assert started.wait(10) == -signal.SIGTERM
     with pytest.raises(ProcessLookupError):
         os.kill(said[0], 0)
+
+
+def test_a_real_tensorboard_serves_the_traces_and_all_of_it_ends(study: Path) -> None:
+    place = os.environ.get("PERFCTL_TENSORBOARD") or shutil.which("tensorboard")
+    if place is None:
+        pytest.skip("TensorBoard is not installed: set PERFCTL_TENSORBOARD to its program")
+    (trace,) = study.rglob("*.pt.trace.json.gz")
+    with gzip.open(trace, "wt", encoding="utf-8") as opened:
+        json.dump({"schemaVersion": 1, "traceEvents": []}, opened)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    started = subprocess.Popen(
+        [sys.executable, "-m", "perfctl", "tensorboard", str(study), "--port", str(port)],
+        env={**os.environ, "PATH": f"{Path(place).parent}{os.pathsep}{os.environ['PATH']}"},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert "scalars" in _answer(f"http://127.0.0.1:{port}/data/plugins_listing", started)
+        started.send_signal(signal.SIGINT)
+        started.wait(30)
+        with pytest.raises(ProcessLookupError):
+            _until_gone(started.pid)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
+
+
+def _answer(address: str, started: subprocess.Popen[bytes]) -> str:
+    """What the server says, as soon as it does."""
+    for _ in range(240):
+        with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=5) as answer:
+            return str(answer.read(), "utf-8")
+        assert started.poll() is None, "it ended"
+        time.sleep(0.25)
+    return "no answer within a minute"
+
+
+def _until_gone(group: int) -> None:
+    """Returns when a process of the group is still there after 10 seconds; raises when there is none."""
+    for _ in range(40):
+        os.killpg(group, 0)
+        time.sleep(0.25)
 
 
 def test_what_is_missing_is_said_in_one_line(
