@@ -5,7 +5,7 @@ BATCHES ?= 16,32,64,128,256
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs accuracy algorithms bench fuzz format clean
+.PHONY: help demo test check docs accuracy algorithms bench fuzz mutate format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1 	/p' $(MAKEFILE_LIST)
@@ -20,6 +20,8 @@ check: $(VENV)/.dev ## Lint, types, layers, packaging, documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive orchestrator parsers workloads perfctl
+	$(BIN)/python scripts/audit.py
 	sh scripts/check_layers.sh $(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_packaging.py tests/test_docs.py
 	@if command -v shellcheck >/dev/null; then shellcheck scripts/*.sh .ci/run; else echo "shellcheck is not installed: scripts were not checked"; fi
@@ -39,6 +41,9 @@ bench: $(VENV)/.test ## How fast reports become rows, beside a yardstick measure
 fuzz: $(VENV)/.fuzz ## Feed damaged reports to every text parser for FUZZ_SECONDS (600) in all
 	$(BIN)/python fuzz/fuzz_parsers.py
 
+mutate: $(VENV)/.mutation ## Spoil SAMPLE (300) places of parsers and analyse one by one: do the tests notice?
+	$(BIN)/python mutation/mutate.py --sample $(or $(SAMPLE),300)
+
 format: $(VENV)/.dev ## Put the code into the one format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -53,7 +58,8 @@ $(VENV)/.dev: EXTRAS := dev
 $(VENV)/.docs: EXTRAS := docs
 $(VENV)/.peers: EXTRAS := test,peers
 $(VENV)/.fuzz: EXTRAS := fuzz
-$(VENV)/.torch $(VENV)/.test $(VENV)/.dev $(VENV)/.docs $(VENV)/.peers $(VENV)/.fuzz: pyproject.toml scripts/make_venv.sh
+$(VENV)/.mutation: EXTRAS := mutation
+$(VENV)/.torch $(VENV)/.test $(VENV)/.dev $(VENV)/.docs $(VENV)/.peers $(VENV)/.fuzz $(VENV)/.mutation: pyproject.toml scripts/make_venv.sh
 	sh scripts/make_venv.sh $(PYTHON) $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $@

@@ -1,0 +1,67 @@
+"""A copy of the checkout to spoil, importable as perfctl, with the coverage of its tests by line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+
+class Copy:
+    """``work/tree`` is mutated, ``work/clean`` stays; ``work/names/perfctl`` makes the tree importable."""
+
+    def __init__(self, root: Path, work: Path) -> None:
+        self.root = root
+        self.work = work.resolve()
+        self.folder = self.work / "tree"
+
+    def make(self, code: tuple[str, ...]) -> None:
+        """Copies and measures where that was not done before."""
+        if not self.folder.exists():
+            listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+            names = subprocess.run(listed, cwd=self.root, check=True, capture_output=True, text=True).stdout
+            for name in filter(None, names.split("\0")):
+                for target in (self.folder / name, self.work / "clean" / name):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    if (self.root / name).is_file():
+                        shutil.copy2(self.root / name, target, follow_symlinks=False)
+            self._name()
+        if not (self.work / "coverage").exists():
+            self._measure(code)
+
+    def _name(self) -> None:
+        package = self.work / "names" / "perfctl"
+        package.mkdir(parents=True)
+        for path in (self.folder / "perfctl").iterdir():
+            (package / path.name).symlink_to(path)
+        for name in ("orchestrator", "parsers", "workloads", "templates"):
+            (package / name).symlink_to(self.folder / name)
+
+    def _measure(self, code: tuple[str, ...]) -> None:
+        """By line and test: pytest-cov names each test by its node id."""
+        rules = self.work / "coveragerc"
+        rules.write_text("[run]\nrelative_files = true\n", encoding="utf-8")
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--cov-context=test",
+            "--cov-report=",
+        ]
+        command += [f"--cov-config={rules}", *(f"--cov={name}" for name in code)]
+        command += [f"tests/{Path(name).name}" for name in code]
+        subprocess.run(command, cwd=self.folder, env=self.environment(), check=True)
+        (self.folder / ".coverage").rename(self.work / "coverage")
+
+    def environment(self) -> dict[str, str]:
+        """Imports come from the copy; nothing compiled is kept, since files change within a second."""
+        shared = os.environ.get("PERFCTL_SHARED", str(self.root.parent / "shared"))
+        return {
+            **os.environ, "PYTHONPATH": str(self.work / "names"), "PYTHONDONTWRITEBYTECODE": "1",
+            "PERFCTL_SHARED": shared, "PERFCTL_MUTATION": str(self.work),
+        }  # fmt: skip

@@ -1,0 +1,66 @@
+"""Runs the tests that execute the lines in which the mutated tree differs from the clean one. cosmic-ray's test command.
+
+Exits 0 when all pass: the mutant lives. A line that more than MOST tests execute (a constant, a constructor) meets only
+that many, taken in turn from every test file: a mutant may be counted as alive that the whole suite would kill.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from difflib import SequenceMatcher
+from itertools import islice, zip_longest
+from pathlib import Path
+
+from coverage import CoverageData
+
+MOST = 150
+
+
+def changed(tree: Path, clean: Path, code: tuple[str, ...]) -> dict[Path, set[int]]:
+    """File in the tree -> lines of the clean file that the mutation touched."""
+    found = {}
+    for folder in code:
+        for path in (tree / folder).rglob("*.py"):
+            before = (clean / path.relative_to(tree)).read_text(encoding="utf-8").splitlines()
+            after = path.read_text(encoding="utf-8").splitlines()
+            if before != after:
+                matcher = SequenceMatcher(None, before, after, autojunk=False)
+                blocks = (block for block in matcher.get_opcodes() if block[0] != "equal")
+                found[path.relative_to(tree)] = {
+                    line + 1 for block in blocks for line in range(block[1], max(block[2], block[1] + 1))
+                }
+    return found
+
+
+def tests_of(lines: dict[Path, set[int]], data: CoverageData) -> list[str]:
+    """Node ids of the tests, at most ``MOST``: every file's share, so that near and far tests both have a say."""
+    nodes: set[str] = set()
+    for path, numbers in lines.items():
+        by_line = data.contexts_by_lineno(str(path))
+        for number in numbers:
+            nodes.update(name.partition("|")[0] for name in by_line.get(number, ()) if name)
+    by_file: dict[str, list[str]] = {}
+    for node in sorted(nodes):
+        by_file.setdefault(node.partition("::")[0], []).append(node)
+    turns = zip_longest(*(by_file[name] for name in sorted(by_file)))
+    return list(islice((node for turn in turns for node in turn if node), MOST))
+
+
+def main() -> int:
+    """Exit code of pytest: 0 when all of them pass, or when there is none."""
+    work = Path(os.environ["PERFCTL_MUTATION"])
+    tree = work / "tree"
+    data = CoverageData(str(work / "coverage"))
+    data.read()
+    nodes = tests_of(changed(tree, work / "clean", ("parsers", "orchestrator/analyse")), data)
+    if not nodes:
+        print("no test executes these lines")
+        return 0
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *nodes]
+    return subprocess.run(command, cwd=tree, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
