@@ -12,10 +12,10 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor, is_grad_enabled, nn
+from torch.compiler import is_compiling
 
 from perfctl.parsers.records import Gap
 from perfctl.workloads.compiled import COMPILED, ModuleHooks, is_compiled, is_wrapper, prepare_for_compiled
@@ -26,38 +26,60 @@ from perfctl.workloads.ranges import Backend
 Hook = Callable[..., None]
 
 
-class _Open(NamedTuple):
-    """One range that is open on a thread, or a module that runs without one."""
+class _Layer:
+    """A module as it is while it runs; made once for each that has a name, for a module is called often."""
 
-    what: object
-    """The module, or for a node of autograd its layer's and direction's pair of hooks."""
-    named: bool
-    """False for a module that belongs to no known root: its work counts for the module around it."""
-    name: str
-    epoch: int
-    """Which backward pass it belongs to, for a node."""
-    first: int = 0
-    """Autograd's sequence number when a node began: nodes from here on are those of its gradients."""
-    compiled: bool = False
+    __slots__ = ("compiled", "forward", "module", "name")
+
+    def __init__(self, module: nn.Module, name: str | None, compiled: bool = False) -> None:
+        self.module = weakref.ref(module)
+        """Nothing of the script's is kept alive; an id that is used again is told by this."""
+        self.name = name
+        """None for a module that belongs to no known root: its work counts for the module around it."""
+        self.forward = f"{name}:forward"
+        self.compiled = compiled
+
+
+_Node = tuple[Hook, int, int]
+"""A node of autograd that runs: the hook that will close its range; which backward pass it belongs to; autograd's sequence
+number when it began: nodes from there on are those of its gradients."""
+
+
+class _Running:
+    """What is open on one thread, outermost first."""
+
+    __slots__ = ("calls", "compiled", "makers", "open")
+
+    def __init__(self) -> None:
+        self.open: list[_Layer | _Node] = []
+        self.calls = 0
+        """How many of them are modules."""
+        self.compiled = 0
+        """How many of them are compiled: no hook acts within."""
+        self.makers = Makers()
+
+    def around(self) -> _Layer | None:
+        """The innermost module with a name that is running; None where there is none, or a node began after it."""
+        for item in reversed(self.open):
+            if type(item) is tuple:
+                return None
+            assert isinstance(item, _Layer)
+            if item.name is not None:
+                return item
+        return None
+
+    def level_of(self, what: object) -> int | None:
+        """Where in ``open`` a module stands, or the node that a hook closes."""
+        for level in range(len(self.open) - 1, -1, -1):
+            item = self.open[level]
+            if (item.module() if isinstance(item, _Layer) else item[0]) is what:
+                return level
+        return None
 
 
 class _Thread(threading.local):
-    """What is open on one thread, outermost first."""
-
     def __init__(self) -> None:
-        self.open: list[_Open] = []
-        self.calls = 0
-        """How many of them are modules."""
-        self.makers = Makers()
-        self.compiled = 0
-        """How many of them are compiled: no hook acts within."""
-
-    def around(self) -> _Open | None:
-        """The innermost module with a name that is running; None where there is none, or a node began after it."""
-        for item in reversed(self.open):
-            if item.named:
-                return item if isinstance(item.what, nn.Module) else None
-        return None
+        self.running = _Running()
 
 
 class Annotator:
@@ -70,9 +92,10 @@ class Annotator:
 
     def __init__(self, backend: Backend, root: nn.Module | None = None, names: Names | None = None) -> None:
         """``root``: the model where it is known. ``names``: shared with what else names layers in this process."""
-        self._backend = backend
+        self._push, self._pop = backend.push, backend.pop
         self._names = names or Names(root)
         self._module_hooks = ModuleHooks(self._before, self._after)
+        self._layers: dict[int, _Layer] = {}
         self._hooks: dict[tuple[str, str], tuple[Hook, Hook]] = {}
         self._regions: dict[str, None] = {}
         self._thread = _Thread()
@@ -101,102 +124,114 @@ class Annotator:
 
     def settle(self) -> None:
         """Close what is open on this thread: an exception may have left ranges of a backward pass behind."""
-        self._close_to(self._thread, 0)
+        self._close_to(self._thread.running, 0)
 
-    def _close_to(self, thread: _Thread, level: int) -> None:
-        while len(thread.open) > level:
-            item = thread.open.pop()
-            if isinstance(item.what, nn.Module):
-                thread.calls -= 1
-                thread.compiled -= item.compiled
-            if item.named:
-                self._backend.pop()
+    def _close_to(self, running: _Running, level: int) -> None:
+        while len(running.open) > level:
+            item = running.open.pop()
+            if isinstance(item, _Layer):
+                running.calls -= 1
+                running.compiled -= item.compiled
+                if item.name is None:
+                    continue
+            self._pop()
 
     def _before(self, module: nn.Module, arguments: Any) -> None:
-        if torch.compiler.is_compiling() or not self._active:
+        if is_compiling() or not self._active:
             return
-        thread = self._thread
-        if thread.compiled:
+        running = self._thread.running
+        if running.compiled:
             return
         recompute = current_task() != -1
-        if not thread.calls and not recompute:
+        if not running.calls and not recompute:
             # No module runs and no backward: what is still open was left by a backward pass that raised.
-            self._close_to(thread, 0)
+            self._close_to(running, 0)
             self._epoch += 1
-        around = thread.around()
-        name = self._names.find(module, around and around.what, roots=not recompute)  # type: ignore[arg-type]
-        compiled = is_compiled(module)
-        if compiled:
-            thread.compiled += 1
+        layer = self._layers.get(id(module))
+        if layer is None or layer.module() is not module or module.__dict__.get("_compiled_call_impl") is not None:
+            layer = self._meet(module, running, recompute)
+        running.calls += 1
+        running.open.append(layer)
+        if layer.name is not None:
+            running.makers.mark(layer.name)
+            self._push(f"{layer.name}:recompute" if recompute else layer.forward)
+
+    def _meet(self, module: nn.Module, running: _Running, recompute: bool) -> _Layer:
+        """A module that is called for the first time, or one that needs a look each time."""
+        around = running.around()
+        name = self._names.find(module, None if around is None else around.module(), roots=not recompute)
+        layer = _Layer(module, name, is_compiled(module))
+        if layer.compiled:
+            running.compiled += 1
             self._regions[name or type(module).__name__] = None
             if is_wrapper(module):
                 self._module_hooks.hide(module)
-        thread.calls += 1
-        thread.open.append(_Open(module, name is not None, name or "", self._epoch, compiled=compiled))
-        if name is not None:
-            thread.makers.mark(name)
-            self._backend.push(f"{name}:recompute" if recompute else f"{name}:forward")
+        elif name is not None and self._names.known(module) == name:  # a replica's name is that of its original
+            self._layers[id(module)] = layer
+        return layer
 
     def _after(self, module: nn.Module, arguments: Any, result: Any) -> None:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return
-        thread = self._thread
-        level = _level_of(module, thread.open)
-        if level is None:
+        running = self._thread.running
+        opened, makers = running.open, running.makers
+        if opened and opened[-1] is self._layers.get(id(module)):
+            opened.pop()
+            running.calls -= 1
+            self._pop()
+        else:
+            level = running.level_of(module)
+            if level is None:
+                return
+            self._close_to(running, level)
+        if running.calls:
+            around = running.around()
+            makers.mark(None if around is None else around.name)
             return
-        self._close_to(thread, level)
-        if thread.calls:
-            around = thread.around()
-            thread.makers.mark(around and around.name)
-            return
-        makers = thread.makers
-        if self._active and next_number() > makers.first:
-            claim(tensors(result), makers.first, makers.of, self._names.holder, self._give)
+        if self._active and makers.starts and next_number() > makers.starts[0]:
+            outputs = (result,) if isinstance(result, Tensor) else tensors(result)
+            claim(outputs, makers, self._names.holder, self._hooks_of)
         makers.clear()
 
-    def _give(self, node: Any, layer: str, direction: str) -> None:
-        before, after = self._hooks.get((layer, direction)) or self._make_hooks(layer, direction)
-        node.register_prehook(before)
-        node.register_hook(after)
+    def _hooks_of(self, layer: str, direction: str) -> tuple[Hook, Hook]:
+        return self._hooks.get((layer, direction)) or self._make_hooks(layer, direction)
 
     def _make_hooks(self, layer: str, direction: str) -> tuple[Hook, Hook]:
         """(prehook, hook) that open and close a layer's range around a node of autograd."""
         text = f"{layer}:{direction}"
+        thread, push, pop = self._thread, self._push, self._pop
 
         def before(gradients: Any) -> None:
             if not self._active:
                 return
-            opened = self._thread.open
-            while opened and opened[-1].epoch != self._epoch and not isinstance(opened[-1].what, nn.Module):
+            running, epoch = thread.running, self._epoch
+            opened = running.open
+            while opened and type(top := opened[-1]) is tuple and top[1] != epoch:
                 # A pass before this one raised while this thread was running one of its nodes.
-                self._close_to(self._thread, len(opened) - 1)
-            opened.append(_Open(after, True, layer, self._epoch, next_number()))
-            self._backend.push(text)
+                self._close_to(running, len(opened) - 1)
+            opened.append((after, epoch, next_number()))
+            push(text)
 
         def after(inputs: Any, outputs: Any) -> None:
-            thread = self._thread
-            opened = thread.open
-            if opened and opened[-1].what is after:
-                first = opened.pop().first
-                self._backend.pop()
-            else:
-                level = _level_of(after, opened)
-                if level is None:
+            running = thread.running
+            opened = running.open
+            level = len(opened) - 1
+            if level < 0 or type(top := opened[level]) is not tuple or top[0] is not after:
+                found = running.level_of(after)
+                if found is None:
                     return
-                first = opened[level].first
-                self._close_to(thread, level)
-            if self._active and torch.is_grad_enabled():  # create_graph: the gradients have nodes of their own
-                claim(tensors(inputs), first, lambda _: layer, self._names.holder, self._give)
+                level = found
+            first = opened[level][2]  # type: ignore[index]
+            if level == len(opened) - 1:
+                opened.pop()
+                pop()
+            else:
+                self._close_to(running, level)
+            if is_grad_enabled() and self._active:  # create_graph: the gradients have nodes of their own
+                claim(tensors(inputs), Makers.only(layer, first), self._names.holder, self._hooks_of)
 
         self._hooks[layer, direction] = before, after
         return before, after
-
-
-def _level_of(what: object, opened: list[_Open]) -> int | None:
-    for level in range(len(opened) - 1, -1, -1):
-        if opened[level].what is what:
-            return level
-    return None
 
 
 _ENTERED: weakref.WeakSet[Annotator] = weakref.WeakSet()
@@ -206,7 +241,7 @@ def _forget_after_fork() -> None:
     """Processes forked from this one (a DataLoader's workers) put nothing down."""
     for annotator in _ENTERED:
         annotator._active = False
-        annotator._thread.open.clear()
+        annotator._thread.running = _Running()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)

@@ -7,7 +7,6 @@ than the numbers of the nodes whose results it was made from; each thread counts
 from __future__ import annotations
 
 import dataclasses
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any
@@ -37,117 +36,116 @@ _PRODUCTS = {
 _CHECKPOINT = "CheckpointFunctionBackward"
 """Runs a piece of the model forwards and backwards: both gradients, whatever its own edges are."""
 
-Given = Callable[[Any, str, str], None]
-"""Takes a node, the layer that it belongs to, and its direction."""
+Hooks = Callable[[str, str], tuple[Callable[..., None], Callable[..., None]]]
+"""From a layer and a direction to the prehook and the hook of its nodes."""
 
 
 class Makers:
     """Which layer's forward made which of a thread's nodes: the layer that ran when their numbers were given out."""
 
+    __slots__ = ("layers", "starts")
+
     def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._layers: list[str | None] = []
+        self.starts: list[int] = []
+        """Numbers in rising order; one may come several times, of which the last counts."""
+        self.layers: list[str | None] = []
+        """Who made the nodes from the start of the same place on; None: no layer."""
 
     def mark(self, layer: str | None) -> None:
         """Nodes from here on are ``layer``'s."""
-        now = next_number()
-        if self._starts and self._starts[-1] == now:
-            self._layers[-1] = layer
-        else:
-            self._starts.append(now)
-            self._layers.append(layer)
+        self.starts.append(next_number())
+        self.layers.append(layer)
 
     @property
     def first(self) -> int:
         """Number of the first node; the next one's where there is none yet."""
-        return self._starts[0] if self._starts else next_number()
+        return self.starts[0] if self.starts else next_number()
 
-    def of(self, number: int) -> str | None:
-        """The layer that made a node; None: no layer."""
-        place = bisect_right(self._starts, number) - 1
-        return self._layers[place] if place >= 0 else None
+    @classmethod
+    def only(cls, layer: str, first: int) -> Makers:
+        """One layer made all of them."""
+        makers = cls()
+        makers.starts.append(first)
+        makers.layers.append(layer)
+        return makers
 
     def clear(self) -> None:
         """Forget all."""
-        self._starts.clear()
-        self._layers.clear()
+        self.starts.clear()
+        self.layers.clear()
 
 
-def claim(
-    outputs: Iterable[Tensor],
-    first: int,
-    maker: Callable[[int], str | None],
-    holder: Callable[[Tensor], str | None],
-    give: Given,
-) -> None:
-    """Give the nodes that led to ``outputs`` since number ``first`` to their makers, where no layer has them.
+def claim(outputs: Iterable[Tensor], makers: Makers, holder: Callable[[Tensor], str | None], hooks: Hooks) -> None:
+    """Give hooks to the nodes that led to ``outputs``: those of the layer that made each, where no layer has it yet.
 
-    A parameter's own node goes to the ``holder`` of the parameter. All in one go: each look at a node costs ten times as
-    much between two layers, whose data have just pushed everything else out of the processor's caches.
+    A parameter's own node goes to the ``holder`` of the parameter. All in one go, and flat: a step on the CPU pushes all
+    else out of the processor's caches, so that what counts here is how much code and memory is touched.
     """
-    waiting: list[Any] = [tensor.grad_fn for tensor in outputs]
-    seen: set[Any] = set()
-    leaves: list[Any] = []
+    starts, layers = makers.starts, makers.layers
+    first = starts[0]
+    waiting: list[Any] = [node for tensor in outputs if (node := tensor.grad_fn) is not None]
+    seen: set[Any] = set(waiting)
     found: list[tuple[int, Any, dict[str, Any], Any]] = []
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
+    for node in waiting:  # grows meanwhile
         number = node._sequence_nr()
         if number == LEAF:
-            leaves.append(node)
+            _claim_leaf(node, layers[0], holder, hooks)
         elif number >= first:
             metadata, below = node.metadata, node.next_functions
             if _MARK not in metadata:
                 found.append((number, node, metadata, below))
-            waiting.extend(edge[0] for edge in below)
-    marks: dict[Any, bool] = {}
-    for leaf in leaves:
-        marks[leaf] = _give_leaf(leaf, maker(first), holder, give)
+            for edge, _ in below:
+                if edge is not None and edge not in seen:
+                    seen.add(edge)
+                    waiting.append(edge)
     found.sort(key=itemgetter(0))
+    place, last = 0, len(starts) - 1
     for number, node, metadata, below in found:
-        layer = maker(number)
+        while place < last and starts[place + 1] <= number:
+            place += 1
+        layer = layers[place]
         if layer is not None:
-            direction, marks[node] = _judge(node, below, marks)
-            metadata[_MARK] = marks[node]
-            give(node, layer, direction)
+            direction, metadata[_MARK] = _judge(node, below)
+            before, after = hooks(layer, direction)
+            node.register_prehook(before)
+            node.register_hook(after)
 
 
-def _give_leaf(node: Any, otherwise: str | None, holder: Callable[[Tensor], str | None], give: Given) -> bool:
-    """Give a leaf's node to the layer that holds it, once; whether the leaf is a parameter."""
+def _claim_leaf(node: Any, otherwise: str | None, holder: Callable[[Tensor], str | None], hooks: Hooks) -> None:
+    """Give a leaf's node to the layer that holds it, once, and note whether the leaf is a parameter."""
     metadata = node.metadata
-    if _MARK not in metadata:
-        variable = node.variable
-        metadata[_MARK] = isinstance(variable, nn.Parameter)
-        layer = (holder(variable) or otherwise) if metadata[_MARK] else None
-        if layer is not None:
-            give(node, layer, "grad_weight")
-    return bool(metadata[_MARK])
+    if _MARK in metadata:
+        return
+    variable = node.variable
+    metadata[_MARK] = is_parameter = isinstance(variable, nn.Parameter)
+    layer = (holder(variable) or otherwise) if is_parameter else None
+    if layer is not None:
+        before, after = hooks(layer, "grad_weight")
+        node.register_prehook(before)
+        node.register_hook(after)
 
 
-def _judge(node: Any, below: Any, marks: Mapping[Any, bool]) -> tuple[str, bool]:
+def _judge(node: Any, below: Any) -> tuple[str, bool]:
     """(direction, whether the node's result was made of parameters alone).
 
     grad_weight: its gradients go to parameters alone; grad_input: to none; backward: to both. A parameter that was cast,
     viewed or normalised on its way is still one. No edge stands for an input without a gradient: data, or a number.
-    ``marks`` says of nodes just judged what others' metadata say.
     """
-    edges = [edge[0] for edge in below]
-    weights = [
-        edge is not None and (marks[edge] if edge in marks else edge.metadata.get(_MARK, False)) for edge in edges
-    ]
-    if not any(weights):
-        return "backward" if node.name() == _CHECKPOINT else "grad_input", False
+    some, data, absent = False, False, False
+    for edge, _ in below:
+        if edge is None:
+            absent = True
+        elif edge.metadata.get(_MARK):
+            some = True
+        else:
+            data = True
+    if not some:
+        return ("backward" if node.name() == _CHECKPOINT else "grad_input"), False
     operands = _PRODUCTS.get(node.name())
     if operands is not None:
-        both = all(index < len(edges) and edges[index] is not None for index in operands)
-        return "backward" if both or not _all_weights(edges, weights) else "grad_weight", False
-    return "grad_weight" if _all_weights(edges, weights) else "backward", all(weights)
-
-
-def _all_weights(edges: list[Any], weights: list[bool]) -> bool:
-    return all(weight for edge, weight in zip(edges, weights, strict=True) if edge is not None)
+        both = all(index < len(below) and below[index][0] is not None for index in operands)
+        return ("backward" if both or data else "grad_weight"), False
+    return ("backward" if data else "grad_weight"), not (data or absent)
 
 
 def tensors(value: Any, deep: bool = True) -> Iterator[Tensor]:

@@ -90,7 +90,11 @@ class Names:
         if found is None:
             return None
         module = found[0]()
-        return found[2] if module is not None and getattr(module, found[1], None) is parameter else None
+        if module is None:
+            return None
+        own = module.__dict__.get("_parameters")  # getattr of a module takes longer; a scripted one has no dictionary
+        held = own.get(found[1]) if type(own) is dict else getattr(module, found[1], None)
+        return found[2] if held is parameter else None
 
     def _add_root(self, module: nn.Module) -> str:
         name = self._free_name(module)

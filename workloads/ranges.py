@@ -13,6 +13,8 @@ from perfctl.workloads.spec import WorkloadError
 
 _enter: Any = torch._C._autograd._record_function_with_args_enter
 _leave: Any = torch._C._autograd._record_function_with_args_exit
+_is_listening: Any = torch._C._autograd._profiler_enabled
+"""Whether torch.profiler records what this thread does, which it also says of autograd's threads."""
 
 
 class Backend(Protocol):
@@ -41,17 +43,19 @@ class RecordFunctionRanges:
     """torch.profiler ranges ("user_annotation" in a Kineto trace).
 
     Opened by what torch's own tracers open theirs with: a quarter of the cost of torch.profiler.record_function, which
-    goes through the dispatcher.
+    goes through the dispatcher. With no profiler there is no range.
     """
 
     def __init__(self) -> None:
         self._local = _OpenRanges()
 
     def push(self, name: str) -> None:
-        self._local.handles.append(_enter(name))
+        self._local.handles.append(_enter(name) if _is_listening() else None)
 
     def pop(self) -> None:
-        _leave(self._local.handles.pop())
+        handle = self._local.handles.pop()
+        if handle is not None:
+            _leave(handle)
 
 
 class _OpenRanges(threading.local):

@@ -28,6 +28,10 @@ def run_script(arguments: Sequence[str]) -> int:
             from perfctl.workloads.script_launchers import launch
 
             return launch(options)
+        if options.under:
+            from perfctl.workloads.script_launchers import start_under
+
+            start_under(options, _rank())
         options = options.for_rank(_rank()).from_here()
         keeper = Keeper(options)
         keeper.write()
@@ -71,7 +75,7 @@ def _rank() -> int:
 def _restart(options: ScriptOptions) -> None:
     """Options of python (-u, -O, -X ...) take effect at its start only: start it again with them."""
     words = ("-m", "perfctl.workloads", *options.own_words, "--", *options.command.words)
-    os.execv(sys.executable, [sys.executable, *options.command.flags, *words])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, *options.command.flags, *words])  # noqa: S606  # nosec B606
 
 
 def _hide_own_frames() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +19,8 @@ _PYTHON = re.compile(r"(?:python|pypy)\d*(?:\.\d+)*[a-z]?(?:\.exe)?")
 _VALUE_FOLLOWS = ("-W", "-X", "--check-hash-based-pycs")
 """Options of python whose value may be the next word."""
 _LAUNCHERS = {"torch.distributed.run": "torchrun", "accelerate.commands.launch": "accelerate"}
+RANK = "{rank}"
+"""In ``--under``: nothing for rank 0, .rank1 and so on for the others."""
 USAGE = "python -m perfctl.workloads [options] -- train.py --batch-size 64"
 
 
@@ -72,6 +76,8 @@ class ScriptOptions:
     """Only events of this class (of optimizer, or of module); None for any."""
     device: str | None = None
     """What the orchestrator expects; the script decides."""
+    under: tuple[str, ...] = ()
+    """Profiler and options under which each rank of a launcher starts itself; "{rank}" in them is what its files carry."""
     variant: str | None = None
     """What tells this command from others of the same script; None: worked out from its arguments."""
 
@@ -80,6 +86,16 @@ class ScriptOptions:
         if rank == 0:
             return self
         return replace(self, record=_ranked(self.record, rank), trace=_ranked(self.trace, rank))
+
+    def started_by_rank(self, rank: int) -> tuple[str, ...]:
+        """``under`` with the rank's files in it, and perfctl's own options without it, then the command."""
+        at = self.own_words.index("--under")
+        own = (*self.own_words[:at], *self.own_words[at + 2 :])
+        mark = f".rank{rank}" if rank else ""
+        return (
+            *(word.replace(RANK, mark) for word in self.under),
+            sys.executable, *self.command.flags, "-m", "perfctl.workloads", *own, "--", *self.command.words,
+        )  # fmt: skip
 
     def from_here(self) -> ScriptOptions:
         """Paths that stay right when the script changes the working folder."""
@@ -114,7 +130,7 @@ def parse(arguments: Sequence[str]) -> ScriptOptions:
         command=read_command(arguments[at + 1 :]), own_words=own, batch_size=found.batch, batch_env=found.batch_env,
         record=found.record, annotate=found.annotate, window=found.window, trace=found.trace, steps=found.steps,
         warmup=found.warmup, marker=marker, marker_class=marker_class or None, device=found.device,
-        variant=found.variant,
+        variant=found.variant, under=found.under,
     )  # fmt: skip
 
 
@@ -170,6 +186,13 @@ def _says_batch(words: Sequence[str], number: int) -> bool:
     return "batch" in option.lower() or option in ("-b", "-bs", "--bs")
 
 
+def _words(text: str) -> tuple[str, ...]:
+    found = json.loads(text)  # a ValueError is what argparse reports
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        raise ValueError
+    return tuple(found)
+
+
 def _ranked(path: Path | None, rank: int) -> Path | None:
     if path is None:
         return None
@@ -191,4 +214,5 @@ def _parser() -> Parser:
     add.add_argument("--step-marker", default="auto")
     add.add_argument("--device", choices=DEVICES)
     add.add_argument("--variant")
+    add.add_argument("--under", type=_words, default=())
     return parser

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -15,6 +14,7 @@ from perfctl.workloads import machine
 from perfctl.workloads.compiled import Region
 from perfctl.workloads.precision import tf32_is_on
 from perfctl.workloads.record import Record
+from perfctl.workloads.script_shapes import Shapes
 
 _NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
 _KNOWN = ("fp32", "fp16", "bf16")
@@ -34,15 +34,15 @@ class Facts:
         self.parameters: dict[str, int] = {}
         self._counted: set[int] = set()
 
-    def saw_call(self, model: nn.Module, arguments: Any, step: int | None) -> None:
+    def saw_call(self, model: nn.Module, shapes: Shapes, step: int | None) -> None:
+        """``shapes``: of the tensors it was given."""
         weight = next(model.parameters(), None)
         if weight is not None:
             self._saw_weight(weight)
         elif not isinstance(model, Region):
             return
-        shape = next(_shapes(arguments), None)
-        if shape is not None and (step is None or step not in self.inputs):
-            self.inputs[step] = shape
+        if shapes and (step is None or step not in self.inputs):
+            self.inputs[step] = shapes[0]
 
     def _saw_weight(self, weight: torch.Tensor) -> None:
         self.device = weight.device
@@ -100,22 +100,7 @@ class Facts:
             seen = ", ".join(map(str, sorted(leading)))
             reason = f"batch size {asked} was asked for, but the first dimension of the model's input is {seen}"
             gaps.append(Gap("batch_size", "ambiguous", reason))
-        if len(set(measured)) > 1:
-            reason = f"the measured steps had inputs of {len(set(measured))} shapes; pen and paper is for one of them"
-            gaps.append(Gap("layer_call", "ambiguous", reason))
         return gaps
-
-
-def _shapes(value: Any) -> Iterator[tuple[int, ...]]:
-    """Shapes of the tensors in a call's arguments, in order."""
-    if isinstance(value, torch.Tensor):
-        yield tuple(value.shape)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _shapes(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _shapes(item)
 
 
 def ranks() -> dict[str, str]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from typing import Any
 
 from perfctl.workloads.script_arguments import ScriptOptions
 from perfctl.workloads.spec import SpecError, WorkloadError
 
+_PATIENCE_S = 60.0
+_PAUSE_S = 0.05
 MODULE = "perfctl.workloads"
 
 
@@ -34,7 +38,7 @@ def _torchrun(options: ScriptOptions) -> None:
 
 def _accelerate(options: ScriptOptions) -> None:
     try:
-        from accelerate.commands.launch import (  # type: ignore[import-not-found, unused-ignore]
+        from accelerate.commands.launch import (  # type: ignore[import-not-found, import-untyped, unused-ignore]
             launch_command,
             launch_command_parser,
         )
@@ -57,3 +61,22 @@ def _take_place(arguments: Any, options: ScriptOptions) -> None:
     arguments.module, arguments.no_python = True, False
     arguments.training_script = MODULE
     arguments.training_script_args = [*options.own_words, "--", *words]
+
+
+def start_under(options: ScriptOptions, rank: int) -> None:
+    """This process becomes the rank's profiler, which starts the script. Raises WorkloadError when it is not there.
+
+    One after the other: nsys does not start while another nsys starts on the same machine (2022.4). A rank's script has
+    started when it has written its record.
+    """
+    local = os.environ.get("LOCAL_RANK", "0")
+    if local.isdecimal() and int(local) > 0 and options.record is not None:
+        before = options.for_rank(rank - 1).record
+        end = time.monotonic() + _PATIENCE_S
+        while before is not None and not before.exists() and time.monotonic() < end:
+            time.sleep(_PAUSE_S)
+    words = options.started_by_rank(rank)
+    try:
+        os.execvp(words[0], words)  # noqa: S606  # nosec B606
+    except OSError as error:
+        raise WorkloadError(f"rank {rank}: {words[0]} does not start: {error.strerror or error}") from error

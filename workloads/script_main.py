@@ -52,7 +52,7 @@ def execute(command: Command) -> None:
         main = sys.modules["__main__"].__dict__
         main.update(__file__=path, __loader__=SourceFileLoader("__main__", path), __cached__=None)
         code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
-        exec(code, main)  # noqa: S102 - the user's own script, which is what was asked for
+        exec(code, main)  # noqa: S102 - the user's own script, which is what was asked for  # nosec B102
 
 
 def without_own_frames(trace: TracebackType | None) -> TracebackType | None:

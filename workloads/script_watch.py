@@ -23,7 +23,7 @@ from perfctl.workloads.script_facts import Facts, ranks
 from perfctl.workloads.script_optimizers import Optimizers, call_after, is_capturing
 from perfctl.workloads.script_profilers import SCRIPTS_OWN, OtherProfilers
 from perfctl.workloads.script_record import Keeper, say, why_fewer
-from perfctl.workloads.script_shapes import StepRecorder
+from perfctl.workloads.script_shapes import StepRecorder, shapes_in
 from perfctl.workloads.script_steps import StepMarker
 from perfctl.workloads.script_window import MeasuredSteps, device_in_use
 from perfctl.workloads.spec import WorkloadError, first_line
@@ -49,7 +49,7 @@ class ScriptWatch:
         self._gave_way = False
         """Steps were not measured because of another profiler."""
         self._ranges: Backend = NoRanges()
-        self._hooks = ModuleHooks(self._before_call, self._after_call, outermost=True)
+        self._hooks = ModuleHooks(self._before_call, self._after_call, with_kwargs=True, outermost=True)
         self._undo: list[Callable[[], None]] = []
         self._calls: list[nn.Module] = []
         """Modules that run now, outermost first."""
@@ -101,25 +101,34 @@ class ScriptWatch:
                 self._open()
                 if self._window is not None and self._window.annotator is not None:
                     self._window.annotator._before(module, arguments)  # this call's hooks were collected before
-            elif self._recorder.wanted and _is_model(module) and not self._recorder.running:
+            elif _is_model(module) and not self._recorder.running and self._recorder.is_new(arguments):
                 self._marker.listen()
                 self._recorder.start(module, arguments)
-        self._facts.saw_call(module, arguments, None if self._window is None else self._window.done)
         if self._window is not None:
             self._window.phases.begin("forward" if torch.is_grad_enabled() else "inference")
 
-    def _after_call(self, module: nn.Module, arguments: Any, result: Any) -> None:
+    def _after_call(self, module: nn.Module, arguments: Any, *rest: Any) -> None:
+        """``rest``: (kwargs, result), or after an exception (None,) alone."""
         if torch.compiler.is_compiling() or not self._mine() or all(running is not module for running in self._calls):
             return
         while self._calls.pop() is not module:
             pass
-        if not self._calls and self._window is not None:
-            self._window.phases.settle()
+        if not self._calls:
+            self._model_called(module, (arguments, rest[0]))
         ends = self._marker.module_called(type(module).__name__)
         if not self._calls and _is_model(module):
             ends = self._marker.model_called(id(module)) or ends
         if ends:
             self._step_ended()
+
+    def _model_called(self, module: nn.Module, given: Any) -> None:
+        """An outermost call has ended."""
+        if self._window is not None:
+            self._window.phases.settle()
+        shapes = tuple(shapes_in(given))
+        self._facts.saw_call(module, shapes, None if self._window is None else self._window.done)
+        if _is_model(module):
+            self._recorder.saw_call(shapes)
 
     def _optimizer_began(self) -> None:
         if self._window is not None and self._mine():
@@ -155,8 +164,8 @@ class ScriptWatch:
         """The one place where the window opens, goes on to its next step, and closes."""
         if is_capturing():
             return
+        self._recorder.step_ended(self._marker.is_whole, measured=self._window is not None)
         if self._window is None:
-            self._recorder.stop(self._record if self._marker.is_whole else None)
             if self._measured:
                 self._finish()
                 return
@@ -172,7 +181,7 @@ class ScriptWatch:
             self._close(whole=True)
 
     def _open(self) -> None:
-        self._recorder.stop(None)
+        self._recorder.stop()
         if self._others.running:
             self._gave_way = True
             return
@@ -202,8 +211,8 @@ class ScriptWatch:
             self._finish()
 
     def _finish(self) -> None:
-        """All steps are measured. Without a warm-up the shapes are still to be recorded."""
-        if not self._recorder.wanted and not self._filled:
+        """All steps are measured. Shapes that were not seen before them are still to be recorded."""
+        if not self._filled and not self._recorder.is_waiting():
             self._stop()
             self._fill()
             self._keeper.judge(None, "")
@@ -213,15 +222,13 @@ class ScriptWatch:
         """What has been seen of the script so far goes into the record."""
         self._filled = True
         record = self._record
-        if self._recorder.wanted:
-            reason = "no whole step came before the measured ones (--warmup 1 or more records one)"
-            record.gaps.append(Gap("layer_call", "not_collected", reason))
+        self._recorder.fill(record)
         record.environment |= {"step_ends_with": self._marker.in_words()} | ranks()
         self._facts.fill(record)
 
     def _stop(self) -> None:
         """Nothing of perfctl is left in torch."""
-        self._recorder.stop(None)
+        self._recorder.stop()
         self._optimizers.stop()
         while self._undo:
             self._undo.pop()()

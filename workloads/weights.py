@@ -197,7 +197,7 @@ def fit(model: torch.nn.Module, file: Path, name: str) -> None:
 
 def read_checkpoint(file: Path) -> dict[str, torch.Tensor]:
     """Tensors by key, on the CPU. Nothing in the file is run. Raises WorkloadError."""
-    from pickle import UnpicklingError
+    from pickle import UnpicklingError  # nosec B403
 
     import torch
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,15 @@ from perfctl.orchestrator.cli.intake import relative, sha256
 from perfctl.orchestrator.launch.replay import RECORD_NAME
 from perfctl.orchestrator.launch.run_folder import read_run_record
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, write_run
+from perfctl.parsers.layer_times import Feature
+from perfctl.parsers.paper import LayerCall
 from perfctl.parsers.records import Device, Gap, Report
 
 _RANK = re.compile(r"\.rank(\d+)\.")
 _ONE_REPORT = ("nsys", "ncu", "dlprof")
-"""Profilers that put all ranks into one report."""
+"""Profilers that put all ranks into one report, unless each rank was told to start its own (--under)."""
+_LEFT_OVER = (".nsys-rep", ".qdrep", ".qdstrm", ".tmp")
+"""What a rank's profiler leaves beside the file that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +41,19 @@ class Rank:
     trace: Path | None
 
 
-def take_run(connection: sqlite3.Connection, folder: Path, sweep: SweepFacts, *, store: Path, again: bool) -> Written:
+def take_run(
+    connection: sqlite3.Connection,
+    folder: Path,
+    sweep: SweepFacts,
+    *,
+    store: Path,
+    again: bool,
+    features: Callable[[Sequence[LayerCall]], tuple[Feature, ...]] | None = None,
+) -> Written:
     """One of perfctl's own runs: what run.json, the workload's record and the profiler's report say together.
 
-    A report that cannot be read makes the run partial (its workload's own record is kept) or failed.
+    A report that cannot be read makes the run partial (its workload's own record is kept) or failed. ``features``: what
+    is kept of the run's pen and paper beside its rows.
     """
     record = read_run_record(folder)
     if record is None:
@@ -61,13 +75,21 @@ def take_run(connection: sqlite3.Connection, folder: Path, sweep: SweepFacts, *,
         report = with_samples(report, folder / "samples.csv")
         report = replace(report, environment={**report.environment, **_surroundings(record)})
         report = _narrowed(report, _profiler_options(folder, record))
+    shared = record["profiler"] in _ONE_REPORT and not _each_its_own(record)
     if others:
-        report, own = _as_rank(report, own, 0, world)
+        report, own = _as_rank(report, own, 0, world, shared)
     calls = estimate(report.ops) if report else ()
+    if report is not None and features is not None:
+        report = replace(report, features=features(calls))
     written = write_run(connection, sweep, own, report, calls, family=family, again=again)
     for rank in others if written.new else ():
-        _take_rank(connection, rank, world, facts, sweep, store)
+        _take_rank(connection, rank, world, facts, sweep, store, shared)
     return written
+
+
+def _each_its_own(record: dict[str, Any]) -> bool:
+    """Was each rank started under a profiler of its own?"""
+    return any("--under" in command for command in record["commands"][:1])
 
 
 def _facts(record: dict[str, Any], artifact: Path | None, digest: str | None, store: Path) -> RunFacts:
@@ -137,12 +159,23 @@ def _ranks(folder: Path) -> list[Rank]:
             continue
         rank = found.get(int(number[1]), Rank(int(number[1]), None, None))
         is_record = path.name.startswith("workload.")
-        found[rank.number] = replace(rank, record=path) if is_record else replace(rank, trace=path)
+        if is_record:
+            found[rank.number] = replace(rank, record=path)
+        elif path.suffix not in _LEFT_OVER and not (path.suffix == ".ncu-rep" and path.with_suffix(".csv").exists()):
+            found[rank.number] = replace(rank, trace=path)
+        else:
+            found[rank.number] = rank
     return [found[number] for number in sorted(found)]
 
 
 def _take_rank(
-    connection: sqlite3.Connection, rank: Rank, world: int, facts: RunFacts, sweep: SweepFacts, store: Path
+    connection: sqlite3.Connection,
+    rank: Rank,
+    world: int,
+    facts: RunFacts,
+    sweep: SweepFacts,
+    store: Path,
+    shared: bool,
 ) -> None:
     """A run of its own; partial where its record or its trace cannot be read."""
     own = replace(
@@ -155,14 +188,19 @@ def _take_rank(
     except parsers.ReportError as error:
         report, own = None, replace(own, status="failed", reason=str(error))
     if report is not None and rank.trace is None and facts.profiler in _ONE_REPORT:
-        gap = Gap("kernel", "not_available", f"{facts.profiler} wrote one report of all ranks: it is with rank 0")
-        report = replace(report, gaps=(*report.gaps, gap))
-    marked, own = _as_rank(report, own, rank.number, world)
+        why = f"{facts.profiler} wrote one report of all ranks: it is with rank 0"
+        if not shared:
+            why = f"{facts.profiler} left no report of this rank; stderr.log says what it and the script said"
+            own = replace(own, status="partial", reason=own.reason or why)
+        report = replace(report, gaps=(*report.gaps, Gap("kernel", "not_available", why)))
+    marked, own = _as_rank(report, own, rank.number, world, shared)
     calls = estimate(marked.ops) if marked else ()
     write_run(connection, sweep, own, marked, calls, family=family, beside=True)
 
 
-def _as_rank(report: Report | None, facts: RunFacts, rank: int, world: int) -> tuple[Report | None, RunFacts]:
+def _as_rank(
+    report: Report | None, facts: RunFacts, rank: int, world: int, shared: bool
+) -> tuple[Report | None, RunFacts]:
     """Report and facts with the rank in them; the variant keeps ranks, and runs of one process, apart."""
     variant = facts.variant or (report.variant if report else None)
     mark = f"rank {rank} of {world}"
@@ -170,7 +208,7 @@ def _as_rank(report: Report | None, facts: RunFacts, rank: int, world: int) -> t
     if report is None:
         return None, facts
     gaps = report.gaps
-    if rank == 0 and facts.profiler in _ONE_REPORT:
+    if rank == 0 and shared:
         reason = (
             f"{facts.profiler} wrote one report of all {world} ranks, so that times and counts of a layer are sums over "
             "them; perfctl torch keeps ranks apart"

@@ -15,7 +15,7 @@ from pathlib import Path
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch import evidence, ncu_metrics, ncu_ranges, tools
 from perfctl.orchestrator.launch.paths import RunPaths
-from perfctl.orchestrator.launch.profiler import Command, Outcome, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.profiler import RANK, Command, Outcome, RunRequest, Tool, Verdict
 
 TOOL = Tool(
     "ncu",
@@ -102,14 +102,15 @@ class Ncu:
         return (*lacking, *(() if tools.has_gpu_driver() else (DRIVER,)), *tools.missing_torch())
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
-        """Raises UsageError on a CPU, where there is nothing to count."""
+        """Each rank of a launcher has a report of its own, and its counts. Raises UsageError on a CPU: nothing to count."""
         if request.device != "cuda":
             raise UsageError("ncu counts on GPUs only", "Add --device cuda, or use perfctl torch on a CPU")
         report = request.paths.report(".ncu-rep")
-        profile = (
+        ranks = request.has_ranks
+        profile: tuple[str, ...] = (
             "ncu",
             "--force-overwrite",
-            "--export", str(report).replace("%", "%%"),
+            "--export", str(_named(report, RANK) if ranks else report).replace("%", "%%"),
             "--nvtx",
             "--target-processes", "all",
             "--profile-from-start", "off",
@@ -118,18 +119,17 @@ class Ncu:
             "--metrics", ",".join(ncu_metrics.metrics(self.metrics)),
             *self._filters(),
             *self.extra,
-            *request.workload_command(annotate="nvtx", window="cuda"),
         )  # fmt: skip
-        table = (
-            "ncu",
-            "--import", str(report),
-            "--csv",
-            "--page", "raw",
-            "--print-units", "base",
-            "--log-file", str(request.paths.report(".csv")),
-        )  # fmt: skip
+        argv = (
+            request.workload_command(annotate="nvtx", window="cuda", under=profile)
+            if ranks
+            else (*profile, *request.workload_command(annotate="nvtx", window="cuda"))
+        )
+        table = ncu_metrics.as_table(report, request.paths.report(".csv"))
+        others = (request.python, "-m", "perfctl.orchestrator.launch.rank_tables", str(report))
         # Any other locale would group digits, on the raw page even ambiguously (2022.3).
-        return Command(profile, "profile"), Command(table, "export", {"LC_ALL": "C"}, needs=report)
+        exports = [Command(words, "export", {"LC_ALL": "C"}, needs=report) for words in (table, others)[: 1 + ranks]]
+        return Command(argv, "profile"), *exports
 
     def _no_kernels(self) -> str:
         if not self.layers:
@@ -178,6 +178,10 @@ class Ncu:
         if report.exists():
             return f"{report.name} is damaged or older than this run. Remove it and run it again"
         return _cause(outcomes[0]) or self._no_kernels()
+
+
+def _named(report: Path, mark: str) -> Path:
+    return report.with_name(f"{report.stem}{mark}{report.suffix}")
 
 
 def _is_table(path: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from pathlib import Path
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch import tools
@@ -103,3 +104,15 @@ def chip_metrics(chip_name: str) -> frozenset[str]:
 def read_metrics(text: str) -> frozenset[str]:
     """Metric names in what ``ncu --query-metrics`` prints: first column of a ruled table, descriptions wrap."""
     return frozenset(re.findall(r"^([a-z][a-z0-9]*__\w+)\s", text, re.MULTILINE))
+
+
+def as_table(report: Path, table: Path) -> tuple[str, ...]:
+    """The command that prints a report's raw page, in base units, into a file. It wants LC_ALL=C."""
+    return (
+        "ncu",
+        "--import", str(report),
+        "--csv",
+        "--page", "raw",
+        "--print-units", "base",
+        "--log-file", str(table),
+    )  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch import evidence, guard, tools
 from perfctl.orchestrator.launch.paths import RunPaths
-from perfctl.orchestrator.launch.profiler import Command, Outcome, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.profiler import RANK, Command, Outcome, RunRequest, Tool, Verdict
 
 WINDOW = "perfctl:window"
 """NVTX range around the measured steps, which starts and ends the recording where there is no cudaProfilerStart."""
@@ -49,7 +49,10 @@ class Nsys:
         return (() if tools.find("nsys") else (TOOL,)) + tools.missing_torch()
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
-        """Raises UsageError for a folder that nsys cannot write to: with a quotation mark, 2022.4 parses no path."""
+        """Each rank of a launcher has a report of its own: in one of all, the first rank's steps would end the others'.
+
+        Raises UsageError for a folder that nsys cannot write to: with a quotation mark, 2022.4 parses no path.
+        """
         paths = request.paths
         if '"' in str(paths.part):
             raise UsageError(
@@ -57,7 +60,9 @@ class Nsys:
                 "Choose another folder with --out",
             )
         on_gpu = request.device == "cuda"
-        workload = request.workload_command(annotate="nvtx", window="cuda" if on_gpu else "none")
+        ranks = request.has_ranks
+        mark = RANK if ranks else ""
+        window = "cuda" if on_gpu else "none"
         profile = (
             "nsys", "profile",
             f"--trace={self.trace or ('cuda,nvtx,cudnn,cublas' if on_gpu else 'nvtx,osrt')}",
@@ -66,11 +71,16 @@ class Nsys:
             *self._capture(on_gpu),
             "--wait=primary",
             "--force-overwrite=true",
-            f"--session-new={SESSION}",
-            f"--output={str(paths.report('')).replace('%', '%%')}",
+            f"--session-new={SESSION}{mark}",
+            f"--output={str(paths.report('')).replace('%', '%%')}{mark}",
+            *(("--export=sqlite",) if ranks else ()),  # how many ranks there will be is not known
             *self.extra,
-            *workload,
         )  # fmt: skip
+        argv = (
+            request.workload_command(annotate="nvtx", window=window, under=profile)
+            if ranks
+            else (*profile, *request.workload_command(annotate="nvtx", window=window))
+        )
         report, database = paths.report(".nsys-rep"), paths.report(".sqlite")
         export = (
             "nsys", "export", "--type=sqlite", "--force-overwrite=true", "--quiet=true",
@@ -78,7 +88,7 @@ class Nsys:
         )  # fmt: skip
         # 0: ranges that were not registered beforehand can start the recording, too.
         environment = {} if on_gpu or self.whole else {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
-        run = Command(profile, "profile", environment, once_more=BUSY)
+        run = Command(argv, "profile", environment, once_more=BUSY)
         return run, Command(export, "export", needs=report)
 
     def _capture(self, on_gpu: bool) -> tuple[str, ...]:

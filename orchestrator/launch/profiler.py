@@ -6,13 +6,17 @@ A new profiler is one file with one class that fits :class:`Profiler`, one line 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from perfctl.orchestrator.launch.paths import RunPaths
-from perfctl.orchestrator.launch.program import Program
+from perfctl.orchestrator.launch.program import LAUNCHERS, Program
+
+RANK = "{rank}"
+"""In the options of a profiler that each rank starts: nothing for rank 0, .rank1 and so on for the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +36,21 @@ class RunRequest:
     program: Program | None = None
     """A program of the user's to run in the workload's place; None for a built-in one."""
 
-    def workload_command(self, *, annotate: str, window: str, trace: Path | None = None) -> tuple[str, ...]:
+    @property
+    def has_ranks(self) -> bool:
+        """The program is a launcher that starts a script once per rank."""
+        return self.program is not None and self.program.words[0] in LAUNCHERS
+
+    def workload_command(
+        self, *, annotate: str, window: str, trace: Path | None = None, under: tuple[str, ...] = ()
+    ) -> tuple[str, ...]:
         """The plain command that a profiler wraps.
 
         ``annotate``: how layers are marked, "nvtx", "record_function" or "none".
         ``window``: how the measured steps are marked off for the profiler: "cuda" (cudaProfilerStart/Stop),
         "torch" (the workload itself runs torch.profiler), or "none". ``trace`` is where torch.profiler's goes.
+        ``under``: the profiler and its options, for each rank of a launcher to start itself under, with RANK in
+        the names of its files.
         """
         program = self.program
         return (
@@ -49,6 +62,7 @@ class RunRequest:
             "--window", window,
             *self.workload_arguments,
             *(("--trace", str(trace)) if trace else ()),
+            *(("--under", json.dumps(under)) if under else ()),
             *(("--", *program.at(self.batch_size)) if program else ()),
         )  # fmt: skip
 

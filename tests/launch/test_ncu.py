@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
+from dataclasses import replace
 
 import pytest
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch import ncu_metrics, ncu_ranges, tools
+from perfctl.orchestrator.launch import ncu_metrics, ncu_ranges, rank_tables, tools
 from perfctl.orchestrator.launch.ncu import Ncu
 from perfctl.orchestrator.launch.profiler import Verdict
+from perfctl.orchestrator.launch.program import Program
 
 TABLE = '"ID","Process ID","Process Name"\n"","",""\n"0","7","python"\n'
 REPORT = b"NVR\0rest"
@@ -33,6 +36,37 @@ def test_one_run_keeps_the_report_and_prints_it_as_csv(make_request):
         "--log-file", f"{part}/report.csv",
     )  # fmt: skip
     assert (dict(table.environment), table.needs) == ({"LC_ALL": "C"}, part / "report.ncu-rep")
+
+
+def test_each_rank_of_a_launcher_starts_its_own_ncu_and_gets_its_own_table(make_request):
+    program = Program("/opt/python", (), ("torchrun", "--nproc-per-node", "2", "t.py", "{batch}"), "t.py", None)
+    request = replace(make_request("cuda"), program=program)
+    part = request.paths.part
+    profile, table, others = Ncu(metrics="fadd").commands(request)
+    at = profile.argv.index("--under")
+    inner = json.loads(profile.argv[at + 1])
+    assert inner[:4] == ["ncu", "--force-overwrite", "--export", f"{part}/report{{rank}}.ncu-rep"]
+    assert "/opt/python" not in inner
+    assert profile.argv[:3] == ("/opt/python", "-m", "perfctl.workloads")
+    assert profile.argv[at + 2 :] == ("--", "torchrun", "--nproc-per-node", "2", "t.py", "16")
+    assert table.argv[:3] == ("ncu", "--import", f"{part}/report.ncu-rep")
+    assert others.argv == ("/opt/python", "-m", "perfctl.orchestrator.launch.rank_tables", f"{part}/report.ncu-rep")
+    assert (dict(others.environment), others.needs) == ({"LC_ALL": "C"}, part / "report.ncu-rep")
+
+
+def test_the_ranks_beside_the_first_get_tables_and_one_that_cannot_be_printed_none(tmp_path, make_program, monkeypatch):
+    """A stand-in for ncu that prints what it was asked, and fails on rank 2."""
+    ncu = make_program(
+        'case "$2" in *rank2*) exit 1;; esac; while [ "$1" != --log-file ]; do shift; done; echo "$@" > "$2"'
+    )
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "ncu").symlink_to(ncu)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    for name in ("report", "report.rank1", "report.rank2"):
+        (tmp_path / f"{name}.ncu-rep").write_bytes(REPORT)
+    assert rank_tables.main([str(tmp_path / "report.ncu-rep")]) == 0
+    assert sorted(path.name for path in tmp_path.glob("*.csv")) == ["report.rank1.csv"]
 
 
 def test_filters_and_controls_reach_ncu(make_request):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from perfctl.orchestrator.launch import tools
 from perfctl.orchestrator.launch.nsys import Nsys
 from perfctl.orchestrator.launch.paths import RunPaths
 from perfctl.orchestrator.launch.profiler import RunRequest, Verdict
+from perfctl.orchestrator.launch.program import Program
 
 
 def make_database(path: Path, *tables: str) -> None:
@@ -56,6 +59,26 @@ def test_on_a_cpu_it_records_the_range_around_the_measured_steps(make_request):
         "--annotate", "nvtx", "--window", "none", "--steps", "2",
     )  # fmt: skip
     assert dict(profile.environment) == {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
+
+
+def test_each_rank_of_a_launcher_starts_its_own_nsys(make_request):
+    program = Program("/opt/python", (), ("torchrun", "--nproc-per-node", "2", "t.py", "{batch}"), "t.py", None)
+    request = replace(make_request("cpu"), program=program)
+    part = request.paths.part
+    profile, export = Nsys().commands(request)
+    inner = [
+        "nsys", "profile", "--trace=nvtx,osrt", "--sample=none", "--cpuctxsw=none",
+        "--capture-range=nvtx", "--nvtx-capture=perfctl:window", "--capture-range-end=stop",
+        "--wait=primary", "--force-overwrite=true", "--session-new=perfctl-%q{PERFCTL_RUN_ID}{rank}",
+        f"--output={part}/report{{rank}}", "--export=sqlite",
+    ]  # fmt: skip
+    assert profile.argv == (
+        "/opt/python", "-m", "perfctl.workloads", "--batch", "16", "--record", f"{part}/workload.json",
+        "--annotate", "nvtx", "--window", "none", "--steps", "2", "--under", json.dumps(inner),
+        "--", "torchrun", "--nproc-per-node", "2", "t.py", "16",
+    )  # fmt: skip
+    assert dict(profile.environment) == {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
+    assert export.needs == part / "report.nsys-rep"
 
 
 def test_the_whole_program_needs_no_window(make_request):

@@ -12,29 +12,12 @@ from torch import Tensor, nn
 from perfctl.parsers.range_names import read_range_name
 from perfctl.workloads.annotate import Annotator
 from perfctl.workloads.mnist_cnn import make_model
+from tests.workloads.autograd_truth import Seen
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 
 
 BACKWARDS = ("backward", "grad_input", "grad_weight")
-
-
-class Seen:
-    """A backend that keeps what it is told, as ">name" and "<name"."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-        self.open: list[str] = []
-
-    def push(self, name: str) -> None:
-        self.open.append(name)
-        self.events.append(">" + name)
-
-    def pop(self) -> None:
-        self.events.append("<" + self.open.pop())
-
-    def count(self) -> Counter[str]:
-        return Counter(event[1:] for event in self.events if event[0] == ">")
 
 
 def backward_of(seen: Counter[str], layer: str) -> int:

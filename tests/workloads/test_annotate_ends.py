@@ -10,23 +10,9 @@ from torch import Tensor, nn
 from torch.nn.modules import module as module_hooks
 
 from perfctl.workloads.annotate import Annotator
+from tests.workloads.autograd_truth import Seen
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
-
-
-class Seen:
-    """A backend that keeps what it is told, as ">name" and "<name"."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-        self.open: list[str] = []
-
-    def push(self, name: str) -> None:
-        self.open.append(name)
-        self.events.append(">" + name)
-
-    def pop(self) -> None:
-        self.events.append("<" + self.open.pop())
 
 
 def test_an_exception_in_forward_closes_every_range() -> None:

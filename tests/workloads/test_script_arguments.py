@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,31 @@ def test_each_rank_has_files_of_its_own_and_the_first_the_plain_names():
     assert options.for_rank(0) == options
     second = options.for_rank(1)
     assert (second.trace, second.record) == (Path("out/t.rank1.json.gz"), Path("r.rank1.json"))
+
+
+def test_a_rank_starts_itself_under_its_profiler_with_files_of_its_own():
+    own = ["--record", "r.json", "--under", '["nsys", "--output=a b/report{rank}"]', "--steps", "2"]
+    options = parse([*own, "--", "train.py", "{rank}"])
+    inner = (
+        sys.executable,
+        "-m",
+        "perfctl.workloads",
+        "--record",
+        "r.json",
+        "--steps",
+        "2",
+        "--",
+        "train.py",
+        "{rank}",
+    )
+    assert options.started_by_rank(0) == ("nsys", "--output=a b/report", *inner)
+    assert options.started_by_rank(1) == ("nsys", "--output=a b/report.rank1", *inner)
+
+
+@pytest.mark.parametrize("words", ["nsys", '"nsys"', "[1]"])
+def test_what_a_rank_shall_start_under_is_a_list_of_words(words):
+    with pytest.raises(SpecError, match="--under"):
+        parse(["--under", words, "--", "train.py"])
 
 
 def steps_of(events: str, kind: str = "auto", named: str | None = None, optimizers: int = 0) -> list[int]:

@@ -277,9 +277,16 @@ dist.destroy_process_group()
 """
 
 
-def test_torchrun_starts_every_rank_under_perfctl(tmp_path):
+@pytest.mark.parametrize(
+    ("launch", "module"),
+    [
+        (("torchrun", "--standalone", "--nproc-per-node=2", "ddp.py", "8"), "torch.distributed.run"),
+        (("accelerate", "launch", "--multi_gpu", "--num_processes=2", "ddp.py", "8"), "accelerate.commands.launch"),
+    ],
+)
+def test_a_launcher_starts_every_rank_under_perfctl(tmp_path, launch, module):
+    pytest.importorskip(module.partition(".")[0])
     (tmp_path / "ddp.py").write_text(DDP)
-    launch = ("torchrun", "--standalone", "--nproc-per-node=2", "ddp.py", "8")
     perfctl = (
         "-m",
         "perfctl.workloads",
@@ -295,7 +302,9 @@ def test_torchrun_starts_every_rank_under_perfctl(tmp_path):
     trace = ("--window", "torch", "--trace", "t.json")
     done = start(tmp_path, sys.executable, *perfctl, *trace, "--record", "r.json", "--", *launch)
     assert done.returncode == 0, done.stderr
-    alone = start(tmp_path, sys.executable, "-m", "torch.distributed.run", *launch[1:])
+    alone = start(
+        tmp_path, sys.executable, "-m", module, *launch[launch.index("launch") + 1 if "launch" in launch else 1 :]
+    )
     assert done.stdout == alone.stdout != ""
     for rank, record, trace in (("0", "r.json", "t.json"), ("1", "r.rank1.json", "t.rank1.json")):
         found = json.loads((tmp_path / record).read_text())

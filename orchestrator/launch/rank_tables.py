@@ -1,0 +1,29 @@
+"""The reports of the ranks beside the first as tables: how many ranks there were is known only after the run.
+
+Run as a program (``python -m perfctl.orchestrator.launch.rank_tables report.ncu-rep``) in the place where ncu is.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from perfctl.orchestrator.launch.ncu_metrics import as_table
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write report.rank1.csv beside report.rank1.ncu-rep, and so on; one that ncu cannot print is left out."""
+    (name,) = sys.argv[1:] if arguments is None else arguments
+    first = Path(name)
+    for report in sorted(first.parent.glob(f"{first.stem}.rank*{first.suffix}")):
+        table = report.with_suffix(".csv")
+        done = subprocess.run(as_table(report, table), stdin=subprocess.DEVNULL, check=False)
+        if done.returncode:
+            table.unlink(missing_ok=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
