@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PARSERS", "Parser", "ReportError", "find", "parse", "sniff"]
 
+LFS = b"version https://git-lfs"
+"""Begins the small file that git puts in the place of a large one."""
 HEAD_BYTES = 65536
 """How much of a file's beginning a parser may look at to recognise it."""
 
@@ -93,17 +95,39 @@ def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> l
 
     A folder that a parser takes whole (DLProf's CSV files), or that ``is_one`` accepts, counts as one report.
     """
+    return _find(path, is_one, set())
+
+
+def _find(path: Path, is_one: Callable[[Path], bool], seen: set[Path]) -> list[Path]:
     if path.is_file() or is_one(path) or sniff(path) is not None:
         return [path]
     found: list[Path] = []
+    seen.add(path.resolve())
     for child in sorted(path.iterdir()):
         if child.name.startswith("."):
             continue
         if child.is_dir():
-            found.extend(find(child, is_one))
+            if child.resolve() not in seen:  # links may lead round in circles
+                found.extend(_find(child, is_one, seen))
         elif child.is_file() and child.stat().st_size and sniff(child) is not None:
             found.append(child)
     return found
+
+
+def is_stump(path: Path) -> bool:
+    """Is it what is left of a report: empty, git's pointer to it, or an SQLite file without its end?"""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(100)
+    return not size or head.startswith(LFS) or size < _database_bytes(head)
+
+
+def _database_bytes(head: bytes) -> int:
+    """The size that the header of an SQLite file states; 0 for other files and where it does not say."""
+    if not head.startswith(b"SQLite format 3\0") or len(head) < 100 or head[24:28] != head[92:96]:
+        return 0
+    page = int.from_bytes(head[16:18], "big")
+    return (65536 if page == 1 else page) * int.from_bytes(head[28:32], "big")
 
 
 def _why_unknown(path: Path) -> tuple[str, str]:
@@ -112,8 +136,11 @@ def _why_unknown(path: Path) -> tuple[str, str]:
         return "no report was found in this folder", "Give the report file itself, or the folder that holds it"
     with path.open("rb") as file:
         head = file.read(512)
-    if head.startswith(b"version https://git-lfs"):
+    if head.startswith(LFS):
         return "this is a git-LFS pointer, not the report itself", "Run 'git lfs pull' where it came from"
+    if path.stat().st_size < (whole := _database_bytes(head)):
+        reason = f"it is an SQLite database that is cut off: {path.stat().st_size:,} of {whole:,} bytes are here"
+        return reason, "Copy it again, or have the profiler export it again"
     if head.startswith(b"\x1f\x8b"):
         return "it is gzipped, and what is in it is no Kineto trace", "Unpack it with gunzip and give what comes out"
     known = ", ".join(parser.name for parser in PARSERS)

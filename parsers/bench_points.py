@@ -6,7 +6,7 @@
      "machines": [{"device": "AMD EPYC", "kind": "cpu", "threads": 1, "torch": "2.9.0"}],
      "layers": {"mlp": ["flatten", "fc1", "act1", "fc2", ...]},
      "points": [{"model": "mlp", "batch": 64, "mode": "train", "precision": "fp32", "machine": 0, "steps": 30,
-                 "step_ns": [median, first quartile, third quartile],
+                 "step_ns": [median, first quartile, third quartile], "fastest_ns": shortest,
                  "phase_ns": {"forward": median, "backward": median, "optimizer": median},
                  "memory_bytes": {"before": b, "peak": p},
                  "forward_us": [median of each of the model's layers], "backward_us": [likewise, all directions of it],
@@ -56,6 +56,8 @@ class BenchPoint:
     """Measured ones, after the warm-up; layers were timed in others, after them."""
     step_ns: tuple[int, int, int]
     """Median, first and third quartile."""
+    fastest_ns: int | None = None
+    """Of all measured steps: nearest to what the machine does undisturbed. None: the file is without it."""
     phase_ns: Mapping[str, int] = field(default_factory=dict)
     """Median of each phase: forward, backward, optimizer; inference."""
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
@@ -81,7 +83,7 @@ def read_points(path: Path) -> tuple[BenchPoint, ...]:
     """The points of a file. Raises ReportError when it is none, cut off, or from a newer perfctl."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ReportError(path, "bench", f"it cannot be read ({error})", "Export it again") from error
     if not isinstance(content, dict) or not isinstance(content.get(KEY), int):
         raise ReportError(path, "bench", f"no field {KEY}", "Make it with perfctl bench export")
@@ -107,6 +109,7 @@ def _point(row: dict[str, Any], machines: list[BenchMachine], layers: dict[str, 
         machine=machines[row["machine"]],
         steps=row["steps"],
         step_ns=(median, low, high),
+        fastest_ns=row.get("fastest_ns"),
         phase_ns=row["phase_ns"],
         memory_bytes=row["memory_bytes"],
         forward_ns=_by_name(names, row["forward_us"]),
@@ -146,6 +149,7 @@ def _row(point: BenchPoint, machines: list[BenchMachine], names: list[str]) -> d
         "machine": machines.index(point.machine),
         "steps": point.steps,
         "step_ns": point.step_ns,
+        "fastest_ns": point.fastest_ns,
         "phase_ns": dict(point.phase_ns),
         "memory_bytes": dict(point.memory_bytes),
         "forward_us": _in_order(point.forward_ns, names),

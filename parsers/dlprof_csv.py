@@ -8,7 +8,7 @@ from pathlib import Path
 from perfctl.parsers import dlprof_known, dlprof_records
 from perfctl.parsers.dlprof_records import Row
 from perfctl.parsers.dlprof_summary import read_summary
-from perfctl.parsers.dlprof_tables import kind_of, members, read_table
+from perfctl.parsers.dlprof_tables import PROBE_BYTES, kind_of, members, read_table
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.records import Diagnostic, Gap, Report
 
@@ -53,7 +53,7 @@ def _files(path: Path) -> dict[str, Path]:
         found = members(path)
     else:
         with path.open("rb") as file:
-            kind = kind_of(file.read(4096))
+            kind = kind_of(file.read(PROBE_BYTES))
         found = {kind: path} if kind else {}
     if not found:
         raise ReportError(

@@ -20,6 +20,7 @@ from perfctl.parsers.dlprof_records import Row
 from perfctl.parsers.dlprof_summary import SummaryReport, summary_of
 from perfctl.parsers.dlprof_tables import HEADERS, SUMMARY_WORDS, Block, column
 from perfctl.parsers.errors import ReportError
+from perfctl.parsers.ncu_lines import encoding_of
 from perfctl.parsers.records import Diagnostic, Report
 
 SIZE_LIMIT = 256 * 2**20
@@ -70,6 +71,8 @@ def members(folder: Path) -> list[Path]:
 
 def _kinds_in(head: bytes) -> set[str]:
     """Which reports the keys in the first bytes belong to; none for what is no JSON."""
+    encoding = encoding_of(head)
+    head = head if encoding == "utf-8" else head.decode(encoding, "replace").encode()
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"[") or b"\0" in head:
         return set()
     keys = {_name(key.decode("utf-8", "replace")) for key in _KEY.findall(head)}
@@ -87,7 +90,11 @@ def parse(path: Path) -> Report:
             blocks.append(_block(title, part))
             continue
         if kind := _kind(part):
-            tables.setdefault(kind, []).extend(_whole_rows(part, _WANTED[kind], path))
+            rows = _whole_rows(part, _WANTED[kind], path)
+            if rows and rows[0] in tables.get(kind, ()):
+                reason = f"the {kind} report stands in it twice: read as one, both would be added up"
+                raise ReportError(path, "dlprof", reason, _REMEDY)
+            tables.setdefault(kind, []).extend(rows)
     blocks = [block for block in blocks if block.lines]
     is_summary = len({word for block in blocks for word in _words(block)} & SUMMARY_WORDS) >= 2
     if not tables and not is_summary:
@@ -133,7 +140,8 @@ def _load(path: Path) -> Any:
     if size > SIZE_LIMIT:
         raise ReportError(path, "dlprof", f"{size:,} bytes of JSON are too many to be read at once", _REMEDY)
     try:
-        return json.loads(path.read_bytes().decode("utf-8-sig", "replace"), parse_constant=str)
+        data = path.read_bytes()
+        return json.loads(data.decode(encoding_of(data), "replace").lstrip("\ufeff"), parse_constant=str)
     except (ValueError, RecursionError) as error:
         reason = f"it is no whole JSON ({str(error)[:200] or 'nested too deep'})"
         raise ReportError(path, "dlprof", reason, f"DLProf was probably stopped while it wrote it. {_REMEDY}") from None

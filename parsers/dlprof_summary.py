@@ -60,8 +60,8 @@ def read_summary(path: Path) -> SummaryReport:
 
 def _ends_in_a_line(path: Path) -> bool:
     with path.open("rb") as file:
-        file.seek(-1, 2)
-        return file.read(1) in b"\r\n"
+        file.seek(-min(4, path.stat().st_size), 2)
+        return file.read().rstrip(b"\0")[-1:] in (b"\r", b"\n")  # UTF-16 may have a NUL behind it
 
 
 def summary_of(blocks: list[Block]) -> SummaryReport:

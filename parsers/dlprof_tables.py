@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TextIO
 
 from perfctl.parsers.errors import ReportError
+from perfctl.parsers.ncu_lines import encoding_of
+from perfctl.parsers.repeated import repeated
 
 HEADERS = {
     "iteration": ("iteration", "op name", "kernel name", "gpu start time (ns)"),
@@ -28,7 +30,15 @@ HEADERS = {
 SUMMARY_WORDS = frozenset(("system config", "summary report", "dlprof version", "all kernels"))
 """Titles and labels of the summary; two of them tell it from other files."""
 
-_PROBE_BYTES = 4096
+PROBE_BYTES = 8192
+"""Of a file's beginning, enough to tell its kind, in UTF-16 too."""
+TITLES = frozenset(
+    (
+        *("all iterations", "expert systems feedback", "group op report", "iteration report", "kernel report"),
+        *("op type summary report", "tensor core report", "system config", "summary report"),
+    )
+)
+"""First lines of DLProf's files."""
 _FIELD_LIMIT = 1 << 24
 CUT = "DLProf was probably stopped while it wrote the file: run it again, or copy the file again"
 
@@ -59,7 +69,7 @@ def column(name: str) -> str:
 
 def kind_of(head: bytes) -> str | None:
     """Which report the first bytes of a file belong to: a key of HEADERS, "summary", "expert_systems", or None."""
-    text = head[:_PROBE_BYTES].decode("utf-8-sig", "replace")
+    text = head[:PROBE_BYTES].decode(encoding_of(head), "replace").lstrip("\ufeff")
     lines = text.splitlines()[:3]
     if not lines or "\0" in text:
         return None
@@ -86,7 +96,7 @@ def members(folder: Path) -> dict[str, Path]:
         if not path.is_file():
             continue
         with path.open("rb") as file:
-            kind = kind_of(file.read(_PROBE_BYTES))
+            kind = kind_of(file.read(PROBE_BYTES))
         if kind is None:
             foreign = True
         elif kind in found:
@@ -98,16 +108,24 @@ def members(folder: Path) -> dict[str, Path]:
 
 
 def read_table(path: Path, kind: str) -> Table:
-    """Raises ReportError when the file ends in the middle of a row."""
+    """Raises ReportError when the file ends in the middle of a row, or another report begins in it."""
     rows = _rows(path)
     names: list[str] | None = None
+    title: list[str] = []
     found: list[dict[str, str]] = []
     for line, cells in rows:
         if names is None:
             candidate = [column(cell) for cell in cells]
             if set(candidate).issuperset(HEADERS.get(kind, ("problem", "recommendation"))):
                 names = candidate
+            else:
+                title = cells
             continue
+        if cells == title or [column(cell) for cell in cells] == names:
+            raise repeated(path, "dlprof", f"the {kind} report", line)
+        if _is_title(cells):
+            reason = f"another report of DLProf, '{cells[0].strip()[:80]}', begins at line {line}"
+            raise ReportError(path, "dlprof", reason, "Split the file there and give the folder that holds the parts")
         if len(cells) < len(names):
             raise ReportError(path, "dlprof", f"row at line {line} has {len(cells)} of {len(names)} cells", CUT)
         found.append(dict(zip(names, cells, strict=False)))
@@ -116,11 +134,18 @@ def read_table(path: Path, kind: str) -> Table:
     return Table(path, found)
 
 
+def _is_title(cells: list[str]) -> bool:
+    """Does a line of DLProf that no row of a table is like begin another report?"""
+    return sum(map(bool, cells)) == 1 and cells[0].strip().lower() in TITLES
+
+
 def read_blocks(path: Path) -> list[Block]:
-    """The blocks of a summary, in order."""
+    """The blocks of a summary, in order. Raises ReportError when one begins once more."""
     blocks: list[Block] = []
-    for _, cells in _rows(path):
+    for line, cells in _rows(path):
         if len(cells) == 1:
+            if any(block.title == cells[0].strip() for block in blocks):
+                raise repeated(path, "dlprof", f"the block '{cells[0].strip()[:80]}' of the summary", line)
             blocks.append(Block(cells[0].strip(), (), []))
         elif not cells[0].strip() and blocks and not blocks[-1].lines:
             blocks[-1] = Block(blocks[-1].title, tuple(cell.strip() for cell in cells[1:]), [])
@@ -147,7 +172,9 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """(line number, cells) of all rows that are not blank."""
     csv.field_size_limit(max(csv.field_size_limit(), _FIELD_LIMIT))  # stack traces are one cell
     try:
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        with path.open("rb") as file:
+            encoding = encoding_of(file.read(PROBE_BYTES))
+        with path.open(encoding=encoding, errors="replace", newline="") as file:
             reader = csv.reader(_lines(file, path), strict=True)
             for cells in reader:
                 if any(cell.strip() for cell in cells):

@@ -228,7 +228,8 @@ class JsonStream:
             )
 
     def _position(self) -> str:
-        return f" after {self._elements} whole events, at byte {self._bytes} of the JSON"
+        after = f" after {self._elements} whole events," if self._elements else ""
+        return f"{after} at byte {self._bytes} of the JSON"
 
     def _cut(self, what: str = "the JSON is") -> ReportError:
         return self._error(f"{what} cut off{self._position()}", STOPPED)

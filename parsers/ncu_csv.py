@@ -14,17 +14,17 @@ from pathlib import Path
 
 from perfctl.parsers import ncu_long, ncu_summary, ncu_text, ncu_wide
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.ncu_lines import Log, Rows, encoding_of, header_at, lines, open_text, skip_to_header
+from perfctl.parsers.ncu_lines import Log, Rows, encoding_of, header_at, lines, open_text, skip_to_header, tail_of
 from perfctl.parsers.ncu_log import EXPORT, diagnostics, first_words, gaps, kernel_gaps, rounding, why_no_csv
 from perfctl.parsers.ncu_long import VALUE, Columns, Rules
 from perfctl.parsers.ncu_table import Finished, Table
 from perfctl.parsers.records import Diagnostic, Report
+from perfctl.parsers.repeated import joined, repeated
 from perfctl.parsers.unknown import not_understood, others
 
 _TOOL_LINE = re.compile(r"^==(?:PROF|ERROR|WARNING)== ", re.MULTILINE)
 _PIVOTED = re.compile(r'"?Metric Name"?,"?[a-z0-9]+__')
 _CONSOLE = re.compile(r"^ +Section: .+\n +-{20,}", re.MULTILINE)
-_TAIL_BYTES = 16384
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -35,18 +35,7 @@ def sniff(path: Path, head: bytes) -> bool:
     if not head or (encoding_of(head) == "utf-8" and b"\0" in head[:512]):
         return False
     encoding = encoding_of(head)
-    if _is_ncu(head.decode(encoding, "replace")):
-        return True
-    try:
-        size = path.stat().st_size
-        if size <= len(head):
-            return False
-        with path.open("rb") as file:
-            file.seek(max(0, (size - _TAIL_BYTES) & ~1))
-            tail = file.read(_TAIL_BYTES + 2)
-    except OSError:
-        return False
-    return _is_ncu(tail.decode(encoding.removesuffix("-sig"), "replace"))
+    return _is_ncu(head.decode(encoding, "replace")) or _is_ncu(tail_of(path, head))
 
 
 def _is_ncu(text: str) -> bool:
@@ -72,13 +61,31 @@ def parse(path: Path) -> Report:
             if ncu_summary.is_summary(header):
                 return _summary_report(path, iter(reader), header, log)
             form, unknown = _read_tables(path, reader, header, table, rules, log)
+            further = _further(path, table)
     except OSError as error:
         reason = f"it cannot be read ({error.strerror})"
         raise ReportError(path, "ncu", reason, "Check the path and its rights") from error
     if not table.launches:
         reason, remedy = why_no_csv(log) if log.tool_lines else ("the CSV ends after its header", "Profile again")
         raise ReportError(path, "ncu", f"the CSV has a header and no rows: {reason}", remedy)
-    return _report(path, form, table.finish(), rules, log, unknown)
+    said = (*not_understood({"columns": unknown}), *joined("further tables of ncu", further))
+    return _report(path, form, table.finish(), rules, log, said)
+
+
+def _further(path: Path, table: Table) -> list[int]:
+    """The lines at which tables after the first begin. Raises ReportError when one has launches of an earlier one."""
+    last = max((launch.order[0] for launch in table.launches), default=0)
+    at = _header_lines(path) if last else []
+    if table.again is not None:
+        process, launch, number = table.again
+        raise repeated(path, "ncu", f"launch {launch} of process {process}", at[min(number, len(at) - 1)] if at else 1)
+    return at[1:]
+
+
+def _header_lines(path: Path) -> list[int]:
+    """The lines of the file, from 1, at which tables begin."""
+    with open_text(path) as file:
+        return [number for number, line in enumerate(lines(file, Log()), 1) if header_at(line) >= 0]
 
 
 def _header(path: Path, line: str) -> list[str]:
@@ -125,7 +132,7 @@ def _unknown(header: list[str]) -> list[str]:
     return names if VALUE in header else others(names, {header[at] for at in ncu_wide.metric_columns(header)})
 
 
-def _report(path: Path, form: str, found: Finished, rules: Rules, log: Log, unknown: list[str]) -> Report:
+def _report(path: Path, form: str, found: Finished, rules: Rules, log: Log, said: tuple[Diagnostic, ...]) -> Report:
     kernels = found.kernels()
     return Report(
         tool="ncu",
@@ -139,13 +146,16 @@ def _report(path: Path, form: str, found: Finished, rules: Rules, log: Log, unkn
             *diagnostics(log),
             *_rule_diagnostics(rules),
             *rounding(found.scaled()),
-            *not_understood({"columns": unknown}),
+            *said,
         ),
     )
 
 
 def _summary_report(path: Path, reader: Iterator[str], header: list[str], log: Log) -> Report:
-    summaries, missing = ncu_summary.read(reader, header, log)
+    found = ncu_summary.read(reader, header, log)
+    if found is None:
+        raise repeated(path, "ncu", "a page of ncu", _header_lines(path)[-1])
+    summaries, missing = found
     if not summaries:
         raise ReportError(path, "ncu", "the CSV has a header and no rows", "Export the report again")
     return Report(

@@ -19,6 +19,8 @@ from typing import TextIO
 LINE_LIMIT = 4 * 2**20
 """Longest line that is looked at, in characters; ncu's widest rows are below 100 thousand."""
 ROW_LIMIT = 8 * 2**20
+TAIL_BYTES = 16384
+"""How much of a file's end is looked at where its beginning is the program's."""
 
 _TOOL_LINE = re.compile(r"==(PROF|ERROR|WARNING)== ?(.*)")
 _CONSOLE_LINE = re.compile(r"\s+Section: \S|\s+-{20,} -{3,}")
@@ -73,6 +75,20 @@ def encoding_of(head: bytes) -> str:
     if len(sample) >= 4 and sample[::2].count(0) > len(sample) // 3:
         return "utf-16-be"
     return "utf-8"
+
+
+def tail_of(path: Path, head: bytes) -> str:
+    """The end of a file as text, where it is longer than ``head``, its beginning; "" where it is not, or not to be read."""
+    try:
+        size = path.stat().st_size
+        if size <= len(head):
+            return ""
+        with path.open("rb") as file:
+            file.seek(max(0, (size - TAIL_BYTES) & ~1))
+            tail = file.read(TAIL_BYTES + 2)
+    except OSError:
+        return ""
+    return tail.decode(encoding_of(head).removesuffix("-sig"), "replace")
 
 
 def open_text(path: Path) -> TextIO:

@@ -242,6 +242,7 @@ class _Launches:
         launch = self._numbers.get(now, -1)
         if launch < 0:
             launch = self._numbers[now] = len(self._table.launches)
+            self._table.meet(*now, self._table_number)
             identity = columns.launch(row, self._table_number)
             if is_rule:
                 self._unfilled.add(launch)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perfctl.parsers.ncu_lines import Log, cells
-from perfctl.parsers.ncu_long import NOT_USED, USED
+from perfctl.parsers.ncu_long import NOT_USED, USED, is_header
 from perfctl.parsers.records import Gap, Summary
 from perfctl.parsers.units import AmbiguousNumber, DecimalStyle, StyleEvidence, base_unit, read_number, to_base
 from perfctl.parsers.unknown import others
@@ -29,11 +29,13 @@ def is_summary(header: list[str]) -> bool:
     return all(name in header for name in _NEEDED)
 
 
-def read(text_rows: Iterator[str], header: list[str], log: Log) -> tuple[list[Summary], list[Gap]]:
-    """The figures of the page, in base units, and the gaps that come with it."""
+def read(text_rows: Iterator[str], header: list[str], log: Log) -> tuple[list[Summary], list[Gap]] | None:
+    """The figures of the page, in base units, and the gaps that come with it; None when a further page follows."""
     kept = []
     for text_row in text_rows:
         row = cells(text_row)
+        if row is not None and is_header(row):
+            return None
         if row is None or len(row) < len(header):
             log.cut_rows += 1
             continue

@@ -66,6 +66,9 @@ class Table:
 
     def __init__(self) -> None:
         self.launches: list[Launch] = []
+        self.again: tuple[str, str, int] | None = None
+        """Process, ID and table of the first launch that stands in an earlier table of the file too."""
+        self._table_of: dict[tuple[str, str], int] = {}
         self.keys: list[tuple[str, str, str | None]] = []
         """(metric, printed unit, section)."""
         self.texts: list[str] = []
@@ -87,6 +90,11 @@ class Table:
             if name in FACT_NAMES:
                 self.fact_keys.add(number)
         return number
+
+    def meet(self, process: str, launch_id: str, number: int) -> None:
+        """Note that a launch, which its process and ID tell, stands in this table of the file."""
+        if self._table_of.setdefault((process, launch_id), number) != number and self.again is None:
+            self.again = process, launch_id, number
 
     def text(self, text: str) -> int:
         """Number of a printed value; new ones get one."""

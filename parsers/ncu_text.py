@@ -14,12 +14,13 @@ from pathlib import Path
 
 from perfctl.parsers import ncu_summary
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.ncu_lines import Log, encoding_of, header_at, lines, open_text
+from perfctl.parsers.ncu_lines import Log, encoding_of, header_at, lines, open_text, tail_of
 from perfctl.parsers.ncu_log import EXPORT, diagnostics, first_words, gaps, kernel_gaps, rounding, why_no_csv
 from perfctl.parsers.ncu_nvtx import cell_of
 from perfctl.parsers.ncu_table import Launch, Table
 from perfctl.parsers.ncu_text_table import METRIC_COLUMNS, SUMMARY_COLUMNS, TextTable, spans_of
 from perfctl.parsers.records import Diagnostic, Gap, Report
+from perfctl.parsers.repeated import joined, repeated
 from perfctl.parsers.unknown import not_understood
 
 _LAUNCH = re.compile(
@@ -47,15 +48,12 @@ _SIGNATURE = re.compile(
     r"^ +Metric Name +Metric Unit +Metric Value\s*$",
     re.MULTILINE,
 )
-_TAIL_BYTES = 16384
 _SPEEDUP = re.compile(r"^Est\. (?:Local )?Speedup: \S+ ")
 _DIGITS = re.compile(r"\d[\d.,]*")
 _ABOUT = 80
 _ADVICE_COLUMNS = 2
 """Some rules put their advice into a box of two columns: kind and text."""
-_MOST_RANGES = 200
-_MOST_RULES = 2000
-_MOST_RULE_LINES = 200
+_MOST_RANGES, _MOST_RULES, _MOST_RULE_LINES = 200, 2000, 200
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -68,15 +66,7 @@ def sniff(path: Path, head: bytes) -> bool:
         return False
     if _SIGNATURE.search(text):
         return True
-    try:
-        size = path.stat().st_size
-        if size <= len(head):
-            return False
-        with path.open("rb") as file:
-            file.seek(max(0, (size - _TAIL_BYTES) & ~1))
-            tail = file.read(_TAIL_BYTES + 2).decode(encoding.removesuffix("-sig"), "replace").replace("\r\n", "\n")
-    except OSError:
-        return False
+    tail = tail_of(path, head).replace("\r\n", "\n")
     return _SIGNATURE.search(tail) is not None and not _has_csv(tail)
 
 
@@ -95,6 +85,8 @@ def parse(path: Path) -> Report:
         reason = f"it cannot be read ({error.strerror})"
         raise ReportError(path, "ncu", reason, "Check the path and its rights") from error
     reader.finish()
+    if reader.again is not None:
+        raise repeated(path, "ncu", "the output of one process", reader.again)
     if reader.summary_rows:
         return _summary_report(path, reader)
     if not reader.table.launches:
@@ -113,6 +105,10 @@ class _Reader:
         self.rules: dict[tuple[str, str, str], tuple[int, str]] = {}
         """(section, kind, first words without numbers) -> how often, and the text of the first."""
         self.summary_rows: list[dict[str, str]] = []
+        self.processes: dict[str, int] = {}
+        """Line that names a process before its launches -> its number in the file."""
+        self.again: int | None = None
+        """The first such line that stands there once more."""
         self.headed = False
         """Do launches carry their grid, as after 2022.3?"""
         self.unknown: list[str] = []
@@ -123,13 +119,14 @@ class _Reader:
         self._section: str | None = None
         self._summary: dict[str, str] | None = None
         """Identity of the summary block that is being read; None outside of one."""
-        self._before = ""
+        self._before, self._line = "", 0
         self._body: TextTable | None = None
         self._rule: list[str] = []
         """Kind and lines of the rule that is being read."""
 
     def take(self, line: str) -> None:
         """Take in one line, with its line end."""
+        self._line += 1
         if self._body is not None:
             if self._body.take(line):
                 return
@@ -179,14 +176,16 @@ class _Reader:
             self.unknown.append("the NVTX states of a summary by them: its kernels are told apart by name only")
         elif not _PROCESS.fullmatch(line):
             self.log.add(line)
+        elif self.processes.setdefault(line.strip(), self._line) != self._line and self.again is None:
+            self.again = self._line
         self._before = line
 
     def _has_place(self) -> bool:
         return self._summary is not None or bool(self.table.launches)
 
     def _start_launch(self, match: re.Match[str]) -> None:
-        self._section, self._summary = None, None
-        self.headed = self.headed or match["grid"] is not None
+        self._section = self._summary = None
+        self.headed |= match["grid"] is not None
         self.table.launches.append(
             Launch(
                 order=(0, len(self.table.launches)),
@@ -246,8 +245,8 @@ class _Reader:
         text = " ".join(texts)
         about = _DIGITS.sub("#", _SPEEDUP.sub("", text))[:_ABOUT]
         key = (self._section or "", kind, about)
-        if key in self.rules or len(self.rules) < _MOST_RULES:
-            count, example = self.rules.get(key, (0, text))
+        count, example = self.rules.get(key, (0, text))
+        if count or len(self.rules) < _MOST_RULES:
             self.rules[key] = (count + 1, example)
 
 
@@ -291,7 +290,8 @@ def _rule_diagnostics(reader: _Reader) -> Iterator[Diagnostic]:
 
 
 def _unknown(reader: _Reader) -> tuple[Diagnostic, ...]:
-    return not_understood({"parts": reader.unknown})
+    further = joined("the launches of further processes", [*reader.processes.values()][1:])
+    return (*not_understood({"parts": reader.unknown}), *further)
 
 
 def _gaps(reader: _Reader) -> Iterator[Gap]:

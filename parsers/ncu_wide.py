@@ -62,6 +62,7 @@ def _add(row: list[str], columns: Columns, metrics: list[int], keys: array[int],
     """Take in the row of one launch; a row that was cut off gives the cells it has."""
     launch = len(table.launches)
     table.launches.append(columns.launch(row, number))
+    table.meet(row[columns.process], row[columns.id], number)
     ids = table.text_ids
     texts = array("L")
     for at in metrics:

@@ -103,7 +103,7 @@ def load(database: Database) -> RangeTable:
     columns = database.integers(
         NVTX,
         "start",
-        f"iif(eventType = {MARK}, start, coalesce(end, {NEVER}))",
+        f"CASE eventType WHEN {MARK} THEN start ELSE coalesce(end, {NEVER}) END",
         "eventType",
         f"coalesce({database.column(NVTX, 'globalTid')}, {NOBODY})",
         f"coalesce({database.column(NVTX, 'domainId')}, 0)",

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from perfctl.parsers import nsys_stats_rows as rows
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.ncu_lines import encoding_of
+from perfctl.parsers.ncu_lines import encoding_of, tail_of
 from perfctl.parsers.nsys_stats_cells import CsvTable, TsvTable, ruler_spans
 from perfctl.parsers.nsys_stats_gaps import Unread, find_diagnostics, find_gaps
 from perfctl.parsers.nsys_stats_json import JsonRows, begins
@@ -30,6 +30,7 @@ from perfctl.parsers.nsys_stats_names import (
     columns_of,
     unknown_labels,
 )
+from perfctl.parsers.nsys_stats_once import check_once
 from perfctl.parsers.records import Copy, Device, Diagnostic, Kernel, Operation, Range, Report, Summary
 from perfctl.parsers.units import DecimalStyle, StyleEvidence
 from perfctl.parsers.unknown import newer, not_understood
@@ -42,7 +43,6 @@ _LINE = re.compile(
     r"\[\d+/\d+\] Executing '[\w:-]+' stats report)\s*$",
     re.MULTILINE,
 )
-_TAIL_BYTES = 16384
 _MOST_DEVICES = 1000
 _TRACES = (GPU_TRACE, KERNEL_TRACE, RANGE_TRACE, PROJECTED_TRACE, API_TRACE)
 Record = TypeVar("Record")
@@ -53,18 +53,7 @@ def sniff(path: Path, head: bytes) -> bool:
     if not head or (encoding_of(head) == "utf-8" and b"\0" in head[:512]):
         return False
     encoding = encoding_of(head)
-    if _is_stats(head.decode(encoding, "replace")):
-        return True
-    try:
-        size = path.stat().st_size
-        if size <= len(head):
-            return False
-        with path.open("rb") as file:
-            file.seek(max(0, (size - _TAIL_BYTES) & ~1))
-            tail = file.read(_TAIL_BYTES + 2)
-    except OSError:
-        return False
-    return _is_stats(tail.decode(encoding.removesuffix("-sig"), "replace"))
+    return _is_stats(head.decode(encoding, "replace")) or _is_stats(tail_of(path, head))
 
 
 def _is_stats(text: str) -> bool:
@@ -103,6 +92,8 @@ class Found:
     """Tables that are no traces, with their rows."""
     traces: dict[str, int] = field(default_factory=dict)
     """Trace -> number of rows."""
+    begun: list[Start] = field(default_factory=list)
+    """The tables of traces."""
     api_calls: dict[str, list[str]] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     devices: dict[int, str] = field(default_factory=dict)
@@ -140,6 +131,7 @@ def parse(path: Path) -> Report:
         remedy = "Run 'nsys stats --format csv --report cuda_gpu_kern_sum,cuda_api_sum REPORT' again"
         raise ReportError(path, TOOL, reason, f"{remedy}, or give the report itself")
     operations, summaries = _sums(found)
+    check_once(path, TOOL, found.begun, found.tables)
     reports = {start.report for start, _ in found.tables}
     trace = GPU_TRACE if GPU_TRACE in found.traces else KERNEL_TRACE
     ranges = RANGE_TRACE if RANGE_TRACE in found.traces else PROJECTED_TRACE
@@ -182,6 +174,7 @@ def _survey(path: Path) -> Found:
             figures = [index for index, column in enumerate(event.columns) if column.label not in TEXTS]
             if event.report in _TRACES:
                 found.traces.setdefault(event.report, 0)
+                found.begun.append(event)
                 found.rounded_sizes |= any(
                     column.label in ("Bytes", "StcSMem") and column.unit is not None and column.unit.scale > 1
                     for column in event.columns

@@ -39,6 +39,8 @@ class Start(NamedTuple):
     columns: list[Column]
     form: str
     """CSV, TSV, JSON or console text."""
+    line: int
+    """Where it, or the words that announce it, stands in the file, from 1; of an array, where that begins."""
 
 
 class Note(NamedTuple):
@@ -81,13 +83,17 @@ class _Scan:
         self._report: str | None = None
         self._unit = ""
         self._before = ""
+        self._line = 0
+        self._at = 0
+        """The line that announces the report; of an array, where it begins."""
         self._table: AnyTable | None = None
         self._json: JsonRows | None = None
         self._keys: dict[str, None] = {}
         """Of the objects of the array that is being read."""
 
     def run(self, source: Iterator[str]) -> Iterator[Event]:
-        for line in source:
+        for number, line in enumerate(source, 1):
+            self._line = number
             if self._json is not None or (self._table is None and begins(line)):
                 if not self._is_control(line) or self._json is None:
                     yield from self._take_json(line)
@@ -109,6 +115,7 @@ class _Scan:
         """One line of an array of objects, which has the place of a table."""
         if self._json is None:
             self._json, self._keys = JsonRows(), {}
+            self._at = self._begun_at()
         rows = self._json
         for row in rows.take(line):
             if row.keys() != self._keys.keys():
@@ -118,7 +125,7 @@ class _Scan:
                     continue
                 self._keys = dict.fromkeys(row)
                 report = self._report or guess(columns, self._file_name)
-                yield Start(report, columns, "JSON")
+                yield Start(report, columns, "JSON", self._at)
             yield list(row.values())
         if rows.done:
             self._end_json(rows)
@@ -183,21 +190,25 @@ class _Scan:
         columns = columns_of(cells, self._unit)
         if columns is None:
             return None
-        report = self._report or guess(columns, self._file_name)
+        report, at = self._report or guess(columns, self._file_name), self._begun_at()
         if self._table is None:
             self._table = table
             table.know(columns, report)
             self._report, self._unit = None, ""
-        return Start(report, columns, _FORMS.get(type(table), "console text"))
+        return Start(report, columns, _FORMS.get(type(table), "console text"), at)
+
+    def _begun_at(self) -> int:
+        """The line at which the table that begins now was announced, or stands; lines that were too long count too."""
+        return (self._at if self._report is not None else self._line) + self._trouble.log.cut_rows
 
     def _note(self, piece: str) -> Iterator[Note]:
         if match := _PROCESSING.fullmatch(piece):
-            self._report, self._unit = new_name(match[2]), ""
+            self._report, self._unit, self._at = new_name(match[2]), "", self._line
             yield Note("input", self._report, match[1])
             if version := _VERSION.search(match[2]):
                 yield Note("version", None, version[1])
         elif match := _EXECUTING.fullmatch(piece) or _NAMED.fullmatch(piece):
-            self._report = new_name(match[1])
+            self._report, self._at = new_name(match[1]), self._line
         elif match := _SKIPPED.match(piece):
             contains = _CONTAINS.match(match[1])
             reason = f"the report does not contain {contains[1]}" if contains else match[1]
@@ -209,6 +220,6 @@ class _Scan:
         elif match := _WARNING.match(piece):
             yield Note("warning", None, match[1].strip())
         elif titled := of_title(piece):
-            self._report, self._unit = titled
+            (self._report, self._unit), self._at = titled, self._line
         elif _HEADER.match(piece):
             yield from self._not_understood(piece)

@@ -33,6 +33,10 @@ GRAPH = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 NVTX = "NVTX_EVENTS"
 STRINGS = "StringIds"
 
+_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+"""A virtual table is a program's; no profiler writes one."""
+_LONGEST = 256 << 20
+"""Bytes of one value; the largest that profilers write, nsys's own messages, have a few thousand."""
 SEPARATOR = 0x1F
 """Stands between texts that SQLite joins: a control character made for that."""
 MOST_SLICES = 10_000
@@ -48,7 +52,7 @@ class Database:
         connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         self.connection = connection
         self.tables: dict[str, frozenset[str]] = {}
-        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        for (table,) in connection.execute(_TABLES).fetchall():
             columns = connection.execute(f"PRAGMA table_info({_quoted(table)})")
             self.tables[table] = frozenset(row[1] for row in columns)
 
@@ -196,8 +200,14 @@ def opened(path: Path) -> Iterator[Database]:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Read-only; ``immutable`` keeps SQLite from making -shm, -wal or -journal files."""
-    return sqlite3.connect(f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1", uri=True)
+    """Read-only; ``immutable`` keeps SQLite from making -shm, -wal or -journal files.
+
+    What the file's schema calls may only compute, and no value fills the memory.
+    """
+    connection = sqlite3.connect(f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1", uri=True)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
 
 
 def check_whole(path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.monitor_text import Clock, Text
 from perfctl.parsers.nvidia_smi_devices import Placer, devices_of, environment_of
-from perfctl.parsers.nvidia_smi_header import Layout, read_header
+from perfctl.parsers.nvidia_smi_header import UNITS, Layout, read_header
 from perfctl.parsers.nvidia_smi_headless import guess, is_row
 from perfctl.parsers.nvidia_smi_rows import LINE_LIMIT, Row, Survey, rows, survey
 from perfctl.parsers.readings import Readings, read_cell
@@ -21,10 +21,6 @@ from perfctl.parsers.timestamps import read_stamp
 from perfctl.parsers.unknown import not_understood
 
 TOOL = "nvidia-smi"
-UNITS = frozenset(
-    ("", "%", "W", "mW", "C", "MHz", "KiB", "MiB", "GiB", "MB", "MB/s", "KB/s", "ms", "us", "s", "mJ", "J")
-)
-"""In headers of --query-gpu."""
 
 
 def recognise(found: list[str]) -> bool:

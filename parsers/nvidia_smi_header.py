@@ -26,6 +26,10 @@ _POWER = ("power.draw", "power.draw.instant", "power.draw.average")
 """The first of them that a header has is the sample's power; power.draw is what older drivers have alone."""
 _UNITS = {"temperature.gpu": "C", "temperature.memory": "C", "temperature.gpu.tlimit": "C"}
 """Columns that are printed without a unit, header and cell."""
+UNITS = frozenset(
+    ("", "%", "W", "mW", "C", "MHz", "KiB", "MiB", "GiB", "MB", "MB/s", "KB/s", "ms", "us", "s", "mJ", "J")
+)
+"""In headers of --query-gpu."""
 _BUS = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id")
 _IDENTITY = {"timestamp", "index", "name", "gpu_name", "count", "driver_version", *_BUS}
 _KNOWN = {

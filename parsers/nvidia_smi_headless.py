@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 from perfctl.parsers.errors import ReportError
+from perfctl.parsers.nvidia_smi_header import UNITS
 from perfctl.parsers.readings import (
     MEMORY_TOTAL,
     MEMORY_USED,
@@ -25,8 +26,10 @@ from perfctl.parsers.readings import (
 )
 from perfctl.parsers.records import Diagnostic, Gap
 from perfctl.parsers.timestamps import read_stamp
+from perfctl.parsers.unknown import not_understood
 
 _UNIT = re.compile(r"-?\d{1,12}(?:\.\d{1,6})? (%|MiB|W|MHz)\Z")
+_ANY_UNIT = re.compile(r"-?\d{1,12}(?:\.\d{1,6})? ([A-Za-z%/*^0-9]{1,12})\Z")
 _PLAIN = re.compile(r"-?\d{1,6}(?:\.\d{1,6})?\Z")
 _BUS = re.compile(r"[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\Z")
 _UUID = re.compile(r"(GPU|MIG)-[0-9a-f-]{8,60}\Z")
@@ -70,7 +73,18 @@ def guess(rows: list[list[str]], path: Path) -> tuple[tuple[Column, ...], list[D
         quantities[plain[0]] = TEMPERATURE
     if not quantities:
         raise ReportError(path, "nvidia-smi", "the rows have no header, and units do not tell the columns", _REMEDY)
-    return _columns(kinds, quantities), [_told(quantities)], _gaps(kinds, quantities)
+    return _columns(kinds, quantities), [_told(quantities), *_strange(kinds, cells)], _gaps(kinds, quantities)
+
+
+def _strange(kinds: list[str], cells: list[tuple[str, ...]]) -> tuple[Diagnostic, ...]:
+    """Columns of figures whose unit is in no list."""
+    found = []
+    for n, column in enumerate(cells):
+        matches = [_ANY_UNIT.match(cell) for cell in column if not is_nothing(cell)] if kinds[n] == "text" else []
+        units = {match[1] if match else "" for match in matches}
+        if units and not units & UNITS:
+            found.append(f"column {n + 1} [{', '.join(sorted(units))}]")
+    return not_understood({"units of": found}, "kept as printed")
 
 
 def _columns(kinds: list[str], quantities: dict[int, str]) -> tuple[Column, ...]:

@@ -25,6 +25,8 @@ from perfctl.parsers.readings import (
 )
 from perfctl.parsers.records import Device, Diagnostic, Gap, Report
 from perfctl.parsers.timestamps import Stamp, read_stamp
+from perfctl.parsers.unknown import not_understood, words
+from perfctl.parsers.unknown import others as others_of
 
 TOOL = "nvidia-smi"
 _TITLE = re.compile(
@@ -54,6 +56,15 @@ _COLUMNS = {
     "limit": Column("power.limit", "W"),
     "compute": Column("compute_mode"),
 }
+_HEADER_WORDS = words(
+    "GPU Name Persistence-M TCC/WDDM Driver-Model Bus-Id Disp.A Volatile Uncorr. ECC Fan Temp Perf Pwr:Usage/Cap"
+    " Memory-Usage GPU-Util Compute M. MIG Processes: PID Type Process name Memory GI CI ID Usage No running processes"
+    " found Not Supported devices: devices Dev Shared Vol SM Unc CE ENC DEC OFA JPG BAR1-Usage Memory"
+)
+_ROW = re.compile(r"\d+\s")
+"""Begins a row of a process that has no figure."""
+_MIG_STATES = frozenset(("", "N/A", "Enabled", "Enabled*", "Disabled", "Disabled*", "ERR!"))
+_MOST_STRANGE = 100
 _LINE_LIMIT = 300
 """Wider lines are nobody's table (its own are 79 or 91 wide): a bound for the patterns above."""
 
@@ -73,6 +84,10 @@ class _State:
     """(index, name, ECC cell) of a GPU whose second line is still to come."""
     unread: int = 0
     """GPUs without a second line that could be read."""
+    strange: dict[str, None] = field(default_factory=dict)
+    """Words of headers and lines of the table that are in no list."""
+    is_below: bool = False
+    """Did a row of a GPU come since the title?"""
 
 
 def recognise(found: list[str]) -> bool:
@@ -109,7 +124,13 @@ def parse(path: Path) -> Report:
         samples=state.readings.samples,
         summaries=tuple(state.readings.summaries()),
         gaps=(*gaps, *clock.gaps(), *state.readings.gaps()),
-        diagnostics=(*clock.diagnostics(), *_rounding(), *others(state.readings), *state.text.diagnostics()),
+        diagnostics=(
+            *clock.diagnostics(),
+            *_rounding(),
+            *others(state.readings),
+            *state.text.diagnostics(),
+            *not_understood({"parts": state.strange}),
+        ),
         started_at=clock.started_at,
         duration_ns=clock.duration_ns if state.table > 0 else None,
     )
@@ -123,7 +144,7 @@ def _take(state: _State, line: str, clock: Clock) -> None:
     cells = [cell.strip() for cell in line.split("|")[1:-1]] if line[:1] == "|" == line[-1:] else []
     if title := _TITLE.match(line):
         _end_pair(state)
-        state.table += 1
+        state.table, state.is_below = state.table + 1, False
         for key, value in title.groupdict().items():
             if value:
                 state.versions.setdefault(key, value)
@@ -140,7 +161,7 @@ def _cells(state: _State, cells: list[str], clock: Clock) -> None:
     """A line of the table: three cells for each line of a GPU, one for a process."""
     if len(cells) == 3 and (name := _NAME.match(cells[0])) and _BUS.match(cells[1]):
         _end_pair(state)
-        state.pending = (int(name["index"]), name["name"], cells[2])
+        state.pending, state.is_below = (int(name["index"]), name["name"], cells[2]), True
     elif len(cells) == 3 and state.pending and (values := _STATE.match(cells[0])):
         work = _WORK.match(cells[2])
         if work:
@@ -149,6 +170,19 @@ def _cells(state: _State, cells: list[str], clock: Clock) -> None:
     elif len(cells) == 1 and (process := _PROCESS.match(cells[0])):
         column = Column(f"process {process['name']}: memory")
         state.readings.add(0, int(process["index"]), [(column, process["memory"])])
+    elif len(state.strange) < _MOST_STRANGE:
+        _look_at(state, cells)
+
+
+def _look_at(state: _State, cells: list[str]) -> None:
+    """A line that gives no reading: are its words those of a header, of a third line (MIG) or of a process table?"""
+    if len(cells) == 1 or not state.is_below:
+        if not _ROW.match(cells[0]):
+            state.strange.update(
+                dict.fromkeys(others_of(" ".join(cells).replace("=+", "=").replace("=", " ").split(), _HEADER_WORDS))
+            )
+    elif len(cells) == 3 and state.pending is None and not (cells[0] == cells[1] == "" and cells[2] in _MIG_STATES):
+        state.strange[" | ".join(cells)] = None
 
 
 def _gpu(state: _State, values: dict[str, str], clock: Clock) -> None:

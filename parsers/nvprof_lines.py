@@ -15,7 +15,7 @@ from perfctl.parsers.records import Diagnostic
 TRACE, SUMMARY, UNIFIED, METRIC = "trace", "summary", "unified memory", "metric"
 _WORDS = {TRACE: "GPU trace", SUMMARY: "summary", UNIFIED: "unified memory", METRIC: "metrics"}
 
-_TOOL_LINE = re.compile(r"(?:={8}|==\d+==) (.*)")
+_TOOL_LINE = re.compile(r"={8} (?P<text>.*)|==(?P<process>\d+)== (?P<said>.*)")
 _ANYWHERE = re.compile(
     r"(?:={8}|==\d+==) (?:NVPROF is profiling|Profiling (?:application|result)|(?:Metric|Event) result)"
 )
@@ -81,6 +81,14 @@ class Lines:
         self.unread = 0
         self.unknown: dict[str, None] = {}
         """Headers of tables that are in no list."""
+        self.again: int | None = None
+        """The line of the first table that has something once more that stands in an earlier one of its process."""
+        self.processes: dict[str, int] = {}
+        """Process -> the line of its first table."""
+        self._process = self._device = ""
+        self._line = self._opened = 0
+        self._met: dict[tuple[str, ...], int] = {}
+        """What stands once in a process's output -> the line of its table."""
         self._announced = False
         """Did nvprof say that a table follows, which has not come yet?"""
         self._text = Text(path)
@@ -94,8 +102,10 @@ class Lines:
 
     def __iter__(self) -> Iterator[Row]:
         row: Row | None = None
-        for line in self._text:
+        for number, line in enumerate(self._text, 1):
+            self._line = number
             if row is not None:
+                self._meet(row)
                 yield row
                 row = None
             if len(line) > _LINE_LIMIT:
@@ -104,13 +114,15 @@ class Lines:
             at = _ANYWHERE.search(line)
             line = line[at.start() :] if at else line
             if tool := _TOOL_LINE.match(line):
-                self._tool_line(tool[1])
+                self._process = tool["process"] or ""
+                self._tool_line(tool["text"] or tool["said"] or "")
             elif not self._begins(line):
                 if self._kind is not None:
                     row = self._csv_row(line) if self._is_csv else self._text_row(line)
                 elif self._announced and line.strip():
                     self._strange(line)
         if row is not None and (self._text.ends_whole or line.endswith((")", "]", '"'))):
+            self._meet(row)
             yield row
         elif row is not None:
             self.unread += 1  # the name at its end may be cut off
@@ -130,14 +142,14 @@ class Lines:
             return
         if not text.startswith(_QUIET) and text.strip() and len(self._said) < 100:
             self._said["info", text.strip()[:1000]] += 1
-        self._kind = None
+        self._kind, self._device = None, ""
         self._announced = text.rstrip().endswith("result:")
         self._group = "API calls" if text.startswith("API calls") else ""
 
     def _begins(self, line: str) -> bool:
         """Is it the header of a table, or a line that names the device of the one to come?"""
         if not self._is_csv and (device := _DEVICE.match(line)):
-            self._group = device["name"]
+            self._group = self._device = device["name"]
             return True
         for kind, header in _TEXT_HEADERS:
             if header.match(line):
@@ -164,6 +176,21 @@ class Lines:
         self._units = None if is_csv and kind != METRIC else {}
         word = _WORDS[kind] if kind != TRACE or len(names) > 4 else "API trace"
         self.tables.append(f"{word}, {'CSV' if is_csv else 'text'}")
+        self._opened = self._line
+        self.processes.setdefault(self._process, self._line)
+        if kind == TRACE:
+            self._once(word)
+
+    def _meet(self, row: Row) -> None:
+        """A trace stands once; a sum once for each device, group and name."""
+        if row.kind != TRACE:
+            names = (row.cells.get(name, "") for name in ("Device", "Name", "Metric Name", "Event Name"))
+            self._once(row.kind, self._device, row.group, *names)
+
+    def _once(self, *what: str) -> None:
+        opened = self._met.setdefault((self._process, *what), self._opened)
+        if opened != self._opened and self.again is None:
+            self.again = self._opened
 
     def _csv_row(self, line: str) -> Row | None:
         """A row below a CSV header; the first may be its units. A blank line ends the table."""

@@ -16,6 +16,7 @@ from perfctl.parsers.errors import ReportError
 from perfctl.parsers.nvprof_lines import METRIC, SUMMARY, TRACE, UNIFIED, Lines, is_nvprof
 from perfctl.parsers.nvprof_records import Sizes, Trace, metric_figures, summary_figures, unified_figures
 from perfctl.parsers.records import Diagnostic, Gap, Report, Summary
+from perfctl.parsers.repeated import joined, repeated
 from perfctl.parsers.unknown import not_understood
 
 TOOL = "nvprof"
@@ -53,6 +54,8 @@ def _parse(path: Path) -> Report:
         raise ReportError(
             path, TOOL, f"there is no table of nvprof in it ({said[:300]})", "Look at nvprof's own messages"
         )
+    if source.again is not None:
+        raise repeated(path, TOOL, "a table of one process", source.again)
     return Report(
         tool=TOOL,
         path=path,
@@ -63,7 +66,7 @@ def _parse(path: Path) -> Report:
         copies=trace.copies,
         summaries=(*summaries, *trace.summaries()),
         gaps=(*_gaps(source, trace), *sizes.gaps(), *trace.gaps()),
-        diagnostics=(*source.diagnostics(), *_rounding(source), *_unknown(source, trace)),
+        diagnostics=(*source.diagnostics(), *_rounding(source), *_unknown(source, trace), *_joined(source)),
         duration_ns=None,
     )
 
@@ -87,6 +90,10 @@ def _gaps(source: Lines, trace: Trace) -> list[Gap]:
 def _unknown(source: Lines, trace: Trace) -> tuple[Diagnostic, ...]:
     effect = "kept as metrics or left out"
     return not_understood({"tables": source.unknown, "columns": trace.unknown}, effect)
+
+
+def _joined(source: Lines) -> tuple[Diagnostic, ...]:
+    return joined("the tables of further processes", [*source.processes.values()][1:])
 
 
 def _rounding(source: Lines) -> list[Diagnostic]:

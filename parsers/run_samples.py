@@ -16,6 +16,7 @@ from pathlib import Path
 from perfctl.parsers import nvidia_smi
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.records import Diagnostic, Gap, Report, Sample, Summary
+from perfctl.parsers.unknown import not_understood, others
 
 TOOL = "sampler"
 MARK = "# perfctl samples "
@@ -31,6 +32,7 @@ _GPU_FIELDS = tuple(name for name in Sample._fields if name not in ("at_ns", "de
 @dataclass(slots=True)
 class _Read:
     facts: dict[str, str] = field(default_factory=dict)
+    columns: list[str] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     is_cut: bool = False
 
@@ -56,7 +58,8 @@ def parse(path: Path) -> Report:
     told.append(Diagnostic("info", TOOL, f"readings of GPUs: {source}"))
     return Report(
         tool=TOOL, path=path, form=f"perfctl samples, version {VERSION}", samples=found.samples,
-        summaries=tuple(_summaries(found)), gaps=tuple(gaps), diagnostics=tuple(told),
+        summaries=tuple(_summaries(found)), gaps=tuple(gaps),
+        diagnostics=(*told, *not_understood({"columns": others(found.columns, Sample._fields)})),
     )  # fmt: skip
 
 
@@ -74,6 +77,7 @@ def _read(lines: Iterable[str], path: Path) -> _Read:
             names = line.strip().split(",")
             if "at_ns" not in names:
                 raise ReportError(path, TOOL, f"line {number}: no column at_ns", "Run this batch size again")
+            found.columns = names
             readers = [_reader(name) for name in names]
         else:
             found.samples.append(_sample(next(csv.reader([line])), names, readers, number, path))
@@ -108,7 +112,7 @@ def _sample(
 
 
 def _reader(name: str) -> Callable[[str], object]:
-    return str if name in _TEXTS else _real if name in _REALS else int
+    return str if name in _TEXTS or name not in Sample._fields else _real if name in _REALS else int
 
 
 def _real(cell: str) -> float:

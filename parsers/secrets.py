@@ -161,11 +161,11 @@ def _variables(text: bytes) -> Iterator[Secret]:
             while text[start : start + 1] == b"-":
                 start += 1
             match = _VARIABLE.match(text, start)
-            if match and _is_secret(match["name"], match["value"], quoted=match["open"] is not None):
+            if match and is_secret(match["name"], match["value"], quoted=match["open"] is not None):
                 yield Secret(*match.span("value"), match["name"].decode("ascii"))
 
 
-def _is_secret(name: bytes, value: bytes, *, quoted: bool) -> bool:
+def is_secret(name: bytes, value: bytes, *, quoted: bool) -> bool:
     """Settings that only sound like one (``MAX_TOKENS=512``, ``token: int64``) are none."""
     if value.startswith(REMOVED) or REMOVED.startswith(value) or _HARMLESS.match(value):
         return False

@@ -3,18 +3,47 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.layer_times import LayerTime
-from perfctl.parsers.paper import read_op_shape
+from perfctl.parsers.paper import OpShape, read_op_shape
 from perfctl.parsers.records import Device, Gap, MemoryFigure, Report, Step, Summary
+from perfctl.parsers.typed_rows import typed
+from perfctl.parsers.unknown import not_understood, others, words
 
 KEY = "perfctl_workload_record"
 VERSION = 1
+_OF_ROWS: dict[str, Collection[str]] = {
+    "steps": Step._fields,
+    "memory": MemoryFigure._fields,
+    "summaries": Summary._fields,
+    "layer_times": LayerTime._fields,
+    "gaps": Gap._fields,
+    "ops": [item.name for item in fields(OpShape)],
+}
+"""List of records -> the fields of one."""
+_FIELDS = frozenset(_OF_ROWS) | words(
+    f"{KEY} workload batch_size mode precision seed status reason variant options environment device started_at"
+    " duration_ns clock parameters"
+)
 PLUMBING = ("annotate", "batch_size", "record", "trace", "window")
 """Options by which perfctl itself talks to the workload: no facts about the run."""
+
+
+class _Said(NamedTuple):
+    """What a record says of the run as a whole, under the names that Report has."""
+
+    workload: str | None
+    batch_size: int | None
+    mode: str | None
+    precision: str | None
+    started_at: str | None
+    duration_ns: int | None
+    variant: str | None = None
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -25,38 +54,47 @@ def parse(path: Path) -> Report:
     """Read it. Raises ReportError when it is cut off, from a newer perfctl, or lacks a field."""
     record = load(path)
     try:
+        record, strange = _understood(record)
         return Report(
             tool="workload",
             path=path,
             form=f"perfctl workload record, version {record[KEY]}",
             tool_version=None,
-            devices=(Device(**record["device"]),) if record.get("device") else (),
+            devices=(typed(Device, record["device"]),) if record.get("device") else (),
             environment=_environment(record),
-            steps=tuple(Step(**row) for row in record["steps"]),
-            memory=tuple(MemoryFigure(**row) for row in record["memory"]),
-            summaries=tuple(Summary(**row) for row in record.get("summaries", ())),
+            steps=tuple(typed(Step, row) for row in record["steps"]),
+            memory=tuple(typed(MemoryFigure, row) for row in record["memory"]),
+            summaries=tuple(typed(Summary, row) for row in record.get("summaries", ())),
             ops=tuple(read_op_shape(row) for row in record["ops"]),
-            layer_times=tuple(LayerTime(**row) for row in record.get("layer_times", ())),
-            gaps=tuple(Gap(**row) for row in record["gaps"]),
-            workload=record["workload"],
-            variant=record.get("variant"),
-            batch_size=record["batch_size"],
-            mode=record["mode"],
-            precision=record["precision"],
-            started_at=record["started_at"],
-            duration_ns=record["duration_ns"],
+            layer_times=tuple(typed(LayerTime, row) for row in record.get("layer_times", ())),
+            gaps=tuple(typed(Gap, row) for row in record["gaps"]),
+            diagnostics=not_understood({"fields": strange}),
+            **typed(_Said, {name: record[name] for name in _Said._fields if name in record})._asdict(),
         )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ReportError(
             path, "workload", f"a field is missing or wrong ({error})", "Run this batch size again"
         ) from error
+
+
+def _understood(record: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """(the record without what this perfctl does not know, the names of that)"""
+    found = {key: value for key, value in record.items() if key in _FIELDS}
+    strange = others(record, _FIELDS)
+    for name, known in _OF_ROWS.items():
+        rows = record[name] if isinstance(record.get(name), list) else []
+        unknown = others(dict.fromkeys(key for row in rows for key in row), known)
+        if unknown:
+            strange += [f"{name}.{key}" for key in unknown]
+            found[name] = [{key: value for key, value in row.items() if key in known} for row in rows]
+    return found, strange
 
 
 def load(path: Path) -> dict[str, Any]:
     """The JSON object, checked for kind and version."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise ReportError(
             path, "workload", f"not a whole record ({error})", "The workload was stopped while it wrote: run it again"
         ) from error

@@ -5,7 +5,8 @@ The Python API, handed on lazily: importing perfctl costs nothing until a name i
 ``parse(path)`` reads one report file into records; ``sniff(path)`` says which format it is.
 ``runs(store)`` gives every run of a store, whole; ``ledger(store)`` is the ledger as a DataFrame;
 ``kernels(store)``, ``counters(store)`` and ``layer_calls(store)`` are those tables as DataFrames;
-``estimate(model, inputs)`` is pen and paper for a model.
+``estimate(model, inputs)`` is pen and paper for a model;
+``predict(model, batch=..., device=...)`` says how long a training takes and what it costs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from perfctl.frames import ledger
     from perfctl.orchestrator.cli.store_access import runs
     from perfctl.parsers import ReportError, parse, sniff
+    from perfctl.prediction import predict
     from perfctl.table_frames import counters, kernels, layer_calls
 
 __version__ = "0.2.0"
@@ -30,6 +32,7 @@ __all__ = [
     "layer_calls",
     "ledger",
     "parse",
+    "predict",
     "runs",
     "sniff",
 ]
@@ -42,6 +45,7 @@ _HOME = {
     "layer_calls": "perfctl.table_frames",
     "ledger": "perfctl.frames",
     "parse": "perfctl.parsers",
+    "predict": "perfctl.prediction",
     "runs": "perfctl.orchestrator.cli.store_access",
     "sniff": "perfctl.parsers",
 }

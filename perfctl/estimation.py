@@ -13,7 +13,7 @@ from perfctl.orchestrator.analyse.estimate import BACKWARD, Totals, fused_only, 
 from perfctl.orchestrator.analyse.estimate import estimate as work_out
 from perfctl.orchestrator.analyse.memory import Fit, Memory, largest_batch, memory_of
 from perfctl.orchestrator.errors import PartlyDone, ToolMissing, UsageError
-from perfctl.parsers.paper import LayerCall, OpShape
+from perfctl.parsers.paper import LayerCall, MemoryTrace, OpShape
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +37,8 @@ class Estimate:
     """Operations whose result sizes depend on the data: the figures are then right for the traced input only."""
     input_bytes: int = 0
     """Of all inputs together."""
+    memory_trace: MemoryTrace | None = None
+    """Which storages lived when, behind ``memory``. None when it was not asked for."""
 
     @property
     def parameters(self) -> int:
@@ -127,6 +129,7 @@ def from_trace(traced: Any, gpu: tuple[int, int] | None = None) -> Estimate:
         memory=memory_of(traced.memory, gpu) if traced.memory is not None else None,
         data_dependent=traced.data_dependent,
         input_bytes=traced.input_bytes,
+        memory_trace=traced.memory,
     )
 
 

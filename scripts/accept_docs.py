@@ -1,8 +1,9 @@
 """Run every command that the documentation shows, and put what it prints below it: ``python scripts/accept_docs.py [PAGE...]``
 
 A block that begins with ```console holds commands behind "$ " and their output. Each page has a folder of its own, in which
-its commands run from top to bottom; ``recorded`` (tests/data/recorded-cpu), ``study`` (examples/mnist_v100_study) and
-``train.py`` (tests/data/scripts/mnist.py) lie in it. A comment before a block says what is special:
+its commands run from top to bottom; ``recorded`` (tests/data/recorded-cpu), ``study`` (examples/mnist_v100_study),
+``train.py`` (tests/data/scripts/mnist.py), ``grid.toml`` (examples/bench) and ``bench.json``
+(tests/data/bench-cpu) lie in it. A comment before a block says what is special:
 
     <!-- first 12 -->        only so many lines are shown, then "..."; last 12: only these
     <!-- numbers vary -->    measured on some machine: numbers are not compared
@@ -125,15 +126,21 @@ def _commands(body: str) -> list[tuple[str, str]]:
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
     """A folder with the recordings in it; the working folder meanwhile."""
-    before, outside = Path.cwd(), {name: os.environ.get(name, "") for name in ("HOME", "PATH")}
+    before, outside = Path.cwd(), {name: os.environ.get(name, "") for name in ("HOME", "PATH", "XDG_CONFIG_HOME")}
     with tempfile.TemporaryDirectory(prefix="perfctl-docs-") as name:
         folder = Path(name).resolve()
         shutil.copytree(ROOT / "tests" / "data" / "recorded-cpu", folder / "recorded")
         shutil.copytree(ROOT / "examples" / "mnist_v100_study", folder / "study")
         shutil.copy(ROOT / "tests" / "data" / "scripts" / "mnist.py", folder / "train.py")
+        shutil.copy(ROOT / "examples" / "bench" / "grid.toml", folder / "grid.toml")
+        shutil.copy(ROOT / "tests" / "data" / "bench-cpu" / "bench.json", folder / "bench.json")
         (folder / "runs").mkdir()
         os.chdir(folder)
-        os.environ |= {"HOME": name, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{outside['PATH']}"}
+        os.environ |= {
+            "HOME": name,
+            "XDG_CONFIG_HOME": name,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{outside['PATH']}",
+        }
         try:
             yield folder
         finally:

@@ -23,8 +23,9 @@ SHOTS: dict[str, dict[str, Any]] = {
     "page-390": {"viewport": PHONE},
     "page-ledger": {"viewport": DESK, "part": "#s1-ledger"},
     "page-timeline": {"viewport": DESK, "part": "#s1-timeline"},
+    "calculator": {"viewport": DESK, "page": "calculator.html"},
 }
-"""Name -> how the page is opened; ``part``: only this part of it."""
+"""Name -> how the page is opened; ``part``: only this part of it; ``page``: another one, beside the report."""
 MARGIN, HIGHEST = 53, 900
 """The sheet's margin (14 mm) and the most rows of a picture, in pixels."""
 
@@ -35,6 +36,7 @@ def make_page(folder: Path) -> Path:
     for command in (
         ["ingest", "tests/data/recorded-cpu/torch", "tests/data/recorded-cpu/nsys"],
         ["report", "--out", str(page)],
+        ["calculator", "--models", "none", "--out", str(folder / "calculator.html")],
     ):
         subprocess.run(
             [sys.executable, "-m", "perfctl", *command, "--store", str(store)],
@@ -50,7 +52,7 @@ def take(browser: Any, page: Path, name: str, out: Path) -> Path:
     from PIL import Image, ImageOps
 
     how = dict(SHOTS[name])
-    media, part = how.pop("media", None), how.pop("part", None)
+    media, part, page = how.pop("media", None), how.pop("part", None), page.parent / how.pop("page", page.name)
     context = browser.new_context(reduced_motion="reduce", **how)
     tab = context.new_page()
     tab.goto(page.as_uri())

@@ -1,6 +1,7 @@
-"""How right and how fast ``perfctl estimate`` is: one table against published figures, hand values and peers.
+"""How right and how fast ``perfctl estimate`` is, and how right ``perfctl predict``: one table against published figures,
+hand values, peers, and measured times that no fit saw.
 
-    python scripts/accuracy.py [--shared ../shared] [--all] [--without-detection]
+    python scripts/accuracy.py [--shared ../shared] [--all] [--without-detection] [--without-times]
 
 Nothing is downloaded: models are built without weights, on meta tensors, except the detection models, whose sizes
 depend on data, and the models that peers are asked about: these run on the CPU. Peers (fvcore, torchinfo) take part
@@ -19,14 +20,17 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import accuracy_bench
 import accuracy_cases as cases
+import accuracy_timm
 import torch
 from accuracy_detection import detected
+from accuracy_line import Line
 from accuracy_peers import side_by_side
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -35,17 +39,6 @@ from perfctl.orchestrator.analyse.memory import memory_of
 from perfctl.workloads.trace import make_optimizer, trace
 
 LARGEST = "regnet_y_128gf"
-
-
-@dataclass
-class Line:
-    """One line of the table."""
-
-    what: str
-    reached: str
-    wanted: str
-    good: bool
-    note: str = ""
 
 
 def timed(run: Callable[[], Any]) -> tuple[Any, float]:
@@ -228,6 +221,25 @@ def size_of_largest() -> Line:
     return Line(f"peak memory for {LARGEST}, train", f"{size / 1e9:.2f} GB", "< 1.5 GB", size < 1.5e9)
 
 
+def times(shared: Path) -> list[Line]:
+    """Predicted times against measured ones: operations (their own table), steps on a CPU, training of timm's networks."""
+    if find_spec("sklearn") is None:
+        print("scikit-learn is not installed: predicted times are left out; pip install 'perfctl[predict]'")
+        return []
+    found = accuracy_bench.lines()
+    for layout in ("nchw", "nhwc"):
+        found += accuracy_timm.lines(shared, layout, jobs=os.cpu_count() or 1, aim=layout == "nchw")
+    script = Path(__file__).with_name("accuracy_ops.py")
+    done = subprocess.run([sys.executable, str(script), "--shared", str(shared)], capture_output=True, text=True)
+    print(f"\n{done.stdout}{done.stderr[-2000:]}")
+    good = done.returncode == 0
+    note = "left out" if "left out" in done.stdout[:200] else "see the table of operations"
+    return [
+        *found,
+        Line("operations on V100, T4, A100: all lines as wanted", "yes" if good else "no", "yes", good, note),
+    ]
+
+
 def main() -> int:
     """Print the table; 1 when a line falls short."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -235,6 +247,7 @@ def main() -> int:
     parser.add_argument("--shared", type=Path, default=shared, help="folder that holds datasets/peers")
     parser.add_argument("--all", action="store_true", help="a line for every model too")
     parser.add_argument("--without-detection", action="store_true", help="leave out the slow part")
+    parser.add_argument("--without-times", action="store_true", help="leave out predicted times")
     given = parser.parse_args()
     folder = given.shared / "datasets" / "peers"
     there = (folder / "torchvision_ops.csv").is_file()
@@ -252,10 +265,10 @@ def main() -> int:
         seeds, line = detection(folder)
         tables += ["", *seeds]
         lines.append(line)
+    if not given.without_times:
+        lines += times(given.shared)
     print("\n".join(tables) + "\n")
-    for line in lines:
-        mark = "" if not line.wanted else "yes" if line.good else "NO"
-        print(f"{line.what:62}{line.reached:>14}{line.wanted:>14}{mark:>5}  {line.note}".rstrip())
+    print("\n".join(line.text() for line in lines))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     print(f"{time.perf_counter() - begun:.0f} s; peak memory of this process {peak:.2f} GB")
     return 0 if all(line.good for line in lines) else 1

@@ -29,7 +29,7 @@ import numpy as np
 
 from perfctl.parsers import nsys_ranges
 from perfctl.parsers.attribution import NOBODY, Attribution, Spans
-from perfctl.parsers.correlation import match_calls
+from perfctl.parsers.correlation import Calls
 from perfctl.parsers.nsys_tables import KERNEL, NVTX, RUNTIME, STRINGS, Database, opened
 
 Row = tuple[str, ...]
@@ -48,7 +48,7 @@ def from_sweep(path: Path) -> list[Row]:
         names = dict(database.rows(STRINGS, "id", "value"))
         attribution = _attribution(database, ranges)
     calls = Spans(thread & nsys_ranges.PROCESS_BITS, thread, start, end)
-    call = match_calls(process, launched_by, calls.process, correlation)
+    call = Calls(calls.process, correlation).find(process, launched_by)
     launches = calls.take(call)
     groups: defaultdict[tuple[str, str, int, str], list[tuple[int, int, int]]] = defaultdict(list)
     texts = _names(ranges)

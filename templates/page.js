@@ -24,7 +24,8 @@ const make = (tag, attributes = {}, text) => {
   return node;
 };
 const download = (name, rows) => {
-  const quote = (v) => { const t = v === null || v === undefined ? "" : String(v); return /[",\n]/.test(t) ? `"${t.replaceAll('"', '""')}"` : t; };
+  const guarded = (v) => { const t = v === null || v === undefined ? "" : String(v); return typeof v === "string" && /^[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]/.test(t) && Number.isNaN(Number(t)) ? "'" + t : t; }; // no spreadsheet runs it
+  const quote = (v) => { const t = guarded(v); return /[",\r\n]/.test(t) ? `"${t.replaceAll('"', '""')}"` : t; };
   const text = rows.map((row) => row.map(quote).join(",")).join("\n") + "\n";
   navigator.clipboard?.writeText(text).catch(() => {});
   const link = make("a", { download: name + ".csv" });
@@ -100,7 +101,8 @@ document.querySelectorAll("figure.table").forEach((figure) => {
 
 // Links into a closed part open it, and so does a link followed from elsewhere.
 const reveal = () => {
-  let node = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  let node = null;
+  try { node = document.getElementById(decodeURIComponent(location.hash.slice(1))); } catch { /* a stray % names nothing */ }
   for (; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
 };
 window.addEventListener("hashchange", reveal);

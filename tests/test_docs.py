@@ -114,8 +114,9 @@ def _check_options(line: str, page: str) -> int:
             continue
         command = GROUPS[name]
         if hasattr(command, "commands"):
-            assert words[1] in command.commands, f"{page}: {line}"
-            command = command.commands[words[1]]
+            inner = words[1] if words[1] in command.commands else "run"  # perfctl bench FILE is perfctl bench run FILE
+            assert inner in command.commands, f"{page}: {line}"
+            command = command.commands[inner]
         known = {
             flag.removeprefix("--")
             for parameter in command.params

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perfctl.workloads import lstm, mnist_cnn, torchvision_infer, unet
+from perfctl.workloads import families, lstm, mnist_cnn, torchvision_infer, unet
 from perfctl.workloads.spec import Workload
 
 __all__ = ["WORKLOADS", "Workload"]
@@ -18,4 +18,5 @@ WORKLOADS: Mapping[str, Workload] = {
     torchvision_infer.NAME: torchvision_infer,
     unet.NAME: unet,
     lstm.NAME: lstm,
+    families.NAME: families,
 }

@@ -12,6 +12,7 @@ from perfctl.workloads.spec import (
     ANNOTATIONS,
     DATA,
     DEVICES,
+    LEAST_STEPS,
     MODES,
     PRECISIONS,
     WINDOWS,
@@ -97,6 +98,12 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
         help="whole epochs after the measured steps, with test accuracy (default: %(default)s)",
     )
     add("--threads", type=at_least(1), metavar="N", help="CPU threads (default: torch's own choice)")
+    add(
+        "--within",
+        type=_seconds,
+        metavar="SECONDS",
+        help=f"fewer measured steps where they would take longer than this, but {LEAST_STEPS} at least",
+    )
     add("--compile", action="store_true", help="put the model through torch.compile; on a CPU it needs a C++ compiler")
 
 
@@ -118,6 +125,7 @@ def _add_profiling_options(group: argparse._ArgumentGroup) -> None:
     add("--record", type=Path, metavar="FILE", help="write the JSON record here")
     add("--annotate", choices=ANNOTATIONS, default=_DEFAULTS.annotate, help="layer ranges (default: %(default)s)")
     add("--window", choices=WINDOWS, default=_DEFAULTS.window, help="who learns which steps are measured")
+    add("--layer-steps", type=at_least(1), metavar="N", help="steps after the measured ones that time each layer")
     add("--trace", type=Path, metavar="FILE", help="--window torch writes its trace here (.json or .json.gz)")
 
 
@@ -134,6 +142,16 @@ def at_least(least: int) -> Callable[[str], int]:
         return value
 
     return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return value
 
 
 def _check(options: Options) -> None:
@@ -154,6 +172,8 @@ def _check(options: Options) -> None:
         raise SpecError("--download cannot fetch ImageNet: get the archive yourself, then perfctl prepare imagenet-val")
     if options.download and options.data == "synthetic":
         raise SpecError("--download has nothing to fetch for synthetic data: add --data mnist")
+    if options.compile and options.layer_steps is not None:
+        raise SpecError("--layer-steps sees no layer of a compiled model: leave it or --compile out")
     if options.compile and options.warmup < 3:
         raise SpecError("--compile needs --warmup 3 or more: one step records shapes, the others compile")
     if options.window == "torch" and options.trace is None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from perfctl.workloads.bounded_tar import BoundedTarInfo, members_of, read_members
 from perfctl.workloads.matfile import MatError, read_structs
 from perfctl.workloads.spec import WorkloadError, first_line
 
@@ -27,6 +28,8 @@ ARCHIVES = {
 }
 """MD5 of the published files, as torchvision's datasets state them."""
 
+_LARGEST_IMAGE = 256 << 20
+"""Bytes; the largest of the validation images has 10 MB."""
 _IMAGE = re.compile(r"(?:\./)?ILSVRC2012_val_(\d{8})\.JPEG")
 _CLASS = re.compile(r"n\d{8}")
 _TRUTH, _META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
@@ -94,7 +97,7 @@ def read_devkit(path: Path, synsets: Path | None = None) -> DevKit:
         numbers = [int(line) for line in truth.decode("ascii").split()]
         where = synsets or path
         names = _from_lines(synsets) if synsets is not None else _from_meta(meta, path)
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, OverflowError) as error:
         raise WorkloadError(f"{where}: the classes cannot be read ({first_line(error)})") from error
     if unknown := sorted(set(numbers) - set(names)):
         raise WorkloadError(f"{path}: {_TRUTH} names class {unknown[0]}, of which the table of classes knows nothing")
@@ -105,14 +108,8 @@ def read_devkit(path: Path, synsets: Path | None = None) -> DevKit:
 
 def _devkit_files(path: Path) -> tuple[bytes, bytes | None]:
     """(ground truth, meta.mat or None), wherever in the archive they are."""
-    found: dict[str, bytes] = {}
     try:
-        with tarfile.open(path) as archive:
-            for member in archive:
-                name = member.name.rsplit("/", 1)[-1]
-                if member.isfile() and name in (_TRUTH, _META):
-                    content = archive.extractfile(member)
-                    found[name] = content.read() if content is not None else b""
+        found = read_members(path, (_TRUTH, _META))
     except (*_TAR_ERRORS, OSError) as error:
         raise WorkloadError(
             f"--devkit {path} cannot be read ({_why(error)}): name ILSVRC2012_devkit_t12.tar.gz"
@@ -162,8 +159,8 @@ def sort_archive(archive: Path, kit: DevKit, out: Path, tick: Tick = lambda done
         (out / name).mkdir(parents=True, exist_ok=True)
     seen: set[int] = set()
     try:
-        with tarfile.open(archive, "r|*") as members:
-            for member in members:
+        with tarfile.open(archive, "r|*", tarinfo=BoundedTarInfo) as members:
+            for member in members_of(members):
                 number = _number(member, len(kit.folders))
                 if number is None or number in seen:
                     if not member.isdir():
@@ -189,7 +186,7 @@ def sort_archive(archive: Path, kit: DevKit, out: Path, tick: Tick = lambda done
 def _number(member: tarfile.TarInfo, largest: int) -> int | None:
     """Number of a validation image; None for anything else."""
     found = _IMAGE.fullmatch(member.name)
-    if found is None or not member.isfile():
+    if found is None or not member.isfile() or member.size > _LARGEST_IMAGE:
         return None
     number = int(found[1])
     return number if 1 <= number <= largest else None

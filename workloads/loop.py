@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import fields
@@ -18,11 +19,12 @@ from perfctl.workloads.answers import answer, close, finish, note
 from perfctl.workloads.clock import Timeline
 from perfctl.workloads.epochs import run_epochs
 from perfctl.workloads.failure import Kept
+from perfctl.workloads.layer_times import time_layers
 from perfctl.workloads.ranges import span
 from perfctl.workloads.record import Record
 from perfctl.workloads.setup import Setup, prepare
 from perfctl.workloads.shapes import Recorder
-from perfctl.workloads.spec import Options, Workload
+from perfctl.workloads.spec import LEAST_STEPS, Options, Workload
 from perfctl.workloads.steps import Batch, step
 from perfctl.workloads.window import make_window
 
@@ -49,6 +51,8 @@ def run(workload: Workload, options: Options, own: argparse.Namespace) -> Record
             _measure(setup, record)
         finally:
             _keep_memory(setup, record)
+        if options.layer_steps is not None:
+            record.layer_times = time_layers(setup, _batches(setup, options.layer_steps), options.layer_steps)
         run_epochs(setup, record)
         record.gaps += _loss_gaps(record)
     return record
@@ -83,6 +87,7 @@ def _measure(setup: Setup, record: Record) -> None:
     batches = _batches(setup, options.steps) if feed is None else feed.batches()
     annotator = Annotator(ranges, setup.parts.model) if options.annotate != "none" else None
     inner: AbstractContextManager[Any] = annotator or nullcontext()
+    steps = options.steps if options.within is None else _steps_within(setup, options.within)
     start = setup.clock.mark()
     try:
         with ExitStack() as around:
@@ -93,7 +98,7 @@ def _measure(setup: Setup, record: Record) -> None:
             for context in (make_window(options), span(ranges, f"{RANGE_PREFIX}window"), inner):
                 around.enter_context(context)
             start = setup.clock.mark()
-            for number in range(options.steps if feed is None else feed.steps):
+            for number in range(steps if feed is None else feed.steps):
                 _measure_step(setup, timeline, number, batches)
             end = setup.clock.mark()
             setup.clock.settle()
@@ -104,6 +109,15 @@ def _measure(setup: Setup, record: Record) -> None:
     finally:
         record.steps += timeline.rows()
         close(setup, record)
+
+
+def _steps_within(setup: Setup, seconds: float) -> int:
+    """Measured steps that fit, from one more step before them."""
+    setup.clock.settle()
+    began = time.monotonic()
+    _warm_on(setup, _batches(setup, 1), 1)
+    fit = int(seconds / (time.monotonic() - began))
+    return min(setup.options.steps, max(fit, LEAST_STEPS))
 
 
 def _warm_on(setup: Setup, batches: Iterator[Batch], steps: int) -> None:

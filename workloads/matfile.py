@@ -17,6 +17,8 @@ _CODES = {1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "f", 9: "d", 12: "q
 _TEXT = {1: "utf-8", 2: "utf-8", 16: "utf-8", 4: "utf-16-le", 17: "utf-16-le", 18: "utf-32-le"}
 _STRUCT_CLASS, _CHAR_CLASS = 2, 4
 _NUMBER_CLASSES = range(6, 16)
+_MOST_BYTES = 64 << 20
+"""Of one variable once it is unpacked; the table of classes has a quarter of a megabyte."""
 
 Value = str | float | None
 
@@ -45,12 +47,23 @@ def read_structs(content: bytes, variable: str) -> list[dict[str, Value]]:
             element = _element(content, at, padded=False)
             at = element.end
             if element.kind == _COMPRESSED:
-                element = _element(zlib.decompress(element.data), 0, padded=False)
+                element = _element(_unpacked(element.data), 0, padded=False)
             if element.kind == _MATRIX and (found := _structs(element.data, variable)) is not None:
                 return found
-    except (struct.error, zlib.error, UnicodeDecodeError, IndexError, ValueError) as error:
+    except MatError:
+        raise
+    except (struct.error, zlib.error, IndexError, KeyError, ValueError) as error:
         raise MatError(f"it is cut off or damaged ({error})") from error
     raise MatError(f"it has no array of structs called {variable}")
+
+
+def _unpacked(data: bytes) -> bytes:
+    """Of a compressed element; MatError where it would fill the memory."""
+    stream = zlib.decompressobj()
+    plain = stream.decompress(data, _MOST_BYTES)
+    if stream.unconsumed_tail:
+        raise MatError(f"a variable unpacks to more than {_MOST_BYTES >> 20} MiB, which no table of classes does")
+    return plain
 
 
 def _element(content: bytes, at: int, *, padded: bool = True) -> _Element:
@@ -80,6 +93,8 @@ def _structs(data: bytes, variable: str) -> list[dict[str, Value]] | None:
         names_of.data[start : start + width].split(b"\0")[0].decode("ascii")
         for start in range(0, len(names_of.data), width)
     ]
+    if not names:
+        raise MatError(f"the structs of {variable} have no fields")
     at, found = names_of.end, []
     for _ in range(_product(dimensions)):
         row: dict[str, Value] = {}

@@ -1,5 +1,5 @@
-"""From a name to a model that holds no data: ``mnist_cnn``, ``torchvision:resnet152``, ``package.module:factory``,
-``file.py:factory``. torch is imported when something is built.
+"""From a name to a model that holds no data: ``mnist_cnn``, ``torchvision:resnet152``, ``resnet:depth=26,width=32``,
+``package.module:factory``, ``file.py:factory``. torch is imported when something is built.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from perfctl.workloads.plan import family_of, plan
 from perfctl.workloads.spec import Options, SpecError, WorkloadError, first_line
 
 if TYPE_CHECKING:
@@ -62,12 +63,15 @@ def find(reference: str, device: str = "meta", own: Sequence[str] = ()) -> Sourc
 
     if reference in WORKLOADS:
         return _from_workload(reference, device, own)
+    if family_of(reference) is not None:
+        return _from_family(reference, device)
     place, colon, factory = reference.rpartition(":")
     if not colon:
         known = ", ".join(WORKLOADS)
         raise ModelError(
             f"'{reference}' is no built-in model ({known})",
-            "Say torchvision:NAME, package.module:factory or file.py:factory",
+            "Say torchvision:NAME, resnet:depth=26,width=32 (or vgg, inception, mlp), package.module:factory or "
+            "file.py:factory",
         )
     if place == "torchvision":
         return _from_torchvision(factory, device)
@@ -94,7 +98,6 @@ def _from_workload(name: str, device: str, own: Sequence[str]) -> Source:
     given, target = (sample[0], sample[1]) if isinstance(sample, (tuple, list)) else (sample, None)
     tensor = given if isinstance(given, torch.Tensor) else torch.as_tensor(given)
     assert parts.optimizer is not None
-    defaults = {key: value for key, value in parts.optimizer.defaults.items() if key != "foreach"}
     wanted = torch.as_tensor(target) if target is not None else None
     return Source(
         model=parts.model.to(device),
@@ -103,8 +106,35 @@ def _from_workload(name: str, device: str, own: Sequence[str]) -> Source:
         dtypes=(str(tensor.dtype).removeprefix("torch."),),
         loss=parts.loss if wanted is not None else None,
         target=(tuple(wanted.shape), str(wanted.dtype).removeprefix("torch.")) if wanted is not None else None,
-        optimizer=(type(parts.optimizer).__name__, defaults),
+        optimizer=(type(parts.optimizer).__name__, optimizer_settings(parts.optimizer)),
     )
+
+
+def _from_family(reference: str, device: str) -> Source:
+    from torch.nn.functional import cross_entropy
+
+    from perfctl.workloads import families
+
+    try:
+        planned = plan(reference)
+    except SpecError as error:
+        raise ModelError(str(error), "docs/commands/bench.md lists the parameters of each family") from error
+    model = build_model(lambda: families.make_model(planned), planned.spec, device)
+    optimizer = families.make_optimizer(planned, model)
+    return Source(
+        model=model,
+        name=planned.spec,
+        shapes=(planned.given,),
+        dtypes=("float32",),
+        loss=cross_entropy,
+        target=((), "int64"),
+        optimizer=(type(optimizer).__name__, optimizer_settings(optimizer)),
+    )
+
+
+def optimizer_settings(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Its settings without torch's own choice of implementation."""
+    return {key: value for key, value in optimizer.defaults.items() if key != "foreach"}
 
 
 def _from_torchvision(name: str, device: str) -> Source:

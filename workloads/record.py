@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from perfctl.parsers.layer_times import LayerTime
 from perfctl.parsers.paper import OpShape
 from perfctl.parsers.records import Device, Gap, MemoryFigure, Step, Summary
 
@@ -48,6 +49,8 @@ class Record:
     summaries: list[Summary] = field(default_factory=list)
     """Figures over the whole run: top1, top5, loss, images_per_second, ..."""
     ops: list[OpShape] = field(default_factory=list)
+    layer_times: list[LayerTime] = field(default_factory=list)
+    """Of steps of their own, after the measured ones; empty where nobody asked for them."""
     parameters: dict[str, int] = field(default_factory=dict)
     """Elements of each layer's own parameters, each parameter counted once."""
     gaps: list[Gap] = field(default_factory=list)

@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 from perfctl.parsers.records import Gap
 from perfctl.workloads.record import Record
@@ -115,8 +116,9 @@ def _how_it_ended(name: str, error: BaseException | None) -> str | None:
 
 
 def say(text: str) -> None:
-    """perfctl's own words go to stderr, one line each."""
-    print(f"perfctl: {text}", file=sys.stderr)
+    """perfctl's own words go to stderr, one line each; nowhere where the script has closed it."""
+    with suppress(OSError, ValueError):
+        print(f"perfctl: {text}", file=sys.stderr)
 
 
 def utf8(text: str) -> str:

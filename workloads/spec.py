@@ -20,6 +20,8 @@ DEVICES = ("cpu", "cuda")
 DATA = ("synthetic", "mnist", "imagenet", "folder", "csv")
 ANNOTATIONS = ("nvtx", "record_function", "none")
 WINDOWS = ("cuda", "torch", "none")
+LEAST_STEPS = 5
+"""Measured steps, however slow one is."""
 
 
 class SpecError(ValueError):
@@ -65,6 +67,10 @@ class Options:
     """The model goes through torch.compile after the first warm-up step, which records the shapes."""
     threads: int | None = None
     """Threads torch computes with on the CPU; None leaves torch's own choice."""
+    within: float | None = None
+    """Seconds that the measured steps may take together: then fewer than ``steps``, at least LEAST_STEPS. None: all."""
+    layer_steps: int | None = None
+    """Steps after the measured ones in which each layer is timed; None for none."""
 
 
 @dataclass(frozen=True, slots=True)

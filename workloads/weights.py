@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile, ZipFile, is_zipfile
 
 from perfctl.workloads.models import ModelError, build_model, torchvision_size
 from perfctl.workloads.spec import WorkloadError, first_line
@@ -25,6 +26,8 @@ _FETCH_LIMIT_S = 30.0
 _NESTED = ("state_dict", "model", "model_state_dict")
 """Keys under which training scripts put the weights into a checkpoint."""
 _SHOWN = 3
+_UNREADABLE = (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError, EOFError)
+"""What torch's reader raises for damaged and hostile files, beside its own error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +206,10 @@ def read_checkpoint(file: Path) -> dict[str, torch.Tensor]:
 
     if not file.is_file():
         raise WorkloadError(f"--weights {file}: there is no such file; say default, none, or the path of a checkpoint")
+    _refuse_bomb(file)
     try:
         found = torch.load(os.fspath(file), map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, KeyError, EOFError, UnpicklingError) as error:
+    except (*_UNREADABLE, UnpicklingError) as error:
         raise WorkloadError(
             f"{file} cannot be read as a checkpoint of tensors ({first_line(error)[:200]}). Save model.state_dict() alone"
         ) from error
@@ -217,6 +221,22 @@ def read_checkpoint(file: Path) -> dict[str, torch.Tensor]:
     if not tensors:
         raise WorkloadError(f"{file} holds no table of tensors (state_dict). Save model.state_dict() alone")
     return {str(key).removeprefix("module."): value for key, value in found.items()}
+
+
+def _refuse_bomb(file: Path) -> None:
+    """torch stores tensors as they are in its zip files; one that holds more than its size would fill the memory."""
+    if not is_zipfile(file):
+        return
+    try:
+        with ZipFile(file) as archive:
+            held = sum(member.file_size for member in archive.infolist())
+    except (BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise WorkloadError(f"{file} is a damaged zip file ({first_line(error)[:200]}). Copy it again") from error
+    if held > file.stat().st_size:
+        raise WorkloadError(
+            f"{file} unpacks to {held:,} bytes, more than its own {file.stat().st_size:,}, which no checkpoint of torch "
+            "does. Save model.state_dict() alone"
+        )
 
 
 def _shape(tensor: torch.Tensor) -> str:

@@ -17,14 +17,22 @@ PLAIN_WIDTH = 80
 
 _C1 = range(0x7F, 0xA0)
 """Delete, and the control characters that terminals obey although no key has them."""
+_TURNING = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+"""Marks that turn the line around or end it: what stands on the screen would not be what was said."""
 _CONTROL = {code: f"\\x{code:02x}" for code in (*(code for code in range(32) if code not in (9, 10)), *_C1)}
-_JSON_CONTROL = {code: f"\\u{code:04x}" for code in _C1}
+_CONTROL |= {code: f"\\u{code:04x}" for code in _TURNING}
+_JSON_CONTROL = {code: f"\\u{code:04x}" for code in (*_C1, *_TURNING)}
 """JSON itself only escapes what is below 32; these stand in its texts alone, so the value stays the same."""
 
 
 def safe(text: str) -> str:
-    """Text from reports without the control characters that a terminal would obey."""
-    return text.translate(_CONTROL)
+    """Text from reports without the characters that a terminal would obey, and without what it cannot be sent."""
+    return text if text.isascii() and text.isprintable() else _sent(text.translate(_CONTROL))
+
+
+def _sent(text: str) -> str:
+    """Names of files need not be text, and reports may hold half a surrogate pair: both as JSON writes them."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _console(*, error: bool = False) -> Console:
@@ -51,7 +59,7 @@ def as_json(value: Any) -> None:
     """The command's result for programs."""
     import json
 
-    print(json.dumps(value, indent=1, ensure_ascii=False, default=str).translate(_JSON_CONTROL))
+    print(_sent(json.dumps(value, indent=1, ensure_ascii=False, default=str).translate(_JSON_CONTROL)))
 
 
 def raw(text: str) -> None:
@@ -79,8 +87,10 @@ def warning(text: str) -> None:
 
 
 def error(text: str) -> None:
-    """One line: newlines in it (from names in reports) are shown as such."""
-    note("perfctl: " + " ".join(text.split("\n")))
+    """One line, whatever stands in the names and texts in it; what looks like a secret is not said."""
+    from perfctl.parsers.masked import masked
+
+    note("perfctl: " + masked(" ".join(text.split("\n"))))
 
 
 @contextmanager
@@ -107,7 +117,7 @@ class Progress:
 
     def stage(self, label: str) -> None:
         """``label``: what is running now, as in "batch 64: profile"."""
-        self._label = label
+        self._label = label = safe(label)
         if self._bar is None:
             note(label)
         else:
@@ -149,6 +159,6 @@ def progress(total: int) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Bar(*columns, console=_console(error=True), transient=True) as bar:
         yield Progress(total, bar)

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def estimate(
     model: Annotated[
         str,
-        typer.Argument(help="mnist_cnn, unet, lstm, torchvision:NAME, package.module:factory, file.py:factory."),
+        typer.Argument(
+            help="mnist_cnn, unet, lstm, torchvision:NAME, resnet:depth=26,width=32, package.module:factory, file.py:factory."
+        ),
     ],
     given: Annotated[
         list[str] | None,

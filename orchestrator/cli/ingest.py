@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 NAMED = 8
 """Names of secrets that are named in a warning."""
+PROFILERS = (".nsys-rep", ".qdrep", ".qdstrm", ".ncu-rep", ".nsight-cuprof-report")
+"""Ends of names that nothing but a profiler gives."""
+REPORTS = (".sqlite", ".pt.trace.json", ".pt.trace.json.gz", ".csv")
+"""Ends of names that reports have among others."""
 
 
 def ingest(
@@ -73,8 +77,9 @@ def ingest(
     found = {given: sources(given) if given.is_dir() else [given] for given in paths}
     with database.writing(store) as connection, reading(sum(map(len, found.values()))) as progress:
         for given, files in found.items():
-            _name_others(given, files)
-            if not files:
+            broken = _name_others(given, files)
+            failed += broken
+            if not files and not broken:
                 failed.append(f"{given}: no report was found in this folder. Give the report file itself")
             for path in files:
                 progress.begin(path)
@@ -85,15 +90,32 @@ def ingest(
     _tell(taken, failed, store, as_json)
 
 
-def _name_others(folder: Path, found: list[Path]) -> None:
-    """Files of a folder that are no reports are passed over, and said."""
+def _name_others(folder: Path, found: list[Path]) -> list[str]:
+    """Files of a folder that are no reports are passed over, and said; what is wrong with those that ought to be some."""
     if not folder.is_dir() or found == [folder]:
-        return
+        return []
     others = [file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith(".")]
     others = [file for file in others if not any(file == one or one in file.parents for one in found)]
+    wrong = {file: said for file in others if (said := _why_broken(file)) is not None}
+    for said in wrong.values():
+        console.error(said)
+    others = [file for file in others if file not in wrong]
     if others:
         names = ", ".join(file.name for file in others[:5]) + (", ..." if len(others) > 5 else "")
         console.note(f"{folder}: {len(others)} files are no report that perfctl knows and were left out: {names}")
+    return list(wrong.values())
+
+
+def _why_broken(path: Path) -> str | None:
+    """Of a file that no parser knows though its name says that it is, or was, a report."""
+    from perfctl.parsers import ReportError, is_stump, parse
+
+    try:
+        if path.name.endswith(PROFILERS) or (path.name.endswith(REPORTS) and is_stump(path)):
+            parse(path)
+    except (ReportError, OSError) as error:
+        return str(error)
+    return None
 
 
 def _check_words(mode: str | None, precision: str | None) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from perfctl import parsers
 from perfctl.orchestrator.analyse.algorithms import family
-from perfctl.orchestrator.analyse.estimate import estimate
+from perfctl.orchestrator.cli.run_record import paper
 from perfctl.orchestrator.launch.run_folder import read_run_record
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, write_run
 from perfctl.parsers.records import Device, Diagnostic, Gap, Report
@@ -62,7 +62,7 @@ def take_report(
         artifact=relative(path, store),
         artifact_sha256=digest,
     )
-    return write_run(connection, sweep, facts, report, estimate(report.ops), family=family, again=again)
+    return write_run(connection, sweep, facts, report, paper(path, report), family=family, again=again)
 
 
 def _gpus_first(report: Report) -> Report:

@@ -16,6 +16,7 @@ import typer
 
 from perfctl import __version__
 from perfctl.orchestrator.cli import (
+    calculator,
     compare,
     console,
     dlprof,
@@ -29,7 +30,9 @@ from perfctl.orchestrator.cli import (
     nsys,
     options,
     plot,
+    predict,
     prepare,
+    prices,
     query,
     replay,
     report,
@@ -42,6 +45,7 @@ from perfctl.orchestrator.cli import (
     torch_profiler,
     trace,
 )
+from perfctl.orchestrator.cli.bench import bench
 from perfctl.orchestrator.cli.image import image
 from perfctl.orchestrator.cli.sweep_command import SweepCommand, sweep_command
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, Regressed, UsageError
@@ -76,6 +80,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "tensorboard": tensorboard.tensorboard,
     "compare": compare.compare,
     "estimate": estimate.estimate,
+    "predict": predict.predict,
+    "prices": prices.prices,
+    "calculator": calculator.calculator,
     "doctor": doctor.doctor,
 }
 SWEEPS_OF_THEIR_OWN: dict[str, Callable[..., None]] = {"infer": infer.infer, "speedup": speedup.speedup}
@@ -108,6 +115,7 @@ def application(only: str | None = None) -> typer.Typer:
         app.add_typer(slurm)
     else:
         app.command("slurm", help=options.SLURM_HELP)(_only_named(_root))
+    app.add_typer(bench)
     app.add_typer(image)
     return app
 
@@ -148,6 +156,7 @@ def run(arguments: Sequence[str]) -> int:
         outcome = app(list(arguments), standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
     except _BAD_CALL as error:
+        error.message = console.safe(error.message)  # names of files may stand in it
         error.show()
         return int(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,10 +25,12 @@ def replacing(path: Path, *, force: bool, folder: bool = False) -> Iterator[Path
     anything is written, where something is there and ``force`` is not given.
     """
     check_free(path, force=force, folder=folder)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    partial = unforeseen(path)
     try:
         if folder:
             partial.mkdir()
+        else:
+            os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
         yield partial
         if folder and path.is_dir():
             for file in partial.iterdir():
@@ -41,6 +44,11 @@ def replacing(path: Path, *, force: bool, folder: bool = False) -> Iterator[Path
         if partial.is_dir():
             shutil.rmtree(partial, ignore_errors=True)
         partial.unlink(missing_ok=True)
+
+
+def unforeseen(path: Path) -> Path:
+    """A temporary name beside ``path`` under which nobody can have put a link: nobody knew it."""
+    return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}.tmp")
 
 
 def check_free(path: Path, *, force: bool, folder: bool = False) -> None:

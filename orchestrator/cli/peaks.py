@@ -34,16 +34,42 @@ def roofs(asked: str, store: Path, runs: Sequence[Run]) -> list[Peaks]:
     kept = _kept(file)
     names = {run.device.name or run.device.kind for run in runs if run.device}
     if not any(record.get("device") in names for record in kept):
-        record = _measure(runs)
-        kept = [*(old for old in kept if old.get("device") != record.get("device")), record]
-        from perfctl.orchestrator.cli.report import write_whole
-
-        write_whole(file, json.dumps(kept, indent=1) + "\n")
-        console.note(f"Wrote {file}: delete it to measure again")
+        kept = _add(file, kept, _measure(runs))
     try:
         return [read_measured(record) for record in kept]
     except (KeyError, TypeError, ValueError) as error:
         raise PerfctlError(f"{file}: not what perfctl wrote ({error})", "Delete it to measure again") from error
+
+
+def for_cpu(store: Path) -> dict[str, Any]:
+    """What this machine's CPU reaches, as ``perfctl.workloads.peaks`` says it. Measured once and kept beside the store."""
+    from perfctl.orchestrator.launch.environment import host_facts
+    from perfctl.orchestrator.launch.peaks import measure
+
+    file = store.with_suffix(".peaks.json")
+    kept = _kept(file)
+    name = host_facts().get("cpu")
+    mine = [record for record in kept if record.get("kind") == "cpu" and record.get("device") == name]
+    if not mine:
+        console.note("measuring what this CPU reaches, about 20 s")
+        mine = [measure("cpu")]
+        _add(file, kept, mine[0])
+    return mine[-1]
+
+
+def records_beside(store: Path) -> list[dict[str, Any]]:
+    """What was measured beside this store; none where nothing was. Raises PerfctlError for a damaged file."""
+    return _kept(store.with_suffix(".peaks.json"))
+
+
+def _add(file: Path, kept: list[dict[str, Any]], record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The records with a new one in the place of an old one of its device, written."""
+    from perfctl.orchestrator.cli.report import write_whole
+
+    now = [*(old for old in kept if old.get("device") != record.get("device")), record]
+    write_whole(file, json.dumps(now, indent=1) + "\n")
+    console.note(f"Wrote {file}: delete it to measure again")
+    return now
 
 
 def _measure(runs: Sequence[Run]) -> dict[str, Any]:
@@ -65,7 +91,7 @@ def _kept(file: Path) -> list[dict[str, Any]]:
         return []
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PerfctlError(f"{file}: not a whole file ({error})", "Delete it to measure again") from error
     if not isinstance(found, list) or not all(isinstance(record, dict) for record in found):
         raise PerfctlError(f"{file}: not what perfctl wrote", "Delete it to measure again")

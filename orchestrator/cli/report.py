@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from perfctl.orchestrator.cli import console, options, peaks
+from perfctl.orchestrator.cli import console, options, output, peaks
 from perfctl.orchestrator.cli.store_access import DEFAULT
 from perfctl.orchestrator.errors import PerfctlError
 
@@ -47,7 +46,7 @@ def report(
 
 def write_whole(path: Path, text: str) -> None:
     """All of it or nothing: a temporary name beside it, then a rename. Raises PerfctlError when that fails."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    partial = output.unforeseen(path)
     try:
         partial.write_text(text, encoding="utf-8")
         partial.replace(path)

@@ -16,10 +16,9 @@ from typing import Any
 
 from perfctl import parsers
 from perfctl.orchestrator.analyse.algorithms import family
-from perfctl.orchestrator.analyse.estimate import estimate
 from perfctl.orchestrator.cli.intake import relative, sha256
+from perfctl.orchestrator.cli.run_record import paper, run_record
 from perfctl.orchestrator.launch.replay import RECORD_NAME
-from perfctl.orchestrator.launch.run_folder import read_run_record
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, write_run
 from perfctl.parsers.layer_times import Feature
 from perfctl.parsers.paper import LayerCall
@@ -55,9 +54,7 @@ def take_run(
     A report that cannot be read makes the run partial (its workload's own record is kept) or failed. ``features``: what
     is kept of the run's pen and paper beside its rows.
     """
-    record = read_run_record(folder)
-    if record is None:
-        raise parsers.ReportError(folder, "perfctl", "run.json is missing or not whole", "Run this batch size again")
+    record = run_record(folder)
     artifact = folder / str(record["artifact"]) if record["artifact"] else None
     digest = sha256(artifact) if artifact else None
     if digest and not again and (known := find_artifact(connection, digest)) is not None:
@@ -78,7 +75,7 @@ def take_run(
     shared = record["profiler"] in _ONE_REPORT and not _each_its_own(record)
     if others:
         report, own = _as_rank(report, own, 0, world, shared)
-    calls = estimate(report.ops) if report else ()
+    calls = paper(folder, report) if report else ()
     if report is not None and features is not None:
         report = replace(report, features=features(calls))
     written = write_run(connection, sweep, own, report, calls, family=family, again=again)
@@ -121,7 +118,7 @@ def _recorded(folder: Path) -> dict[str, Any]:
     """run.json of the run that a replay put in place; empty where there is none."""
     try:
         found = json.loads((folder / RECORD_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -194,7 +191,7 @@ def _take_rank(
             own = replace(own, status="partial", reason=own.reason or why)
         report = replace(report, gaps=(*report.gaps, Gap("kernel", "not_available", why)))
     marked, own = _as_rank(report, own, rank.number, world, shared)
-    calls = estimate(marked.ops) if marked else ()
+    calls = paper(rank.record or Path(), marked) if marked else ()
     write_run(connection, sweep, own, marked, calls, family=family, beside=True)
 
 

@@ -63,16 +63,17 @@ def _listing(folder: Path) -> str:
 
 def _sweep(state: Any) -> dict[str, Any]:
     from perfctl.orchestrator.report.numbers import time
+    from perfctl.parsers.masked import masked, masked_line
 
     return {
         "name": state.name,
-        "command": state.command,
+        "command": state.command and masked_line(state.command),
         "host": state.host,
         "running": state.running,
         "runs": [
             {
                 "batch": f"{run.batch_size}" + (f" (attempt {run.attempt})" if run.attempt else ""),
-                "status": run.status + (f": {run.reason}" if run.reason else ""),
+                "status": run.status + (f": {masked(run.reason)}" if run.reason else ""),
                 "started": (run.started_at or "")[:19].replace("T", " "),
                 "took": "" if run.duration_ns is None else time(run.duration_ns),
             }

@@ -21,7 +21,7 @@ from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.launch import slurm_status
 from perfctl.orchestrator.launch.run_folder import read_json, read_run_record
 from perfctl.orchestrator.launch.slurm_plan import Plan, Task, is_plan, read_plan
-from perfctl.orchestrator.store import database
+from perfctl.orchestrator.store import clean_text, database
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
 from perfctl.parsers import ReportError
 
@@ -126,8 +126,9 @@ def _is_known(connection: sqlite3.Connection, sweep: str, record: dict[str, obje
         "SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id WHERE sweep.name = ? AND sweep.kind = 'sweep' "
         "AND profiler = ? AND batch_size = ? AND started_at IS ? AND status = ? AND reason IS ?"
     )
+    known = clean_text.of_row(record)
     keys = ("profiler", "batch_size", "started_at", "status", "reason")
-    return connection.execute(query, (sweep, *(record.get(key) for key in keys))).fetchone() is not None
+    return connection.execute(query, (sweep, *(known.get(key) for key in keys))).fetchone() is not None
 
 
 def _name_missing(connection: sqlite3.Connection, plan: Plan, done: Gathered) -> None:
@@ -170,4 +171,5 @@ def _has_better(connection: sqlite3.Connection, sweep: str, run: RunFacts) -> bo
         "SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id WHERE sweep.name = ? AND sweep.kind = 'sweep' "
         "AND profiler = ? AND batch_size = ? AND (status <> 'failed' OR reason IS ?)"
     )
-    return connection.execute(query, (sweep, run.profiler, run.batch_size, run.reason)).fetchone() is not None
+    kept = clean_text.of_run(run)
+    return connection.execute(query, (sweep, kept.profiler, kept.batch_size, kept.reason)).fetchone() is not None

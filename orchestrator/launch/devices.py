@@ -8,7 +8,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -126,13 +126,19 @@ def _held(path: Path, label: str) -> Iterator[None]:
         os.close(handle)
 
 
-def _lock_folder() -> Path:
-    """One folder for each user, the same in every session: not TMPDIR, which jobs have for themselves."""
-    folder = Path(tempfile.gettempdir() if not Path("/tmp").is_dir() else "/tmp", f"perfctl-{os.getuid()}")  # noqa: S108
-    folder.mkdir(mode=0o700, exist_ok=True)
+def _lock_folder(root: Path = Path("/tmp")) -> Path:  # noqa: S108  # nosec B108
+    """One folder for each user, the same in every session: not TMPDIR, which jobs have for themselves.
+
+    Raises UsageError where another user has put something under its name, or could put something into it.
+    """
+    folder = Path(root if root.is_dir() else tempfile.gettempdir(), f"perfctl-{os.getuid()}")
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise UsageError(f"{folder} belongs to somebody else", "Remove it: perfctl keeps its device locks there")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UsageError(f"{folder}: others may write to it", f"chmod 700 {folder}: perfctl keeps its device locks there")
     return folder
 
 

@@ -90,7 +90,7 @@ def _record(paths: RunPaths) -> dict[str, Any]:
     """The workload's own record; empty when there is none, or it is not whole."""
     try:
         record = json.loads(paths.workload_record.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
 

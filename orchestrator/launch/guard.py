@@ -5,8 +5,9 @@ group is not enough. Each process of a run carries ``PERFCTL_RUN_ID`` in its env
 through /proc, together with all that descend from such a process.
 
 Run as a program (``python guard.py MARK TMPDIR``) it waits until its standard input closes, which happens when
-perfctl ends in whatever way, SIGKILL included, and then ends the run. Standard library only, because the
-watcher starts without site-packages.
+perfctl ends in whatever way, SIGKILL included, and then ends the run. Until then it may be told of processes that
+carry no mark, a line each: process id and start time. Standard library only, because the watcher starts without
+site-packages.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 VARIABLE = "PERFCTL_RUN_ID"
@@ -26,16 +28,24 @@ _PAUSE_S = 0.02
 class Members:
     """The processes of one run. Whoever was seen once stays a member, also when its parent has gone since."""
 
-    def __init__(self, mark: str) -> None:
+    def __init__(self, mark: str, orphans: Callable[[], dict[int, int]] | None = None) -> None:
         self._mark = mark
+        self._orphans = orphans
+        """Finds members that nothing marks; see :mod:`adoption`."""
         self._known: dict[int, int] = {}
         """Process id -> start time, which tells it from a later process with the same id."""
+
+    def also(self, pid: int, start: int) -> None:
+        """This one is a member, although nothing marks it."""
+        self._known[pid] = start
 
     def alive(self) -> set[int]:
         """Those that run now: marked, seen before, or descended from one of these. Never this process."""
         parents: dict[int, int] = {}
         found: dict[int, int] = {}
         starts: dict[int, int] = {}
+        orphans = self._orphans() if self._orphans is not None else {}
+        self._known |= orphans
         for entry in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208 - half the time of iterdir
             told = parent_and_start(entry)
             if told is None:
@@ -46,6 +56,7 @@ class Members:
                 found[pid] = starts[pid]
         roots = set(found)
         found.update({pid: starts[pid] for pid in parents if _descends(pid, parents, roots)})
+        found.update(orphans)  # one that has ended since may have left another
         found.pop(os.getpid(), None)
         self._known = found
         return set(found)
@@ -117,9 +128,12 @@ def main(mark: str, folder: Path) -> None:
     """Wait for standard input to close, then end the run, and remove the short link to its TMPDIR if it had one."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    while os.read(0, 4096):
-        pass
-    Members(mark).end_all(limit_s=60.0, quiet_s=0.5)
+    members = Members(mark)
+    with open(0, "rb", closefd=False) as told:
+        for line in told:
+            if line.endswith(b"\n"):  # else perfctl died in the middle of it
+                members.also(*map(int, line.split()))
+    members.end_all(limit_s=60.0, quiet_s=0.5)
     if folder.is_symlink():
         folder.unlink()
         folder.parent.rmdir()

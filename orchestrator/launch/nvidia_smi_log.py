@@ -7,6 +7,8 @@ import threading
 import time
 from pathlib import Path
 
+from perfctl.orchestrator.launch import adoption
+
 FIELDS = (
     "timestamp", "index", "name", "utilization.gpu", "memory.used", "memory.total", "power.draw", "temperature.gpu",
     "clocks.sm", "clocks.mem",
@@ -30,10 +32,12 @@ class SmiLog:
         self.first_ns: int | None = None
         """Monotonic clock when the first reading arrived."""
         self._path = path
-        self._process = subprocess.Popen(
-            command(program, every_s, visible), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+        with adoption.starting() as own:
+            self._process = subprocess.Popen(
+                command(program, every_s, visible), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+            own.add(self._process.pid)
         self._thread = threading.Thread(target=self._copy, name="perfctl-nvidia-smi", daemon=True)
         self._thread.start()
 

@@ -25,7 +25,7 @@ def run(command: Command, asked: RunRequest, start: Callable[[str], Outcome]) ->
     with outcome.stderr.open("a", encoding="utf-8") as log:
         log.write("perfctl: the profiler could not start just then (see above), and is started once more\n")
     with process.stop_signals() as stop:
-        until = time.monotonic() + random.uniform(*PAUSE_S)  # noqa: S311
+        until = time.monotonic() + random.uniform(*PAUSE_S)  # noqa: S311  # nosec B311
         while time.monotonic() < until and not stop.numbers:
             time.sleep(0.1)
     if stop.numbers:

@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -20,12 +19,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from perfctl.orchestrator.errors import Interrupted, RunFailed, ToolMissing
-from perfctl.orchestrator.launch import container, guard, sampler
+from perfctl.orchestrator.launch import adoption, container, guard, guardian, sampler
 from perfctl.orchestrator.launch.profiler import Command, Outcome
 from perfctl.orchestrator.launch.sampler import Sampling
 
@@ -41,6 +41,9 @@ _PAUSE_S = 0.1
 _SAME_S = 0.3
 """The same signal again within this time says nothing new: Slurm and the batch script that passes it on both send it."""
 _KILL_S = 2.0
+_QUIET_S = 0.05
+"""None must have been seen for so long. One look is not enough: who forks and ends while it is taken can leave a child
+that began after the list of processes was read, and nsys starts its agent in just that way (2022.4)."""
 _LONGEST_TMPDIR = 60
 """Bytes. A socket's path has room for 107, and tools put names of up to 40 below TMPDIR (multiprocessing: 33)."""
 
@@ -85,13 +88,18 @@ def run(
     RunFailed when it cannot be started, Stopped when INT, TERM or HUP arrived.
     """
     mark = uuid.uuid4().hex
-    members = guard.Members(mark)
-    with _stop_signals() as asked, _temporary_folder(scratch, temporary) as folder, _guardian(mark, folder):
+    members = guard.Members(mark, partial(adoption.living, mark))
+    with (
+        _stop_signals() as asked,
+        adoption.during(mark),
+        _temporary_folder(scratch, temporary) as folder,
+        guardian.watching(mark, folder) as tell_guardian,
+    ):
         started_at, started = datetime.now(UTC), time.monotonic_ns()
         child = _start(command, _environment(command, mark, folder), cwd, stdout, stderr)
         try:
             with sampler.beside(sampling, mark, child.pid):
-                timed_out = not _wait(child, asked, timeout_s, on_tick)
+                timed_out = not _wait(child, asked, timeout_s, on_tick, tell_guardian)
             ended = child.returncode
             duration_ns = time.monotonic_ns() - started
             _end(child, members, asked, linger_s=grace_s if ended is None else LINGER_S)
@@ -118,8 +126,8 @@ def _start(
     stdout.parent.mkdir(parents=True, exist_ok=True)
     stderr.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with stdout.open("ab") as out, stderr.open("ab") as err:
-            return subprocess.Popen(
+        with stdout.open("ab") as out, stderr.open("ab") as err, adoption.starting() as own:
+            child = subprocess.Popen(
                 command.argv,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -128,6 +136,8 @@ def _start(
                 env=environment,
                 start_new_session=True,
             )
+            own.add(child.pid)
+            return child
     except FileNotFoundError as error:
         remedy = "Install it or put it on PATH; perfctl doctor says what is there"
         raise ToolMissing(f"{error.filename or command.argv[0]} was not found", remedy) from error
@@ -145,7 +155,11 @@ def _environment(command: Command, mark: str, folder: Path) -> dict[str, str]:
 
 
 def _wait(
-    child: subprocess.Popen[bytes], asked: _Asked, timeout_s: float | None, on_tick: Callable[[float], None] | None
+    child: subprocess.Popen[bytes],
+    asked: _Asked,
+    timeout_s: float | None,
+    on_tick: Callable[[float], None] | None,
+    tell_guardian: Callable[[], None],
 ) -> bool:
     """Until it ends or somebody asks to stop: True. False when its time is up."""
     started = time.monotonic()
@@ -156,6 +170,7 @@ def _wait(
             return True
         except subprocess.TimeoutExpired:
             now = time.monotonic()
+        tell_guardian()
         if asked.numbers:
             return True
         if timeout_s is not None and now - started >= timeout_s:
@@ -187,7 +202,7 @@ def _end_now(child: subprocess.Popen[bytes], members: guard.Members) -> None:
     """SIGKILL to whatever is left."""
     if child.poll() is None:
         _signal_group(child, signal.SIGKILL)
-    members.end_all(limit_s=_KILL_S)
+    members.end_all(limit_s=_KILL_S, quiet_s=_QUIET_S)
     child.wait()
 
 
@@ -239,24 +254,6 @@ def _stop_signals() -> Iterator[_Asked]:
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)
-
-
-@contextmanager
-def _guardian(mark: str, folder: Path) -> Iterator[None]:
-    """A watcher that ends the run should perfctl die: it reads a pipe that only perfctl holds open."""
-    with subprocess.Popen(
-        (sys.executable, "-I", "-S", guard.__file__, mark, str(folder)),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        env={name: value for name, value in os.environ.items() if name != guard.VARIABLE},
-        start_new_session=True,
-    ) as watcher:
-        try:
-            yield
-        finally:
-            watcher.kill()
 
 
 @contextmanager

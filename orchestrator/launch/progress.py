@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfctl.orchestrator.launch.run_folder import read_run_record
+from perfctl.orchestrator.launch.run_folder import read_json, read_run_record
 
 FRESH_S = 120.0
 """A run's folder that was written to since is taken for one that is under way, where locks cannot be seen."""
@@ -54,11 +53,7 @@ def sweeps(folder: Path) -> list[SweepState]:
 
 
 def _sweep(folder: Path) -> SweepState:
-    try:
-        record = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        record = {}
-    record = record if isinstance(record, dict) else {}
+    record = read_json(folder / "sweep.json") or {}
     held = _held(folder)
     runs = [run for place in folder.iterdir() if (run := _run(place, held)) is not None]
     runs.sort(key=lambda run: (run.batch_size, run.attempt))

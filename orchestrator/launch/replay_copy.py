@@ -22,6 +22,10 @@ def main(arguments: Sequence[str]) -> int:
     if not source.is_dir():
         sys.stderr.write(f"{source}: this batch size was not recorded\n")
         return 2
+    for path in source.rglob("*"):
+        if path.is_symlink() and not path.resolve().is_relative_to(source.resolve()):
+            sys.stderr.write(f"{path}: this link leads out of the recording, and is not followed\n")
+            return 2
     target.mkdir(parents=True, exist_ok=True)
     for path in sorted(source.iterdir()):
         if path.name in _NOT_COPIED:

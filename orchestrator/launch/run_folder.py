@@ -17,6 +17,13 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.paths import RunPaths
 
 RUN_RECORD_VERSION = 1
+_TYPES: dict[str, type] = {
+    **dict.fromkeys(("profiler", "status", "origin", "workload", "reason", "started_at", "artifact", "variant"), str),
+    **dict.fromkeys(("batch_size", "exit_code", "duration_ns", "artifact_bytes"), int),
+    "commands": list,
+}
+"""Of the record's fields; each may be missing."""
+_LARGEST = 2**63
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -31,16 +38,30 @@ def is_whole(folder: Path) -> bool:
 
 
 def read_run_record(folder: Path) -> dict[str, Any] | None:
-    """run.json of a run's folder; None when there is none, or it is not whole."""
+    """run.json of a run's folder; None when there is none, it is not whole, or its fields are not what they should be."""
     record = read_json(folder / "run.json")
-    return record if record is not None and record.get("perfctl_run") == RUN_RECORD_VERSION else None
+    if record is None or record.get("perfctl_run") != RUN_RECORD_VERSION:
+        return None
+    return record if all(_fits(record.get(name), kind) for name, kind in _TYPES.items()) and _is_inside(record) else None
+
+
+def _fits(value: object, kind: type) -> bool:
+    return value is None or (isinstance(value, kind) and (not isinstance(value, int) or abs(value) < _LARGEST))
+
+
+def _is_inside(record: dict[str, Any]) -> bool:
+    """Is the artifact a name within the run's own folder, and each command a list of words?"""
+    name = record.get("artifact")
+    commands = record.get("commands") or []
+    words = all(isinstance(one, list) and all(isinstance(word, str) for word in one) for one in commands)
+    return words and (name is None or (Path(name).name == name and name not in ("", "..") and "\0" not in name))
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """The object in a file; None when there is none, or the file is not whole."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
 
@@ -66,8 +87,14 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     """All of it or nothing, also where several processes on several nodes write the same file."""
     partial = path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.tmp")
     text = json.dumps(content, indent=1, ensure_ascii=False, default=str) + "\n"
-    partial.write_text(text, encoding="utf-8", errors="backslashreplace")  # arguments need not be UTF-8
+    with open(partial, "w", encoding="utf-8", errors="backslashreplace", opener=_no_link) as file:
+        file.write(text)  # arguments need not be UTF-8
     partial.replace(path)
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Others may write to a shared folder: what they put under this name is not followed."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 @contextmanager
@@ -92,7 +119,7 @@ def alone(folder: Path, batch: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def _lock(path: Path, kind: int, taken: str) -> Iterator[None]:
-    handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError as error:

@@ -177,7 +177,7 @@ def render_template(own: str | None, name: str, context: Mapping[str, Any]) -> s
     """The text of a template: the user's ``own``, or perfctl's of that ``name``. Raises UsageError where it does not render."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined, TemplateError
 
-    environment = Environment(  # noqa: S701  shell, not HTML: see the docstring above
+    environment = Environment(  # noqa: S701  shell, not HTML: see the docstring above  # nosec B701
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from importlib import resources
 from typing import Any
 
@@ -36,6 +38,11 @@ def render_speedup(studies: Sequence[Speedup]) -> str:
     return _filled("speedup.html", speedup_view(studies))
 
 
+def render_calculator(view: object) -> str:
+    """HTML of the calculator, from ``calculator_view.page_view``. The same view gives the same bytes."""
+    return _filled("calculator.html", view)
+
+
 def listing(view: Mapping[str, Any]) -> str:
     """HTML of a folder's pages and sweeps, as 'perfctl serve' shows them."""
     return _filled("sweeps.html", view)
@@ -46,10 +53,16 @@ def _filled(template: str, view: object) -> str:
         autoescape=True, loader=FunctionLoader(_source), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["drawing"] = Markup  # SVG that charts.py made; names in it are escaped there
-    environment.globals["asset"] = lambda name: Markup(_source(name))  # noqa: S704  style and scripts, our own files
+    environment.filters["digest"] = _digest
+    environment.globals["asset"] = lambda name: Markup(_source(name))  # noqa: S704  style and scripts, our own files  # nosec B704
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False, "sort_keys": False}
     text = environment.get_template(template).render(page=view)
     return text.encode("utf-8", "replace").decode("utf-8")  # a report may hold half a surrogate pair
+
+
+def _digest(code: str) -> str:
+    """What a page's Content-Security-Policy allows: this script, and none that a name from a report might become."""
+    return "sha256-" + b64encode(sha256(code.encode()).digest()).decode("ascii")
 
 
 def _source(name: str) -> str:

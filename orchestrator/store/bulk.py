@@ -14,6 +14,7 @@ from itertools import chain, islice
 from typing import Any
 from urllib.parse import quote
 
+from perfctl.orchestrator.store import clean_text
 from perfctl.parsers.bulk_rows import Columns, SqlKernels
 from perfctl.parsers.records import Counter, Kernel, Range, Report
 
@@ -30,7 +31,7 @@ Column = Sequence[Any]
 CHUNK = 1000
 """Rows turned to columns at a time."""
 TOGETHER = 100
-"""Rows that one statement takes: half the time of one statement a row, and far from SQLite's 32,766 values."""
+"""Rows that one statement takes at most, in half the time of one statement a row."""
 _NOTHING = bytearray()
 """Bound as a blob of no bytes, and as fast as a number."""
 _NOWHERE = (None, None, None)
@@ -96,7 +97,7 @@ def insert(
     count = 0
     for columns in chunks:
         shown, bound = list(fixed), []
-        for value, column in zip(values, columns, strict=True):
+        for value, column in zip(values, map(clean_text.of_column, columns), strict=True):
             if None not in column:
                 shown.append(value)
                 bound.append(column)
@@ -116,8 +117,10 @@ def _insert_rows(connection: sqlite3.Connection, insert_into: str, row: str, col
     values: list[Any] = [None] * (width * count)
     for at, column in enumerate(columns):
         values[at::width] = column
-    whole = count - count % TOGETHER
-    for first, last, number in ((0, whole, TOGETHER), (whole, count, 1)):
+    limit = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)  # 999 up to SQLite 3.31, then 32,766
+    together = max(1, min(TOGETHER, limit // width))
+    whole = count - count % together
+    for first, last, number in ((0, whole, together), (whole, count, 1)):
         places = range(first * width, last * width, number * width)
         parts = (values[place : place + number * width] for place in places)
         connection.executemany(insert_into + ", ".join([row] * number), parts)
@@ -137,7 +140,7 @@ def _write_shared(
     """What the rows of a large table refer to; its number comes first."""
     marks = ", ".join("?" * len(columns))
     sql = f"INSERT INTO {table} (id, run_id, {', '.join(columns)}) VALUES (?, {run_id:d}, {marks})"
-    connection.executemany(sql, rows)
+    connection.executemany(sql, clean_text.of_rows(rows))
 
 
 def write_kernels(

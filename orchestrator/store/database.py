@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from perfctl.orchestrator.errors import StoreError
+from perfctl.orchestrator.store import foreign
 from perfctl.orchestrator.store.migrations import MIGRATIONS
 
 APPLICATION_ID = 0x70657266  # "perf": tells a perfctl store from any other SQLite file
@@ -95,7 +97,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _open_read_only(path: Path) -> sqlite3.Connection:
-    address = f"file:{quote(str(path.resolve()))}?mode=ro"
+    address = f"file:{quote(os.fsencode(path.resolve()))}?mode=ro"
     connection = sqlite3.connect(address, uri=True, timeout=WAIT_MS / 1000)
     try:
         connection.execute("SELECT count(*) FROM sqlite_master")
@@ -128,7 +130,8 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse what is not a store, and what a newer perfctl has written."""
+    """Refuse what is not a store, what a newer perfctl has written, and what somebody put a program into."""
+    foreign.distrust(connection)
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     identity = connection.execute("PRAGMA application_id").fetchone()[0]
     if tables and identity != APPLICATION_ID:
@@ -137,12 +140,16 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
             "A profiler's export goes in with 'perfctl ingest FILE'; name the store with --store",
         )
     version = _version(connection)
+    if version < 0:
+        raise StoreError(f"{path}: its schema has no version ({version})", "Name a store with --store")
     if version > len(MIGRATIONS):
         row = connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone()
         wanted = f"perfctl {row[0]} or later" if row else "a newer perfctl"
         raise StoreError(
             f"{path}: its schema is version {version}, this perfctl knows {len(MIGRATIONS)}", f"Install {wanted}"
         )
+    if tables:
+        foreign.refuse_programs(connection, path)
 
 
 def _migrate(connection: sqlite3.Connection) -> None:

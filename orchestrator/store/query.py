@@ -14,6 +14,8 @@ from perfctl.orchestrator.store import database, tables
 
 LONGEST_BYTES = 16_000_000
 """Of one value or of the statement; what is longer is refused, so that zeroblob(1e9) fills no memory."""
+MOST_MEMORY = 2 << 30
+"""Bytes that SQLite may take in this process: sorting without end does not fill the machine's memory."""
 _OPERATIONS = 10_000
 """Steps of SQLite's machine between two looks at the clock."""
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
@@ -51,6 +53,7 @@ def _rows(cursor: sqlite3.Cursor) -> Iterator[tuple[Any, ...]]:
 def _fence(connection: sqlite3.Connection, seconds: float) -> None:
     connection.execute("PRAGMA query_only = ON")
     connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute(f"PRAGMA hard_heap_limit = {MOST_MEMORY}")
     for function in ("json_each('[]')", "json_tree('[]')", "pragma_table_info('run')"):
         connection.execute(f"SELECT 1 FROM {function}").fetchall()  # declared at first use, which the fence refuses
     connection.text_factory = lambda text: text.decode("utf-8", "replace")
@@ -76,6 +79,8 @@ def _as_usage_error(store: Path, seconds: float) -> Iterator[None]:
     """SQLite's words, in ours where it matters."""
     try:
         yield
+    except MemoryError as error:
+        raise UsageError(f"the query needs more than {MOST_MEMORY >> 20:,} MiB of memory", "Narrow it") from error
     except (sqlite3.Error, sqlite3.Warning) as error:
         said = str(error)
         if "interrupted" in said:

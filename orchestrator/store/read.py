@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from perfctl.orchestrator.errors import StoreError
+from perfctl.parsers.layer_times import Feature, LayerTime
 from perfctl.parsers.paper import LayerCall, OpShape, read_op_shape
 from perfctl.parsers.records import (
     Copy,
@@ -167,6 +168,8 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> Report:
         memory=tuple(_records(connection, MemoryFigure, "memory", run_id)),
         summaries=tuple(_records(connection, Summary, "summary", run_id)),
         ops=tuple(_ops(connection, run_id)),
+        layer_times=tuple(_records(connection, LayerTime, "layer_time", run_id)),
+        features=tuple(_records(connection, Feature, "feature", run_id)),
         gaps=tuple(_records(connection, Gap, "gap", run_id)),
         diagnostics=tuple(_records(connection, Diagnostic, "diagnostic", run_id)),
         workload=row["workload"],

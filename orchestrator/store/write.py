@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.store import bulk
+from perfctl.orchestrator.store import bulk, clean_text
 from perfctl.orchestrator.store.database import now, transaction
+from perfctl.parsers.errors import ReportError
+from perfctl.parsers.layer_times import Feature, LayerTime
 from perfctl.parsers.paper import LayerCall, OpShape
 from perfctl.parsers.records import Copy, Device, Diagnostic, Gap, Operation, Report, Sample, Step
 
@@ -87,7 +91,8 @@ def write_run(
     stream) leave the store as it was. The same artifact is written once, unless ``again``. ``beside``: it
     belongs to the run just written (another rank of it), and takes no other's place.
     """
-    with bulk.attached(connection, report), transaction(connection):
+    sweep, run = clean_text.of_sweep(sweep), clean_text.of_run(run)
+    with _fitting(run, report), bulk.attached(connection, report), transaction(connection):
         if run.artifact_sha256 and not again:
             known = find_artifact(connection, run.artifact_sha256)
             if known is not None:
@@ -100,6 +105,16 @@ def write_run(
             return Written(run_id, new=True, reason=run.reason)
         _small_tables(connection, run_id, report, layer_calls)
         return replace(_bulk_tables(connection, run_id, report, family), reason=run.reason)
+
+
+@contextmanager
+def _fitting(run: RunFacts, report: Report | None) -> Iterator[None]:
+    """Numbers beyond 64 bits, which SQLite does not hold and no profiler counts, become a ReportError."""
+    try:
+        yield
+    except OverflowError as error:
+        place = report.path if report is not None else Path(run.artifact or "")
+        raise ReportError(place, run.profiler, f"a number in it is beyond 64 bits ({error})", "Make it again") from error
 
 
 def _sweep(connection: sqlite3.Connection, sweep: SweepFacts) -> int:
@@ -133,7 +148,7 @@ def _run(connection: sqlite3.Connection, sweep_id: int, run: RunFacts, report: R
 
 
 def _device(connection: sqlite3.Connection, device: Device) -> int:
-    facts = asdict(device)
+    facts = clean_text.of_row(asdict(device))
     del facts["index"]
     same = " AND ".join(f"{column} IS :{column}" for column in facts)
     row = connection.execute(f"SELECT id FROM device WHERE {same}", facts).fetchone()
@@ -143,7 +158,7 @@ def _device(connection: sqlite3.Connection, device: Device) -> int:
 def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> int:
     names = ", ".join(row)
     values = ", ".join(f":{name}" for name in row)
-    cursor = connection.execute(f"INSERT INTO {table} ({names}) VALUES ({values})", row)
+    cursor = connection.execute(f"INSERT INTO {table} ({names}) VALUES ({values})", clean_text.of_row(row))
     return int(cursor.lastrowid or 0)
 
 
@@ -158,11 +173,12 @@ def _rows(
 def _small_tables(
     connection: sqlite3.Connection, run_id: int, report: Report, layer_calls: Sequence[LayerCall]
 ) -> None:
-    facts = [(key, value) for key, value in report.environment.items() if value is not None]
-    _rows(connection, "environment", ("key", "value"), run_id, facts)
+    _rows(connection, "environment", ("key", "value"), run_id, clean_text.of_facts(report.environment))
     _rows(connection, "step", Step._fields, run_id, report.steps)
     _rows(connection, "memory", ("moment", "quantity", "bytes"), run_id, report.memory)
     _rows(connection, "summary", ("name", "value", "unit", "text"), run_id, report.summaries)
+    _rows(connection, "layer_time", LayerTime._fields, run_id, report.layer_times)
+    _rows(connection, "feature", Feature._fields, run_id, report.features)
     _rows(connection, "gap", Gap._fields, run_id, report.gaps)
     _rows(connection, "diagnostic", Diagnostic._fields, run_id, report.diagnostics)
     _rows(connection, "layer_call", LayerCall._fields, run_id, layer_calls)

@@ -132,6 +132,35 @@ def test_files_of_a_folder_that_are_no_reports_are_named(perfctl: Perfctl) -> No
     assert "notes.txt" in perfctl("ingest", "study").err
 
 
+def test_what_is_left_of_reports_in_a_folder_is_refused_line_by_line(perfctl: Perfctl) -> None:
+    folder = Path("profiles")
+    folder.mkdir()
+    (folder / "r.csv").write_text(NCU.format(count=5))
+    (folder / "notes.txt").write_text("nothing\n")
+    (folder / "pointer.sqlite").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    (folder / "empty.nsys-rep").touch()
+    (folder / "noise.ncu-rep").write_bytes(bytes(range(256)))
+    with sqlite3.connect(folder / "whole.sqlite") as database:
+        database.execute("CREATE TABLE t AS SELECT hex(randomblob(9000)) AS x")
+    database.close()
+    data = (folder / "whole.sqlite").read_bytes()
+    (folder / "cut.sqlite").write_bytes(data[: len(data) // 2])
+    said = perfctl("ingest", "profiles")
+    assert said.code == 4
+    assert "4 of 5 could not be read" in said.err
+    reasons = {
+        "pointer": "git-LFS pointer",
+        "empty": "the file is empty",
+        "noise": "no known report",
+        "cut": "is cut off",
+    }
+    for name, reason in reasons.items():
+        (line,) = [line for line in said.err.splitlines() if f"/{name}." in line]
+        assert reason in line
+    assert "2 files are no report that perfctl knows and were left out: notes.txt, whole.sqlite" in said.err
+    assert count("run") == 1
+
+
 def test_words_that_no_report_could_have_are_refused(perfctl: Perfctl) -> None:
     Path("r.csv").write_text(NCU.format(count=1))
     said = perfctl("ingest", "r.csv", "--precision", "weird")

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import csv
 import io
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,6 +85,21 @@ def test_a_query_that_runs_for_ever_is_stopped(perfctl: Perfctl, store: Path) ->
     said = perfctl("query", endless, "--seconds", "0.3")
     assert said.code == 2
     assert "longer than 0.3 s" in said.err
+
+
+def test_a_query_that_would_fill_the_memory_is_stopped(store: Path) -> None:
+    """In a process of its own, which keeps the limit for good."""
+    code = (
+        "import sys; from perfctl.orchestrator.store import query; from perfctl.orchestrator.cli.main import run\n"
+        "query.MOST_MEMORY = 16 << 20; sys.exit(run(['query', '--store', sys.argv[1], sys.argv[2]]))"
+    )
+    sql = (
+        "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t)"
+        " SELECT count(*) FROM (SELECT DISTINCT printf('%09000d', n) FROM t)"
+    )
+    said = subprocess.run((sys.executable, "-c", code, str(store), sql), capture_output=True, text=True, check=False)
+    assert said.returncode == 2
+    assert "needs more than 16 MiB of memory" in said.stderr
 
 
 def test_json_functions_and_the_schema_can_be_asked(perfctl: Perfctl, store: Path) -> None:

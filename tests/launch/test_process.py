@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -136,6 +139,86 @@ def test_a_daemon_is_ended_when_its_program_ends_well(tmp_path, processes, monke
     outcome = run_python(tmp_path, STUBBORN_DAEMON, "0", processes=processes)
     assert outcome.exit_code == 0
     assert processes.alive() == []
+
+
+WIPED = (
+    "import os, sys, time\n"
+    "if os.fork() == 0:\n"
+    "    os.setsid()\n"
+    "    if os.fork() == 0:\n"
+    "        os.closerange(0, 64)\n"
+    "        os.execve(sys.executable, [sys.executable, '-S', '-c', 'import time; time.sleep(600)', sys.argv[1]], {})\n"
+    "    os._exit(0)\n"
+    "os.wait()\n"
+    "time.sleep(float(sys.argv[2]))\n"
+)
+"""Leaves a daemon that carries no mark, and no parent to find it by."""
+
+
+RELAY = (
+    "import os, sys, time\n"
+    "for _ in range(60):\n"
+    "    if os.fork():\n"
+    "        os._exit(0)\n"
+    "    time.sleep(0.002)\n"
+    "time.sleep(600)\n"
+)
+"""Hands itself on from process to process, as daemons do while they start, and then stays."""
+
+
+def named(text: str) -> list[str]:
+    """Process ids of those that have ``text`` among their arguments; zombies have none."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if text.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
+                found.append(folder.name)
+    return found
+
+
+def test_a_daemon_that_wiped_its_environment_is_ended_too(tmp_path):
+    mark = f"wiped-{uuid.uuid4().hex}"
+    assert run_python(tmp_path, WIPED, mark, "0.5").exit_code == 0
+    assert named(mark) == []
+
+
+def test_what_forks_and_ends_while_it_is_looked_for_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "LINGER_S", 0.0)
+    mark = f"relay-{uuid.uuid4().hex}"
+    for turn in range(5):
+        (tmp_path / str(turn)).mkdir()
+        run_python(tmp_path / str(turn), RELAY, mark)
+        assert named(mark) == []
+
+
+def test_killing_perfctl_ends_a_daemon_that_wiped_its_environment(tmp_path, processes):
+    mark = f"wiped-{uuid.uuid4().hex}"
+    driver = processes.start_perfctl(tmp_path, sys.executable, "-S", "-c", WIPED, mark, "600")
+    wait_until(lambda: len(named(mark)) >= 3)  # the driver, the program and the daemon
+    time.sleep(0.5)  # perfctl tells the guardian of it within a tenth of that
+    driver.kill()
+    driver.communicate(timeout=5.0)
+    processes.assert_gone_within(5.0)
+    wait_until(lambda: named(mark) == [])
+
+
+def wait_until(true, limit_s: float = 20.0) -> None:
+    end = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_processes_that_are_none_of_the_runs_are_left_alone(tmp_path):
+    mark = f"other-{uuid.uuid4().hex}"
+    code = (sys.executable, "-S", "-c", "import time; time.sleep(600)", mark)
+    before = subprocess.Popen(code, start_new_session=True)
+    try:
+        assert run_python(tmp_path, "pass").exit_code == 0
+        assert before.poll() is None
+    finally:
+        before.kill()
+        before.wait()
 
 
 def test_a_child_without_the_mark_is_ended_with_its_parent(tmp_path, processes):

@@ -95,12 +95,13 @@ def test_names_with_quotes_html_and_newlines_come_out_as_they_are(tmp_path: Path
 
 def test_runs_appended_to_one_file_keep_their_launches_apart(tmp_path: Path) -> None:
     other = HEADER.replace('"Device","CC",', "")
-    cut = row(0, "3").replace('"0","8.0",', "")
+    cut = row(0, "3").replace('"0","8.0",', "").replace('"42"', '"43"')
     path = tmp_path / "report.csv"
     path.write_text(HEADER + row(0, "1") + row(1, "2") + "==PROF== Connected to process 9 (x)\n" + other + cut)
     report = ncu_csv.parse(path)
     assert [(counter.launch, counter.value) for counter in report.counters] == [(0, 1), (1, 2), (2, 3)]
     assert [kernel.device_index for kernel in report.kernels] == [0, 0, None]
+    assert any("begin at line 5: they count as one run" in said.text for said in report.diagnostics)
 
 
 def test_launches_are_numbered_by_their_id(tmp_path: Path) -> None:

@@ -211,7 +211,8 @@ def test_several_reports_and_the_programs_output_in_one_file(tmp_path: Path) -> 
 
 
 def test_tables_of_two_inputs_are_pointed_out(tmp_path: Path) -> None:
-    text = "".join(processing("gpukernsum", source) + csv_table(SUM, KERNELS) for source in ("a.sqlite", "b.sqlite"))
+    calls = csv_table(header(SINCE_2022, "Num Calls", "Name"), [[*KERNELS[1][:-1], "cudaFree"]])
+    text = processing("gpukernsum", "a.sqlite") + csv_table(SUM, KERNELS) + processing("cudaapisum", "b.sqlite") + calls
     found = read(tmp_path, text)
     assert any("2 reports" in one.text for one in found.diagnostics if one.severity == "warning")
 

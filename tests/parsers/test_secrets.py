@@ -106,10 +106,10 @@ def test_only_the_first_megabytes_of_a_text_are_looked_at(tmp_path: Path) -> Non
 
 
 def test_long_runs_of_almost_secrets_take_no_time() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for text in ("TOKEN" * 50_000, "a@" * 100_000, 'SECRET="' * 30_000, "-----BEGIN " * 20_000, "://:" * 50_000 + "@"):
         names(text)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_the_real_trace_with_a_token_in_it_is_found_out(reports: Path) -> None:

@@ -205,3 +205,40 @@ def test_what_is_no_report_is_refused_with_what_stands_in_the_way(tmp_path: Path
     path.write_bytes(data)
     with pytest.raises(ReportError, match=said):
         parse(path)
+
+
+def test_unknown_words_and_lines_of_nvidia_smi_s_table_are_named(tmp_path: Path) -> None:
+    table = (DATA / "nvidia-smi-synthetic" / "table.txt").read_text()
+    plain = written(tmp_path, "table.txt", table)
+    assert warning(plain) == ""
+    third = "|                                         |                      |                  N/A |\n"
+    named = table.replace("GPU-Util  Compute", "GPU-Util Coolant", 1).replace(third, third.replace("N/A", "9 l"), 1)
+    report = written(tmp_path, "table.txt", named)
+    assert warning(report).endswith("parts Coolant, | | 9 l")
+    assert report.samples == plain.samples
+
+
+def test_a_unit_that_no_list_has_is_named_in_rows_without_a_header(tmp_path: Path) -> None:
+    rows = "5 %, 100 MiB, 3 l/min, 31.5 W\n6 %, 120 MiB, 4 l/min, 32.5 W\n"
+    said = warning(written(tmp_path, "rows.csv", rows))
+    assert said.endswith("units of column 3 [l/min]")
+    assert warning(written(tmp_path, "rows.csv", rows.replace(" l/min", " MHz"))) == ""
+
+
+def test_unknown_columns_of_samples_are_named_whatever_stands_in_them(tmp_path: Path) -> None:
+    text = "# perfctl samples 1\nat_ns,device_index,power_w,coolant\n1000,0,70.5,warm\n# readings: 1\n"
+    report = written(tmp_path, "samples.csv", text)
+    assert warning(report).endswith("columns coolant")
+    assert [sample.power_w for sample in report.samples] == [70.5]
+
+
+def test_unknown_fields_of_a_workload_s_record_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
+    source = DATA / "recorded-cpu" / "nsys" / "b16" / "workload.json"
+    plain = parse(source)
+    record = json.loads(source.read_text())
+    record["weather"] = {"sky": "blue"}
+    record["steps"][-1]["mood"] = "good"
+    report = written(tmp_path, "workload.json", json.dumps(record))
+    assert warning(report).endswith("fields weather, steps.mood")
+    assert (report.steps, report.ops, report.memory) == (plain.steps, plain.ops, plain.memory)
+    assert warning(plain) == ""

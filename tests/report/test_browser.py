@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 from dataclasses import replace
 from pathlib import Path
@@ -140,6 +141,28 @@ def test_every_table_sorts_both_ways_filters_and_gives_a_file(browser: Any, writ
                 buttons.nth(place).evaluate("node => node.click()")
             text = Path(waiting.value.path()).read_text(encoding="utf-8")
             assert text.count("\n") > 1 and "NaN" not in text
+
+
+def test_a_file_for_spreadsheets_holds_no_formula_and_a_foreign_script_does_not_run(
+    browser: Any, synthetic: ModuleType, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    names = ('=HYPERLINK("http://x.example")', "+1|cmd", "@a", "\tb", "-1+1")
+    kernels = [Kernel(place, name, start_ns=place, duration_ns=9) for place, name in enumerate(names)]
+    file = write(tmp_path_factory, [synthetic.foreign_run(1, kernels=kernels)])
+    with Visit(browser, file) as visit:
+        with visit.page.expect_download() as waiting:
+            visit.page.locator("#s1-launches button", has_text="CSV").evaluate("node => node.click()")
+        with Path(waiting.value.path()).open(encoding="utf-8", newline="") as opened:
+            rows = list(csv.reader(opened))
+        place = rows[0].index("kernel")
+        assert sorted(row[place] for row in rows[1:]) == sorted(f"'{name}" for name in names)
+        assert {row[rows[0].index("time (ns)")] for row in rows[1:]} == {"9"}
+        visit.page.evaluate(
+            "() => { const one = document.createElement('script'); one.textContent = 'window.ran = 1'; document.body.append(one); }"
+        )
+        assert visit.page.evaluate("window.ran") is None
+        assert any("Content Security Policy" in said for said in visit.troubles)
+        visit.troubles.clear()
 
 
 def test_a_column_sorted_down_begins_with_its_largest_value(browser: Any, written: Path) -> None:

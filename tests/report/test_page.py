@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
+from hashlib import sha256
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import accumulate
@@ -151,6 +153,19 @@ def test_compact_columns_hold_every_launch_unchanged(sweep: list[Any]) -> None:
     assert columns["layer"] == [kernel.layer for kernel in kernels]
     assert columns["start"] == [kernel.start_ns for kernel in kernels]
     assert columns["executed"].count(None) == len(kernels) // 2
+
+
+def test_a_page_allows_its_own_script_and_nothing_else(synthetic: ModuleType) -> None:
+    page = render([synthetic.cpu_run(1, 64)], generated_at=WHEN)
+    policy = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', page)
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    assert len(policy) == 1
+    rules = dict(rule.split(" ", 1) for rule in policy[0].split("; "))
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"] == f"'sha256-{digest}'"
+    assert (rules["base-uri"], rules["form-action"]) == ("'none'", "'none'")
+    assert page.index("http-equiv") < page.index("<style>")
 
 
 @pytest.mark.parametrize("name", HOSTILE)

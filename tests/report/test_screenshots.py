@@ -15,7 +15,7 @@ SIDE = 16
 """Pictures are compared as this many grey squares each way: fonts of another machine move letters, not parts."""
 ROOM = 6.0
 """Mean difference of the squares, of 255."""
-NAMES = ("page-light", "page-dark", "page-print", "page-390", "page-ledger", "page-timeline")
+NAMES = ("page-light", "page-dark", "page-print", "page-390", "page-ledger", "page-timeline", "calculator")
 
 
 @pytest.fixture(scope="module")

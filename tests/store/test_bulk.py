@@ -154,11 +154,16 @@ def test_a_column_with_values_here_and_none_there_keeps_both(store: sqlite3.Conn
     assert run.report.copies == copies
 
 
+@pytest.mark.parametrize("limit", [40, 999, 32766])
 @pytest.mark.parametrize("count", [1, 99, 100, 101, 250, 1001])
-def test_rows_come_back_in_their_order_however_many_go_in_together(store: sqlite3.Connection, count: int) -> None:
+def test_rows_come_back_in_their_order_however_many_go_in_together(
+    store: sqlite3.Connection, count: int, limit: int
+) -> None:
     copies = [Copy("HtoD", 7 * n, None if n % 3 else n, n + 1, f"layer{n % 5}", n % 2, None) for n in range(count)]
     report = Report(tool="nsys", path=Path("r"), form="made", copies=copies)
+    before = store.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, limit)
     run_id = write(store, report).run_id
+    store.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, before)
     columns = ", ".join(Copy._fields)
     rows = store.execute(f"SELECT {columns} FROM copy WHERE run_id = ? ORDER BY rowid", (run_id,)).fetchall()
     assert [Copy(*row) for row in rows] == copies

@@ -93,5 +93,5 @@ def test_arguments_are_checked_without_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""
-    assert done.stdout.startswith("['lstm', 'mnist_cnn'")
+    assert done.stdout.startswith("['families', 'lstm', 'mnist_cnn'")
     assert done.stdout.endswith("4\nTrue\n")

@@ -43,6 +43,7 @@ KEYS = [
     "memory",
     "summaries",
     "ops",
+    "layer_times",
     "parameters",
     "gaps",
 ]

@@ -1,0 +1,154 @@
+"""One product (Linear, or a convolution) on one GPU: what its time is made of, and the features that trees learn from.
+
+A GPU works in waves of thread blocks: a tile of the output each, as many at once as there are SMs. The parts below count
+whole waves for the tiles that cuBLAS and cuDNN use, at full clock; what power allows is a part of its own, since a board
+of 70 W cannot run all of its SMs at their highest clock. Winograd F(2x2, 3x3) and F(4x4, 3x3) need fewer multiplies:
+Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015. Every part grows with batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, sqrt
+
+from perfctl.orchestrator.analyse.work_records import Work, bytes_moved
+
+LAUNCH = 1e-5
+"""Seconds: the unit of what starting costs."""
+EXECUTED = 2.0
+"""A 3 x 3 convolution of stride 1 runs about this much fewer multiplies than on paper: a mean over what cuDNN picks, by
+shape, among implicit products (1), F(2x2) (2.25) and F(4x4) (4), with tiles padded."""
+LEAST = 4.0
+"""F(4x4, 3x3): no algorithm here needs fewer multiplies than a fourth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """What the parts need of a GPU. The vendor's figures."""
+
+    name: str
+    flops: float
+    """fp32 peak in FLOP/s, 1 multiply-add = 2."""
+    bandwidth: float
+    """Bytes per second."""
+    sms: int
+    watts: float
+    """Board power limit."""
+    process: int
+    """Nanometres: only chips of one process are taken to spend alike for a FLOP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Seconds of one product. ``products``: one figure for each algorithm and tile, at peak rate and full clock."""
+
+    products: tuple[float, ...]
+    executed: float
+    """FLOPs it is likely to run."""
+    memory: float
+    """Least bytes over bandwidth."""
+
+
+def winograd(work: Work) -> bool:
+    """Can run as Winograd: 3 x 3, stride 1, one group."""
+    return work.kind == "conv" and work.kernel == 9 and work.stride == 1
+
+
+def tiled(m: float, n: float, tile: tuple[int, int], sms: int, products: float = 1) -> float:
+    """Output elements, padded to whole tiles and whole waves, that one SM works through."""
+    blocks = products * ceil(m / tile[0]) * ceil(n / tile[1])
+    return ceil(blocks / sms) * tile[0] * tile[1]
+
+
+def parts(work: Work, batch: int, chip: Chip) -> Parts:
+    """Of one call, forward, fp32."""
+    rows, channels = batch * work.rows, work.columns
+    rate = chip.flops / chip.sms
+    flops = 2.0 * batch * work.macs
+    memory = bytes_moved(work, batch) / chip.bandwidth
+    if work.kind != "conv":
+        products = tuple(
+            2 * tiled(rows, channels, tile, chip.sms, work.groups) * work.depth / rate for tile in ((128, 64), (32, 32))
+        )
+        return Parts(products, flops, memory)
+    implicit = 2 * tiled(rows, channels, (128, 64), chip.sms) * ceil(work.depth / 8) * 8 / rate
+    if not winograd(work):
+        return Parts((0.0, 0.0, implicit), flops, memory)
+    inputs = work.depth / work.kernel
+    four = 2 * tiled(_tiles(work, batch), channels, (64, 64), chip.sms, 36) * inputs / rate
+    blocks = batch * ceil(channels / 32) * ceil(_side(work) / 8) * ceil(_side(work) / 16)
+    two = 2 * ceil(blocks / chip.sms) * inputs * 32 * 32 * 16 / rate
+    return Parts((four, two, implicit), flops / EXECUTED, memory)
+
+
+def _side(work: Work) -> float:
+    """Of a square map with as many positions."""
+    return sqrt(work.rows)
+
+
+def _tiles(work: Work, batch: int) -> float:
+    """Of F(4x4), padded as cuDNN does."""
+    return 16 * ceil(batch / 16) * ceil(_side(work) / 4) ** 2
+
+
+def floor(work: Work, batch: int, chip: Chip) -> float:
+    """Seconds below which the product cannot go on this chip."""
+    flops = 2.0 * batch * work.macs / (LEAST if winograd(work) else 1.0)
+    return max(flops / chip.flops, bytes_moved(work, batch) / chip.bandwidth)
+
+
+GROWING = (
+    "batch", "rows", "macs", "outputs", "inputs", "bytes", "intensity", "tiles", "waves 128x64", "waves 64x64",
+    "part 0", "part 1", "part 2", "work 128x128", "work 128x32", "work 32x128", "work 64x64", "winograd 128x128",
+    "winograd 64x64", "winograd 32x128",
+)  # fmt: skip
+"""Features that grow with batch."""
+FIXED = (
+    "columns",
+    "depth",
+    "weights",
+    "side",
+    "columns by 4",
+    "columns by 32",
+    "depth by 4",
+    "depth by 32",
+    "side by 4",
+)
+"""Features that batch does not change; "by 4": the remainder."""
+UNEVEN = ("last wave 128x128", "last wave 128x64", "last wave 64x64", "last of two 128x64", "last of four 128x64",
+          "last of four 64x64", "shape")  # fmt: skip
+"""Features that rise and fall with batch; left out where seconds must not fall with it."""
+
+
+def features(work: Work, batch: int, chip: Chip) -> tuple[float, ...]:
+    """One figure for each of GROWING, FIXED and UNEVEN, in that order."""
+    m, n, k, sms = batch * work.rows, work.columns, work.depth, chip.sms
+    inputs = work.depth / work.kernel
+    found = parts(work, batch, chip)
+    moved = bytes_moved(work, batch)
+    macs = batch * work.macs
+    side = _side(work) if work.kind == "conv" else 1.0
+    tiles = _tiles(work, batch) if winograd(work) else 0.0
+    per_sm = m * n / sms
+    growing = (
+        batch, m, macs, batch * work.outputs, batch * work.inputs, moved, macs / moved, tiles,
+        tiled(m, n, (128, 64), sms) / 8192, tiled(m, n, (64, 64), sms) / 4096, *_three(found.products),
+        *(tiled(m, n, tile, sms) * k for tile in ((128, 128), (128, 32), (32, 128), (64, 64))),
+        *(tiled(tiles, n, tile, sms, 36) * inputs for tile in ((128, 128), (64, 64), (32, 128))),
+    )  # fmt: skip
+    fixed = (n, k, work.weights, side, n % 4, n % 32, inputs % 4, inputs % 32, side % 4)
+    uneven = (
+        *(tiled(m, n, tile, sms) / per_sm for tile in ((128, 128), (128, 64), (64, 64))),
+        *(
+            tiled(m, n, tile, count * sms) * count / per_sm
+            for count, tile in ((2, (128, 64)), (4, (128, 64)), (4, (64, 64)))
+        ),
+        m / n,
+    )
+    return (*growing, *fixed, *uneven)
+
+
+def _three(products: Sequence[float]) -> tuple[float, float, float]:
+    first, second, *rest = products
+    return first, second, rest[0] if rest else 0.0

@@ -1,0 +1,150 @@
+"""How long a step takes, by the best way there is: measured, fitted, transferred, or the roofline alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfctl.orchestrator.analyse.predict_records import WAYS, Share, StepTime
+from perfctl.orchestrator.analyse.predict_shares import fitted_shares, roofline_shares
+from perfctl.orchestrator.analyse.step_model import drivers, phases_of, predict_step
+from perfctl.orchestrator.analyse.step_parts import peak_of, roofline
+from perfctl.orchestrator.analyse.step_records import StepFitted
+from perfctl.orchestrator.analyse.work_records import Case, Machine, Measured
+
+__all__ = ["WAYS", "Share", "StepTime", "predict"]
+
+ROOFLINE = {"fp32": (1.1, 1.5, 2.2), "other": (1.5, 2.2, 3.7)}
+"""Measured time over the roofline's: low, middle, high; see docs of ``perfctl predict``.
+
+fp32: 80 whole networks on NVIDIA GPUs published with NeuSight (Lee et al., ASPLOS 2025), 5th percentile, median and 95th.
+other: training with automatic mixed precision, 800 networks of timm on an RTX 3090.
+"""
+HOST = 10e-6
+"""Seconds a framework takes to start one operation, where the machine does not say."""
+
+
+def predict(
+    case: Case, machine: Machine, measured: Sequence[Measured] = (), fits: Sequence[StepFitted] = ()
+) -> StepTime:
+    """The step's time on ``machine``, from what there is.
+
+    Raises ValueError, in one line, for a case without operations, a batch below 1, or a machine without a peak for the
+    precision.
+    """
+    _check(case, machine)
+    mine, missing = _own(case, machine, measured)
+    if mine is not None:
+        return _from_measured(mine, case, machine, fits)
+    fit, reason = _fit_for(case, machine, fits)
+    if fit is not None:
+        return _from_fit(fit, case, machine, (missing,))
+    other, no_other = _other_fit(case, machine, fits)
+    if other is not None:
+        return _from_fit(other, case, machine, (missing, reason))
+    return _from_roofline(case, machine, (missing, reason, no_other))
+
+
+def _check(case: Case, machine: Machine) -> None:
+    if not case.works:
+        raise ValueError(f"{case.model}: no operation is known, so there is nothing to predict from")
+    if case.batch < 1:
+        raise ValueError(f"{case.model}: a batch of {case.batch} is no batch")
+    peak_of(machine, case.precision)
+
+
+def _own(case: Case, machine: Machine, measured: Sequence[Measured]) -> tuple[Measured | None, str]:
+    """The record of this very step on this device; else why there is none."""
+    here = [record for record in measured if record.machine == machine.name]
+    model = [record for record in here if record.case.model == case.model]
+    alike = [record for record in model if _kind(record.case) == _kind(case)]
+    same = [record for record in alike if record.case.batch == case.batch]
+    if same:
+        return min(same, key=lambda record: (record.high - record.low) / record.seconds), ""
+    if alike:
+        batches = ", ".join(str(batch) for batch in sorted({record.case.batch for record in alike}))
+        return None, f"measured: {case.model} ran on {machine.name} at batch {batches}, not at {case.batch}"
+    if model:
+        return None, f"measured: {case.model} ran on {machine.name}, but not {_words(case)}"
+    return None, f"measured: no run of {case.model} on {machine.name}"
+
+
+def _kind(case: Case) -> tuple[bool, str, str]:
+    return case.training, case.precision, case.optimizer if case.training else ""
+
+
+def _words(case: Case) -> str:
+    return f"training in {case.precision} with {case.optimizer}" if case.training else f"inference in {case.precision}"
+
+
+def _fit_for(case: Case, machine: Machine, fits: Sequence[StepFitted]) -> tuple[StepFitted | None, str]:
+    here = [fit for fit in fits if fit.machine.name == machine.name]
+    fit = _best(case, [fit for fit in here if (fit.precision, fit.training) == (case.precision, case.training)])
+    if fit is not None:
+        return fit, ""
+    what = f"{'training' if case.training else 'inference'} in {case.precision}"
+    others = "other precisions or directions only" if here else "none"
+    return None, f"fitted: no bench runs of {what} on {machine.name} to learn from ({others})"
+
+
+def _other_fit(case: Case, machine: Machine, fits: Sequence[StepFitted]) -> tuple[StepFitted | None, str]:
+    """A fit of another device of the same kind, which must know the precision's path."""
+    kind = [fit for fit in fits if fit.machine.kind == machine.kind and fit.training == case.training]
+    fit = _best(case, [fit for fit in kind if fit.precision == case.precision])
+    if fit is not None:
+        return fit, ""
+    return None, f"transferred: no fit of another {machine.kind} for {case.precision} to carry over"
+
+
+def _best(case: Case, fits: Sequence[StepFitted]) -> StepFitted | None:
+    """One that knows the family first, then the one that learned from most."""
+    return max(fits, key=lambda fit: (case.family in fit.families, fit.fitted.rows), default=None)
+
+
+def _from_measured(record: Measured, case: Case, machine: Machine, fits: Sequence[StepFitted]) -> StepTime:
+    fit, _ = _fit_for(case, machine, fits)
+    seconds = record.seconds
+    phases = {name: getattr(record, name) for name in ("forward", "backward", "optimizer")}
+    known = {name: value for name, value in phases.items() if value is not None}
+    return StepTime(
+        case, machine, seconds, min(record.low, seconds), max(record.high, seconds), "measured",
+        f"median of the steps measured on {machine.name}", None, (), (), roofline(case, machine), known,
+        fitted_shares(fit, case, machine, seconds) if fit else roofline_shares(case, machine, seconds), (),
+    )  # fmt: skip
+
+
+def _from_fit(fit: StepFitted, case: Case, machine: Machine, why_not: tuple[str, ...]) -> StepTime:
+    found = predict_step(fit, case, machine)
+    own = machine.name == fit.machine.name
+    outside = list(_beyond(fit, case, found.outside))
+    if not own:
+        outside.append(f"learned on {fit.machine.name}: peaks and bandwidth are those of {machine.name}")
+    return StepTime(
+        case, machine, found.seconds, found.low, found.high, "fitted" if own else "transferred", fit.name,
+        fit.fitted.coverage if own else None, why_not, tuple(outside), roofline(case, machine),
+        phases_of(fit, case, found.seconds, machine), fitted_shares(fit, case, machine, found.seconds),
+        drivers(fit, case),
+    )  # fmt: skip
+
+
+def _beyond(fit: StepFitted, case: Case, features: tuple[str, ...]) -> tuple[str, ...]:
+    said = [f"{name} is outside of what was measured" for name in features]
+    if case.family not in fit.families:
+        said.append(
+            f"no {case.family or 'network of this family'} was among what was measured ({', '.join(fit.families)})"
+        )
+    if case.training and case.optimizer not in fit.optimizers:
+        said.append(f"{case.optimizer} was not measured ({', '.join(fit.optimizers)})")
+    return tuple(said)
+
+
+def _from_roofline(case: Case, machine: Machine, why_not: tuple[str, ...]) -> StepTime:
+    floor = roofline(case, machine)
+    low, middle, high = ROOFLINE.get(case.precision, ROOFLINE["other"])
+    launch = machine.launch_seconds if machine.launch_seconds is not None else HOST
+    started = launch * sum(work.calls for work in case.works) * (3 if case.training else 1)
+    seconds = max(middle * floor, started)
+    return StepTime(
+        case, machine, seconds, low * floor, max(high * floor, 3 * started), "roofline",
+        f"peaks of {machine.name} alone; measured steps of whole networks took {low:g} to {high:g} times the roofline",
+        None, why_not, (), floor, {}, roofline_shares(case, machine, seconds), (),
+    )  # fmt: skip

@@ -1,0 +1,228 @@
+"""What a step is made of: seconds at a machine's peaks, by kind of work and direction, from the forward operations alone.
+
+Each part is a sum of floors (FLOPs/peak or bytes/bandwidth), a count, or one; all grow with batch or stay as they are. The
+step model (``step_model``) gives each part a cost, the reciprocal of an efficiency, and adds them up. Training follows by
+rule: grad_input (unless ``first``) and grad_weight each cost the forward's multiply-adds. 1 multiply-add is 2 FLOPs.
+
+A JavaScript twin repeats this: only ``+ - * /``, in the order written here, over equal operations merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from perfctl.orchestrator.analyse.work_records import HEAVY, STATE, Case, Machine, Work, element_bytes
+
+PRODUCTS = ("conv", "pointwise", "grouped", "depthwise", "linear", "matmul")
+"""Groups with multiply-adds: windows wider than 1x1, 1x1, groups of channels, each channel by itself, with weights, between
+activations."""
+PLAIN = ("norm", "activation", "elementwise", "pool", "softmax", "memory")
+"""Groups that move bytes and multiply nothing."""
+
+PARTS = (
+    *(f"{group} {phase}" for group in PRODUCTS for phase in ("forward", "backward")),
+    "narrow forward", "narrow backward", "shallow forward", "shallow backward", "weights forward", "weights backward",
+    "window forward", "window backward",
+    "spilled forward", "spilled backward", "overflow forward", "overflow backward",
+    *(f"{group} bytes {phase}" for group in (*PRODUCTS, *PLAIN) for phase in ("forward", "backward")),
+    "operations forward", "operations backward", "tensors optimizer", "bytes optimizer", "adam optimizer",
+    "overflow optimizer", "step forward",
+)  # fmt: skip
+"""Names of the parts, each ending in its phase.
+
+narrow and shallow: arithmetic divided by output channels and by depth, which small matrices waste; weights: bytes of the
+parameters, whatever the batch; window: bytes of all windows that a pool looks at; spilled and overflow: bytes of an operation
+beyond 2 and 32 MiB, which caches do not hold; adam: the optimizer's bytes once more, where it divides and takes roots;
+operations and tensors: a microsecond for each; step: a millisecond.
+"""
+PLACE = {name: place for place, name in enumerate(PARTS)}
+BESIDE = ("narrow", "shallow", "window", "spilled", "overflow", "adam", "operations", "tensors", "step")
+"""First words of the parts that are no floors."""
+REFERENCE = 64.0
+"""Channels at which "narrow" and "shallow" are as much as the arithmetic itself."""
+SPILLED, OVERFLOW = 2.0 * 2**20, 32.0 * 2**20
+"""Bytes of one operation."""
+MICROSECOND, MILLISECOND = 1e-6, 1e-3
+
+
+def merged(works: Iterable[Work]) -> tuple[Work, ...]:
+    """Equal operations of different layers as one, their calls added, in the order of the first; layer names go."""
+    calls: dict[Work, int] = {}
+    for work in works:
+        alike = replace(work, layer="", calls=1)
+        calls[alike] = calls.get(alike, 0) + work.calls
+    return tuple(replace(work, calls=count) for work, count in calls.items())
+
+
+def group_of(work: Work) -> str:
+    """Which of :data:`PRODUCTS` or :data:`PLAIN` an operation belongs to."""
+    if work.kind == "conv":
+        return "conv" if work.kernel > 1 else "pointwise"
+    if work.kind == "grouped_conv":
+        return "depthwise" if work.depth <= work.kernel else "grouped"
+    others = {
+        "transposed_conv": "conv", "rnn": "linear", "attention": "matmul", "loss": "softmax", "other": "memory",
+    }  # fmt: skip
+    return others.get(work.kind, work.kind)
+
+
+def peak_of(machine: Machine, precision: str, depthwise: bool = False) -> float:
+    """FLOP/s of the path that products run on. Raises ValueError when the machine's peaks do not hold it.
+
+    Depthwise kernels use the ordinary pipes, whatever the type.
+    """
+    paths = {"fp32": ("fp32",), "tf32": ("tensor tf32", "fp32"), "fp64": ("fp64",)}.get(
+        precision, (f"tensor {precision}", precision)
+    )
+    if depthwise and precision != "fp64":
+        paths = ("fp32",)
+    for path in paths:
+        if machine.flops_per_second.get(path):
+            return machine.flops_per_second[path]
+    raise ValueError(f"{machine.name}: no peak is known for {precision} (looked for {' or '.join(paths)})")
+
+
+def parts_of_work(work: Work, case: Case, machine: Machine) -> tuple[tuple[str, float], ...]:
+    """(part, seconds) of one operation, all its calls, at the case's batch."""
+    size, batch = element_bytes(case.precision), float(case.batch)
+    calls, group = float(work.calls), group_of(work)
+    each = batch * (work.inputs + work.outputs) * size
+    moved = calls * each / machine.bytes_per_second
+    spilled = calls * max(each - SPILLED, 0.0) / machine.bytes_per_second
+    overflow = calls * max(each - OVERFLOW, 0.0) / machine.bytes_per_second
+    found = [("operations forward", calls * MICROSECOND), ("spilled forward", spilled), ("overflow forward", overflow)]
+    back = 0.0
+    if work.kind in HEAVY:
+        products = _directions(work) if case.training else 0.0
+        back = products
+        found += _arithmetic(work, case, machine, group, products)
+        held = calls * (work.weights * size) / machine.bytes_per_second
+        found += [(f"{group} bytes forward", moved), ("weights forward", held)]
+        if case.training:
+            found += [(f"{group} bytes backward", moved * products), ("weights backward", held * products)]
+    else:
+        back = 1.0 if case.training and group != "memory" else 0.0
+        found.append((f"{group} bytes forward", moved))
+        window = (
+            calls * (batch * work.outputs * work.kernel * size) / machine.bytes_per_second if group == "pool" else 0.0
+        )
+        found.append(("window forward", window))
+        if case.training:
+            found += [(f"{group} bytes backward", moved), ("window backward", window)]
+    found += [
+        ("operations backward", calls * back * MICROSECOND),
+        ("spilled backward", spilled * back),
+        ("overflow backward", overflow * back),
+    ]
+    if case.training and work.weights:
+        found.append(("tensors optimizer", calls * MICROSECOND))
+    return tuple(found)
+
+
+def _directions(work: Work) -> float:
+    """Products in backward for one in forward: one for each input that has a gradient."""
+    weights = 1.0 if work.weights or work.kind in ("matmul", "attention") else 0.0
+    return weights + (0.0 if work.first else 1.0)
+
+
+def _arithmetic(work: Work, case: Case, machine: Machine, group: str, products: float) -> list[tuple[str, float]]:
+    peak = peak_of(machine, case.precision, group == "depthwise")
+    seconds = float(work.calls) * (2.0 * float(case.batch) * work.macs) / peak
+    narrow = seconds * (REFERENCE / max(work.columns, 1.0)) if group != "depthwise" else 0.0
+    shallow = seconds * (REFERENCE / max(work.depth, 1.0)) if group != "depthwise" else 0.0
+    found = [(f"{group} forward", seconds), ("narrow forward", narrow), ("shallow forward", shallow)]
+    if case.training:
+        found += [
+            (f"{group} backward", seconds * products),
+            ("narrow backward", narrow * products),
+            ("shallow backward", shallow * products),
+        ]
+    return found
+
+
+def parts(case: Case, machine: Machine) -> tuple[float, ...]:
+    """Seconds of each of :data:`PARTS`. Raises ValueError when the machine has no peak for the precision."""
+    found = [0.0] * len(PARTS)
+    for work in merged(case.works):
+        for name, seconds in parts_of_work(work, case, machine):
+            found[PLACE[name]] += seconds
+    if case.training:
+        moved = _optimizer(case, machine)
+        found[PLACE["bytes optimizer"]] = moved
+        found[PLACE["adam optimizer"]] = moved if case.optimizer == "adam" else 0.0
+        found[PLACE["overflow optimizer"]] = max(moved - OVERFLOW / machine.bytes_per_second, 0.0)
+    found[PLACE["step forward"]] = MILLISECOND
+    return tuple(found)
+
+
+def _optimizer(case: Case, machine: Machine) -> float:
+    """Gradient read, parameter and each value of state read and written, in fp32."""
+    values = 3.0 + 2.0 * STATE.get(case.optimizer, 0)
+    return float(case.parameters) * values * 4.0 / machine.bytes_per_second
+
+
+def roofline(case: Case, machine: Machine) -> float:
+    """Seconds of the step below which nothing goes: each operation's larger of arithmetic and bytes, added up."""
+    total = 0.0
+    for work in merged(case.works):
+        by_phase: dict[str, list[float]] = {"forward": [0.0, 0.0], "backward": [0.0, 0.0]}
+        for name, seconds in parts_of_work(work, case, machine):
+            phase = name.rpartition(" ")[2]
+            if name.split(" ")[0] in BESIDE:
+                continue
+            by_phase[phase][0 if name == f"{group_of(work)} {phase}" else 1] += seconds
+        total += max(*by_phase["forward"]) + max(*by_phase["backward"])
+    return total + (_optimizer(case, machine) if case.training else 0.0)
+
+
+FEATURES = (
+    "arithmetic", "bytes", "batch", "bytes an operation", "operations", "parameters", "columns", "depth", "rows", "intensity",
+    "window share", "grouped share", "matrix share", "norm share", "activation share", "weights an operation",
+)  # fmt: skip
+"""What the step model's trees look at beside the parts; see :func:`features`."""
+INCREASING = ("arithmetic", "bytes", "batch", "bytes an operation")
+"""Those that batch drives; they grow with it."""
+
+
+def features(case: Case, found: tuple[float, ...]) -> tuple[float, ...]:
+    """One figure for each of :data:`FEATURES`. ``found``: :func:`parts` of the case, on the machine of the fit."""
+    arithmetic = sum_of(found, [f"{group} {phase}" for group in PRODUCTS for phase in ("forward", "backward")])
+    moved = sum_of(found, [name for name in PARTS if " bytes " in name])
+    works = merged(case.works)
+    sums = _sums(works)
+    operations, macs = max(sums["operations"], 1.0), max(sums["macs"], 1.0)
+    elements = max(sums["elements"], 1.0)
+    return (
+        arithmetic, moved, float(case.batch), moved / operations, sums["operations"], float(case.parameters),
+        macs / max(sums["by columns"], 1.0), macs / max(sums["by depth"], 1.0), macs / max(sums["by rows"], 1.0),
+        macs / elements, sums["conv"] / macs, (sums["grouped"] + sums["depthwise"]) / macs, (sums["linear"] + sums["matmul"]) / macs,
+        sums["norm"] / elements, sums["activation"] / elements, float(case.parameters) / operations,
+    )  # fmt: skip
+
+
+def _sums(works: tuple[Work, ...]) -> Mapping[str, float]:
+    """Over all operations, of one sample: products' macs by group, plain groups' elements, and macs over each size."""
+    sums = dict.fromkeys(
+        (*PRODUCTS, *PLAIN, "operations", "macs", "elements", "by columns", "by depth", "by rows"), 0.0
+    )
+    for work in works:
+        calls, group = float(work.calls), group_of(work)
+        macs, elements = calls * work.macs, calls * (work.inputs + work.outputs)
+        sums["operations"] += calls
+        sums["elements"] += elements
+        sums[group] += macs if work.kind in HEAVY else elements
+        sums["macs"] += macs
+        if work.kind in HEAVY:
+            sums["by columns"] += macs / max(work.columns, 1.0)
+            sums["by depth"] += macs / max(work.depth, 1.0)
+            sums["by rows"] += macs / max(work.rows, 1.0)
+    return sums
+
+
+def sum_of(found: tuple[float, ...], names: Iterable[str]) -> float:
+    """The parts of these names, added in their order."""
+    total = 0.0
+    for name in names:
+        total += found[PLACE[name]]
+    return total

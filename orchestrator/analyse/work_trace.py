@@ -1,0 +1,188 @@
+"""From traced operations (``OpShape``) to :class:`Work`: what each forward operation does for one sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import prod
+
+from perfctl.orchestrator.analyse.formulas import (
+    MOVES,
+    NORMS,
+    POOLING,
+    PRODUCTS,
+    SAMPLING,
+    formula_for,
+)
+from perfctl.orchestrator.analyse.formulas_conv import batched
+from perfctl.orchestrator.analyse.work_records import Work
+from perfctl.orchestrator.analyse.worked import flag, input_elements, integer, integers, output_elements, shape_of
+from perfctl.parsers.paper import OpShape
+
+CONVOLUTIONS = ("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
+ADDED = ("aten.addmm", "aten.addmm_", "aten._addmm_activation", "aten.baddbmm", "aten.baddbmm_", "aten.addmv")
+"""Their first argument is what is added, the factors are the second and third."""
+BATCHED = ("aten.bmm", "aten.baddbmm", "aten.baddbmm_")
+
+ACTIVATIONS = (
+    "relu", "gelu", "silu", "hardtanh", "hardswish", "hardsigmoid", "leaky_relu", "elu", "mish", "sigmoid", "tanh",
+    "softplus", "celu", "selu", "log_sigmoid_forward", "_prelu_kernel", "threshold", "hardshrink", "softshrink", "glu",
+    "rrelu_with_noise",
+)  # fmt: skip
+SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax", "logsumexp")
+LOSSES = (
+    "nll_loss_forward", "nll_loss2d_forward", "mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "kl_div", "soft_margin_loss",
+)  # fmt: skip
+
+
+def works_of(ops: Iterable[OpShape], batch: int = 1) -> tuple[Work, ...]:
+    """The forward operations of a step traced at ``batch`` samples, in order, each for one sample.
+
+    Which operations need no grad_input is read from the backward rows; without backward rows it is the first operation
+    that has weights. An operation whose size does not depend on the batch is spread over the samples too.
+    """
+    seen = sorted(ops, key=lambda op: op.position)
+    forward = [op for op in seen if op.direction == "forward" and not flag(op, "recompute")]
+    first = _without_grad_input(seen, forward)
+    return tuple(_work(op, batch, index in first) for index, op in enumerate(forward))
+
+
+def _without_grad_input(ops: list[OpShape], forward: list[OpShape]) -> set[int]:
+    """Places among ``forward`` whose input needs no gradient."""
+    weighted = [index for index, op in enumerate(forward) if op.parameters and _maker(op) in WEIGHTED]
+    backward = [op for op in ops if op.direction == "backward"]
+    if not backward:
+        return set(weighted[:1])
+    return {index for index in weighted if not _asks_grad_input(forward[index], backward)}
+
+
+def _asks_grad_input(op: OpShape, backward: list[OpShape]) -> bool:
+    mine = [each for each in backward if each.layer == op.layer]
+    masks = [each for each in mine if "output_mask" in each.attributes]
+    if op.op in CONVOLUTIONS:
+        return any(integers(each, "output_mask")[0] and shape_of(each.inputs, 1) == shape_of(op.inputs, 0)
+                   for each in masks if integers(each, "output_mask"))  # fmt: skip
+    if _maker(op) is _recurrent:
+        return flag(op, "needs_input")
+    return any(each.op in PRODUCTS and each.attributes.get("role") == "grad_input" for each in mine)
+
+
+def _work(op: OpShape, batch: int, first: bool) -> Work:
+    make = _maker(op)
+    kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride = make(op, batch)
+    return Work(
+        op.layer, kind, op.calls, macs / batch, inputs / batch, outputs / batch, weights, rows / batch, columns, depth,
+        groups, kernel, stride, first,
+    )  # fmt: skip
+
+
+Figures = tuple[str, float, float, float, float, float, float, float, float, float, float]
+"""kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride; of the whole batch."""
+
+
+def _maker(op: OpShape) -> Callable[[OpShape, int], Figures]:
+    if op.op in CONVOLUTIONS:
+        return _convolution
+    if op.op in ("perfctl.lstm", "perfctl.gru", "perfctl.rnn"):
+        return _recurrent
+    if "attention" in op.op and op.op in PRODUCTS:
+        return _attention
+    if op.op in PRODUCTS:
+        return _product
+    return _plain
+
+
+def _convolution(op: OpShape, batch: int) -> Figures:
+    weight = shape_of(op.inputs, 1)
+    data, result = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.outputs, 0), weight)
+    transposed, groups = flag(op, "transposed"), integer(op, "groups", 1)
+    positions = (data if transposed else result)[2:]
+    rows, area = data[0] * prod(positions), prod(weight[2:])
+    # Of a transposed convolution every input position meets C/g inputs and (K/g x area) weights.
+    columns, depth = (weight[1] * area, weight[0] / groups) if transposed else (weight[0] / groups, prod(weight[1:]))
+    kind = "transposed_conv" if transposed else "grouped_conv" if groups > 1 else "conv"
+    weights = prod(weight) + (result[1] if flag(op, "bias") else 0)
+    stride = (integers(op, "stride") or (1,))[0]
+    macs = rows * prod(weight)
+    return kind, macs, prod(data), prod(result), weights, rows, columns, depth, groups, area, stride
+
+
+def _product(op: OpShape, batch: int) -> Figures:
+    at = 1 if op.op in ADDED else 0
+    left, right = shape_of(op.inputs, at), shape_of(op.inputs, at + 1)
+    outputs = float(sum(prod(shape) for shape in op.outputs if shape is not None))
+    if op.op == "aten.linear":
+        right = tuple(reversed(right))
+    depth = left[-1] if left else 1
+    columns = right[-1] if len(right) > 1 else 1
+    if op.op in BATCHED:
+        products = prod(left[:-2])
+        # One product a sample at least: fewer products than samples cannot be told apart by sample.
+        groups = products / batch if products >= batch else 1.0
+        rows = left[-2] * products / groups
+        inputs = float(prod(left) + prod(right))
+        return "matmul", prod(left) * columns, inputs, outputs, 0, rows, columns, depth, groups, 1, 1
+    rows, macs = prod(left[:-1]), prod(left) * columns
+    if not op.parameters:
+        return "matmul", macs, float(prod(left) + prod(right)), outputs, 0, rows, columns, depth, 1, 1, 1
+    bias = op.op in ADDED or (op.op == "aten.linear" and len(op.inputs) > 2 and op.inputs[2] is not None)
+    return "linear", macs, prod(left), outputs, depth * columns + columns * bias, rows, columns, depth, 1, 1, 1
+
+
+def _attention(op: OpShape, batch: int) -> Figures:
+    query, key, value = (shape_of(op.inputs, index) for index in range(3))
+    heads, rows, columns, depth = prod(query[:-2]), query[-2], key[-2], query[-1] + value[-1]
+    inputs = float(prod(query) + prod(key) + prod(value))
+    macs = heads * rows * columns * depth
+    return "attention", macs, inputs, heads * rows * value[-1], 0, rows * batch, columns, depth, heads / batch, 1, 1
+
+
+def _recurrent(op: OpShape, batch: int) -> Figures:
+    part = PRODUCTS[op.op](op)[0]
+    rows = integer(op, "rows")
+    columns = {"perfctl.lstm": 4, "perfctl.gru": 3}.get(op.op, 1) * integer(op, "hidden_size")
+    depth = part.macs / (rows * columns) if rows and columns else 0.0
+    return "rnn", part.macs, input_elements(op), part.output_elements, op.parameters, rows, columns, depth, 1, 1, 1
+
+
+WEIGHTED = (_convolution, _product, _recurrent)
+
+
+def _plain(op: OpShape, batch: int) -> Figures:
+    """Without multiply-adds, or without a formula (kind other)."""
+    inputs = float(sum(prod(shape) for shape in op.inputs if shape is not None))
+    outputs = float(sum(prod(shape) for shape in op.outputs if shape is not None))
+    kind, weights = _plain_kind(op), 0.0
+    if kind == "norm":
+        data = float(input_elements(op))
+        inputs, outputs = data, float(output_elements(op))
+        weights = float(op.parameters)
+    elif op.op in ("aten.embedding", "aten._embedding_bag"):
+        inputs = outputs  # the rows looked up, not the table
+    kernel, stride = _window(op) if kind == "pool" else (1.0, 1.0)
+    return kind, 0, inputs, outputs, weights, 0, 0, 0, 1, kernel, stride
+
+
+def _window(op: OpShape) -> tuple[float, float]:
+    kernel = integers(op, "kernel_size")
+    if kernel:
+        return float(prod(kernel)), float((integers(op, "stride") or (1,))[0])
+    area = input_elements(op) / max(output_elements(op), 1)
+    return max(area, 1.0), float(max(round(area**0.5), 1))
+
+
+def _plain_kind(op: OpShape) -> str:
+    name = op.op.removeprefix("aten.").removesuffix("_")
+    if name in SOFTMAX:
+        return "softmax"
+    if name in LOSSES:
+        return "loss"
+    if op.op in NORMS:
+        return "norm"
+    if op.op in POOLING:
+        return "pool"
+    if name in ACTIVATIONS:
+        return "activation"
+    if name in MOVES or op.op.removeprefix("aten.") in MOVES or op.op in SAMPLING:
+        return "memory"
+    return "elementwise" if formula_for(op) is not None else "other"

@@ -1,0 +1,57 @@
+"""What the calculator computes with beside the models: devices, prices, and what the store's runs taught."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from perfctl.orchestrator.analyse import machines
+from perfctl.orchestrator.analyse.boards import BOARDS
+from perfctl.orchestrator.analyse.machines import Device
+from perfctl.orchestrator.analyse.prices import Price
+from perfctl.orchestrator.cli.predict_sources import Known, find_device, known_of, power_of
+from perfctl.orchestrator.report.calculator_data import Place
+
+
+def store_and_devices(store: Path) -> tuple[Known, tuple[Device, ...]]:
+    """What the store knows, and every device of the table; this machine's CPU too where the store has runs on it."""
+    boards = tuple(Device(machines.of_board(board), f"published figures of the {board.gpu.name}, dense", board)
+                   for board in BOARDS)  # fmt: skip
+    cpu = _this_cpu(store)
+    known = known_of(store, boards[0])
+    if cpu is None:
+        return known, boards
+    its = known_of(store, cpu)
+    return replace(known, fits=(*known.fits, *its.fits), notes=(*known.notes, *its.notes)), (*boards, cpu)
+
+
+def _this_cpu(store: Path) -> Device | None:
+    """None where the store has no timed run on this machine's CPU: nothing is measured then."""
+    from perfctl.orchestrator.cli.measured import from_store
+    from perfctl.orchestrator.launch.environment import host_facts
+
+    measured = from_store(store).measured
+    name = host_facts().get("cpu")
+    if name is None or all(one.machine != name for one in measured):
+        return None
+    return find_device("cpu", None, store)
+
+
+def places(known: Known, devices: tuple[Device, ...], prices: tuple[Price, ...]) -> Iterator[Place]:
+    """Each device with its link, its offers and the power it draws."""
+    for device in devices:
+        board = device.board
+        offers = tuple(place for place, price in enumerate(prices) if board is not None and board in price.boards)
+        link_gbs = board.sheet.link_gbs if board is not None else None
+        link = f"{board.sheet.link}, data sheet" if board is not None else ""
+        yield Place(device.machine, device.source, link_gbs, link, offers, _watts(known, device))
+
+
+def _watts(known: Known, device: Device) -> dict[str, tuple[float, str]]:
+    """By model where it was measured, and "" for every other."""
+    from perfctl.orchestrator.cli.measured import model_name
+
+    models = {"", *(model_name(one.workload, one.variant) for one in known.power if one.workload is not None)}
+    found = {model: power_of(known, device, model, None) for model in sorted(models)}
+    return {model: watts for model, watts in found.items() if watts is not None and (not model or watts != found[""])}

@@ -1,0 +1,49 @@
+"""Texts on their way into the store lose what looks like a secret; see ``perfctl.parsers.masked``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from perfctl.parsers.masked import is_clean, masked, masked_fact, masked_line, masked_words
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.store.write import RunFacts, SweepFacts
+
+
+def of_sweep(sweep: SweepFacts) -> SweepFacts:
+    command = sweep.command if sweep.command is None else masked_line(sweep.command)
+    return replace(sweep, name=masked(sweep.name), command=command)
+
+
+def of_run(run: RunFacts) -> RunFacts:
+    reason = run.reason if run.reason is None else masked(run.reason)
+    return replace(run, command=masked_words(run.command), reason=reason)
+
+
+def of_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """One row by column."""
+    return {name: masked(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def of_facts(facts: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(key, value) of what is known of a run's software."""
+    return [(masked(key), masked_fact(key, str(value))) for key, value in facts.items() if value is not None]
+
+
+def of_column(column: Sequence[Any]) -> Sequence[Any]:
+    """Some rows of one column; what holds no text is given back as it is, at once."""
+    if not isinstance(next((value for value in column if value is not None), None), str):
+        return column
+    texts = {value for value in column if isinstance(value, str)}
+    if is_clean(texts):
+        return column
+    clean = {text: masked(text) for text in texts}
+    return [clean.get(value, value) if isinstance(value, str) else value for value in column]
+
+
+def of_rows(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Rows that are few: the names that many rows of a large table share."""
+    held = list(rows)
+    return list(zip(*map(of_column, zip(*held, strict=True)), strict=True))

@@ -1,0 +1,104 @@
+"""Runs that timed their steps without a profiler around them: what predictions rest on. Nothing here writes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from perfctl.parsers.paper import OpShape, read_op_shape
+from perfctl.parsers.records import Step
+
+
+class TimedRun(NamedTuple):
+    """One whole run of the plain profiler."""
+
+    id: int
+    workload: str
+    variant: str | None
+    batch_size: int
+    mode: str
+    precision: str
+    device: str
+    """Name as the driver or /proc/cpuinfo gives it."""
+    device_kind: str
+    """gpu or cpu."""
+    steps: tuple[Step, ...]
+    ops: tuple[OpShape, ...]
+    peak_bytes: int | None
+    """Largest memory of its own on the device (of a CPU run: resident). None: not collected."""
+    layer_ns: dict[tuple[str, str], int]
+    """(layer, direction) -> ns of a step. Empty: layers were not timed."""
+    threads: int | None
+    """With which torch computed on a CPU. None: a GPU, or not known."""
+    stamp: str
+    """Changes when the run does."""
+
+
+class PowerReading(NamedTuple):
+    """Mean power of one device in one run."""
+
+    run_id: int
+    workload: str | None
+    variant: str | None
+    batch_size: int | None
+    device: str
+    watts: float
+    readings: int
+
+
+_RUNS = """
+SELECT run.id, workload, variant, batch_size, mode, precision, device.name, device.kind,
+       coalesce(artifact_sha256, '') || run.ingested_at
+FROM run JOIN device ON device.id = run.device_id
+WHERE profiler = 'none' AND status = 'ok' AND origin <> 'synthetic' AND workload IS NOT NULL AND batch_size > 0
+  AND mode IS NOT NULL AND precision IS NOT NULL AND device.name IS NOT NULL
+ORDER BY run.id
+"""
+_PEAK = """
+SELECT max(bytes) FROM memory WHERE run_id = ? AND moment = 'peak' AND quantity = ?
+"""
+_POWER = """
+SELECT run.id, workload, variant, batch_size, device.name, avg(power_w), count(*)
+FROM sample JOIN run ON run.id = sample.run_id JOIN device ON device.id = run.device_id
+WHERE power_w > 0 AND status = 'ok' AND origin <> 'synthetic' AND device.name IS NOT NULL
+  AND at_ns >= (SELECT min(start_ns) FROM step WHERE step.run_id = run.id AND phase = 'step')
+  AND at_ns <= (SELECT max(start_ns + duration_ns) FROM step WHERE step.run_id = run.id AND phase = 'step')
+GROUP BY run.id ORDER BY run.id
+"""
+
+
+def timed_runs(connection: sqlite3.Connection) -> Iterator[TimedRun]:
+    """Every whole run of the plain profiler that knows its workload, batch size and device, oldest first."""
+    for row in connection.execute(_RUNS).fetchall():
+        run_id, workload, variant, batch, mode, precision, device, kind, stamp = row
+        steps = connection.execute(
+            f"SELECT {', '.join(Step._fields)} FROM step WHERE run_id = ? ORDER BY rowid", (run_id,)
+        )
+        (peak,) = connection.execute(_PEAK, (run_id, "allocated" if kind == "gpu" else "host_resident")).fetchone()
+        layers = connection.execute("SELECT layer, direction, duration_ns FROM layer_time WHERE run_id = ?", (run_id,))
+        yield TimedRun(
+            run_id, workload, variant, batch, mode, precision, device, kind, tuple(map(Step._make, steps)),
+            tuple(_ops(connection, run_id)), peak,
+            {(layer, direction): duration for layer, direction, duration in layers},
+            _threads(connection, run_id) if kind == "cpu" else None, stamp,
+        )  # fmt: skip
+
+
+def _threads(connection: sqlite3.Connection, run_id: int) -> int | None:
+    row = connection.execute("SELECT value FROM environment WHERE run_id = ? AND key = 'threads'", (run_id,)).fetchone()
+    return int(row[0]) if row is not None and str(row[0]).isdecimal() else None
+
+
+def _ops(connection: sqlite3.Connection, run_id: int) -> Iterator[OpShape]:
+    sql = "SELECT position, layer, op, direction, record FROM op_shape WHERE run_id = ? ORDER BY position, rowid"
+    for position, layer, op, direction, record in connection.execute(sql, (run_id,)):
+        yield read_op_shape(
+            {**json.loads(record), "position": position, "layer": layer, "op": op, "direction": direction}
+        )
+
+
+def power_readings(connection: sqlite3.Connection) -> list[PowerReading]:
+    """Mean power over the measured steps of each whole run whose device was sampled meanwhile."""
+    return list(map(PowerReading._make, connection.execute(_POWER)))

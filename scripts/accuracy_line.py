@@ -1,0 +1,21 @@
+"""One line of the table of ``make accuracy``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Line:
+    """What was looked at, what was reached and what is wanted."""
+
+    what: str
+    reached: str
+    wanted: str
+    """Empty: stands beside another line, and nothing is wanted."""
+    good: bool
+    note: str = ""
+
+    def text(self) -> str:
+        mark = "" if not self.wanted else "yes" if self.good else "NO"
+        return f"{self.what:62}{self.reached:>14}{self.wanted:>14}{mark:>5}  {self.note}".rstrip()

@@ -1,0 +1,108 @@
+"""Hours times price, energy times tariff, gradients over links: by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfctl.orchestrator.analyse.boards import meant
+from perfctl.orchestrator.analyse.cost import Span, energy, rental, rentals, steps_of
+from perfctl.orchestrator.analyse.cost_frontier import Choice, frontier
+from perfctl.orchestrator.analyse.cost_parallel import at_efficiency, over_link, ring_bytes
+from perfctl.orchestrator.analyse.prices import Price
+
+HOURS = Span(2 * 3600.0, 1 * 3600.0, 4 * 3600.0)
+
+
+def offer(count: int = 1, on_demand: float | None = 3.0, spot: float | None = None, provider: str = "P") -> Price:
+    return Price(provider, "box", "T4", meant("T4"), count, on_demand, spot, "", "2026-11", "me")
+
+
+def test_a_last_batch_that_is_not_full_is_a_step_too() -> None:
+    assert steps_of(1000, 100) == 10
+    assert steps_of(1001, 100) == 11
+    assert steps_of(1001, 100, 4) == 3
+    assert steps_of(1_281_167, 64) == 20_019
+
+
+def test_a_cost_is_hours_times_price_at_both_ends_of_the_interval() -> None:
+    found = rental(offer(on_demand=3.0, spot=1.0), 1, HOURS)
+    assert found.on_demand == Span(6.0, 3.0, 12.0)
+    assert found.spot == Span(2.0, 1.0, 4.0)
+    assert (found.instances, found.idle) == (1, 0)
+
+
+def test_whole_instances_are_paid_and_idle_gpus_are_counted() -> None:
+    found = rental(offer(count=8, on_demand=10.0), 3, HOURS)
+    assert (found.instances, found.idle) == (1, 5)
+    assert found.on_demand == Span(20.0, 10.0, 40.0)
+    more = rental(offer(count=4, on_demand=10.0), 6, HOURS)
+    assert (more.instances, more.idle) == (2, 2)
+    assert more.on_demand is not None
+    assert more.on_demand.value == 2 * 10.0 * 2
+
+
+def test_a_price_that_is_not_known_gives_no_cost_and_stands_last() -> None:
+    found = rentals([offer(on_demand=None, spot=0.1), offer(on_demand=5.0), offer(on_demand=2.0)], 1, HOURS)
+    assert [one.price.on_demand for one in found] == [2.0, 5.0, None]
+    assert found[-1].on_demand is None
+    assert found[-1].spot == Span(0.2, 0.1, 0.4)
+
+
+def test_energy_is_power_times_time_of_all_gpus_and_costs_what_the_tariff_says() -> None:
+    found = energy(300.0, "measured", 4, HOURS, 0.30)
+    assert found.kwh.value == pytest.approx(0.3 * 4 * 2)  # kW x GPUs x hours
+    assert found.cost is not None
+    assert found.cost.value == pytest.approx(0.3 * 4 * 2 * 0.30)
+    assert found.cost.high == pytest.approx(0.3 * 4 * 4 * 0.30)
+    assert energy(300.0, "measured", 4, HOURS).cost is None
+
+
+def test_a_ring_moves_two_n_minus_one_nths_of_the_gradients() -> None:
+    assert ring_bytes(1_000_000, 1) == 0
+    assert ring_bytes(1_000_000, 2) == 4e6
+    assert ring_bytes(1_000_000, 8) == pytest.approx(2 * 7 / 8 * 4e6)
+
+
+def test_communication_lengthens_the_step_and_efficiency_is_the_ratio() -> None:
+    step = Span(0.100, 0.090, 0.120)
+    found = over_link(step, 25_000_000, 4, 10.0, "said")
+    moved = 2 * 3 / 4 * 4 * 25_000_000
+    assert found.communication == pytest.approx(moved / 10e9)  # 15 ms
+    assert found.exposed == found.communication
+    assert found.step.value == pytest.approx(0.115)
+    assert found.step.high == pytest.approx(0.135)
+    assert found.efficiency == pytest.approx(0.100 / 0.115)
+
+
+def test_what_overlaps_is_hidden_but_never_more_than_the_backward_pass_takes() -> None:
+    step = Span(0.100, 0.100, 0.100)
+    half = over_link(step, 25_000_000, 4, 10.0, "said", overlap=0.5)
+    assert half.exposed == pytest.approx(0.0075)
+    short = over_link(step, 25_000_000, 4, 10.0, "said", overlap=1.0, backward=0.005)
+    assert short.exposed == pytest.approx(0.010)
+
+
+def test_one_gpu_communicates_nothing_and_is_fully_efficient() -> None:
+    found = over_link(Span(0.1, 0.1, 0.1), 25_000_000, 1, 10.0, "said")
+    assert (found.efficiency, found.communication, found.step.value) == (1.0, 0.0, 0.1)
+
+
+def test_an_efficiency_that_was_said_divides_the_step() -> None:
+    found = at_efficiency(Span(0.1, 0.09, 0.12), 25_000_000, 8, 0.8)
+    assert found.step.value == pytest.approx(0.125)
+    assert found.communication is None
+
+
+def choice(seconds: float, dollars: float) -> Choice:
+    return Choice(offer(), "T4", 64, Span(seconds, seconds, seconds), Span(dollars, dollars, dollars))
+
+
+def test_the_frontier_holds_what_no_other_choice_beats_in_both() -> None:
+    every = [choice(10, 5), choice(20, 3), choice(30, 4), choice(5, 9), choice(20, 2.5), choice(40, 2.5)]
+    kept = frontier(every)
+    assert [(one.seconds.value, one.dollars.value) for one in kept] == [(5, 9), (10, 5), (20, 2.5)]
+    for one in every:
+        if one not in kept:
+            assert any(
+                best.seconds.value <= one.seconds.value and best.dollars.value <= one.dollars.value for best in kept
+            )

@@ -1,0 +1,77 @@
+"""Machines from names, from peaks by hand, and from measured peaks."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfctl.orchestrator.analyse.machines import DeviceError, by_hand, named, of_measured
+
+
+def test_a_name_that_means_one_board_gives_its_peaks_and_no_note() -> None:
+    device = named("Tesla T4")
+    machine = device.machine
+    assert (machine.name, machine.kind, machine.sms) == ("T4", "gpu", 40)
+    assert machine.flops_per_second["fp32"] == 40 * 128 * 1590e6  # SMs x FLOPs a cycle x clock
+    assert machine.bytes_per_second == 320e9
+    assert machine.memory_bytes == 16e9
+    assert machine.l2_bytes == 4 * 1024 * 1024
+    assert device.note is None
+    assert device.power_w == 70
+
+
+def test_a_name_of_several_says_which_was_taken_by_which_rule_and_which_others_there_are() -> None:
+    note = named("A100").note
+    assert note is not None
+    assert "A100 SXM4 40 GB taken" in note
+    assert "server form (SXM)" in note
+    assert "A100 PCIe 80 GB" in note
+
+
+def test_an_unknown_name_offers_the_nearest_and_peaks_by_hand() -> None:
+    with pytest.raises(DeviceError, match="'A10G' is not in the table") as caught:
+        named("A10G")
+    assert "A10," in caught.value.remedy
+    assert "--device-spec" in caught.value.remedy
+
+
+def test_a_slice_of_a_gpu_is_refused_as_such() -> None:
+    with pytest.raises(DeviceError, match="slice of a GPU"):
+        named("NVIDIA A100-SXM4-40GB MIG 1g.5gb")
+
+
+def test_peaks_by_hand_become_base_units_and_bf16_follows_fp16() -> None:
+    machine = by_hand("name=X1, fp32_tflops=20, bandwidth_gbs=900, memory_gb=24, tensor_fp16_tflops=160").machine
+    assert machine.name == "X1"
+    assert machine.flops_per_second == {"fp32": 20e12, "tensor fp16": 160e12, "tensor bf16": 160e12}
+    assert machine.bytes_per_second == 900e9
+    assert machine.memory_bytes == 24e9
+    assert machine.sms is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name=X1,fp32_tflops=20", "bandwidth_gbs, memory_gb missing"),
+        ("fp32_tflops=20,bandwidth_gbs=900,memory_gb=24", "name missing"),
+        ("name=X1,fp32_tflops=fast,bandwidth_gbs=900,memory_gb=24", "fp32_tflops 'fast' is no number above 0"),
+        ("name=X1,fp32_tflops=0,bandwidth_gbs=900,memory_gb=24", "fp32_tflops '0' is no number above 0"),
+        ("name=X1,fp32_tflops=inf,bandwidth_gbs=900,memory_gb=24", "fp32_tflops 'inf' is no number above 0"),
+        ("name=X1,tflops=20", "'tflops' is not known"),
+        ("name=X1,name=X2", "'name=X2' is given twice"),
+        ("X1", "'X1' is no key=value"),
+    ],
+)
+def test_what_is_wrong_in_a_description_is_named(text: str, said: str) -> None:
+    with pytest.raises(DeviceError) as caught:
+        by_hand(text)
+    assert said in str(caught.value)
+
+
+def test_measured_peaks_make_a_machine_of_a_cpu() -> None:
+    record = {"device": "AMD EPYC", "kind": "cpu", "at": "2026-11-20T10:00:00Z", "threads": 2, "flops": {"fp32": 9e10},
+              "bandwidth_bps": 2e10}  # fmt: skip
+    device = of_measured(record, 8_000)
+    assert device.machine.name == "AMD EPYC, 2 threads"
+    assert device.machine.sms == 2
+    assert device.machine.memory_bytes == 8_000
+    assert "2026-11-20" in device.source

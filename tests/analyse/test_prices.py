@@ -1,0 +1,75 @@
+"""The price table: what is in the one that comes along, and what is refused in one's own."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+import pytest
+
+from perfctl.orchestrator.analyse.boards import meant
+from perfctl.orchestrator.analyse.prices import COLUMNS, PriceTableError, for_board, read_prices
+
+HEAD = ",".join(COLUMNS)
+ROW = "Mine,box,T4,1,0.50,0.20,eu-1,2026-11,invoice"
+
+
+def test_every_price_that_comes_along_has_a_date_a_source_and_a_known_gpu() -> None:
+    prices = read_prices(resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8"))
+    assert 40 <= len(prices) <= 70
+    assert len({price.provider for price in prices}) > 8
+    for price in prices:
+        assert re.fullmatch(r"\d{4}-\d\d(-\d\d)?", price.date)
+        assert price.source
+        assert price.boards
+        assert price.on_demand is not None and 0.1 < price.on_demand / price.count < 12
+        assert price.spot is None or 0 < price.spot < price.on_demand
+    offers = [(price.provider, price.instance, price.gpu, price.count) for price in prices]
+    assert len(set(offers)) == len(offers)
+
+
+def test_a_row_is_read_with_empty_cells_as_unknown() -> None:
+    (price,) = read_prices(f"{HEAD}\nMine,,T4,2,,0.20,,2026-11-05,\n")
+    assert (price.provider, price.instance, price.count, price.date) == ("Mine", "", 2, "2026-11-05")
+    assert price.on_demand is None
+    assert price.spot == 0.20
+
+
+def test_columns_in_another_order_and_others_beside_them_do_no_harm() -> None:
+    (price,) = read_prices(
+        "\ufeffnote," + ",".join(reversed(COLUMNS)) + "\nhello," + ",".join(reversed(ROW.split(",")))
+    )
+    assert (price.provider, price.gpu, price.on_demand, price.region) == ("Mine", "T4", 0.5, "eu-1")
+
+
+def test_an_offer_whose_form_is_not_stated_stands_for_every_board_it_may_be() -> None:
+    prices = read_prices(f"{HEAD}\nMine,box,A100 80 GB,1,2.00,,,2026-11,me\nMine,box,T4,1,0.50,,,2026-11,me\n")
+    for name in ("A100 SXM4 80 GB", "A100 PCIe 80 GB"):
+        assert for_board(prices, meant(name)[0]) == prices[:1]
+    assert for_board(prices, meant("A100 SXM4 40 GB")[0]) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HEAD.replace("spot_usd_per_hour,region,", "") + "\n", "line 1: columns spot_usd_per_hour, region missing"),
+        ("", "line 1: columns provider, instance"),
+        (HEAD + "\n", "line 1: a head and no prices"),
+        (f"{HEAD}\n{ROW}\n{ROW.replace('0.50', 'cheap')}\n", "line 3: on_demand_usd_per_hour 'cheap' is no price"),
+        (f"{HEAD}\n{ROW.replace('0.50', '-1')}\n", "line 2: on_demand_usd_per_hour '-1' is no price"),
+        (f"{HEAD}\n{ROW.replace('0.50', 'nan')}\n", "line 2: on_demand_usd_per_hour 'nan' is no price"),
+        (f"{HEAD}\n{ROW.replace('0.50', '0')}\n", "line 2: on_demand_usd_per_hour is 0"),
+        (f"{HEAD}\n{ROW.replace('0.50,0.20', ',')}\n", "line 2: no price"),
+        (f"{HEAD}\n{ROW.replace('T4', 'T5')}\n", "line 2: gpu 'T5' is not in the table of devices"),
+        (f"{HEAD}\n{ROW.replace('T4,1', 'T4,0')}\n", "line 2: count '0' is no number of GPUs"),
+        (f"{HEAD}\n{ROW.replace('2026-11', 'May')}\n", "line 2: date 'May' is none"),
+        (f"{HEAD}\n{ROW.replace('Mine', '')}\n", "line 2: provider is empty"),
+        (f"{HEAD}\n{ROW},more\n", "line 2: 10 cells under 9 columns"),
+        (f'{HEAD}\n{ROW}\nMine,"box" x,T4,1,0.5,,,2026-11,me\n', "line 3: no CSV"),
+    ],
+)
+def test_a_wrong_table_is_refused_with_its_line_and_what_is_wrong_in_it(text: str, said: str) -> None:
+    with pytest.raises(PriceTableError) as caught:
+        read_prices(text)
+    assert str(caught.value).startswith(said)
+    assert caught.value.remedy

@@ -1,0 +1,132 @@
+"""perfctl bench, as a user calls it: tiny networks, really measured."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.cli.bench_run import part_of, seconds
+from perfctl.orchestrator.errors import UsageError
+from perfctl.parsers.bench_points import read_points
+
+Perfctl = Callable[..., Any]
+"""The fixture ``perfctl``: call a command, get its exit code and what it said."""
+
+pytest.importorskip("torch")
+
+TINY = """
+design = "grid"
+batches = [2, 3]
+threads = 1
+steps = 5
+warmup = 1
+layer_steps = 2
+device = "cpu"
+[families.mlp]
+width = [8]
+image = [4]
+[families.vgg]
+width = [4]
+image = [16, 32]
+batches = [2]
+"""
+
+
+def query(sql: str) -> list[Any]:
+    with closing(sqlite3.connect("perfctl.db")) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twice(perfctl: Perfctl) -> None:
+    Path("grid.toml").write_text(TINY)
+    none = perfctl("bench", "grid.toml", "--budget", "0")
+    assert none.code == 4
+    assert "3 points are left, from mlp:width=8,image=4, batch 2 on: the budget is used up" in none.err
+    assert not Path("perfctl-runs").exists()
+
+    part = perfctl("bench", "grid.toml", "--shard", "1/2")
+    assert part.code == 0, part.err
+    assert "2 of 2 points measured" in part.out
+    assert query("SELECT count(*) FROM run") == [(0,)]
+
+    said = perfctl("bench", "grid.toml")
+    assert said.code == 0, said.err
+    assert "3 of 3 points measured, 1 of them now" in said.out
+    assert "image=16 is too small: stage5.pool" in said.err
+    again = perfctl("bench", "grid.toml", "--json")
+    assert [run["skipped"] for run in again.json["runs"]] == [True] * 3
+
+    assert query("SELECT variant, batch_size FROM run ORDER BY id") == [
+        ("model=mlp:width=8,image=4", 2),
+        ("model=mlp:width=8,image=4", 3),
+        ("model=vgg:width=4,image=32", 2),
+    ]
+    macs = 16 * 8 + 8 * 8 + 8 * 10
+    paper = "SELECT value, unit FROM feature WHERE name = 'flops:forward' ORDER BY run_id"
+    assert query(paper)[:2] == [(2 * 2 * macs, "FLOP"), (2 * 3 * macs, "FLOP")]
+    timed = query("SELECT DISTINCT layer, kind FROM layer_time WHERE run_id = 1 AND direction = 'forward'")
+    assert {("fc1", "Linear"), ("act1", "ReLU"), ("fc3", "Linear"), ("(model)", "Planned")} <= set(timed)
+    assert query("SELECT count(*) FROM layer_time WHERE low_ns > duration_ns OR duration_ns > high_ns") == [(0,)]
+
+    told = perfctl("bench", "show", "--json").json
+    assert next((one["model"], one["batch"], one["steps"]) for one in told["points"]) == ("mlp:width=8,image=4", 2, 5)
+    assert "what the time of a step goes with" in perfctl("bench", "show").out
+    assert perfctl("bench", "show", "--family", "resnet").code == 2
+    drawn = perfctl("plot", "bench-flops-forward", "--out", "time.svg")
+    assert drawn.code == 0, drawn.err
+    assert "<svg" in Path("time.svg").read_text()
+    written = perfctl("bench", "export", "--out", "bench.json")
+    assert "3 points of 2 networks" in written.out
+    assert [point.batch for point in read_points(Path("bench.json"))] == [2, 3, 2]
+    from_file = perfctl("bench", "show", "bench.json", "--json").json
+    assert [one["step_ns"] for one in from_file["points"]] == [one["step_ns"] for one in told["points"]]
+    assert from_file["correlations"] == told["correlations"]
+    steady = perfctl("bench", "grid.toml", "--steady", "0", "--budget", "0")
+    assert "3 points are left" in steady.err  # each varied a little, and would be measured again
+
+
+def test_the_design_is_shown_without_measuring_anything(perfctl: Perfctl) -> None:
+    Path("grid.toml").write_text(TINY)
+    said = perfctl("bench", "grid.toml", "--dry-run")
+
+    assert said.code == 0
+    assert "vgg:width=4,image=32, batch 2" in said.out
+    assert "skipped: vgg:width=4,image=16: image=16 is too small" in said.out
+    assert list(Path().iterdir()) == [Path("grid.toml")]
+
+
+def test_a_wrong_file_and_a_store_without_a_bench_are_said(perfctl: Perfctl) -> None:
+    Path("grid.toml").write_text("[families.lenet]")
+
+    assert perfctl("bench", "grid.toml").code == 2
+    assert "there is no store here yet" in perfctl("bench", "show").err
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("30m", 1800.0), ("90s", 90.0), ("1.5h", 5400.0), ("0", 0.0), (None, None)]
+)
+def test_a_budget_is_read_in_its_unit(text: str | None, found: float | None) -> None:
+    assert seconds(text) == found
+
+
+def test_a_budget_that_is_no_time_is_said() -> None:
+    with pytest.raises(UsageError, match="--budget: 'soon' is no time"):
+        seconds("soon")
+
+
+def test_the_part_is_as_said_or_as_slurms_array_says() -> None:
+    array = {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_COUNT": "4", "SLURM_ARRAY_TASK_MIN": "5"}
+
+    assert part_of("2/8", {}) == (2, 8)
+    assert part_of(None, array) == (3, 4)
+    assert part_of("1/2", array) == (1, 2)
+    assert part_of(None, {}) is None
+    with pytest.raises(UsageError, match="'9/8' is no part"):
+        part_of("9/8", {})
+    with pytest.raises(UsageError, match="gaps"):
+        part_of(None, {**array, "SLURM_ARRAY_TASK_ID": "99"})

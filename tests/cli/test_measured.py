@@ -1,0 +1,97 @@
+"""Runs of the store as the predictor takes them."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from perfctl.orchestrator.cli.measured import from_store, machine_name, model_name, optimizer_of
+from perfctl.parsers.paper import OpShape
+
+
+@pytest.fixture(scope="module")
+def runs() -> ModuleType:
+    path = Path(__file__).with_name("plain_runs.py")
+    spec = importlib.util.spec_from_file_location("cli_plain_runs", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("workload", "variant", "name"),
+    [
+        ("families", "model=mlp:width=64,depth=4", "mlp:depth=4,width=64"),
+        ("families", "model=mlp:nonsense=1", "mlp:nonsense=1"),
+        ("torchvision_infer", "model=resnet18", "torchvision:resnet18"),
+        ("torchvision_infer", "images=8 model=resnet18", "torchvision_infer images=8 model=resnet18"),
+        ("mnist_cnn", None, "mnist_cnn"),
+        ("mnist_cnn", "conv2=32,128,5,1", "mnist_cnn conv2=32,128,5,1"),
+    ],
+)
+def test_a_run_has_the_name_by_which_its_model_is_asked_for(workload: str, variant: str | None, name: str) -> None:
+    assert model_name(workload, variant) == name
+
+
+def test_a_gpu_has_the_name_of_the_board_it_is_and_a_cpu_that_of_its_threads() -> None:
+    assert machine_name("Tesla V100-SXM2-32GB", "gpu") == "V100 SXM2 32 GB"
+    assert machine_name("NVIDIA A100", "gpu") == "NVIDIA A100"  # may be four boards: none is chosen
+    assert machine_name("AMD EPYC", "cpu", 2) == "AMD EPYC, 2 threads"
+    assert machine_name("AMD EPYC", "cpu", 1) == "AMD EPYC, 1 thread"
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "name"),
+    [("SGD", {}, "sgd"), ("SGD", {"momentum": 0.9}, "momentum"), ("AdamW", {}, "adam"), ("Adadelta", {}, "adam")],
+)
+def test_an_optimizer_goes_by_how_many_values_it_keeps(op: str, attributes: dict[str, object], name: str) -> None:
+    shape = ((4, 3),)
+    assert (
+        optimizer_of([OpShape("a", "Linear", f"optim.{op}", "optimizer", shape, shape, attributes=attributes)]) == name
+    )
+
+
+def test_there_is_nothing_where_there_is_no_store(tmp_path: Path) -> None:
+    assert from_store(tmp_path / "none.db").measured == ()
+
+
+def test_of_several_runs_the_fastest_counts_and_data_phases_do_not(tmp_path: Path, runs: ModuleType) -> None:
+    rows = [
+        runs.Row("mlp", 8, (30.0, 30.0)),
+        runs.Row("mlp", 8, (12.0, 14.0, 16.0), data_ms=2.0, watts=70.0),
+        runs.Row("mlp", 16, (20.0,)),
+        runs.Row("mlp", 8, (9.0,), device="AMD EPYC", threads=2),
+        runs.Row("mlp compile=True", 8, (1.0,)),
+    ]
+    found = from_store(runs.store(tmp_path / "perfctl.db", rows))
+    assert len(found.stamps) == 4
+    by_case = {(one.machine, one.case.batch): one for one in found.measured}
+    assert set(by_case) == {("T4", 8), ("T4", 16), ("AMD EPYC, 2 threads", 8)}
+    best = by_case["T4", 8]
+    assert (best.low, best.seconds, best.high) == pytest.approx((0.011, 0.012, 0.013))
+    assert best.backward == pytest.approx(0.006)
+    assert best.peak_bytes == 10**9
+    assert best.case.training and best.case.optimizer == "sgd"
+    assert {work.kind for work in best.case.works} >= {"linear", "activation", "softmax", "loss"}
+    assert found.kinds == {"T4": "gpu", "AMD EPYC, 2 threads": "cpu"}
+    (reading,) = found.power
+    assert (reading.watts, reading.readings, reading.batch_size) == (70.0, 1, 8)
+
+
+def test_profiled_failed_and_synthetic_runs_are_no_measurements(tmp_path: Path, runs: ModuleType) -> None:
+    import sqlite3
+
+    path = runs.store(tmp_path / "perfctl.db", [runs.Row("mlp", size, (10.0,), watts=9.0) for size in (1, 2, 3, 4)])
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE run SET profiler = 'nsys' WHERE batch_size = 1")
+        db.execute("UPDATE run SET status = 'partial' WHERE batch_size = 2")
+        db.execute("UPDATE run SET origin = 'synthetic' WHERE batch_size = 3")
+    db.close()
+    found = from_store(path)
+    assert [one.case.batch for one in found.measured] == [4]
+    assert sorted(reading.batch_size for reading in found.power if reading.batch_size) == [1, 4]

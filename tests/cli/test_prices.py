@@ -1,0 +1,105 @@
+"""perfctl prices from the command line's side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HEAD = "provider,instance,gpu,count,on_demand_usd_per_hour,spot_usd_per_hour,region,date,source\n"
+MINE = f"{HEAD}Basement,rack,T4,2,0.36,,home,2026-11-20,invoice\n"
+
+
+@pytest.fixture(autouse=True)
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path / "config" / "perfctl" / "prices.csv"
+
+
+def test_the_list_shows_every_offer_with_its_date_in_lines_that_fit(perfctl: Callable[..., Any]) -> None:
+    said = perfctl("prices")
+    assert said.code == 0
+    found = perfctl("prices", "--json").json["prices"]
+    rows = [line for line in said.out.splitlines() if "2025-04" in line and "Prices of" not in line]
+    assert len(rows) == len(found)
+    assert all(len(line) <= 80 for line in rows)
+    assert "source: Full Stack Deep Learning" in said.out
+
+
+def test_only_offers_that_have_a_gpu_are_shown_when_one_is_named(perfctl: Callable[..., Any]) -> None:
+    found = perfctl("prices", "--gpu", "A100 80 GB", "--json").json["prices"]
+    assert found
+    assert all({"A100 SXM4 80 GB", "A100 PCIe 80 GB"} & set(offer["boards"]) for offer in found)
+    assert "No offer of P40" in perfctl("prices", "--gpu", "P40").out
+    unknown = perfctl("prices", "--gpu", "A10G")
+    assert unknown.code == 2
+    assert "Near it: A10" in unknown.err
+
+
+def test_an_own_table_takes_the_place_of_the_other_until_it_is_reset(
+    perfctl: Callable[..., Any], tmp_path: Path, config: Path
+) -> None:
+    (tmp_path / "mine.csv").write_text(MINE)
+    said = perfctl("prices", "update", "mine.csv")
+    assert said.out == f"Wrote {config} (1 offers)\n"
+    (offer,) = perfctl("prices", "--json").json["prices"]
+    assert (offer["provider"], offer["count"], offer["spot_usd_per_hour"]) == ("Basement", 2, None)
+    assert perfctl("prices", "reset").out == f"Removed {config}\n"
+    assert len(perfctl("prices", "--json").json["prices"]) > 40
+    assert "There is no table of your own" in perfctl("prices", "reset").out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HEAD.replace("date,", ""), "bad.csv, line 1: column date missing"),
+        (MINE.replace("0.36", "free"), "bad.csv, line 2: on_demand_usd_per_hour 'free' is no price"),
+        (MINE.replace("T4", "T5"), "bad.csv, line 2: gpu 'T5' is not in the table of devices. Near it: T4"),
+        ("\udcff", "bad.csv: not UTF-8 (byte 0)"),
+    ],
+)
+def test_a_wrong_table_is_one_line_with_its_place_and_the_one_before_stays(
+    perfctl: Callable[..., Any], tmp_path: Path, config: Path, text: str, said: str
+) -> None:
+    (tmp_path / "mine.csv").write_text(MINE)
+    assert perfctl("prices", "update", "mine.csv").code == 0
+    (tmp_path / "bad.csv").write_bytes(text.encode("utf-8", "surrogateescape"))
+    found = perfctl("prices", "update", "bad.csv")
+    assert found.code == 1
+    assert found.err.count("\n") == 1
+    assert said in found.err
+    assert config.read_text() == MINE
+    assert [path.name for path in config.parent.iterdir()] == ["prices.csv"]
+
+
+def test_names_in_a_table_send_nothing_to_the_terminal_and_are_no_markup(
+    perfctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.csv").write_text(MINE.replace("Basement", "[bold]B\x1b[2J"))
+    assert perfctl("prices", "update", "mine.csv").code == 0
+    said = perfctl("prices").out
+    assert "\x1b" not in said
+    assert "[bold]B" in said
+
+
+def test_an_own_table_that_was_damaged_later_says_how_to_get_out(perfctl: Callable[..., Any], config: Path) -> None:
+    config.parent.mkdir(parents=True)
+    config.write_text("provider\n")
+    found = perfctl("prices")
+    assert found.code == 1
+    assert "line 1" in found.err
+    assert "perfctl prices reset" in found.err
+    assert perfctl("prices", "reset").code == 0
+    assert perfctl("prices").code == 0
+
+
+@pytest.mark.parametrize(
+    "words", [("update",), ("reset", "x.csv"), ("list", "x.csv"), ("change",), ("update", "no.csv"), ("update", ".")]
+)
+def test_a_call_that_makes_no_sense_is_one_line(perfctl: Callable[..., Any], words: tuple[str, ...]) -> None:
+    found = perfctl("prices", *words)
+    assert found.code in (1, 2)
+    assert found.err.count("\n") == 1
+    assert "Traceback" not in found.err

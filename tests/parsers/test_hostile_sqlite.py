@@ -1,0 +1,67 @@
+"""SQLite reports that somebody else made: their schema runs nothing, and no value of theirs fills the memory."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from perfctl.parsers import ReportError, nsys_tables, parse
+from tests.parsers.nsys_builder import NsysBuilder, training_step
+
+ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n AS id, n AS value FROM t"
+
+
+def report(folder: Path, *statements: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = training_step(NsysBuilder()).write(folder / "report.sqlite")
+    with closing(sqlite3.connect(path)) as db:
+        for statement in statements:
+            db.execute(statement)
+        db.commit()
+    return path
+
+
+def test_views_named_like_tables_are_no_tables_and_never_run(tmp_path: Path) -> None:
+    path = report(tmp_path, "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME", f"CREATE VIEW CUPTI_ACTIVITY_KIND_RUNTIME AS {ENDLESS}")
+    assert "TARGET_INFO_GPU" not in nsys_tables.Database(nsys_tables.connect(path)).tables
+    assert len(list(parse(path).kernels)) == 5
+    with pytest.raises(ReportError):
+        parse(report(tmp_path / "again", "DROP TABLE StringIds", f"CREATE VIEW StringIds AS {ENDLESS}"))
+
+
+def test_virtual_tables_are_left_out(tmp_path: Path) -> None:
+    path = report(tmp_path, "CREATE VIRTUAL TABLE DIAGNOSTIC_EVENT USING fts4(severity, source, text)")
+    with closing(nsys_tables.connect(path)) as connection:
+        assert "DIAGNOSTIC_EVENT" not in nsys_tables.Database(connection).tables
+    assert parse(path).diagnostics == ()
+
+
+def test_a_column_that_is_computed_is_no_column(tmp_path: Path) -> None:
+    path = report(
+        tmp_path,
+        "DROP TABLE StringIds",
+        "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT AS (printf('%.*c', 900000000, 'x')))",
+        "INSERT INTO StringIds (id) VALUES (1), (2), (3)",
+    )
+    assert {kernel.name for kernel in parse(path).kernels if len(kernel.name) > 1000} == set()
+
+
+def test_a_value_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    path = report(tmp_path)
+    with closing(nsys_tables.connect(path)) as connection:
+        with pytest.raises(sqlite3.DataError, match="too big"):
+            connection.execute("SELECT zeroblob(900000000)").fetchone()
+        assert connection.execute("PRAGMA trusted_schema").fetchone() == (0,)
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            connection.execute("DELETE FROM StringIds")
+
+
+def test_reading_leaves_nothing_beside_the_report(tmp_path: Path) -> None:
+    path = report(tmp_path)
+    before = path.read_bytes()
+    list(parse(path).kernels)
+    assert [file.name for file in tmp_path.iterdir()] == ["report.sqlite"]
+    assert path.read_bytes() == before

@@ -1,0 +1,88 @@
+"""Networks of four families by their parameters: VGG, ResNet, Inception and fully connected, built from their plan."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from perfctl.parsers.planned import Plan
+from perfctl.workloads.plan import plan
+from perfctl.workloads.spec import Options, Parts, SpecError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+NAME = "families"
+ABOUT = (
+    "VGG, ResNet, Inception and fully connected networks by depth, width, kernel, image, ...: "
+    "--model resnet:depth=26,width=32,image=64; random images."
+)
+MODEL = "resnet:depth=10,width=16,image=32"
+SAME_NETWORK = ("samples",)
+"""Own options that change how much is learnt from, not the network."""
+
+SAMPLES = 64
+LEARNING_RATES = {"sgd": 0.01, "momentum": 0.01, "adam": 0.001}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """``--model`` and ``--samples``."""
+    from perfctl.workloads.arguments import at_least
+
+    add = parser.add_argument_group(NAME).add_argument
+    add("--model", default=MODEL, metavar="SPEC", help="FAMILY:NAME=VALUE,... (default: %(default)s)")
+    add("--samples", type=at_least(1), default=SAMPLES, metavar="N", help="random images, used over again (64)")
+
+
+def settle(options: Options, own: argparse.Namespace) -> Options:
+    """The options as they are, the model by its full name. Raises SpecError for a network that cannot be."""
+    if options.data != "synthetic":
+        raise SpecError(f"{NAME} takes random images: leave out --data {options.data}")
+    own.model = plan(own.model).spec
+    return options
+
+
+def build(options: Options, own: argparse.Namespace) -> Parts:
+    """Model, loss, optimizer and data on the CPU. Raises SpecError for a network that cannot be."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    planned = plan(own.model)
+    model = make_model(planned)
+    generator = torch.Generator().manual_seed(options.seed)
+    return Parts(
+        model=model,
+        loss=cross_entropy,
+        optimizer=make_optimizer(planned, model),
+        scheduler=None,
+        train_data=_draw(planned, own.samples, generator),
+        test_data=_draw(planned, max(own.samples // 4, 1), generator),
+    )
+
+
+def make_optimizer(planned: Plan, model: nn.Module) -> torch.optim.Optimizer:
+    """As the plan names it; momentum is SGD with momentum 0.9."""
+    import torch
+
+    rate = LEARNING_RATES[planned.optimizer]
+    if planned.optimizer == "adam":
+        return torch.optim.Adam(model.parameters(), lr=rate)
+    return torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9 if planned.optimizer == "momentum" else 0.0)
+
+
+def make_model(planned: Plan) -> nn.Module:
+    """Batch x channels x height x width in, batch x classes out; its modules are the plan's layers, by their names."""
+    from perfctl.workloads.families_model import Planned
+
+    return Planned(planned)
+
+
+def _draw(planned: Plan, count: int, generator: torch.Generator) -> Any:
+    """Noise, lighter the higher its class, so that there is something to learn."""
+    import torch
+    from torch.utils.data import TensorDataset
+
+    labels = torch.arange(count) % planned.classes
+    light = (labels / planned.classes).view(-1, 1, 1, 1)
+    return TensorDataset(torch.randn((count, *planned.given), generator=generator) + light, labels)
