@@ -59,9 +59,9 @@ class Copy:
         (self.folder / ".coverage").rename(self.work / "coverage")
 
     def environment(self) -> dict[str, str]:
-        """Imports come from the copy; nothing compiled is kept, since files change within a second."""
+        """Imports come from the copy, never from the current folder; nothing compiled is kept: files change within a second."""
         shared = os.environ.get("PERFCTL_SHARED", str(self.root.parent / "shared"))
         return {
-            **os.environ, "PYTHONPATH": str(self.work / "names"), "PYTHONDONTWRITEBYTECODE": "1",
+            **os.environ, "PYTHONPATH": str(self.work / "names"), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1",
             "PERFCTL_SHARED": shared, "PERFCTL_MUTATION": str(self.work),
         }  # fmt: skip

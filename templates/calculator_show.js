@@ -24,7 +24,7 @@ const tableOf = (host, heads, sort) => {
   }
   sortable([...line.cells], (place, way) => { sort.place = place; sort.way = way; showRows(table, sort); });
   const button = make("button", { type: "button", title: "Full values, to the clipboard and as a file" }, "CSV");
-  button.addEventListener("click", () => download(host.id, [heads.map(([label, unit]) => (unit ? `${label} (${unit})` : label)), ...sort.rows.map((row) => row.values)]));
+  button.addEventListener("click", () => download(host.id, [heads.map(([label, , , , base]) => (base ? `${label} (${base})` : label)), ...sort.rows.map((row) => row.values)]));
   const box = make("span", { class: "controls" });
   box.append(button);
   host.querySelector("figcaption").append(box);

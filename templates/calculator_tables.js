@@ -1,6 +1,6 @@
 // The table over GPUs and the table of operations, filled from answers.
 const fillGpus = tableOf(byId("gpus"), [
-  ["device", "", "text"], ["step", ""], ["training", ""], ["from", "", "text", "the range's low end"], ["memory", ""], ["largest batch", ""], ["cost", "$"], ["offer", "", "text"], ["rests on", "", "text"],
+  ["device", "", "text"], ["step", "", "num", "", "s"], ["training", "", "num", "", "s"], ["range", "", "text", "sorted by its low end", "low end, s"], ["memory", "", "num", "", "B"], ["largest batch", ""], ["cost", "", "num", "", "$"], ["offer", "", "text"], ["rests on", "", "text"],
 ], {});
 function showGpus(answers) {
   const rows = answers.map((a) => {
@@ -30,7 +30,7 @@ const sized = (work) => {
   if (HEAVY.includes(work.kind)) return `${work.kind.replace("_", " ")}${window}, ${grouped(Math.round(work.depth / work.kernel))} to ${grouped(work.columns)}${work.groups > 1 ? ` x ${grouped(work.groups)}` : ""}, ${grouped(work.rows)} rows a sample`;
   return `${work.kind}${window}, ${grouped(work.outputs)} values a sample`;
 };
-const fillLayers = tableOf(byId("layers"), [["operation", "", "text", "channels or features in and out"], ["alike", ""], ["time", ""], ["of the step", "%"], ["driven by", "", "text"]], {});
+const fillLayers = tableOf(byId("layers"), [["operation", "", "text", "channels or features in and out"], ["alike", ""], ["time", "", "num", "", "s"], ["of the step", "", "num", "", "part of 1"], ["driven by", "", "text"]], {});
 function showLayers(a) {
   if (!a.time) { fillLayers("Nothing to show", []); return; }
   const { job, machine, time } = a, all = [];

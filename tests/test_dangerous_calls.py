@@ -12,13 +12,32 @@ SOURCES = sorted(
     file for folder in ("orchestrator", "parsers", "workloads", "perfctl") for file in (ROOT / folder).rglob("*.py")
 )
 MODULES = {
-    *("pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "jsonpickle", "yaml", "code"),
+    *(
+        "pickle",
+        "cPickle",
+        "_pickle",
+        "dill",
+        "cloudpickle",
+        "joblib",
+        "shelve",
+        "marshal",
+        "jsonpickle",
+        "yaml",
+        "code",
+    ),
     *("xml", "lxml", "xmlrpc", "defusedxml", "plistlib", "telnetlib", "ftplib", "commands", "pty"),
 }
 """Nothing is unpickled and no XML is read, so there are no bombs of either."""
 CALLS = {
     *("eval", "exec", "compile", "__import__", "execfile", "os.system", "os.popen", "os.startfile", "tempfile.mktemp"),
-    *("numpy.load", "np.load", "pandas.read_pickle", "torch.hub.load", "subprocess.getoutput", "subprocess.getstatusoutput"),
+    *(
+        "numpy.load",
+        "np.load",
+        "pandas.read_pickle",
+        "torch.hub.load",
+        "subprocess.getoutput",
+        "subprocess.getstatusoutput",
+    ),
 }
 KEYWORDS = {"shell", "allow_pickle", "executable"}
 ALLOWED = {
@@ -62,7 +81,9 @@ def dangers(source: str) -> set[str]:
 
 def test_nothing_is_unpickled_evaluated_or_given_to_a_shell() -> None:
     found = {
-        (str(file.relative_to(ROOT)), danger) for file in SOURCES for danger in dangers(file.read_text(encoding="utf-8"))
+        (str(file.relative_to(ROOT)), danger)
+        for file in SOURCES
+        for danger in dangers(file.read_text(encoding="utf-8"))
     }
     assert found == set(ALLOWED)
 
@@ -79,7 +100,9 @@ def test_nothing_is_unpickled_evaluated_or_given_to_a_shell() -> None:
 )  # fmt: skip
 def test_each_of_these_would_be_found(source: str, danger: str) -> None:
     assert danger in dangers(source)
-    assert dangers("torch.load(f, weights_only=True); model.eval(); re.match('a', 'b'); subprocess.run(['ls'])") == set()
+    assert (
+        dangers("torch.load(f, weights_only=True); model.eval(); re.match('a', 'b'); subprocess.run(['ls'])") == set()
+    )
 
 
 def test_no_template_hands_on_text_as_markup_except_drawings_made_here() -> None:
@@ -89,5 +112,13 @@ def test_no_template_hands_on_text_as_markup_except_drawings_made_here() -> None
         assert "autoescape false" not in text, file.name
     for file in sorted((ROOT / "templates").glob("*.js")):
         text = file.read_text(encoding="utf-8")
-        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "javascript:"):
+        for word in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "new Function",
+            "javascript:",
+        ):
             assert word not in text, f"{file.name}: {word}"

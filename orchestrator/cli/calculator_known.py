@@ -33,7 +33,7 @@ def _this_cpu(store: Path) -> Device | None:
 
     measured = from_store(store).measured
     name = host_facts().get("cpu")
-    if name is None or all(one.machine != name for one in measured):
+    if name is None or not any(one.machine == name or one.machine.startswith(f"{name}, ") for one in measured):
         return None
     return find_device("cpu", None, store)
 

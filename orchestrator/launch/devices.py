@@ -138,7 +138,9 @@ def _lock_folder(root: Path = Path("/tmp")) -> Path:  # noqa: S108  # nosec B108
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise UsageError(f"{folder} belongs to somebody else", "Remove it: perfctl keeps its device locks there")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UsageError(f"{folder}: others may write to it", f"chmod 700 {folder}: perfctl keeps its device locks there")
+        raise UsageError(
+            f"{folder}: others may write to it", f"chmod 700 {folder}: perfctl keeps its device locks there"
+        )
     return folder
 
 

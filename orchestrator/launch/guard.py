@@ -5,9 +5,10 @@ group is not enough. Each process of a run carries ``PERFCTL_RUN_ID`` in its env
 through /proc, together with all that descend from such a process.
 
 Run as a program (``python guard.py MARK TMPDIR``) it waits until its standard input closes, which happens when
-perfctl ends in whatever way, SIGKILL included, and then ends the run. Until then it may be told of processes that
-carry no mark, a line each: process id and start time. Standard library only, because the watcher starts without
-site-packages.
+perfctl ends in whatever way, SIGKILL included, and then ends the run, gently first: an nsys that is killed while it
+starts leaves a lock in shared memory that keeps every nsys of the machine from starting (2022.4). Until then it is
+told of processes, a line each, process id and start time: first the one that perfctl started, which leads its group,
+then those that carry no mark. Standard library only, because the watcher starts without site-packages.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ VARIABLE = "PERFCTL_RUN_ID"
 """Marks of the runs that a process belongs to, outermost first, with ':' between (perfctl under perfctl)."""
 
 _PAUSE_S = 0.02
+_GRACE_S = 1.5
+"""Between the watcher's SIGTERM and SIGKILL."""
 
 
 class Members:
@@ -84,6 +87,17 @@ class Members:
             time.sleep(_PAUSE_S)
 
 
+def _ask_to_end(leader: int, members: Members) -> None:
+    """SIGTERM to its group, and time for all to go."""
+    try:
+        os.killpg(leader, signal.SIGTERM)
+    except (ProcessLookupError, PermissionError):
+        return
+    until = time.monotonic() + _GRACE_S
+    while members.alive() and time.monotonic() < until:
+        time.sleep(_PAUSE_S)
+
+
 def _kill(pids: set[int]) -> None:
     for pid in pids:
         try:
@@ -129,10 +143,15 @@ def main(mark: str, folder: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     members = Members(mark)
+    first: int | None = None
     with open(0, "rb", closefd=False) as told:
         for line in told:
             if line.endswith(b"\n"):  # else perfctl died in the middle of it
-                members.also(*map(int, line.split()))
+                pid, start = map(int, line.split())
+                members.also(pid, start)
+                first = first or pid
+    if first is not None and first in members.alive():
+        _ask_to_end(first, members)
     members.end_all(limit_s=60.0, quiet_s=0.5)
     if folder.is_symlink():
         folder.unlink()

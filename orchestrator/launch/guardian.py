@@ -13,10 +13,11 @@ from perfctl.orchestrator.launch import adoption, guard
 
 
 @contextmanager
-def watching(mark: str, folder: Path) -> Iterator[Callable[[], None]]:
+def watching(mark: str, folder: Path) -> Iterator[Callable[..., None]]:
     """A watcher that ends the run should perfctl die: it reads a pipe that only perfctl holds open.
 
-    What is yielded tells it of orphans that it could not find by their mark.
+    What is yielded tells it of the first process of the run, when it is given its id, and of orphans that it could not
+    find by their mark.
     """
     with adoption.starting() as own:
         watcher = subprocess.Popen(
@@ -31,12 +32,15 @@ def watching(mark: str, folder: Path) -> Iterator[Callable[[], None]]:
         own.add(watcher.pid)
     told: set[int] = set()
 
-    def tell() -> None:
-        orphans = {pid: start for pid, start in adoption.living(mark).items() if pid not in told}
-        told.update(orphans)
-        if orphans and watcher.stdin is not None:
+    def tell(first: int | None = None) -> None:
+        news = adoption.living(mark)
+        if first is not None and (facts := guard.parent_and_start(str(first))) is not None:
+            news = {first: facts[1], **news}
+        lines = b"".join(b"%d %d\n" % known for known in news.items() if known[0] not in told)
+        told.update(news)
+        if lines and watcher.stdin is not None:
             with suppress(BrokenPipeError):  # somebody killed the watcher
-                watcher.stdin.write(b"".join(b"%d %d\n" % known for known in orphans.items()))
+                watcher.stdin.write(lines)
                 watcher.stdin.flush()
 
     with watcher:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch import evidence, guard, tools
+from perfctl.orchestrator.launch import evidence, guard, nsys_shared, tools
 from perfctl.orchestrator.launch.paths import RunPaths
 from perfctl.orchestrator.launch.profiler import RANK, Command, Outcome, RunRequest, Tool, Verdict
 
@@ -17,8 +17,9 @@ WINDOW = "perfctl:window"
 SESSION = f"perfctl-%q{{{guard.VARIABLE}}}"
 """nsys puts the run's mark in. A name used again after a kill is refused once ("Agent launcher failed", 2022.4)."""
 
-BUSY = rb"sem_open"
-"""In nsys's message when it does not start because another nsys starts on the same machine just then (2022.4)."""
+BUSY = rb"sem_open|Agent launcher failed"
+"""In nsys's message when it does not start because another nsys starts on the same machine just then, or was killed while
+it did (2022.4)."""
 
 TOOL = Tool(
     "nsys",
@@ -88,7 +89,7 @@ class Nsys:
         )  # fmt: skip
         # 0: ranges that were not registered beforehand can start the recording, too.
         environment = {} if on_gpu or self.whole else {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
-        run = Command(argv, "profile", environment, once_more=BUSY)
+        run = Command(argv, "profile", environment, once_more=BUSY, clear=nsys_shared.clear)
         return run, Command(export, "export", needs=report)
 
     def _capture(self, on_gpu: bool) -> tuple[str, ...]:
@@ -156,7 +157,10 @@ def _no_report(request: RunRequest, outcome: Outcome) -> str:
             f"nsys could not write to {part} and left its report in {dropped[0]}. Check that the folder can be written"
         )
     if any(evidence.find_lines(log, rb"Agent launcher failed", 1) for log in (outcome.stdout, outcome.stderr)):
-        return "nsys could not start its agent. Run it again; nsys sessions list shows what may be in its way"
+        return (
+            "nsys could not start its agent. Run it again; nsys sessions list shows what may be in its way. Where no nsys "
+            f"runs, one that was killed left its lock: rm {nsys_shared.PATTERN}"
+        )
     if outcome.exit_code == 0:
         return (
             "nsys recorded nothing: the measured steps never began for it. On a CPU the ranges come from "

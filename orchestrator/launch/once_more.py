@@ -22,8 +22,10 @@ def run(command: Command, asked: RunRequest, start: Callable[[str], Outcome]) ->
     outcome = start(command.stage)
     if not _had_no_chance(command, asked, outcome):
         return outcome
+    cleared = command.clear() if command.clear is not None else None
     with outcome.stderr.open("a", encoding="utf-8") as log:
         log.write("perfctl: the profiler could not start just then (see above), and is started once more\n")
+        log.write(f"perfctl: {cleared}\n" if cleared else "")
     with process.stop_signals() as stop:
         until = time.monotonic() + random.uniform(*PAUSE_S)  # noqa: S311  # nosec B311
         while time.monotonic() < until and not stop.numbers:

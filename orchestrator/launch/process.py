@@ -98,6 +98,7 @@ def run(
         started_at, started = datetime.now(UTC), time.monotonic_ns()
         child = _start(command, _environment(command, mark, folder), cwd, stdout, stderr)
         try:
+            tell_guardian(child.pid)
             with sampler.beside(sampling, mark, child.pid):
                 timed_out = not _wait(child, asked, timeout_s, on_tick, tell_guardian)
             ended = child.returncode

@@ -7,7 +7,7 @@ A new profiler is one file with one class that fits :class:`Profiler`, one line 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -82,6 +82,8 @@ class Command:
     """``argv`` begins with a container's runtime: what the process is told must get through it."""
     once_more: bytes | None = None
     """What the tool says (a pattern of lines) when it could not start, and would the next time; None for nothing."""
+    clear: Callable[[], str | None] | None = None
+    """Before that next time: takes what is in the tool's way away, and says what it was; None when there was nothing."""
 
 
 @dataclass(frozen=True, slots=True)

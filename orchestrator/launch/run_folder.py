@@ -42,7 +42,9 @@ def read_run_record(folder: Path) -> dict[str, Any] | None:
     record = read_json(folder / "run.json")
     if record is None or record.get("perfctl_run") != RUN_RECORD_VERSION:
         return None
-    return record if all(_fits(record.get(name), kind) for name, kind in _TYPES.items()) and _is_inside(record) else None
+    return (
+        record if all(_fits(record.get(name), kind) for name, kind in _TYPES.items()) and _is_inside(record) else None
+    )
 
 
 def _fits(value: object, kind: type) -> bool:

@@ -18,6 +18,9 @@ from perfctl.orchestrator.report.compare_view import compare_view
 from perfctl.orchestrator.report.view import page_view
 from perfctl.parsers.stored import Run
 
+_CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "\ufffd")
+"""What HTML forbids, and a terminal that shows the file would obey."""
+
 
 def render(runs: Sequence[Run], *, generated_at: str, title: str | None = None, peaks: Sequence[Peaks] = ()) -> str:
     """HTML of the page for these runs; ``peaks`` are measured roofs. The same arguments give the same bytes."""
@@ -57,7 +60,8 @@ def _filled(template: str, view: object) -> str:
     environment.globals["asset"] = lambda name: Markup(_source(name))  # noqa: S704  style and scripts, our own files  # nosec B704
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False, "sort_keys": False}
     text = environment.get_template(template).render(page=view)
-    return text.encode("utf-8", "replace").decode("utf-8")  # a report may hold half a surrogate pair
+    shown = text.translate(_CONTROL)
+    return shown.encode("utf-8", "replace").decode("utf-8")  # a report may hold half a surrogate pair
 
 
 def _digest(code: str) -> str:

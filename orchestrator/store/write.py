@@ -114,7 +114,9 @@ def _fitting(run: RunFacts, report: Report | None) -> Iterator[None]:
         yield
     except OverflowError as error:
         place = report.path if report is not None else Path(run.artifact or "")
-        raise ReportError(place, run.profiler, f"a number in it is beyond 64 bits ({error})", "Make it again") from error
+        raise ReportError(
+            place, run.profiler, f"a number in it is beyond 64 bits ({error})", "Make it again"
+        ) from error
 
 
 def _sweep(connection: sqlite3.Connection, sweep: SweepFacts) -> int:

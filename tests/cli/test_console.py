@@ -18,7 +18,9 @@ def test_an_error_is_one_line_whatever_the_name_in_it(capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == "perfctl: a b: cannot be read\n"
 
 
-def test_marks_that_turn_a_line_around_and_halves_of_pairs_are_shown_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+def test_marks_that_turn_a_line_around_and_halves_of_pairs_are_shown_as_such(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     console.result("a\u202eb\u2066c\udcffd")
     console.as_json({"name": "a\u202eb\udcff\x9b"})
     out = capsys.readouterr().out

@@ -65,7 +65,8 @@ def test_shapes_of_nothing_are_one_line(perfctl: Perfctl, folder: Path, shape: l
 
 
 @pytest.mark.parametrize(
-    "content", ["[" * 100_000, '{"perfctl_workload_record": ' + "[" * 100_000, '{"perfctl_workload_record": ' + "9" * 9000]
+    "content",
+    ["[" * 100_000, '{"perfctl_workload_record": ' + "[" * 100_000, '{"perfctl_workload_record": ' + "9" * 9000],
 )
 def test_records_nested_too_deep_and_numbers_too_long_are_one_line(
     perfctl: Perfctl, folder: Path, content: str

@@ -25,7 +25,9 @@ def report(folder: Path, *statements: str) -> Path:
 
 
 def test_views_named_like_tables_are_no_tables_and_never_run(tmp_path: Path) -> None:
-    path = report(tmp_path, "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME", f"CREATE VIEW CUPTI_ACTIVITY_KIND_RUNTIME AS {ENDLESS}")
+    path = report(
+        tmp_path, "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME", f"CREATE VIEW CUPTI_ACTIVITY_KIND_RUNTIME AS {ENDLESS}"
+    )
     assert "TARGET_INFO_GPU" not in nsys_tables.Database(nsys_tables.connect(path)).tables
     assert len(list(parse(path).kernels)) == 5
     with pytest.raises(ReportError):

@@ -54,7 +54,7 @@ def test_a_command_line_stays_ready_to_paste() -> None:
     assert masked_line(f"perfctl torch -- 'my script.py' --token {TOKEN}") == (
         "perfctl torch -- 'my script.py' --token '(removed)'"
     )
-    assert masked_line("perfctl torch -- \"a  b\" $HOME") == "perfctl torch -- \"a  b\" $HOME"
+    assert masked_line('perfctl torch -- "a  b" $HOME') == 'perfctl torch -- "a  b" $HOME'
     assert masked_line(f"an open ' quote {TOKEN}") == "an open ' quote (removed)"
 
 

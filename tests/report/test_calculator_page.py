@@ -159,6 +159,20 @@ def test_the_table_sorts_and_a_row_is_taken(visit: Any) -> None:
     assert visit.locator("#gpus tr[aria-current]").locator("button").inner_text() == name
 
 
+def test_the_table_is_saved_with_its_full_values_and_units(visit: Any) -> None:
+    with visit.expect_download() as waiting:
+        visit.locator("#gpus").get_by_role("button", name="CSV").click()
+    head, *rows = Path(waiting.value.path()).read_text(encoding="utf-8").splitlines()
+    assert head.startswith(
+        'device,step (s),training (s),"range (low end, s)",memory (B),largest batch,cost ($),offer,rests on'
+    )
+    assert len(rows) == visit.locator("#c-device option").count() and "NaN" not in "".join(rows)
+    t4 = next(row for row in rows if row.startswith("T4,")).split(",")
+    exact = visit.evaluate("""() => { const page = perfctlCalculator, [choice] = page.readChoice(location.hash);
+        const answer = page.answerOf({ ...choice, device: "T4" }); return [answer.step.value, answer.training.value]; }""")
+    assert [float(t4[1]), float(t4[2])] == exact
+
+
 def test_the_curve_answers_to_the_arrow_keys_and_takes_a_batch(visit: Any) -> None:
     visit.locator("#curve svg").focus()
     for _ in range(3):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from hashlib import sha256
 from dataclasses import replace
+from hashlib import sha256
 from html.parser import HTMLParser
 from itertools import accumulate
 from types import ModuleType
