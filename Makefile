@@ -5,7 +5,7 @@ BATCHES ?= 16,32,64,128,256
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs accuracy algorithms bench fuzz mutate format clean
+.PHONY: help demo test check docs accuracy algorithms bench faults fuzz mutate format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1 	/p' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ algorithms: $(VENV)/.test ## Kernel names and predicted grids against public mea
 bench: $(VENV)/.test ## How fast reports become rows, beside a yardstick measured in the same run
 	$(BIN)/python bench/run.py
 
+faults: $(VENV)/.test ## Kill, starve and confuse real processes: does perfctl keep its promises?
+	$(BIN)/python faults/run.py --moments $(or $(MOMENTS),50)
+
 fuzz: $(VENV)/.fuzz ## Feed damaged reports to every text parser for FUZZ_SECONDS (600) in all
 	$(BIN)/python fuzz/fuzz_parsers.py
 
@@ -61,5 +64,6 @@ $(VENV)/.fuzz: EXTRAS := fuzz
 $(VENV)/.mutation: EXTRAS := mutation
 $(VENV)/.torch $(VENV)/.test $(VENV)/.dev $(VENV)/.docs $(VENV)/.peers $(VENV)/.fuzz $(VENV)/.mutation: pyproject.toml scripts/make_venv.sh
 	sh scripts/make_venv.sh $(PYTHON) $(VENV)
+	@echo "Installing perfctl[$(EXTRAS)] into $(VENV). With PyTorch that is 6 GB, and silent for minutes."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $@

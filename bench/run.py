@@ -71,6 +71,7 @@ def main() -> None:
     parser.add_argument(
         "--hta-python", default=PYTHON, help="an interpreter that has HTA; its pandas may be another one"
     )
+    parser.add_argument("--large", action="store_true", help="scaling.py at 100 times the work too: half an hour more")
     asked = parser.parse_args()
     asked.data.mkdir(exist_ok=True)
     hta = asked.hta_python if has_hta(asked.hta_python) else None
@@ -85,10 +86,11 @@ def main() -> None:
         make_input(Path(command[-1]), asked.scale)
     measured = measure(commands, asked.rounds, asked.data)
     print_table(wanted, measured, skipped)
-    for name in ("annotation", "page", "sampling"):
+    for name in ("annotation", "page", "sampling", "scaling"):
         if name.startswith(asked.only):
             print(flush=True)
-            subprocess.run([PYTHON, str(HERE / f"{name}.py")], check=True)
+            more = ["--large"] if name == "scaling" and asked.large else []
+            subprocess.run([PYTHON, str(HERE / f"{name}.py"), *more], check=True)
 
 
 def has_hta(python: str) -> bool:

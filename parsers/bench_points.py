@@ -55,7 +55,7 @@ class BenchPoint:
     steps: int
     """Measured ones, after the warm-up; layers were timed in others, after them."""
     step_ns: tuple[int, int, int]
-    """Median, first and third quartile."""
+    """Median, first and third quartile; without the phases that bring its samples."""
     fastest_ns: int | None = None
     """Of all measured steps: nearest to what the machine does undisturbed. None: the file is without it."""
     phase_ns: Mapping[str, int] = field(default_factory=dict)
@@ -127,8 +127,8 @@ def as_json(points: list[BenchPoint]) -> str:
     machines = list(dict.fromkeys(point.machine for point in points))
     layers: dict[str, list[str]] = {}
     for point in points:
-        names = layers.setdefault(point.model, [])
-        names += [name for name in (*point.forward_ns, *point.backward_ns) if name not in names]
+        names = layers.get(point.model, [])
+        layers[point.model] = list(dict.fromkeys((*names, *point.forward_ns, *point.backward_ns)))
     rows = [json.dumps(_row(point, machines, layers[point.model]), separators=(",", ":")) for point in points]
     named = [f"{json.dumps(model)}:{json.dumps(names, separators=(',', ':'))}" for model, names in layers.items()]
     seen = [json.dumps({name: getattr(one, name) for name in BenchMachine.__slots__}) for one in machines]

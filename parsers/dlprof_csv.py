@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from perfctl.parsers import dlprof_known, dlprof_records
+from perfctl.parsers import dlprof_records
 from perfctl.parsers.dlprof_records import Row
+from perfctl.parsers.dlprof_report import report
 from perfctl.parsers.dlprof_summary import read_summary
 from perfctl.parsers.dlprof_tables import PROBE_BYTES, kind_of, members, read_table
 from perfctl.parsers.errors import ReportError
@@ -27,25 +28,7 @@ def parse(path: Path) -> Report:
     files = _files(path)
     tables = {kind: read_table(file, kind).rows for kind, file in files.items() if kind != "summary"}
     summary = read_summary(files["summary"]) if "summary" in files else None
-    found_kernels = dlprof_records.kernels(tables.get("iteration", ()))
-    gaps = dlprof_records.gaps_of(files, found_kernels) + _unread(files, path)
-    return Report(
-        tool="dlprof",
-        path=path,
-        form="DLProf CSV: " + ", ".join(sorted(files)),
-        tool_version=summary.tool_version if summary else None,
-        devices=summary.devices if summary else (),
-        environment=summary.environment if summary else {},
-        kernels=found_kernels,
-        operations=dlprof_records.operations(tables.get("detail", ())),
-        summaries=(*(summary.summaries if summary else ()), *dlprof_records.table_summaries(tables)),
-        gaps=(*gaps, *(summary.gaps if summary else ())),
-        diagnostics=(
-            *_diagnostics(tables, files, path),
-            *dlprof_known.of_tables(tables, summary.tool_version if summary else None),
-        ),
-        duration_ns=summary.wall_clock_ns if summary else None,
-    )
+    return report(path, "CSV", files, tables, summary, _unread(files, path), _diagnostics(tables, files, path))
 
 
 def _files(path: Path) -> dict[str, Path]:

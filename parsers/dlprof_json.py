@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers import dlprof_known, dlprof_records
+from perfctl.parsers import dlprof_records
 from perfctl.parsers.dlprof_records import Row
-from perfctl.parsers.dlprof_summary import SummaryReport, summary_of
+from perfctl.parsers.dlprof_report import report
+from perfctl.parsers.dlprof_summary import summary_of
 from perfctl.parsers.dlprof_tables import HEADERS, SUMMARY_WORDS, Block, column
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.ncu_lines import encoding_of
@@ -100,32 +101,10 @@ def parse(path: Path) -> Report:
     if not tables and not is_summary:
         raise ReportError(path, "dlprof", "no report of DLProf was found in this JSON", _REMEDY)
     beside = sorted({file for file in path.iterdir() if file.name[0] != "."} - set(files)) if path.is_dir() else []
-    return _report(path, tables, summary_of(blocks) if is_summary else None, beside)
-
-
-def _report(path: Path, tables: dict[str, list[Row]], summary: SummaryReport | None, beside: list[Path]) -> Report:
-    kinds = [*tables, *(["summary"] if summary else [])]
-    kernels = dlprof_records.kernels(tables.get("iteration", ()))
     advice = ((row["problem"], row["recommendation"]) for row in tables.get("expert_systems", ()))
-    return Report(
-        tool="dlprof",
-        path=path,
-        form="DLProf JSON: " + ", ".join(sorted(kinds)),
-        tool_version=summary.tool_version if summary else None,
-        devices=summary.devices if summary else (),
-        environment=summary.environment if summary else {},
-        kernels=kernels,
-        operations=dlprof_records.operations(tables.get("detail", ())),
-        summaries=(*(summary.summaries if summary else ()), *dlprof_records.table_summaries(tables)),
-        gaps=(*dlprof_records.gaps_of(kinds, kernels), *(summary.gaps if summary else ())),
-        diagnostics=(
-            _UNVERIFIED,
-            *_others(beside),
-            *dlprof_records.feedback(advice),
-            *dlprof_known.of_tables(tables, summary.tool_version if summary else None),
-        ),
-        duration_ns=summary.wall_clock_ns if summary else None,
-    )
+    said = (_UNVERIFIED, *_others(beside), *dlprof_records.feedback(advice))
+    kinds = [*tables, *(["summary"] if is_summary else [])]
+    return report(path, "JSON", kinds, tables, summary_of(blocks) if is_summary else None, (), said)
 
 
 def _others(beside: list[Path]) -> Iterator[Diagnostic]:

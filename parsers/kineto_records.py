@@ -154,6 +154,37 @@ def operations(events: Events, nesting: Nesting, launches: Launches) -> list[Ope
     torch's tables, an operation that does nothing but call its namesake (an overload) is one call with it.
     """
     on_gpu = bool(events.kernels or events.copies)
+    return [
+        Operation(
+            name,
+            "cpu_op",
+            total.calls,
+            total.cpu,
+            total.own,
+            total.device if on_gpu else None,
+            total.memory if events.memory else None,
+            None,
+            layer,
+            direction,
+        )
+        for (name, layer, direction), total in _sums(events, nesting, launches, on_gpu=on_gpu).items()
+    ]
+
+
+class _Sum:
+    __slots__ = ("calls", "cpu", "device", "memory", "own")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.memory = 0
+        self.cpu: int | None = 0
+        self.own: int | None = 0
+        self.device: int | None = 0
+
+
+def _sums(
+    events: Events, nesting: Nesting, launches: Launches, *, on_gpu: bool
+) -> dict[tuple[str, str | None, str | None], _Sum]:
     device = _device_times(events, nesting, launches) if on_gpu else None
     own = _own_times(events, nesting)
     children = Counter(nesting.parents)
@@ -174,32 +205,7 @@ def operations(events: Events, nesting: Nesting, launches: Launches) -> list[Ope
             time = device[index]
             total.device = None if time is None or total.device is None else total.device + time
         total.memory += nesting.memory[index]
-    return [
-        Operation(
-            name,
-            "cpu_op",
-            total.calls,
-            total.cpu,
-            total.own,
-            total.device if device is not None else None,
-            total.memory if events.memory else None,
-            None,
-            layer,
-            direction,
-        )
-        for (name, layer, direction), total in table.items()
-    ]
-
-
-class _Sum:
-    __slots__ = ("calls", "cpu", "device", "memory", "own")
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.memory = 0
-        self.cpu: int | None = 0
-        self.own: int | None = 0
-        self.device: int | None = 0
+    return table
 
 
 def _own_times(events: Events, nesting: Nesting) -> list[int | None]:

@@ -36,8 +36,6 @@ class Log:
 
     tool_lines: Tally[tuple[str, str]] = field(default_factory=Tally)
     """(PROF, ERROR or WARNING; text) -> how often, in order of first appearance."""
-    other_lines: int = 0
-    """Lines of the program."""
     console_lines: int = 0
     """Lines that look like ncu's own console tables."""
     cut_rows: int = 0
@@ -55,7 +53,6 @@ class Log:
             self.first_line = line[:1000].strip()
         match = _TOOL_LINE.match(line)
         if match is None:
-            self.other_lines += 1
             self.console_lines += _CONSOLE_LINE.match(line) is not None
             return
         key = (match[1], match[2].strip()[:2000])

@@ -43,48 +43,63 @@ def parse(path: Path) -> Report:
         columns, told, gaps = guess(known.headless, path)
         layout = Layout(columns)
     known.settle(layout)
-    return _report(Text(path), known, layout, gaps, told)
-
-
-def _report(text: Text, known: Survey, first: Layout, gaps: list[Gap], told: list[Diagnostic]) -> Report:
-    readings = Readings()
-    clock = Clock()
-    placer = Placer(known)
-    devices: dict[int | None, dict[str, str]] = {}
-    day_first = known.day_first()
+    text = Text(path)
+    rounds = _Rounds(known)
     for row in rows(text):
-        layout = row.layout or first
-        if len(row.cells) != len(layout.columns):  # above the first header, and not of its kind
+        row_layout = row.layout or layout
+        if len(row.cells) != len(row_layout.columns):  # above the first header, and not of its kind
             text.stray(", ".join(row.cells))
-            continue
+        else:
+            rounds.add(row, row_layout, text.interval_ns)
+    if not rounds.devices:
+        raise ReportError(path, TOOL, "there is a header and no whole row of its kind", "Let nvidia-smi run longer")
+    return _report(rounds, layout, text, gaps, told)
+
+
+class _Rounds:
+    """The rows of a file, as readings of devices at moments."""
+
+    def __init__(self, known: Survey) -> None:
+        self.readings = Readings()
+        self.clock = Clock()
+        self.placer = Placer(known)
+        self.devices: dict[int | None, dict[str, str]] = {}
+        """What the rows say of each device that no reading is: its name, its serial number."""
+        self._halves: list[Gap] = []
+        self._day_first = known.day_first()
+
+    def add(self, row: Row, layout: Layout, interval_ns: int | None) -> None:
         if row.is_cut and (half := _half_cell(row, layout)):
-            gaps.append(half)
+            self._halves.append(half)
             if layout.timestamp == len(layout.columns) - 1:
-                continue
-        device, number = placer.place(row, layout)
-        clock.interval_ns = text.interval_ns
+                return
+        device, number = self.placer.place(row, layout)
+        self.clock.interval_ns = interval_ns
         stamp = row.date if layout.timestamp is None else row.cells[layout.timestamp]
-        at_ns = clock.at(read_stamp(stamp or "", day_first=bool(day_first)), number)
-        facts = devices.setdefault(device, {})
+        at_ns = self.clock.at(read_stamp(stamp or "", day_first=bool(self._day_first)), number)
+        facts = self.devices.setdefault(device, {})
         for name, place in layout.identity:
             facts.setdefault(name, row.cells[place])
-        readings.add(at_ns, device, [(column, row.cells[place]) for column, place in layout.measured])
-    if not devices:
-        raise ReportError(
-            text.path, TOOL, "there is a header and no whole row of its kind", "Let nvidia-smi run longer"
-        )
-    if day_first is None:
+        self.readings.add(at_ns, device, [(column, row.cells[place]) for column, place in layout.measured])
+
+    def gaps(self) -> tuple[Gap, ...]:
+        """What of the rows could not be read for sure."""
         reason = "'03-11-2026' was taken as month first: nothing in the file decides"
-        gaps.append(Gap("sample.at_ns", "ambiguous", reason))
+        dates = [Gap("sample.at_ns", "ambiguous", reason)] if self._day_first is None else []
+        return (*self._halves, *dates, *self.clock.gaps(), *self.placer.gaps(), *self.readings.gaps())
+
+
+def _report(rounds: _Rounds, first: Layout, text: Text, gaps: list[Gap], told: list[Diagnostic]) -> Report:
+    readings, clock, placer = rounds.readings, rounds.clock, rounds.placer
     return Report(
         tool=TOOL,
         path=text.path,
         form="nvidia-smi CSV" if not told else "nvidia-smi CSV, no header",
-        devices=devices_of(devices, readings.samples),
-        environment=environment_of(devices),
+        devices=devices_of(rounds.devices, readings.samples),
+        environment=environment_of(rounds.devices),
         samples=readings.samples,
         summaries=tuple(readings.summaries()),
-        gaps=(*gaps, *clock.gaps(), *placer.gaps(), *readings.gaps()),
+        gaps=(*gaps, *rounds.gaps()),
         diagnostics=(
             *told,
             *clock.diagnostics(),

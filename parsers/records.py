@@ -19,8 +19,6 @@ from typing import NamedTuple
 from perfctl.parsers.layer_times import Feature, LayerTime
 from perfctl.parsers.paper import OpShape
 
-GAP_STATES = ("not_collected", "not_available", "unreadable", "ambiguous")
-
 
 class Kernel(NamedTuple):
     """One launch of one kernel."""
@@ -209,7 +207,7 @@ class Gap(NamedTuple):
     quantity: str
     """What is missing: a table, column or metric name ("kernel", "counter:flop_count_sp.sum", ...)."""
     state: str
-    """One of GAP_STATES."""
+    """not_collected, not_available, unreadable or ambiguous."""
     reason: str
     scope: str | None = None
     """Which layer or kernel it concerns; None for the whole run."""

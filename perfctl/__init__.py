@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from perfctl.prediction import predict
     from perfctl.table_frames import counters, kernels, layer_calls
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "ReportError",
     "__version__",

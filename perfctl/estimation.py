@@ -187,7 +187,7 @@ def need_torch() -> None:
     from importlib.util import find_spec
 
     if find_spec("torch") is None:
-        raise ToolMissing("estimate needs torch, which is not installed", "pip install 'perfctl[torch]'")
+        raise ToolMissing("pen and paper needs torch, which is not installed", "pip install 'perfctl[torch]'")
 
 
 class Session:

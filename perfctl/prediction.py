@@ -64,7 +64,7 @@ def answer(question: Question) -> tuple[Answer, Known]:
     """Everything asked, with what the store knows; UsageError before anything slow begins."""
     question.check()
     prices = load()
-    device = find_device(question.device, question.device_spec, question.store)
+    device = find_device(question.device, question.device_spec, question.store, question.threads)
     known = known_of(question.store, device)
     subject = find_subject(
         question.model, training=not question.infer, optimizer=question.optimizer, inputs=question.inputs
@@ -117,9 +117,7 @@ def job_on(board: Board | None, question: Question, subject: Subject, batch: int
 
 def _notes(question: Question, points: Sequence[Point]) -> Iterator[str]:
     yield "loading and preparing data, validation and checkpoints are not in the times"
-    if points[0].training.room is None and question.infer:
-        yield "memory of a forward pass is not worked out for families: perfctl estimate MODEL --mode infer --memory 16GB"
-    elif question.precision in ("bf16", "fp16"):
+    if question.precision in ("bf16", "fp16"):
         yield "memory is worked out in fp32: under autocast activations take less, so a step needs less than this"
     if question.gpus > NETWORK_FROM and question.link_gbs is None and question.efficiency is None:
         yield f"more than {NETWORK_FROM} GPUs sit in several machines: say what the network between them reaches, --interconnect"

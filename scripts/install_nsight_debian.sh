@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs Debian's nsight-systems and nsight-compute (non-free component) on Debian 12 and makes nsys able to
+# Installs Debian's nsight-systems and nsight-compute (non-free component) on Debian 12 (nsys 2022.4) or 13 (2023.4) and makes nsys able to
 # write .nsys-rep files: Debian's package leaves out the link to its own importer.
 set -eu
 

@@ -53,27 +53,3 @@ const curve = (points, chosen, { unit, tick }, label) => {
   }
   return svg;
 };
-// The pointer and the arrow keys say a point; Enter and a click take it.
-const liveChart = (svg, take) => {
-  const spots = [...svg.querySelectorAll(".hit")];
-  let at = -1;
-  const go = (place) => {
-    spots[at]?.classList.remove("on");
-    at = place;
-    if (at < 0) { hideTip(); return; }
-    spots[at].classList.add("on");
-    showTip(spots[at].dataset.tip, spots[at].getBoundingClientRect());
-  };
-  spots.forEach((spot, place) => {
-    spot.addEventListener("pointerenter", () => go(place));
-    spot.addEventListener("pointerleave", () => go(-1));
-    spot.addEventListener("click", () => take(Number(spot.dataset.x)));
-  });
-  svg.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (step) { event.preventDefault(); go((at + step + spots.length) % spots.length); }
-    if (event.key === "Enter" && at >= 0) take(Number(spots[at].dataset.x));
-    if (event.key === "Escape") go(-1);
-  });
-  svg.addEventListener("blur", () => go(-1));
-};

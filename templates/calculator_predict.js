@@ -44,9 +44,11 @@ const fromFit = (fit, job, machine, whyNot) => {
   if (!own) outside.push(`learned on ${fit.machine.name}: peaks and bandwidth are those of ${machine.name}`);
   return {
     seconds: found.seconds, low: found.low, high: found.high, way: own ? "fitted" : "transferred", source: fit.name, coverage: own ? fit.fitted.coverage : null,
-    why_not: whyNot, outside, floor: roofline(job, machine), costs: fit.costs, backward: backwardOf(fit, job, found.seconds, machine),
+    why_not: whyNot, outside, floor: roofline(job, machine), costs: sharedCosts(fit), backward: backwardOf(fit, job, found.seconds, machine),
   };
 };
+// Each part belongs to one phase, and the costs of the others are 0 there: what layers take adds up to what phases take.
+const sharedCosts = (fit) => { const each = Object.values(fit.phases); return each.length ? fit.costs.map((_, place) => each.reduce((sum, costs) => sum + costs[place], 0)) : fit.costs; };
 const backwardOf = (fit, job, seconds, machine) => {
   const found = partsOf(job, machine), each = Object.entries(fit.phases).map(([name, costs]) => [name, weighed(costs, found)]);
   let sum = 0;
@@ -64,10 +66,10 @@ const fromRoofline = (job, machine, whyNot) => {
     coverage: null, why_not: whyNot, outside: [], floor, costs: ROOF_COSTS, backward: null,
   };
 };
-const fromMeasured = (record, job, machine) => ({
+const fromMeasured = (record, job, machine, [fit] = fitFor(job, machine)) => ({
   seconds: record.seconds, low: Math.min(record.low, record.seconds), high: Math.max(record.high, record.seconds), way: "measured",
   source: `median of the steps measured on ${machine.name}`, coverage: null, why_not: [], outside: [], floor: roofline(job, machine),
-  costs: fitFor(job, machine)[0]?.costs ?? ROOF_COSTS, backward: record.backward,
+  costs: fit ? sharedCosts(fit) : ROOF_COSTS, backward: record.backward,
 });
 const predictTime = (job, machine) => {
   peakOf(machine, job.precision);

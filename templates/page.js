@@ -119,9 +119,9 @@ const showTip = (text, box) => {
   tip.style.top = `${(box.top > height + 10 ? box.top - height - 6 : box.bottom + 6) + scrollY}px`;
 };
 const hideTip = () => { tip.hidden = true; };
-document.querySelectorAll("svg.chart").forEach((svg) => {
+// The pointer and the arrow keys say a point; where points can be taken, Enter and a click take it.
+const liveChart = (svg, take) => {
   const spots = [...svg.querySelectorAll(".hit")];
-  if (!spots.length) return;
   let at = -1;
   const go = (place) => {
     spots[at]?.classList.remove("on");
@@ -131,17 +131,24 @@ document.querySelectorAll("svg.chart").forEach((svg) => {
     showTip(spots[at].dataset.tip, spots[at].getBoundingClientRect());
   };
   spots.forEach((spot, place) => {
-    const title = spot.querySelector("title");
-    spot.dataset.tip = title.textContent;
-    title.remove();
     spot.addEventListener("pointerenter", () => go(place));
     spot.addEventListener("pointerleave", () => go(-1));
+    if (take) spot.addEventListener("click", () => take(Number(spot.dataset.x)));
   });
-  svg.tabIndex = 0;
   svg.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (step) { event.preventDefault(); go((at + step + spots.length) % spots.length); }
+    if (take && event.key === "Enter" && at >= 0) take(Number(spots[at].dataset.x));
     if (event.key === "Escape") go(-1);
   });
   svg.addEventListener("blur", () => go(-1));
+};
+document.querySelectorAll("svg.chart:has(.hit)").forEach((svg) => {
+  svg.querySelectorAll(".hit").forEach((spot) => {
+    const title = spot.querySelector("title");
+    spot.dataset.tip = title.textContent;
+    title.remove();
+  });
+  svg.tabIndex = 0;
+  liveChart(svg);
 });

@@ -235,7 +235,10 @@ def test_the_paths_that_contributing_names_are_there() -> None:
     for path in paths:
         assert (ROOT / path).exists(), f"CONTRIBUTING.md names {path}"
     lists = re.findall(r"`([A-Z]+)`\s(?:in|of)\s`([\w/]+\.py)`", text)
-    assert {name for name, _ in lists} == {"PARSERS", "SWEEPS", "WORKLOADS", "VERDICTS", "COMMANDS"}
+    assert {name for name, _ in lists} == {
+        "PARSERS", "SEEDS", "PROFILERS", "SWEEPS", "WORKLOADS", "PARAMETERS", "FAMILIES", "SECTIONS", "VERDICTS", "GPUS", "SHEETS",
+        "WAYS", "COMMANDS",
+    }  # fmt: skip
     for name, path in lists:
         assert re.search(rf"^{name}\b.* = ", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), (
             f"{name} in {path}"

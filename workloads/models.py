@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
 
 from perfctl.workloads.plan import family_of, plan
 from perfctl.workloads.spec import Options, SpecError, WorkloadError, first_line
@@ -231,7 +232,10 @@ def build_model(factory: Callable[[], Any], name: str, device: str) -> torch.nn.
                     model = factory()
     except MODEL_ERRORS as error:
         text = f"{type(error).__name__}: {first_line(error)}"
-        raise ModelError(f"{name} raised {text}", "A factory takes no arguments and returns the model", True) from error
+        remedy = "A factory takes no arguments and returns the model"
+        if isinstance(error, URLError):
+            remedy = "Weights are not needed here, as in weights=None: let the factory download nothing"
+        raise ModelError(f"{name} raised {text}", remedy, True) from error
     if not isinstance(model, torch.nn.Module):
         raise ModelError(
             f"{name} gives a {type(model).__name__}, not a torch.nn.Module", "Name a factory or class of a model"

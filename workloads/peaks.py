@@ -102,8 +102,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m perfctl.workloads.peaks", description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--threads", type=int, help="CPU threads; default: as many as torch takes")
     asked = parser.parse_args(arguments)
     try:
+        if asked.threads is not None:
+            torch.set_num_threads(asked.threads)
         found = measure(asked.device)
     except (WorkloadError, RuntimeError) as error:  # torch says "out of memory" as a RuntimeError
         print(f"peaks: {str(error).splitlines()[0]}", file=sys.stderr)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping
 
+from perfctl.orchestrator.analyse.machines import machine_name
 from perfctl.orchestrator.analyse.plan_work import works_of_plan
+from perfctl.orchestrator.analyse.step_lengths import computed_ns
 from perfctl.orchestrator.analyse.work_records import Case, Measured
 from perfctl.parsers.bench_points import BenchMachine, BenchPoint
 from perfctl.parsers.layer_times import LayerTime
@@ -38,7 +40,7 @@ def point_of(run: Run) -> BenchPoint | None:
     """None where the run is no whole one, of another workload, or profiled."""
     facts = run.report.environment
     model = facts.get("option:model")
-    times = [row.duration_ns for row in run.report.steps if row.phase == "step" and row.duration_ns is not None]
+    times = computed_ns(run.report.steps)
     known = model and run.batch_size and run.mode and run.precision and run.device and run.device.name and times
     if run.workload != WORKLOAD or run.profiler != "none" or run.status != "ok" or not known:
         return None
@@ -100,7 +102,7 @@ def measured_of(point: BenchPoint, plan: Plan) -> Measured:
             optimizer=plan.optimizer if training else "",
             parameters=plan.parameters,
         ),
-        machine=point.machine.device,
+        machine=machine_name(point.machine.device, point.machine.kind, point.machine.threads),
         seconds=median,
         low=low,
         high=high,

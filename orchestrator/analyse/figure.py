@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-STATES = ("counted", "estimated", "not_collected", "not_available", "refused")
-"""counted: measured, exact. estimated: derived by a rule that may be off. not_collected: nobody asked for it.
-not_available: the tool or chip cannot say. refused: a number exists and would be wrong."""
-
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -16,6 +12,8 @@ class Figure:
 
     value: float | None
     state: str
+    """counted: measured, exact. estimated: derived by a rule that may be off. not_collected: nobody asked for it.
+    not_available: the tool or chip cannot say. refused: a number exists and would be wrong."""
     reason: str | None = None
     """Why there is none, or by what rule it was found; None for a plain count."""
     launches: int = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
@@ -142,7 +143,7 @@ def of_measured(record: Mapping[str, Any], memory_bytes: int | None = None) -> D
     """From what ``python -m perfctl.workloads.peaks --json`` printed. Raises KeyError, TypeError or ValueError."""
     threads = record.get("threads")
     machine = Machine(
-        name=cpu_name(str(record["device"]), threads) if record["kind"] == "cpu" else str(record["device"]),
+        name=machine_name(str(record["device"]), str(record["kind"]), threads),
         kind=str(record["kind"]),
         flops_per_second={str(path): float(value) for path, value in record["flops"].items()},
         bytes_per_second=float(record["bandwidth_bps"]),
@@ -152,6 +153,16 @@ def of_measured(record: Mapping[str, Any], memory_bytes: int | None = None) -> D
     return Device(machine, f"peaks measured on {str(record['at'])[:10]}: large matrix products and a triad")
 
 
-def cpu_name(device: str, threads: int | None) -> str:
-    """ "AMD EPYC, 2 threads": as many reach other peaks than one."""
+def machine_name(device: str, kind: str, threads: int | None = None) -> str:
+    """What a machine is called wherever times of it are kept: of a GPU the board that its name means; of a CPU also how
+    many threads computed ("AMD EPYC, 2 threads"), since as many reach other peaks than one."""
+    if kind == "gpu":
+        found = boards.meant(device)
+        return found[0].name if len(found) == 1 else device
     return f"{device}, {threads} thread{'s' * (threads != 1)}" if threads else device
+
+
+def threads_of(cpu: str, machine: str) -> int | None:
+    """Threads in a machine's name where it is that CPU; None for another machine, or one without."""
+    found = re.fullmatch(r"(.*), (\d+) threads?", machine)
+    return int(found[2]) if found is not None and found[1] == cpu else None

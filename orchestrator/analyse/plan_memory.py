@@ -1,4 +1,4 @@
-"""Memory of a training step of a family's plan, without a trace: which tensors live at each of its moments.
+"""Memory of a step of a family's plan, without a trace: which tensors live at each of its moments.
 
 Forward keeps what backward will read (a product's input, a normalisation's input, an activation's input or output, a
 pool's input and places); backward goes through the layers in reverse, makes a gradient for each input and frees what was
@@ -59,6 +59,35 @@ def lines_of_plan(plan: Plan, optimizer: str) -> tuple[Line, ...]:
     if optimizer == "adam":
         step.take(2 * max(FLOAT * _matrix(layer) for layer in layers), 0)
     return upper(step.moments)
+
+
+def inference_lines(plan: Plan) -> tuple[Line, ...]:
+    """Lines of ``memory_lines`` for a forward pass alone: nothing is kept for a backward, so an output lives until its last
+    reader is done."""
+    layers = plan.layers
+    buffers = sum(2 * FLOAT * layer.given[0] + PLACE for layer in layers if layer.kind == "norm")
+    step = _Step(FLOAT * plan.parameters + buffers, FLOAT * layers[0].inputs + PLACE)
+    owners = _owners(layers)
+    last_use = _last_use(layers, owners)
+    for place, layer in enumerate(layers):
+        if owners[place] != place:
+            continue
+        places = PLACE * layer.outputs if layer.kind == "max_pool" else 0
+        step.take(0, FLOAT * layer.outputs + places)
+        step.free(
+            0, places + sum(FLOAT * layers[owner].outputs for owner in _read(layer, owners) if last_use[owner] == place)
+        )
+    return upper(step.moments)
+
+
+def _last_use(layers: tuple[PlanLayer, ...], owners: list[int]) -> dict[int, int]:
+    """Layer that owns a storage -> the last layer that reads it."""
+    return {owner: place for place, layer in enumerate(layers) for owner in _read(layer, owners)}
+
+
+def _read(layer: PlanLayer, owners: list[int]) -> set[int]:
+    """The layers whose storages it reads; the network's input is none of them."""
+    return {owners[of] for of in layer.of if of >= 0 and owners[of] >= 0}
 
 
 def _matrix(layer: PlanLayer) -> int:

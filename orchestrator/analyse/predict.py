@@ -108,7 +108,7 @@ def _from_measured(record: Measured, case: Case, machine: Machine, fits: Sequenc
     return StepTime(
         case, machine, seconds, min(record.low, seconds), max(record.high, seconds), "measured",
         f"median of the steps measured on {machine.name}", None, (), (), roofline(case, machine), known,
-        fitted_shares(fit, case, machine, seconds) if fit else roofline_shares(case, machine, seconds), (),
+        fitted_shares(fit, case, machine, seconds, known) if fit else roofline_shares(case, machine, seconds, known), (),
     )  # fmt: skip
 
 

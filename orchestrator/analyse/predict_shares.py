@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from perfctl.orchestrator.analyse.predict_records import Share
 from perfctl.orchestrator.analyse.step_parts import BESIDE, PARTS, PLACE, parts, parts_of_work
@@ -17,40 +17,67 @@ LIMITS = {
 }  # fmt: skip
 
 
-def fitted_shares(fit: StepFitted, case: Case, machine: Machine, seconds: float) -> tuple[Share, ...]:
-    """By the fit's costs of each part, scaled so that all rows add up to ``seconds``."""
-    return _shares(dict(zip(PARTS, fit.costs, strict=True)), case, machine, seconds)
+def fitted_shares(
+    fit: StepFitted, case: Case, machine: Machine, seconds: float, phases: Mapping[str, float] | None = None
+) -> tuple[Share, ...]:
+    """By the fit's costs of each part, scaled so that all rows add up to ``seconds``, and those of a phase to its share.
+
+    phases: measured seconds of each; None: those that the fit predicts (``step_model.phases_of``).
+    """
+    costs = fit.costs
+    if fit.phases:  # each part belongs to one phase; the others' costs of it are 0
+        costs = tuple(sum(each) for each in zip(*fit.phases.values(), strict=True))
+    return _shares(dict(zip(PARTS, costs, strict=True)), case, machine, seconds, phases)
 
 
-def roofline_shares(case: Case, machine: Machine, seconds: float) -> tuple[Share, ...]:
+def roofline_shares(
+    case: Case, machine: Machine, seconds: float, phases: Mapping[str, float] | None = None
+) -> tuple[Share, ...]:
     """By arithmetic and bytes at the machine's peaks, scaled so that all rows add up to ``seconds``."""
-    return _shares({name: 0.0 if name.startswith(BESIDE) else 1.0 for name in PARTS}, case, machine, seconds)
+    costs = {name: 0.0 if name.startswith(BESIDE) else 1.0 for name in PARTS}
+    return _shares(costs, case, machine, seconds, phases)
 
 
-def _shares(costs: Mapping[str, float], case: Case, machine: Machine, seconds: float) -> tuple[Share, ...]:
-    rows: dict[tuple[str, str], dict[str, float]] = {}
-    for work in case.works:
-        row = rows.setdefault((work.layer, work.kind), {})
-        for name, part in parts_of_work(work, case, machine):
-            key = (OPTIMIZER, "optimizer") if name.endswith("optimizer") else None
-            into = rows.setdefault(key, {}) if key else row
-            into[limit_of(name)] = into.get(limit_of(name), 0.0) + costs[name] * part
-    whole = parts(case, machine)
-    whole_step = ("bytes optimizer", "adam optimizer", "overflow optimizer")
-    for name, key in (*((name, (OPTIMIZER, "optimizer")) for name in whole_step), ("step forward", (STEP, "overhead"))):
-        into = rows.setdefault(key, {})
-        into[limit_of(name)] = into.get(limit_of(name), 0.0) + costs[name] * whole[PLACE[name]]
-    total = sum(sum(row.values()) for row in rows.values())
+def _shares(
+    costs: Mapping[str, float], case: Case, machine: Machine, seconds: float, phases: Mapping[str, float] | None
+) -> tuple[Share, ...]:
+    amounts = list(_amounts(costs, case, machine))
+    by_phase: dict[str, float] = {}
+    for _, part, amount in amounts:
+        by_phase[_phase_of(part)] = by_phase.get(_phase_of(part), 0.0) + amount
+    total = sum(by_phase.values())
     if total <= 0:
         return ()
+    factors = dict.fromkeys(by_phase, seconds / total)
+    if phases and all(phases.get(name, 0.0) > 0 or not amount for name, amount in by_phase.items()):
+        known = {name: phases[name] for name, amount in by_phase.items() if amount}
+        factors |= {name: seconds * known[name] / sum(known.values()) / by_phase[name] for name in known}
+    rows: dict[tuple[str, str], dict[str, float]] = {}
+    for key, part, amount in amounts:
+        into = rows.setdefault(key, {})
+        into[limit_of(part)] = into.get(limit_of(part), 0.0) + amount * factors[_phase_of(part)]
     found = [
-        Share(
-            layer, kind, seconds * sum(row.values()) / total, sum(row.values()) / total, max(row, key=lambda n: row[n])
-        )
+        Share(layer, kind, sum(row.values()), sum(row.values()) / seconds, max(row, key=lambda limit: row[limit]))
         for (layer, kind), row in rows.items()
         if sum(row.values()) > 0
     ]
     return tuple(sorted(found, key=lambda share: -share.seconds))
+
+
+def _amounts(costs: Mapping[str, float], case: Case, machine: Machine) -> Iterator[tuple[tuple[str, str], str, float]]:
+    """((layer, kind), part, how much of it) of each operation, the optimizer and the step."""
+    for work in case.works:
+        for name, part in parts_of_work(work, case, machine):
+            optimizer = _phase_of(name) == "optimizer"
+            yield (OPTIMIZER, "optimizer") if optimizer else (work.layer, work.kind), name, costs[name] * part
+    whole = parts(case, machine)
+    for name in ("bytes optimizer", "adam optimizer", "overflow optimizer"):
+        yield (OPTIMIZER, "optimizer"), name, costs[name] * whole[PLACE[name]]
+    yield (STEP, "overhead"), "step forward", costs["step forward"] * whole[PLACE["step forward"]]
+
+
+def _phase_of(part: str) -> str:
+    return part.rpartition(" ")[2]
 
 
 def limit_of(part: str) -> str:

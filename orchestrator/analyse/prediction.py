@@ -68,6 +68,8 @@ class Question:
     overlap: float = 0.0
     efficiency: float | None = None
     inputs: tuple[str, ...] = ()
+    threads: int | None = None
+    """Of a CPU; None: as many as torch takes."""
 
     def check(self) -> None:
         """Everything that can be wrong before anything is built. Raises UsageError."""
@@ -75,7 +77,10 @@ class Question:
             raise UsageError("--batch: a batch size is 1 or more", "Say for instance --batch 64")
         if self.precision not in PRECISIONS:
             raise UsageError(f"--precision: '{self.precision}' is not known", f"Say {', '.join(PRECISIONS)}")
-        for name, value in (("--dataset-size", self.samples), ("--epochs", self.epochs), ("--gpus", self.gpus)):
+        whole = (
+            ("--dataset-size", self.samples), ("--epochs", self.epochs), ("--gpus", self.gpus), ("--threads", self.threads),
+        )  # fmt: skip
+        for name, value in whole:
             if value is not None and value < 1:
                 raise UsageError(f"{name}: {value} is none", "Say 1 or more")
         for name, given in (("--tariff", self.tariff), ("--power", self.power), ("--interconnect", self.link_gbs)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from perfctl.orchestrator.analyse.formulas_conv import IN_LETTERS, KERNEL_LETTERS, OUT_LETTERS, batched
@@ -89,29 +89,27 @@ def _enlarged(what: str, size: int, kernel: int, stride: int, padding: int, dila
 
 def _steps(weight: Shape, result: Shape) -> list[Line]:
     """From one output value to the whole batch."""
-    inner, rank = prod(weight[1:]), len(weight) - 2
-    sample = prod(result[1:])
-    kernel, out = " x ".join(KERNEL_LETTERS[rank]), " x ".join(OUT_LETTERS[rank])
-    return [
-        Line("for one output value", f"C/g x {kernel}", times(*weight[1:]), macs(inner)),
-        Line("output values, one sample", f"K x {out}", times(*result[1:]), number(sample)),
-        Line("one sample", "values x MAC", times(sample, inner), macs(sample * inner)),
-        Line("output values, whole batch", f"N x K x {out}", times(*result), number(prod(result))),
-        Line("whole batch", "values x MAC", times(prod(result), inner), macs(prod(result) * inner)),
-    ]
+    return _a_kernel_each(weight, "output", "C/g", "K", result, OUT_LETTERS)
 
 
 def _transposed_steps(data: Shape, weight: Shape) -> list[Line]:
     """A transposed convolution spreads every input value over a kernel: the input's positions count."""
+    return _a_kernel_each(weight, "input", "K/g", "C", data, IN_LETTERS)
+
+
+def _a_kernel_each(
+    weight: Shape, side: str, inner_letters: str, channels: str, values: Shape, letters: Mapping[int, Sequence[str]]
+) -> list[Line]:
+    """From one of the ``values`` of a ``side``, each of which costs one kernel, to the whole batch."""
     inner, rank = prod(weight[1:]), len(weight) - 2
-    sample = prod(data[1:])
-    kernel, given = " x ".join(KERNEL_LETTERS[rank]), " x ".join(IN_LETTERS[rank])
+    sample = prod(values[1:])
+    kernel, places = " x ".join(KERNEL_LETTERS[rank]), " x ".join(letters[rank])
     return [
-        Line("for one input value", f"K/g x {kernel}", times(*weight[1:]), macs(inner)),
-        Line("input values, one sample", f"C x {given}", times(*data[1:]), number(sample)),
+        Line(f"for one {side} value", f"{inner_letters} x {kernel}", times(*weight[1:]), macs(inner)),
+        Line(f"{side} values, one sample", f"{channels} x {places}", times(*values[1:]), number(sample)),
         Line("one sample", "values x MAC", times(sample, inner), macs(sample * inner)),
-        Line("input values, whole batch", f"N x C x {given}", times(*data), number(prod(data))),
-        Line("whole batch", "values x MAC", times(prod(data), inner), macs(prod(data) * inner)),
+        Line(f"{side} values, whole batch", f"N x {channels} x {places}", times(*values), number(prod(values))),
+        Line("whole batch", "values x MAC", times(prod(values), inner), macs(prod(values) * inner)),
     ]
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from perfctl.orchestrator.analyse import efficiency
 from perfctl.orchestrator.analyse.efficiency import Prediction
-from perfctl.orchestrator.analyse.step_parts import PARTS, features, parts
+from perfctl.orchestrator.analyse.step_parts import features, parts
 from perfctl.orchestrator.analyse.step_records import HEADROOM, TRANSFER, StepFitted
 from perfctl.orchestrator.analyse.work_records import Case, Machine
 
@@ -61,8 +61,3 @@ def phases_of(fit: StepFitted, case: Case, seconds: float, machine: Machine | No
 def drivers(fit: StepFitted, case: Case) -> tuple[tuple[str, float], ...]:
     """(feature, factor on the time), the strongest first: what the trees made of this network's shape."""
     return efficiency.drivers(fit.fitted, features(case, parts(case, fit.machine)))
-
-
-def costs_by_name(fit: StepFitted) -> dict[str, float]:
-    """Part -> cost, of those that count."""
-    return {name: cost for name, cost in zip(PARTS, fit.costs, strict=True) if cost > 0}

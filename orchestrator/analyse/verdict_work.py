@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from perfctl.orchestrator.analyse.case import Case
+from perfctl.orchestrator.analyse.remembered import remembered
 from perfctl.orchestrator.analyse.verdict_budget import from_grids
-from perfctl.orchestrator.analyse.verdict_records import Verdict
+from perfctl.orchestrator.analyse.verdict_records import Place, Verdict
 from perfctl.orchestrator.analyse.verdict_scene import Scene, amount, is_news, percent, times, verdict
 
 ALIKE = 0.02
@@ -132,11 +135,9 @@ def shared_kernel(scene: Scene) -> Verdict | None:
     case = scene.case
     if case.works:
         return _serves(scene)
-    batch, _, direction = case.place
-    owner = next(
-        (other for other in _beside(scene, batch, direction) if other.works and case in _served(scene, other)), None
-    )
-    if owner is None:
+    row, place = _beside(scene, case)
+    owner = next((other for other in reversed(row[:place]) if other.works), None)  # it serves up to the next with works
+    if owner is None or not any(other is case for other in _served(scene, owner)):
         return None
     sentence = (
         f"{scene.who} has no kernel of its own: its {amount(case.paper)}FLOP are done in a kernel of {owner.row.name}."
@@ -161,11 +162,10 @@ def _served(scene: Scene, owner: Case) -> tuple[Case, ...]:
     products = sum(work.products for work in owner.mains)
     if not owner.paper or products <= owner.paper * (1 + ALIKE) or _padded(owner, products):
         return ()
-    batch, _, direction = owner.place
-    row = _beside(scene, batch, direction)
+    row, place = _beside(scene, owner)
     taken: list[Case] = []
     together = owner.paper
-    for case in row[row.index(owner) + 1 :]:
+    for case in row[place + 1 :]:
         if case.works:
             break
         taken.append(case)
@@ -181,7 +181,16 @@ def _padded(owner: Case, products: float) -> bool:
     return found is not None and abs(products / found[0] - 1) <= ALIKE
 
 
-def _beside(scene: Scene, batch: int, direction: str) -> list[Case]:
-    """Rows of one batch size and direction, in the network's order."""
-    found = [case for case in scene.cases.values() if (case.row.batch, case.row.direction) == (batch, direction)]
-    return sorted(found, key=lambda case: case.row.position)
+def _beside(scene: Scene, case: Case) -> tuple[list[Case], int]:
+    """(rows of the case's batch size and direction in the network's order, which of them it is)."""
+    rows, places = _rows(scene.cases)
+    return rows[case.row.batch, case.row.direction], places[id(case)]
+
+
+@remembered(1)
+def _rows(cases: Mapping[Place, Case]) -> tuple[dict[tuple[int, str], list[Case]], dict[int, int]]:
+    """Rows of each batch size and direction, in the network's order; the place of each by its identity."""
+    rows: dict[tuple[int, str], list[Case]] = {}
+    for case in sorted(cases.values(), key=lambda case: case.row.position):
+        rows.setdefault((case.row.batch, case.row.direction), []).append(case)
+    return rows, {id(case): place for row in rows.values() for place, case in enumerate(row)}

@@ -88,10 +88,18 @@ def show_design(made: Design, points: tuple[Point, ...], as_json: bool) -> None:
         return
     for point in points:
         console.result(f"{point.model}, batch {point.batch}: {point.flops / 1e9:.3g} GFLOP a step")
-    for one in made.skipped:
-        console.result(f"skipped: {one.reason}")
+    for reason in _reasons(made):
+        console.result(f"skipped: {reason}")
     models = len({point.model for point in points})
     console.note(f"{len(points)} points of {models} networks, {len(made.skipped)} skipped; FLOPs: 1 multiply-add is 2")
+
+
+def _reasons(made: Design) -> list[str]:
+    """Each once, with how many networks it keeps out where these are several."""
+    counts: dict[str, int] = {}
+    for one in made.skipped:
+        counts[one.reason] = counts.get(one.reason, 0) + 1
+    return [f"{reason} ({count} networks)" if count > 1 else reason for reason, count in counts.items()]
 
 
 def measure(wanted: Wanted, as_json: bool) -> None:
@@ -99,10 +107,11 @@ def measure(wanted: Wanted, as_json: bool) -> None:
     if wanted.part and wanted.steady is not None:
         raise UsageError("--steady looks into the store, which parts of a bench do not touch", "Say it without --shard")
     check_ready(request_of(wanted, wanted.points[0]))
-    for one in wanted.design.skipped[:_SHOWN]:
-        console.note(f"skipped: {one.reason}")
-    if len(wanted.design.skipped) > _SHOWN:
-        console.note(f"skipped: {len(wanted.design.skipped) - _SHOWN} more networks (--dry-run names them)")
+    reasons = _reasons(wanted.design)
+    for reason in reasons[:_SHOWN]:
+        console.note(f"skipped: {reason}")
+    if len(reasons) > _SHOWN:
+        console.note(f"skipped: for {len(reasons) - _SHOWN} more reasons (--dry-run names them)")
     done = _into_folders(wanted) if wanted.part else _into_store(wanted)
     _tell(wanted, done, as_json)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,15 +28,14 @@ def store_and_devices(store: Path) -> tuple[Known, tuple[Device, ...]]:
 
 
 def _this_cpu(store: Path) -> Device | None:
-    """None where the store has no timed run on this machine's CPU: nothing is measured then."""
+    """With as many threads as most of the store's runs on it had; None where it has none: nothing is measured then."""
     from perfctl.orchestrator.cli.measured import from_store
     from perfctl.orchestrator.launch.environment import host_facts
 
-    measured = from_store(store).measured
-    name = host_facts().get("cpu")
-    if name is None or not any(one.machine == name or one.machine.startswith(f"{name}, ") for one in measured):
-        return None
-    return find_device("cpu", None, store)
+    name = host_facts().get("cpu") or ""
+    seen = Counter(machines.threads_of(name, one.machine) for one in from_store(store).measured)
+    most = next((threads for threads, _ in seen.most_common() if threads is not None), None)
+    return find_device("cpu", None, store, most) if most is not None else None
 
 
 def places(known: Known, devices: tuple[Device, ...], prices: tuple[Price, ...]) -> Iterator[Place]:

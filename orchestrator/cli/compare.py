@@ -35,13 +35,20 @@ def compare(
     """
     from perfctl.orchestrator.analyse import compare as comparing
     from perfctl.orchestrator.cli.compare_sources import side
-    from perfctl.orchestrator.report import compare_text
 
     share = gate_of(gate)
     if as_json and markdown == "-":
         raise UsageError("--json and --markdown - both write to stdout", "Name a file with --markdown")
     where = store or DEFAULT
     found = comparing.compare(side(a, where), side(b, where), gate=share, force=force)
+    _show(found, out, markdown, as_json)
+    _end(found)
+
+
+def _show(found: Comparison, out: Path | None, markdown: str | None, as_json: bool) -> None:
+    """The page, the summary and the tables, each where it was asked for."""
+    from perfctl.orchestrator.report import compare_text
+
     if out is not None:
         from perfctl.orchestrator.report import page
 
@@ -57,7 +64,6 @@ def compare(
     elif markdown != "-":
         for part in compare_text.terminal(found):
             console.show(part)
-    _end(found)
 
 
 def gate_of(text: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import sqlite3
 
     from perfctl.orchestrator.cli.intake import Told
+    from perfctl.orchestrator.cli.reading import Reading
     from perfctl.orchestrator.store.write import SweepFacts, Written
 
 
@@ -72,22 +74,12 @@ def ingest(
     at = database.now()
     command = shlex.join(["perfctl", *sys.argv[1:]])
     sweep = SweepFacts(f"ingest {at} {os.getpid()}", "ingest", command, os.uname().nodename, at)
-    taken: list[tuple[Path, Written]] = []
-    failed: list[str] = []
-    found = {given: sources(given) if given.is_dir() else [given] for given in paths}
-    with database.writing(store) as connection, reading(sum(map(len, found.values()))) as progress:
-        for given, files in found.items():
-            broken = _name_others(given, files)
-            failed += broken
-            if not files and not broken:
-                failed.append(f"{given}: no report was found in this folder. Give the report file itself")
-            for path in files:
-                progress.begin(path)
-                if _take(connection, path, sweep, told, store, again, taken, failed):
-                    progress.begin(path, "looking for secrets")
-                    _warn_of_secrets(path)
-                progress.end()
-    _tell(taken, failed, store, as_json)
+    given = {path: sources(path) if path.is_dir() else [path] for path in paths}
+    with database.writing(store) as connection, reading(sum(map(len, given.values()))) as progress:
+        intake = _Intake(connection, sweep, told, store, again)
+        for path, files in given.items():
+            intake.take_all(path, files, progress)
+    _tell(intake.taken, intake.failed, store, as_json)
 
 
 def _name_others(folder: Path, found: list[Path]) -> list[str]:
@@ -95,7 +87,8 @@ def _name_others(folder: Path, found: list[Path]) -> list[str]:
     if not folder.is_dir() or found == [folder]:
         return []
     others = [file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith(".")]
-    others = [file for file in others if not any(file == one or one in file.parents for one in found)]
+    taken = set(found)
+    others = [file for file in others if file not in taken and taken.isdisjoint(file.parents)]
     wrong = {file: said for file in others if (said := _why_broken(file)) is not None}
     for said in wrong.values():
         console.error(said)
@@ -126,35 +119,51 @@ def _check_words(mode: str | None, precision: str | None) -> None:
             raise UsageError(f"{option}: '{value}' is not known", f"Say one of {', '.join(known)}")
 
 
-def _take(
-    connection: sqlite3.Connection,
-    path: Path,
-    sweep: SweepFacts,
-    told: Told,
-    store: Path,
-    again: bool,
-    taken: list[tuple[Path, Written]],
-    failed: list[str],
-) -> bool:
-    """Did it go in?"""
-    from perfctl.orchestrator.cli.intake import take_report
-    from perfctl.orchestrator.cli.run_intake import take_run
-    from perfctl.orchestrator.launch.run_folder import read_run_record
-    from perfctl.parsers import ReportError
+@dataclass(slots=True)
+class _Intake:
+    """One call of ingest: where its files go, and what became of each."""
 
-    try:
-        if path.is_dir() and read_run_record(path) is not None:
-            written = take_run(connection, path, sweep, store=store, again=again)
-        else:
-            written = take_report(connection, path, sweep, told, store=store, again=again)
-        taken.append((path, written))
-        if written.new:
-            _warn_of_unknown(connection, path, written.run_id)
-        return True
-    except (ReportError, OSError) as error:
-        failed.append(str(error))
-        console.error(str(error))
-        return False
+    connection: sqlite3.Connection
+    sweep: SweepFacts
+    told: Told
+    store: Path
+    again: bool
+    taken: list[tuple[Path, Written]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    def take_all(self, given: Path, files: list[Path], progress: Reading) -> None:
+        """``files`` are the reports that ``given``, a file or a folder, holds."""
+        broken = _name_others(given, files)
+        self.failed += broken
+        if not files and not broken:
+            self.failed.append(f"{given}: no report was found in this folder. Give the report file itself")
+        for path in files:
+            progress.begin(path)
+            if self._take(path):
+                progress.begin(path, "looking for secrets")
+                _warn_of_secrets(path)
+            progress.end()
+
+    def _take(self, path: Path) -> bool:
+        """Did it go in?"""
+        from perfctl.orchestrator.cli.intake import take_report
+        from perfctl.orchestrator.cli.run_intake import take_run
+        from perfctl.orchestrator.launch.run_folder import read_run_record
+        from perfctl.parsers import ReportError
+
+        try:
+            if path.is_dir() and read_run_record(path) is not None:
+                written = take_run(self.connection, path, self.sweep, store=self.store, again=self.again)
+            else:
+                written = take_report(self.connection, path, self.sweep, self.told, store=self.store, again=self.again)
+            self.taken.append((path, written))
+            if written.new:
+                _warn_of_unknown(self.connection, path, written.run_id)
+            return True
+        except (ReportError, OSError) as error:
+            self.failed.append(str(error))
+            console.error(str(error))
+            return False
 
 
 def _warn_of_unknown(connection: sqlite3.Connection, path: Path, run_id: int) -> None:

@@ -7,10 +7,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,16 +19,14 @@ from perfctl import __version__
 from perfctl.orchestrator.cli import (
     calculator,
     compare,
+    completion,
     console,
-    dlprof,
     doctor,
     estimate,
     export,
     infer,
     ingest,
     ledger,
-    ncu,
-    nsys,
     options,
     plot,
     predict,
@@ -42,27 +41,21 @@ from perfctl.orchestrator.cli import (
     show,
     speedup,
     tensorboard,
-    torch_profiler,
     trace,
 )
 from perfctl.orchestrator.cli.bench import bench
 from perfctl.orchestrator.cli.image import image
 from perfctl.orchestrator.cli.sweep_command import SweepCommand, sweep_command
+from perfctl.orchestrator.cli.sweeps import SWEEPS
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, Regressed, UsageError
-
-if TYPE_CHECKING:
-    from perfctl.orchestrator.cli.ncu_cost import CostEstimate
-    from perfctl.orchestrator.launch.profiler import Profiler
 
 # Newer releases of typer carry a click of their own, so its base error is found through a class that typer hands on.
 _BAD_CALL: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
-SWEEPS: dict[str, Callable[..., Profiler | CostEstimate]] = {
-    "nsys": nsys.nsys,
-    "ncu": ncu.ncu,
-    "torch": torch_profiler.torch,
-    "dlprof": dlprof.dlprof,
-}
+_REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Make room on the disk, then give the same command again")
+_REMEDIES |= dict.fromkeys(
+    (errno.EROFS, errno.EACCES, errno.EPERM), "Check who may read and write there, or name another place"
+)
 COMMANDS: dict[str, Callable[..., None]] = {
     "prepare": prepare.prepare,
     "replay": replay.replay,
@@ -140,6 +133,8 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    show_completion: completion.Show = None,
+    install_completion: completion.Install = None,
 ) -> None:
     pass
 
@@ -152,7 +147,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. Nothing but a bug in perfctl leaves here as an exception."""
     try:
-        app = application(arguments[0] if arguments else "")
+        typed = completion.typed()
+        if typed is not None:
+            completion.prepare()
+        app = application(next(iter(arguments if typed is None else typed), ""))
         outcome = app(list(arguments), standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
     except _BAD_CALL as error:
@@ -169,7 +167,8 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        console.error(f"{error.filename or 'a file'}: {error.strerror or error}")
+        said = f"{error.filename or 'a file that was being written'}: {error.strerror or error}"
+        console.error(f"{said}. {remedy}" if (remedy := _REMEDIES.get(error.errno or 0)) else said)
         return 1
     except _expected_errors() as error:
         console.error(str(error))

@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, NamedTuple
 
-from perfctl.orchestrator.analyse import machines
-from perfctl.orchestrator.analyse.boards import meant
 from perfctl.orchestrator.analyse.formulas_optimizer import state_values
+from perfctl.orchestrator.analyse.machines import machine_name
 from perfctl.orchestrator.analyse.plan_work import works_of_plan
+from perfctl.orchestrator.analyse.step_lengths import computed_ns
 from perfctl.orchestrator.analyse.work import Case, Measured, Work, works_of
 from perfctl.workloads.plan import plan
 from perfctl.workloads.spec import SpecError
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 SECOND = 1e-9
 BY_STATE = ("sgd", "momentum", "adam")
 """Values of state for each parameter -> the optimizer that stands for all with as many."""
-_WAITING = ("data", "copy")
-"""Phases that bring the samples: no part of what is predicted."""
 
 
 class FromStore(NamedTuple):
@@ -67,7 +65,7 @@ def from_store(store: Path) -> FromStore:
 
 def measured_of(run: TimedRun) -> Measured | None:
     """None where no step was timed, the shapes are not known, or torch.compile made other operations of them."""
-    seconds = _whole_steps(run.steps)
+    seconds = [length * SECOND for length in computed_ns(run.steps)]
     if not seconds or not run.ops or min(seconds) <= 0 or "compile=True" in (run.variant or "").split(" "):
         return None
     low, middle, high = quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else seconds * 3
@@ -138,24 +136,6 @@ def _parameters(ops: Sequence[OpShape]) -> int:
     """Elements that the optimizer steps; without one those of every layer."""
     stepped = sum(prod(shape) for op in ops if op.direction == "optimizer" for shape in op.outputs[:1] if shape)
     return stepped or sum({op.layer: op.parameters for op in ops if op.parameters}.values())
-
-
-def machine_name(device: str, kind: str, threads: int | None = None) -> str:
-    """Of a GPU the board that its name means, as ``analyse.boards`` calls it; of a CPU also how many threads computed."""
-    if kind != "gpu":
-        return machines.cpu_name(device, threads)
-    boards = meant(device)
-    return boards[0].name if len(boards) == 1 else device
-
-
-def _whole_steps(steps: Sequence[Step]) -> list[float]:
-    """Seconds of each measured step without the phases that bring its samples."""
-    waited: dict[int, int] = {}
-    for step in steps:
-        if step.phase in _WAITING and step.duration_ns is not None:
-            waited[step.number] = waited.get(step.number, 0) + step.duration_ns
-    whole = ((step.duration_ns, step.number) for step in steps if step.phase == "step")
-    return [(length - waited.get(number, 0)) * SECOND for length, number in whole if length]
 
 
 def _phase(steps: Sequence[Step], name: str) -> float | None:

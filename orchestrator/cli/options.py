@@ -15,7 +15,9 @@ SWEEP = {"allow_extra_args": True, "ignore_unknown_options": True}
 SLURM_HELP = "Run a sweep as an array of Slurm jobs, and bring what it left into one store and page."
 """Here, because the list of commands shows it without loading what the commands below it need."""
 
-BENCH_HELP = "Measure families of networks, and show what their time goes with. perfctl bench FILE is short for bench run FILE."
+BENCH_HELP = (
+    "Measure families of networks, and show what their time goes with. perfctl bench FILE is short for bench run FILE."
+)
 
 Batches = Annotated[str, typer.Option("--batches", "-b", help="Batch sizes, one process each: 16,32,64.")]
 Workload = Annotated[

@@ -22,6 +22,10 @@ Option = Annotated[
 ]
 
 
+ASKED = "threads_asked"
+"""Field of a record that was measured with a number of CPU threads that somebody named."""
+
+
 def roofs(asked: str, store: Path, runs: Sequence[Run]) -> list[Peaks]:
     """Measured peaks for the devices of ``runs``; none for ``published``. Measures where the file has none of them."""
     if asked not in ("published", "measured"):
@@ -31,18 +35,22 @@ def roofs(asked: str, store: Path, runs: Sequence[Run]) -> list[Peaks]:
     from perfctl.orchestrator.analyse.peaks import read_measured
 
     file = store.with_suffix(".peaks.json")
-    kept = _kept(file)
+    everything = _kept(file)
+    kept = [record for record in everything if ASKED not in record]  # roofs of the whole machine
     names = {run.device.name or run.device.kind for run in runs if run.device}
     if not any(record.get("device") in names for record in kept):
-        kept = _add(file, kept, _measure(runs))
+        measured = _measure(runs)
+        _add(file, everything, measured)
+        kept = [*kept, measured]
     try:
         return [read_measured(record) for record in kept]
     except (KeyError, TypeError, ValueError) as error:
         raise PerfctlError(f"{file}: not what perfctl wrote ({error})", "Delete it to measure again") from error
 
 
-def for_cpu(store: Path) -> dict[str, Any]:
-    """What this machine's CPU reaches, as ``perfctl.workloads.peaks`` says it. Measured once and kept beside the store."""
+def for_cpu(store: Path, threads: int | None = None) -> dict[str, Any]:
+    """What this machine's CPU reaches with so many threads (None: as many as torch takes), as ``perfctl.workloads.peaks``
+    says it. Measured once and kept beside the store."""
     from perfctl.orchestrator.launch.environment import host_facts
     from perfctl.orchestrator.launch.peaks import measure
 
@@ -50,11 +58,13 @@ def for_cpu(store: Path) -> dict[str, Any]:
     kept = _kept(file)
     name = host_facts().get("cpu")
     mine = [record for record in kept if record.get("kind") == "cpu" and record.get("device") == name]
-    if not mine:
-        console.note("measuring what this CPU reaches, about 20 s")
-        mine = [measure("cpu")]
-        _add(file, kept, mine[0])
-    return mine[-1]
+    alike = [one for one in mine if (ASKED not in one if threads is None else one.get("threads") == threads)]
+    if not alike:
+        said = f" with {threads} thread{'s' * (threads != 1)}" if threads is not None else ""
+        console.note(f"measuring what this CPU reaches{said}, about 20 s")
+        alike = [measure("cpu", threads=threads) | ({ASKED: threads} if threads is not None else {})]
+        _add(file, kept, alike[0])
+    return alike[-1]
 
 
 def records_beside(store: Path) -> list[dict[str, Any]]:
@@ -62,14 +72,14 @@ def records_beside(store: Path) -> list[dict[str, Any]]:
     return _kept(store.with_suffix(".peaks.json"))
 
 
-def _add(file: Path, kept: list[dict[str, Any]], record: dict[str, Any]) -> list[dict[str, Any]]:
-    """The records with a new one in the place of an old one of its device, written."""
+def _add(file: Path, kept: list[dict[str, Any]], record: dict[str, Any]) -> None:
+    """Write the records with a new one in the place of an old one of its device and threads."""
     from perfctl.orchestrator.cli.report import write_whole
 
-    now = [*(old for old in kept if old.get("device") != record.get("device")), record]
+    mine = (record.get("device"), record.get(ASKED))
+    now = [*(old for old in kept if (old.get("device"), old.get(ASKED)) != mine), record]
     write_whole(file, json.dumps(now, indent=1) + "\n")
     console.note(f"Wrote {file}: delete it to measure again")
-    return now
 
 
 def _measure(runs: Sequence[Run]) -> dict[str, Any]:

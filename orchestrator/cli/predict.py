@@ -22,6 +22,7 @@ def predict(
     device: Annotated[
         str | None, typer.Option(help="A100, V100 SXM2 32 GB, rtx3090, ...; cpu: this machine's.")
     ] = None,
+    threads: Annotated[int | None, typer.Option(help="Of --device cpu. Default: as many as torch takes.")] = None,
     device_spec: Annotated[
         str | None,
         typer.Option(metavar="SPEC", help="Peaks by hand: name=X,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24."),
@@ -62,7 +63,7 @@ def predict(
 
     question = Question(
         model, _batches(batch, batches), device, device_spec, dataset_size, epochs, precision, optimizer, gpus, infer,
-        _store(store), tariff, power, interconnect, overlap, efficiency, tuple(given or ()),
+        _store(store), tariff, power, interconnect, overlap, efficiency, tuple(given or ()), threads,
     )  # fmt: skip
     found, known = answer(question)
     best = None

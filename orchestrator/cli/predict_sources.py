@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,20 +43,24 @@ class Known:
     """Why there is no fit where there are runs."""
 
 
-def find_device(name: str | None, spec: str | None, store: Path) -> Device:
+def find_device(name: str | None, spec: str | None, store: Path, threads: int | None = None) -> Device:
     """The device of ``--device`` or ``--device-spec``; ``cpu`` is this machine's, measured once and kept beside the store.
+
+    threads: of a CPU; None for as many as torch takes.
 
     Raises UsageError for a name that is not known, with the nearest ones.
     """
     if (name is None) == (spec is None):
         said = "no device" if name is None else "--device and --device-spec together"
         raise UsageError(said, "Say --device A100, --device cpu, or --device-spec name=...,fp32_tflops=...")
+    if threads is not None and (name or "").lower() != "cpu":
+        raise UsageError("--threads without --device cpu: they are a CPU's", "Leave it out")
     try:
         if spec is not None:
             return machines.by_hand(spec)
         assert name is not None
         if name.lower() == "cpu":
-            return _this_cpu(store)
+            return _this_cpu(store, threads)
         if name.lower() in ("cuda", "gpu"):
             raise UsageError(
                 f"--device: '{name}' names no product", "Say which: --device A100; docs/devices.md has them"
@@ -66,12 +70,12 @@ def find_device(name: str | None, spec: str | None, store: Path) -> Device:
         raise UsageError(str(error), error.remedy) from error
 
 
-def _this_cpu(store: Path) -> Device:
+def _this_cpu(store: Path, threads: int | None) -> Device:
     import psutil
 
     from perfctl.orchestrator.cli.peaks import for_cpu
 
-    record = for_cpu(store)
+    record = for_cpu(store, threads)
     try:
         return machines.of_measured(record, psutil.virtual_memory().total)
     except (KeyError, TypeError, ValueError) as error:
@@ -90,12 +94,21 @@ def known_of(store: Path, device: Device) -> Known:
         if there.kinds[one.machine] == device.machine.kind:
             groups[(one.machine, one.case.precision, one.case.training)].append(one)
     worth = {key: group for key, group in groups.items() if len(group) >= FEWEST}
+    others = tuple(_other_threads(device.machine.name, {name for name, _, _ in groups}))
     if not worth:
         most = max(map(len, groups.values()), default=0)
         few = (f"{store} has at most {most} timed steps of one device and precision: a fit needs {FEWEST}",)
-        return Known(there.measured, there.power, notes=few if most else ())
+        return Known(there.measured, there.power, notes=(*others, *few) if most else ())
     fits, notes = _fits(store, worth, there.stamps, device)
-    return Known(there.measured, there.power, fits, notes)
+    return Known(there.measured, there.power, fits, (*others, *notes))
+
+
+def _other_threads(asked: str, names: Set[str]) -> Iterator[str]:
+    """That runs of the store are of this very CPU with another number of threads, and how to ask for these."""
+    cpu = asked.rpartition(", ")[0]
+    for name in sorted(names - {asked}):
+        if machines.threads_of(cpu, asked) and (threads := machines.threads_of(cpu, name)):
+            yield f"the store has runs on {name}, which is another machine here: --threads {threads} asks for it"
 
 
 def _fits(
@@ -119,7 +132,9 @@ def _fits(
         name, precision, training = key
         said = f"{len(groups[key])} steps measured on {name}, {precision}, {'training' if training else 'inference'}"
         if machine is None:
-            notes.append(f"{said}: not fitted, for its peaks are not known here")
+            notes.append(
+                f"{said}: not fitted, for its peaks are not known here (--device cpu --threads N measures a CPU's)"
+            )
             continue
         try:
             fits.append(_fit(said, groups[key], machine))
@@ -180,11 +195,11 @@ def _keep(file: Path, token: str, fits: Sequence[StepFitted], notes: Sequence[st
 
 def power_of(known: Known, device: Device, model: str, said: float | None) -> tuple[float, str] | None:
     """(W of one GPU, where that comes from): said, measured with this model, measured with others, the data sheet's."""
-    from perfctl.orchestrator.cli.measured import machine_name, model_name
+    from perfctl.orchestrator.cli.measured import model_name
 
     if said is not None:
         return said, "as said"
-    mine = [one for one in known.power if machine_name(one.device, "gpu") == device.machine.name]
+    mine = [one for one in known.power if machines.machine_name(one.device, "gpu") == device.machine.name]
     same = [one for one in mine if one.workload is not None and model_name(one.workload, one.variant) == model]
     chosen = same or mine
     if chosen:

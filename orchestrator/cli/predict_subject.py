@@ -36,7 +36,7 @@ def find_subject(
 
 
 def _planned(spec: str, training: bool, asked: str | None) -> Subject:
-    from perfctl.orchestrator.analyse.plan_memory import lines_of_plan
+    from perfctl.orchestrator.analyse.plan_memory import inference_lines, lines_of_plan
     from perfctl.orchestrator.analyse.plan_work import works_of_plan
     from perfctl.workloads.plan import OPTIMIZERS as IN_SPEC
     from perfctl.workloads.plan import canonical, plan
@@ -49,8 +49,7 @@ def _planned(spec: str, training: bool, asked: str | None) -> Subject:
     except SpecError as error:
         raise UsageError(f"--model: {error}", "docs/commands/bench.md lists the parameters of each family") from error
     optimizer = (asked or planned.optimizer) if training else ""
-    # The memory of a forward pass alone is not worked out from a plan.
-    lines = lines_of_plan(planned, LIKE.get(optimizer, optimizer)) if training else None
+    lines = lines_of_plan(planned, LIKE.get(optimizer, optimizer)) if training else inference_lines(planned)
     return Subject(planned.spec, planned.family, works_of_plan(planned), training, planned.parameters, optimizer, lines)
 
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfctl.orchestrator.cli import console, dlprof, ncu, nsys, torch_profiler
+from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.cli.here import program_words
 from perfctl.orchestrator.cli.slurm_options import SiteOptions
 from perfctl.orchestrator.cli.store_access import DEFAULT
 from perfctl.orchestrator.cli.sweep_command import AFTER, Asked, parameters_of
+from perfctl.orchestrator.cli.sweeps import SWEEPS
 from perfctl.orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,13 +39,7 @@ def replay(
     return Replay(recording)
 
 
-PROFILERS: dict[str, Callable[..., Any]] = {
-    "nsys": nsys.nsys,
-    "ncu": ncu.ncu,
-    "torch": torch_profiler.torch,
-    "dlprof": dlprof.dlprof,
-    "replay": replay,
-}
+PROFILERS: dict[str, Callable[..., Any]] = {**SWEEPS, "replay": replay}
 _NOT_HERE = ("estimate_cost", "again", "grace", "no_store", "sweep_name", "scratch", "devices", "as_json")
 """What has no sense in an array, and what each task is told by its script."""
 _OF_SITE = tuple(field.name for field in fields(SiteOptions))
@@ -106,7 +101,7 @@ def _render(
     after: tuple[str, ...] | None,
 ) -> None:
     from perfctl import __version__
-    from perfctl.orchestrator.launch import slurm_script, sweep
+    from perfctl.orchestrator.launch import slurm_script
     from perfctl.orchestrator.launch.slurm_site import with_defaults
 
     site = with_defaults(typed.site(), (Path.cwd(), Path.home()))
@@ -132,12 +127,19 @@ def _render(
             console.result(text)
         return
     _write(plan, texts, force=rendering.force)
-    for target in (store, page):
-        target.parent.mkdir(parents=True, exist_ok=True)  # an image can be shown only what is there
-    for request in requests.values():
-        sweep.join(request)
+    _prepare((store, page), requests.values())
     console.result(f"Wrote {_shown(plan.array)} ({len(plan.tasks)} tasks) and {plan.gather.name}")
     console.result(f"Next: perfctl slurm submit {shlex.quote(_shown(plan.folder))}")
+
+
+def _prepare(targets: Iterable[Path], requests: Iterable[SweepRequest]) -> None:
+    """The folders that the tasks write to."""
+    from perfctl.orchestrator.launch import sweep
+
+    for target in targets:
+        target.parent.mkdir(parents=True, exist_ok=True)  # an image can be shown only what is there
+    for request in requests:
+        sweep.join(request)
 
 
 def _seen(requests: Iterable[SweepRequest], own: dict[str, Any]) -> list[Path]:

@@ -15,7 +15,6 @@ from perfctl.orchestrator.launch import tools
 from perfctl.orchestrator.launch.container import RUNTIMES
 from perfctl.orchestrator.launch.slurm_script import render_template
 
-DEFAULT_BASE = "python:3.11-slim"
 TEMPLATE = "apptainer.def.j2"
 
 _PLACE = "/opt/perfctl-install"

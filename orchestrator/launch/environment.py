@@ -86,7 +86,7 @@ def _profiling_tools() -> Iterator[Finding]:
     yield _program("nsys", NSYS.install)
     if tools.find("nsys"):
         yield _nsys_importer()
-    yield _program("ncu", "install NVIDIA Nsight Compute (Debian 12: scripts/install_nsight_debian.sh)")
+    yield _program("ncu", "install NVIDIA Nsight Compute (Debian 12 and 13: scripts/install_nsight_debian.sh)")
     yield _program("dlprof", "its last release is of 2021; not needed, reports of it can be read")
     for name, use in _OPTIONAL_PROGRAMS:
         there = tools.find(name) or (tools.find("singularity") if name == "apptainer" else None)

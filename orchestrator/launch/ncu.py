@@ -20,7 +20,7 @@ from perfctl.orchestrator.launch.profiler import RANK, Command, Outcome, RunRequ
 TOOL = Tool(
     "ncu",
     "Nsight Compute counts the instructions that each kernel executed",
-    "install NVIDIA Nsight Compute 2022.1 or newer (Debian 12: scripts/install_nsight_debian.sh)",
+    "install NVIDIA Nsight Compute 2022.1 or newer (Debian 12 and 13: scripts/install_nsight_debian.sh)",
     "perfctl nsys or perfctl torch give times and pen-and-paper FLOPs, but nothing else counts executed ones",
 )
 DRIVER = Tool(

@@ -24,7 +24,7 @@ it did (2022.4)."""
 TOOL = Tool(
     "nsys",
     "Nsight Systems records when each kernel ran",
-    "install NVIDIA Nsight Systems 2021.4 or newer (Debian 12: scripts/install_nsight_debian.sh)",
+    "install NVIDIA Nsight Systems 2021.4 or newer (Debian 12 and 13: scripts/install_nsight_debian.sh)",
     "perfctl torch times layers and kernels with PyTorch alone",
 )
 
@@ -145,6 +145,11 @@ def knows_graph_nodes() -> bool:
 def _no_report(request: RunRequest, outcome: Outcome) -> str:
     part = request.paths.part
     if any(part.glob("*.qdstrm")) or any(request.paths.scratch.glob("*.qdstrm")):
+        if evidence.find_lines(outcome.stderr, rb"^Import Failed", 1):
+            return (
+                f"nsys recorded, but its importer failed and left a .qdstrm only; it said: {_importer_said(outcome)}. "
+                "Take it in with the same nsys on a machine that shows its /proc and /sys: perfctl ingest report.qdstrm"
+            )
         return (
             "nsys recorded, but its importer is missing and it left a .qdstrm only. On Debian run "
             "scripts/install_nsight_debian.sh, which links it; elsewhere install the whole of Nsight Systems"
@@ -168,6 +173,12 @@ def _no_report(request: RunRequest, outcome: Outcome) -> str:
         )
     said = evidence.last_line(outcome.stderr) or evidence.last_line(outcome.stdout) or "nothing"
     return f"nsys ended with exit code {outcome.exit_code} and left no report; it said: {said}"
+
+
+def _importer_said(outcome: Outcome) -> str:
+    """Its own sentence stands last in a nested message, behind classes and source files."""
+    said = evidence.find_lines(outcome.stderr, rb'Type: ErrorText\s+Value: "', 1)
+    return said[0].partition("Value:")[2].strip(' "').rstrip(".") if said else "nothing that says why"
 
 
 def _export_remedy(outcomes: tuple[Outcome, ...]) -> str:

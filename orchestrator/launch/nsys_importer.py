@@ -13,7 +13,7 @@ _BESIDE_DEBIAN = Path("/usr/lib/x86_64-linux-gnu/nsight-systems/host-linux-x64")
 TOOL = Tool(
     "nsys's importer (host-linux-x64/QdstrmImporter)",
     "without it nsys leaves .qdstrm files only",
-    "install the whole of Nsight Systems, not its target-linux-x64 alone (Debian 12: "
+    "install the whole of Nsight Systems, not its target-linux-x64 alone (Debian 12 and 13: "
     "scripts/install_nsight_debian.sh, which links it)",
     "perfctl torch times layers and kernels with PyTorch alone",
 )

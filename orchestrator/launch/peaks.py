@@ -13,17 +13,20 @@ from perfctl.orchestrator.errors import PerfctlError
 SECONDS = 300.0
 
 
-def command(device: str) -> list[str]:
-    """The argument list for ``device`` (cpu or cuda)."""
-    return [sys.executable, "-m", "perfctl.workloads.peaks", "--device", device, "--json"]
+def command(device: str, threads: int | None = None) -> list[str]:
+    """The argument list for ``device`` (cpu or cuda); ``threads``: of a CPU, None for as many as torch takes."""
+    words = [sys.executable, "-m", "perfctl.workloads.peaks", "--device", device, "--json"]
+    return words if threads is None else [*words, "--threads", str(threads)]
 
 
-def measure(device: str, *, argv: Sequence[str] | None = None, timeout_s: float = SECONDS) -> dict[str, Any]:
+def measure(
+    device: str, *, threads: int | None = None, argv: Sequence[str] | None = None, timeout_s: float = SECONDS
+) -> dict[str, Any]:
     """The record that ``perfctl.workloads.peaks`` prints. Raises PerfctlError with what the process said last."""
     remedy = "Leave --peaks out for the published figures"
     try:
         done = subprocess.run(
-            list(argv or command(device)), capture_output=True, text=True, timeout=timeout_s, check=False
+            list(argv or command(device, threads)), capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise PerfctlError(f"--peaks measured: not done after {timeout_s:.0f} s", remedy) from error

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch import evidence
-from perfctl.orchestrator.launch.dlprof import DLProf
-from perfctl.orchestrator.launch.ncu import Ncu
-from perfctl.orchestrator.launch.nsys import Nsys
 from perfctl.orchestrator.launch.paths import RunPaths
-from perfctl.orchestrator.launch.profiler import Command, Outcome, RunRequest, Tool, Verdict
-from perfctl.orchestrator.launch.torch_profiler import TorchProfiler
+from perfctl.orchestrator.launch.profiler import Command, Outcome, Profiler, RunRequest, Tool, Verdict
 
-_RECORDED: dict[str, type[Nsys] | type[Ncu] | type[DLProf] | type[TorchProfiler]] = {
-    "nsys": Nsys,
-    "ncu": Ncu,
-    "dlprof": DLProf,
-    "torch": TorchProfiler,
-}
 RECORD_NAME = "recorded-run.json"
 """What the recorded run.json becomes, since the sweep writes one of its own."""
 _COPY = "perfctl.orchestrator.launch.replay_copy"
+
+
+class _Recorded(Profiler, Protocol):
+    """A profiler that can say of an artifact alone whether it is one."""
+
+    def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ class Replay:
     def name(self) -> str:
         """The recorded profiler's name. Raises UsageError when ``folder`` is no recording."""
         name = self._said("profiler")
-        if name not in _RECORDED:
+        if name not in _makers():
             remedy = "Give the folder that holds sweep.json and b16, b32 and so on"
             raise UsageError(f"{self.folder} is not a recorded sweep", remedy)
         return name
@@ -83,7 +80,7 @@ class Replay:
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
         """Raises UsageError when ``folder`` is no recording; a batch size it lacks fails when its turn comes."""
-        assert self.name in _RECORDED
+        assert self.name in _makers()
         first = self.folder.absolute() / f"b{request.batch_size}"
         repeat = first.with_name(request.paths.folder.name)
         source = repeat if repeat.is_dir() else first
@@ -102,8 +99,8 @@ class Replay:
         found = paths.part / name
         return found if found.is_file() and found.stat().st_size else None
 
-    def _recorded(self) -> Nsys | Ncu | DLProf | TorchProfiler:
-        return _RECORDED[self.name]()
+    def _recorded(self) -> _Recorded:
+        return _makers()[self.name]()
 
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         """What the recorded run was worth, provided that its artifact is here and opens."""
@@ -128,3 +125,10 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def _makers() -> dict[str, Callable[..., _Recorded]]:
+    """The profilers whose recordings can be judged."""
+    from perfctl.orchestrator.launch import PROFILERS
+
+    return {name: cast("Any", make) for name, make in PROFILERS.items() if hasattr(make, "artifact_problem")}

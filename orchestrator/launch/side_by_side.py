@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from perfctl.orchestrator.errors import Interrupted
 from perfctl.orchestrator.launch import process
@@ -39,44 +39,55 @@ def run(
 
     The first error stops all and is raised once all have ended; so does a signal, as Interrupted.
     """
-    waiting: queue.SimpleQueue[tuple[int, Item]] = queue.SimpleQueue()
-    for entry in enumerate(items):
-        waiting.put(entry)
-    results: dict[int, Result] = {}
-    errors: list[BaseException] = []
-    calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     with process.stop_signals() as asked:
-
-        def serve(place: Place) -> None:
-            if place.cores:
-                os.sched_setaffinity(0, place.cores)  # of this thread alone, and of what it starts
-            while not asked.numbers:
-                try:
-                    number, item = waiting.get_nowait()
-                except queue.Empty:
-                    return
-                try:
-                    results[number] = work(item, place, calls.put)
-                except BaseException as error:  # raised again below, in the thread that waits
-                    errors.append(error)
-                    asked.numbers.append(signal.SIGTERM)
-
-        threads = [threading.Thread(target=partial(serve, place), name=place.label) for place in places]
+        shift = _Shift(items, work, asked.numbers)
+        threads = [threading.Thread(target=partial(shift.serve, place), name=place.label) for place in places]
         for thread in threads:
             thread.start()
         try:
-            _listen(threads, calls, tick)
+            _listen(threads, shift.calls, tick)
         except BaseException:
             asked.numbers.append(signal.SIGTERM)
             raise
         finally:
             for thread in threads:
                 thread.join()
-    _raise_first(errors)
+    _raise_first(shift.errors)
     if asked.numbers:
         number = asked.numbers[0]
         raise Interrupted(f"stopped by {signal.Signals(number).name}", number)
-    return [results[number] for number in range(len(items))]
+    return [shift.results[number] for number in range(len(items))]
+
+
+class _Shift(Generic[Item, Result]):
+    """What the threads share: the items that wait, what came of them, and the calls for the thread that waits."""
+
+    def __init__(
+        self, items: tuple[Item, ...], work: Callable[[Item, Place, Post], Result], signals: list[int]
+    ) -> None:
+        self._waiting: queue.SimpleQueue[tuple[int, Item]] = queue.SimpleQueue()
+        for entry in enumerate(items):
+            self._waiting.put(entry)
+        self._work = work
+        self._signals = signals
+        self.results: dict[int, Result] = {}
+        self.errors: list[BaseException] = []
+        self.calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+    def serve(self, place: Place) -> None:
+        """Take the next item, until none waits or a signal or an error stops all."""
+        if place.cores:
+            os.sched_setaffinity(0, place.cores)  # of this thread alone, and of what it starts
+        while not self._signals:
+            try:
+                number, item = self._waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                self.results[number] = self._work(item, place, self.calls.put)
+            except BaseException as error:  # raised again by run, in the thread that waits
+                self.errors.append(error)
+                self._signals.append(signal.SIGTERM)
 
 
 def _listen(

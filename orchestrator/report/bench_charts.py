@@ -20,7 +20,7 @@ def bench_charts(points: Sequence[BenchPoint]) -> dict[str, Drawn]:
     names = sorted({name for point in points for name in figures(point)})
     with drawn() as found:
         for name in names:
-            _scatter(name, points)
+            scatter(chart_name(name), name, points)
     return {chart.name: chart for chart in found}
 
 
@@ -29,10 +29,18 @@ def chart_name(feature: str) -> str:
     return PREFIX + "".join(letter if letter.isalnum() else "-" for letter in feature)
 
 
-def _scatter(feature: str, points: Sequence[BenchPoint]) -> None:
+def label(feature: str) -> str:
+    """ "flops:forward" in words: "FLOPs, forward"."""
+    kind, _, part = feature.partition(":")
+    words = {"flops": "FLOPs", "calls": "operations", "elementwise": "element-wise FLOPs"}.get(kind, kind)
+    return f"{words}, {part}" if part else words
+
+
+def scatter(name: str, feature: str, points: Sequence[BenchPoint]) -> str | None:
+    """One drawing as SVG; None where fewer than three values of the figure are there."""
     shown = [point for point in points if figures(point).get(feature, 0) > 0]
     if len({figures(point)[feature] for point in shown}) < 3:
-        return
+        return None
     figure, axes = style._new(height=3.6)
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -41,9 +49,10 @@ def _scatter(feature: str, points: Sequence[BenchPoint]) -> None:
         mine = [point for point in shown if point.family == family]
         xs, ys = [figures(point)[feature] for point in mine], [float(point.step_ns[0]) for point in mine]
         axes.plot(xs, ys, "o", color=SERIES[place], markersize=4, alpha=0.8)
+        its = correlation(family, feature, mine).spearman
         axes.annotate(
-            f"● {family}", (0.02, 0.97 - 0.075 * place), xycoords="axes fraction", va="top", fontsize=9.5,
-            color=SERIES[place], parse_math=False,
+            f"● {family}" + (f" {its:.2f}" if its is not None else ""), (0.02, 0.97 - 0.075 * place),
+            xycoords="axes fraction", va="top", fontsize=9.5, color=SERIES[place], parse_math=False,
         )  # fmt: skip
         hits += [
             Hit(f"{point.model}, batch {point.batch}: {si(x)}, {time(y)}", x, y)
@@ -54,9 +63,10 @@ def _scatter(feature: str, points: Sequence[BenchPoint]) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_formatter(style._formatter(lambda value: ""))
     axes.tick_params(which="minor", length=0)
-    axes.set_xlabel(feature, color=MUTED, fontsize=10, parse_math=False)
+    axes.set_xlabel(label(feature), color=MUTED, fontsize=10, parse_math=False)
     axes.set_ylabel("time of a step", color=MUTED, fontsize=10)
     found = correlation(ALL, feature, shown)
-    said = f"Spearman {found.spearman:.3f}" if found.spearman is not None else "no rank correlation"
+    said = f"Spearman, all: {found.spearman:.2f}" if found.spearman is not None else "no rank correlation"
     axes.annotate(said, (0.98, 0.04), xycoords="axes fraction", ha="right", fontsize=9.5, color=INK)
-    style._svg(figure, chart_name(feature), f"Time of a step against {feature}. {said} over {len(shown)} points", hits)
+    description = f"Time of a step against {label(feature)}. {said} over {len(shown)} points"
+    return style._svg(figure, name, description, hits)

@@ -7,15 +7,16 @@ from typing import Any
 
 from perfctl.orchestrator.analyse.correlate import Correlation, figures
 from perfctl.orchestrator.report.numbers import Cell, amount, count, nothing, plain, share_cell, time_cell
-from perfctl.orchestrator.report.tables import Column, Table, table
+from perfctl.orchestrator.report.tables import ROWS_SHOWN, Column, Table, table
 from perfctl.parsers.bench_points import BenchPoint
 
 _TOO_FEW = "fewer than three points, or one value everywhere"
 
 
-def points_table(points: Sequence[BenchPoint]) -> Table | None:
-    """A row a network and batch size; --json has the phases of a step, too."""
+def points_table(points: Sequence[BenchPoint], runs: Sequence[int] = (), limit: int = ROWS_SHOWN) -> Table | None:
+    """A row a network and batch size; --json has the phases of a step, too. ``runs``: the run of each, for a page."""
     columns = [
+        *([Column("run")] if runs else []),
         Column("network", look="code"),
         Column("batch"),
         Column("FLOP", note="of a step; 1 multiply-add is 2 FLOPs"),
@@ -24,15 +25,16 @@ def points_table(points: Sequence[BenchPoint]) -> Table | None:
     ]
     rows = [
         (
+            *([plain(runs[place])] if runs else []),
             plain(point.model),
             count(point.batch),
             amount(flops(point), ""),
             time_cell(point.step_ns[0]),
             share_cell(point.spread),
         )
-        for point in points
+        for place, point in enumerate(points)
     ]
-    return table("Points", columns, rows)
+    return table("Points", columns, rows, limit=limit)
 
 
 def correlation_table(family: str, found: Sequence[Correlation]) -> Table | None:

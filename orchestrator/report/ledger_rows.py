@@ -8,6 +8,8 @@ from typing import Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.ledger import LedgerRow, Unattributed
+from perfctl.orchestrator.analyse.roofline import Point
+from perfctl.orchestrator.analyse.roofline_study import Roofline
 from perfctl.orchestrator.report.numbers import why
 from perfctl.orchestrator.report.roofline_view import spoken
 
@@ -59,6 +61,15 @@ def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
         "share": row.share,
         "share_of": row.whole,
         "paper_flops_per_s": row.achieved,
+        **_roofs(point, found.roofline),
+        "guessed": row.guessed,
+        "kernels": [asdict(use) for use in row.kernels],
+    }
+
+
+def _roofs(point: Point | None, roofline: Roofline) -> dict[str, Any]:
+    """Where a row stands below the roofs; None throughout where the roofline has no point for it."""
+    return {
         "dram_bytes": point.work.dram.value if point else None,
         "flops_per_byte": point.intensity if point else None,
         "roof": point.path if point else None,
@@ -69,9 +80,7 @@ def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
         "mfu_refused": point.mfu_refused if point else None,
         "hfu": point.hfu if point else None,
         "bound": point.bound if point and not point.refused else None,
-        "bound_why": spoken(point, found.roofline) if point else None,
-        "guessed": row.guessed,
-        "kernels": [asdict(use) for use in row.kernels],
+        "bound_why": spoken(point, roofline) if point else None,
     }
 
 

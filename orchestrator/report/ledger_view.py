@@ -88,10 +88,37 @@ def ledger_view(found: Analysis) -> LedgerView | None:
     groups += _left_over(ledger.unattributed)
     if not FOLD_FROM <= sum(group.minor for group in groups) < len(groups):
         groups = [replace(group, minor=False) for group in groups]
-    bases = sorted({row.basis for row in ledger.rows if row.basis})
-    wholes = sorted({row.whole for row in ledger.rows if row.whole})
+    columns, notes = _heads(found)
+    sweep = tuple(reason(verdict) for verdict in found.judgement.sweep)
+    return LedgerView(columns, tuple(groups), 3, notes, sweep, _fold(groups, _wholes(ledger)))
+
+
+def _wholes(ledger: Ledger) -> list[str]:
+    """What shares are of."""
+    return sorted({row.whole for row in ledger.rows if row.whole})
+
+
+def _heads(found: Analysis) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+    """The columns, and the notes below the table."""
+    ledger = found.ledger
+    bases = "; ".join(sorted({row.basis for row in ledger.rows if row.basis}))
     lacking, unknown = _not_counted(ledger), found.roofline.peaks.reason
-    columns = (
+    notes = ["FLOPs and times are for one step. 1 multiply-add = 2 FLOPs."]
+    if bases:
+        notes.append(f"Time: {bases}. Times are medians over the measured steps; shares are of all steps together.")
+    if lacking:
+        notes.append(f"Counted FLOPs: {lacking}.")
+    elif rules := _rules(ledger):
+        notes.append(f"Counted by these rules: {'; '.join(rules)}.")
+    if unknown:
+        notes.append(f"Bound: not known, {unknown}.")
+    whole = " or ".join(_wholes(ledger)) or "step"
+    return _columns(bases or "not timed", whole, counted=not lacking, bound=not unknown), tuple(notes)
+
+
+def _columns(basis: str, whole: str, *, counted: bool, bound: bool) -> tuple[Column, ...]:
+    """``counted`` and ``bound``: whether any row has one; a column without keeps its head."""
+    return (
         Column("batch"),
         Column(
             "paper",
@@ -101,37 +128,24 @@ def ledger_view(found: Analysis) -> LedgerView | None:
         Column(
             "counted",
             "FLOP",
-            note=None if lacking else "executed, from SASS counters (ncu), per step",
-            empty=lacking is not None,
+            note="executed, from SASS counters (ncu), per step" if counted else None,
+            empty=not counted,
         ),
         Column(
             "counted / paper",
-            note=None if lacking else "1 means that the hardware executed what the formula says",
-            empty=lacking is not None,
+            note="1 means that the hardware executed what the formula says" if counted else None,
+            empty=not counted,
         ),
-        Column("time", base="ns", note="median over the measured steps: " + ("; ".join(bases) or "not timed")),
-        Column("share", note=f"of the {' or '.join(wholes) or 'step'}, all measured steps together"),
+        Column("time", base="ns", note=f"median over the measured steps: {basis}"),
+        Column("share", note=f"of the {whole}, all measured steps together"),
         Column("achieved", "FLOP/s", note="paper FLOPs / time: what the arithmetic asked for, not what was executed"),
         Column(
             "bound",
             look="text",
-            note=None if unknown else "compute, memory or launch, and the share of what is attainable there",
-            empty=unknown is not None,
+            note="compute, memory or launch, and the share of what is attainable there" if bound else None,
+            empty=not bound,
         ),
     )
-    notes = ["FLOPs and times are for one step. 1 multiply-add = 2 FLOPs."]
-    if bases:
-        notes.append(
-            f"Time: {'; '.join(bases)}. Times are medians over the measured steps; shares are of all steps together."
-        )
-    if lacking:
-        notes.append(f"Counted FLOPs: {lacking}.")
-    elif rules := _rules(ledger):
-        notes.append(f"Counted by these rules: {'; '.join(rules)}.")
-    if unknown:
-        notes.append(f"Bound: not known, {unknown}.")
-    sweep = tuple(reason(verdict) for verdict in found.judgement.sweep)
-    return LedgerView(columns, tuple(groups), 3, tuple(notes), sweep, _fold(groups, wholes))
 
 
 def _fold(groups: Sequence[Group], wholes: Sequence[str]) -> str | None:

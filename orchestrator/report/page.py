@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from importlib import resources
 from typing import Any
@@ -22,10 +23,20 @@ _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), 
 """What HTML forbids, and a terminal that shows the file would obey."""
 
 
-def render(runs: Sequence[Run], *, generated_at: str, title: str | None = None, peaks: Sequence[Peaks] = ()) -> str:
-    """HTML of the page for these runs; ``peaks`` are measured roofs. The same arguments give the same bytes."""
+def render(
+    runs: Sequence[Run],
+    *,
+    generated_at: str,
+    title: str | None = None,
+    peaks: Sequence[Peaks] = (),
+    left_out: str | None = None,
+) -> str:
+    """HTML of the page for these runs; ``peaks`` are measured roofs. The same arguments give the same bytes.
+
+    ``left_out``: what of the store is not among ``runs``, in a sentence; None where nothing is.
+    """
     view = page_view(runs, generated_at=generated_at, title=title, peaks=peaks)
-    return _filled("run.html", view)
+    return _filled("run.html", replace(view, left_out=left_out))
 
 
 def render_comparison(found: Comparison) -> str:

@@ -1,4 +1,7 @@
-"""A prediction as one JSON document. Seconds, bytes, US dollars, kWh; spans are {value, low, high}."""
+"""A prediction as one JSON document. Seconds, bytes, US dollars, kWh; spans are {value, low, high}.
+
+What is null or empty has its reason under ``gaps``, by its name.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,35 @@ def _point(point: Point) -> dict[str, Any]:
         "energy": asdict(training.energy) if training.energy is not None else None,
         "layers": [asdict(share) for share in step.shares],
         "drivers": dict(step.drivers),
+        "gaps": _gaps(point),
     }
+
+
+def _gaps(point: Point) -> dict[str, str]:
+    """Name of a field that is null or empty -> why."""
+    step, training = point.step, point.training
+    job = training.job
+    found = {
+        "steps_per_epoch": "no --dataset-size" if job.samples is None else None,
+        "epoch_s": "no --dataset-size" if job.samples is None else None,
+        "training_s": "no --epochs" if job.epochs is None else None,
+        "coverage": "no fit on this device: the range is that of the source" if step.coverage is None else None,
+        "phases_s": "only measured and fitted steps know their phases" if not step.phases else None,
+        "drivers": "only fits know them" if not step.drivers else None,
+        "memory": "no lines of memory for this model: see notes" if training.room is None else None,
+        "parallel": "one GPU" if training.parallel is None else None,
+    }
+    if training.room is not None and training.room.limit is None:
+        found["memory.limit_bytes"] = "how much the device has is not known"
+    if not training.rentals:
+        found["offers"] = (
+            "no --dataset-size" if training.billed is None else "no offer of this device in the price table"
+        )
+    if training.energy is None:
+        found["energy"] = "no --dataset-size" if training.billed is None else "no power is known: --power"
+    elif training.energy.cost is None:
+        found["energy.cost"] = "no --tariff"
+    return {name: why for name, why in found.items() if why is not None}
 
 
 def _span(span: Span | None) -> dict[str, float] | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.grouping import Study, heading, studies
@@ -19,11 +18,12 @@ from perfctl.orchestrator.report import (
     timeline_view,
     usage_view,
 )
-from perfctl.orchestrator.report.chart_view import Chart, chart_views, layer_colours
-from perfctl.orchestrator.report.findings import SHOWN, Finding, findings
+from perfctl.orchestrator.report.bench_page import apart, bench_views
+from perfctl.orchestrator.report.chart_view import chart_views, layer_colours
+from perfctl.orchestrator.report.findings import SHOWN, findings
 from perfctl.orchestrator.report.inference_view import inference_tables
-from perfctl.orchestrator.report.ledger_view import LedgerView, ledger_view
-from perfctl.orchestrator.report.packed import Grid
+from perfctl.orchestrator.report.ledger_view import ledger_view
+from perfctl.orchestrator.report.page_records import PageView, Section, StudyView
 from perfctl.orchestrator.report.roofline_view import roofline_chart, roofline_tables, roofs_note
 from perfctl.orchestrator.report.switch_view import switch_table
 from perfctl.orchestrator.report.tables import Table
@@ -38,57 +38,15 @@ CHARTS_FIRST = 2
 """Charts on the first screen; the others stand in the batch sweep."""
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One part of a study: a heading in the navigation and what stands under it."""
-
-    key: str
-    title: str
-    tables: tuple[Table, ...] = ()
-    ledger: LedgerView | None = None
-    note: str | None = None
-    """One paragraph under the heading."""
-    charts: tuple[Chart, ...] = ()
-    folded: tuple[Table, ...] = ()
-    """Closed until the reader opens them."""
-    grids: tuple[Grid, ...] = ()
-    """Long tables that are drawn a screen at a time."""
-    timelines: tuple[dict[str, Any], ...] = ()
-    environment: tuple[tuple[str, str], ...] = ()
-    """Facts on which all runs agree."""
-    commands: tuple[tuple[str, str], ...] = ()
-    origin: str | None = None
-    """Said beside the heading where the numbers below were not measured here."""
-
-
-@dataclass(frozen=True, slots=True)
-class StudyView:
-    """One study or one foreign report."""
-
-    key: str
-    heading: str
-    facts: tuple[tuple[str, str], ...]
-    origins: tuple[tuple[str, str], ...]
-    """(origin, what it means) of its numbers."""
-    findings: tuple[Finding, ...]
-    more: tuple[Finding, ...]
-    warnings: tuple[Finding, ...]
-    sections: tuple[Section, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PageView:
-    """The whole page."""
-
-    title: str
-    made_at: str
-    studies: tuple[StudyView, ...]
-
-
 def page_view(runs: Iterable[Run], *, generated_at: str, title: str | None, peaks: Sequence[Peaks] = ()) -> PageView:
-    """The page of these runs: one part a study, in order of first appearance; studies with a ledger first."""
-    found = sorted(studies(runs), key=lambda study: study.foreign)
+    """The page of these runs: one part a study, in order of first appearance; studies with a ledger first.
+
+    A bench of many networks is one part, with a row for each point instead of a ledger for each network.
+    """
+    whole, bench = apart(studies(runs))
+    found = sorted(whole, key=lambda study: study.foreign)
     views = tuple(_study(analyse(study, peaks), f"s{number}") for number, study in enumerate(found, 1))
+    views = (*bench_views(bench, len(found) + 1), *views)
     if title is None:
         title = (
             views[0].heading if len(views) == 1 else f"{len(views)} studies and reports" if views else "nothing to show"

@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+
+from tests.analyse.two_sides import maker_of_runs, maker_of_sides
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +21,15 @@ def synthetic() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def one(synthetic: ModuleType) -> Any:
+    """one(number, dice, noise, ...): a run for a comparison."""
+    return maker_of_runs(synthetic)
+
+
+@pytest.fixture
+def side(one: Any) -> Any:
+    """side("A", 5, dice, ...): so many repeats of one run."""
+    return maker_of_sides(one)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from perfctl.orchestrator.analyse.devices import ARCHITECTURES, GPUS, architecture, candidates, find, flops_per_second
+from perfctl.orchestrator.analyse.memory import CAPABILITIES
 from perfctl.orchestrator.analyse.peaks import peaks_of
 from perfctl.parsers.records import Device
 
@@ -126,3 +128,10 @@ def test_a_name_without_form_factor_gets_no_roof_but_the_products_it_may_be() ->
                                   "NVIDIA A100-SXM4-40GB MIG 3g.20gb"])  # fmt: skip
 def test_a_known_an_unknown_and_a_sliced_device_have_no_candidates(name: str | None) -> None:
     assert candidates(name) == ()
+
+
+@pytest.mark.parametrize("name", CAPABILITIES)
+def test_the_names_that_memory_knows_have_the_capability_of_the_boards_they_name(name: str) -> None:
+    major, minor = CAPABILITIES[name]
+    named = [gpu for gpu in GPUS if re.match(rf"{name}(?!\d)", gpu.name.lower().replace(" ", ""))]
+    assert {gpu.capability for gpu in named} == {f"{major}.{minor}"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.machines import DeviceError, by_hand, named, of_measured
+from perfctl.orchestrator.analyse.machines import DeviceError, by_hand, machine_name, named, of_measured, threads_of
 
 
 def test_a_name_that_means_one_board_gives_its_peaks_and_no_note() -> None:
@@ -75,3 +75,10 @@ def test_measured_peaks_make_a_machine_of_a_cpu() -> None:
     assert device.machine.sms == 2
     assert device.machine.memory_bytes == 8_000
     assert "2026-11-20" in device.source
+
+
+def test_the_threads_of_a_cpu_are_read_from_its_name() -> None:
+    assert machine_name("AMD EPYC, Zen 4", "cpu", 1) == "AMD EPYC, Zen 4, 1 thread"
+    assert threads_of("AMD EPYC, Zen 4", "AMD EPYC, Zen 4, 1 thread") == 1
+    assert threads_of("AMD EPYC", "AMD EPYC, Zen 4, 12 threads") is None
+    assert threads_of("AMD EPYC", "AMD EPYC") is None

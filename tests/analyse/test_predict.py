@@ -121,3 +121,12 @@ def test_a_batch_of_none_is_refused() -> None:
 def test_a_precision_without_a_peak_is_refused_and_named() -> None:
     with pytest.raises(ValueError, match="Test CPU: no peak is known for fp16"):
         predict(replace(CASE, precision="fp16"), CPU, (), [fitted()])
+
+
+def test_layers_and_phases_say_the_same_of_the_optimizer() -> None:
+    record = measured(CASE)
+    assert record.forward and record.backward and record.optimizer
+    for found in (predict(CASE, CPU, (), [fitted()]), predict(CASE, CPU, [record], [fitted()])):
+        optimizer = sum(share.seconds for share in found.shares if share.layer == "(optimizer)")
+        part = found.phases["optimizer"] / sum(found.phases.values())
+        assert optimizer == pytest.approx(found.seconds * part)

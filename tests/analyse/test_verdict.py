@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,17 +14,9 @@ from perfctl.orchestrator.analyse.ledger import Ledger, ledger
 from perfctl.orchestrator.analyse.verdict import headlines, judge
 from perfctl.orchestrator.analyse.verdict_records import Judgement, Verdict
 from perfctl.orchestrator.analyse.verdict_scene import explained
+from tests.analyse import simulated as sim
+from tests.analyse import simulated_mixes
 
-
-def _load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-sim = _load("simulated")
 Scenario = sim.Scenario
 
 
@@ -107,7 +96,7 @@ def test_the_clean_sweep_has_no_verdict_and_no_headline() -> None:
 
 
 @settings(max_examples=120, deadline=None, derandomize=True)
-@given(_load("simulated_mixes").mixes(sim))
+@given(simulated_mixes.mixes(sim))
 def test_any_mix_of_reasons_is_found_and_no_other(scenario: Any) -> None:
     assert_exactly_the_truth(scenario)
 

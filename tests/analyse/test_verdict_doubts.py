@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,17 +14,8 @@ from perfctl.orchestrator.analyse.ledger import Ledger, ledger
 from perfctl.orchestrator.analyse.verdict import headlines, judge
 from perfctl.orchestrator.analyse.verdict_records import Judgement, Verdict
 from perfctl.parsers.stored import Run
+from tests.analyse import simulated as sim
 
-
-def _load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-sim = _load("simulated")
 made = sim.kernels
 Scenario, Work = sim.Scenario, made.Work
 

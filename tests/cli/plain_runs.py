@@ -56,6 +56,6 @@ def report(row: Row) -> object:
     return Report(
         "workload", Path("workload.json"), "synthetic",
         devices=(Device(row.device, "cpu" if row.threads else "gpu"),),
-        environment={"threads": str(row.threads)} if row.threads else {},
+        environment={"option:model": row.model} | ({"threads": str(row.threads)} if row.threads else {}),
         steps=tuple(steps), samples=samples, ops=ops, memory=(MemoryFigure("peak", "allocated", 10**9),),
     )  # fmt: skip

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,11 @@ NCU = (
     '"0","1","app","host","gemm","1","7","Command line profiler metrics",'
     '"smsp__sass_thread_inst_executed_op_ffma_pred_on.sum","inst","{count}"\n'
 )
+
+
+def told(said: Any) -> list[str]:
+    """The lines of stderr, without those that a slow machine shows of how far it is."""
+    return [line for line in said.err.splitlines() if not re.match(r"\d+ of \d+: ", line)]
 
 
 def count(table: str) -> int:
@@ -47,7 +53,7 @@ def test_one_bad_file_does_not_stop_the_others_and_the_exit_code_says_so(perfctl
     Path("pointer.sqlite").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n")
     said = perfctl("ingest", "bad.csv", "good.csv", "empty.csv", "pointer.sqlite", "missing.csv")
     assert said.code == 4
-    lines = said.err.splitlines()
+    lines = told(said)
     assert len(lines) == 5, "one line for each bad file, one for the sum"
     for name in ("bad.csv", "empty.csv", "pointer.sqlite", "missing.csv"):
         assert sum(name in line for line in lines) == 1
@@ -155,7 +161,7 @@ def test_what_is_left_of_reports_in_a_folder_is_refused_line_by_line(perfctl: Pe
         "cut": "is cut off",
     }
     for name, reason in reasons.items():
-        (line,) = [line for line in said.err.splitlines() if f"/{name}." in line]
+        (line,) = [line for line in told(said) if f"/{name}." in line]
         assert reason in line
     assert "2 files are no report that perfctl knows and were left out: notes.txt, whole.sqlite" in said.err
     assert count("run") == 1
@@ -173,7 +179,7 @@ def test_what_a_newer_format_holds_beyond_the_known_is_one_warning_line_and_kept
     Path("newer.csv").write_text(newer.format(count=1))
     said = perfctl("ingest", "newer.csv")
     assert said.code == 0
-    (line,) = said.err.splitlines()
+    (line,) = told(said)
     assert line == "warning: newer.csv: not understood and left out: columns Cluster Size"
     assert count("diagnostic WHERE severity = 'warning' AND text LIKE '%Cluster Size%'") == 1
     assert count("metric_value") == 1
@@ -181,7 +187,7 @@ def test_what_a_newer_format_holds_beyond_the_known_is_one_warning_line_and_kept
 
 def test_a_file_that_cannot_be_read_brings_one_line_even_with_a_secret_in_it(perfctl: Perfctl) -> None:
     Path("bad.csv").write_text("export HF_TOKEN=abcdefgh\nno report\n")
-    assert len(perfctl("ingest", "bad.csv").err.splitlines()) == 2, "the file's line and the sum"
+    assert len(told(perfctl("ingest", "bad.csv"))) == 2, "the file's line and the sum"
 
 
 def test_a_folder_of_dlprof_json_is_one_run(perfctl: Perfctl) -> None:

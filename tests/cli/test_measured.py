@@ -8,7 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from perfctl.orchestrator.cli.measured import from_store, machine_name, model_name, optimizer_of
+from perfctl.orchestrator.analyse.machines import machine_name
+from perfctl.orchestrator.cli.measured import from_store, model_name, optimizer_of
 from perfctl.parsers.paper import OpShape
 
 

@@ -361,3 +361,48 @@ def test_from_python_the_same_answer_comes_as_records(tmp_path: Path, monkeypatc
     assert answer.training.rentals[0].on_demand is not None
     with pytest.raises(Exception, match="not in the table of devices"):
         perfctl.predict(NET, batch=64, device="A10G")
+
+
+def test_a_cpu_with_other_threads_is_another_machine_that_is_named(
+    perfctl: Callable[..., Any], tmp_path: Path, runs: ModuleType
+) -> None:
+    from perfctl.orchestrator.launch.environment import host_facts
+
+    cpu = host_facts()["cpu"]
+    runs.store(tmp_path / "perfctl.db", [runs.Row(NET, 64, (10.0, 10.0), device=cpu, threads=1)])
+    whole = {"device": cpu, "kind": "cpu", "at": "2026-11-20T10:00:00Z", "threads": 7, "flops": {"fp32": 9e10},
+             "bandwidth_bps": 2e10}  # fmt: skip
+    records = [whole, {**whole, "threads": 1, "threads_asked": 1, "flops": {"fp32": 4e10}}]
+    (tmp_path / "perfctl.peaks.json").write_text(json.dumps(records))
+    words = ("--batch", 64, "--device", "cpu", "--optimizer", "sgd")
+    every, one = ask(perfctl, *words), ask(perfctl, *words, "--threads", 1)
+    assert (every["device"]["name"], one["device"]["name"]) == (f"{cpu}, 7 threads", f"{cpu}, 1 thread")
+    assert (every["batches"][0]["way"], one["batches"][0]["way"]) == ("roofline", "measured")
+    assert (
+        f"the store has runs on {cpu}, 1 thread, which is another machine here: --threads 1 asks for it"
+        in every["notes"]
+    )
+    assert one["batches"][0]["step_s"]["value"] == 0.010
+    said = perfctl("predict", "--model", NET, "--batch", 64, "--device", "T4", "--threads", 1)
+    assert said.code == 2 and "--threads without --device cpu" in said.err
+
+
+def test_what_is_null_has_its_reason(perfctl: Callable[..., Any]) -> None:
+    (bare,) = ask(perfctl, "--batch", 64, "--device", "T4")["batches"]
+    (full,) = ask(perfctl, "--batch", 64, "--device", "T4", "--dataset-size", 1000, "--epochs", 2, "--gpus", 2,
+                  "--interconnect", 5, "--tariff", 0.3)["batches"]  # fmt: skip
+    for point in (bare, full):
+        empty = {name for name, value in point.items() if value in (None, [], {}) and name != "beyond_the_data"}
+        assert {name for name in point["gaps"] if "." not in name} == empty
+    assert bare["gaps"]["epoch_s"] == "no --dataset-size"
+    assert "energy.cost" not in full["gaps"]
+
+
+def test_the_memory_of_a_familys_forward_pass_is_that_of_the_trace(perfctl: Callable[..., Any]) -> None:
+    from perfctl.estimation import Request, Session
+
+    model = "resnet:width=16,image=32"
+    found = perfctl("predict", "--model", model, "--batch", 8, "--device", "T4", "--infer", "--json").json
+    traced = Session(Request(model, mode="infer", memory=True)).at(8).memory
+    assert traced is not None
+    assert found["batches"][0]["memory"]["needed_bytes"] == pytest.approx(traced.peak.bytes, rel=1e-3)

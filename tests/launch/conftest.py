@@ -30,6 +30,8 @@ from perfctl.orchestrator.launch import process
 from perfctl.orchestrator.launch.profiler import Command
 folder, token, grace, *argv = sys.argv[1:]
 folder = Path(folder)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # tests that a shell runs in its background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
 try:
     process.run(

@@ -173,6 +173,22 @@ def test_only_a_qdstrm_means_the_importer_is_missing(make_request, make_outcome)
     assert "install_nsight_debian.sh" in verdict.reason
 
 
+def test_an_importer_that_fails_is_not_called_missing(make_request, make_outcome):
+    """The words are those of nsys 2023.4 where no /sys is mounted, paths and classes left out."""
+    request = make_request("cuda")
+    (request.paths.part / "report.qdstrm").write_bytes(b"x")
+    said = (
+        "Importer error status: Importation failed.\nImport Failed with unexpected exception: main.cpp(34)\n"
+        'Error {\n  Items {\n    Type: OriginalLine\n    Value: "438"\n  }\n'
+        '  Items {\n    Type: ErrorText\n    Value: "Failed to get number of the device CPUs."\n  }\n}\n'
+    )
+    verdict = Nsys().judge(request, (make_outcome(0, stderr=said),))
+    assert verdict.status == "failed"
+    assert "importer failed" in verdict.reason
+    assert "it said: Failed to get number of the device CPUs. " in verdict.reason
+    assert "missing" not in verdict.reason
+
+
 def test_a_report_that_was_dropped_elsewhere_is_found(make_request, make_outcome):
     said = "[1/1] [====100%] report.nsys-rep\nFailed to create file\nGenerated:\n    /tmp/nsys-report-1a2b.nsys-rep\n"
     verdict = Nsys().judge(make_request("cuda"), (make_outcome(0, stdout=said),))

@@ -1,44 +1,20 @@
 from __future__ import annotations
 
 import json
-import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch import sweep
-from perfctl.orchestrator.launch.paths import RunPaths
-from perfctl.orchestrator.launch.profiler import Command, Outcome, RunRequest, Tool, Verdict
 from perfctl.orchestrator.launch.sweep_records import Listener, RunResult, SweepRequest
+from tests.launch.small_profiler import Small
 
 WRITES = (
     "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text('a report of ' + sys.argv[2]); print('ran', sys.argv[2])"
 )
 FAILS_AT_32 = WRITES + "; sys.exit(3 if sys.argv[2] == '32' else 0)"
-
-
-@dataclass(frozen=True, slots=True)
-class Small:
-    """A profiler of two lines of Python: a report is a text file."""
-
-    program: str = WRITES
-    name: str = "small"
-
-    def missing(self) -> tuple[Tool, ...]:
-        return ()
-
-    def commands(self, request: RunRequest) -> tuple[Command, ...]:
-        report = str(self.artifact(request.paths))
-        return (Command((sys.executable, "-c", self.program, report, str(request.batch_size)), "profile"),)
-
-    def artifact(self, paths: RunPaths) -> Path:
-        return paths.report(".txt")
-
-    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
-        code = outcomes[-1].exit_code
-        return Verdict("ok", None) if code == 0 else Verdict("failed", f"exit code {code}")
 
 
 def asked(tmp_path: Path, program: str = WRITES, batches: tuple[int, ...] = (16, 32, 64)) -> SweepRequest:

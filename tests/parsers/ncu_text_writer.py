@@ -48,7 +48,7 @@ def raw_text(launches: Sequence[Launch]) -> str:
         lines.append(f"  {launch.name}, 2023-Sep-06 05:40:14, Context 1, Stream {launch.stream}")
         rows = [row for _, section in launch.sections for row in section]
         widths = (*_widths(rows)[:2], 20)
-        lines.append("  " + _line(("Metric Name", "Metric Unit", "Metric Value"), widths, left_all=True))
+        lines.append("  " + _line(("Metric Name", "Metric Unit", "Metric Value"), widths))
         lines.append("  " + " ".join("-" * width for width in widths))
         for row in rows:
             lines += ["  " + line for line in _wrapped(row, widths)]
@@ -63,7 +63,7 @@ def _sections(launch: Launch, *, header: bool) -> list[str]:
         ruler = "    " + " ".join("-" * width for width in widths)
         lines += [f"    Section: {title}", ruler]
         if header:
-            lines += ["    " + _line(("Metric Name", "Metric Unit", "Metric Value"), widths, left_all=True), ruler]
+            lines += ["    " + _line(("Metric Name", "Metric Unit", "Metric Value"), widths), ruler]
         for row in rows:
             lines += ["    " + line for line in _wrapped(row, widths)]
         lines.append(ruler)
@@ -93,6 +93,6 @@ def _wrapped(row: Row, widths: Sequence[int]) -> list[str]:
     return [_line(cell, widths) for cell in list(cells)[:count]]
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], *, left_all: bool = False) -> str:
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     first, *others = zip(cells, widths, strict=True)
     return " ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)])

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError, kineto
-from perfctl.parsers.records import Kernel, Operation, Report
+from perfctl.parsers.records import Report
+from tests.parsers.kineto_found import operation, the_kernel
 
 TRACE = Path(__file__).resolve().parent.parent / "data" / "kineto-synthetic" / "trace.json"
 
@@ -16,16 +17,6 @@ TRACE = Path(__file__).resolve().parent.parent / "data" / "kineto-synthetic" / "
 @pytest.fixture(scope="module")
 def report() -> Report:
     return kineto.parse(TRACE)
-
-
-def operation(found: Report, name: str, **where: str | None) -> Operation:
-    (only,) = [op for op in found.operations if op.name == name and all(getattr(op, k) == v for k, v in where.items())]
-    return only
-
-
-def the_kernel(found: Report, name: str) -> Kernel:
-    (only,) = [entry for entry in found.kernels if entry.name == name]
-    return only
 
 
 def test_a_kernel_has_its_launch_shape_and_exact_nanoseconds(report: Report) -> None:

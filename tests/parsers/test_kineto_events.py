@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from perfctl.parsers import kineto
 from perfctl.parsers.kineto_events import KINDS
-from perfctl.parsers.records import Kernel, Operation, Report
+from tests.parsers.kineto_found import operation, the_kernel
 
 Write = Callable[..., Path]
 
@@ -49,16 +49,6 @@ def kernel(name: str, ts: float, dur: float, external: int, correlation: int) ->
 def launch(ts: float, correlation: int, *, tid: object = 1) -> dict[str, Any]:
     args = {"correlation": correlation}
     return {"ph": "X", "cat": "cuda_runtime", "name": "launch", "pid": 1, "tid": tid, "ts": ts, "dur": 1, "args": args}
-
-
-def operation(found: Report, name: str, **where: str | None) -> Operation:
-    (only,) = [op for op in found.operations if op.name == name and all(getattr(op, k) == v for k, v in where.items())]
-    return only
-
-
-def the_kernel(found: Report, name: str) -> Kernel:
-    (only,) = [entry for entry in found.kernels if entry.name == name]
-    return only
 
 
 def test_a_cpu_only_trace_has_no_device_time_and_says_why(write: Write) -> None:

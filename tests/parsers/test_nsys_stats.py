@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, nsys_sqlite, nsys_stats, sniff
+from perfctl.parsers import ReportError, nsys_stats
 from perfctl.parsers.nsys_stats_names import OLD_NAMES
-from perfctl.parsers.records import Copy, Kernel, Operation, Report
+from tests.parsers.nsys_stats_read import GEMM, KERNELS, SUM, operations, read, summaries
 from tests.parsers.nsys_stats_writer import (
     IN_2019,
     IN_2020,
@@ -22,35 +21,6 @@ from tests.parsers.nsys_stats_writer import (
     processing,
     titled,
 )
-
-GEMM = "void gemm<float, (int)128>(const float *, float *)"
-KERNELS = [
-    ["75.0", "300", "2", "150.0", "150.0", "100", "200", "70.7", GEMM],
-    ["25.0", "100", "1", "100.0", "100.0", "100", "100", "0.0", "relu"],
-]
-SUM = header(SINCE_2022, "Instances", "Name")
-TRACE = (
-    "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem ({mem}),DymSMem ({mem}),Bytes ({mem}),"
-    "Throughput ({thru}),SrcMemKd,DstMemKd,Device,Ctx,{green}Strm,Name"
-)
-
-
-def read(tmp_path: Path, text: str, name: str = "stats.txt") -> Report:
-    path = tmp_path / name
-    path.write_text(text)
-    parser = sniff(path)
-    assert parser is not None
-    assert parser.name == "nsys stats"
-    return parser.parse(path)
-
-
-def operations(report: Report) -> list[tuple[str, str | None, int, int | None, int | None]]:
-    return [(one.name, one.category, one.calls, one.cpu_ns, one.device_ns) for one in report.operations]
-
-
-def summaries(report: Report) -> dict[str, tuple[float | None, str | None]]:
-    return {one.name: (one.value, one.unit) for one in report.summaries}
-
 
 SUMMED = [(GEMM, "cuda_gpu_kern_sum", 2, None, 300), ("relu", "cuda_gpu_kern_sum", 1, None, 100)]
 
@@ -268,139 +238,6 @@ def test_a_clipped_figure_is_unknown(tmp_path: Path) -> None:
     found = read(tmp_path, titled("CUDA GPU Kernel Summary", "cuda_gpu_kern_sum") + column_table(SUM, rows))
     assert operations(found) == [("k", "cuda_gpu_kern_sum", 2, None, None)]
     assert ("summary", "unreadable") in {gap[:2] for gap in found.gaps}
-
-
-# Traces
-
-
-def trace(kernel: str, copy: str, mem: str = "MB", thru: str = "MBps", green: str = "") -> str:
-    return TRACE.format(mem=mem, thru=thru, green=green) + "\n" + kernel + "\n" + copy + "\n\n"
-
-
-OLD_TRACE = trace(
-    '727260259,59808,126,23,2,1,32,4,2,18,0.002,0.000,None,None,None,None,Tesla T4 (1),1,7,"k(int, int)"',
-    "670339055,25440,127,None,None,None,None,None,None,None,None,None,0.144,5669.471,"
-    "Pageable,Device,Tesla T4 (1),1,13,[CUDA memcpy HtoD]",
-)
-NEW_TRACE = trace(
-    '727260259,59808,126,23,2,1,32,4,2,18,1536,0,,,,,Tesla T4 (1),1,,7,"k(int, int)"',
-    "670339055,25440,127,,,,,,,,,,144232,5669471698,Pageable,Device,Tesla T4 (1),1,,13,[CUDA memcpy Host-to-Device]",
-    "B",
-    "B/s",
-    "GreenCtx,",
-)
-
-
-@pytest.mark.parametrize(("text", "shared", "size"), [(OLD_TRACE, None, 144_000), (NEW_TRACE, (1536, 0), 144_232)])
-def test_a_trace_gives_launches_and_copies(
-    tmp_path: Path, text: str, shared: tuple[int, int] | None, size: int
-) -> None:
-    found = read(tmp_path, processing("gputrace") + text)
-    kernel = Kernel(
-        0, "k(int, int)", device_index=1, stream=7, grid_x=23, grid_y=2, grid_z=1, block_x=32, block_y=4, block_z=2,
-        registers=18, static_shared_bytes=shared and shared[0], dynamic_shared_bytes=shared and shared[1],
-        start_ns=727260259, duration_ns=59808,
-    )  # fmt: skip
-    for _ in range(2):  # as often as asked
-        assert list(found.kernels) == [kernel]
-        assert list(found.copies) == [Copy("HtoD", size, 670339055, 25440, None, 1, 13)]
-    assert [(device.index, device.name) for device in found.devices] == [(1, "Tesla T4")]
-    rounded = {"kernel.static_shared_bytes", "copy.bytes"}
-    assert rounded & {gap.quantity for gap in found.gaps} == (set() if shared else rounded)
-
-
-def test_a_copy_of_too_few_printed_digits_has_no_size(tmp_path: Path) -> None:
-    found = read(tmp_path, processing("gputrace") + OLD_TRACE.replace(",0.144,", ",0.000,"))
-    assert [copy.bytes for copy in found.copies] == [None]
-
-
-def test_a_range_trace_gives_ranges_with_parents(tmp_path: Path) -> None:
-    columns = (
-        "Start (ns),End (ns),Duration (ns),DurChild (ns),DurNonChild (ns),Name,PID,TID,Lvl,NumChild,RangeId,ParentId,"
-    )
-    columns += "RangeStack,NameTree"
-    rows = "100,900,800,500,300,perfctl:step:3,42,43,0,1,7,None,:7,perfctl:step:3\n"
-    rows += "200,700,500,0,500,conv2:forward,42,43,1,0,9,7,:7:9,--conv2:forward"
-    found = read(tmp_path, processing("nvtxpptrace") + columns + "\n" + rows + "\n\n")
-    step, layer = found.ranges
-    assert (step.number, step.start_ns, step.duration_ns, step.thread, step.depth, step.parent, step.step) == (
-        0,
-        100,
-        800,
-        43,
-        0,
-        None,
-        3,
-    )
-    assert (layer.number, layer.parent, layer.depth, layer.layer, layer.direction) == (1, 0, 1, "conv2", "forward")
-
-
-def test_calls_of_an_api_trace_are_added_up_where_there_is_no_sum(tmp_path: Path) -> None:
-    columns = "Start (ns),Duration (ns),Name,Result,CorrID,Pid,Tid,T-Pri,Thread Name"
-    rows = "100,10,cudaFree,0,1,42,42,20,app\n200,30,cudaFree,0,2,42,42,20,app"
-    found = read(tmp_path, processing("cudaapitrace") + columns + "\n" + rows + "\n\n")
-    assert operations(found) == [("cudaFree", "cuda_api_trace", 2, 40, None)]
-
-
-def test_sums_say_that_they_have_no_launches(tmp_path: Path) -> None:
-    found = read(tmp_path, processing("gpukernsum") + csv_table(SUM, KERNELS))
-    gaps = {gap.quantity: gap for gap in found.gaps}
-    assert "cuda_gpu_trace" in gaps["kernel"].reason
-    assert {"kernel", "copy", "range"} <= set(gaps)
-
-
-def test_a_large_trace_is_read_in_little_memory(tmp_path: Path) -> None:
-    path = tmp_path / "trace.csv"
-    line = OLD_TRACE.split("\n")[1] + "\n"
-    with path.open("w") as file:
-        file.write(OLD_TRACE.split("\n")[0] + "\n" + line * 20_000)
-    tracemalloc.start()
-    found = nsys_stats.parse(path)
-    assert sum(1 for _ in found.kernels) == 20_000
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 4 * 2**20
-
-
-# Real files
-
-
-def test_real_csv_of_many_reports(reports: Path) -> None:
-    found = nsys_stats.parse(reports / "nsys" / "stats_csv" / "mineru_nsys_stats.csv")
-    calls: list[Operation] = list(found.operations)
-    assert len(calls) == 61  # lines of its only table
-    assert operations(found)[0] == ("pthread_cond_wait", "osrt_sum", 316, 4_467_639_532_177, None)
-    assert not [gap for gap in found.gaps if gap.state == "unreadable"]
-
-
-def test_real_console_text_of_a_profile_run(reports: Path) -> None:
-    found = nsys_stats.parse(reports / "nsys" / "stats_text" / "dphpc_nsys.log")
-    by_category = [one.category for one in found.operations]
-    assert {name: by_category.count(name) for name in by_category} == {
-        "cuda_api_sum": 10, "cuda_gpu_kern_sum": 1, "cuda_gpu_mem_time_sum": 1,
-    }  # fmt: skip
-    assert summaries(found)["cuda_gpu_mem_size_sum:[CUDA memcpy Host-to-Device]:Total"] == (67_633_000, "byte")
-
-
-@pytest.mark.parametrize("name", ["gpukernsum", "nvtxsum"])
-def test_stats_of_a_real_database_add_up_to_it(reports: Path, name: str) -> None:
-    found = nsys_stats.parse(reports / "nsys" / "stats_generated" / f"quasiben_cudf_2020schema_{name}.csv")
-    database = nsys_sqlite.parse(reports / "nsys" / "sqlite" / "quasiben_cudf.sqlite")
-    if name == "gpukernsum":
-        kernels = list(database.kernels)
-        assert sum(one.calls for one in found.operations) == len(kernels)
-        assert sum(one.device_ns or 0 for one in found.operations) == sum(kernel.duration_ns or 0 for kernel in kernels)
-        assert {one.name for one in found.operations} == {kernel.name for kernel in kernels}
-    else:
-        ranges = [one for one in database.ranges if one.duration_ns is not None and one.kind != "mark"]
-        assert sum(one.calls for one in found.operations) == len(ranges)
-        assert sum(one.cpu_ns or 0 for one in found.operations) == sum(one.duration_ns or 0 for one in ranges)
-
-
-@pytest.mark.parametrize("folder", ["ncu/console", "ncu/csv_long", "ncu/csv_wide", "nvidia_smi", "dlprof/tf1_v100"])
-def test_real_files_of_other_tools_are_not_taken(reports: Path, folder: str) -> None:
-    for path in sorted((reports / folder).iterdir()):
-        assert not nsys_stats.sniff(path, path.read_bytes()[:65536]), path
 
 
 def test_a_file_that_is_gone_is_a_report_error(tmp_path: Path) -> None:

@@ -156,7 +156,9 @@ def test_a_checkpoint_that_unpacks_to_more_than_its_size_is_refused_unread(tmp_p
         read_checkpoint(cut)
 
 
-@pytest.mark.parametrize("content", [b"", b"\x80\x02.", b"\x80\x02a.", b"\x80\x02]q\x01h\x05.", b"\x80\x02}q\x00X\xff\xff\xff\x7f"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\x80\x02.", b"\x80\x02a.", b"\x80\x02]q\x01h\x05.", b"\x80\x02}q\x00X\xff\xff\xff\x7f"]
+)
 def test_a_checkpoint_that_is_no_whole_pickle_is_one_line(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "weights.pt"
     file.write_bytes(content)

@@ -67,7 +67,7 @@ def test_the_full_name_of_a_plan_names_the_same_plan() -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("lenet", "'lenet' is no family of networks; there are vgg, resnet, inception, mlp"),
+        ("lenet", f"'lenet' is no family of networks; there are {', '.join(PARAMETERS)}"),
         ("vgg:dept=11", r"vgg has no parameter 'dept' \(meant depth\?\)"),
         ("vgg:depth", "depth has no value: say depth=11"),
         ("vgg:depth=11,depth=13", "depth is given twice"),
@@ -97,8 +97,8 @@ def test_each_proposal_of_a_message_is_possible(family: str) -> None:
     chance = random.Random(5)
     for _ in range(60):
         depth = chance.randint(4, 60)
-        name = "blocks" if family == "inception" else "depth"
-        stages = "" if family == "mlp" else f",stages={chance.randint(1, 5)}"
+        name = next(name for name in ("depth", "blocks", "width") if name in PARAMETERS[family])
+        stages = f",stages={chance.randint(1, 5)}" if "stages" in PARAMETERS[family] else ""
         try:
             plan(f"{family}:{name}={depth}{stages},image=64")
         except SpecError as error:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-SCRIPTS = Path(__file__).parent.parent / "data" / "scripts"
 BEGIN = """
 import sys, torch
 from torch import nn
@@ -84,20 +84,21 @@ OPTIONS = {
     "no warm-up": ("--warmup", "0"),
 }
 DRIVER = """
-import os, sys, json
+import json, os, sys
 import torch, torch._dynamo
 from perfctl.workloads.__main__ import main
 torch.set_num_threads(1)
-for name, argv in json.load(open("cases.json")):
+for line in sys.stdin:
+    name, argv = json.loads(line)
     if os.fork() == 0:
-        for number, stream in ((1, "out"), (2, "err")):
-            os.dup2(os.open(f"{name}.{stream}", os.O_CREAT | os.O_WRONLY), number)
+        for number, place, how in ((0, os.devnull, os.O_RDONLY), (1, f"{name}.out", os.O_CREAT | os.O_WRONLY),
+                                   (2, f"{name}.err", os.O_CREAT | os.O_WRONLY)):
+            os.dup2(os.open(place, how), number)
         if argv[0] == "python":
             import runpy
             sys.exit(runpy.run_path(argv[1], run_name="__main__") and 0)
         sys.exit(main(argv))
-    with open(f"{name}.code", "w") as file:
-        file.write(str(os.waitstatus_to_exitcode(os.wait()[1])))
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 """
 
 
@@ -109,36 +110,50 @@ class Ended(NamedTuple):
     alone: tuple[int, str]
 
 
+class Scripts:
+    """Runs a script when its record is first asked for, by itself and under perfctl.
+
+    All are forked from one process that has loaded torch, which takes longer than any script.
+    """
+
+    def __init__(self, folder: Path, driver: subprocess.Popen[str]) -> None:
+        self._folder = folder
+        self._driver = driver
+        self._ended: dict[str, Ended] = {}
+
+    def __getitem__(self, name: str) -> Ended:
+        if name not in self._ended:
+            self._ended[name] = self._run(name)
+        return self._ended[name]
+
+    def _run(self, name: str) -> Ended:
+        (self._folder / f"{name}.py").write_text(BEGIN + SCRIPT_OF[name])
+        words = ["--batch", "6", "--annotate", "record_function", "--steps", "2", "--warmup", "2"]
+        code = self._code(name, *words, *OPTIONS.get(name, ()), "--record", f"{name}.json", "--", f"{name}.py")
+        alone = self._code(f"{name}-alone", "python", f"{name}.py")
+        out, err, out_alone = (self._text(file) for file in (f"{name}.out", f"{name}.err", f"{name}-alone.out"))
+        return Ended(code, out, err, json.loads(self._text(f"{name}.json")), (alone, out_alone))
+
+    def _code(self, name: str, *argv: str) -> int:
+        assert self._driver.stdin is not None
+        assert self._driver.stdout is not None
+        self._driver.stdin.write(json.dumps((name, argv)) + "\n")
+        self._driver.stdin.flush()
+        return int(self._driver.stdout.readline())
+
+    def _text(self, file: str) -> str:
+        return (self._folder / file).read_text()
+
+
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
-    """Every script by itself and under perfctl, forked from one process that has loaded torch, to save time."""
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripts]:
     folder = tmp_path_factory.mktemp("edges")
-    cases = []
-    for name, text in SCRIPT_OF.items():
-        (folder / f"{name}.py").write_text(BEGIN + text)
-        options = (
-            "--batch",
-            "6",
-            "--annotate",
-            "record_function",
-            "--steps",
-            "2",
-            "--warmup",
-            "2",
-            *OPTIONS.get(name, ()),
-        )
-        cases.append((name, [*options, "--record", f"{name}.json", "--", f"{name}.py"]))
-        cases.append((f"{name}-alone", ["python", f"{name}.py"]))
-    (folder / "cases.json").write_text(json.dumps(cases))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
-    subprocess.run([sys.executable, "-c", DRIVER], cwd=folder, env=environment, timeout=400, check=True)
-    found = {}
-    for name in SCRIPT_OF:
-        code, alone = (int((folder / f"{which}.code").read_text()) for which in (name, f"{name}-alone"))
-        out, out_alone = ((folder / f"{which}.out").read_text() for which in (name, f"{name}-alone"))
-        record = json.loads((folder / f"{name}.json").read_text())
-        found[name] = Ended(code, out, (folder / f"{name}.err").read_text(), record, (alone, out_alone))
-    return found
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", DRIVER], cwd=folder, env=environment, stdin=pipe, stdout=pipe, text=True
+    ) as driver:
+        yield Scripts(folder, driver)
 
 
 def steps(run: Ended) -> list[int]:
@@ -222,101 +237,3 @@ def test_shapes_are_of_one_whole_step(ended):
         forward = [op for op in ended[name].record["ops"] if op["direction"] == "forward" and op["layer"]]
         assert [op["layer"] for op in forward] == ["model.0", "model.1", "model.2"]
         assert {op["calls"] for op in forward} == {1}
-
-
-def start(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
-    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, env=environment, timeout=200, check=False)
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_loader_workers_start_as_they_would_and_are_not_watched(tmp_path, method):
-    words = (
-        str(SCRIPTS / "mnist.py"),
-        "--batch-size",
-        "4",
-        "--batches",
-        "5",
-        "--workers",
-        "1",
-        "--start-method",
-        method,
-    )
-    perfctl = (
-        "-m",
-        "perfctl.workloads",
-        "--batch",
-        "4",
-        "--steps",
-        "2",
-        "--warmup",
-        "1",
-        "--annotate",
-        "record_function",
-    )
-    done = start(tmp_path, sys.executable, *perfctl, "--record", "r.json", "--", *words)
-    alone = start(tmp_path, sys.executable, *words)
-    assert (done.returncode, done.stdout, done.stderr) == (0, alone.stdout, alone.stderr)
-    assert alone.returncode == 0
-    assert json.loads((tmp_path / "r.json").read_text())["status"] == "ok"
-
-
-DDP = """
-import sys, torch, torch.distributed as dist
-dist.init_process_group("gloo")
-torch.manual_seed(dist.get_rank())
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in range(4):
-    optimizer.zero_grad()
-    model(torch.randn(int(sys.argv[1]), 4)).square().mean().backward()
-    optimizer.step()
-if dist.get_rank() == 0:
-    print(model.module.weight.sum().item())
-dist.destroy_process_group()
-"""
-
-
-@pytest.mark.parametrize(
-    ("launch", "module"),
-    [
-        (("torchrun", "--standalone", "--nproc-per-node=2", "ddp.py", "8"), "torch.distributed.run"),
-        (("accelerate", "launch", "--multi_gpu", "--num_processes=2", "ddp.py", "8"), "accelerate.commands.launch"),
-    ],
-)
-def test_a_launcher_starts_every_rank_under_perfctl(tmp_path, launch, module):
-    pytest.importorskip(module.partition(".")[0])
-    (tmp_path / "ddp.py").write_text(DDP)
-    perfctl = (
-        "-m",
-        "perfctl.workloads",
-        "--batch",
-        "8",
-        "--steps",
-        "2",
-        "--warmup",
-        "1",
-        "--annotate",
-        "record_function",
-    )
-    trace = ("--window", "torch", "--trace", "t.json")
-    done = start(tmp_path, sys.executable, *perfctl, *trace, "--record", "r.json", "--", *launch)
-    assert done.returncode == 0, done.stderr
-    alone = start(
-        tmp_path, sys.executable, "-m", module, *launch[launch.index("launch") + 1 if "launch" in launch else 1 :]
-    )
-    assert done.stdout == alone.stdout != ""
-    for rank, record, trace in (("0", "r.json", "t.json"), ("1", "r.rank1.json", "t.rank1.json")):
-        found = json.loads((tmp_path / record).read_text())
-        assert (found["status"], found["workload"], found["variant"]) == ("ok", "ddp.py", "{batch}")
-        assert (found["environment"]["rank"], found["environment"]["world_size"]) == (rank, "2")
-        assert (tmp_path / trace).exists()
-
-
-def test_accelerate_that_is_missing_is_one_line(tmp_path, capsys, monkeypatch):
-    from perfctl.workloads.__main__ import main
-
-    monkeypatch.setitem(sys.modules, "accelerate", None)
-    assert main(["--", "accelerate", "launch", "train.py"]) == 2
-    said = capsys.readouterr().err
-    assert (len(said.splitlines()), "pip install accelerate" in said) == (1, True)

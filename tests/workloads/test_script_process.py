@@ -101,6 +101,14 @@ def test_the_batch_size_is_in_the_variable(tmp_path: Path) -> None:
     assert done.stdout == b"24\n"
 
 
+def test_a_script_that_closes_every_descriptor_is_recorded_as_any_other(tmp_path: Path) -> None:
+    (tmp_path / "deaf.py").write_text("import os\nos.closerange(0, 256)\n")
+    words = ("-m", "perfctl.workloads", "--batch", "1", "--record", "record.json", "--", "deaf.py")
+    run(sys.executable, *words, folder=tmp_path)
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record["reason"] == "deaf.py ended without importing torch: there was nothing to measure"
+
+
 def test_a_missing_script_is_one_line_and_exit_2(tmp_path: Path) -> None:
     done = run(sys.executable, "-m", "perfctl.workloads", "--", "nope.py", folder=tmp_path)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, b"", 1)

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from argparse import Namespace
 from collections import Counter
 from pathlib import Path
-from typing import Any
-from urllib.error import URLError
 
 import pytest
-import torch
 
 from perfctl.workloads import loop, torchvision_infer
 from perfctl.workloads.record import Record
 from perfctl.workloads.spec import Options, SpecError, WorkloadError, parse_arguments
-from perfctl.workloads.weights import fit, load, read_checkpoint
+from tests.workloads import imagenet_shaped as shaped
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:CUDA initialization"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
-
-_SPEC = importlib.util.spec_from_file_location("imagenet_shaped", Path(__file__).parent / "imagenet_shaped.py")
-assert _SPEC is not None and _SPEC.loader is not None
-shaped = importlib.util.module_from_spec(_SPEC)
-sys.modules["imagenet_shaped"] = shaped
-_SPEC.loader.exec_module(shaped)
 
 
 @pytest.fixture(scope="module")
@@ -190,102 +179,6 @@ def test_a_model_of_each_family_runs(model: str, family: str) -> None:
     assert (record.status, record.environment["family"], record.mode) == ("ok", family, "infer")
     assert any(op.op.startswith("aten.conv") for op in record.ops)
     assert figures(record)["images_per_second"] is not None
-
-
-def test_a_model_that_is_mistyped_gets_its_neighbour() -> None:
-    with pytest.raises(WorkloadError, match="no model 'resnet_18': did you mean resnet18"):
-        load("resnet_18", "none")
-    with pytest.raises(WorkloadError, match="no model 'Dense-Net121': did you mean densenet121"):
-        load("Dense-Net121", "none")
-    with pytest.raises(WorkloadError, match="neither a classification"):
-        load("raft_small", "none")
-
-
-def test_a_checkpoint_that_does_not_fit_names_its_keys(tmp_path: Path, checkpoint: Path) -> None:
-    state = torch.load(checkpoint, weights_only=True)
-    del state["features.0.bias"]
-    state["extra.weight"] = torch.zeros(1)
-    torch.save(state, tmp_path / "other.pth")
-    with pytest.raises(WorkloadError) as raised:
-        load("squeezenet1_1", str(tmp_path / "other.pth"), classes=5)
-    said = str(raised.value)
-    assert "1 missing (features.0.bias)" in said
-    assert "1 unknown (extra.weight)" in said
-    assert "classifier.1.weight is 7x512x1x1, needed 5x512x1x1" in said
-    assert "\n" not in said
-
-
-def test_a_checkpoint_of_a_training_script_is_unwrapped(tmp_path: Path) -> None:
-    model = torch.nn.Linear(2, 3)
-    state = {f"module.{key}": value for key, value in torch.nn.Linear(2, 3).state_dict().items()}
-    torch.save({"epoch": 3, "state_dict": state}, tmp_path / "c.pth")
-    fit(model, tmp_path / "c.pth", "linear")
-    assert torch.equal(model.weight, state["module.weight"])
-
-
-class Trap:
-    """What a hostile checkpoint would run."""
-
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return exec, ("raise SystemExit('this was run')",)
-
-
-def test_a_file_that_is_no_checkpoint_is_one_line_and_nothing_in_it_runs(tmp_path: Path) -> None:
-    for name, content in (("text.pth", b"hello"), ("empty.pth", b"")):
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(WorkloadError, match=f"{name} cannot be read as a checkpoint"):
-            read_checkpoint(tmp_path / name)
-    torch.save({"a": Trap()}, tmp_path / "trap.pth")
-    with pytest.raises(WorkloadError, match=r"trap.pth cannot be read as a checkpoint"):
-        read_checkpoint(tmp_path / "trap.pth")
-    torch.save({"epoch": 3}, tmp_path / "other.pth")
-    with pytest.raises(WorkloadError, match="holds no table of tensors"):
-        read_checkpoint(tmp_path / "other.pth")
-    with pytest.raises(WorkloadError, match="there is no such file"):
-        read_checkpoint(tmp_path / "none.pth")
-
-
-@pytest.fixture
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing can be fetched, whatever this machine could do."""
-
-    def refuse(*arguments: object, **options: object) -> None:
-        raise URLError("no network here")
-
-    monkeypatch.setattr("torch.hub.download_url_to_file", refuse)
-
-
-@pytest.mark.usefixtures("no_network")
-def test_weights_that_cannot_be_fetched_are_one_line(tmp_path: Path) -> None:
-    with pytest.raises(WorkloadError) as raised:
-        load("squeezenet1_1", "default", tmp_path)
-    said = str(raised.value)
-    assert "squeezenet1_1-b8a52dc0.pth" in said
-    assert f"is not in {tmp_path} and cannot be fetched" in said
-    assert "no network here" in said
-    assert "--weights-dir" in said
-    assert "\n" not in said
-
-
-@pytest.mark.usefixtures("no_network")
-@pytest.mark.parametrize("below", [".", "checkpoints", "hub/checkpoints"])
-def test_published_weights_are_found_in_a_folder_or_a_cache(tmp_path: Path, below: str) -> None:
-    torch.manual_seed(1)
-    made = load("squeezenet1_1", "none").model.state_dict()
-    place = tmp_path / below
-    place.mkdir(parents=True, exist_ok=True)
-    torch.save(made, place / "squeezenet1_1-b8a52dc0.pth")
-    found = load("squeezenet1_1", "default", tmp_path)
-    assert (found.weights, found.trained, found.classes) == ("SqueezeNet1_1_Weights.IMAGENET1K_V1", True, 1000)
-    assert all(torch.equal(value, made[key]) for key, value in found.model.state_dict().items())
-
-
-@pytest.mark.usefixtures("no_network")
-def test_published_weights_that_are_cut_off_are_one_line(tmp_path: Path) -> None:
-    (tmp_path / "squeezenet1_1-b8a52dc0.pth").write_bytes(b"PK\x03\x04 cut off")
-    with pytest.raises(WorkloadError, match="cannot be read") as raised:
-        load("squeezenet1_1", "default", tmp_path)
-    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,185 @@
+"""nsys and ncu themselves, failing in each way they were seen to fail: never is their exit code believed.
+
+A shell script stands in for the interpreter, so that a try takes a second. What needs a GPU (counters that the driver
+forbids, or that DCGM holds) is left to the tests, which have the tools' recorded words.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from scene import Broken, Fault, Scene, Skipped
+
+from perfctl.orchestrator.launch import process
+from perfctl.orchestrator.launch import tools as installed
+from perfctl.orchestrator.launch.ncu import Ncu
+from perfctl.orchestrator.launch.nsys import Nsys
+from perfctl.orchestrator.launch.paths import RunPaths
+from perfctl.orchestrator.launch.profiler import Outcome, Profiler, RunRequest, Verdict
+
+Before = Callable[[RunRequest], None]
+"""What is done to the run before a stage: nothing, or some harm."""
+
+
+def _nothing(request: RunRequest) -> None:
+    pass
+
+
+def _judged(
+    scene: Scene, profiler: Profiler, lines: str, before: Before = _nothing, between: Before = _nothing
+) -> tuple[Verdict, list[Outcome], RunRequest]:
+    """What perfctl makes of a program of these shell lines; ``between`` acts after the profile and before the export."""
+    if installed.find(profiler.name) is None:
+        raise Skipped(f"{profiler.name} is not installed")
+    folder = scene.fresh(profiler.name)
+    program = folder / "program.sh"
+    program.write_text(f"#!/bin/bash\n{lines}\n")
+    program.chmod(0o755 if lines else 0o644)
+    paths = RunPaths(folder / "sweep", 16)
+    paths.scratch.mkdir(parents=True)
+    device = "cuda" if profiler.name == "ncu" else "cpu"
+    request = RunRequest("mnist_cnn", (), 16, device, paths, str(program) if lines else "/no/such/python")
+    before(request)
+    outcomes: list[Outcome] = []
+    for command in profiler.commands(request):
+        if command.needs is not None and not command.needs.exists():
+            break
+        logs = {"stdout": folder / f"{command.stage}.out", "stderr": folder / f"{command.stage}.err"}
+        outcomes.append(process.run(command, cwd=folder, scratch=paths.scratch, **logs, timeout_s=60.0, grace_s=2.0))
+        between(request)
+    scene.nothing_left()
+    return profiler.judge(request, tuple(outcomes)), outcomes, request
+
+
+def _is(status: str, says: str, scene: Scene, profiler: Profiler, lines: str, **harm: Before) -> None:
+    """Tried once: the verdict and its reason."""
+
+    def once() -> str:
+        verdict, outcomes, _ = _judged(scene, profiler, lines, **harm)
+        if verdict.status != status or says not in (verdict.reason or ""):
+            raise Broken(f"{verdict.status} ({verdict.reason}), not {status} ({says})")
+        return f"exit code {outcomes[0].exit_code}: {verdict.status}: {(verdict.reason or '').splitlines()[0][:110]}"
+
+    scene.attempt(once)
+
+
+def _nsys_programs(scene: Scene) -> None:
+    for lines, says in (
+        ("/bin/true; exit 3", "exit code 3"), ("kill -SEGV $$", "segmentation fault"), ("kill -KILL $$", "SIGKILL"),
+    ):  # fmt: skip
+        _is("partial", says, scene, Nsys(whole=True), lines)
+    _is("failed", "/no/such/python", scene, Nsys(whole=True), "")
+    _is("failed", "recorded nothing", scene, Nsys(), "exit 0")
+
+
+def _ncu_programs(scene: Scene) -> None:
+    for lines, says in (
+        ("exit 3", "exit code 3"), ("kill -SEGV $$", "segmentation fault"), ("kill -KILL $$", "SIGKILL"),
+        ("", "does not exist"), ("exit 0", "profiled no kernels"),
+    ):  # fmt: skip
+        _is("failed", says, scene, Ncu(metrics="fadd"), lines)
+
+
+def _in_the_way(request: RunRequest, suffix: str) -> None:
+    report = request.paths.report(suffix)
+    report.mkdir()
+    (report / "of somebody else").touch()
+
+
+def _nsys_cannot_write(scene: Scene) -> None:
+    _is("failed", "", scene, Nsys(whole=True), "/bin/true", before=partial(_in_the_way, suffix=".nsys-rep"))
+
+
+def _nsys_old_report(scene: Scene) -> None:
+    """A report that lies there is replaced, and not taken for the run's."""
+
+    def once() -> str:
+        verdict, _, request = _judged(
+            scene, Nsys(whole=True), "exec sleep 0.1", before=lambda asked: _write(asked.paths.report(".nsys-rep"), b"old")
+        )  # fmt: skip
+        if request.paths.report(".nsys-rep").stat().st_size < 1000:
+            raise Broken("the old file is still there")
+        return f"replaced; {verdict.status}: {verdict.reason}"
+
+    scene.attempt(once)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def _cut(request: RunRequest) -> None:
+    report = request.paths.report(".nsys-rep")
+    if not request.paths.report(".sqlite").exists():
+        _write(report, report.read_bytes()[:2000])
+
+
+def _nsys_truncated(scene: Scene) -> None:
+    _is("failed", "the export failed", scene, Nsys(whole=True), "/bin/true", between=_cut)
+
+
+def _signalled(profiler: Profiler, scene: Scene) -> None:
+    """The tool alone is told to end, killed, hung up on: its program and its agent do not outlive the run."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP):
+
+        def once(number: signal.Signals = number) -> str:
+            stop = threading.Event()
+            thread = threading.Thread(target=_signal_tool, args=(scene, profiler.name, number, stop))
+            thread.start()
+            try:
+                verdict, outcomes, _ = _judged(scene, profiler, "sleep 20")
+            finally:
+                stop.set()
+                thread.join()
+            if verdict.status == "ok":
+                raise Broken(f"{number.name}: the run is called whole")
+            return f"{number.name}: exit code {outcomes[0].exit_code}, {verdict.status}"
+
+        scene.attempt(once)
+
+
+def _signal_tool(scene: Scene, name: str, number: signal.Signals, stop: threading.Event) -> None:
+    """To the process that perfctl started, once the program below it runs."""
+    while not stop.wait(0.1):
+        lines = scene.left_with_ids()
+        tools = [pid for pid, line in lines if Path(line.split()[0]).name in (name, "bash") and f"{name} " in line]
+        if tools and any(line.startswith("sleep 20") for _, line in lines):
+            time.sleep(0.5)
+            os.kill(min(tools), number)
+            return
+
+
+def _foreign_lock(scene: Scene) -> None:
+    """Somebody else's lock in the shared TMPDIR stands in nobody's way: each run has a TMPDIR of its own."""
+    shared = scene.fresh("shared")
+    (shared / "nsight-compute-lock").mkdir()
+    outer = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = str(shared)
+    try:
+        _is("failed", "profiled no kernels", scene, Ncu(metrics="fadd"), "exit 0")
+    finally:
+        os.environ.pop("TMPDIR")
+        if outer is not None:
+            os.environ["TMPDIR"] = outer
+
+
+FAULTS = (
+    Fault(
+        "nsys-programs", "a program under nsys exits 3, crashes, is killed, is missing, does nothing", _nsys_programs
+    ),
+    Fault("nsys-cannot-write", "nsys cannot put its report in place", _nsys_cannot_write),
+    Fault("nsys-old-report", "a report of the same name is there", _nsys_old_report),
+    Fault("nsys-truncated", "the report is cut before its export", _nsys_truncated),
+    Fault("nsys-signalled", "nsys alone gets INT, TERM, KILL, HUP", partial(_signalled, Nsys(whole=True))),
+    Fault(
+        "ncu-programs", "a program under ncu exits 3, crashes, is killed, is missing, launches nothing", _ncu_programs
+    ),
+    Fault("ncu-signalled", "ncu alone gets INT, TERM, KILL, HUP", partial(_signalled, Ncu(metrics="fadd"))),
+    Fault("ncu-lock", "somebody else's lock file in TMPDIR", _foreign_lock),
+)

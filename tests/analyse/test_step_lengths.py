@@ -1,0 +1,31 @@
+"""What a step is, and what a machine is called, wherever times are learned from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from perfctl.orchestrator.analyse.bench_points import measured_of
+from perfctl.orchestrator.analyse.machines import of_measured
+from perfctl.orchestrator.analyse.step_lengths import computed_ns
+from perfctl.parsers.bench_points import BenchMachine, BenchPoint
+from perfctl.parsers.records import Step
+from perfctl.workloads.plan import plan
+
+POINT = BenchPoint("mlp", 4, "train", "fp32", BenchMachine("AMD EPYC", "cpu", 2, None), 3, (3, 2, 4))
+
+
+def test_a_step_is_without_the_phases_that_bring_its_samples() -> None:
+    steps = [
+        Step(0, "step", 0, 100), Step(0, "data", 0, 30), Step(0, "copy", 30, 5), Step(0, "forward", 35, 65),
+        Step(1, "data", 100, 7), Step(1, "step", 100, 90), Step(2, "step", 200, None), Step(3, "data", 300, 9),
+    ]  # fmt: skip
+    assert computed_ns(steps) == [65, 83]
+
+
+def test_a_bench_file_and_peaks_call_a_cpu_alike() -> None:
+    record: dict[str, Any] = {"device": "AMD EPYC", "kind": "cpu", "at": "2026-11-20", "threads": 2,
+                              "flops": {"fp32": 9e10}, "bandwidth_bps": 2e10}  # fmt: skip
+    assert measured_of(POINT, plan("mlp")).machine == of_measured(record).machine.name
+    other = replace(POINT, machine=BenchMachine("AMD EPYC", "cpu", 1, None))
+    assert measured_of(other, plan("mlp")).machine != of_measured(record).machine.name
