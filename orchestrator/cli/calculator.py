@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfctl.orchestrator.cli import console, output
+from perfctl.orchestrator.cli import console, options, output
 from perfctl.orchestrator.cli.store_access import DEFAULT
-
-if TYPE_CHECKING:
-    from perfctl.orchestrator.report.calculator_data import Known
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.report.calculator_data import Known
@@ -24,6 +21,7 @@ def calculator(
     ] = "all",
     store: Annotated[Path, typer.Option("--db", "--store", help="Its runs are used where it is there.")] = DEFAULT,
     force: output.Force = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write one offline page that predicts time, cost and memory of a training, for any choice at once.
 
@@ -33,8 +31,11 @@ def calculator(
     text, known = _page(store, models)
     with output.replacing(out, force=force) as partial:
         partial.write_text(text, encoding="utf-8")
-    size = len(text.encode()) / 1e6
-    console.result(f"Wrote {out} ({size:.1f} MB, {len(known.models)} torchvision models, {len(known.places)} devices)")
+    size, models_in, devices = len(text.encode()), len(known.models), len(known.places)
+    if as_json:
+        console.as_json({"path": str(out), "bytes": size, "models": models_in, "devices": devices})
+    else:
+        console.result(f"Wrote {out} ({size / 1e6:.1f} MB, {models_in} torchvision models, {devices} devices)")
 
 
 def _page(store: Path, models: str) -> tuple[str, Known]:
