@@ -46,7 +46,7 @@ def _show(shell: Shell | None) -> None:
         return
     from typer._completion_shared import get_completion_script
 
-    script = get_completion_script(prog_name="perfctl", complete_var=ASKED, shell=shell.value)
+    script = get_completion_script(prog_name="perfctl", complete_var=ASKED, shell=shell.value)  # nosec B604
     if shell is Shell.zsh:  # a ~/.zshrc need not have called what defines compdef
         script = script.replace("\ncompdef ", f"\n{COMPDEF}\ncompdef ")
     console.raw(script + "\n")
@@ -58,7 +58,7 @@ def _install(shell: Shell | None) -> None:
         return
     from typer._completion_shared import install
 
-    _, path = install(shell=shell.value, prog_name="perfctl", complete_var=ASKED)
+    _, path = install(shell=shell.value, prog_name="perfctl", complete_var=ASKED)  # nosec B604
     console.result(f"Wrote {path}. Completion works in the next {shell.value} that is started")
     raise typer.Exit
 
