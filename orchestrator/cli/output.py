@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,7 +47,7 @@ def replacing(path: Path, *, force: bool, folder: bool = False) -> Iterator[Path
 
 def unforeseen(path: Path) -> Path:
     """A temporary name beside ``path`` under which nobody can have put a link: nobody knew it."""
-    return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}.tmp")
+    return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(8).hex()}.tmp")
 
 
 def check_free(path: Path, *, force: bool, folder: bool = False) -> None:
