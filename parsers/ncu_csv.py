@@ -47,7 +47,7 @@ def _is_ncu(text: str) -> bool:
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no table of ncu, saying why and what to do."""
-    log, rules, table = Log(), Rules(), Table()
+    log, rules, table = Log(), Rules(), Table(path)
     try:
         with open_text(path) as file:
             source = lines(file, log)

@@ -145,8 +145,8 @@ def read(reader: Rows, header: list[str], table: Table, rules: Rules, log: Log, 
     columns = Columns(header)
     at = columns.first_of_metric()
     launches, metrics = _Launches(columns, table, number), _Metrics(columns, at, table, rules, log)
-    fact_keys, known, values = table.fact_keys, metrics.known, metrics.values
-    add_key, add_text = table.cell_key.append, table.cell_text.append
+    fact_keys, known, cells_of = table.fact_keys, metrics.known, table.cells
+    values, add_key, add_text = cells_of.endings, cells_of.key.append, cells_of.text.append
     launch, prefix, length = -1, _NEVER, 0
     for line in reader.source:
         key = text = -1
@@ -163,12 +163,12 @@ def read(reader: Rows, header: list[str], table: Table, rules: Rules, log: Log, 
             else:
                 row = cells(text_row)
                 if row is not None and is_header(row):
-                    table.fill(launch)
+                    cells_of.end(launch)
                     return row
                 if row is None or len(row) <= columns.last or not _is_id(row[columns.id]):
                     log.cut_rows += 1
                     continue
-                table.fill(launch)
+                cells_of.end(launch)
                 launch = launches.number(row, is_rule=not row[columns.metric])
                 prefix = '"' + '","'.join(row[:at]) + '",' if at else _NEVER
                 length = len(prefix)
@@ -178,8 +178,8 @@ def read(reader: Rows, header: list[str], table: Table, rules: Rules, log: Log, 
         add_key(key)
         add_text(text)
         if key in fact_keys:
-            table.facts.append((launch, key, text))
-    table.fill(launch)
+            table.facts.append((launch, key, cells_of.texts[text]))
+    cells_of.end(launch)
     reader.end()
     return None
 
@@ -196,8 +196,6 @@ class _Metrics:
         self._table, self._rules, self._log = table, rules, log
         self.known: dict[str, int] = {}
         """Text of a row from the section up to the value -> number of the metric."""
-        self.values: dict[str, int] = {}
-        """Text of a row from the value to the end of the line -> number of the text."""
 
     def find(self, rest: str) -> tuple[int, int]:
         """(metric, printed value) of the text of a row from the section on; remembers what stands in it."""
@@ -207,7 +205,7 @@ class _Metrics:
         key, value = self.of(tail or [])
         if tail and key >= 0 and len(tail) == self._value + 1 and text.count('"') == 2 * len(tail):
             self.known[head] = key
-            self.values[ending] = value
+            self._table.cells.endings[ending] = value
         return key, value
 
     def of(self, tail: list[str]) -> tuple[int, int]:
@@ -222,7 +220,7 @@ class _Metrics:
         section: str | None = tail[self._section] if self._section >= 0 else None
         if self._label >= 0 and tail[self._label]:
             section = f"{section}: {tail[self._label]}"
-        return self._table.key(name, tail[self._unit], section), self._table.text(tail[self._value])
+        return self._table.key(name, tail[self._unit], section), self._table.cells.number(tail[self._value])
 
 
 class _Launches:

@@ -11,12 +11,12 @@ message). A name may hold colons itself, so those six are taken off from the rig
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from perfctl.parsers.range_names import RANGE_PREFIX, read_range_name
-from perfctl.parsers.records import Kernel
+from perfctl.parsers.records import Gap, Kernel
 
 PUSH_POP = "Push/Pop_Range"
 START_END = "Start/Stop_Range"
@@ -130,3 +130,15 @@ def with_steps(kernels: Iterable[Kernel]) -> list[Kernel]:
         elif before is not None and (kernel.direction in _OF_BACKWARD or following[number] == before):
             found[number] = kernel._replace(step=before)
     return found
+
+
+def name_gaps(names: Sequence[str]) -> list[Gap]:
+    """What is to be said of launches whose names are ranges, if there are any."""
+    renamed = [name for name in names if place_in_name(name) is not None]
+    if not renamed:
+        return []
+    reason = (
+        f'ncu printed the NVTX range (such as "{renamed[0][:100]}") instead of the kernel\'s name for {len(renamed)} of'
+        f" {len(names)} launches; export the report again without --print-nvtx-rename"
+    )
+    return [Gap("kernel.name", "not_available", reason)]

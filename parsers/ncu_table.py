@@ -1,27 +1,26 @@
 """What both CSV pages of ncu fill: launches, and their metric cells in compact columns.
 
-A file's decimal style is known only at its end, so cells are kept as printed (each distinct text once, 12 bytes a
-cell beside it) and become numbers when the counters are read.
+A file's decimal style is known only at its end, so cells are kept as printed (:mod:`perfctl.parsers.ncu_cells`) and
+become numbers when the counters are read.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter as Tally
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.bulk_rows import Columns
+from perfctl.parsers.ncu_cells import Cells, Part
 from perfctl.parsers.ncu_facts import FACT_NAMES, Value, device_of, kernel_fields
-from perfctl.parsers.ncu_nvtx import Place, place_in_name, place_of, with_steps
+from perfctl.parsers.ncu_nvtx import Place, name_gaps, place_in_name, place_of, with_steps
 from perfctl.parsers.records import Counter, Device, Gap, Kernel
 from perfctl.parsers.units import (
     AmbiguousNumber,
     DecimalStyle,
     Number,
-    StyleEvidence,
     Unit,
     base_unit,
     read_number,
@@ -34,6 +33,9 @@ CHUNK = 1024
 
 NO_VALUE = frozenset({"", "n/a", "N/A", "no data", "nan", "-nan", "inf", "-inf"})
 """What ncu prints in place of a value it does not have."""
+
+Read = tuple[int | float | None, str | None]
+"""A number, or None with the state of the gap where one was expected."""
 
 _REASONS = {
     "not_available": 'ncu printed "{text}" in place of {count} values: this GPU or ncu version has no such '
@@ -64,27 +66,23 @@ class Launch:
 class Table:
     """Launches and metric cells of one file."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
         self.launches: list[Launch] = []
         self.again: tuple[str, str, int] | None = None
         """Process, ID and table of the first launch that stands in an earlier table of the file too."""
         self._table_of: dict[tuple[str, str], int] = {}
         self.keys: list[tuple[str, str, str | None]] = []
         """(metric, printed unit, section)."""
-        self.texts: list[str] = []
-        self.key_ids: dict[tuple[str, str, str | None], int] = {}
-        self.text_ids: dict[str, int] = {}
-        self.cell_launch = array("L")
-        self.cell_key = array("L")
-        self.cell_text = array("L")
-        self.facts: list[tuple[int, int, int]] = []
-        """(launch, key, text) of the cells in FACT_NAMES."""
+        self._key_ids: dict[tuple[str, str, str | None], int] = {}
+        self.cells = Cells(path)
+        self.facts: list[tuple[int, int, str]] = []
+        """(launch, key, printed text) of the cells in FACT_NAMES."""
         self.fact_keys: set[int] = set()
 
     def key(self, name: str, unit: str, section: str | None) -> int:
         """Number of a metric in one unit and section; new ones get one."""
         key = (name, unit, section)
-        number = self.key_ids.setdefault(key, len(self.keys))
+        number = self._key_ids.setdefault(key, len(self.keys))
         if number == len(self.keys):
             self.keys.append(key)
             if name in FACT_NAMES:
@@ -96,17 +94,6 @@ class Table:
         if self._table_of.setdefault((process, launch_id), number) != number and self.again is None:
             self.again = process, launch_id, number
 
-    def text(self, text: str) -> int:
-        """Number of a printed value; new ones get one."""
-        number = self.text_ids.setdefault(text, len(self.texts))
-        if number == len(self.texts):
-            self.texts.append(text)
-        return number
-
-    def fill(self, launch: int) -> None:
-        """All cells since the last call are of this launch."""
-        self.cell_launch.extend(repeat(launch, len(self.cell_key) - len(self.cell_launch)))
-
     def finish(self) -> Finished:
         """Decide the decimal style and read every distinct value once."""
         return Finished(self)
@@ -117,35 +104,42 @@ class Finished:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        evidence = StyleEvidence()
-        for text in table.texts:
-            evidence.add(text)
-        self.style: DecimalStyle = evidence.decide()
-        self._states: dict[int, str] = {}
-        self._values = [self._read(index, text) for index, text in enumerate(table.texts)]
+        self.style: DecimalStyle = table.cells.evidence().decide()
         self._units: list[Unit] = [base_unit(unit) for _, unit, _ in table.keys]
+        self._is_scaled = any(scale != 1 for _, scale in self._units)
         self._order = _ranks([launch.order for launch in table.launches])
         self._facts = self._read_facts()
+        self._kept: tuple[list[int | float | None], dict[int, str]] | None = None
+        """What _read_part gave for the part that is in memory anyway."""
 
-    def _read(self, index: int, text: str) -> int | float | None:
-        """The number in a distinct text; where there is none for a reason, the reason is kept as a gap state."""
+    def _read(self, text: str) -> Read:
+        """The number in a printed text; where there is none for a reason, the state of the gap."""
         try:
             number = read_value(text, self.style)
         except AmbiguousNumber:
-            self._states[index] = "ambiguous"
-            return None
-        if number is None:
-            if text.strip().lower() in NO_VALUE:
-                self._states[index] = "not_available"
-            elif not text.strip("0123456789.,+-"):
-                self._states[index] = "unreadable"
-        return number
+            return None, "ambiguous"
+        if number is not None:
+            return number, None
+        if text.strip().lower() in NO_VALUE:
+            return None, "not_available"
+        return None, None if text.strip("0123456789.,+-") else "unreadable"
 
-    def _scaled(self, text: int, scale: int) -> int | float | None:
-        """The value of a distinct text times ``scale``: exact where the printed decimals allow it."""
-        value = self._values[text]
+    def _read_part(self, part: Part) -> tuple[list[int | float | None], dict[int, str]]:
+        """The number of each text of a part, and the states of the texts that have no number for a reason."""
+        in_memory = part.texts is self._table.cells.texts
+        if in_memory and self._kept is not None:
+            return self._kept
+        read = list(map(self._read, part.texts))
+        numbers = [number for number, _ in read]
+        found = numbers, {at: state for at, (_, state) in enumerate(read) if state is not None}
+        if in_memory:
+            self._kept = found
+        return found
+
+    def _scaled(self, text: str, value: int | float | None, scale: int) -> int | float | None:
+        """The value of a text times ``scale``: exact where the printed decimals allow it."""
         if isinstance(value, float):
-            number = read_number(self._table.texts[text], self.style)
+            number = read_number(text, self.style)
             return None if number is None else to_base(number, scale)
         return None if value is None else to_base(Number(value, 0), scale)
 
@@ -157,30 +151,38 @@ class Finished:
         return Columns(Counter, self._columns)
 
     def _columns(self) -> Iterator[Sequence[Sequence[Any]]]:
-        table, texts = self._table, self._table.texts
+        table = self._table
         names, _, sections = zip(*table.keys, strict=True) if table.keys else ((), (), ())
         units, scales = [unit for unit, _ in self._units], [scale for _, scale in self._units]
-        as_printed = all(scale == 1 for scale in scales)
-        for first in range(0, len(table.cell_key), CHUNK):
-            part = slice(first, first + CHUNK)
-            keys, printed = table.cell_key[part], table.cell_text[part]
-            values = list(map(self._values.__getitem__, printed))
-            if not as_printed:
-                for at, key in enumerate(keys):
-                    if scales[key] != 1 and values[at] is not None:
-                        values[at] = self._scaled(printed[at], scales[key])
-            rest: list[str | None] = [None] * len(values)
-            if None in values:
-                pairs = zip(values, printed, strict=True)
-                rest = [texts[text] or None if value is None else None for value, text in pairs]
-            yield (
-                list(map(self._order.__getitem__, table.cell_launch[part])),
-                list(map(names.__getitem__, keys)),
-                values,
-                list(map(units.__getitem__, keys)),
-                list(map(sections.__getitem__, keys)),
-                rest,
-            )
+        for part in table.cells.parts():
+            read, _ = self._read_part(part)
+            for first in range(0, len(part.key), CHUNK):
+                cut = slice(first, first + CHUNK)
+                keys = part.key[cut]
+                values, rest = self._values(part, cut, read, scales)
+                yield (
+                    list(map(self._order.__getitem__, part.launch[cut])),
+                    list(map(names.__getitem__, keys)),
+                    values,
+                    list(map(units.__getitem__, keys)),
+                    list(map(sections.__getitem__, keys)),
+                    rest,
+                )
+
+    def _values(
+        self, part: Part, cut: slice, read: list[int | float | None], scales: list[int]
+    ) -> tuple[list[int | float | None], list[str | None]]:
+        """The values of some cells in base units, and the texts of those that are no numbers."""
+        printed, texts = part.text[cut], part.texts
+        values = list(map(read.__getitem__, printed))
+        if self._is_scaled:
+            for at, key in enumerate(part.key[cut]):
+                if scales[key] != 1 and values[at] is not None:
+                    values[at] = self._scaled(texts[printed[at]], values[at], scales[key])
+        if None not in values:
+            return values, [None] * len(values)
+        pairs = zip(values, printed, strict=True)
+        return values, [texts[text] or None if value is None else None for value, text in pairs]
 
     def kernels(self) -> list[Kernel]:
         """The launches in the order of their IDs."""
@@ -209,25 +211,29 @@ class Finished:
 
     def _read_facts(self) -> dict[int, dict[str, tuple[Value, str | None]]]:
         facts: dict[int, dict[str, tuple[Value, str | None]]] = {}
+        known: dict[tuple[int, str], tuple[Value, str | None]] = {}
         for launch, key, text in self._table.facts:
-            name, unit = self._table.keys[key][0], self._units[key]
-            number = self._scaled(text, unit.scale)
-            value: Value = self._table.texts[text] if number is None else number
-            facts.setdefault(launch, {}).setdefault(name, (None if text in self._states else value, unit.name))
+            fact = known.get((key, text))
+            if fact is None:
+                unit, (value, state) = self._units[key], self._read(text)
+                number = self._scaled(text, value, unit.scale)
+                fact = known[key, text] = (text if number is None and state is None else number, unit.name)
+            facts.setdefault(launch, {}).setdefault(self._table.keys[key][0], fact)
         return facts
 
     def gaps(self) -> list[Gap]:
         """One gap for each metric and reason that has cells without a number where one was expected, and for names."""
-        found = list(_name_gaps(self._table.launches))
-        if not self._states:
-            return found
         tally: Tally[tuple[str, str]] = Tally()
         examples: dict[tuple[str, str], str] = {}
-        for key, text in zip(self._table.cell_key, self._table.cell_text, strict=True):
-            if text in self._states:
-                about = (self._table.keys[key][0], self._states[text])
-                tally[about] += 1
-                examples.setdefault(about, self._table.texts[text])
+        for part in self._table.cells.parts():
+            _, states = self._read_part(part)
+            pairs = zip(part.key, part.text, strict=True) if states else ()
+            for key, text in pairs:
+                if text in states:
+                    about = (self._table.keys[key][0], states[text])
+                    tally[about] += 1
+                    examples.setdefault(about, part.texts[text])
+        found = name_gaps([launch.name for launch in self._table.launches])
         for (name, state), count in tally.items():
             reason = _REASONS[state].format(text=examples[name, state], count=count)
             found.append(Gap(f"counter:{name}", state, reason))
@@ -267,16 +273,6 @@ def _place(launch: Launch) -> Place:
     if place.layer is None and place.direction is None:
         place = place._replace(layer=named.layer, direction=named.direction)
     return place if place.step is not None else place._replace(step=named.step)
-
-
-def _name_gaps(launches: Sequence[Launch]) -> Iterator[Gap]:
-    renamed = [launch.name for launch in launches if place_in_name(launch.name) is not None]
-    if renamed:
-        reason = (
-            f'ncu printed the NVTX range (such as "{renamed[0][:100]}") instead of the kernel\'s name for {len(renamed)} of'
-            f" {len(launches)} launches; export the report again without --print-nvtx-rename"
-        )
-        yield Gap("kernel.name", "not_available", reason)
 
 
 def _dimensions(text: str) -> tuple[int, ...] | None:

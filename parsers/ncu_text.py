@@ -76,7 +76,7 @@ def _has_csv(text: str) -> bool:
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no launch and no summary of ncu."""
-    reader = _Reader()
+    reader = _Reader(path)
     try:
         with open_text(path) as file:
             for line in lines(file, reader.log):
@@ -100,8 +100,8 @@ def parse(path: Path) -> Report:
 class _Reader:
     """Takes the lines of the text one by one and fills a table of launches and metrics."""
 
-    def __init__(self) -> None:
-        self.log, self.table = Log(), Table()
+    def __init__(self, path: Path) -> None:
+        self.log, self.table = Log(), Table(path)
         self.rules: dict[tuple[str, str, str], tuple[int, str]] = {}
         """(section, kind, first words without numbers) -> how often, and the text of the first."""
         self.summary_rows: list[dict[str, str]] = []
@@ -186,6 +186,7 @@ class _Reader:
     def _start_launch(self, match: re.Match[str]) -> None:
         self._section = self._summary = None
         self.headed |= match["grid"] is not None
+        self.table.cells.end(len(self.table.launches) - 1)
         self.table.launches.append(
             Launch(
                 order=(0, len(self.table.launches)),
@@ -229,13 +230,11 @@ class _Reader:
     def _add_cell(self, name: str, unit: str, value: str) -> None:
         value = value.removeprefix("(!) ") if value.endswith("n/a") else value  # so marked where collecting it failed
         key = self.table.key(name, unit, self._section)
-        text = self.table.text(value)
-        launch = len(self.table.launches) - 1
-        self.table.cell_launch.append(launch)
-        self.table.cell_key.append(key)
-        self.table.cell_text.append(text)
+        cells = self.table.cells
+        cells.key.append(key)
+        cells.text.append(cells.number(value))
         if key in self.table.fact_keys:
-            self.table.facts.append((launch, key, text))
+            self.table.facts.append((len(self.table.launches) - 1, key, value))
 
     def _end_rule(self) -> None:
         """Count a rule that has been read: the text does not name it, so its section and first words stand for it."""
@@ -251,6 +250,7 @@ class _Reader:
 
 
 def _report(path: Path, reader: _Reader) -> Report:
+    reader.table.cells.end(len(reader.table.launches) - 1)
     found = reader.table.finish()
     kernels = found.kernels()
     return Report(

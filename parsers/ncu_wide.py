@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from itertools import repeat
 
 from perfctl.parsers.ncu_lines import Log, cells
 from perfctl.parsers.ncu_long import LONGEST_ID, Columns, is_header
@@ -55,7 +54,7 @@ def read(text_rows: Iterator[str], header: list[str], table: Table, log: Log, nu
 
 def _keys(header: list[str], metrics: list[int], units: list[str], table: Table) -> array[int]:
     """Number of the metric and unit of each metric column."""
-    return array("L", [table.key(header[at], units[at] if at < len(units) else "", None) for at in metrics])
+    return array("I", [table.key(header[at], units[at] if at < len(units) else "", None) for at in metrics])
 
 
 def _add(row: list[str], columns: Columns, metrics: list[int], keys: array[int], table: Table, number: int) -> None:
@@ -63,17 +62,17 @@ def _add(row: list[str], columns: Columns, metrics: list[int], keys: array[int],
     launch = len(table.launches)
     table.launches.append(columns.launch(row, number))
     table.meet(row[columns.process], row[columns.id], number)
-    ids = table.text_ids
-    texts = array("L")
+    cells_of = table.cells
+    ids = cells_of.ids
+    texts = array("I")
     for at in metrics:
         if at >= len(row):
             break
         text = ids.get(row[at], -1)
-        texts.append(text if text >= 0 else table.text(row[at]))
-    count = len(texts)
-    table.cell_launch.extend(repeat(launch, count))
-    table.cell_key.extend(keys[:count])
-    table.cell_text.extend(texts)
+        texts.append(text if text >= 0 else cells_of.number(row[at]))
+    cells_of.key.extend(keys[: len(texts)])
+    cells_of.text.extend(texts)
     for key, text in zip(keys, texts, strict=False):
         if key in table.fact_keys:
-            table.facts.append((launch, key, text))
+            table.facts.append((launch, key, cells_of.texts[text]))
+    cells_of.end(launch)

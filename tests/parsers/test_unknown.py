@@ -195,7 +195,7 @@ def test_nothing_in_reports_that_are_understood_is_called_unknown(folder: str, r
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (gzip.compress(b"ID,Process ID\n"), "it is gzipped, and what is in it is no Kineto trace"),
+        (gzip.compress(b"ID,Process ID\n", mtime=0), "it is gzipped, and what is in it is no Kineto trace"),
         ("one,two\n1,2\n".encode("utf-16"), "it is UTF-16 text"),
         (b"one,two\n1,2\n", "no known report format"),
     ],
