@@ -13,8 +13,8 @@ help: ## Show this list
 demo: $(VENV)/.torch ## Install, run the batch sweep on this machine's own hardware, write the page
 	sh scripts/demo.sh $(BIN)/perfctl $(BATCHES)
 
-test: $(VENV)/.test ## Install with test extras, run all tests
-	$(BIN)/python -m pytest
+test: $(VENV)/.test ## Install with test extras, run all tests, WORKERS (2) files at a time
+	$(BIN)/python -m pytest --numprocesses $(or $(WORKERS),2) --dist loadgroup
 
 check: $(VENV)/.dev ## Lint, types, layers, packaging, documentation
 	$(BIN)/ruff check .

@@ -12,6 +12,17 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where several processes test at once, a file's tests stay together, and one file at a time starts nsys.
+
+    nsys 2022.4 may not start (sem_open) while another does; such files carry ``xdist_group("nsys")``.
+    """
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder with real reports and public measurements, which is not part of the repository.

@@ -38,7 +38,7 @@ def endless(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Plan:
     folder = tmp_path_factory.mktemp("limit")
     plan = cluster.render(
         folder, "nsys", "--batches", "2", "--steps", "1000000", "--device", "cpu", "--gres", "gpu:1", "--time", "1",
-        "--stop-before", "40",
+        "--stop-before", "25",
     )  # fmt: skip
     cluster.perfctl(folder, "slurm", "submit", plan.folder)
     return plan
@@ -153,7 +153,10 @@ def test_five_batch_sizes_under_two_profilers_become_one_store_and_one_page(clus
 
 def test_a_profiler_that_meets_the_time_limit_leaves_a_partial_report(cluster: Cluster, endless: Plan) -> None:
     wait_until(lambda: ended(endless), "the time limit")
-    assert states(endless) == {2: "partial"}
+    if "sem_open" in str(said(endless, 2)):  # as above
+        cluster.perfctl(endless.folder.parents[1], "slurm", "submit", endless.folder, "--tasks", "0")
+        wait_until(lambda: ended(endless), "the time limit")
+    assert states(endless) == {2: "partial"}, said(endless, 2)
     assert "told to stop" in endless.state(endless.tasks[0]).read_text()
     assert "the report holds what ran until then" in said(endless, 2)
     home = endless.folder.parents[1]
