@@ -85,7 +85,7 @@ def parse(path: Path) -> Report:
     try:
         with path.open("rb") as file:
             is_csv = any(map(_is_csv_header, head_lines(file.read(_HEAD_BYTES))))
-        text = Text(path)
+        text = Text(path, TOOL)
         readings = Readings()
         clock, gaps = (_read_csv if is_csv else _read_text)(text, readings)
     except OSError as error:

@@ -10,10 +10,16 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from perfctl.parsers.errors import ReportError
 from perfctl.parsers.ncu_lines import Log, encoding_of, lines, open_text
 from perfctl.parsers.records import Diagnostic, Gap
+from perfctl.parsers.repeated import repeated
 from perfctl.parsers.timestamps import Stamp, iso_utc
 
+LINES = 1_000_000
+"""Of a file: with one reading a line some 350 MB. A GPU read once a second has so many in eleven days."""
+_OPENING, _LONGEST_OPENING = 3, 12
+_STAMP = re.compile(r"\d\d:\d\d:\d\d(?:[.,]\d+)?|\b\d{16}\b")
 _KEPT = 5
 _SHOWN = 160
 _INTERVAL = re.compile(
@@ -24,10 +30,11 @@ _INTERVAL = re.compile(
 
 
 class Text:
-    """The lines of one file."""
+    """The lines of one file. Raises ReportError where the same log begins once more, or there are too many lines."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, tool: str) -> None:
         self.path = path
+        self._tool = tool
         self.ends_whole = True
         """False once the last line has been seen without its end."""
         self.interval_ns: int | None = None
@@ -38,10 +45,15 @@ class Text:
 
     def __iter__(self) -> Iterator[str]:
         """Lines without their ends; blank lines too. Lines with NUL bytes are strays."""
+        opening = _Opening()
         with open_text(self.path) as file:
-            for line in lines(file, self._log):
+            for number, line in enumerate(lines(file, self._log), 1):
                 self.ends_whole = line.endswith("\n")
                 line = line.rstrip("\r\n")
+                if (again := opening.again(line, number)) is not None:
+                    raise repeated(self.path, self._tool, "one log", again)
+                if number > LINES:
+                    raise _too_long(self.path, self._tool)
                 if "\0" in line:
                     self.stray(line)
                 else:
@@ -67,6 +79,47 @@ class Text:
             text = f"{self._log.cut_rows} lines longer than 4 million characters were left out"
             found.append(Diagnostic("warning", "perfctl", text))
         return found
+
+
+class _Opening:
+    """The first lines of a log, up to a time of day or a count of microseconds; do they come again later?"""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._stamp: str | None = None
+        self._is_whole = self._is_past = False
+        self._matched = self._since = 0
+
+    def again(self, line: str, number: int) -> int | None:
+        """The line, from 1, where the opening began again, once it has come again after other times."""
+        if not line.strip():
+            return None
+        if not self._is_whole:
+            self._open(line)
+        elif self._stamp is not None:
+            if not self._is_past:
+                match = _STAMP.search(line[:_SHOWN])
+                self._is_past = match is not None and match[0] != self._stamp
+            elif line == self._lines[self._matched]:
+                self._since = self._since if self._matched else number
+                self._matched += 1
+            else:
+                self._since, self._matched = number, int(line == self._lines[0])
+            if self._matched == len(self._lines):
+                return self._since
+        return None
+
+    def _open(self, line: str) -> None:
+        self._lines.append(line)
+        if self._stamp is None and (match := _STAMP.search(line[:_SHOWN])):
+            self._stamp = match[0]
+        enough = len(self._lines) >= _OPENING and self._stamp is not None
+        self._is_whole = enough or len(self._lines) == _LONGEST_OPENING
+
+
+def _too_long(path: Path, tool: str) -> ReportError:
+    reason = f"it has more than {LINES:,} lines, which do not fit into memory"
+    return ReportError(path, tool, reason, "Cut out the time of the run (head, tail), or thin it: every tenth reading")
 
 
 def _interval(match: re.Match[str]) -> int | None:

@@ -33,7 +33,7 @@ def recognise(found: list[str]) -> bool:
 
 def parse(path: Path) -> Report:
     """Raises ReportError when there is no whole row, or nothing tells what its columns are."""
-    known = survey(Text(path))
+    known = survey(Text(path, TOOL))
     if not known.count and known.first is None:
         raise ReportError(path, TOOL, "there is a header and no whole row below it", "Let nvidia-smi run longer")
     told: list[Diagnostic] = []
@@ -43,7 +43,7 @@ def parse(path: Path) -> Report:
         columns, told, gaps = guess(known.headless, path)
         layout = Layout(columns)
     known.settle(layout)
-    text = Text(path)
+    text = Text(path, TOOL)
     rounds = _Rounds(known)
     for row in rows(text):
         row_layout = row.layout or layout

@@ -88,7 +88,7 @@ def _split(line: str, by_comma: bool) -> list[str]:
 
 def parse(path: Path) -> Report:
     """Raises ReportError when no row follows a header."""
-    text = Text(path)
+    text = Text(path, TOOL)
     rows = _rows(text)
     if not rows:
         raise ReportError(

@@ -97,7 +97,7 @@ def recognise(found: list[str]) -> bool:
 
 def parse(path: Path) -> Report:
     """Raises ReportError when there is no GPU in any table."""
-    state = _State(Text(path))
+    state = _State(Text(path, TOOL))
     clock = Clock()
     for line in state.text:
         _take(state, line.strip() if len(line) < _LINE_LIMIT else "", clock)

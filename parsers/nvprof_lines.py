@@ -91,7 +91,7 @@ class Lines:
         """What stands once in a process's output -> the line of its table."""
         self._announced = False
         """Did nvprof say that a table follows, which has not come yet?"""
-        self._text = Text(path)
+        self._text = Text(path, "nvprof")
         self._said: Tally[tuple[str, str]] = Tally()
         self._kind: str | None = None
         self._names: list[str] = []
