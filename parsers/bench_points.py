@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.errors import ReportError
+from perfctl.parsers.whole_json import read_whole
 
 KEY = "perfctl_bench"
 VERSION = 1
@@ -81,10 +82,7 @@ class BenchPoint:
 
 def read_points(path: Path) -> tuple[BenchPoint, ...]:
     """The points of a file. Raises ReportError when it is none, cut off, or from a newer perfctl."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ReportError(path, "bench", f"it cannot be read ({error})", "Export it again") from error
+    content = read_whole(path, "bench", "Export it again")
     if not isinstance(content, dict) or not isinstance(content.get(KEY), int):
         raise ReportError(path, "bench", f"no field {KEY}", "Make it with perfctl bench export")
     if content[KEY] > VERSION:

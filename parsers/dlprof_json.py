@@ -23,9 +23,7 @@ from perfctl.parsers.dlprof_tables import HEADERS, SUMMARY_WORDS, Block, column
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.ncu_lines import encoding_of
 from perfctl.parsers.records import Diagnostic, Report
-
-SIZE_LIMIT = 256 * 2**20
-"""Larger files are refused: the database dlprof_dldb.sqlite says the same and more, and is read row by row."""
+from perfctl.parsers.whole_json import read_whole
 
 MOST_FILES = 50
 """A folder with more JSON files is not looked into."""
@@ -40,7 +38,10 @@ _UNVERIFIED = Diagnostic(
     " or two with the CSV or dlprof_dldb.sqlite of the run",
 )
 _KEY = re.compile(rb'"((?:[^"\\]|\\.){1,80})"')
-_REMEDY = "Give the CSV reports of the same run (dlprof --formats=csv) or its dlprof_dldb.sqlite"
+_REMEDY = (
+    "DLProf may have been stopped while it wrote: give the CSV reports of the same run (dlprof --formats=csv) or its"
+    " dlprof_dldb.sqlite"
+)
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -86,7 +87,7 @@ def parse(path: Path) -> Report:
     tables: dict[str, list[Row]] = {}
     blocks: list[Block] = []
     files = members(path) if path.is_dir() else [path]
-    for title, part in (part for file in files for part in _parts(_load(file))):
+    for title, part in (part for file in files for part in _parts(read_whole(file, "dlprof", _REMEDY))):
         if isinstance(part, dict):
             blocks.append(_block(title, part))
             continue
@@ -112,18 +113,6 @@ def _others(beside: list[Path]) -> Iterator[Diagnostic]:
         names = ", ".join(file.name for file in beside[:10])
         text = f"read as one DLProf report; other files in the folder were not read: {names}"
         yield Diagnostic("info", "perfctl", text)
-
-
-def _load(path: Path) -> Any:
-    size = path.stat().st_size
-    if size > SIZE_LIMIT:
-        raise ReportError(path, "dlprof", f"{size:,} bytes of JSON are too many to be read at once", _REMEDY)
-    try:
-        data = path.read_bytes()
-        return json.loads(data.decode(encoding_of(data), "replace").lstrip("\ufeff"), parse_constant=str)
-    except (ValueError, RecursionError) as error:
-        reason = f"it is no whole JSON ({str(error)[:200] or 'nested too deep'})"
-        raise ReportError(path, "dlprof", reason, f"DLProf was probably stopped while it wrote it. {_REMEDY}") from None
 
 
 def _parts(root: Any) -> Iterator[tuple[str, dict[str, Any] | list[dict[str, str]]]]:

@@ -30,6 +30,8 @@ HEADERS = {
 SUMMARY_WORDS = frozenset(("system config", "summary report", "dlprof version", "all kernels"))
 """Titles and labels of the summary; two of them tell it from other files."""
 
+ROWS = 200_000
+"""Of a table: some 400 MB."""
 PROBE_BYTES = 8192
 """Of a file's beginning, enough to tell its kind, in UTF-16 too."""
 TITLES = frozenset(
@@ -128,6 +130,9 @@ def read_table(path: Path, kind: str) -> Table:
             raise ReportError(path, "dlprof", reason, "Split the file there and give the folder that holds the parts")
         if len(cells) < len(names):
             raise ReportError(path, "dlprof", f"row at line {line} has {len(cells)} of {len(names)} cells", CUT)
+        if len(found) == ROWS:
+            reason = f"it has more than {ROWS:,} rows, which do not fit into memory"
+            raise ReportError(path, "dlprof", reason, "Give dlprof_dldb.sqlite of the run, which is read row by row")
         found.append(dict(zip(names, cells, strict=False)))
     if names is None:
         raise ReportError(path, "dlprof", f"no header line of a {kind} report in it", CUT)

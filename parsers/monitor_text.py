@@ -119,7 +119,7 @@ class _Opening:
 
 def _too_long(path: Path, tool: str) -> ReportError:
     reason = f"it has more than {LINES:,} lines, which do not fit into memory"
-    return ReportError(path, tool, reason, "Cut out the time of the run (head, tail), or thin it: every tenth reading")
+    return ReportError(path, tool, reason, "Give the part that matters (head, tail), or every tenth reading")
 
 
 def _interval(match: re.Match[str]) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
@@ -14,6 +13,7 @@ from perfctl.parsers.paper import OpShape, read_op_shape
 from perfctl.parsers.records import Device, Gap, MemoryFigure, Report, Step, Summary
 from perfctl.parsers.typed_rows import typed
 from perfctl.parsers.unknown import not_understood, others, words
+from perfctl.parsers.whole_json import read_whole
 
 KEY = "perfctl_workload_record"
 VERSION = 1
@@ -92,12 +92,7 @@ def _understood(record: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 def load(path: Path) -> dict[str, Any]:
     """The JSON object, checked for kind and version."""
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
-        raise ReportError(
-            path, "workload", f"not a whole record ({error})", "The workload was stopped while it wrote: run it again"
-        ) from error
+    record = read_whole(path, "workload", "The workload was stopped while it wrote: run it again")
     if not isinstance(record, dict) or not isinstance(record.get(KEY), int):
         raise ReportError(path, "workload", f"no field {KEY}", "This file was not written by a perfctl workload")
     if record[KEY] > VERSION:

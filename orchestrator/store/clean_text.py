@@ -36,7 +36,7 @@ def of_column(column: Sequence[Any]) -> Sequence[Any]:
     """Some rows of one column; what holds no text is given back as it is, at once."""
     if not isinstance(next((value for value in column if value is not None), None), str):
         return column
-    texts = {value for value in column if isinstance(value, str)}
+    texts = {value for value in set(column) if isinstance(value, str)}
     if is_clean(texts):
         return column
     clean = {text: masked(text) for text in texts}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, find, parse
+from perfctl.parsers import ReportError, dlprof_tables, find, parse
 from perfctl.parsers.dlprof_records import layer_gap, layer_of
 from perfctl.parsers.records import Kernel, Report, Summary
 
@@ -230,3 +230,9 @@ def test_the_tensorflow_detail_report_has_every_operation(reports: Path) -> None
     assert [(op.name, op.calls) for op in found] == [(row["Op Name"], int(row["No. Calls"])) for row in rows]
     assert sum(op.device_ns or 0 for op in found) == sum(int(row["Total GPU Time (ns)"]) for row in rows)
     assert [path.name for path in find(reports / "dlprof" / "tf1_v100")] == ["tf1_v100"]
+
+
+def test_more_rows_than_fit_into_memory_are_refused_with_what_to_give_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dlprof_tables, "ROWS", 1)
+    with pytest.raises(ReportError, match=r"more than 1 rows.*dlprof_dldb.sqlite"):
+        parse(FOLDER)
