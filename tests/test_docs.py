@@ -20,6 +20,8 @@ from perfctl.orchestrator.analyse.verdict import VERDICTS
 from perfctl.orchestrator.cli.main import COMMANDS, SWEEPS, application, run
 from perfctl.orchestrator.store import describe
 
+pytestmark = pytest.mark.xdist_group("nsys")
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text(encoding="utf-8")

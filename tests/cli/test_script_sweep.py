@@ -23,6 +23,8 @@ from perfctl.orchestrator.launch import tools
 from perfctl.orchestrator.launch.ncu import Ncu
 from perfctl.orchestrator.launch.replay import Replay
 
+pytestmark = pytest.mark.xdist_group("nsys")
+
 Perfctl = Callable[..., Any]
 """The fixture ``perfctl``: call a command, get its exit code and what it said."""
 

@@ -16,6 +16,8 @@ from perfctl.orchestrator.launch import container, in_image
 from tests.launch import image_root
 from tests.launch.cluster import Cluster, ended, rows, wait_until
 
+pytestmark = pytest.mark.xdist_group("nsys")
+
 LIBRARIES = Path("/usr/lib/x86_64-linux-gnu")
 
 

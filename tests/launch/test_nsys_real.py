@@ -15,7 +15,10 @@ from perfctl.orchestrator.launch import process, tools
 from perfctl.orchestrator.launch.nsys import Nsys
 from perfctl.orchestrator.launch.profiler import Command, Outcome, RunRequest
 
-pytestmark = pytest.mark.skipif(tools.find("nsys") is None, reason="nsys is not installed")
+pytestmark = [
+    pytest.mark.skipif(tools.find("nsys") is None, reason="nsys is not installed"),
+    pytest.mark.xdist_group("nsys"),
+]
 
 RANGES = """
 from torch.cuda import nvtx

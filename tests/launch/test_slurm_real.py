@@ -13,6 +13,8 @@ from perfctl.orchestrator.launch import slurm_queue, slurm_status
 from perfctl.orchestrator.launch.slurm_plan import Plan
 from tests.launch.cluster import ROOT, Cluster, ended, rows, wait_until
 
+pytestmark = pytest.mark.xdist_group("nsys")
+
 RECORDED = ROOT / "tests" / "data" / "recorded-cpu"
 
 

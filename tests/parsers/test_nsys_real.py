@@ -15,6 +15,8 @@ from perfctl.parsers import ReportError, parse, sniff
 from perfctl.parsers.records import Device
 from tests.parsers.nsys_builder import gap
 
+pytestmark = pytest.mark.xdist_group("nsys")
+
 REAL = {
     # file: (kernels, copies, ranges), counted with the sqlite3 shell; copies are memcpy + memset
     "sqlite/beast_report1.sqlite": (2254, 6, 0),

@@ -19,6 +19,8 @@ from perfctl.orchestrator.launch import tools
 from perfctl.orchestrator.launch.nsys import WINDOW
 from perfctl.parsers.range_names import read_range_name
 
+pytestmark = pytest.mark.xdist_group("nsys")
+
 torch = pytest.importorskip("torch")
 
 SCRIPTS = Path(__file__).parent.parent / "data" / "scripts"
