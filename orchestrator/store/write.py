@@ -12,6 +12,7 @@ from typing import Any
 
 from perfctl.orchestrator.store import bulk, clean_text
 from perfctl.orchestrator.store.database import now, transaction
+from perfctl.orchestrator.store.forget import forget, unchecked
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.layer_times import Feature, LayerTime
 from perfctl.parsers.paper import LayerCall, OpShape
@@ -92,7 +93,7 @@ def write_run(
     belongs to the run just written (another rank of it), and takes no other's place.
     """
     sweep, run = clean_text.of_sweep(sweep), clean_text.of_run(run)
-    with _fitting(run, report), bulk.attached(connection, report), transaction(connection):
+    with _fitting(run, report), bulk.attached(connection, report), unchecked(connection), transaction(connection):
         if run.artifact_sha256 and not again:
             known = find_artifact(connection, run.artifact_sha256)
             if known is not None:
@@ -128,10 +129,8 @@ def _sweep(connection: sqlite3.Connection, sweep: SweepFacts) -> int:
 
 def _forget_failures(connection: sqlite3.Connection, sweep_id: int, run: RunFacts) -> None:
     """A new attempt at a batch size replaces the failed or partial one before it in the same sweep."""
-    connection.execute(
-        "DELETE FROM run WHERE sweep_id = ? AND profiler = ? AND batch_size = ? AND status <> 'ok'",
-        (sweep_id, run.profiler, run.batch_size),
-    )
+    where = "sweep_id = ? AND profiler = ? AND batch_size = ? AND status <> 'ok'"
+    forget(connection, "run", where, (sweep_id, run.profiler, run.batch_size))
 
 
 def _run(connection: sqlite3.Connection, sweep_id: int, run: RunFacts, report: Report | None) -> int:

@@ -185,3 +185,28 @@ def test_after_a_kill_in_the_middle_the_store_holds_none_of_it_and_takes_it_agai
         assert connection.execute("SELECT count(*) FROM run").fetchone() == (0,)
         assert connection.execute("SELECT count(*) FROM kernel").fetchone() == (0,)
         assert write(connection, report=full_report()).new
+
+
+def test_a_run_that_is_replaced_takes_all_its_rows_with_it_and_no_row_of_another(store: sqlite3.Connection) -> None:
+    kept = write(store, replace(FACTS, batch_size=8, artifact_sha256="ab" * 32), full_report())
+    tables = [name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+
+    def counts() -> dict[str, int]:
+        return {name: store.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}
+
+    alone = counts()
+    assert alone["metric_value"] and alone["kernel_launch"] and alone["layer_call"]
+    partial = replace(FACTS, status="partial", reason="stopped", artifact_sha256="cd" * 32)
+    lost = write(store, partial, full_report())
+    assert counts()["metric_value"] == 2 * alone["metric_value"]
+    found = write(store, replace(FACTS, status="failed", reason="out of memory", artifact=None, artifact_sha256=None))
+    assert counts() == {**alone, "run": 2}
+    assert [row[0] for row in store.execute("SELECT id FROM run ORDER BY id")] == [kept.run_id, found.run_id]
+    assert lost.run_id != kept.run_id
+    assert store.execute("PRAGMA foreign_key_check").fetchall() == []
+
+
+def test_a_store_refuses_rows_of_no_run_again_once_a_run_is_written(store: sqlite3.Connection) -> None:
+    write(store, report=full_report())
+    with pytest.raises(sqlite3.IntegrityError):
+        store.execute("INSERT INTO diagnostic (run_id, severity, source, text) VALUES (77, 'info', 'x', 'y')")
