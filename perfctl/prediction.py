@@ -14,8 +14,8 @@ from perfctl.orchestrator.analyse.cost_parallel import GRADIENT_BYTES
 from perfctl.orchestrator.analyse.machines import Device
 from perfctl.orchestrator.analyse.predict import predict as predict_step
 from perfctl.orchestrator.analyse.predict_records import StepTime
-from perfctl.orchestrator.analyse.prediction import Answer, Point, Question, Subject
 from perfctl.orchestrator.analyse.prices import PriceTable, for_board
+from perfctl.orchestrator.analyse.question import Answer, Point, Question, Subject
 from perfctl.orchestrator.analyse.training import Job, Room, room_of, training
 from perfctl.orchestrator.analyse.work import Machine
 from perfctl.orchestrator.cli.predict_sources import Known, find_device, known_of, power_of

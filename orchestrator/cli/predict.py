@@ -58,7 +58,7 @@ def predict(
     as_json: options.Json = False,
 ) -> None:
     """Predict step, epoch and training time, memory and cost of a model on a device, each with its interval."""
-    from perfctl.orchestrator.analyse.prediction import Question
+    from perfctl.orchestrator.analyse.question import Question
     from perfctl.prediction import answer
 
     question = Question(

@@ -10,8 +10,8 @@ from perfctl.orchestrator.analyse.cost import Span
 from perfctl.orchestrator.analyse.cost_frontier import Choice, Frontier, frontier
 from perfctl.orchestrator.analyse.machines import of_board
 from perfctl.orchestrator.analyse.predict import StepTime
-from perfctl.orchestrator.analyse.prediction import Answer
 from perfctl.orchestrator.analyse.prices import Price
+from perfctl.orchestrator.analyse.question import Answer
 from perfctl.orchestrator.analyse.training import Training, room_of, training
 from perfctl.orchestrator.cli.predict_sources import Known
 from perfctl.orchestrator.errors import UsageError

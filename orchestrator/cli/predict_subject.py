@@ -9,7 +9,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.analyse.memory_lines import Line, LinesError, lines_of
-from perfctl.orchestrator.analyse.prediction import DEFAULT_OPTIMIZER, LIKE, OPTIMIZERS, Subject
+from perfctl.orchestrator.analyse.question import DEFAULT_OPTIMIZER, LIKE, OPTIMIZERS, Subject
 from perfctl.orchestrator.analyse.work import Work, works_of
 from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.errors import PerfctlError, UsageError

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.cost import Rental, Span
-from perfctl.orchestrator.analyse.prediction import Answer, Point
+from perfctl.orchestrator.analyse.question import Answer, Point
 from perfctl.orchestrator.analyse.training import Room
 from perfctl.orchestrator.report import prices_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.analyse.prediction import Answer, Point
+from perfctl.orchestrator.analyse.question import Answer, Point
 from perfctl.orchestrator.analyse.training import Room, Training
 from perfctl.orchestrator.report.amounts import digits, duration, gigabytes, short, with_range
 from perfctl.orchestrator.report.predict_tables import ON_TOP, batches, costs, exactly, explained, frontier

@@ -273,65 +273,6 @@ def test_a_model_in_a_file_is_traced_and_its_memory_is_that_of_an_estimate_at_an
     assert inference["memory"]["needed_bytes"] < exact.memory.peak.bytes
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--batch", 64, "--device", "A10G"), "'A10G' is not in the table of devices. Near it: A10,"),
-        (("--batch", 64, "--device", "A10G"), "--device-spec name=...,fp32_tflops=..."),
-        (("--batch", 64), "no device. Say --device A100"),
-        (("--batch", 64, "--device", "T4", "--device-spec", SPEC), "--device and --device-spec together"),
-        (("--batch", 64, "--device-spec", "name=X1"), "fp32_tflops, bandwidth_gbs, memory_gb missing"),
-        (("--batch", 64, "--device", "cuda"), "'cuda' names no product"),
-        (("--batch", 64, "--device", "V100", "--precision", "bf16"), "no peak is known for bf16"),
-        (("--batch", 64, "--device", "T4", "--precision", "fp8"), "--precision: 'fp8' is not known"),
-        (("--device", "T4"), "no batch size"),
-        (("--batch", 0, "--device", "T4"), "--batch: a batch size is 1 or more"),
-        (("--batches", "4,x", "--device", "T4"), "--batches: 'x' is no batch size"),
-        (("--batch", 4, "--device", "T4", "--epochs", 2), "--epochs without --dataset-size"),
-        (("--batch", 4, "--device", "T4", "--dataset-size", 0), "--dataset-size: 0 is none"),
-        (("--batch", 4, "--device", "T4", "--optimizer", "lion"), "--optimizer: 'lion' is not known"),
-        (("--batch", 4, "--device", "T4", "--overlap", 2), "--overlap: 2.0 is no share"),
-        (("--batch", 4, "--device", "T4", "--tariff", "nan"), "--tariff: nan is no number above 0"),
-        (("--batch", 4, "--device", "T4", "--infer", "--gpus", 2), "--gpus with --infer"),
-        (("--batch", 4, "--device", "T4", "--frontier"), "--frontier without --dataset-size"),
-        (("--batch", 4, "--device", "T4", "--db", "no.db"), "--db: there is no store no.db"),
-        (("--batch", 4, "--device-spec", SPEC, "--gpus", 2), "how fast the GPUs reach each other is not known"),
-    ],
-)
-def test_a_request_that_makes_no_sense_is_one_line_that_says_what_to_do(
-    perfctl: Callable[..., Any], words: tuple[object, ...], said: str
-) -> None:
-    found = perfctl("predict", "--model", NET, *words)
-    assert found.code == 2
-    assert found.out == ""
-    assert found.err.count("\n") == 1
-    assert said in found.err
-
-
-@pytest.mark.parametrize(
-    ("model", "said"),
-    [
-        ("resnet:depth=51", "--model: resnet:depth=51: depth=51 is not possible"),
-        ("vgg:deep=3", "vgg has no parameter 'deep'"),
-        ("nosuch", "'nosuch' is no built-in model"),
-        ("nosuch.py:net", "there is no file nosuch.py"),
-    ],
-)
-def test_a_model_that_is_not_there_or_cannot_be_is_named(perfctl: Callable[..., Any], model: str, said: str) -> None:
-    found = perfctl("predict", "--model", model, "--batch", 4, "--device", "T4")
-    assert found.code == 2
-    assert found.err.count("\n") == 1
-    assert said in found.err
-
-
-def test_a_file_that_is_no_store_is_refused(perfctl: Callable[..., Any], tmp_path: Path) -> None:
-    (tmp_path / "x.db").write_text("no database at all, but long enough to look like one" * 50)
-    found = perfctl("predict", "--model", NET, "--batch", 4, "--device", "T4", "--db", "x.db")
-    assert found.code == 1
-    assert "x.db" in found.err
-    assert found.err.count("\n") == 1
-
-
 def test_this_machines_cpu_is_measured_once_and_its_runs_are_found_by_name_and_threads(
     perfctl: Callable[..., Any], tmp_path: Path, runs: ModuleType
 ) -> None:

@@ -17,7 +17,7 @@ from perfctl.orchestrator.analyse.machines import Device, named
 from perfctl.orchestrator.analyse.plan_memory import lines_of_plan
 from perfctl.orchestrator.analyse.plan_work import works_of_plan
 from perfctl.orchestrator.analyse.predict import predict
-from perfctl.orchestrator.analyse.prediction import Question
+from perfctl.orchestrator.analyse.question import Question
 from perfctl.orchestrator.analyse.step_parts import roofline
 from perfctl.orchestrator.analyse.step_records import StepFitted
 from perfctl.orchestrator.analyse.training import Job, room_of, training
