@@ -50,6 +50,8 @@ class Copy:
             "-q",
             "-p",
             "no:cacheprovider",
+            "--numprocesses=2",
+            "--dist=loadfile",
             "--cov-context=test",
             "--cov-report=",
         ]
