@@ -18,7 +18,7 @@ class Copy:
         self.folder = self.work / "tree"
 
     def make(self, code: tuple[str, ...]) -> None:
-        """Copies and measures where that was not done before."""
+        """Copies and measures where that was not done before; () for a copy without coverage."""
         if not self.folder.exists():
             listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
             names = subprocess.run(listed, cwd=self.root, check=True, capture_output=True, text=True).stdout
@@ -28,7 +28,7 @@ class Copy:
                     if (self.root / name).is_file():
                         shutil.copy2(self.root / name, target, follow_symlinks=False)
             self._name()
-        if not (self.work / "coverage").exists():
+        if code and not (self.work / "coverage").exists():
             self._measure(code)
 
     def _name(self) -> None:

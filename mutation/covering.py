@@ -1,7 +1,8 @@
 """Runs the tests that execute the lines in which the mutated tree differs from the clean one. cosmic-ray's test command.
 
-Exits 0 when all pass: the mutant lives. A line that more than MOST tests execute (a constant, a constructor) meets only
-that many, taken in turn from every test file: a mutant may be counted as alive that the whole suite would kill.
+Exits 0 when all pass: the mutant lives. A line that is executed at import alone meets the tests of its file. A line that
+more than MOST tests execute (a constant, a constructor) meets only that many, taken in turn from every test file: a mutant
+may be counted as alive that the whole suite would kill. Test files as arguments are run instead.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ def tests_of(lines: dict[Path, set[int]], data: CoverageData) -> list[str]:
     nodes: set[str] = set()
     for path, numbers in lines.items():
         by_line = data.contexts_by_lineno(str(path))
-        for number in numbers:
-            nodes.update(name.partition("|")[0] for name in by_line.get(number, ()) if name)
+        found = {name for number in numbers for name in by_line.get(number, ()) if name}
+        # A constant or a default is executed when the file is imported, which belongs to no test.
+        nodes.update(name.partition("|")[0] for name in found or set().union(*by_line.values()) if name)
     by_file: dict[str, list[str]] = {}
     for node in sorted(nodes):
         by_file.setdefault(node.partition("::")[0], []).append(node)
@@ -52,6 +54,9 @@ def main() -> int:
     """Exit code of pytest: 0 when all of them pass, or when there is none."""
     work = Path(os.environ["PERFCTL_MUTATION"])
     tree = work / "tree"
+    if given := sys.argv[1:]:
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *given]
+        return subprocess.run(command, cwd=tree, check=False).returncode
     data = CoverageData(str(work / "coverage"))
     data.read()
     nodes = tests_of(changed(tree, work / "clean", ("parsers", "orchestrator/analyse")), data)

@@ -1,6 +1,7 @@
 """Whether the tests notice when the code is wrong: a random sample of mutants of parsers and analyse, run and judged.
 
     python mutation/mutate.py [--sample 300] [--seed 0] [--work FOLDER] [--only parsers/units.py ...]
+    python mutation/mutate.py --sample 40 --work NEW --only parsers/units.py --tests tests/parsers/test_units.py
 
 cosmic-ray (extra ``mutation``) makes the mutants and runs them in a copy of the checkout. Each mutant meets the tests
 that, by coverage, execute the mutated lines; a mutant on lines that no test executes has survived. FOLDER keeps the
@@ -43,7 +44,7 @@ def main() -> int:
     """Exit code: 0 when enough were killed, 1 when not."""
     arguments = _arguments()
     copy = Copy(ROOT, arguments.work)
-    copy.make(CODE)
+    copy.make(() if arguments.tests else CODE)
     database = _session(copy, arguments)
     subprocess.run(
         [_tool("cosmic-ray"), "exec", "cosmic.toml", "session.sqlite"],
@@ -59,6 +60,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, default=300, help="mutants to run (300)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "mutation", help="folder that is kept")
+    parser.add_argument("--tests", nargs="*", default=[], help="test files for every mutant; default: by coverage")
     parser.add_argument("--only", nargs="*", default=[], help="files to take mutants of; default: all")
     return parser.parse_args()
 
@@ -72,11 +74,12 @@ def _session(copy: Copy, arguments: argparse.Namespace) -> WorkDB:
     path = copy.folder / "session.sqlite"
     new = not path.exists()
     if new:
-        paths = ", ".join(f'"{name}"' for name in CODE)
+        paths = ", ".join(f'"{name}"' for name in arguments.only or CODE)
         runner = Path(__file__).with_name("covering.py")
+        tests = "".join(f" '{name}'" for name in arguments.tests)
         (copy.folder / "cosmic.toml").write_text(
             f"[cosmic-ray]\nmodule-path = [{paths}]\ntimeout = {TIMEOUT_S}.0\nexcluded-modules = []\n"
-            f"test-command = \"'{sys.executable}' '{runner}'\"\n[cosmic-ray.distributor]\nname = \"local\"\n",
+            f"test-command = \"'{sys.executable}' '{runner}'{tests}\"\n[cosmic-ray.distributor]\nname = \"local\"\n",
             encoding="utf-8",
         )
         subprocess.run(
