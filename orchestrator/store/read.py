@@ -183,7 +183,6 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> Report:
 
 
 def _dicts(connection: sqlite3.Connection, sql: str, *parameters: Any) -> list[dict[str, Any]]:
-    # sqlite_utils would do this, and import pandas for it: a second of CPU time at the start of every command.
     cursor = connection.execute(sql, parameters)
     names = [column[0] for column in cursor.description]
     return [dict(zip(names, row, strict=True)) for row in cursor]
