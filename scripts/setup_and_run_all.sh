@@ -21,7 +21,7 @@ else
     echo "setup: there is no NVIDIA GPU here: the CPU is compared with itself in bf16 and compiled"
     if [ "${SIZE:-}" != full ]; then
         unet="--base-width 8 --image-size 64 --samples 128"
-        lstm="--hidden 48 --length 20 --samples 1600"
+        lstm="--hidden 48 --length 20 --samples 4800"
     fi
 fi
 
