@@ -145,7 +145,7 @@ def read(reader: Rows, header: list[str], table: Table, rules: Rules, log: Log, 
     columns = Columns(header)
     at = columns.first_of_metric()
     launches, metrics = _Launches(columns, table, number), _Metrics(columns, at, table, rules, log)
-    fact_keys, known, cells_of = table.fact_keys, metrics.known, table.cells
+    facts, known, cells_of = table.facts, metrics.known, table.cells
     values, add_key, add_text = cells_of.endings, cells_of.key.append, cells_of.text.append
     launch, prefix, length = -1, _NEVER, 0
     for line in reader.source:
@@ -177,8 +177,8 @@ def read(reader: Rows, header: list[str], table: Table, rules: Rules, log: Log, 
                 continue
         add_key(key)
         add_text(text)
-        if key in fact_keys:
-            table.facts.append((launch, key, cells_of.texts[text]))
+        if key in facts:
+            facts[key].setdefault(launch, cells_of.texts[text])
     cells_of.end(launch)
     reader.end()
     return None

@@ -75,9 +75,8 @@ class Table:
         """(metric, printed unit, section)."""
         self._key_ids: dict[tuple[str, str, str | None], int] = {}
         self.cells = Cells(path)
-        self.facts: list[tuple[int, int, str]] = []
-        """(launch, key, printed text) of the cells in FACT_NAMES."""
-        self.fact_keys: set[int] = set()
+        self.facts: dict[int, dict[int, str]] = {}
+        """Of the cells in FACT_NAMES: key -> launch -> printed text, the first where there are several."""
 
     def key(self, name: str, unit: str, section: str | None) -> int:
         """Number of a metric in one unit and section; new ones get one."""
@@ -86,7 +85,7 @@ class Table:
         if number == len(self.keys):
             self.keys.append(key)
             if name in FACT_NAMES:
-                self.fact_keys.add(number)
+                self.facts[number] = {}
         return number
 
     def meet(self, process: str, launch_id: str, number: int) -> None:
@@ -211,14 +210,16 @@ class Finished:
 
     def _read_facts(self) -> dict[int, dict[str, tuple[Value, str | None]]]:
         facts: dict[int, dict[str, tuple[Value, str | None]]] = {}
-        known: dict[tuple[int, str], tuple[Value, str | None]] = {}
-        for launch, key, text in self._table.facts:
-            fact = known.get((key, text))
-            if fact is None:
-                unit, (value, state) = self._units[key], self._read(text)
-                number = self._scaled(text, value, unit.scale)
-                fact = known[key, text] = (text if number is None and state is None else number, unit.name)
-            facts.setdefault(launch, {}).setdefault(self._table.keys[key][0], fact)
+        for key, texts in self._table.facts.items():
+            name, unit = self._table.keys[key][0], self._units[key]
+            known: dict[str, tuple[Value, str | None]] = {}
+            for launch, text in texts.items():
+                fact = known.get(text)
+                if fact is None:
+                    value, state = self._read(text)
+                    number = self._scaled(text, value, unit.scale)
+                    fact = known[text] = (text if number is None and state is None else number, unit.name)
+                facts.setdefault(launch, {}).setdefault(name, fact)
         return facts
 
     def gaps(self) -> list[Gap]:

@@ -233,8 +233,8 @@ class _Reader:
         cells = self.table.cells
         cells.key.append(key)
         cells.text.append(cells.number(value))
-        if key in self.table.fact_keys:
-            self.table.facts.append((len(self.table.launches) - 1, key, value))
+        if key in self.table.facts:
+            self.table.facts[key].setdefault(len(self.table.launches) - 1, value)
 
     def _end_rule(self) -> None:
         """Count a rule that has been read: the text does not name it, so its section and first words stand for it."""

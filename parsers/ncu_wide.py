@@ -73,6 +73,6 @@ def _add(row: list[str], columns: Columns, metrics: list[int], keys: array[int],
     cells_of.key.extend(keys[: len(texts)])
     cells_of.text.extend(texts)
     for key, text in zip(keys, texts, strict=False):
-        if key in table.fact_keys:
-            table.facts.append((launch, key, cells_of.texts[text]))
+        if key in table.facts:
+            table.facts[key].setdefault(launch, cells_of.texts[text])
     cells_of.end(launch)
