@@ -65,7 +65,7 @@ def _is_secret(name: str, value: str) -> bool:
     bare = name.lstrip("-").encode("utf-8", "replace")
     if not bare or not value:
         return False
-    if "pass" in name and not secrets.is_secret(bare, value.encode("utf-8", "replace"), quoted=True):
+    if "pass" in name.lower() and not secrets.is_secret(bare, value.encode("utf-8", "replace"), quoted=True):
         return bare.lower().endswith((b"password", b"passwd", b"passphrase")) and value != REMOVED
     return secrets.is_secret(bare, value.encode("utf-8", "replace"), quoted=True)
 

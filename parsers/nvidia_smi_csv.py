@@ -17,7 +17,7 @@ from perfctl.parsers.nvidia_smi_headless import guess, is_row
 from perfctl.parsers.nvidia_smi_rows import LINE_LIMIT, Row, Survey, rows, survey
 from perfctl.parsers.readings import Readings, read_cell
 from perfctl.parsers.records import Diagnostic, Gap, Report
-from perfctl.parsers.timestamps import read_stamp
+from perfctl.parsers.timestamps import is_stamp, read_stamp
 from perfctl.parsers.unknown import not_understood
 
 TOOL = "nvidia-smi"
@@ -27,7 +27,7 @@ def recognise(found: list[str]) -> bool:
     """Is there a header among these lines, or does the text begin with rows of it?"""
     if any(read_header(line) for line in found if len(line) < LINE_LIMIT):
         return True
-    first = [line for line in found if line.strip() and read_stamp(line) is None][:3]
+    first = [line for line in found if line.strip() and not is_stamp(line)][:3]
     return bool(first) and all(is_row(line) for line in first)
 
 

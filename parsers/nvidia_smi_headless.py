@@ -25,7 +25,7 @@ from perfctl.parsers.readings import (
     read_cell,
 )
 from perfctl.parsers.records import Diagnostic, Gap
-from perfctl.parsers.timestamps import read_stamp
+from perfctl.parsers.timestamps import is_stamp
 from perfctl.parsers.unknown import not_understood
 
 _UNIT = re.compile(r"-?\d{1,12}(?:\.\d{1,6})? (%|MiB|W|MHz)\Z")
@@ -118,7 +118,7 @@ def _kind(column: tuple[str, ...]) -> str:
     units = {match[1] for match in map(_UNIT.match, filled) if match}
     if filled and len(units) == 1 and all(map(_UNIT.match, filled)):
         return units.pop()
-    tests = (("plain", _PLAIN.match), ("stamp", read_stamp), ("bus", _BUS.match), ("uuid", _UUID.match))
+    tests = (("plain", _PLAIN.match), ("stamp", is_stamp), ("bus", _BUS.match), ("uuid", _UUID.match))
     return next((kind for kind, test in tests if filled and all(test(cell) for cell in filled)), "text")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from perfctl.parsers.monitor_text import Text
 from perfctl.parsers.nvidia_smi_header import Layout, read_header
 from perfctl.parsers.nvidia_smi_headless import is_row
-from perfctl.parsers.timestamps import day_is_first, read_stamp
+from perfctl.parsers.timestamps import day_is_first, is_stamp
 
 LINE_LIMIT = 4096
 _GUESSED_FROM = 20_000
@@ -47,7 +47,7 @@ def rows(text: Text) -> Iterator[Row]:
             text.stray(line)
         elif header := read_header(line):
             layout, width, number, place = header, len(header.columns), number + 1, 0
-        elif "," not in line and read_stamp(line) is not None:
+        elif "," not in line and is_stamp(line):
             date, number, place = line.strip(), number + 1, 0
         else:
             cells = [cell.strip() for cell in line.split(",")]
@@ -85,8 +85,11 @@ class Survey:
         self.is_numbered |= layout.index is not None
         self.has_bus &= layout.bus is not None and cells[layout.bus] != ""
         self.by_date &= layout.timestamp is None and date is not None
-        stamp = date if layout.timestamp is None else cells[layout.timestamp]
-        if stamp and stamp[2:3] in ("-", "/") and len(self.dates) < _DATES_KEPT:
+        self.note(date if layout.timestamp is None else cells[layout.timestamp])
+
+    def note(self, stamp: str | None) -> None:
+        """Keep a date that does not begin with the year."""
+        if stamp and not {"-", "/"}.isdisjoint(stamp[1:3]) and len(self.dates) < _DATES_KEPT:
             self.dates[stamp] = None
 
     def settle(self, layout: Layout) -> None:
@@ -110,6 +113,7 @@ def survey(text: Text) -> Survey:
             found.take(row.layout, row.cells, row.date)
             continue
         found.by_date &= row.date is not None
+        found.note(row.date)
         if len(found.headless) < _GUESSED_FROM:
             found.headless.append(row.cells)
     return found

@@ -55,7 +55,7 @@ def read_stamp(text: str, *, day_first: bool = False) -> Stamp | None:
         if minute is not None and text[19] == "." and text.isascii() and text[17] < "6":
             return Stamp(minute + int(text[17:19]) * 10**9 + int(text[20:]) * 10**6, zoned=False)
     text = text.strip()
-    if not 8 <= len(text) <= _LONGEST or not text.isascii():
+    if len(text) > _LONGEST or not text.isascii():
         return None
     match = _YEAR_FIRST.match(text) or _PACKED.match(text)
     if match:
@@ -70,6 +70,11 @@ def read_stamp(text: str, *, day_first: bool = False) -> Stamp | None:
         month = _MONTHS.get((match["name"] or match["name2"]).lower(), 0)
         return _stamp(match, month, int(match["day"] or match["day2"]), int(year))
     return None
+
+
+def is_stamp(text: str) -> bool:
+    """Is it a timestamp, whichever of day and month comes first?"""
+    return read_stamp(text) is not None or read_stamp(text, day_first=True) is not None
 
 
 @lru_cache(maxsize=1024)

@@ -74,7 +74,7 @@ _XMMA = re.compile(
 )
 _SHAPED = re.compile(
     r"(?:(fp16|bf16|int8|tf32|f16|i8|s8)_)?([shdi])(884|1688|16816|161616|8816|8832|16832|16864|8864)"
-    r"(f16|bf16|tf32|i8)?(?:gemm|cudnn|fprop|dgrad|wgrad)(?:_[a-z]+)?(?:_(fp16|bf16|f16|tf32|s8|i8|int8)_)?"
+    r"(f16|bf16|tf32|i8)?(?:gemm|cudnn|fprop|dgrad|wgrad)(?:(?:_[a-z]+)?_(fp16|bf16|f16|tf32|s8|i8|int8)_)?"
 )
 _WARPGROUP = re.compile(r"[shi]\d+x\d+x\d+gemm_(bf16|f16|tf32|f32|e4m3|e5m2|s8|u8)")
 _NVJET = re.compile(r"nvjet_(?:sm\d+_)?([a-z])")

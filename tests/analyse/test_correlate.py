@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+from dataclasses import FrozenInstanceError
 
 import pytest
 
+from perfctl.orchestrator.analyse import correlate
 from perfctl.orchestrator.analyse.correlate import correlation, correlations, pearson, ranks
 from perfctl.parsers.bench_points import BenchMachine, BenchPoint
+from tests.analyse.frozen import changeable
 
 HERE = BenchMachine("a CPU", "cpu", 1, "2.9.0")
 
@@ -55,3 +59,54 @@ def test_families_stand_alone_and_together_with_the_closest_figure_first() -> No
     assert list(dict.fromkeys(one.family for one in found)) == ["mlp", "vgg", "all"]
     assert next(one.feature for one in found if one.family == "mlp") == "batch"
     assert {one.points for one in found if one.family == "all"} == {10}
+
+
+def test_three_points_are_enough_and_two_are_not() -> None:
+    points = [
+        point("mlp", batch, nanoseconds, size=size)
+        for batch, nanoseconds, size in ((1, 10, 1.0), (2, 40, 2.0), (4, 90, 3.0))
+    ]
+    found = correlation("mlp", "size", points)
+    assert found.points == 3
+    assert found.spearman == pytest.approx(1.0)
+    assert found.pearson == pytest.approx(80 / (math.sqrt(2) * math.sqrt(9800 / 3)))  # by hand: means 2 and 140/3
+    assert found.slope_log == pytest.approx(2.0)
+    two = correlation("mlp", "size", points[:2])
+    assert (two.points, two.pearson, two.pearson_log, two.spearman, two.slope_log) == (2, None, None, None, None)
+
+
+def test_a_figure_that_is_0_has_no_logarithm_and_the_rest_is_still_a_line() -> None:
+    points = [point("mlp", 1, step, size=size) for step, size in ((7, 0.0), (2, 1.0), (4, 2.0), (8, 4.0))]
+    found = correlation("mlp", "size", points)
+    assert (found.points, found.slope_log, found.pearson_log) == (4, pytest.approx(1.0), pytest.approx(1.0))
+    assert correlation("mlp", "size", points[:3]).slope_log is None  # two of them have a logarithm
+
+
+def test_what_falls_as_the_other_rises_is_minus_one_and_stands_before_what_is_only_near() -> None:
+    points = [
+        point("mlp", 1, step, falling=falling, near=near)
+        for step, falling, near in ((1, 9.0, 1.0), (2, 5.0, 2.0), (3, 4.0, 4.0), (4, 1.0, 3.0))
+    ]
+    found = correlations(points)
+    assert [(one.family, one.feature) for one in found] == [
+        ("mlp", "falling"),
+        ("mlp", "near"),
+    ]  # the batch is one value
+    assert [one.spearman for one in found] == pytest.approx([-1.0, 0.8])  # 1 - 6 x 2 / (4 x 15)
+
+
+def test_a_point_without_the_figure_is_left_out() -> None:
+    points = [*(point("mlp", 1, size, size=float(size)) for size in (1, 2, 3)), point("mlp", 1, 99)]
+    assert correlation("mlp", "size", points).points == 3
+
+
+def test_ranks_start_at_1_and_three_equal_values_share_their_middle() -> None:
+    assert ranks([5.0, 7.0, 7.0, 7.0, 9.0]) == [1.0, 3.0, 3.0, 3.0, 5.0]
+    assert ranks([3.0, 2.0, 1.0]) == [3.0, 2.0, 1.0]
+    assert ranks([]) == []
+
+
+def test_a_correlation_cannot_be_changed() -> None:
+    assert changeable(correlate) == []
+    with pytest.raises(FrozenInstanceError):
+        correlation("mlp", "size", []).points = 1  # type: ignore[misc]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 
+from perfctl.orchestrator.analyse import cost, cost_frontier, cost_parallel
 from perfctl.orchestrator.analyse.boards import meant
 from perfctl.orchestrator.analyse.cost import Span, energy, rental, rentals, steps_of
 from perfctl.orchestrator.analyse.cost_frontier import Choice, frontier
 from perfctl.orchestrator.analyse.cost_parallel import at_efficiency, over_link, ring_bytes
 from perfctl.orchestrator.analyse.prices import Price
+from tests.analyse.frozen import changeable
 
 HOURS = Span(2 * 3600.0, 1 * 3600.0, 4 * 3600.0)
 
@@ -106,3 +110,36 @@ def test_the_frontier_holds_what_no_other_choice_beats_in_both() -> None:
             assert any(
                 best.seconds.value <= one.seconds.value and best.dollars.value <= one.dollars.value for best in kept
             )
+
+
+def test_a_span_is_multiplied_and_added_to_at_its_middle_and_both_ends() -> None:
+    assert Span(2.0, 1.0, 5.0).times(3) == Span(6.0, 3.0, 15.0)
+    assert Span(2.0, 1.0, 5.0).plus(3) == Span(5.0, 4.0, 8.0)
+    assert Span(2.0, 1.0, 5.0).plus(0) == Span(2.0, 1.0, 5.0)
+
+
+def test_one_watt_for_an_hour_is_a_thousandth_of_a_kwh() -> None:
+    assert energy(1.0, "said", 1, Span(3600.0, 1800.0, 7200.0)).kwh == Span(0.001, 0.0005, 0.002)
+
+
+def test_a_link_of_one_gb_a_second_moves_10_to_the_9_bytes_in_a_second() -> None:
+    found = over_link(Span(1.0, 1.0, 1.0), 250_000_000, 2, 1.0, "said", overlap=0.25)
+    assert (found.moved_bytes, found.communication) == (1e9, 1.0)  # 2 x 1/2 x 4 B x 250 million
+    assert (found.exposed, found.step.value, found.efficiency) == (0.75, 1.75, 1 / 1.75)
+    assert (found.gpus, found.link_gbs, found.link, found.overlap) == (2, 1.0, "said", 0.25)
+    # Without a backward pass that is known, no more than the step itself hides it.
+    assert over_link(Span(0.5, 0.5, 0.5), 250_000_000, 2, 1.0, "said", overlap=1.0).exposed == 0.5
+
+
+def test_what_was_said_is_told_from_what_was_worked_out() -> None:
+    found = at_efficiency(Span(0.1, 0.1, 0.1), 1_000_000, 2, 0.5)
+    assert (found.gpus, found.efficiency, found.moved_bytes, found.link, found.overlap) == (2, 0.5, 4e6, "as said", 0.0)
+    assert (found.exposed, found.link_gbs) == (None, None)
+    assert found.step == Span(0.2, 0.2, 0.2)
+
+
+def test_records_of_costs_cannot_be_changed() -> None:
+    assert changeable(cost) == changeable(cost_frontier) == changeable(cost_parallel) == []
+    with pytest.raises(FrozenInstanceError):
+        over_link(HOURS.plus(1), 1, 2, 1.0, "said").gpus = 3  # type: ignore[misc]
+    assert frontier([]) == ()

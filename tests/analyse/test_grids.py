@@ -109,6 +109,116 @@ def test_grouped_convolutions_have_no_formula() -> None:
     assert predict(recognise(IMPLICIT), (1, 1, 1), ConvShape(1, 8, 8, 4, 4, 3, 3, groups=8)) is None
 
 
+def test_a_convolution_s_sizes() -> None:
+    shape = ConvShape(2, 6, 10, 5, 7, 3, 4, groups=2)
+    assert (shape.pixels, shape.depth, shape.macs) == (2 * 5 * 7, 3 * 3 * 4, 70 * 10 * 36)
+    assert GemmShape(2, 3, 5, 7).macs == 210
+
+
+def test_a_split_sum_of_an_implicit_product_is_in_the_grid_s_depth() -> None:
+    prediction = found(IMPLICIT, (288, 1, 4), MNIST_CONV2)
+    assert (prediction.split_k, prediction.matches, prediction.family) == (4, True, "implicit gemm")
+    assert found(IMPLICIT, (288, 1, 1), MNIST_CONV2).split_k == 1
+    assert not found(IMPLICIT, (1, 288, 1), MNIST_CONV2).matches, "FFMA kernels have outputs along x"
+    assert not found(IMPLICIT, (288, 2, 1), MNIST_CONV2).matches
+    assert prediction.rule == (
+        "ceil(36,864 outputs / 128) x ceil(64 channels / 64) = 288 blocks x 128 x 64 x 288 = 679,477,248 multiplies "
+        "(paper 679,477,248)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("grid", "matches"), [((144, 1, 1), True), ((1, 144, 1), True), ((144, 2, 1), False), ((72, 2, 1), False)]
+)
+def test_a_tensor_core_kernel_may_have_its_grid_either_way(grid: tuple[int, int, int], matches: bool) -> None:
+    name = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize256x64x16_stage4_warpsize2x2x1_g1"
+    prediction = found(name, grid, MNIST_CONV2)
+    assert (prediction.ctas, prediction.matches, prediction.verified) == (36_864 // 256, matches, False)
+
+
+@pytest.mark.parametrize(
+    ("grid", "matches"), [((128, 3, 2), True), ((128, 2, 3), False), ((127, 3, 2), False), ((64, 3, 2), False)]
+)
+def test_fused_winograd_needs_every_side_of_its_grid(grid: tuple[int, int, int], matches: bool) -> None:
+    prediction = found(FUSED, grid, MNIST_CONV2)
+    assert (prediction.matches, prediction.family, prediction.verified, prediction.split_k) == (
+        matches,
+        "winograd fused",
+        True,
+        1,
+    )
+    assert prediction.rule.startswith("128 x 3 x 2 blocks x 32 tiles x 32 channels x 16 multiplies x 32 channels = ")
+
+
+def test_winograd_is_for_filters_of_three_by_three() -> None:
+    for sides in ((3, 1), (1, 3), (5, 5)):
+        shape = ConvShape(64, 128, 256, 24, 24, *sides)
+        assert predict(recognise(FUSED), (1, 1, 1), shape) is None
+        assert found("volta_sgemm_128x64_nn", (2, 36, 36), shape).family == "gemm"
+
+
+def test_products_between_transforms_say_how_their_tile_lies() -> None:
+    shape = ConvShape(32, 100, 96, 10, 13, 3, 3)
+    tiles = 32 * 3 * 4  # 10 rows are 3 tiles of 4, 13 columns are 4
+    along = found("volta_sgemm_128x32_nn", (tiles // 128, 96 // 32, 36), shape)
+    across = found("volta_sgemm_128x32_nn", (1, tiles // 32, 36), shape)
+    assert (along.matches, across.matches, along.verified) == (True, True, True)
+    assert along.multiplies == 36 * 3 * 3 * 128 * 32 * 100
+    assert across.multiplies == 36 * 12 * 128 * 32 * 100
+    assert along.rule.startswith(
+        "36 products x ceil(384 tiles / 128) x ceil(96 channels / 32) = 324 blocks x 128 x 32 x 100 = "
+    )
+    assert across.rule.startswith(
+        "36 products x ceil(384 tiles / 32) x ceil(96 channels / 128) = 432 blocks x 128 x 32 x 100 = "
+    )
+    assert not found("volta_sgemm_128x32_nn", (2, 12, 36), shape).matches
+
+
+def test_a_product_of_pixels_is_one_of_all_images_or_one_an_image() -> None:
+    shape = ConvShape(4, 64, 256, 16, 16, 1, 1)
+    whole, apart = found("volta_sgemm_128x64_nn", (2, 16, 1), shape), found("volta_sgemm_128x64_nn", (2, 4, 4), shape)
+    assert (whole.ctas, whole.matches, whole.verified, whole.split_k) == (32, True, False, 1)
+    assert (apart.ctas, apart.matches, apart.verified, apart.split_k) == (4 * 8, True, False, 1)
+    assert apart.rule.startswith("4 products x ceil(256 / 128) x ceil(256 / 64) = 32 tiles")
+    neither = found("volta_sgemm_128x64_nn", (3, 3, 4), shape)
+    assert (neither.matches, neither.ctas, neither.split_k) == (False, 32, 4), "said of all images together"
+    one = ConvShape(1, 64, 256, 16, 16, 1, 1)
+    assert found("volta_sgemm_128x64_nn", (2, 4, 1), one).matches
+    assert not found("volta_sgemm_128x64_nn", (2, 5, 1), one).matches
+
+
+def test_a_batched_product_needs_its_batch_in_the_grid_and_the_rest_is_split_k() -> None:
+    shape = GemmShape(m=100, n=70, k=50, batch=3)
+    for depth, matches, split in ((3, True, 1), (6, True, 2), (5, False, 1), (2, False, 1)):
+        prediction = found("volta_sgemm_128x64_nn", (1, 2, depth), shape)
+        assert (prediction.matches, prediction.split_k, prediction.ctas) == (matches, split, 3 * 1 * 2)
+    assert "3 products x " in prediction.rule
+    named = "cutlass_80_simt_sgemm_128x64_8x5_nn_align1"
+    shared_sum = found(named, (2, 1, 9), shape)
+    # Each of 3 blocks sums ceil(50 / 3) = 17, padded to 24 in steps of 8: 72 in all.
+    assert (shared_sum.split_k, shared_sum.multiplies) == (3, 6 * 128 * 64 * 72)
+    assert shared_sum.rule.endswith(", the sum split over 3 blocks (paper 1,050,000)")
+
+
+@pytest.mark.parametrize(
+    ("grid", "ctas", "sides", "matches"),
+    [
+        ((2, 3, 1), 6, "ceil(300 / 128) x ceil(100 / 64)", True),
+        ((3, 2, 1), 6, "ceil(300 / 128) x ceil(100 / 64)", True),
+        ((1, 5, 1), 5, "ceil(300 / 64) x ceil(100 / 128)", True),
+        ((5, 1, 1), 5, "ceil(300 / 64) x ceil(100 / 128)", True),
+        ((6, 1, 1), 6, "ceil(300 / 128) x ceil(100 / 64)", True),
+        ((7, 1, 1), 5, "ceil(300 / 64) x ceil(100 / 128)", False),
+    ],
+)
+def test_the_grid_tells_how_a_product_s_tile_lies(
+    grid: tuple[int, int, int], ctas: int, sides: str, matches: bool
+) -> None:
+    prediction = found("volta_sgemm_128x64_nn", grid, GemmShape(m=300, n=100, k=9))
+    assert (prediction.ctas, prediction.matches) == (ctas, matches)
+    assert prediction.rule.startswith(f"{sides} = {ctas} tiles x 128 x 64 x 9 = {ctas * 128 * 64 * 9:,} multiplies")
+
+
 @cache
 def neusight() -> ModuleType:
     """scripts/neusight.py, which is no package."""

@@ -113,3 +113,39 @@ def test_the_path_is_the_best_there_is(fits: list[list[float]]) -> None:
     score, path = best_path(fits)
     assert score == pytest.approx(brute(fits))
     assert len(path) == len(fits)
+
+
+def test_what_is_not_guessed_names_its_reason_and_numbers() -> None:
+    conv = calls(mnist(64))
+    relu_only = [one._replace(macs=0) for one in conv]
+    lacking = guess(launches(step(mnist(64))), relu_only)
+    assert lacking.gaps[0].reason == "no layers were guessed: there is no layer that multiplies"
+    many = guess([Kernel(n, "volta_sgemm_128x64_tn") for n in range(100_001)], [conv[0]._replace(calls=600)])
+    assert many.gaps[0].reason == "no layers were guessed: 100001 launches on 600 layers are too many to align"
+    assert (many.guessed, many.steps, many.gaps[0].state) == (0, 0, "not_available")
+
+
+def test_cut_off_steps_are_counted_in_the_reason() -> None:
+    layers = mnist(64)
+    whole = step(layers)
+    made = guess(launches([*whole[5:], *whole * 2, *whole[:4]]), calls(layers))
+    assert "and 2 steps (2 cut-off ones are in no figure per step), were guessed" in made.gaps[0].reason
+    assert "cut-off" not in guess(launches(whole * 3), calls(layers)).gaps[0].reason
+
+
+def test_transforms_go_with_the_product_that_they_serve() -> None:
+    """Of a Winograd convolution in parts: what comes in goes with the next product, what goes out with the last."""
+    layers = blocks(32, 3)
+    into, out = (
+        "void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(int)",
+        "void cudnn::winograd_nonfused::winogradForwardOutput4x4<float, float>(int)",
+    )
+    truth = []
+    for kernel, place in step(layers, train=False):
+        if place[0] is not None and place[0].startswith("layer1"):
+            truth += [((into, 4, 1), place), (kernel, place), ((out, 4, 1), place)]
+        else:
+            truth.append((kernel, place))
+    made = guess(launches(truth * 3), calls(layers, train=False))
+    assert found(made.kernels) == [place for _, place in truth * 3]
+    assert {kernel.step for kernel in made.kernels} == {0, 1, 2}

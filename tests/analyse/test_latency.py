@@ -96,3 +96,39 @@ def test_waiting_for_images_is_no_time_of_the_device(infer: Any) -> None:
     )
     whole_only = tuple(row for row in steps(3) if row.phase == "step")
     assert wall_time(infer(steps=whole_only)) == (19 * MS, "host clock around each step, with no profiler")
+
+
+def test_whose_answer_it_is_and_how_its_images_came_are_told(infer: Any) -> None:
+    facts = {"model": "vgg11", "option:dataloader_workers": "4", "option:data": "synthetic"}
+    found = latency(infer(batch_size=8, profiler="nsys", environment=facts, steps=steps(20)))
+    assert found is not None
+    assert (found.model, found.batch, found.profiler, found.count) == ("vgg11", 8, "nsys", 20)
+    assert (found.workers, found.synthetic) == (4, True)
+    # Steps of 18, 19, ... 37 ms: 5 of loading, 3 of copies, 10 to 29 of computation.
+    assert found.step == 27.5 * MS
+    assert found.compute == 19.5 * MS
+    assert found.percentiles[95] is not None, "20 batches are enough for a p95"
+    assert found.percentiles[99] is None
+    plain = latency(infer(environment={"option:data": "imagenette"}, workload="resnet18 by name"))
+    assert plain is not None
+    assert (plain.model, plain.workers, plain.synthetic) == ("resnet18 by name", None, False)
+    nameless = latency(infer(environment={}, workload=None))
+    assert nameless is not None
+    assert nameless.model == ""
+
+
+@pytest.mark.parametrize("empty", [(Step(0, "step", None, 0), Step(0, "data", None, 0), Step(0, "copy", None, 0),
+                                    Step(0, "inference", None, 0)), (Step(0, "step", None, None),)])  # fmt: skip
+def test_steps_that_took_no_time_or_an_unknown_one_give_no_latency(infer: Any, empty: tuple[Step, ...]) -> None:
+    assert latency(infer(steps=empty)) is None
+
+
+def test_models_keep_the_order_of_their_runs_and_profilers_go_from_the_lightest_on(infer: Any) -> None:
+    runs = [infer(number, model=model, profiler=profiler, batch_size=batch)
+            for number, (model, batch, profiler) in enumerate((
+                ("vgg11", 8, "dlprof"), ("vgg11", 8, "other"), ("vgg11", 8, "torch"), ("vgg11", 8, "nsys"),
+                ("vgg11", 8, "none"), ("alexnet", 2, "torch"), ("vgg11", 4, "dlprof")))]  # fmt: skip
+    assert [(item.model, item.batch, item.profiler) for item in latencies(runs)] == [
+        ("vgg11", 4, "dlprof"), ("vgg11", 8, "none"), ("vgg11", 8, "nsys"), ("vgg11", 8, "torch"),
+        ("vgg11", 8, "dlprof"), ("vgg11", 8, "other"), ("alexnet", 2, "torch"),
+    ]  # fmt: skip

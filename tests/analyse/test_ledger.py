@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.grouping import studies
-from perfctl.orchestrator.analyse.ledger import Ledger, LedgerRow, ledger
+from perfctl.orchestrator.analyse.ledger import Ledger, LedgerRow, counting_run, ledger
 from perfctl.orchestrator.analyse.sweep import points
 from perfctl.parsers.paper import LayerCall
 from perfctl.parsers.records import Kernel
@@ -179,3 +179,119 @@ def test_a_guessed_layer_makes_an_estimate_and_says_so(synthetic: ModuleType) ->
     assert guess.guessed == 1 and guess.counted.state == "estimated" and "guessed" in (guess.counted.reason or "")
     sure = row(found, "fc1", "forward", 64)
     assert sure.guessed == 0 and sure.counted.state == "counted"
+
+
+def call(layer: str, direction: str, position: int | None, flops: int | None = 10, kind: str = "Linear") -> LayerCall:
+    macs = None if flops is None else flops // 2
+    return LayerCall(layer, kind, direction, macs, flops, None, None, None, None, None, position=position)
+
+
+def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last(synthetic: ModuleType) -> None:
+    calls = (
+        call("b", "forward", 1),
+        call("a", "forward", 0),
+        call("a", "optimizer", 0, 3),
+        call("b", "grad_weight", 1),
+        call("a", "grad_weight", 0),
+        call("b", "grad_input", 1),
+        call("", "forward", 7),
+        call("b", "optimizer", 1, 4),
+    )
+    seen = Kernel(0, "k", layer="unknown", direction="forward", step=0, duration_ns=5)
+    run = synthetic.make_run(layer_calls=calls, profiler="nsys", device=synthetic.V100, kernels=[seen])
+    (study,) = studies([run])
+    rows = ledger(study).rows
+    assert [found.name for found in rows] == [
+        "a forward", "a grad_weight", "b forward", "b grad_input", "b grad_weight", "outside of layers forward",
+        "unknown forward", "optimizer",
+    ]  # fmt: skip
+    last, unknown = rows[-1], rows[-2]
+    assert (last.paper.value, len(last.calls), last.kind) == (7, 2, None)
+    assert (unknown.kind, unknown.paper.reason) == (None, "no formula: its shapes were not seen")
+    assert [(found.kind, found.time_reason) for found in rows[:2]] == [
+        ("Linear", "no range or kernel of it was seen")
+    ] * 2
+    assert (unknown.time_reason, unknown.share, unknown.whole) == (None, 1, "kernel time of a step")
+    assert (rows[0].whole, rows[0].basis, rows[0].share, rows[0].trusted) == (None, None, None, True)
+
+
+def test_an_optimizer_that_was_seen_layer_by_layer_has_rows_of_its_own(synthetic: ModuleType) -> None:
+    seen = Kernel(0, "k", layer="fc", direction="optimizer", step=0, duration_ns=5)
+    run = synthetic.make_run(
+        layer_calls=(call("fc", "optimizer", 0, 3), call("b", "optimizer", 1, 4)), profiler="nsys", kernels=[seen]
+    )
+    (study,) = studies([run])
+    assert [(found.layer, found.name, found.paper.value) for found in ledger(study).rows] == [
+        ("fc", "fc optimizer", 3), ("", "optimizer", 7),
+    ]  # fmt: skip
+
+
+def test_a_bias_s_gradient_is_in_the_weight_s_row_and_a_part_without_a_formula_spoils_the_sum(
+    synthetic: ModuleType,
+) -> None:
+    def rows(direction: str, *calls: LayerCall) -> list[tuple[str, float | None, str | None]]:
+        seen = Kernel(0, "k", layer="fc", direction=direction, step=0, duration_ns=5)
+        (study,) = studies([synthetic.make_run(layer_calls=calls, profiler="nsys", kernels=[seen])])
+        return [(found.direction, found.paper.value, found.paper.reason) for found in ledger(study).rows]
+
+    weight, bias, inner = call("fc", "grad_weight", 0), call("fc", "grad_bias", 0, 2), call("fc", "grad_input", 0, 20)
+    assert rows("grad_weight", weight, bias) == [("grad_weight", 10, None)]
+    assert rows("forward", weight, bias)[1:] == [("grad_weight", 10, None), ("grad_bias", 2, None)]
+    assert rows("backward", weight, bias, inner) == [("backward", 32, None)]
+    odd = call("fc", "grad_input", 0, None, "Odd")
+    assert rows("backward", weight, odd) == [("backward", None, "no formula for Odd (grad_input)")]
+    assert rows("backward", call("fc", "backward", 0, 8)) == [("backward", 8, None)]
+    nameless = call("fc", "backward", 0, None, "")
+    assert rows("backward", nameless) == [("backward", None, "no formula for this operation (backward)")]
+
+
+def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_counts(synthetic: ModuleType) -> None:
+    ncu = synthetic.gpu_pair(1, 64)[1]
+
+    def made(number: int, status: str = "ok", layers: str | None = None) -> Any:
+        said = {"ncu:layers": layers} if layers else {}
+        return replace(ncu, id=number, status=status, report=replace(ncu.report, environment=said))
+
+    whole, newer, narrowed, broken = made(1), made(2), made(3, layers="conv2"), made(4, status="partial")
+    above = made(5, status="zzz")
+    assert counting_run([whole, newer, narrowed, broken, above]) is newer
+    assert counting_run([narrowed, broken, above]) is narrowed
+    assert counting_run([above, broken]) is above
+    assert counting_run([replace(ncu, report=replace(ncu.report, counters=[]))]) is None
+    (study,) = studies([replace(narrowed, layer_calls=(*narrowed.layer_calls, call("late", "forward", 9)))])
+    late = row(ledger(study), "late", "forward", 64).counted
+    assert (late.state, late.reason) == ("not_collected", "ncu counted in conv2 only (--layer)")
+    (study,) = studies([replace(whole, layer_calls=(*whole.layer_calls, call("late", "forward", 9)))])
+    assert row(ledger(study), "late", "forward", 64).counted.reason == "ncu saw no kernel of it"
+
+
+def test_why_nothing_was_counted(synthetic: ModuleType) -> None:
+    _, ncu = synthetic.gpu_pair(1, 64)
+    bare = replace(ncu, report=replace(ncu.report, kernels=[], counters=[]))
+
+    def reason(*runs: Any) -> str | None:
+        (study,) = studies(runs)
+        return ledger(study).rows[0].counted.reason
+
+    assert reason(replace(bare, status="failed", reason="no right.")) == "the ncu run has no counters: no right"
+    assert reason(replace(bare, status="failed", reason=None)) == "the ncu run has no counters: failed"
+    none, dlprof = replace(bare, profiler="none"), replace(bare, profiler="dlprof")
+    assert reason(none) == reason(dlprof) == "no ncu run at this batch size; 'perfctl ncu' makes one"
+    stepless = replace(
+        ncu, report=replace(ncu.report, kernels=[kernel._replace(step=None) for kernel in ncu.report.kernels])
+    )
+    assert reason(stepless) == "the ncu run does not say how many steps it holds"
+
+
+def test_kernels_outside_of_the_steps_are_not_counted_into_them(synthetic: ModuleType) -> None:
+    _, ncu = synthetic.gpu_pair(1, 64)
+    kernels = list(ncu.report.kernels)
+    first = next(
+        place for place, kernel in enumerate(kernels) if (kernel.layer, kernel.direction) == ("conv2", "forward")
+    )
+    kernels[first] = kernels[first]._replace(step=None)
+    (study,) = studies([replace(ncu, report=replace(ncu.report, kernels=kernels))])
+    # Two of three launches, over three steps: each executed half of the paper's 2 FLOPs a multiply-add.
+    assert row(ledger(study), "conv2", "forward", 64).counted.value == pytest.approx(
+        2 / 3 * synthetic.macs("conv2", 64)
+    )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 
+from perfctl.orchestrator.analyse import machines
 from perfctl.orchestrator.analyse.machines import DeviceError, by_hand, machine_name, named, of_measured, threads_of
+from tests.analyse.frozen import changeable
 
 
 def test_a_name_that_means_one_board_gives_its_peaks_and_no_note() -> None:
@@ -82,3 +86,73 @@ def test_the_threads_of_a_cpu_are_read_from_its_name() -> None:
     assert threads_of("AMD EPYC, Zen 4", "AMD EPYC, Zen 4, 1 thread") == 1
     assert threads_of("AMD EPYC", "AMD EPYC, Zen 4, 12 threads") is None
     assert threads_of("AMD EPYC", "AMD EPYC") is None
+
+
+def test_every_key_of_a_description_has_its_unit() -> None:
+    machine = by_hand(
+        "name=X1,fp32_tflops=2,fp64_tflops=1,fp16_tflops=4,tensor_fp16_tflops=8,tensor_bf16_tflops=7,tensor_tf32_tflops=3,"
+        "bandwidth_gbs=0.5,memory_gb=24,sms=12,clock_mhz=1500,l2_mb=6"
+    ).machine
+    assert machine.flops_per_second == {
+        "fp32": 2e12, "fp64": 1e12, "fp16": 4e12, "tensor fp16": 8e12, "tensor bf16": 7e12, "tensor tf32": 3e12,
+    }  # fmt: skip
+    assert (machine.bytes_per_second, machine.memory_bytes) == (0.5e9, 24e9)
+    assert (machine.sms, machine.clock_hz, machine.l2_bytes) == (12, 1.5e9, 6_291_456)  # MiB
+    assert machine.kind == "gpu"
+
+
+def test_without_tensor_peaks_none_are_made_up_and_what_is_not_said_is_not_known() -> None:
+    device = by_hand("name=X1,fp32_tflops=2,bandwidth_gbs=1,memory_gb=1")
+    assert device.machine.flops_per_second == {"fp32": 2e12}
+    assert (device.machine.clock_hz, device.machine.l2_bytes, device.power_w) == (None, None, None)
+    bf16 = by_hand("name=X1,fp32_tflops=2,bandwidth_gbs=1,memory_gb=1,tensor_bf16_tflops=8").machine
+    assert bf16.flops_per_second == {"fp32": 2e12, "tensor bf16": 8e12}
+
+
+def test_a_board_gives_its_clock_in_hz_and_no_cache_where_no_sheet_states_one() -> None:
+    assert named("T4").machine.clock_hz == 1_590_000_000
+    assert named("B200").machine.l2_bytes is None
+    assert named("RTX 5090").machine.bytes_per_second == 1.792e12
+
+
+def test_an_unknown_key_is_answered_with_all_known_ones_each_once() -> None:
+    with pytest.raises(DeviceError) as caught:
+        by_hand("tflops=20")
+    assert caught.value.remedy == (
+        "Known: name, fp32_tflops, bandwidth_gbs, memory_gb, fp64_tflops, fp16_tflops, tensor_fp16_tflops,"
+        " tensor_bf16_tflops, tensor_tf32_tflops, sms, clock_mhz, l2_mb"
+    )
+
+
+def test_a_name_that_nothing_is_near_to_is_told_how_to_give_peaks() -> None:
+    with pytest.raises(DeviceError) as caught:
+        named("banana")
+    assert caught.value.remedy.startswith("Or give its peaks: --device-spec name=")
+
+
+def test_a_gpu_is_called_after_its_board_where_the_name_means_one() -> None:
+    assert machine_name("NVIDIA A100-SXM4-40GB", "gpu", None) == "A100 SXM4 40 GB"
+    assert machine_name("A100", "gpu", None) == "A100"
+    assert machine_name("Some GPU", "gpu", 4) == "Some GPU"
+    assert machine_name("AMD EPYC", "cpu", None) == "AMD EPYC"
+    assert machine_name("AMD EPYC", "cpu", 2) == "AMD EPYC, 2 threads"
+    assert threads_of("AMD EPYC", "AMD EPYC, 12 threads") == 12
+
+
+def test_measured_peaks_of_a_machine_without_threads_have_no_cores() -> None:
+    record = {
+        "device": "Tesla T4",
+        "kind": "gpu",
+        "at": "2026-11-20T10:00:00Z",
+        "flops": {"fp32": 8},
+        "bandwidth_bps": 3,
+    }
+    machine = of_measured(record).machine
+    assert (machine.name, machine.kind, machine.sms, machine.memory_bytes) == ("T4", "gpu", None, None)
+    assert (machine.flops_per_second, machine.bytes_per_second) == ({"fp32": 8.0}, 3.0)
+
+
+def test_a_machine_cannot_be_changed() -> None:
+    assert changeable(machines) == []
+    with pytest.raises(FrozenInstanceError):
+        named("T4").note = "another"  # type: ignore[misc]

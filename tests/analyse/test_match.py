@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.analyse.match import Left, bare_name, inside, match, unmatched_lines
+from perfctl.orchestrator.analyse.match import Left, bare_name, inside, match, narrowed_to, unmatched_lines
 from perfctl.parsers.records import Kernel, Report
 from perfctl.parsers.stored import Run
 
@@ -122,3 +122,61 @@ def test_a_shuffled_recording_of_many_steps_is_matched_whole_and_in_linear_time(
     found = match(run("ncu", *kernels), run("nsys", *mixed))
     assert found.pairs == tuple((n, n) for n in range(len(kernels)))
     assert time.process_time() - began < 10
+
+
+def test_launches_outside_of_common_steps_are_beyond_on_both_sides() -> None:
+    counted = run("ncu", launch(0, step=5), launch(1, step=6), launch(2, step=None))
+    timed = run("nsys", launch(10, step=0), launch(11, step=None), launch(12, step=None))
+    found = match(counted, timed)
+    assert (found.pairs, found.steps, found.beyond) == (((0, 10),), 1, 1 + 1 + 2)
+    assert (found.counted_by, found.timed_by) == ("ncu", "nsys")
+    stepless = match(
+        run("ncu", launch(0, step=None), launch(1, step=None)), run("torch", launch(7, step=None), launch(8, step=0))
+    )
+    assert (stepless.pairs, stepless.steps, stepless.beyond, stepless.timed_by) == (((0, 7),), 0, 0, "torch")
+    assert [(left.name, left.launches) for left in stepless.only_timed] == [(GEMM, 1)]
+
+
+@pytest.mark.parametrize("field", ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "step"])
+def test_every_side_of_grid_and_block_must_agree(field: str) -> None:
+    one, other = launch(0), launch(1)._replace(**{field: 77})
+    # A launch that both have in both steps keeps step 77 from being the first one recorded.
+    common = [launch(2, "common"), launch(3, "common", step=77)]
+    found = match(run("ncu", *common, one), run("nsys", *common, other))
+    assert (found.pairs, len(found.only_counted), len(found.only_timed)) == (((2, 2), (3, 3)), 1, 1)
+
+
+def test_of_twins_as_many_are_paired_as_both_have_and_whole_names_come_first() -> None:
+    found = match(run("ncu", launch(0), launch(1), launch(2)), run("nsys", launch(5), launch(6)))
+    assert (found.pairs, found.only_counted) == (((0, 5), (1, 6)), (Left(GEMM, "fc1", "forward", 1),))
+    other = GEMM.replace("128x64", "64x64")
+    crossed = match(run("ncu", launch(0, other), launch(1)), run("nsys", launch(5), launch(6, other)))
+    assert crossed.pairs == ((0, 6), (1, 5)), "not as their bare names stand in order"
+
+
+def test_launches_keep_their_order_where_a_start_is_not_known() -> None:
+    timed = run("nsys", launch(0, start_ns=500), launch(1, start_ns=100), launch(2))
+    assert match(run("ncu", launch(0), launch(1), launch(2)), timed).pairs == ((0, 0), (1, 1), (2, 2))
+    alike = run("nsys", launch(9, start_ns=5), launch(4, start_ns=5))
+    assert match(run("ncu", launch(0), launch(1)), alike).pairs == ((0, 4), (1, 9)), "of one start the earlier launch"
+
+
+@pytest.mark.parametrize(("kernels", "more"), [(19, 0), (20, 0), (21, 1), (30, 10)])
+def test_twenty_lines_are_shown_the_most_launched_first(kernels: int, more: int) -> None:
+    launches = [launch(100 * n + place, f"k{n}") for n in range(kernels) for place in range(n + 1)]
+    lines = unmatched_lines(match(run("ncu", *launches), run("nsys")))
+    assert len(lines) == min(kernels, 20) + (more > 0)
+    assert lines[0] == f"{kernels} launches of k{kernels - 1} (fc1, forward) seen by ncu and not by nsys"
+    assert lines[-1] == (
+        f"and {more} more kernels without a partner"
+        if more
+        else "1 launch of k0 (fc1, forward) seen by ncu and not by nsys"
+    )
+
+
+def test_a_run_is_narrowed_to_the_layers_it_was_told() -> None:
+    assert narrowed_to(run("ncu")) == ()
+    assert narrowed_to(run("ncu", **{"ncu:layers": ""})) == ()
+    assert narrowed_to(run("ncu", **{"ncu:layers": "conv1, fc2"})) == ("conv1", "fc2")
+    assert inside("model.fc2", ("conv1", "fc2"))
+    assert not inside("fc", ("conv1", "fc2"))

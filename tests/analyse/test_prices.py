@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import FrozenInstanceError
 from importlib import resources
 
 import pytest
 
+from perfctl.orchestrator.analyse import prices as module
 from perfctl.orchestrator.analyse.boards import meant
 from perfctl.orchestrator.analyse.prices import COLUMNS, PriceTableError, for_board, read_prices
+from tests.analyse.frozen import changeable
 
 HEAD = ",".join(COLUMNS)
 ROW = "Mine,box,T4,1,0.50,0.20,eu-1,2026-11,invoice"
@@ -73,3 +76,39 @@ def test_a_wrong_table_is_refused_with_its_line_and_what_is_wrong_in_it(text: st
         read_prices(text)
     assert str(caught.value).startswith(said)
     assert caught.value.remedy
+
+
+def test_one_missing_column_is_no_columns_and_the_remedy_names_the_whole_head() -> None:
+    with pytest.raises(PriceTableError) as caught:
+        read_prices(HEAD.replace("region,", "") + "\n")
+    assert str(caught.value) == "line 1: column region missing"
+    assert caught.value.remedy == f"The head is {HEAD}"
+
+
+@pytest.mark.parametrize(
+    ("row", "remedy"),
+    [
+        (ROW.replace("T4", "T5"), "Near it: T4"),
+        (ROW.replace("T4", "banana"), "docs/devices.md says which are known"),
+        (ROW.replace("Mine", ""),
+         "Only instance, on_demand_usd_per_hour, spot_usd_per_hour, region, source may be"),
+        (ROW.replace("0.50", "0"), "Leave it empty where it is not known"),
+        (ROW.replace("0.50", "-0.5"), "Dollars an hour as 3.06; empty where not known"),
+        (ROW.replace("0.50", "dear"), "Dollars an hour as 3.06; empty where not known"),
+    ],
+)  # fmt: skip
+def test_each_refusal_says_what_to_do(row: str, remedy: str) -> None:
+    with pytest.raises(PriceTableError) as caught:
+        read_prices(f"{HEAD}\n{row}\n")
+    assert caught.value.remedy == remedy
+
+
+def test_one_gpu_and_a_price_below_a_cent_are_taken() -> None:
+    (price,) = read_prices(f"{HEAD}\n{ROW.replace('0.50', '0.004')}\n")
+    assert (price.count, price.on_demand, price.spot) == (1, 0.004, 0.2)
+
+
+def test_prices_cannot_be_changed() -> None:
+    assert changeable(module) == []
+    with pytest.raises(FrozenInstanceError):
+        read_prices(f"{HEAD}\n{ROW}\n")[0].count = 2  # type: ignore[misc]

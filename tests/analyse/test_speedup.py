@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.compare_stats import t_quantile
-from perfctl.orchestrator.analyse.speedup import amdahl, gain, speedup
-from perfctl.orchestrator.analyse.speedup_arms import epochs, launch_bound, overlap, top
-from perfctl.orchestrator.analyse.speedup_records import Arm
-from perfctl.parsers.records import Copy, Kernel, Operation, Step, Summary
+from perfctl.orchestrator.analyse.speedup import amdahl, gain, if_only, reached, speedup
+from perfctl.orchestrator.analyse.speedup_arms import epochs
+from perfctl.orchestrator.analyse.speedup_records import Arm, Gain, Line
+from perfctl.parsers.records import Kernel, Step, Summary
 from perfctl.parsers.stored import Run
 
 WOBBLE = (1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 0.98, 1.08, 0.92, 1.0, 1.03, 0.97)
@@ -142,34 +142,6 @@ def test_epochs_carry_dice_and_the_time_gone_by(synthetic: ModuleType) -> None:
     ]
 
 
-def test_the_most_expensive_add_up_over_layers(synthetic: ModuleType) -> None:
-    rows = [
-        Operation("aten::mm", "cpu_op", 2, 50, 40, None, None, None, "fc1", "forward"),
-        Operation("aten::mm", "cpu_op", 1, 30, 20, None, None, None, "fc2", "forward"),
-        Operation("aten::add", "cpu_op", 5, 40, 40, None, None, None),
-    ]
-    first, second = top(synthetic.make_run(operations=rows))
-    assert (first.name, first.calls, first.self_ns, first.total_ns, first.share) == ("aten::mm", 3, 60, 80, 0.6)
-    assert (second.name, second.category) == ("aten::add", "elementwise")
-
-
-def kernel(launch: int, start: int, duration: int) -> Kernel:
-    return Kernel(launch, "k", start_ns=start, duration_ns=duration, device_index=0)
-
-
-def test_a_kernel_that_waits_longer_than_it_runs_is_launch_bound(synthetic: ModuleType) -> None:
-    kernels = [kernel(0, 0, 10), kernel(1, 100, 10), kernel(2, 112, 10)]
-    assert launch_bound(synthetic.make_run(kernels=kernels)) == 0.5
-    assert launch_bound(synthetic.make_run()) is None
-
-
-def test_copies_that_kernels_hide_are_counted_once(synthetic: ModuleType) -> None:
-    kernels = [kernel(0, 0, 10), kernel(1, 5, 10)]
-    copies = [Copy("HtoD", 4, 10, 10, None, 0), Copy("memset", 4, 0, 10, None, 0)]
-    assert overlap(synthetic.make_run(kernels=kernels, copies=copies)) == 0.5
-    assert overlap(synthetic.make_run(kernels=kernels)) is None
-
-
 def test_what_neither_recorded_is_said_and_what_one_alone_recorded_refuses(synthetic: ModuleType) -> None:
     silent = {"steps": steps(9000), "environment": {"option:data": "synthetic"}}
     found = speedup(arms(synthetic, silent, {**silent, "steps": steps(3000)})).against[0]
@@ -177,3 +149,125 @@ def test_what_neither_recorded_is_said_and_what_one_alone_recorded_refuses(synth
     assert [(one.fact, one.a, one.b) for one in found.differences] == [("seed", "not recorded", "not recorded")]
     half = speedup(arms(synthetic, silent, {"steps": steps(3000)})).against[0]
     assert half.refused == ("seed differs: cpu has not recorded, other has 0",)
+
+
+def layer_line(name: str, base: float | None, faster: Gain | None, level: str = "layer") -> Line:
+    return Line(level, name, base, base, faster, None if faster else "why not")
+
+
+def test_one_layer_alone_saves_no_more_than_its_part_of_the_step() -> None:
+    twice, ten = Gain(2.0, 1.0, 4.0, "five runs"), Gain(10.0, 5.0, 20.0, "five runs")
+    found = if_only([
+        layer_line("small", 20.0, ten), layer_line("step", 100.0, twice, "step"), layer_line("half", 50.0, twice),
+        layer_line("forward", 60.0, twice, "phase"), layer_line("unknown", 30.0, None), layer_line("new", None, twice),
+        layer_line("nothing", 0.0, twice), layer_line("all of it", 100.0, twice),
+    ])  # fmt: skip
+    assert [(one.layer, one.share, one.limit) for one in found] == [("half", 0.5, 2.0), ("small", 0.2, 1.25)]
+    # T / (T - t + t / s): 100 / 75, with s from 1 to 4 from 100 / 100 to 100 / 62.5.
+    assert found[0].gain == (pytest.approx(100 / 75), 1.0, pytest.approx(100 / 62.5), "five runs")
+    assert found[1].gain[:3] == pytest.approx((100 / 82, 100 / 84, 100 / 81))
+    assert if_only([layer_line("half", 50.0, twice)]) == ()
+    assert if_only([layer_line("step", 0.0, None, "step"), layer_line("half", 50.0, twice)]) == ()
+
+
+@pytest.mark.parametrize(
+    ("level", "a", "b", "why"),
+    [
+        ("layer", [], [[1.0]], "on one side only"),
+        ("layer", [[1.0]], [], "on one side only"),
+        (
+            "epoch",
+            [[5.0, 6.0]],
+            [[3.0]],
+            "one epoch, so there is no spread to judge by: --epochs 2 or more, or --repeat 5",
+        ),
+        (
+            "epoch",
+            [[5.0]],
+            [[3.0, 4.0]],
+            "one epoch, so there is no spread to judge by: --epochs 2 or more, or --repeat 5",
+        ),
+        ("step", [[5.0, 6.0]], [[3.0, 4.0]], "one run each, and of 2 steps"),
+        ("epoch", [[5.0, 5.0]], [[3.0, 3.0]], "every repeat gave the same figure"),
+    ],
+)
+def test_what_has_no_spread_has_no_gain_but_the_reason(
+    level: str, a: list[list[float]], b: list[list[float]], why: str
+) -> None:
+    found = gain(level, a, b)
+    assert isinstance(found, str)
+    assert found.startswith(why)
+
+
+def test_epochs_count_one_by_one_in_one_run_each_and_by_run_in_several() -> None:
+    single = gain("epoch", [[10.0, 11.0]], [[4.0, 5.0, 6.0]])
+    assert not isinstance(single, str)
+    assert single.basis == "2 and 3 epochs of one run each: what differs from run to run is not in it"
+    several = gain("epoch", [[10.0, 11.0], [12.0, 13.0]], [[4.0, 5.0, 6.0], [5.0, 6.0, 7.0]])
+    assert not isinstance(several, str)
+    assert several.basis == "2 and 2 runs"
+    assert several.value == pytest.approx(math.sqrt(10.5 * 12.5) / math.sqrt(5 * 6)), "of the medians of each run"
+    against_several = gain("epoch", [[10.0, 11.0]], [[4.0], [5.0]])
+    assert not isinstance(against_several, str)
+    assert against_several.basis.startswith("1 and 2 runs; A is one run")
+
+
+def test_each_part_of_the_step_has_a_line_with_both_medians(synthetic: ModuleType) -> None:
+    first = {"steps": steps(9000, ("forward", 6000), ("test", 5)) + course((100, 1, 0), (300, 1, 0), (900, 1, 0))}
+    second = {"steps": steps(3000, ("forward", 1000), ("optimizer", 500))}
+    found = speedup(arms(synthetic, first, second)).against[0].lines
+    assert [(line.level, line.name, line.base_ns, line.ns) for line in found] == [
+        ("epoch", "epoch", 300, None), ("step", "step", 9000, 3000), ("phase", "forward", 6000, 1000),
+        ("phase", "optimizer", None, 500),
+    ]  # fmt: skip
+    assert [line.reason for line in found] == ["on one side only", None, None, "on one side only"]
+
+
+def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_left_out(synthetic: ModuleType) -> None:
+    def kernels(clock: int) -> list[Kernel]:
+        each = (("fc", "forward", 100), ("fc", "grad_input", 300), ("fc", "grad_weight", 500), (None, None, 7))
+        return [Kernel(0, "k", layer=layer, direction=direction, step=number, duration_ns=round(clock * took * factor))
+                for number, factor in enumerate(WOBBLE) for layer, direction, took in each]  # fmt: skip
+
+    made = [{"kernels": kernels(clock), "profiler": "nsys", "device": synthetic.V100} for clock in (4, 1)]
+    found = speedup(arms(synthetic, made[0], made[1])).against[0].lines
+    assert [(line.level, line.name, line.base_ns, line.ns) for line in found] == [
+        ("layer", "fc forward", 400, 100), ("layer", "fc backward", 3200, 800),
+    ]  # fmt: skip
+    assert [line.gain.value for line in found if line.gain] == pytest.approx([4, 4], rel=0.02)
+
+
+def test_a_target_is_the_worst_best_and_the_first_epoch_that_reaches_it_counts(synthetic: ModuleType) -> None:
+    first = course((100, 0.5, 0.9), (100, 0.4, 0.8), (100, 0.4, 0.7))
+    second = course((10, 0.9, 0.1), (10, 0.4, 0.9), (10, 0.2, 0.95))
+    study = speedup(arms(synthetic, {"steps": first}, {"steps": second}))
+    assert [tuple(one) for one in study.reached] == [
+        ("test loss", 0.4, {"cpu": 200, "other": 20}), ("accuracy", 0.9, {"cpu": 100, "other": 20}),
+    ]  # fmt: skip
+    assert (study.workload, study.batch, study.base) == ("mnist_cnn", 64, "cpu")
+    assert reached(()) == ()
+    partly = speedup(arms(synthetic, {"steps": first}, {"steps": steps(9)}))
+    assert partly.reached == (), "one arm has no course at all"
+
+
+def test_dice_is_reached_from_below(synthetic: ModuleType) -> None:
+    def of(*values: float) -> dict[str, Any]:
+        rows = tuple(Step(number, "epoch", 0, 10) for number in range(len(values)))
+        named = tuple(Summary(f"dice:epoch:{number}", value, "ratio") for number, value in enumerate(values))
+        return {"steps": rows, "summaries": named}
+
+    found = speedup(arms(synthetic, of(0.2, 0.6, 0.7), of(0.5, 0.55))).reached
+    assert [tuple(one) for one in found] == [("Dice", 0.55, {"cpu": 20, "other": 20})]
+
+
+def test_arms_without_a_whole_run_say_why_and_two_are_needed(synthetic: ModuleType) -> None:
+    first, second = arms(synthetic, {"steps": steps(9)}, {"steps": steps(3)})
+    with pytest.raises(ValueError, match=r"^one arm alone$"):
+        speedup([first])
+    silent = Arm("gpu", (synthetic.make_run(3, status="failed"),))
+    with pytest.raises(ValueError, match=r"^gpu: there is no run of it; none: there is no run of it$"):
+        speedup([first, silent, Arm("none", ())])
+    mixed = Arm("other", (synthetic.make_run(4, status="failed", reason="no"), *second.runs))
+    study = speedup([first, mixed])
+    assert study.failed == ()
+    assert [one.runs for one in study.arms] == [1, 1], "a failed run is in no figure"

@@ -146,3 +146,120 @@ def test_work_in_the_optimizers_phase_is_the_optimizers(synthetic: ModuleType) -
         kernels=[Kernel(0, "k", step=0, duration_ns=3, range_number=7)],
     )
     assert timing.kernel_keys(run) == [timing.OPTIMIZER]
+
+
+def test_clocks_are_preferred_in_a_fixed_order_and_ncu_is_never_the_one_of_a_sweep() -> None:
+    order = ("nsys", "torch", "none", "dlprof", "ncu")
+    assert [timing.preference(name) for name in order] == [0, 1, 2, 2, 9]
+    assert [timing.preference(name, "torch") for name in order] == [0, -1, 2, 2, 9]
+    assert [timing.preference(name, "zzz") for name in order] == [0, 1, 2, 2, 9]
+    assert timing.preference("ncu", "ncu") == 9
+
+
+def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest(synthetic: ModuleType) -> None:
+    nsys, _ = synthetic.gpu_pair(1, 64)
+    newer, broken = replace(nsys, id=5), replace(nsys, id=9, status="partial")
+    assert timing.best_layer_times([nsys, broken, newer])[0] is newer  # type: ignore[index]
+    assert timing.best_layer_times([broken])[0] is broken  # type: ignore[index]
+    unknown = replace(
+        nsys, id=7, report=replace(nsys.report, kernels=[k._replace(layer=None) for k in nsys.report.kernels])
+    )
+    assert timing.best_layer_times([unknown, nsys])[0] is nsys, "one that knows layers"  # type: ignore[index]
+    older = replace(unknown, id=6)
+    found = timing.best_layer_times([older, unknown])
+    assert found is not None
+    assert (found[0], found[1].rows) == (unknown, {}), "for want of others, the best of those that know none"
+    assert timing.best_layer_times([synthetic.make_run()]) is None
+
+
+def test_how_many_steps_were_measured_is_read_where_it_is_said_first(synthetic: ModuleType) -> None:
+    kernels = [Kernel(n, "k", step=step, duration_ns=5) for n, step in enumerate((3, 3, 4, None))]
+    ranges = [Range(n, name, None, 0, 5, 1, 0, None, step=step)
+              for n, (name, step) in enumerate((("perfctl:step:0", 0), ("perfctl:step:x", None), ("fc", 7)))]  # fmt: skip
+    steps = (
+        Step(0, "step", None, 5),
+        Step(0, "step", None, 5),
+        Step(1, "step", None, None),
+        Step(2, "step", None, 5),
+        Step(9, "data", None, 5),
+    )
+    make = synthetic.make_run
+    assert timing.measured_steps(make(steps=steps, ranges=ranges, kernels=kernels)) == 3
+    assert timing.measured_steps(make(ranges=ranges, kernels=kernels)) == 1
+    assert timing.measured_steps(make(kernels=kernels)) == 2
+    assert timing.measured_steps(make()) is None
+    for profiler in ("nsys", "ncu", "torch", "dlprof"):
+        assert timing.kernel_steps(make(profiler=profiler, steps=steps, kernels=kernels)) == 2
+    for profiler, count in (("nsys", 3), ("ncu", 3), ("torch", 3), ("dlprof", None)):
+        assert timing.kernel_steps(make(profiler=profiler, steps=steps, kernels=kernels[3:])) == count
+
+
+def test_the_time_of_a_step_is_the_host_s_or_that_of_its_range(synthetic: ModuleType) -> None:
+    steps = (
+        Step(0, "step", None, 30),
+        Step(1, "step", None, None),
+        Step(2, "step", None, 10),
+        Step(0, "data", None, 99),
+    )
+    ranges = [
+        Range(0, "perfctl:step:0", None, 0, 8, 1, 0, None, step=0),
+        Range(1, "perfctl:step:1", None, 9, None, 1, 0, None, step=1),
+    ]
+    make = synthetic.make_run
+    told = {
+        profiler: timing.step_time(make(profiler=profiler, steps=steps, ranges=ranges))
+        for profiler in ("none", "nsys", "ncu")
+    }
+    assert told["none"] == (timing.spread([30, 10]), "host clock around each step, with no profiler")
+    assert told["nsys"] == (timing.spread([30, 10]), "host clock around each step, while nsys was recording")
+    assert told["ncu"] is None
+    assert timing.step_time(make(ranges=ranges)) == (timing.spread([8]), "step ranges, torch")
+    assert timing.step_time(make(ranges=ranges[1:])) is None
+
+
+def test_a_step_holds_its_first_moment_and_not_its_last(synthetic: ModuleType) -> None:
+    def layer(number: int, start: int) -> Range:
+        return Range(number, "fc:forward", None, start, 3, 1, 0, None, layer="fc", direction="forward")
+
+    steps = [Range(n, f"perfctl:step:{n}", None, start, 50, 1, 0, None, step=n) for n, start in ((1, 200), (0, 100))]
+    for start, values in (
+        (100, (3, 0)),
+        (99, None),
+        (149, (3, 0)),
+        (150, None),
+        (199, None),
+        (200, (0, 3)),
+        (249, (0, 3)),
+        (250, None),
+    ):
+        found = timing.layer_times(synthetic.make_run(ranges=[*steps, layer(5, start)]))
+        assert found is not None
+        assert {key: sorted(row.values) for key, row in found.rows.items()} == (
+            {("fc", "forward"): sorted(values)} if values else {}
+        )
+        assert (found.total.median, found.basis, found.whole) == (50, "host ranges, torch on the CPU", "step")
+        assert found.unattributed.low == (47 if values else 50)
+
+
+def test_kernels_that_no_layer_explains_are_what_is_left(synthetic: ModuleType) -> None:
+    kernels = [
+        Kernel(n, "k", layer=layer, direction=direction, step=step, duration_ns=ns)
+        for n, (layer, direction, step, ns) in enumerate(
+            (
+                ("fc", "forward", 0, 10),
+                ("fc", None, 0, 3),
+                (None, None, 1, 4),
+                (None, "optimizer", 1, 5),
+                ("fc", "forward", 1, None),
+            )
+        )
+    ]
+    found = timing.layer_times(synthetic.make_run(profiler="ncu", kernels=kernels))
+    assert found is not None
+    assert {key: row.values for key, row in found.rows.items()} == {
+        ("fc", "forward"): (10, 0),
+        timing.OPTIMIZER: (0, 5),
+    }
+    assert (found.total.values, found.unattributed.values) == ((13, 9), (3, 4))
+    assert (found.basis, found.trusted, found.whole) == (timing.NCU_BASIS, False, "kernel time of a step")
+    assert found.rows["fc", "forward"].mean == 5

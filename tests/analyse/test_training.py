@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 
+from perfctl.orchestrator.analyse import training as module
+from perfctl.orchestrator.analyse.boards import meant
 from perfctl.orchestrator.analyse.cost import Span
 from perfctl.orchestrator.analyse.memory_lines import Line
-from perfctl.orchestrator.analyse.training import Job, room_of, training
+from perfctl.orchestrator.analyse.prices import Price
+from perfctl.orchestrator.analyse.training import Job, Room, room_of, training
+from tests.analyse.frozen import changeable
 
 STEP = Span(0.1, 0.08, 0.15)
 
@@ -49,3 +55,38 @@ def test_memory_is_a_line_in_batch_and_the_largest_batch_is_where_it_meets_the_l
 def test_a_device_whose_memory_is_not_known_neither_fits_nor_does_not() -> None:
     room = room_of((Line(1000, 10),), 10, None)
     assert (room.fits, room.largest, room.close, room.lacking) == (None, None, False, 0.0)
+
+
+def test_memory_that_is_just_enough_fits_and_is_close_from_nine_tenths_of_the_limit_on() -> None:
+    said = {needed: (Room(needed, 1000.0, None).fits, Room(needed, 1000.0, None).close, Room(needed, 1000.0, None).lacking)
+            for needed in (900, 901, 999, 1000, 1001)}  # fmt: skip
+    assert said == {
+        900: (True, False, 0.0), 901: (True, True, 0.0), 999: (True, True, 0.0), 1000: (True, True, 0.0),
+        1001: (False, False, 1.0),
+    }  # fmt: skip
+
+
+def test_rates_count_the_samples_of_all_gpus() -> None:
+    found = training(STEP, Job(32, gpus=4, parameters=10**6, efficiency=0.5))
+    assert found.step == Span(0.2, 0.16, 0.3)
+    assert found.samples_per_second == Span(128 / 0.2, 128 / 0.3, 128 / 0.16)
+    assert found.parallel is not None and found.parallel.efficiency == 0.5
+    assert training(STEP, Job(32, gpus=1)).parallel is None
+
+
+def test_what_is_billed_is_the_whole_training_and_without_epochs_one_of_them() -> None:
+    price = Price("P", "box", "T4", meant("T4"), 2, 3.6, None, "", "2026-11", "me")
+    epoch = training(Span(36.0, 36.0, 36.0), Job(10, samples=1000), prices=[price])
+    assert (epoch.steps, epoch.billed, epoch.whole) == (100, Span(3600.0, 3600.0, 3600.0), None)
+    assert [(one.on_demand, one.idle) for one in epoch.rentals] == [(Span(3.6, 3.6, 3.6), 1)]
+    whole = training(Span(36.0, 36.0, 36.0), Job(10, samples=1000, epochs=3), prices=[price], power=(1000.0, "said"))
+    assert whole.billed == whole.whole == Span(10800.0, 10800.0, 10800.0)
+    assert whole.energy is not None and (whole.energy.kwh.value, whole.energy.cost) == (3.0, None)
+    unknown = training(STEP, Job(10), prices=[price], power=(1000.0, "said"), tariff=0.3)
+    assert (unknown.billed, unknown.rentals, unknown.energy) == (None, (), None)
+
+
+def test_records_of_a_training_cannot_be_changed() -> None:
+    assert changeable(module) == []
+    with pytest.raises(FrozenInstanceError):
+        training(STEP, Job(32)).steps = 3  # type: ignore[misc]

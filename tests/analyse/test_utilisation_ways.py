@@ -16,9 +16,9 @@ from perfctl import parsers
 from perfctl.orchestrator.analyse.idle import idle
 from perfctl.orchestrator.analyse.memory_use import fits, memory_use
 from perfctl.orchestrator.analyse.utilisation import busy, union
-from perfctl.orchestrator.analyse.utilisation_ways import busy_from, mean_over_time, ways
+from perfctl.orchestrator.analyse.utilisation_ways import mean_over_time, measured_window, ways
 from perfctl.parsers.paper import LayerCall
-from perfctl.parsers.records import Copy, Counter, Device, Kernel, MemoryFigure, Range, Sample, Step
+from perfctl.parsers.records import Copy, Counter, Device, Gap, Kernel, MemoryFigure, Range, Sample, Step, Summary
 from perfctl.parsers.stored import Run
 
 GPU = Device("a GPU", "gpu", memory_bytes=1000)
@@ -98,8 +98,6 @@ def test_dlprof_1_7_is_read_by_label_where_line_15_is_another(reports: Path, syn
 
 @pytest.mark.parametrize("label", ["GPU Utilization", "GPU Utilization %", "model: GPU Utilization"])
 def test_every_spelling_of_the_label_counts(label: str, synthetic: ModuleType) -> None:
-    from perfctl.parsers.records import Summary
-
     run = synthetic.foreign_run(1, profiler="dlprof", kernels=[], summaries=(Summary(label, 12.5, "%"),))
     assert ways(run).dlprof.value == 0.125
 
@@ -182,16 +180,88 @@ def test_a_wait_that_nothing_explains_is_the_host_s(synthetic: ModuleType) -> No
     assert found.by_cause == {"host": 49_990}
 
 
-def test_the_batch_size_from_which_the_gpu_is_busy(synthetic: ModuleType) -> None:
-    def run(batch: int, share: float) -> Run:
-        made: Run = synthetic.foreign_run(
-            batch, batch_size=batch, ranges=[], kernels=[kernel(0, share * 1000 - 1), kernel(999, 1, launch=1)]
-        )
-        return made
+def test_a_way_that_gives_nothing_says_why_and_one_that_averages_gpus_says_of_how_many(synthetic: ModuleType) -> None:
+    two = ways(synthetic.foreign_run(1, ranges=[], kernels=[kernel(0, 50), kernel(0, 100, device=1)])).kernels
+    assert (two.value, two.reason) == (0.75, "from the first kernel's start to the last one's end, mean of 2 GPUs")
+    assert ways(synthetic.foreign_run(1, ranges=[])).kernels.reason.endswith("the last one's end"), "one GPU is no mean"
+    for profiler, kernels_why, dlprof_why in (
+        ("ncu", "ncu runs kernels one by one", "not a report of DLProf"),
+        ("nsys", "no kernels with start times", "not a report of DLProf"),
+        ("dlprof", "no kernels with start times", "no line of DLProf's is about it"),
+        ("a", "no kernels with start times", "not a report of DLProf"),
+    ):
+        found = ways(synthetic.make_run(profiler=profiler))
+        assert (found.kernels.reason, found.dlprof.reason) == (kernels_why, dlprof_why)
+        assert (found.nvml.reason, found.host_reason) == ("not sampled", "not sampled")
+        assert found.occupancy.reason == found.tensor_pipe.reason == "no counters were collected"
+        assert not found.anything
 
-    assert busy_from([run(1, 0.2), run(5, 0.95), run(10, 0.5), run(15, 0.9), run(20, 0.97)]) == (15, True)
-    assert busy_from([run(1, 0.2), run(5, 0.3)]) == (5, False)
-    assert busy_from([synthetic.make_run()]) is None
+
+def test_the_device_that_did_the_work_is_the_one_sampled(synthetic: ModuleType) -> None:
+    samples = [
+        Sample(at, value, None, None, None, None, None, device)
+        for at in (0, 10)
+        for device, value in enumerate((0.2, 0.6))
+    ]
+    for device, workload, value, over in (
+        (replace(GPU, index=1), "mnist_cnn", 0.6, ""), (GPU, "mnist_cnn", 0.2, ""), (None, "mnist_cnn", 0.2, ""),
+        (replace(GPU, index=5), "mnist_cnn", 0.4, ", mean of 2 GPUs"), (GPU, None, 0.4, ", mean of 2 GPUs"),
+    ):  # fmt: skip
+        found = ways(synthetic.make_run(samples=samples, device=device, workload=workload)).nvml
+        assert found.value == pytest.approx(value)
+        assert found.reason == f"mean over time of 2 readings, whole capture{over}"
+
+
+def test_one_reading_stands_for_itself_and_steps_without_times_have_no_window(synthetic: ModuleType) -> None:
+    assert mean_over_time([(5, 0.25)]) == 0.25
+    assert mean_over_time([(5, 0.25), (5, 0.5)]) == 0.5, "of one moment the last counts"
+    assert mean_over_time([(5, 0.25)], (0, 10)) is None, "since when it stands is not known"
+    assert measured_window(synthetic.make_run(steps=(Step(0, "step", None, 5), Step(1, "data", 0, 5)))) is None
+    known = (Step(0, "step", 50, 10), Step(1, "step", 20, 15), Step(2, "step", 90, None), Step(3, "data", 0, 500))
+    assert measured_window(synthetic.make_run(steps=known)) == (20, 60)
+
+
+def test_a_gap_that_the_sampler_noted_is_the_reason(synthetic: ModuleType) -> None:
+    gaps = (
+        Gap("sample.host_cpu", "not_available", "no /proc here"),
+        Gap("sample.power_w", "not_available", "no sensor"),
+    )
+    found = ways(synthetic.make_run(gaps=gaps))
+    assert (found.host_reason, found.nvml.reason) == ("no /proc here", "not sampled")
+
+
+@pytest.mark.parametrize(
+    ("lines", "form", "value"),
+    [
+        ({"GPU Idle": 97.5}, "DLProf CSV", 0.025),
+        ({"GPU Idle %": 97.5, "GPU Utilization": 3.0}, "DLProf CSV", 0.03),
+        ({"a: GPU Utilisation": 10.0, "b: GPU Utilisation": 20.0}, "DLProf CSV", 0.15),
+        ({"GPU Utilization": 0.05}, "DLProf CSV", 0.0005),
+        ({"GPU Utilization": 0.049}, "DLProf CSV", None),
+        ({"GPU Utilization": 0.049}, "DLProf database", 0.00049),
+        ({"GPU Utilization of something": 50.0, "GPU Utilization": None}, "DLProf CSV", None),
+    ],
+)
+def test_dlprof_s_line_or_what_its_idle_line_leaves(
+    lines: dict[str, float | None], form: str, value: float | None, synthetic: ModuleType
+) -> None:
+    summaries = tuple(Summary(name, percent, "%") for name, percent in lines.items())
+    run = synthetic.make_run(profiler="dlprof", summaries=summaries)
+    found = ways(replace(run, report=replace(run.report, form=form))).dlprof
+    assert found.value == (None if value is None else pytest.approx(value))
+    assert found.value is None or "DLProf: " in found.reason or found.reason == "1 - GPU Idle"
+
+
+def test_the_second_name_of_a_counter_is_taken_where_the_first_is_not_there(synthetic: ModuleType) -> None:
+    later = "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"
+    counters = [Counter(0, later, 40.0, "%"), Counter(1, later, 90.0, "%"), Counter(2, later, None, "%"),
+                Counter(7, later, 99.0, "%")]  # fmt: skip
+    timeless = Kernel(1, "k1", start_ns=20, duration_ns=0)
+    run = synthetic.make_run(counters=counters, kernels=[kernel(0, 10), timeless, kernel(30, 5, launch=2)])
+    found = ways(run)
+    assert (found.tensor_pipe.value, found.tensor_pipe.reason) == (0.4, f"{later}, 1 launches")
+    assert found.occupancy.reason == "sm__warps_active.avg.pct_of_peak_sustained_active was not collected"
+    assert found.anything
 
 
 def with_memory(synthetic: ModuleType, batch: int, reserved: int) -> Run:

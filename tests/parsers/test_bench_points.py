@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,3 +87,45 @@ def test_the_recorded_points_are_whole_and_of_all_families() -> None:
         assert set(point.forward_ns) | set(point.backward_ns) <= named
         whole = sum(point.phase_ns.values())
         assert 0.5 * point.step_ns[0] < whole < 1.5 * point.step_ns[0]
+
+
+def test_the_spread_is_between_the_quartiles_against_the_median() -> None:
+    assert POINT.spread == (5_200_000 - 4_900_000) / 5_000_000
+    assert replace(POINT, step_ns=(0, 0, 5)).spread == 0.0
+    assert (POINT.family, replace(POINT, model="mlp").family) == ("mlp", "mlp")
+
+
+def test_a_file_of_several_points_is_one_line_a_point_with_machines_and_layers_once(tmp_path: Path) -> None:
+    gpu = BenchMachine("a GPU", "gpu", None, None)
+    later = replace(
+        POINT, batch=128, machine=gpu, forward_ns={"fc1": 1_049, "act1": 1_051}, backward_ns={}, features={"x": 0.5}
+    )
+    path = tmp_path / "bench.json"
+    path.write_text(as_json([POINT, later, replace(POINT, model="mlp")]))
+
+    content = json.loads(path.read_text())
+    assert content["perfctl_bench"] == 1
+    assert [machine["device"] for machine in content["machines"]] == ["a CPU", "a GPU"]
+    assert content["layers"] == {"mlp:depth=2": ["flatten", "fc1", "act1"], "mlp": ["flatten", "fc1", "act1"]}
+    assert [point["machine"] for point in content["points"]] == [0, 1, 0]
+    first, second, _ = content["points"]
+    assert first["forward_us"] == [1.0, 900.0, None]
+    assert first["backward_us"] == [None, 1800.0, 20.5]
+    assert first["features"] == {"flops:forward": 52_000_000, "layers": 2}
+    assert '"layers":2}' in path.read_text()  # whole figures are written whole
+    assert (second["forward_us"], second["backward_us"], second["features"]) == ([None, 1.0, 1.1], [], {"x": 0.5})
+    assert read_points(path)[1] == replace(later, forward_ns={"fc1": 1_000, "act1": 1_100})  # a tenth of a microsecond
+
+
+@pytest.mark.parametrize("broken", ['"forward_us":[1.0]', '"machine":7', '"step_ns":[1,2]', '"batch":"many"'])
+def test_a_point_that_does_not_fit_its_file_is_refused(tmp_path: Path, broken: str) -> None:
+    text = as_json([replace(POINT, forward_ns={}, backward_ns={})])
+    text = text.replace('"mlp:depth=2":[]', '"mlp:depth=2":["fc1","fc2"]')
+    name = broken.partition(":")[0]
+    start = text.index(name, text.index('"points"'))
+    end = text.index("]" if text[start + len(name) + 1] == "[" else ",", start)
+    path = tmp_path / "bench.json"
+    path.write_text(text[:start] + broken.removesuffix("]") + text[end:])
+
+    with pytest.raises(ReportError, match="a field is missing or wrong"):
+        read_points(path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError, parse, sniff
-from perfctl.parsers.records import Sample
+from perfctl.parsers.records import Gap, Report, Sample, Summary
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "dcgm-synthetic"
 FIRST = 1709632800000000 * 1000
@@ -82,6 +82,123 @@ def test_a_header_alone_is_refused(tmp_path: Path) -> None:
     path.write_text("GPUId,TimeStampUs,Field,Values\n")
     with pytest.raises(ReportError, match="no whole reading"):
         parse(path)
+
+
+FIELDS = {
+    "gpu_utilization": "GPUTL", "fb_used": "FBUSD", "fb_total": "FBTTL", "power_usage": "POWER", "gpu_temp": "TMPTR",
+    "sm_clock": "SMCLK", "fb_free": "FBFRE", "memory_temp": "MMTMP", "memory_clock": "MMCLK",
+    "mem_copy_utilization": "MCUTL", "enc_utilization": "ENCUT", "dec_utilization": "DECUT",
+    "power_management_limit": "PMLMT", "total_energy_consumption": "TOTEC", "sm_active": "sm_active",
+}  # fmt: skip
+"""Field -> dcgmi's short name; the first six fill a sample."""
+
+
+def read(tmp_path: Path, text: str) -> Report:
+    path = tmp_path / "d.txt"
+    path.write_text(text)
+    return parse(path)
+
+
+@pytest.mark.parametrize("form", ["long", "text"])
+def test_every_field_has_its_unit_in_both_forms(tmp_path: Path, form: str) -> None:
+    if form == "long":
+        rows = "".join(f"3,1709632800000000,{name},{n}\n" for n, name in enumerate(FIELDS, 10))
+        report = read(tmp_path, "GPUId,TimeStampUs,Field,Values\n" + rows)
+    else:
+        figures = " ".join(str(n) for n in range(10, 10 + len(FIELDS)))
+        report = read(tmp_path, f"#Entity {' '.join(FIELDS.values())}\nID\nGPU 3 {figures}\n")
+    assert report.form == ("DCGM CSV" if form == "long" else "dcgmi dmon")
+    at_ns = FIRST if form == "long" else 0
+    assert list(report.samples) == [Sample(at_ns, 0.1, 11 * 2**20, 12 * 2**20, 13, 14, 15 * 10**6, 3)]
+    means = [figure for figure in report.summaries if figure.name.endswith(" mean")]
+    assert means == [
+        Summary("fb_free mean", 16 * 2**20, "byte"), Summary("memory_temp mean", 17, "C"),
+        Summary("memory_clock mean", 18 * 10**6, "Hz"), Summary("mem_copy_utilization mean", 19, "%"),
+        Summary("enc_utilization mean", 20, "%"), Summary("dec_utilization mean", 21, "%"),
+        Summary("power_management_limit mean", 22, "W"), Summary("total_energy_consumption mean", 23 / 1000, "J"),
+        Summary("sm_active mean", 24, None),
+    ]  # fmt: skip
+    assert not [entry for entry in report.diagnostics if "not understood" in entry.text]
+
+
+@pytest.mark.parametrize(("field", "short"), [("power_usage_instant", "PWINST"), ("power_usage", "POWER")])
+def test_power_has_two_names(tmp_path: Path, field: str, short: str) -> None:
+    long = read(tmp_path, f"GPUId,TimeStampUs,Field,Values\n0,1709632800000000,{field},50.5\n")
+    text = read(tmp_path, f"# Entity {short}\nGPU-0 50.5\n")
+    assert [sample.power_w for report in (long, text) for sample in report.samples] == [50.5, 50.5]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "moment", "counts"),
+    [
+        ("0", "1709632800000000", True), ("99999", "1709632800000000", True), ("100000", "1709632800000000", False),
+        ("x", "1709632800000000", False), ("-1", "1709632800000000", False),
+        ("0", "630720000000000", True), ("0", "630719999999999", False),  # 20 x 365 days, in microseconds
+        ("0", "7253279999999999", True), ("0", "7253280000000000", False),  # 230 x 365 days
+        ("0", "now", False),
+    ],
+)  # fmt: skip
+def test_a_row_counts_with_a_gpu_and_a_moment_between_1990_and_2200(
+    tmp_path: Path, gpu: str, moment: str, counts: bool
+) -> None:
+    text = "GPUId,TimeStampUs,Field,Values\n7,1709632800000000,gpu_temp,40\n"
+    report = read(tmp_path, f"{text}{gpu},{moment},gpu_temp,50\n")
+    found = {(sample.at_ns, sample.device_index, sample.temperature_c) for sample in report.samples}
+    assert found == {(FIRST, 7, 40)} | ({(int(moment) * 1000, int(gpu), 50)} if counts else set())
+    assert any("1 lines are no readings" in entry.text for entry in report.diagnostics) is not counts
+
+
+def test_a_round_of_the_text_form_begins_with_the_first_gpu_that_is_there_already(tmp_path: Path) -> None:
+    rows = "".join(f"GPU {gpu} {watt}\n" for gpu, watt in ((1, 10), (0, 20), (0, 30), (1, 40), (2, 50), (1, 60)))
+    report = read(tmp_path, f"GPU 0 5\n#Entity POWER\nID W\n{rows}\n#Entity POWER\nGPU 2\nGPU 2 N/A\n")
+    found = [(sample.at_ns, sample.device_index, sample.power_w) for sample in report.samples]
+    assert found == [(0, 1, 10), (0, 0, 20), (1, 0, 30), (1, 1, 40), (1, 2, 50), (2, 1, 60), (2, 2, None)]
+    assert any("2 lines are no readings, among them 'GPU 0 5'; 'GPU 2'" in entry.text for entry in report.diagnostics)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GPUId,TimeStampUs,Field,Values\n0,1709632800000000,power_usage,50\n0,1709632800000000,gpu_temp,4",
+        "#Entity POWER TMPTR\nGPU 0 50 4",
+    ],
+)
+def test_a_number_that_the_end_of_the_file_cuts_is_left_out_and_named(tmp_path: Path, text: str) -> None:
+    cut, whole = (list(read(tmp_path, text + end).samples) for end in ("", "0\n"))
+    assert [(sample.power_w, sample.temperature_c) for sample in (*cut, *whole)] == [(50, None), (50, 40)]
+    reason = "the file ends within its last number, which is left out"
+    assert Gap("sample:gpu_temp", "unreadable", reason) in read(tmp_path, text).gaps
+    assert not [gap for gap in read(tmp_path, text + "0\n").gaps if ":" in gap.quantity]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GPUId,TimeStampUs,Field,Values\n0,1709632800000000,gpu_temp,40\n{}\n",
+        "#Entity TMPTR\nGPU 0 40\n{}\n",
+    ],
+)
+def test_a_line_of_4096_characters_is_nobody_s_reading(tmp_path: Path, text: str) -> None:
+    last = text.splitlines()[1]
+    found = [
+        list(read(tmp_path, text.format(last.replace("40", "50").ljust(length))).samples) for length in (4095, 4096)
+    ]
+    assert [samples[-1].temperature_c for samples in found] == [50, 40]
+    assert len(list(read(tmp_path, text.format(last.ljust(5000))).samples)) == 1
+
+
+def test_a_number_below_zero_may_be_cut_too_and_a_word_is_not(tmp_path: Path) -> None:
+    head = "#Entity POWER TMPTR\nGPU 0 50 -4\n"
+    for last, cut in (("-4", True), ("N/A", False)):
+        found = read(tmp_path, f"{head}GPU 0 50 {last}").gaps
+        assert ("sample:gpu_temp" in {gap.quantity for gap in found}) is cut
+
+
+def test_samples_of_the_long_form_are_in_the_order_of_time(tmp_path: Path) -> None:
+    rows = "".join(f"{gpu},{1709632800000000 + us},gpu_temp,40\n" for gpu, us in ((0, 2), (0, 5), (1, 1), (1, 3)))
+    report = read(tmp_path, "GPUId,TimeStampUs,Field,Values\n" + rows)
+    assert [(sample.at_ns - FIRST) // 1000 for sample in report.samples] == [1, 2, 3, 5]
+    assert report.duration_ns == 4000
 
 
 def test_the_real_file_arrives_whole(reports: Path) -> None:

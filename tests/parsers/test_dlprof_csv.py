@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, dlprof_tables, find, parse
+from perfctl.parsers import ReportError, dlprof_csv, dlprof_tables, find, parse
 from perfctl.parsers.dlprof_records import layer_gap, layer_of
 from perfctl.parsers.records import Kernel, Report, Summary
 
@@ -236,3 +236,21 @@ def test_more_rows_than_fit_into_memory_are_refused_with_what_to_give_instead(mo
     monkeypatch.setattr(dlprof_tables, "ROWS", 1)
     with pytest.raises(ReportError, match=r"more than 1 rows.*dlprof_dldb.sqlite"):
         parse(FOLDER)
+
+
+def test_a_folder_without_a_report_is_refused_and_hidden_files_beside_one_are_not_named(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match="no CSV report of DLProf"):
+        dlprof_csv.parse(tmp_path)
+    copied(tmp_path, "dlprof_op_type.csv")
+    (tmp_path / ".hidden").touch()
+    assert parse(tmp_path).diagnostics == ()
+    for number in range(11):
+        (tmp_path / f"n{number:02}.txt").touch()
+    (said,) = parse(tmp_path).diagnostics
+    shown = ", ".join(f"n{number:02}.txt" for number in range(10))
+    assert said.text == f"read as one DLProf report; other files in the folder were not read: {shown}"
+
+
+def test_percentages_are_said_to_be_rounded_where_there_is_a_summary(report: Report) -> None:
+    text = "DLProf rounds percentages to one decimal in CSV: 0.0 % is anything below 0.05 %"
+    assert text in [entry.text for entry in report.diagnostics]

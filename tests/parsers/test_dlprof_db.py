@@ -37,7 +37,7 @@ INSERT INTO iteration_list VALUES (1, 1, 7, 0, 10), (2, 2, 9, 100, 250);
 
 def made(path: Path, more: str = "") -> Path:
     with sqlite3.connect(path) as database:
-        database.executescript(SCHEMA + more)
+        database.executescript(f"PRAGMA synchronous = OFF; BEGIN; {SCHEMA} {more} COMMIT;")
     database.close()
     return path
 
@@ -185,3 +185,14 @@ def test_the_real_database_says_more_than_the_csv(both: tuple[Report, Report], r
     assert len(list(report.copies)) == 16 + 4
     assert not any("mohanadodema" in value for value in report.environment.values())
     assert find(report.path) == [report.path]
+
+
+def test_unknown_tables_and_columns_are_named_where_they_hold_something(tmp_path: Path) -> None:
+    more = (
+        "CREATE TABLE tensors(x); CREATE TABLE heads(x); INSERT INTO heads VALUES (1);"
+        "ALTER TABLE read_only_kernels ADD COLUMN mood; ALTER TABLE read_only_ops ADD COLUMN sky;"
+        "UPDATE read_only_ops SET sky = 'blue';"
+    )
+    said = [entry.text for entry in parse(made(tmp_path / "d.sqlite", more)).diagnostics]
+    assert said == ["not understood and left out: tables heads; columns read_only_ops.sky"]
+    assert parse(made(tmp_path / "e.sqlite")).diagnostics == ()

@@ -110,6 +110,27 @@ def test_fewer_results_than_the_file_holds_are_a_gap(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("fake_package")
+def test_a_result_that_is_no_single_kernel_is_pointed_out_and_a_kernel_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "a.ncu-rep"
+    path.write_bytes(report_bytes())
+    assert ncu_rep.parse(path).diagnostics == ()
+    package = FAKE_PACKAGE.replace("def workload_type(self): return 0", "def workload_type(self): return 2")
+    (tmp_path / "site" / "ncu_report.py").write_text(package)
+    (said,) = ncu_rep.parse(path).diagnostics
+    assert said.text == "result 0 is no single kernel but a range, graph or command list: k(int)"
+
+
+@pytest.mark.usefixtures("fake_package")
+def test_results_without_a_metric_are_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "a.ncu-rep"
+    path.write_bytes(report_bytes())
+    package = FAKE_PACKAGE.replace("return tuple(self.METRICS)", "return ()")
+    (tmp_path / "site" / "ncu_report.py").write_text(package)
+    with pytest.raises(ReportError, match=r"the report \(1 results\) is damaged and could not be read"):
+        ncu_rep.parse(path)
+
+
+@pytest.mark.usefixtures("fake_package")
 def test_a_package_that_aborts_the_interpreter_does_not_take_perfctl_with_it(tmp_path: Path) -> None:
     path = tmp_path / "abort.ncu-rep"
     path.write_bytes(report_bytes())

@@ -96,3 +96,117 @@ def test_start_length_and_messages_of_the_capture(tmp_path: Path) -> None:
     assert [(d.severity, d.source, d.text) for d in report.diagnostics] == [
         (severity, "Injection", "No CUDA events.") for severity in ("info", "warning", "error")
     ]
+
+
+def said(builder: NsysBuilder, **facts: str) -> None:
+    for name, value in facts.items():
+        builder.row("TARGET_INFO_SYSTEM_ENV", "globalVid devStateName name nameEnum value", name=name, value=value)
+
+
+@pytest.mark.parametrize(
+    ("fact", "value", "expected"),
+    [
+        ("NvDriverVersion", "5206105", {"driver": "520.61.05"}), ("NvDriverVersion", "535.104.05", {"driver": "535.104.05"}),
+        ("NvDriverVersion", "520610", {"driver": "520610"}), ("NvDriverVersion", "52061055", {"driver": "52061055"}),
+        ("CudaDriverVersion", "12020", {"cuda_driver": "12.2"}), ("CudaDriverVersion", "11080", {"cuda_driver": "11.8"}),
+        ("CudaDriverVersion", "13010", {"cuda_driver": "13.1"}), ("CudaDriverVersion", "new", {}),
+        ("CpuDescription", "EPYC", {"cpu": "EPYC"}), ("CpuCores", "64", {"cpu_cores": "64"}),
+        ("CpuArchitecture", "x86_64", {"cpu_architecture": "x86_64"}), ("OsDescription", "Linux", {"os": "Linux"}),
+        ("OsDescription", "", {}),
+    ],
+)  # fmt: skip
+def test_facts_of_the_host_have_names_of_perfctls_own(
+    fact: str, value: str, expected: dict[str, str], tmp_path: Path
+) -> None:
+    builder = NsysBuilder()
+    said(builder, **{fact: value})
+    own = {"nsys": "2024.2.3.38", "nsys_schema": "3.11.1"}
+    report = read(builder, tmp_path)
+    assert report.environment == own | expected
+    assert report.tool_version == own["nsys"]
+
+
+def test_a_start_of_zero_is_none_and_the_longest_duration_counts(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    for epoch in (0, -1, 1_000_000_000):
+        builder.row("TARGET_INFO_SESSION_START_TIME", "utcEpochNs utcTime", utcEpochNs=epoch)
+    for duration in (5, 9, 7):
+        builder.row("ANALYSIS_DETAILS", "globalVid duration startTime stopTime", duration=duration)
+    report = read(builder, tmp_path)
+    assert (report.started_at, report.duration_ns) == ("1970-01-01T00:00:01Z", 9)
+    (tmp_path / "none").mkdir()
+    bare = NsysBuilder()
+    bare.row("ANALYSIS_DETAILS", "globalVid duration startTime stopTime", duration=0)
+    bare.row("TARGET_INFO_SESSION_START_TIME", "utcEpochNs utcTime", utcEpochNs=0)
+    report = read(bare, tmp_path / "none")
+    assert (report.started_at, report.duration_ns) == (None, None)
+
+
+def test_what_a_gpu_table_says_is_taken_as_it_stands_and_zero_is_not_known(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    said(builder, NvDriverVersion="550.54")
+    rates = {"totalMemory": 8, "memoryBandwidth": 9, "clockRate": 10, "smCount": 1}
+    gpu(builder, 5, 0, "A", computeMajor=9, computeMinor=0, **rates)
+    gpu(builder, 6, 1, "", computeMajor=0, computeMinor=5, **dict.fromkeys(rates, 0))
+    gpu(builder, 7, -1, "hidden")
+    gpu(builder, 8, 3, "C", computeMajor=1, computeMinor=None, **dict.fromkeys(rates, -1))
+    assert read(builder, tmp_path).devices == (
+        Device("A", "gpu", 0, "9.0", 1, 8, 9, clock_hz=10, driver_version="550.54"),
+        Device(None, "gpu", 1, driver_version="550.54"),
+        Device("C", "gpu", 3, driver_version="550.54"),
+    )
+
+
+def test_a_gpu_that_no_kernel_ran_on_stands_after_those_that_worked(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    for number in range(4):
+        gpu(builder, number, number, f"G{number}")
+    for device in (3, 1):
+        builder.kernel(1, deviceId=device)
+    assert [device.index for device in read(builder, tmp_path).devices] == [1, 3, 0, 2]
+
+
+def test_the_lowest_process_numbers_the_gpus(tmp_path: Path) -> None:
+    builder = NsysBuilder("2026.1")
+    for number, name in ((0, "A"), (1, "B")):
+        gpu(builder, number, number, name)
+    for pid, first in ((9, 0), (5, 1)):
+        for number in (0, 1):
+            ordinal = number ^ first
+            builder.row("TARGET_INFO_CUDA_DEVICE", "gpuId cudaId pid", gpuId=number, cudaId=ordinal, pid=pid)
+    report = read(builder, tmp_path)
+    assert [(device.index, device.name) for device in report.devices] == [(0, "B"), (1, "A")]
+    assert gap(report, "device").startswith("ambiguous")
+
+
+@pytest.mark.parametrize(("memory", "expected"), [(2**24 - 1, (2**24 - 1) << 20), (2**24, 2**24)])
+def test_memory_below_sixteen_mebibytes_is_a_number_of_mebibytes(memory: int, expected: int, tmp_path: Path) -> None:
+    builder = NsysBuilder("2020.3")
+    columns = "deviceId name numMultiprocessors globalMemorySize globalMemoryBandwidth coreClockRate"
+    builder.row("TARGET_INFO_CUDA_GPU", columns, deviceId=2, name="V100", globalMemorySize=memory, coreClockRate=0)
+    assert read(builder, tmp_path).devices == (Device("V100", "gpu", 2, memory_bytes=expected),)
+
+
+def test_two_tables_about_one_gpu_complete_each_other(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    gpu(builder, 0, 0, "first", smCount=80)
+    columns = (
+        "deviceId name numMultiprocessors computeCapabilityMajor computeCapabilityMinor globalMemorySize coreClockRate"
+    )
+    more = {"numMultiprocessors": 99, "computeCapabilityMajor": 7, "computeCapabilityMinor": 0}
+    builder.row(
+        "TARGET_INFO_CUDA_GPU", columns, deviceId=0, name="second", globalMemorySize=2**34, coreClockRate=3, **more
+    )
+    assert read(builder, tmp_path).devices == (Device("first", "gpu", 0, "7.0", 80, 2**34, clock_hz=3000),)
+
+
+def test_messages_without_a_text_or_a_source_are_left_out_or_nsyss_own(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    columns = "timestamp timestampType source severity text globalPid"
+    for severity, text in ((2, "kept"), (2, None), (2, ""), ("2", "odd"), (9, "other")):
+        builder.row("DIAGNOSTIC_EVENT", columns, source=4, severity=severity, text=text)
+    found = read(builder, tmp_path).diagnostics
+    assert [(one.severity, one.source, one.text) for one in found] == [
+        ("warning", "nsys", "kept"),
+        ("info", "nsys", "other"),
+    ]

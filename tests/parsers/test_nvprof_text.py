@@ -198,3 +198,31 @@ def test_broken_rows_between_good_ones_are_counted_and_left_out(tmp_path: Path) 
     report = parse(written(tmp_path, text + broken + text.splitlines()[-1] + "\n"))
     assert [kernel.grid_x for kernel in report.kernels] == [39063, 39063]
     assert any(gap.reason.startswith("3 lines") for gap in report.gaps if gap.state == "unreadable")
+
+
+def test_a_report_says_which_tables_it_is_of_and_what_they_leave_open(tmp_path: Path) -> None:
+    said = {name: parse(DATA / name) for name in ("trace.txt", "trace.csv", "summary.txt")}
+    assert {name: report.form for name, report in said.items()} == {
+        "trace.txt": "nvprof GPU trace, text",
+        "trace.csv": "nvprof GPU trace, CSV",
+        "summary.txt": "nvprof summary, text and unified memory, text and metrics, text",
+    }
+    gaps = {name: [(gap.quantity, gap.state) for gap in report.gaps] for name, report in said.items()}
+    assert gaps["trace.txt"] == gaps["trace.csv"] == [("kernel.layer", "not_available")]
+    assert gaps["summary.txt"] == [("kernel", "not_collected"), ("copy", "not_collected")]
+    rounding = "nvprof prints five digits as text: times and sizes are rounded (use --csv for whole ones)"
+    rounded = {name: rounding in [entry.text for entry in report.diagnostics] for name, report in said.items()}
+    assert rounded == {"trace.txt": True, "trace.csv": False, "summary.txt": True}
+    copies = parse(written(tmp_path, HEADER + copy_line("512B", "5.9GB/s")))
+    assert [(gap.quantity, gap.reason) for gap in copies.gaps] == [("kernel", "the GPU trace has no kernel")]
+
+
+def test_the_tables_of_further_processes_are_named_by_their_lines(tmp_path: Path) -> None:
+    one = "==5== Profiling result:\n" + HEADER + copy_line("512B", "5.9GB/s")
+    report = parse(written(tmp_path, one + one.replace("==5==", "==6==") + one.replace("==5==", "==7==")))
+    assert len(list(report.copies)) == 3
+    assert any(
+        entry.text.startswith("the tables of further processes begin at line 5, 8:") for entry in report.diagnostics
+    )
+    alone = parse(written(tmp_path, one))
+    assert not [entry for entry in alone.diagnostics if "further processes" in entry.text]

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError, parse
+from perfctl.parsers.records import Diagnostic
+from perfctl.parsers.repeated import joined, repeated
 from perfctl.parsers.unknown import SOURCE
 from tests.parsers.test_ncu_broken import HEADER, row
 from tests.parsers.test_unknown import LONG, SUMS, WIDE
@@ -134,3 +136,23 @@ def test_dlprof_json_in_utf_16_reads_as_in_utf_8(tmp_path: Path) -> None:
     source = next(path for path in sorted((DATA / "dlprof-json-synthetic").glob("*.json")))
     plain, other = (parse(written(tmp_path, source.read_text(), name)) for name in ("utf-8", "utf-16"))
     assert (other.summaries, list(other.kernels)) == (plain.summaries, list(plain.kernels))
+
+
+def test_the_place_to_split_at_is_told_in_the_commands_that_do_it() -> None:
+    error = repeated(Path("r.csv"), "nsys", "the table", 40)
+    assert (
+        error.reason
+        == "the table stands in it twice, the second time from line 40: read as one, both would be added up"
+    )
+    assert error.remedy == "Split the file there (head -n 39 and tail -n +40) and give each part by itself"
+    assert (error.path, error.tool) == (Path("r.csv"), "nsys")
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [([4], "4"), ([4, 5, 6, 7, 8], "4, 5, 6, 7, 8"), ([4, 5, 6, 7, 8, 9], "4, 5, 6, 7, 8, ...")],
+)
+def test_five_places_where_parts_begin_are_shown(lines: list[int], shown: str) -> None:
+    text = f"tables begin at line {shown}: they count as one run. Split the file there if they are runs of their own"
+    assert joined("tables", lines) == (Diagnostic("warning", SOURCE, text),)
+    assert joined("tables", []) == ()

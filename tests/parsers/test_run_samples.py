@@ -72,3 +72,72 @@ def test_nvidia_smi_s_log_without_a_moment_to_hang_it_on_is_left_out_and_said(tm
     report = parsers.parse(put(tmp_path, HEAD.replace("NVML,", "nvidia-smi,") + COLUMNS + HOST + END))
     assert len(list(report.samples)) == 1
     assert "cannot be put on the run's clock" in " ".join(gap.reason for gap in report.gaps)
+
+
+SMI_HEAD = "timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W]\n"
+SMI = (
+    SMI_HEAD
+    + "2024/11/23 12:23:29.950, 3, 92 %, 5 MiB, [N/A]\n2024/11/23 12:23:29.950, 1, 50 %, 6 MiB, 70.00 W\n"
+    + "2024/11/23 12:23:30.450, 3, 94 %, 7 MiB, 71.00 W\n"
+)
+
+
+def test_nvidia_smi_s_log_is_moved_to_the_run_s_clock_and_its_devices_counted_from_0(tmp_path: Path) -> None:
+    (tmp_path / "samples.nvidia-smi.csv").write_text(SMI)
+    head = HEAD.replace("NVML, driver 550.54.15", "nvidia-smi") + "# nvidia_smi_first_ns: 400\n"
+    report = parsers.parse(put(tmp_path, head + COLUMNS + HOST + END))
+    found = [(sample.at_ns, sample.device_index, sample.gpu_utilisation, sample.power_w) for sample in report.samples]
+    assert found == [(400, 0, 0.92, None), (400, 1, 0.5, 70), (1000, None, None, None), (500_000_400, 0, 0.94, 71)]
+    gaps = {gap.quantity: (gap.state, gap.reason) for gap in report.gaps}
+    assert gaps["sample.power_w"] == ("not_available", "printed in its place: 'N/A' 1 times")
+    for name in ("temperature_c", "sm_clock_hz", "memory_total_bytes"):
+        assert gaps[f"sample.{name}"] == ("not_collected", "no column of the file is about it")
+    for name in ("memory_clock_hz", "energy_j", "throttle_reasons", "process_memory_bytes", "process_utilisation"):
+        assert gaps[f"sample.{name}"] == ("not_collected", "nvidia-smi was not asked for it")
+    assert len(gaps) == 9
+    assert [said.text for said in report.diagnostics] == ["readings of GPUs: nvidia-smi"]
+
+
+@pytest.mark.parametrize("first", ["", "soon", "-5"])
+def test_a_moment_that_is_none_leaves_nvidia_smi_s_readings_out(tmp_path: Path, first: str) -> None:
+    (tmp_path / "samples.nvidia-smi.csv").write_text(SMI)
+    report = parsers.parse(put(tmp_path, HEAD + f"# nvidia_smi_first_ns: {first}\n" + COLUMNS + HOST + END))
+    assert [sample.at_ns for sample in report.samples] == [1000]
+    assert ("sample", "ambiguous") in [(gap.quantity, gap.state) for gap in report.gaps]
+
+
+def test_a_broken_log_of_nvidia_smi_is_a_gap_and_an_empty_one_is_none(tmp_path: Path) -> None:
+    log = tmp_path / "samples.nvidia-smi.csv"
+    log.write_text(SMI_HEAD)
+    report = parsers.parse(put(tmp_path, HEAD + COLUMNS + HOST + END))
+    assert [(gap.quantity, gap.state) for gap in report.gaps] == [("sample", "unreadable")]
+    assert "no whole row below it" in report.gaps[0].reason
+    log.write_text("")
+    assert parsers.parse(tmp_path / "samples.csv").gaps == ()
+
+
+def test_a_run_without_a_gpu_says_why_none_was_read(tmp_path: Path) -> None:
+    head = HEAD.replace("NVML, driver 550.54.15", "none, no NVIDIA driver")
+    report = parsers.parse(put(tmp_path, head + COLUMNS + HOST + "# cost_ns: many\n# readings: 1\n"))
+    reason = "no GPU was read: no NVIDIA driver"
+    assert [(gap.quantity, gap.state, gap.reason) for gap in report.gaps] == [
+        ("sample.gpu_utilisation", "not_collected", reason)
+    ]
+    assert [(figure.name, figure.value, figure.unit) for figure in report.summaries] == [
+        ("sampling: readings", 1.0, None)
+    ]
+
+
+def test_a_file_that_ends_in_whole_lines_without_the_count_was_cut_off_too(tmp_path: Path) -> None:
+    for end in ("", "# readings: 1"):
+        report = parsers.parse(put(tmp_path, HEAD + COLUMNS + HOST + end))
+        assert [sample.host_cpu for sample in report.samples] == [1.25]
+        assert [gap.state for gap in report.gaps] == ["unreadable"]
+
+
+def test_cells_of_whole_numbers_take_no_fraction_and_texts_may_have_commas(tmp_path: Path) -> None:
+    report = parsers.parse(put(tmp_path, HEAD + COLUMNS + GPU.replace("idle", '"idle, cap"') + END))
+    assert next(iter(report.samples)).throttle_reasons == "idle, cap"
+    for cell in ("1000.5", "inf"):
+        with pytest.raises(ReportError, match="line 5: "):
+            parsers.parse(put(tmp_path, HEAD + COLUMNS + HOST.replace("1000", cell) + END))

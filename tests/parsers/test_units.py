@@ -131,3 +131,94 @@ def test_what_is_written_in_a_style_is_read_back_in_it(digits: int, decimals: in
     expected = to_base(Number(digits, decimals))
     assert value(english, POINT) == read_value(english, POINT) == expected
     assert value(german, COMMA) == read_value(german, COMMA) == expected
+
+
+def test_every_prefix_has_its_power() -> None:
+    for power, prefix in enumerate(("", "K", "M", "G", "T", "P")):
+        assert base_unit(prefix + "byte") == Unit("byte", 1000**power)
+    assert base_unit("kB") == Unit("byte", 1000)
+    for power, prefix in enumerate(("Ki", "Mi", "Gi", "Ti"), 1):
+        assert base_unit(prefix + "B") == Unit("byte", 1024**power)
+    for counted in ("inst", "sector", "request", "warp", "thread", "block", "cycle", "flop", "FLOP", "pass"):
+        assert base_unit(f" K{counted} ") == Unit(counted, 1000)
+
+
+def test_a_rate_is_scaled_to_the_second_and_a_share_of_something_scaled_stays_as_printed() -> None:
+    assert base_unit("byte/ms") == Unit("byte/s", 1000)
+    assert base_unit("Minst/us") == Unit("inst/s", 10**12)
+    assert base_unit("Kcycle/s") == Unit("Hz", 1000)
+    assert base_unit("byte/Kbyte") == Unit("byte/Kbyte", 1)
+    assert base_unit("inst/warp") == Unit("inst/warp", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "style", "digits", "decimals"),
+    [
+        ("1,234.50", POINT, 123450, 2), ("12.5", POINT, 125, 1), ("-.5", POINT, -5, 1), ("+5", POINT, 5, 0),
+        ("1 234.5", POINT, 12345, 1), ("1'234'567", POINT, 1234567, 0), ("1.25e-2", POINT, 125, 4),
+        ("1.25e1", COMMA, 125, 1), ("1.5e1", UNDECIDED, 15, 0), ("-2e3", POINT, -2000, 0), ("2E+03", POINT, 2000, 0),
+        ("1.234,50", COMMA, 123450, 2), ("-,5", COMMA, -5, 1), ("1\u202f234,5", COMMA, 12345, 1),
+        ("1.5", COMMA, 15, 1), ("12,34,567", UNDECIDED, 1234567, 0), ("1.234.567", UNDECIDED, 1234567, 0),
+        ("1234.567", UNDECIDED, 1234567, 3), ("1234,567", UNDECIDED, 1234567, 3), (".125", UNDECIDED, 125, 3),
+        ("1.2345", UNDECIDED, 12345, 4), ("0,125", UNDECIDED, 125, 3), ("7", UNDECIDED, 7, 0),
+        ("9" * 64, POINT, 10**64 - 1, 0),
+    ],
+)  # fmt: skip
+def test_a_number_is_read_as_exact_digits_and_decimals(
+    text: str, style: DecimalStyle, digits: int, decimals: int
+) -> None:
+    assert read_number(text, style) == Number(digits, decimals)
+
+
+@pytest.mark.parametrize("text", ["9" * 65, "0." + "1" * 63, "\u0663", "1e100", "12 34", "1,23", "1,2345", ",", "."])
+def test_what_no_style_prints_is_no_number(text: str) -> None:
+    assert read_number(text, POINT) is None
+    assert read_value(text, POINT) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("999999999999999999", 10**18 - 1), ("9223372036854775807", 2**63 - 1), ("9223372036854775808", float(2**63)),
+        ("9,223,372,036,854,775,808", float(2**63)),
+        ("99,999,999,999,999,999,999", 1e20), ("999,999,999,999,999,999", 10**18 - 1), ("1,500.00", 1500),
+        ("1.50", 1.5), ("-1.50", -1.5), ("-3", -3), (".25", 0.25), ("0." + "1" * 62, 1 / 9), ("1.5e3", 1500),
+    ],
+)  # fmt: skip
+def test_a_value_is_whole_where_it_can_be_and_a_float_beyond_64_bits(text: str, expected: float) -> None:
+    found = read_value(text, POINT)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("number", "scale", "expected"),
+    [
+        (Number(5, 1), 1000, 500), (Number(1, 3), 10, 0.01), (Number(-15, 1), 1, -1.5), (Number(-20, 1), 1, -2),
+        (Number(2**63 - 1, 0), 1, 2**63 - 1), (Number(2**63, 0), 1, float(2**63)), (Number(2**62, 0), 2, float(2**63)),
+        (Number(1 - 2**63, 0), 1, 1 - 2**63), (Number(-(2**63), 0), 1, -float(2**63)),
+    ],
+)  # fmt: skip
+def test_base_units_are_whole_up_to_64_bits(number: Number, scale: int, expected: float) -> None:
+    assert to_base(number, scale) == expected
+    assert type(to_base(number, scale)) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "style"),
+    [
+        ("1.23456", POINT), ("1.234567", UNDECIDED), ("1.2345678", POINT), ("1,234567", COMMA), ("12.345", UNDECIDED),
+        ("123.456", UNDECIDED), ("1234.567", POINT), ("1234,567", COMMA), ("0.860", POINT), ("0,860", COMMA),
+        (".5", POINT), ("1.2.3", UNDECIDED), ("1 234,5", COMMA), ("1,234,567.8", POINT), ("1e5.", UNDECIDED),
+    ],
+)  # fmt: skip
+def test_one_number_decides_only_where_it_can_be_read_one_way(text: str, style: DecimalStyle) -> None:
+    assert style_of(text) is style
+
+
+def test_cells_beyond_the_longest_and_the_20000th_number_say_nothing() -> None:
+    assert style_of("0." + "5" * 62) is POINT
+    assert style_of("0." + "5" * 63) is UNDECIDED
+    assert style_of(*["1.234"] * 19_999, "1.5") is POINT
+    assert style_of(*["1.234"] * 20_000, "1.5") is UNDECIDED
+    assert style_of(*["7", "x", "," * 65] * 20_000, "1.5") is POINT  # no numbers with a separator

@@ -12,7 +12,7 @@ import pytest
 from perfctl import parsers
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.records import Report
-from perfctl.parsers.unknown import SHOWN, SOURCE, newer, not_understood
+from perfctl.parsers.unknown import SHOWN, SOURCE, newer, not_understood, others
 from tests.parsers.nsys_builder import GENERATIONS, NsysBuilder, read, training_step
 
 DATA = Path(__file__).resolve().parent.parent / "data"
@@ -58,6 +58,19 @@ def test_names_are_bounded_counted_and_free_of_control_characters() -> None:
     assert "\n" not in said.text
     assert len(said.text) < 300
     assert not_understood({"columns": [], "tables": ()}) == ()
+
+
+def test_eight_names_are_shown_and_long_ones_end_in_dots() -> None:
+    names = [f"c{n}" for n in range(9)]
+    eight = "c0, c1, c2, c3, c4, c5, c6, c7"
+    assert not_understood({"columns": names[:8]})[0].text == f"not understood and left out: columns {eight}"
+    (said,) = not_understood({"columns": names, "tables": ["x" * 80, "y" * 81]}, "kept")
+    assert said.text == f"not understood and kept: columns {eight} and 1 more; tables {'x' * 80}, {'y' * 77}..."
+    assert (said.severity, said.source) == ("warning", SOURCE)
+
+
+def test_names_in_none_of_the_lists_are_unknown_and_blank_ones_are_no_names() -> None:
+    assert others(["a", " ", "b", "", "c", "a"], {"b"}, ["c"]) == ["a", "a"]
 
 
 @pytest.mark.parametrize(

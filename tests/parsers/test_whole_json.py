@@ -32,3 +32,16 @@ def test_what_cannot_be_read_is_named_with_what_to_do(tmp_path: Path, content: b
     with pytest.raises(ReportError, match=rf"record.json: .*{reason}.*Run it again") as caught:
         read_whole(path, "workload", "Run it again")
     assert caught.value.tool == "workload"
+
+
+def test_a_file_as_long_as_may_be_is_read_and_numbers_that_are_none_stay_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes('{"loss": [NaN, 1]}'.encode("utf-8-sig"))
+    monkeypatch.setattr(whole_json, "LIMIT", path.stat().st_size)
+    assert read_whole(path, "workload", "Run it again") == {"loss": ["NaN", 1]}
+
+
+def test_the_limit_is_64_mib() -> None:
+    assert whole_json.LIMIT == 64 * 1024 * 1024

@@ -1,0 +1,81 @@
+"""What ``perfctl predict`` refuses before anything is built, exactly at the edges of what it takes."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, replace
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.analyse import question
+from perfctl.orchestrator.analyse.question import LIKE, OPTIMIZERS, Question, Subject
+from perfctl.orchestrator.errors import UsageError
+from tests.analyse.frozen import changeable
+from tests.analyse.steps import linear
+
+ASKED = Question("mlp", (64,))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {}, {"batches": (1,)}, {"batches": (1, 2, 4096)}, {"precision": "tf32"}, {"samples": 1, "epochs": 1},
+        {"gpus": 1, "threads": 1, "infer": True}, {"tariff": 0.01, "power": 0.5, "link_gbs": 0.1}, {"overlap": 0.0},
+        {"overlap": 1.0}, {"efficiency": 1.0}, {"efficiency": 0.001}, {"samples": 1000}, {"gpus": 2},
+        {"optimizer": "adam"},
+    ],
+)  # fmt: skip
+def test_what_can_be_answered_is_not_refused(changes: dict[str, Any]) -> None:
+    replace(ASKED, **changes).check()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "remedy"),
+    [
+        ({"batches": ()}, "--batch: a batch size is 1 or more", "--batch 64"),
+        ({"batches": (64, 0)}, "--batch: a batch size is 1 or more", "--batch 64"),
+        ({"precision": "fp64"}, "--precision: 'fp64' is not known", "Say fp32, tf32, bf16, fp16"),
+        ({"samples": 0}, "--dataset-size: 0 is none", "Say 1 or more"),
+        ({"samples": 5, "epochs": 0}, "--epochs: 0 is none", "Say 1 or more"),
+        ({"gpus": 0}, "--gpus: 0 is none", "Say 1 or more"),
+        ({"threads": -1}, "--threads: -1 is none", "Say 1 or more"),
+        ({"tariff": 0.0}, "--tariff: 0.0 is no number above 0", "Leave it out"),
+        ({"power": -1.0}, "--power: -1.0 is no number above 0", "Leave it out"),
+        ({"link_gbs": float("inf")}, "--interconnect: inf is no number above 0", "Leave it out"),
+        ({"link_gbs": float("nan")}, "--interconnect: nan is no number above 0", "Leave it out"),
+        ({"overlap": -0.01}, "--overlap: -0.01 is no share", "0 (nothing hidden) to 1"),
+        ({"overlap": 1.01}, "--overlap: 1.01 is no share", "0 (nothing hidden) to 1"),
+        ({"efficiency": 0.0}, "--efficiency: 0.0 is no efficiency", "Say for instance 0.9"),
+        ({"efficiency": 1.01}, "--efficiency: 1.01 is no efficiency", "Say for instance 0.9"),
+        ({"infer": True, "optimizer": "sgd"}, "--optimizer with --infer: inference has none", "Leave one"),
+        ({"infer": True, "gpus": 2}, "--gpus with --infer: nothing is summed", "Divide the dataset"),
+        ({"epochs": 3}, "--epochs without --dataset-size", "--dataset-size 1281167"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_with_what_to_do(changes: dict[str, Any], said: str, remedy: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        replace(ASKED, **changes).check()
+    assert said in str(caught.value)
+    assert remedy in f"{caught.value} {getattr(caught.value, 'remedy', '')}"
+
+
+def test_one_gpu_and_nothing_hidden_are_what_is_asked_for_unless_said() -> None:
+    assert (ASKED.gpus, ASKED.infer, ASKED.overlap, ASKED.precision, ASKED.optimizer) == (1, False, 0.0, "fp32", None)
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"), [("adamw", "adam"), ("adadelta", "adam"), ("rmsprop", "momentum"), ("sgd", "sgd")]
+)
+def test_an_optimizer_is_predicted_as_the_one_that_keeps_as_many_values(said: str, taken: str) -> None:
+    subject = Subject("mlp", "mlp", (linear("fc", 2, 3),), True, 9, said, None)
+    case = subject.case(4, "tf32")
+    assert (case.batch, case.precision, case.optimizer, case.parameters, case.training) == (4, "tf32", taken, 9, True)
+    assert case.macs == 4 * 6
+    assert set(OPTIMIZERS) == {"sgd", "momentum", "adam", *LIKE}
+
+
+def test_questions_and_answers_cannot_be_changed() -> None:
+    assert changeable(question) == []
+    with pytest.raises(FrozenInstanceError):
+        replace(ASKED, gpus=1).gpus = 2  # type: ignore[misc]
+    ASKED.check()
