@@ -34,13 +34,13 @@ def array_job(plan: Plan) -> str:
 
 @pytest.fixture(scope="module")
 def endless(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    """nsys over a workload that never ends within its minute; submitted first, for it takes that long."""
+    """nsys over a workload that never ends within its two minutes; submitted first, for it takes that long."""
     if shutil.which("nsys") is None:
         pytest.skip("nsys is not installed here")
     folder = tmp_path_factory.mktemp("limit")
     plan = cluster.render(
-        folder, "nsys", "--batches", "2", "--steps", "1000000", "--device", "cpu", "--gres", "gpu:1", "--time", "1",
-        "--stop-before", "25",
+        folder, "nsys", "--batches", "2", "--steps", "1000000", "--device", "cpu", "--gres", "gpu:1", "--time", "2",
+        "--stop-before", "70",
     )  # fmt: skip
     cluster.perfctl(folder, "slurm", "submit", plan.folder)
     return plan
