@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import FrozenInstanceError
 
 import pytest
 
-from perfctl.orchestrator.analyse import correlate
 from perfctl.orchestrator.analyse.correlate import correlation, correlations, pearson, ranks
 from perfctl.parsers.bench_points import BenchMachine, BenchPoint
-from tests.analyse.frozen import changeable
 
 HERE = BenchMachine("a CPU", "cpu", 1, "2.9.0")
 
@@ -104,9 +101,3 @@ def test_ranks_start_at_1_and_three_equal_values_share_their_middle() -> None:
     assert ranks([5.0, 7.0, 7.0, 7.0, 9.0]) == [1.0, 3.0, 3.0, 3.0, 5.0]
     assert ranks([3.0, 2.0, 1.0]) == [3.0, 2.0, 1.0]
     assert ranks([]) == []
-
-
-def test_a_correlation_cannot_be_changed() -> None:
-    assert changeable(correlate) == []
-    with pytest.raises(FrozenInstanceError):
-        correlation("mlp", "size", []).points = 1  # type: ignore[misc]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.analyse import efficiency, efficiency_transfer, efficiency_trees
-from perfctl.orchestrator.analyse.efficiency import Fitted, Prediction, drivers, eighths, predict, seconds_of
+from perfctl.orchestrator.analyse import efficiency_trees
+from perfctl.orchestrator.analyse.efficiency import Fitted, drivers, eighths, predict, seconds_of
 from perfctl.orchestrator.analyse.efficiency_ops import LAUNCH, Chip, Parts
 from perfctl.orchestrator.analyse.efficiency_transfer import Shared, seconds, sustained_rate
 from perfctl.orchestrator.analyse.efficiency_trees import LEAF, Trees, exponential, from_json, path, to_json, total
-from tests.analyse.frozen import changeable
 
 
 def constant(value: float) -> Trees:
@@ -177,12 +176,3 @@ def test_a_rate_that_power_allows_is_the_smaller_of_the_best_share_and_the_flops
     assert sustained_rate(new, {chip(10.0, 10.0, 7): 8.0}) == 40.0  # 0.8 FLOP a joule
     assert sustained_rate(new, {chip(10.0, 2.0, 7): 8.0}) == 80.0
     assert sustained_rate(new, {chip(10.0, 10.0, 7): 8.0, chip(10.0, 8.0, 7): 7.2}) == pytest.approx(45.0)
-
-
-def test_fitted_numbers_cannot_be_changed() -> None:
-    assert changeable(efficiency) == changeable(efficiency_trees) == changeable(efficiency_transfer) == []
-    with pytest.raises(FrozenInstanceError):
-        predict(FITTED, (2.0, 15.0), 0.01).seconds = 1.0  # type: ignore[misc]
-    assert total(constant(2.0), ()) == 2.0
-    assert seconds(Shared(0.0, 0.0, ()), Parts((), 1.0, 1.0), 1.0) == 1.0
-    assert Prediction(2.0, 1.0, 3.0, 1.0).outside == ()

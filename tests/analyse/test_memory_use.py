@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse import memory_use as module
 from perfctl.orchestrator.analyse.memory_use import Fits, MemoryUse, fits, memory_use
 from perfctl.parsers.paper import LayerCall
 from perfctl.parsers.records import Device, MemoryFigure, Sample
-from tests.analyse.frozen import changeable
 
 
 def reading(device: int | None, used: int | None, own: int | None = None, total: int | None = None) -> Sample:
@@ -94,9 +91,3 @@ def test_what_fits_is_where_the_line_meets_the_limit(
 ) -> None:
     assert fits(uses(synthetic, *peaks)) == found
     assert fits(uses(synthetic, *peaks, total=None)) is None
-
-
-def test_memory_of_a_run_cannot_be_changed(synthetic: ModuleType) -> None:
-    assert changeable(module) == []
-    with pytest.raises(FrozenInstanceError):
-        memory_use(synthetic.make_run()).host = 1  # type: ignore[misc]

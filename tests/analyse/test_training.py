@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
-
 import pytest
 
-from perfctl.orchestrator.analyse import training as module
 from perfctl.orchestrator.analyse.boards import meant
 from perfctl.orchestrator.analyse.cost import Span
 from perfctl.orchestrator.analyse.memory_lines import Line
 from perfctl.orchestrator.analyse.prices import Price
 from perfctl.orchestrator.analyse.training import Job, Room, room_of, training
-from tests.analyse.frozen import changeable
 
 STEP = Span(0.1, 0.08, 0.15)
 
@@ -84,9 +80,3 @@ def test_what_is_billed_is_the_whole_training_and_without_epochs_one_of_them() -
     assert whole.energy is not None and (whole.energy.kwh.value, whole.energy.cost) == (3.0, None)
     unknown = training(STEP, Job(10), prices=[price], power=(1000.0, "said"), tariff=0.3)
     assert (unknown.billed, unknown.rentals, unknown.energy) == (None, (), None)
-
-
-def test_records_of_a_training_cannot_be_changed() -> None:
-    assert changeable(module) == []
-    with pytest.raises(FrozenInstanceError):
-        training(STEP, Job(32)).steps = 3  # type: ignore[misc]
