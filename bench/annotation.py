@@ -32,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0, help="for each row and repeat (default 20)")
     parser.add_argument("--repeats", type=int, default=1, help="how often each row is measured (default 1)")
+    parser.add_argument("--batch", type=int, help="another batch size: at 1 the added time stands out most")
     parser.add_argument("--threads", type=int, default=1, help="of torch (default 1)")
     parser.add_argument("--only", default="", help="only workloads whose name holds this text")
     asked = parser.parse_args(arguments)
@@ -43,12 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "annotation of a training step on the CPU; cost = annotated / plain - 1, median over pairs, at most 2 %",
         flush=True,
     )
-    print("workload   batch  ranges           threads  pairs  CPU ms    cost      quarter..quarter", flush=True)
+    print(
+        "workload   batch  ranges           threads  pairs  CPU ms    added ms  cost      quarter..quarter", flush=True
+    )
     for name, batch in CASES:
         if asked.only in name:
             for kind in ("nvtx", "record_function"):
                 for _ in range(asked.repeats):
-                    print(_row(name, batch, kind, asked), flush=True)
+                    print(_row(name, asked.batch or batch, kind, asked), flush=True)
 
 
 def _row(name: str, batch: int, kind: str, asked: argparse.Namespace) -> str:
@@ -65,6 +68,7 @@ def _row(name: str, batch: int, kind: str, asked: argparse.Namespace) -> str:
     verdict = "ok" if middle - 1 <= REACH else "missed"
     return (
         f"{name:<10} {batch:>5}  {kind:<16} {asked.threads:>7}  {len(ratios):>5}  {plain * 1e3:>8.2f}  "
+        f"{(middle - 1) * plain * 1e3:>8.3f}  "
         f"{middle - 1:>+7.2%}  {low - 1:+.2%}..{high - 1:+.2%}  {verdict}"
     )
 
