@@ -32,17 +32,39 @@ def array_job(plan: Plan) -> str:
     return next(job.array for job in slurm_queue.queued(plan) if job.task is not None)
 
 
+ENDLESS = """
+import sys, time
+from pathlib import Path
+import torch
+
+model = torch.nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters())
+for step in range(1_000_000):
+    model(torch.ones(int(sys.argv[2]), 8)).sum().backward()
+    optimizer.step()
+    time.sleep(0.02)
+    if step == 20:
+        Path(sys.argv[1]).touch()
+"""
+
+
 @pytest.fixture(scope="module")
 def endless(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    """nsys over a workload that never ends within its two minutes; submitted first, for it takes that long."""
+    """nsys over a program that never ends within its two minutes; submitted first, for it takes that long.
+
+    The others begin once its steps are measured: beside them, torch may take longer to load than there is time.
+    """
     if shutil.which("nsys") is None:
         pytest.skip("nsys is not installed here")
     folder = tmp_path_factory.mktemp("limit")
+    (folder / "endless.py").write_text(ENDLESS, encoding="utf-8")
+    runs = folder / "runs"
     plan = cluster.render(
         folder, "nsys", "--batches", "2", "--steps", "1000000", "--device", "cpu", "--gres", "gpu:1", "--time", "2",
-        "--stop-before", "70",
+        "--stop-before", "70", "--", "python", "endless.py", runs, "{batch}",
     )  # fmt: skip
     cluster.perfctl(folder, "slurm", "submit", plan.folder)
+    wait_until(lambda: runs.exists() or ended(plan), "the steps of the endless program")
     return plan
 
 
