@@ -21,8 +21,8 @@ from perfctl.parsers.dlprof_report import report
 from perfctl.parsers.dlprof_summary import summary_of
 from perfctl.parsers.dlprof_tables import HEADERS, SUMMARY_WORDS, Block, column
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.ncu_lines import encoding_of
 from perfctl.parsers.records import Diagnostic, Report
+from perfctl.parsers.text_lines import encoding_of
 from perfctl.parsers.whole_json import read_whole
 
 MOST_FILES = 50

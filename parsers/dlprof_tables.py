@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TextIO
 
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.ncu_lines import encoding_of
 from perfctl.parsers.repeated import repeated
+from perfctl.parsers.text_lines import encoding_of
 
 HEADERS = {
     "iteration": ("iteration", "op name", "kernel name", "gpu start time (ns)"),

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.ncu_lines import Log, encoding_of, lines, open_text
 from perfctl.parsers.records import Diagnostic, Gap
 from perfctl.parsers.repeated import repeated
+from perfctl.parsers.text_lines import Log, encoding_of, lines, open_text
 from perfctl.parsers.timestamps import Stamp, iso_utc
 
 LINES = 1_000_000

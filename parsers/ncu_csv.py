@@ -14,12 +14,13 @@ from pathlib import Path
 
 from perfctl.parsers import ncu_long, ncu_summary, ncu_text, ncu_wide
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.ncu_lines import Log, Rows, encoding_of, header_at, lines, open_text, skip_to_header, tail_of
+from perfctl.parsers.ncu_lines import Rows, header_at, skip_to_header
 from perfctl.parsers.ncu_log import EXPORT, diagnostics, first_words, gaps, kernel_gaps, rounding, why_no_csv
 from perfctl.parsers.ncu_long import VALUE, Columns, Rules
 from perfctl.parsers.ncu_table import Finished, Table
 from perfctl.parsers.records import Diagnostic, Report
 from perfctl.parsers.repeated import joined, repeated
+from perfctl.parsers.text_lines import Log, encoding_of, lines, open_text, tail_of
 from perfctl.parsers.unknown import not_understood, others
 
 _TOOL_LINE = re.compile(r"^==(?:PROF|ERROR|WARNING)== ", re.MULTILINE)

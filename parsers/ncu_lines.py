@@ -2,109 +2,22 @@
 
 ncu writes its CSV to the stdout it shares with the profiled program, between ``==PROF==`` lines and whatever the
 program prints; PowerShell makes it UTF-16 or puts a BOM and CRLF. This module turns such a file into whole CSV
-rows (a quoted cell may span lines) and a :class:`Log` of the rest.
+rows (a quoted cell may span lines) and a :class:`~perfctl.parsers.text_lines.Log` of the rest.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections import Counter as Tally
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
-from typing import TextIO
 
-LINE_LIMIT = 4 * 2**20
-"""Longest line that is looked at, in characters; ncu's widest rows are below 100 thousand."""
+from perfctl.parsers.text_lines import Log
+
 ROW_LIMIT = 8 * 2**20
-TAIL_BYTES = 16384
-"""How much of a file's end is looked at where its beginning is the program's."""
 
-_TOOL_LINE = re.compile(r"==(PROF|ERROR|WARNING)== ?(.*)")
-_CONSOLE_LINE = re.compile(r"\s+Section: \S|\s+-{20,} -{3,}")
 _HEADER_STARTS = ('"ID","Process ID"', '"Process ID","Process Name"', "ID,Process ID", "Process ID,Process Name")
 _ROW_START = re.compile(r'"[0-9]*","[0-9]+","')
 _ROW_INSIDE = re.compile(r'"[0-9]+","[0-9]+","[^"]*","[^"]*","')
-_KEPT_LINES = 1000
-
-
-@dataclass(slots=True)
-class Log:
-    """What stood around the CSV."""
-
-    tool_lines: Tally[tuple[str, str]] = field(default_factory=Tally)
-    """(PROF, ERROR or WARNING; text) -> how often, in order of first appearance."""
-    console_lines: int = 0
-    """Lines that look like ncu's own console tables."""
-    cut_rows: int = 0
-    """CSV rows that were cut off or broken."""
-    first_line: str = ""
-
-    def add(self, line: str) -> None:
-        """Take in one line that is not part of the CSV; a progress bar's pieces, parted by CR, count each."""
-        for part in line.split("\r"):
-            if part and not part.isspace():
-                self._add(part)
-
-    def _add(self, line: str) -> None:
-        if not self.first_line:
-            self.first_line = line[:1000].strip()
-        match = _TOOL_LINE.match(line)
-        if match is None:
-            self.console_lines += _CONSOLE_LINE.match(line) is not None
-            return
-        key = (match[1], match[2].strip()[:2000])
-        if key in self.tool_lines or len(self.tool_lines) < _KEPT_LINES:
-            self.tool_lines[key] += 1
-
-
-def encoding_of(head: bytes) -> str:
-    """The encoding of a text file, from its first bytes."""
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "utf-16"
-    if head.startswith(b"\xef\xbb\xbf"):
-        return "utf-8-sig"
-    sample = head[:512]
-    if len(sample) >= 4 and sample[1::2].count(0) > len(sample) // 3:
-        return "utf-16-le"
-    if len(sample) >= 4 and sample[::2].count(0) > len(sample) // 3:
-        return "utf-16-be"
-    return "utf-8"
-
-
-def tail_of(path: Path, head: bytes) -> str:
-    """The end of a file as text, where it is longer than ``head``, its beginning; "" where it is not, or not to be read."""
-    try:
-        size = path.stat().st_size
-        if size <= len(head):
-            return ""
-        with path.open("rb") as file:
-            file.seek(max(0, (size - TAIL_BYTES) & ~1))
-            tail = file.read(TAIL_BYTES + 2)
-    except OSError:
-        return ""
-    return tail.decode(encoding_of(head).removesuffix("-sig"), "replace")
-
-
-def open_text(path: Path) -> TextIO:
-    """The file as text; bytes that do not decode become U+FFFD. Lines end at "\\n" and keep a "\\r" before it."""
-    with path.open("rb") as file:
-        encoding = encoding_of(file.read(4096))
-    return path.open(encoding=encoding, errors="replace", newline="\n")
-
-
-def lines(file: TextIO, log: Log) -> Iterator[str]:
-    """The lines of the file; one longer than LINE_LIMIT is dropped and counted, never held whole."""
-    for line in iter(partial(file.readline, LINE_LIMIT), ""):
-        if len(line) < LINE_LIMIT or line.endswith("\n"):
-            yield line
-            continue
-        log.cut_rows += 1
-        for rest in iter(partial(file.readline, LINE_LIMIT), ""):
-            if len(rest) < LINE_LIMIT or rest.endswith("\n"):
-                break
 
 
 def header_at(line: str) -> int:

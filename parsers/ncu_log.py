@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from perfctl.parsers.ncu_lines import Log
 from perfctl.parsers.records import Diagnostic, Gap, Kernel
+from perfctl.parsers.text_lines import Log
 
 EXPORT = "Export the report with 'ncu --import FILE --csv --page raw --print-units base'"
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter as Tally
 from dataclasses import dataclass, field, replace
 
-from perfctl.parsers.ncu_lines import Log, Rows, cells
+from perfctl.parsers.ncu_lines import Rows, cells
 from perfctl.parsers.ncu_nvtx import PUSH_POP, START_END
 from perfctl.parsers.ncu_table import Launch, Table
+from perfctl.parsers.text_lines import Log
 from perfctl.parsers.unknown import others
 
 VALUE = "Metric Value"

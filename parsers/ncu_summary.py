@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perfctl.parsers.ncu_lines import Log, cells
+from perfctl.parsers.ncu_lines import cells
 from perfctl.parsers.ncu_long import NOT_USED, USED, is_header
 from perfctl.parsers.records import Gap, Summary
+from perfctl.parsers.text_lines import Log
 from perfctl.parsers.units import AmbiguousNumber, DecimalStyle, StyleEvidence, base_unit, read_number, to_base
 from perfctl.parsers.unknown import others
 

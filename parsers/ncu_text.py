@@ -14,13 +14,14 @@ from pathlib import Path
 
 from perfctl.parsers import ncu_summary
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.ncu_lines import Log, encoding_of, header_at, lines, open_text, tail_of
+from perfctl.parsers.ncu_lines import header_at
 from perfctl.parsers.ncu_log import EXPORT, diagnostics, first_words, gaps, kernel_gaps, rounding, why_no_csv
 from perfctl.parsers.ncu_nvtx import cell_of
 from perfctl.parsers.ncu_table import Launch, Table
 from perfctl.parsers.ncu_text_table import METRIC_COLUMNS, SUMMARY_COLUMNS, TextTable, spans_of
 from perfctl.parsers.records import Diagnostic, Gap, Report
 from perfctl.parsers.repeated import joined, repeated
+from perfctl.parsers.text_lines import Log, encoding_of, lines, open_text, tail_of
 from perfctl.parsers.unknown import not_understood
 
 _LAUNCH = re.compile(

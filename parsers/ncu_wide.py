@@ -9,10 +9,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 
-from perfctl.parsers.ncu_lines import Log, cells
+from perfctl.parsers.ncu_lines import cells
 from perfctl.parsers.ncu_long import LONGEST_ID, Columns, is_header
 from perfctl.parsers.ncu_nvtx import PUSH_POP, START_END
 from perfctl.parsers.ncu_table import Table
+from perfctl.parsers.text_lines import Log
 
 
 def metric_columns(header: list[str]) -> list[int]:

@@ -14,7 +14,6 @@ from typing import Generic, TypeVar
 
 from perfctl.parsers import nsys_stats_rows as rows
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.ncu_lines import encoding_of, tail_of
 from perfctl.parsers.nsys_stats_cells import CsvTable, TsvTable, ruler_spans
 from perfctl.parsers.nsys_stats_gaps import Unread, find_diagnostics, find_gaps
 from perfctl.parsers.nsys_stats_json import JsonRows, begins
@@ -32,6 +31,7 @@ from perfctl.parsers.nsys_stats_names import (
 )
 from perfctl.parsers.nsys_stats_once import check_once
 from perfctl.parsers.records import Copy, Device, Diagnostic, Kernel, Operation, Range, Report, Summary
+from perfctl.parsers.text_lines import encoding_of, tail_of
 from perfctl.parsers.units import DecimalStyle, StyleEvidence
 from perfctl.parsers.unknown import newer, not_understood
 

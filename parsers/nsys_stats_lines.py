@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from perfctl.parsers.ncu_lines import Log, lines, open_text
 from perfctl.parsers.nsys_stats_cells import BoxTable, ColumnTable, CsvTable, TsvTable, box_spans, ruler_spans
 from perfctl.parsers.nsys_stats_json import JsonRows, begins
 from perfctl.parsers.nsys_stats_names import Column, columns_of, guess, new_name, of_title
+from perfctl.parsers.text_lines import Log, lines, open_text
 
 _PROCESSING = re.compile(r"Processing \[(.*)\] with \[(.*)\]\.\.\.\s*")
 _EXECUTING = re.compile(r"\[\d+/\d+\] Executing '([\w:-]+)' stats report\s*")

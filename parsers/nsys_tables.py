@@ -10,10 +10,11 @@ import os
 import sqlite3
 import warnings
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from perfctl.parsers.errors import ReportError
@@ -110,11 +111,8 @@ class Database:
         bases = [self._first(table, expression, where) if expression in few else 0 for expression in expressions]
         parts = [_differing(*pair) for pair in zip(expressions, bases, strict=True)]
         joined = ", ".join(f"group_concat({part})" for part in parts)
-        for first, last in self._slices(table):
-            row = self.connection.execute(
-                f"SELECT count(*), {joined} FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? AND {where}",
-                (first, last),
-            ).fetchone()
+        query = f"SELECT count(*), {joined} FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? AND {where}"
+        for row in _ahead(self.connection.execute(query, ends).fetchone() for ends in self._slices(table)):
             columns = [_split(text or "") for text in row[1:]]
             if any(len(values) != row[0] for values in columns):
                 raise sqlite3.DatabaseError(f"table {table} holds values that are no numbers")
@@ -204,7 +202,8 @@ def connect(path: Path) -> sqlite3.Connection:
 
     What the file's schema calls may only compute, and no value fills the memory.
     """
-    connection = sqlite3.connect(f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1", uri=True)
+    address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
+    connection = sqlite3.connect(address, uri=True, check_same_thread=False)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
@@ -239,6 +238,15 @@ def _first_byte(path: Path) -> bytes:
 def _quoted(name: str) -> str:
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
+
+
+def _ahead(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """The same; while one is worked on, SQLite makes the next in a thread of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(next, rows, None)
+        while (row := following.result()) is not None:
+            following = pool.submit(next, rows, None)
+            yield row
 
 
 def _differing(expression: str, base: int) -> str:

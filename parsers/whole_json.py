@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.ncu_lines import encoding_of
+from perfctl.parsers.text_lines import encoding_of
 
 LIMIT = 64 << 20
 """Bytes of a file; as objects some ten times as much."""

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import perfctl
 from perfctl.orchestrator.errors import StoreError
+from tests.cli import hostile
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     """Three kernels, synthetic: 500 ns, 0 ns and not known."""
-    spec = importlib.util.spec_from_file_location("hostile_store", Path(__file__).parent / "cli" / "hostile.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return Path(module.store(tmp_path / "perfctl.db"))
+    return hostile.store(tmp_path / "perfctl.db")
 
 
 def test_what_is_not_known_is_missing_and_zero_is_zero(store: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +14,8 @@ from perfctl.orchestrator.cli.store_access import DEFAULT
 from perfctl.orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
+    import sqlite3
+
     from perfctl.orchestrator.report.table_files import Table
 
 FORMATS = ("csv", "parquet", "json", "xlsx")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -74,6 +73,8 @@ def records_beside(store: Path) -> list[dict[str, Any]]:
 
 def _add(file: Path, kept: list[dict[str, Any]], record: dict[str, Any]) -> None:
     """Write the records with a new one in the place of an old one of its device and threads."""
+    import json
+
     from perfctl.orchestrator.cli.report import write_whole
 
     mine = (record.get("device"), record.get(ASKED))
@@ -97,6 +98,8 @@ def _measure(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _kept(file: Path) -> list[dict[str, Any]]:
+    import json
+
     if not file.exists():
         return []
     try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,5 +52,8 @@ def trace(
 
 def _write(path: Path, content: dict[str, Any], *, packed: bool) -> None:
     """The same content gives the same bytes."""
+    import gzip
+    import json
+
     text = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
     path.write_bytes(gzip.compress(text, mtime=0) if packed else text)

@@ -6,31 +6,15 @@ what was done to which layer; ``truth`` says which rules must then be found, row
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 from perfctl.orchestrator.analyse.estimate import estimate
 from perfctl.parsers.records import Counter, Device, Kernel, Report, Step, Summary
 from perfctl.parsers.stored import Run
-
-
-def _beside(name: str) -> ModuleType:
-    """Test folders are no packages."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-kernels: Any = _beside("simulated_kernels")
-Layer, Work, NETWORK, BY_NAME, NAMES = Any, Any, kernels.NETWORK, kernels.BY_NAME, kernels.NAMES
-flops = kernels.flops
+from tests.analyse import simulated_kernels as kernels
+from tests.analyse.simulated_kernels import BY_NAME, NAMES, NETWORK, Layer, Work, flops
 
 BATCHES = (16, 32, 64, 128, 256)
 STEPS = 2

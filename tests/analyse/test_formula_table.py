@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,7 @@ import pytest
 
 from perfctl.orchestrator.analyse import formulas
 from perfctl.orchestrator.analyse.formulas import TABLE, formula_for
-
-_spec = spec_from_file_location("hand_made_shapes", Path(__file__).with_name("shapes.py"))
-assert _spec is not None and _spec.loader is not None
-_module = module_from_spec(_spec)
-_spec.loader.exec_module(_module)
-op = _module.op
+from tests.analyse.shapes import op
 
 DATA, WEIGHT, MAP = (2, 8, 9, 9), (12, 8, 3, 3), (2, 12, 7, 7)
 CONV = 2 * 7 * 7 * 12 * 8 * 9

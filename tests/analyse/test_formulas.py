@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-
 import pytest
 
 from perfctl.orchestrator.analyse.formulas import TABLE, formula_for
 from perfctl.parsers.paper import OpShape
-
-_spec = spec_from_file_location("hand_made_shapes", Path(__file__).with_name("shapes.py"))
-assert _spec is not None and _spec.loader is not None
-_module = module_from_spec(_spec)
-_spec.loader.exec_module(_module)
-op = _module.op
+from tests.analyse.shapes import op
 
 
 def parts(shape: OpShape) -> dict[str, int]:

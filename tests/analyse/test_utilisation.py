@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from perfctl.orchestrator.analyse.utilisation import Busy, busy, readings
 from perfctl.parsers.records import Kernel, Range, Sample
-
-
-@pytest.fixture(scope="module")
-def synthetic() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("synthetic_here", Path(__file__).parent / "synthetic.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def kernel(start: int | None, length: int | None, stream: int = 7, device: int = 0) -> Kernel:

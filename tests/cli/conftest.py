@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.cli.main import run
+from tests.cli import hostile as hostile_store
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +32,12 @@ class Said:
     @property
     def json(self) -> Any:
         return json.loads(self.out)
+
+
+@pytest.fixture
+def own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No price table of whoever runs the tests."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 @pytest.fixture
@@ -61,10 +67,4 @@ def replayed(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def hostile() -> ModuleType:
     """The module hostile.py beside this one: a synthetic store full of hostile names."""
-    path = Path(__file__).with_name("hostile.py")
-    spec = importlib.util.spec_from_file_location("cli_hostile", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return hostile_store

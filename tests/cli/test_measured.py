@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from perfctl.orchestrator.analyse.machines import machine_name
 from perfctl.orchestrator.cli.measured import from_store, model_name, optimizer_of
 from perfctl.parsers.paper import OpShape
-
-
-@pytest.fixture(scope="module")
-def runs() -> ModuleType:
-    path = Path(__file__).with_name("plain_runs.py")
-    spec = importlib.util.spec_from_file_location("cli_plain_runs", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tests.cli import plain_runs as runs
 
 
 @pytest.mark.parametrize(
@@ -61,7 +49,7 @@ def test_there_is_nothing_where_there_is_no_store(tmp_path: Path) -> None:
     assert from_store(tmp_path / "none.db").measured == ()
 
 
-def test_of_several_runs_the_fastest_counts_and_data_phases_do_not(tmp_path: Path, runs: ModuleType) -> None:
+def test_of_several_runs_the_fastest_counts_and_data_phases_do_not(tmp_path: Path) -> None:
     rows = [
         runs.Row("mlp", 8, (30.0, 30.0)),
         runs.Row("mlp", 8, (12.0, 14.0, 16.0), data_ms=2.0, watts=70.0),
@@ -84,7 +72,7 @@ def test_of_several_runs_the_fastest_counts_and_data_phases_do_not(tmp_path: Pat
     assert (reading.watts, reading.readings, reading.batch_size) == (70.0, 1, 8)
 
 
-def test_profiled_failed_and_synthetic_runs_are_no_measurements(tmp_path: Path, runs: ModuleType) -> None:
+def test_profiled_failed_and_synthetic_runs_are_no_measurements(tmp_path: Path) -> None:
     import sqlite3
 
     path = runs.store(tmp_path / "perfctl.db", [runs.Row("mlp", size, (10.0,), watts=9.0) for size in (1, 2, 3, 4)])

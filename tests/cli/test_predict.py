@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 import perfctl
-from perfctl.orchestrator.analyse.step_parts import roofline
-from perfctl.orchestrator.cli.predict_subject import find_subject
+from tests.cli.predict_calls import NET, ask
 
-NET = "vgg:depth=6,stages=3,width=16,image=32,hidden=64"
 SIZES = ("1", "2", "8", "64", "512")
 SPEC = "name=X1,fp32_tflops=8.1408,bandwidth_gbs=320,memory_gb=16,tensor_fp16_tflops=65,sms=40,clock_mhz=1590,l2_mb=4"
 
-pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
-
-
-@pytest.fixture(autouse=True)
-def _own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No price table of whoever runs the tests."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
-@pytest.fixture(scope="module")
-def runs() -> ModuleType:
-    path = Path(__file__).with_name("plain_runs.py")
-    spec = importlib.util.spec_from_file_location("cli_plain_runs", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def ask(call: Callable[..., Any], *words: object) -> Any:
-    said = call("predict", "--model", NET, "--json", *words)
-    assert said.code == 0, said.err
-    return said.json
+pytestmark = [
+    pytest.mark.usefixtures("own_configuration"),
+    pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning"),
+]
 
 
 def test_epoch_training_and_cost_follow_from_the_step_by_arithmetic(perfctl: Callable[..., Any]) -> None:
@@ -94,85 +69,6 @@ def test_peaks_by_hand_that_are_those_of_a_board_give_its_times(perfctl: Callabl
     assert by_hand["step_s"] == pytest.approx(named["step_s"])
     assert by_hand["memory"] == named["memory"]
     assert by_hand["offers"] == []
-
-
-def test_a_step_measured_on_this_device_is_taken_without_the_time_its_data_took(
-    perfctl: Callable[..., Any], tmp_path: Path, runs: ModuleType
-) -> None:
-    rows = [runs.Row(NET, 64, (10.0, 12.0, 14.0), data_ms=2.0), runs.Row(NET, 64, (100.0, 120.0, 140.0))]
-    runs.store(tmp_path / "perfctl.db", rows)
-    (point,) = ask(perfctl, "--batch", 64, "--device", "T4", "--optimizer", "sgd")["batches"]
-    assert point["way"] == "measured"
-    assert point["step_s"] == pytest.approx({"value": 0.010, "low": 0.009, "high": 0.011})  # quartiles of 8, 10, 12 ms
-    assert point["phases_s"]["backward"] == pytest.approx(0.005)
-    (same,) = ask(perfctl, "--batch", 64, "--device", "T4", "--optimizer", "momentum")["batches"]
-    assert same["way"] == "roofline"
-    (other,) = ask(perfctl, "--batch", 32, "--device", "T4", "--optimizer", "sgd")["batches"]
-    assert other["way"] == "roofline"
-    assert "at batch 64, not at 32" in other["why_not_better"][0]
-
-
-def test_power_that_was_measured_stands_before_the_data_sheets(
-    perfctl: Callable[..., Any], tmp_path: Path, runs: ModuleType
-) -> None:
-    runs.store(tmp_path / "perfctl.db", [runs.Row(NET, 64, (10.0, 10.0), watts=55.0)])
-    words = ("--batch", 64, "--device", "T4", "--dataset-size", 64_000, "--optimizer", "sgd")
-    energy = ask(perfctl, *words, "--tariff", 0.4)["batches"][0]["energy"]
-    assert energy["watts"] == 55.0
-    assert "measured in 1 runs of this model" in energy["source"]
-    assert energy["kwh"]["value"] == pytest.approx(55.0 * 1000 * 0.010 / 3.6e6)
-    assert energy["cost"]["value"] == pytest.approx(0.4 * energy["kwh"]["value"])
-    assert ask(perfctl, *words, "--power", 60)["batches"][0]["energy"]["watts"] == 60.0
-
-
-def bench(runs: ModuleType, slower: float = 1.0) -> list[Any]:
-    """Steps that take twice their roofline, of networks of two families at four batch sizes."""
-    from perfctl.orchestrator.analyse.machines import named
-
-    machine, rows = named("T4").machine, []
-    for width in (16, 24, 32, 48):
-        for family in ("vgg:depth=6,stages=3,image=32,hidden=64", "resnet:depth=8,stages=2,image=32"):
-            subject = find_subject(f"{family},width={width}", optimizer="sgd")
-            for batch in (16, 32, 64, 128):
-                length = 2000 * slower * roofline(subject.case(batch, "fp32"), machine)
-                rows.append(runs.Row(subject.model, batch, (length, length * 1.01, length * 0.99)))
-    return rows
-
-
-def test_runs_of_ones_own_are_fitted_once_and_fitted_anew_when_they_change(
-    perfctl: Callable[..., Any], tmp_path: Path, runs: ModuleType
-) -> None:
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'perfctl[predict]'")
-    runs.store(tmp_path / "perfctl.db", bench(runs))
-    words = ("predict", "--model", "vgg:depth=6,stages=3,width=40,image=32,hidden=64", "--batch", 48, "--device", "T4",
-             "--optimizer", "sgd", "--json")  # fmt: skip
-    first = perfctl(*words)
-    assert first.code == 0, first.err
-    assert "fitting 32 steps measured on T4" in first.err
-    (point,) = first.json["batches"]
-    assert point["way"] == "fitted"
-    assert point["coverage"] is not None
-    assert point["step_s"]["value"] == pytest.approx(2 * point["roofline_s"], rel=0.35)
-    again = perfctl(*words)
-    assert "fitting" not in again.err
-    assert again.json == first.json
-    kept = json.loads((tmp_path / "perfctl-fit.json").read_text())
-    assert kept["format"] == "perfctl fits 1"
-    runs.store(tmp_path / "perfctl.db", [runs.Row(NET, 256, (50.0,))])
-    assert "fitting 33 steps" in perfctl(*words).err
-
-
-def test_a_damaged_file_of_fits_or_one_of_other_runs_is_passed_over(tmp_path: Path) -> None:
-    from perfctl.orchestrator.cli.predict_sources import FORMAT, _kept
-
-    file = tmp_path / "perfctl-fit.json"
-    assert _kept(file, "token") is None
-    whole = json.dumps({"format": FORMAT, "runs": "token", "fits": [], "notes": ["none"]})
-    for text in (whole[:-5], "[]", "3", whole.replace("[]", "[3]"), whole.replace("token", "other")):
-        file.write_text(text)
-        assert _kept(file, "token") is None, text
-    file.write_text(whole)
-    assert _kept(file, "token") == ((), ("none",))
 
 
 def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_does(perfctl: Callable[..., Any]) -> None:
@@ -273,26 +169,6 @@ def test_a_model_in_a_file_is_traced_and_its_memory_is_that_of_an_estimate_at_an
     assert inference["memory"]["needed_bytes"] < exact.memory.peak.bytes
 
 
-def test_this_machines_cpu_is_measured_once_and_its_runs_are_found_by_name_and_threads(
-    perfctl: Callable[..., Any], tmp_path: Path, runs: ModuleType
-) -> None:
-    from perfctl.orchestrator.launch.environment import host_facts
-
-    name = host_facts()["cpu"]
-    record = {"device": name, "kind": "cpu", "at": "2026-11-20T10:00:00Z", "threads": 2, "torch": "2.5",
-              "flops": {"fp32": 1e11, "fp64": 5e10}, "bandwidth_bps": 2e10, "rounds": 3}  # fmt: skip
-    (tmp_path / "perfctl.peaks.json").write_text(json.dumps([record]))
-    other, mine = (
-        runs.Row(NET, 8, (length,), device=name, threads=threads) for length, threads in ((9.0, 1), (5.0, 2))
-    )
-    runs.store(tmp_path / "perfctl.db", [other, mine])
-    found = ask(perfctl, "--batch", 8, "--device", "cpu", "--optimizer", "sgd")
-    assert found["device"]["name"] == f"{name}, 2 threads"
-    assert found["batches"][0]["way"] == "measured"
-    assert found["batches"][0]["step_s"]["value"] == pytest.approx(0.005)
-    assert found["batches"][0]["memory"]["limit_bytes"] > 0
-
-
 def test_from_python_the_same_answer_comes_as_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     answer = perfctl.predict(NET, batch=64, device="T4", dataset_size=1000, epochs=2, optimizer="sgd")
@@ -302,30 +178,6 @@ def test_from_python_the_same_answer_comes_as_records(tmp_path: Path, monkeypatc
     assert answer.training.rentals[0].on_demand is not None
     with pytest.raises(Exception, match="not in the table of devices"):
         perfctl.predict(NET, batch=64, device="A10G")
-
-
-def test_a_cpu_with_other_threads_is_another_machine_that_is_named(
-    perfctl: Callable[..., Any], tmp_path: Path, runs: ModuleType
-) -> None:
-    from perfctl.orchestrator.launch.environment import host_facts
-
-    cpu = host_facts()["cpu"]
-    runs.store(tmp_path / "perfctl.db", [runs.Row(NET, 64, (10.0, 10.0), device=cpu, threads=1)])
-    whole = {"device": cpu, "kind": "cpu", "at": "2026-11-20T10:00:00Z", "threads": 7, "flops": {"fp32": 9e10},
-             "bandwidth_bps": 2e10}  # fmt: skip
-    records = [whole, {**whole, "threads": 1, "threads_asked": 1, "flops": {"fp32": 4e10}}]
-    (tmp_path / "perfctl.peaks.json").write_text(json.dumps(records))
-    words = ("--batch", 64, "--device", "cpu", "--optimizer", "sgd")
-    every, one = ask(perfctl, *words), ask(perfctl, *words, "--threads", 1)
-    assert (every["device"]["name"], one["device"]["name"]) == (f"{cpu}, 7 threads", f"{cpu}, 1 thread")
-    assert (every["batches"][0]["way"], one["batches"][0]["way"]) == ("roofline", "measured")
-    assert (
-        f"the store has runs on {cpu}, 1 thread, which is another machine here: --threads 1 asks for it"
-        in every["notes"]
-    )
-    assert one["batches"][0]["step_s"]["value"] == 0.010
-    said = perfctl("predict", "--model", NET, "--batch", 64, "--device", "T4", "--threads", 1)
-    assert said.code == 2 and "--threads without --device cpu" in said.err
 
 
 def test_what_is_null_has_its_reason(perfctl: Callable[..., Any]) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
 from dataclasses import replace
 
 import pytest
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch import ncu_metrics, ncu_ranges, rank_tables, tools
+from perfctl.orchestrator.launch import rank_tables, tools
 from perfctl.orchestrator.launch.ncu import Ncu
 from perfctl.orchestrator.launch.profiler import Verdict
 from perfctl.orchestrator.launch.program import Program
@@ -172,129 +170,6 @@ def test_a_damaged_report_is_said_to_be_damaged(make_request, make_outcome):
     request.paths.report(".ncu-rep").write_bytes(b"junk")
     verdict = Ncu().judge(request, (make_outcome(0, stdout="bye\n"),))
     assert (verdict.status, verdict.reason.startswith("report.ncu-rep is damaged")) == ("failed", True)
-
-
-QUERY = """Chip gx100
---------------------------- ------------- ----------- -----------------------------
-Metric Name                 Metric Type   Metric Unit Metric Description
---------------------------- ------------- ----------- -----------------------------
-dram__bytes_read            Counter       byte        # of bytes read from DRAM
-gpu__time_duration          Counter       nsecond     equals to gpu__time_duration_measured_user
-                                                      equals to gpu__time_duration_measured_wallclock
-sm__inst_executed_pipe_tensor Counter     inst        # of warp instructions
-sm__inst_executed_pipe_tensor_op_hmma_type_hfma2 Counter inst HFMA2.MMA
-sm__ops_path_tensor_src_fp16_dst_fp32 Counter         operations
-sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_off Counter operations
-sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_on Counter operations
-smsp__sass_thread_inst_executed_op_fadd_pred_on Counter inst
-smsp__sass_thread_inst_executed_op_ffma_pred_on Counter inst
-smsp__sass_thread_inst_executed_op_ffma2_pred_on Counter inst
-smsp__sass_thread_inst_executed_op_memory_pred_on Counter inst
-"""
-
-
-def test_only_counters_of_the_chip_are_asked_for(monkeypatch):
-    monkeypatch.setattr(ncu_metrics, "chip_metrics", lambda chip: ncu_metrics.read_metrics(QUERY))
-    assert ncu_metrics.flops("gx100") == (
-        "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
-        "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
-        "sm__inst_executed_pipe_tensor.sum",
-        "gpu__time_duration.sum",
-        "dram__bytes_read.sum",
-        "smsp__sass_thread_inst_executed_op_ffma2_pred_on.sum",
-        "sm__ops_path_tensor_src_fp16_dst_fp32.sum",
-        "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum",
-    )
-
-
-def test_each_tensor_type_is_asked_for_once(monkeypatch):
-    path = "sm__ops_path_tensor_src_"
-    names = {"fp16", "fp16_dst_fp16", "fp16_dst_fp32", "fp64", "fp8_sparsity_on", "fp8_sparsity_off", "int8"}
-    monkeypatch.setattr(ncu_metrics, "chip_metrics", lambda chip: frozenset(path + name for name in names))
-    wanted = names - {"fp16"}  # the sum of the two forms that say what they add up to
-    assert set(ncu_metrics.flops("gx100")) == {f"{path}{name}.sum" for name in wanted}
-
-
-def test_an_unknown_chip_gets_the_portable_counters():
-    assert ncu_metrics.flops(None) == ncu_metrics.PORTABLE
-    assert len(set(ncu_metrics.PORTABLE)) == 3 * 3 + 1 + 3
-
-
-def test_the_chip_comes_from_the_compute_capability(monkeypatch):
-    monkeypatch.setattr(tools, "find", lambda program: f"/usr/bin/{program}")
-    monkeypatch.setattr(tools, "output", lambda *argv: "8.0\n8.6\n")
-    ncu_metrics.chip.cache_clear()
-    assert ncu_metrics.chip() == "ga100"
-    ncu_metrics.chip.cache_clear()
-
-
-@pytest.mark.skipif(tools.find("ncu") is None, reason="ncu is not installed")
-@pytest.mark.parametrize(("chip", "moves"), [("gv100", False), ("ga100", True)])
-def test_the_installed_ncu_knows_its_chips_without_a_gpu(chip, moves):
-    asked = ncu_metrics.flops(chip)
-    assert set(ncu_metrics.PORTABLE) <= set(asked)
-    assert ("sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum" in asked) is moves
-
-
-def test_a_layer_narrows_ncu_to_the_ranges_of_its_directions_and_of_the_layers_inside(make_request):
-    argv = Ncu(metrics="fadd", layers=("conv2", "fc1")).commands(make_request("cuda"))[0].argv
-    asked = [argv[number + 1] for number, word in enumerate(argv) if word == "--nvtx-include"]
-    directions = ("forward", "grad_input", "grad_weight", "grad_bias", "backward", "recompute")
-    for layer in ("conv2", "fc1"):
-        assert {f"{layer}:{direction}/" for direction in directions} <= set(asked)
-        assert f"regex:(.+[.])?{layer}([.].+)?:({'|'.join(directions)})/" in asked
-    assert len(asked) == 2 * (len(directions) + 1)
-    assert argv.index("--nvtx-include") < argv.index("/opt/python")
-
-
-@pytest.mark.parametrize(
-    ("name", "literal"),
-    [
-        ("layer1.0.conv1", "layer1.0.conv1"),
-        ("a[0]", r"a\[0\]"),
-        ("x@y,z", r"x\@y\,z"),
-        ("m/n*+", r"m\/n\*\+"),
-        ("b\\c", r"b\\c"),
-    ],
-)
-def test_what_means_something_to_ncu_in_a_layers_name_is_escaped(name, literal):
-    assert ncu_ranges.includes(name)[0] == f"{literal}:forward/"
-
-
-@pytest.mark.parametrize(
-    ("layer", "range_name", "matches"),
-    [
-        ("conv2", "conv2:grad_weight", True),
-        ("conv2", "model.conv2:forward", True),
-        ("conv2", "conv20:forward", False),
-        ("conv2", "conv2:optimizer", False),
-        ("layer1", "model.layer1.0.bn1:backward", True),
-        ("layer1.0", "layer1.10.conv:forward", False),
-        ("a[0]", "a[0].conv:forward", True),
-        ("é.x", "é.x.y:forward", True),
-    ],
-)
-def test_the_expression_for_inner_layers_finds_them_and_not_their_neighbours(layer, range_name, matches):
-    expression = ncu_ranges.includes(layer)[-1].removeprefix("regex:").removesuffix("/")
-    assert (re.fullmatch(expression, range_name) is not None) is matches
-
-
-@pytest.mark.skipif(tools.find("ncu") is None, reason="ncu is not installed")
-def test_the_installed_ncu_takes_the_expressions_of_hostile_names(tmp_path):
-    layers = ("conv2", "a[0]", "x@y,z", "m/n*+", "b\\c", "[q]", "é", "a b", "$x", "(y|z)")
-    options = [word for layer in layers for word in ncu_ranges.options((layer,))]
-    argv = ["ncu", "--nvtx", *options, "--metrics", "smsp__inst_executed.sum", "true"]
-    said = subprocess.run(
-        argv, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}, check=False
-    )
-    assert "Invalid configuration" not in said.stdout + said.stderr
-    assert "No kernels were profiled" in said.stdout + said.stderr
-
-
-@pytest.mark.parametrize("layer", ["", " ", "regex:x"])
-def test_a_name_that_no_layer_can_have_is_refused(layer):
-    with pytest.raises(UsageError, match="is no name of a layer"):
-        Ncu(layers=(layer,))
 
 
 def test_a_layer_that_launched_nothing_is_named(make_request, make_outcome):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import os
 import sys
 import time
@@ -20,6 +19,7 @@ from perfctl.orchestrator.launch.nvidia_smi_log import command
 from perfctl.orchestrator.launch.nvml import Nvml, NvmlMissing, words
 from perfctl.orchestrator.launch.profiler import Command
 from perfctl.orchestrator.launch.sampler import Sampling
+from tests.launch import fake_nvml
 
 MIB = 2**20
 FULL = {
@@ -31,12 +31,7 @@ SPIN = "import time; end = time.monotonic() + {}; x = bytearray(40_000_000)\nwhi
 
 @pytest.fixture(scope="module")
 def fake() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("launch_fake_nvml", Path(__file__).with_name("fake_nvml.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return fake_nvml
 
 
 def start(folder: Path, code: str, every_s: float = 0.02, *, gpu: bool = False, visible: str | None = None) -> None:

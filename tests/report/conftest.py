@@ -5,22 +5,18 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from tests.analyse import synthetic as builders
+
 
 @pytest.fixture(scope="session")
 def synthetic() -> ModuleType:
     """The builders in analyse/synthetic.py."""
-    path = Path(__file__).parent.parent / "analyse" / "synthetic.py"
-    spec = importlib.util.spec_from_file_location("perfctl_tests_synthetic", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return builders
 
 
 @pytest.fixture(scope="session")

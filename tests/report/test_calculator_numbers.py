@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -31,19 +29,9 @@ from perfctl.parsers.planned import Plan
 from perfctl.prediction import answer
 from perfctl.workloads.plan import PARAMETERS, canonical, plan, settle
 from perfctl.workloads.spec import SpecError
+from tests.report import calculator_points as points
 
 POINTS = 200
-
-
-@pytest.fixture(scope="module")
-def points() -> ModuleType:
-    """The builders in calculator_points.py."""
-    path = Path(__file__).parent / "calculator_points.py"
-    spec = importlib.util.spec_from_file_location("perfctl_tests_calculator_points", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +51,7 @@ def open_tab(browser: Any) -> Iterator[Any]:
         assert troubles == []
 
 
-def test_page_and_command_agree_without_measurements(open_tab: Any, points: ModuleType, tmp_path: Path) -> None:
+def test_page_and_command_agree_without_measurements(open_tab: Any, tmp_path: Path) -> None:
     store = tmp_path / "none.db"
     assert run(["calculator", "--out", str(tmp_path / "c.html"), "--models", "none", "--store", str(store)]) == 0
     tab, rng = open_tab(tmp_path / "c.html"), random.Random(20)
@@ -147,7 +135,7 @@ def case_of(model: str, batch: int, precision: str, optimizer: str) -> Case:
 
 
 def test_page_and_python_agree_by_every_way_of_predicting(
-    open_tab: Any, points: ModuleType, known: Known, devices: dict[str, Device], tmp_path: Path
+    open_tab: Any, known: Known, devices: dict[str, Device], tmp_path: Path
 ) -> None:
     file = tmp_path / "c.html"
     view = page_view(replace(known), date="2026-11-20", version="0", prices_from="no table")
@@ -164,7 +152,7 @@ def test_page_and_python_agree_by_every_way_of_predicting(
     ways = set()
     for choice, said in zip(choices, open_tab(file).evaluate(points.IN_PAGE, choices), strict=True):
         try:
-            expected = expected_of(choice, known, devices[choice["device"]], points)
+            expected = expected_of(choice, known, devices[choice["device"]])
         except (ValueError, SpecError):
             assert list(said) == ["refused"] and said["refused"], choice
             continue
@@ -173,7 +161,7 @@ def test_page_and_python_agree_by_every_way_of_predicting(
     assert ways == {"measured", "fitted", "transferred", "roofline"}
 
 
-def expected_of(choice: dict[str, Any], known: Known, device: Device, points: ModuleType) -> dict[str, Any]:
+def expected_of(choice: dict[str, Any], known: Known, device: Device) -> dict[str, Any]:
     """Raises ValueError where there is nothing to predict."""
     case = case_of(choice["model"], choice["batch"], choice["precision"], choice["optimizer"])
     step = predict(case, device.machine, known.measured, known.fits)
@@ -193,9 +181,7 @@ def expected_of(choice: dict[str, Any], known: Known, device: Device, points: Mo
     return result
 
 
-def test_the_page_lists_the_layers_that_the_plan_lists(
-    open_tab: Any, points: ModuleType, known: Known, tmp_path: Path
-) -> None:
+def test_the_page_lists_the_layers_that_the_plan_lists(open_tab: Any, known: Known, tmp_path: Path) -> None:
     file = tmp_path / "c.html"
     view = page_view(replace(known, fits=(), measured=()), date="2026-11-20", version="0", prices_from="no table")
     file.write_text(render_calculator(view), encoding="utf-8")

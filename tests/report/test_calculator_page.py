@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.cli.main import run
+from tests.report.visit import Visit, serious
 
 HASH = (
     "#model=resnet:depth=26,width=32&batch=128&samples=50000&epochs=12&precision=fp32&optimizer=adam&device=T4&gpus=2"
 )
-
-
-@pytest.fixture(scope="module")
-def seen() -> ModuleType:
-    """Visit and serious of test_browser.py."""
-    spec = importlib.util.spec_from_file_location("perfctl_tests_browser", Path(__file__).parent / "test_browser.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +27,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def visit(browser: Any, seen: ModuleType, page: Path) -> Iterator[Any]:
-    with seen.Visit(browser, page) as opened:
+def visit(browser: Any, page: Path) -> Iterator[Any]:
+    with Visit(browser, page) as opened:
         settled(opened.page)
         yield opened.page
 
@@ -203,8 +192,8 @@ def test_the_command_on_the_page_is_the_choice(visit: Any) -> None:
      "#batch=0&samples=-1&epochs=1.5&gpus=1e99&precision=__proto__&device=constructor&overlap=NaN", "#model=__proto__:a=1",
      "#model=torchvision:resnet50", "#model=mlp:depth=2,depth=3", "#__proto__=1&toString=2"],
 )  # fmt: skip
-def test_a_hostile_link_is_text_and_said(browser: Any, seen: ModuleType, page: Path, fragment: str) -> None:
-    with seen.Visit(browser, page) as opened:
+def test_a_hostile_link_is_text_and_said(browser: Any, page: Path, fragment: str) -> None:
+    with Visit(browser, page) as opened:
         at(opened.page, fragment)
         assert opened.page.locator("img").count() == 0
         assert opened.page.locator("#troubles li").count() >= (0 if fragment.startswith("#%E0") else 1)
@@ -213,15 +202,15 @@ def test_a_hostile_link_is_text_and_said(browser: Any, seen: ModuleType, page: P
 
 @pytest.mark.parametrize("options", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}])
 def test_axe_finds_nothing_serious_and_nothing_is_wider_than_the_screen(
-    browser: Any, seen: ModuleType, page: Path, options: dict[str, Any]
+    browser: Any, page: Path, options: dict[str, Any]
 ) -> None:
-    assert seen.serious(browser, page, **options) == []
-    with seen.Visit(browser, page, **options) as opened:
+    assert serious(browser, page, **options) == []
+    with Visit(browser, page, **options) as opened:
         settled(opened.page)
         width = options.get("viewport", {"width": 1280})["width"]
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_without_javascript_the_page_says_what_else_there_is(browser: Any, seen: ModuleType, page: Path) -> None:
-    with seen.Visit(browser, page, java_script_enabled=False) as opened:
+def test_without_javascript_the_page_says_what_else_there_is(browser: Any, page: Path) -> None:
+    with Visit(browser, page, java_script_enabled=False) as opened:
         assert "perfctl predict" in opened.page.locator(".answer").inner_text()

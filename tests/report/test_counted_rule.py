@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from typing import Any
-
 import perfctl
 from perfctl.orchestrator.analyse.analysis import analyse
 from perfctl.orchestrator.analyse.figure import Figure, add
@@ -15,16 +10,7 @@ from perfctl.orchestrator.report.foreign_findings import of
 from perfctl.orchestrator.report.ledger_columns import MEANINGS
 from perfctl.orchestrator.report.ledger_view import ledger_view
 from perfctl.orchestrator.report.numbers import figure_cell, why
-
-
-def _simulated() -> Any:
-    file = Path(__file__).parents[1] / "analyse" / "simulated.py"
-    spec = importlib.util.spec_from_file_location("simulated", file)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules["simulated"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
+from tests.analyse import simulated
 
 PLAIN = "fp32: FADD + FMUL + 2 FFMA"
 CORES = "tensor: 512 x tensor instructions (HMMA.884, fp32 accumulation)"
@@ -47,7 +33,6 @@ def test_a_sum_names_each_rule_once() -> None:
 
 
 def test_the_ledger_names_the_rules_below_the_table_and_in_every_row() -> None:
-    simulated = _simulated()
     runs = simulated.make_runs(simulated.Scenario(forward={"conv2": "fp16"}, batches=(16, 32)))
     (study,) = studies(runs)
     view = ledger_view(analyse(study))
@@ -60,7 +45,6 @@ def test_the_ledger_names_the_rules_below_the_table_and_in_every_row() -> None:
 
 
 def test_instructions_that_only_move_constants_are_named_where_there_are_no_layers() -> None:
-    simulated = _simulated()
     scenario = simulated.Scenario(forward={"fc1": "phantom"}, batches=(16,))
     run = simulated.make_runs(scenario)[0]
     moves = 4 * 8 * -(-16 * 128 // 256)  # 4 a warp, 8 warps a block, a block for 256 of 16 x 128 outputs
@@ -71,5 +55,4 @@ def test_instructions_that_only_move_constants_are_named_where_there_are_no_laye
 
 
 def test_without_constant_moves_nothing_is_said_of_them() -> None:
-    simulated = _simulated()
     assert not any("constants" in item.text for item in of(simulated.make_runs(simulated.Scenario(batches=(16,)))[:1]))

@@ -1,0 +1,139 @@
+"""perfctl predict with runs of one's own in the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.analyse.step_parts import roofline
+from perfctl.orchestrator.cli.predict_subject import find_subject
+from tests.cli import plain_runs as runs
+from tests.cli.predict_calls import NET, ask
+
+pytestmark = [
+    pytest.mark.usefixtures("own_configuration"),
+    pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning"),
+]
+
+
+def test_a_step_measured_on_this_device_is_taken_without_the_time_its_data_took(
+    perfctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    rows = [runs.Row(NET, 64, (10.0, 12.0, 14.0), data_ms=2.0), runs.Row(NET, 64, (100.0, 120.0, 140.0))]
+    runs.store(tmp_path / "perfctl.db", rows)
+    (point,) = ask(perfctl, "--batch", 64, "--device", "T4", "--optimizer", "sgd")["batches"]
+    assert point["way"] == "measured"
+    assert point["step_s"] == pytest.approx({"value": 0.010, "low": 0.009, "high": 0.011})  # quartiles of 8, 10, 12 ms
+    assert point["phases_s"]["backward"] == pytest.approx(0.005)
+    (same,) = ask(perfctl, "--batch", 64, "--device", "T4", "--optimizer", "momentum")["batches"]
+    assert same["way"] == "roofline"
+    (other,) = ask(perfctl, "--batch", 32, "--device", "T4", "--optimizer", "sgd")["batches"]
+    assert other["way"] == "roofline"
+    assert "at batch 64, not at 32" in other["why_not_better"][0]
+
+
+def test_power_that_was_measured_stands_before_the_data_sheets(perfctl: Callable[..., Any], tmp_path: Path) -> None:
+    runs.store(tmp_path / "perfctl.db", [runs.Row(NET, 64, (10.0, 10.0), watts=55.0)])
+    words = ("--batch", 64, "--device", "T4", "--dataset-size", 64_000, "--optimizer", "sgd")
+    energy = ask(perfctl, *words, "--tariff", 0.4)["batches"][0]["energy"]
+    assert energy["watts"] == 55.0
+    assert "measured in 1 runs of this model" in energy["source"]
+    assert energy["kwh"]["value"] == pytest.approx(55.0 * 1000 * 0.010 / 3.6e6)
+    assert energy["cost"]["value"] == pytest.approx(0.4 * energy["kwh"]["value"])
+    assert ask(perfctl, *words, "--power", 60)["batches"][0]["energy"]["watts"] == 60.0
+
+
+def bench(slower: float = 1.0) -> list[Any]:
+    """Steps that take twice their roofline, of networks of two families at four batch sizes."""
+    from perfctl.orchestrator.analyse.machines import named
+
+    machine, rows = named("T4").machine, []
+    for width in (16, 24, 32, 48):
+        for family in ("vgg:depth=6,stages=3,image=32,hidden=64", "resnet:depth=8,stages=2,image=32"):
+            subject = find_subject(f"{family},width={width}", optimizer="sgd")
+            for batch in (16, 32, 64, 128):
+                length = 2000 * slower * roofline(subject.case(batch, "fp32"), machine)
+                rows.append(runs.Row(subject.model, batch, (length, length * 1.01, length * 0.99)))
+    return rows
+
+
+def test_runs_of_ones_own_are_fitted_once_and_fitted_anew_when_they_change(
+    perfctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'perfctl[predict]'")
+    runs.store(tmp_path / "perfctl.db", bench())
+    words = ("predict", "--model", "vgg:depth=6,stages=3,width=40,image=32,hidden=64", "--batch", 48, "--device", "T4",
+             "--optimizer", "sgd", "--json")  # fmt: skip
+    first = perfctl(*words)
+    assert first.code == 0, first.err
+    assert "fitting 32 steps measured on T4" in first.err
+    (point,) = first.json["batches"]
+    assert point["way"] == "fitted"
+    assert point["coverage"] is not None
+    assert point["step_s"]["value"] == pytest.approx(2 * point["roofline_s"], rel=0.35)
+    again = perfctl(*words)
+    assert "fitting" not in again.err
+    assert again.json == first.json
+    kept = json.loads((tmp_path / "perfctl-fit.json").read_text())
+    assert kept["format"] == "perfctl fits 1"
+    runs.store(tmp_path / "perfctl.db", [runs.Row(NET, 256, (50.0,))])
+    assert "fitting 33 steps" in perfctl(*words).err
+
+
+def test_a_damaged_file_of_fits_or_one_of_other_runs_is_passed_over(tmp_path: Path) -> None:
+    from perfctl.orchestrator.cli.predict_sources import FORMAT, _kept
+
+    file = tmp_path / "perfctl-fit.json"
+    assert _kept(file, "token") is None
+    whole = json.dumps({"format": FORMAT, "runs": "token", "fits": [], "notes": ["none"]})
+    for text in (whole[:-5], "[]", "3", whole.replace("[]", "[3]"), whole.replace("token", "other")):
+        file.write_text(text)
+        assert _kept(file, "token") is None, text
+    file.write_text(whole)
+    assert _kept(file, "token") == ((), ("none",))
+
+
+def test_this_machines_cpu_is_measured_once_and_its_runs_are_found_by_name_and_threads(
+    perfctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    from perfctl.orchestrator.launch.environment import host_facts
+
+    name = host_facts()["cpu"]
+    record = {"device": name, "kind": "cpu", "at": "2026-11-20T10:00:00Z", "threads": 2, "torch": "2.5",
+              "flops": {"fp32": 1e11, "fp64": 5e10}, "bandwidth_bps": 2e10, "rounds": 3}  # fmt: skip
+    (tmp_path / "perfctl.peaks.json").write_text(json.dumps([record]))
+    other, mine = (
+        runs.Row(NET, 8, (length,), device=name, threads=threads) for length, threads in ((9.0, 1), (5.0, 2))
+    )
+    runs.store(tmp_path / "perfctl.db", [other, mine])
+    found = ask(perfctl, "--batch", 8, "--device", "cpu", "--optimizer", "sgd")
+    assert found["device"]["name"] == f"{name}, 2 threads"
+    assert found["batches"][0]["way"] == "measured"
+    assert found["batches"][0]["step_s"]["value"] == pytest.approx(0.005)
+    assert found["batches"][0]["memory"]["limit_bytes"] > 0
+
+
+def test_a_cpu_with_other_threads_is_another_machine_that_is_named(perfctl: Callable[..., Any], tmp_path: Path) -> None:
+    from perfctl.orchestrator.launch.environment import host_facts
+
+    cpu = host_facts()["cpu"]
+    runs.store(tmp_path / "perfctl.db", [runs.Row(NET, 64, (10.0, 10.0), device=cpu, threads=1)])
+    whole = {"device": cpu, "kind": "cpu", "at": "2026-11-20T10:00:00Z", "threads": 7, "flops": {"fp32": 9e10},
+             "bandwidth_bps": 2e10}  # fmt: skip
+    records = [whole, {**whole, "threads": 1, "threads_asked": 1, "flops": {"fp32": 4e10}}]
+    (tmp_path / "perfctl.peaks.json").write_text(json.dumps(records))
+    words = ("--batch", 64, "--device", "cpu", "--optimizer", "sgd")
+    every, one = ask(perfctl, *words), ask(perfctl, *words, "--threads", 1)
+    assert (every["device"]["name"], one["device"]["name"]) == (f"{cpu}, 7 threads", f"{cpu}, 1 thread")
+    assert (every["batches"][0]["way"], one["batches"][0]["way"]) == ("roofline", "measured")
+    assert (
+        f"the store has runs on {cpu}, 1 thread, which is another machine here: --threads 1 asks for it"
+        in every["notes"]
+    )
+    assert one["batches"][0]["step_s"]["value"] == 0.010
+    said = perfctl("predict", "--model", NET, "--batch", 64, "--device", "T4", "--threads", 1)
+    assert said.code == 2 and "--threads without --device cpu" in said.err

@@ -1,0 +1,34 @@
+"""Programs for the process layer to run, and one that does not want to end."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from perfctl.orchestrator.launch import process
+from perfctl.orchestrator.launch.profiler import Command, Outcome
+
+STUBBORN_DAEMON = """
+import os, signal, sys, time
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.closerange(0, 64)
+        time.sleep(600)
+    os._exit(0)
+print("ready", flush=True)
+time.sleep(float(sys.argv[1]))
+"""
+"""Ignores every polite signal, and leaves a daemon: double fork, own session, no descriptors."""
+
+
+def run(folder: Path, *argv: str, processes=None, **options) -> Outcome:
+    command = Command(argv, "profile", processes.environment if processes else {})
+    logs = {"stdout": folder / "out.log", "stderr": folder / "err.log"}
+    return process.run(command, cwd=folder, scratch=folder / "tmp", **logs, **options)
+
+
+def run_python(folder: Path, code: str, *arguments: str, **options) -> Outcome:
+    return run(folder, sys.executable, "-S", "-c", code, *arguments, **options)

@@ -1,0 +1,45 @@
+"""What a page is made of."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from typing import Any
+
+
+class Outline(HTMLParser):
+    """Elements, attributes and JSON blocks of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.ids: list[str] = []
+        self.blocks: list[str] = []
+        self.words: list[str] = []
+        self._json = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        self._json = tag == "script" and ("type", "application/json") in attrs
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+        if self._json:
+            self.blocks.append(data)
+            self._json = False
+
+
+def launch_columns(page: str) -> Any:
+    """The long table of launches that the page carries."""
+    blocks = [json.loads(block) for block in outline(page).blocks]
+    (found,) = [block for block in blocks if isinstance(block, dict) and block["columns"][-1]["label"] != "largest"]
+    return found
+
+
+def outline(page: str) -> Outline:
+    found = Outline()
+    found.feed(page)
+    return found

@@ -1,0 +1,49 @@
+"""A page open in a browser."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class Visit:
+    """An open page, and what went wrong in it."""
+
+    def __init__(self, browser: Any, file: Path, **options: Any) -> None:
+        options = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"} | options
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.troubles: list[str] = []
+        self.page.on("console", lambda said: self.troubles.append(f"console: {said.text}"))
+        self.page.on("pageerror", lambda error: self.troubles.append(f"error: {error}"))
+        self.page.on("dialog", lambda dialog: (self.troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        self.page.on("request", lambda request: self._asked(request.url, file))
+        self.page.goto(file.as_uri())
+
+    def _asked(self, url: str, file: Path) -> None:
+        if url.split("#")[0] != file.as_uri() and not url.startswith("blob:"):
+            self.troubles.append(f"request: {url}")
+
+    def __enter__(self) -> Visit:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
+        assert self.troubles == []
+
+
+def serious(browser: Any, file: Path, **options: Any) -> list[tuple[str, list[str]]]:
+    """What axe finds serious or critical: (rule, first places). Skips without axe-core."""
+    found = importlib.util.find_spec("axe_playwright_python")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("axe-playwright-python, which carries axe-core, is not installed")
+    source = next(Path(found.submodule_search_locations[0]).rglob("axe.min.js"))
+    with Visit(browser, file, **options) as visit:
+        visit.page.evaluate("document.querySelectorAll('details.fold').forEach(part => { part.open = true; })")
+        visit.page.evaluate(source.read_text(encoding="utf-8"))
+        result = visit.page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+        return [(item["id"], [node["html"][:200] for node in item["nodes"][:3]])
+                for item in result["violations"] if item["impact"] in ("serious", "critical")]  # fmt: skip
