@@ -216,6 +216,9 @@ def _sums(found: Found) -> tuple[list[Operation], list[Summary]]:
         report = rows.api_report(start.report, {row.text("Name") for row in read}) if _is_calls(start) else start.report
         found.tables[number] = (start._replace(report=report), kept)
         for row in read:
+            if rows.is_broken(row):
+                found.trouble.rows += 1
+                continue
             if one := rows.operation(report, row):
                 operations.append(one)
             summaries.extend(rows.summaries(report, row))

@@ -123,6 +123,11 @@ def figure(text: str, column: Column, style: DecimalStyle) -> int | float | None
     return to_base(number, scale)
 
 
+def is_broken(row: Cells) -> bool:
+    """Is a count or a time in the row of a sum below zero? Nothing that was counted is."""
+    return any((row.whole(*labels) or 0) < 0 for labels in (COUNTS, ("Total Time",)))
+
+
 def operation(report: str, row: Cells) -> Operation | None:
     """The row of a sum; None for a report whose side is not known, and where the count cannot be read."""
     if report == MIXED_SUM:

@@ -11,9 +11,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # several that compute with all cores at once wait for each other most of the time
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,7 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from perfctl.parsers import ReportError, nsys_stats
@@ -100,7 +100,19 @@ def test_a_line_of_many_megabytes_costs_little_memory(tmp_path: Path) -> None:
 TEXTS = [(processing("gpukernsum") + table(SUM, ROWS)).encode() for table in TABLES.values()]
 
 
+@pytest.mark.parametrize("cell", ["Instances", "Total Time (ns)"])
+def test_a_row_with_a_figure_below_zero_is_left_out_and_counted(tmp_path: Path, cell: str) -> None:
+    rows = [list(row) for row in ROWS]
+    rows[1][SUM.index(cell)] = "-4"
+    path = tmp_path / "stats.csv"
+    path.write_text(processing("gpukernsum") + csv_table(SUM, rows))
+    found = nsys_stats.parse(path)
+    assert [one.name for one in found.operations] == [*NAMES[:1], *NAMES[2:]]
+    assert [gap.reason for gap in found.gaps if gap.state == "unreadable"] == ["1 rows of the tables are cut off or broken"]
+
+
 @settings(max_examples=200, deadline=None)
+@example(TEXTS[0], 564, 9, b"-")
 @given(st.sampled_from(TEXTS), st.integers(0, 600), st.integers(0, 40), st.binary(max_size=40))
 def test_damage_in_the_middle_ends_in_records_or_a_report_error(
     text: bytes, at: int, removed: int, added: bytes
