@@ -2,7 +2,8 @@
 
 Every work and every yardstick is a process of its own, run in turn (A B A B ...), start-up included. Times are CPU
 seconds (user and system, of the process and its children), which other work on the machine disturbs least; medians.
-Inputs are made on the first run and kept in .bench/. Nothing here is asserted: the table says what was reached.
+Beside their ratio stands that of the times that went by, which is what one waits for. Inputs are made on the first run and
+kept in .bench/. Nothing here is asserted: the table says what was reached.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +56,8 @@ class Measured:
     """What the runs of one command took."""
 
     seconds: list[float] = field(default_factory=list)
+    """CPU time."""
+    elapsed: list[float] = field(default_factory=list)
     memory_mb: float = 0.0
     trouble: str = ""
 
@@ -186,6 +190,7 @@ def measure(commands: dict[str, Sequence[str]], rounds: int, data: Path) -> dict
 def _run(command: Sequence[str], into: Measured) -> None:
     # Without its cached bytecode a program would compile itself anew each time.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    began = time.monotonic()
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
@@ -196,12 +201,13 @@ def _run(command: Sequence[str], into: Measured) -> None:
         into.trouble = f"exit code {process.returncode}: {said.strip()[-200:]}"
         return
     into.seconds.append(usage.ru_utime + usage.ru_stime)
+    into.elapsed.append(time.monotonic() - began)
     into.memory_mb = max(into.memory_mb, usage.ru_maxrss / 1024)
 
 
 def print_table(wanted: list[Work], measured: dict[str, Measured], skipped: dict[str, str]) -> None:
     """One row a work."""
-    rows = [("work", "CPU s", "MB", "yardstick", "its CPU s", "ratio", "reach", "")]
+    rows = [("work", "CPU s", "MB", "yardstick", "its CPU s", "ratio", "elapsed", "reach", "")]
     rows += [_row(work, measured, skipped) for work in wanted]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
@@ -211,23 +217,28 @@ def print_table(wanted: list[Work], measured: dict[str, Measured], skipped: dict
 def _row(work: Work, measured: dict[str, Measured], skipped: dict[str, str]) -> tuple[str, ...]:
     mine, other = measured[work.name], measured.get(work.yardstick)
     if mine.trouble:
-        return (work.name, "-", "-", work.yardstick, "-", "-", "-", f"failed, {mine.trouble}")
+        return (work.name, "-", "-", work.yardstick, "-", "-", "-", "-", f"failed, {mine.trouble}")
     took = (work.name, f"{mine.median():.2f}", f"{mine.memory_mb:.0f}")
     memory = "" if work.memory_mb is None else f", under {work.memory_mb} MB"
     fits = work.memory_mb is None or mine.memory_mb < work.memory_mb
     if other is None or not other.seconds:
         why = skipped.get(work.yardstick) or (other.trouble if other else "it was not asked for")
         kept = f"; memory {_verdict(fits)}" if memory else ""
-        return (*took, work.yardstick, "-", "-", memory.removeprefix(", "), f"not judged: {why}{kept}")
-    ratio = other.median() / mine.median() if work.faster else mine.median() / other.median()
+        return (*took, work.yardstick, "-", "-", "-", memory.removeprefix(", "), f"not judged: {why}{kept}")
+    ratio = _ratio(work, mine.seconds, other.seconds)
     shown = f"{ratio:.1f}x faster" if work.faster else f"{ratio:.1f}x"
-    yard = (work.yardstick, f"{other.median():.2f}", shown)
+    yard = (work.yardstick, f"{other.median():.2f}", shown, f"{_ratio(work, mine.elapsed, other.elapsed):.1f}x")
     if work.reach is None:
         kept = f"; memory {_verdict(fits)}" if memory else ""
         return (*took, *yard, memory.removeprefix(", "), f"time not judged{kept}")
     good: Callable[[float, float], bool] = float.__ge__ if work.faster else float.__le__
     reach = f"{work.reach:g}x faster" if work.faster else f"at most {work.reach:g}x"
     return (*took, *yard, f"{reach}{memory}", _verdict(fits and good(ratio, float(work.reach))))
+
+
+def _ratio(work: Work, mine: Sequence[float], other: Sequence[float]) -> float:
+    a, b = statistics.median(mine), statistics.median(other)
+    return b / a if work.faster else a / b
 
 
 def _verdict(reached: bool) -> str:

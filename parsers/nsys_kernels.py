@@ -83,11 +83,13 @@ class _Digits:
         words = (digits + ord("0")).view(f"V{self._width}")[:, 0]
         parts = (which[first : first + SLICE] for first in range(0, len(which), SLICE))
         self.text = b"".join(words[part].tobytes() for part in parts) if (which >= 0).any() else b""
+        self._is_whole = bool(np.append(numbers >= 0, False)[which].all())
 
     def sql(self, name: str) -> str:
         """The number of the row at hand, where ``name`` is the parameter that the text is bound to."""
         at = f"(rowid - {self._first_row}) * {self._width} + 1"
-        return f"nullif(CAST(substr(:{name}, {at}, {self._width}) AS INTEGER), 0) - 1"
+        number = f"CAST(substr(:{name}, {at}, {self._width}) AS INTEGER)"
+        return f"{number} - 1" if self._is_whole else f"nullif({number}, 0) - 1"
 
 
 def _used(numbers: Integers, which: Indices) -> list[int]:

@@ -108,7 +108,9 @@ def test_a_row_with_a_figure_below_zero_is_left_out_and_counted(tmp_path: Path, 
     path.write_text(processing("gpukernsum") + csv_table(SUM, rows))
     found = nsys_stats.parse(path)
     assert [one.name for one in found.operations] == [*NAMES[:1], *NAMES[2:]]
-    assert [gap.reason for gap in found.gaps if gap.state == "unreadable"] == ["1 rows of the tables are cut off or broken"]
+    assert [gap.reason for gap in found.gaps if gap.state == "unreadable"] == [
+        "1 rows of the tables are cut off or broken"
+    ]
 
 
 @settings(max_examples=200, deadline=None)

@@ -1,0 +1,103 @@
+"""Columns of an export as arrays: what a plain query gives, slice by slice, whatever the values and the row ids."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfctl.parsers import nsys_tables
+from perfctl.parsers.errors import ReportError
+from perfctl.parsers.nsys_tables import Database, Strings, opened
+
+NUMBERS = st.sampled_from([7, -1, 281546145665170, 2**63 - 1, -(2**63)])
+
+
+def database(rows: list[tuple[object, ...]], ids: list[int] | None = None) -> Database:
+    connection = sqlite3.connect(":memory:", check_same_thread=False)
+    connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, thread, start, text)")
+    numbered = [(number, *row) for number, row in zip(ids or range(1, len(rows) + 1), rows, strict=True)]
+    connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", numbered)
+    return Database(connection)
+
+
+@given(st.lists(st.tuples(NUMBERS, st.integers(-(2**63), 2**63 - 1), st.just("")), max_size=12), st.integers(1, 5))
+def test_columns_are_what_a_query_gives_however_often_a_number_comes_again(
+    rows: list[tuple[int, int, str]], rows_of_a_slice: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nsys_tables, "SLICE_ROWS", rows_of_a_slice)
+        thread, start = database(rows).integers("t", "thread", "start", few=("thread",))
+    assert thread.tolist() == [row[0] for row in rows]
+    assert start.tolist() == [row[1] for row in rows]
+
+
+@pytest.mark.parametrize("change_at", [0, 1, 3, 5])
+def test_a_number_that_changes_in_a_later_slice_is_seen(monkeypatch: pytest.MonkeyPatch, change_at: int) -> None:
+    monkeypatch.setattr(nsys_tables, "SLICE_ROWS", 2)
+    rows = [(5 if number < change_at else 6, number, "") for number in range(6)]
+    pieces = list(database(rows).pieces("t", "start", "thread", few=("thread",)))
+    assert [piece[1].tolist() for piece in pieces] == [
+        [5 if number < change_at else 6 for number in range(first, first + 2)] for first in (0, 2, 4)
+    ]
+
+
+def test_rows_are_chosen_before_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nsys_tables, "SLICE_ROWS", 2)
+    rows = [(1, 0, ""), (2, 1, ""), (2, 2, ""), (1, 3, ""), (1, 4, "")]
+    (start,) = database(rows).integers("t", "start", where="thread = 2")
+    assert start.tolist() == [1, 2]
+    thread, _ = database(rows).integers("t", "thread", "start", where="thread = 2", few=("thread",))
+    assert thread.tolist() == [2, 2]
+    (none,) = database(rows).integers("t", "start", where="thread = 3")
+    assert none.tolist() == []
+
+
+@pytest.mark.parametrize("ids", [[1, 2, 3], [-5, 10**15, 2 * 10**15], [7, 8, 10**12]])
+def test_row_ids_may_be_far_apart(monkeypatch: pytest.MonkeyPatch, ids: list[int]) -> None:
+    monkeypatch.setattr(nsys_tables, "SLICE_ROWS", 2)
+    monkeypatch.setattr(nsys_tables, "MOST_SLICES", 2)
+    rows = [(1, number, f"{number}") for number in range(3)]
+    (start,) = database(rows, ids).integers("t", "start")
+    assert start.tolist() == [0, 1, 2]
+    assert list(database(rows, ids).texts("t", "text")) == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("value", [None, b"\xff"])
+def test_values_that_are_no_numbers_are_an_error_and_not_left_out(value: object) -> None:
+    broken = database([(1, 1, ""), (1, value, "")])
+    if value is None:
+        with pytest.raises(sqlite3.DatabaseError, match="no numbers"):
+            broken.integers("t", "start")
+    else:  # cast, as SQLite casts what is no number
+        assert broken.integers("t", "start")[0].tolist() == [1, 0]
+
+
+def test_a_text_that_holds_the_separator_is_one_text() -> None:
+    texts = ["a", "b\x1fc", "", "d\x1f"]
+    assert list(database([(1, 1, text) for text in texts]).texts("t", "text")) == texts
+
+
+def test_a_table_that_is_not_there_is_empty() -> None:
+    assert [column.tolist() for column in database([]).integers("u", "a", "b", few=("a",))] == [[], []]
+    assert list(database([]).texts("u", "a")) == []
+    assert database([]).rows("u", "a") == []
+    assert database([(1, 2, "x")]).rows("t", "start", "nowhere") == [(2, None)]
+    assert not database([]).filled("t")
+    assert database([(1, None, "")]).holds("t") and not database([(1, None, "")]).holds("t", "start")
+
+
+def test_a_name_without_a_string_says_so() -> None:
+    assert Strings(database([]))[3] == "(name 3 is not in the report)"
+
+
+def test_an_error_while_slices_are_read_ahead_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE t (start)")
+        connection.execute("INSERT INTO t VALUES (1)")
+    with pytest.raises(ReportError, match=r"r\.sqlite.*damaged"), opened(path) as found:
+        list(found.pieces("t", "no_such_function(start)"))
