@@ -25,8 +25,9 @@ BROKEN = "Make the file again with the profiler; an edited or joined file may ha
 
 _SPACE = re.compile(r"[ \t\r\n]*").match
 _GAP = re.compile(r"[ \t\r\n,]*").match
-_STRING_OR_BARE = re.compile(r'"(?:[^"\\]|\\.)*(?:"|$)|(-?(?:inf|nan)\b)', re.DOTALL)
-_ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
+_STRING_OR_BARE = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|(-?(?:inf|nan)\b)', re.DOTALL)
+_ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4}|(?:u[0-9a-fA-F]{0,3})?\Z)|\\')
+"""What stands at the end of the text may go on in the next chunk: it is left as it is."""
 _NEAR_END = 64
 """A fault this near the end of the text may be a token that the next chunk completes."""
 
@@ -114,7 +115,6 @@ class JsonStream:
     def _value(self) -> Any:
         """Decode the value at the cursor, reading on for as long as it is not whole."""
         want = CHUNK_BYTES
-        repaired = False
         while True:
             try:
                 value, end = self._decode(self._text, _SPACE(self._text, self._at).end())  # type: ignore[union-attr]
@@ -132,12 +132,8 @@ class JsonStream:
             if unfinished and not self._ended and len(self._text) - self._at < MAX_VALUE_CHARS:
                 self._fill(want)
                 want *= 2
-            elif not repaired and self._repair():
-                repaired = True
-            elif unfinished and self._ended:
-                raise self._cut()
-            else:
-                raise self._broken(f"a value should stand: {fault}")
+            elif not self._repair():  # which changes nothing a second time, unless more was read
+                raise self._cut() if unfinished and self._ended else self._broken(f"a value should stand: {fault}")
 
     def _may_go_on(self, text: str, end: int) -> bool:
         """True for a number that the next chunk might make longer: "1" of "12", of "1.5", of "1e-7"."""
@@ -201,19 +197,18 @@ class JsonStream:
         while data:
             packed += len(data)
             while data:
+                if zipped.eof:  # padding, or a further member
+                    data = data.lstrip(b"\0")
+                    if not data:
+                        break
+                    zipped = zlib.decompressobj(31)
                 plain = zipped.decompress(data, CHUNK_BYTES)
                 unpacked += len(plain)
                 self._check_expansion(packed, unpacked)
                 if plain:
                     yield plain
-                data = zipped.unconsumed_tail
-                if zipped.eof:
-                    data = zipped.unused_data.lstrip(b"\0")
-                    if data:  # a further member
-                        zipped = zlib.decompressobj(31)
+                data = zipped.unused_data if zipped.eof else zipped.unconsumed_tail
             data = file.read(1 << 16)
-            if data and zipped.eof:
-                zipped = zlib.decompressobj(31)
         while not zipped.eof and (plain := zipped.decompress(zipped.unconsumed_tail, CHUNK_BYTES)):
             yield plain
         if not zipped.eof:
@@ -249,4 +244,4 @@ def _mended(found: re.Match[str]) -> str:
     """null for a bare inf or nan; a string with its lone backslashes doubled."""
     if found[1]:
         return "null"
-    return _ESCAPE.sub(lambda escape: escape[0] if escape[1] else "\\\\", found[0])
+    return _ESCAPE.sub(lambda escape: escape[0] if escape[1] is not None else "\\\\", found[0])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from perfctl.parsers.kineto_events import DeviceEvent, Events, Place
+from perfctl.parsers.kineto_events import PROFILER_STEP, DeviceEvent, Events, Place
 from perfctl.parsers.kineto_nesting import NOWHERE, Context, Nesting
+from perfctl.parsers.range_names import read_range_name
 from perfctl.parsers.records import Copy, Kernel, Operation, Range, Step
 
 _COPY = re.compile(r"\b(HtoD|DtoH|DtoD|HtoH|PtoP)\b")
@@ -135,14 +136,15 @@ def ranges(events: Events, nesting: Nesting) -> list[Range]:
 
 
 def steps(found: list[Range]) -> tuple[Step, ...]:
-    """Step ranges, and the phase ranges inside them, in order of time."""
+    """Step ranges, and the phase ranges inside them, in order of time. ProfilerStep#N only where perfctl names no step."""
+    names = {span.name: read_range_name(span.name) for span in found}
+    own_steps = any(name.step is not None for name in names.values())
     wanted = []
     for span in found:
-        opens_phase = span.name.startswith("perfctl:phase:")
-        opens_step = span.name.startswith(("perfctl:step:", "ProfilerStep#"))
-        if span.step is not None and (opens_phase or opens_step):
-            phase = span.phase if opens_phase and span.phase else "step"
-            wanted.append(Step(span.step, phase, span.start_ns, span.duration_ns))
+        name = names[span.name]
+        opens_step = name.step is not None or (not own_steps and PROFILER_STEP.match(span.name))
+        if span.step is not None and (opens_step or name.phase):
+            wanted.append(Step(span.step, name.phase or "step", span.start_ns, span.duration_ns))
     return tuple(sorted(wanted, key=lambda step: (step.start_ns or 0, step.phase != "step")))
 
 

@@ -191,7 +191,7 @@ def _importer(nsys: str, path: Path) -> str:
     """QdstrmImporter, from the PATH or from the installation that ``nsys`` belongs to."""
     found = shutil.which("QdstrmImporter")
     here = Path(nsys)
-    for folder in () if found else (*here.parents, *here.resolve().parents)[:8]:
+    for folder in () if found else (*here.parents[:4], *here.resolve().parents[:4]):
         found = next((str(one) for one in sorted(folder.glob("host-linux-*/QdstrmImporter")) if one.is_file()), None)
         if found:
             break

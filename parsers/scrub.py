@@ -13,7 +13,7 @@ import os
 import shutil
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
@@ -129,18 +129,20 @@ def _pieces(source: IO[bytes], first: bytes, coding: str | None) -> Iterator[byt
 
 
 def _replaced(pieces: Iterator[bytes], names: set[str]) -> Iterator[bytes]:
-    """The text again without secrets, cut elsewhere: never inside of a secret or of a character."""
+    """The text again without secrets, cut elsewhere: never inside of a secret, of its name or of a character."""
     rest = b""
     for piece in pieces:
         rest += piece
         cut = len(rest) - LONGEST
-        while cut > 0 and rest[cut] & 0xC0 == 0x80:
-            cut -= 1
         if cut <= 0:
             continue
         found = secrets.secrets_in(rest)
         if len(rest) < MOST_KEPT:
-            cut = min([secret.start for secret in found if secret.start < cut < secret.end], default=cut)
+            cut = _between(found, cut)
+        while cut > 0 and rest[cut] & 0xC0 == 0x80:
+            cut -= 1
+        if cut <= 0:
+            continue
         before = [secret._replace(end=min(secret.end, cut)) for secret in found if secret.start < cut]
         names.update(secret.name for secret in before)
         yield secrets.without(rest[:cut], before)
@@ -148,6 +150,16 @@ def _replaced(pieces: Iterator[bytes], names: set[str]) -> Iterator[bytes]:
     found = secrets.secrets_in(rest)
     names.update(secret.name for secret in found)
     yield secrets.without(rest, found)
+
+
+def _between(found: Iterable[secrets.Secret], cut: int) -> int:
+    """The last place up to ``cut`` that parts no secret, and none from its name."""
+    ended = 0
+    for secret in found:
+        if secret.end > cut:
+            return min(cut, max(secret.start - secrets.BEFORE, ended))
+        ended = secret.end
+    return cut
 
 
 def _check_clean(path: Path, part: Path, database: bool) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 from perfctl.parsers import secrets
 from perfctl.parsers.nsys_tables import STRINGS, connect
-
-Cell = str | bytes | int | float | None
 
 HOST_FACTS = ("CpuDescription", "CpuCores", "CpuArchitecture", "OsDescription", "CudaDriverVersion", "NvDriverVersion")
 """What stays of TARGET_INFO_SYSTEM_ENV: what is said about the machine itself."""
@@ -45,6 +44,9 @@ def rewrite(part: Path, names: set[str]) -> dict[str, int]:
     """Rewrite the copy; adds what was found to ``names``. Gives the rows that went, by table. Raises sqlite3.Error."""
     with closing(sqlite3.connect(part, isolation_level=None)) as connection:
         connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+        (coding,) = connection.execute("PRAGMA encoding").fetchone()
+        if coding != "UTF-8":
+            raise sqlite3.DatabaseError(f"its texts are {coding}, which nsys does not write")
         for setting in _SETTINGS:
             connection.execute(f"PRAGMA {setting}").fetchall()
         connection.execute("BEGIN")
@@ -94,36 +96,36 @@ def _drop_strings(connection: sqlite3.Connection, tables: dict[str, str]) -> int
                 numbers = f"SELECT {name} FROM {_quoted(table)} WHERE typeof({name}) = 'integer'"  # so never NULL
                 connection.execute(f"INSERT OR IGNORE INTO kept_string {numbers}")
     gone = connection.execute(f"DELETE FROM {STRINGS} WHERE id NOT IN (SELECT id FROM kept_string)").rowcount
-    connection.create_function("emptied", 1, _emptied, deterministic=True)
-    connection.execute(f"UPDATE {STRINGS} SET value = emptied(value) WHERE emptied(value) IS NOT value")
+    _rewrite(connection, STRINGS, "value", _emptied)
     return gone
 
 
-def _emptied(value: Cell) -> Cell:
-    """A string that is a variable of an environment, without its value."""
-    if isinstance(value, str) and ENVIRONMENT.match(value.encode("utf-8", "surrogateescape")):
-        return f"{value.partition('=')[0]}={secrets.REMOVED.decode()}"
-    return value
+def _emptied(raw: bytes) -> bytes | None:
+    """A string that is a variable of an environment, without its value; None for any other."""
+    return b"%b=%b" % (raw.partition(b"=")[0], secrets.REMOVED) if ENVIRONMENT.match(raw) else None
 
 
 def _replace_in(connection: sqlite3.Connection, table: str, names: set[str]) -> None:
     """Replace secrets in every text of a table; numbers, and texts without one, stay untouched."""
 
-    def clean(value: Cell) -> Cell:
-        raw = value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
+    def clean(raw: bytes) -> bytes | None:
         found = secrets.secrets_in(raw)
-        if not found:
-            return value
         names.update(secret.name for secret in found)
-        raw = secrets.without(raw, found)
-        return raw if isinstance(value, bytes) else raw.decode("utf-8", "surrogateescape")
+        return secrets.without(raw, found) if found else None
 
-    connection.create_function("clean", 1, clean, deterministic=True)
     for column, declared in _columns(connection, table):
         if "INT" not in declared and "REAL" not in declared:
-            name = _quoted(column)
-            wordy = f"typeof({name}) IN ('text', 'blob') AND length({name}) > 8 AND clean({name}) IS NOT {name}"
-            connection.execute(f"UPDATE {_quoted(table)} SET {name} = clean({name}) WHERE {wordy}")
+            _rewrite(connection, table, column, clean)
+
+
+def _rewrite(connection: sqlite3.Connection, table: str, column: str, change: Callable[[bytes], bytes | None]) -> None:
+    """Put what ``change`` gives in the place of each text or blob; None leaves it. As bytes: not all texts are UTF-8."""
+    connection.create_function("changed", 1, change, deterministic=True)
+    name = _quoted(column)
+    raw = f"CAST({name} AS BLOB)"
+    new = f"CASE typeof({name}) WHEN 'text' THEN CAST(changed({raw}) AS TEXT) ELSE changed({raw}) END"
+    wordy = f"typeof({name}) IN ('text', 'blob') AND changed({raw}) IS NOT NULL"
+    connection.execute(f"UPDATE {_quoted(table)} SET {name} = {new} WHERE {wordy}")
 
 
 def _quoted(name: str) -> str:

@@ -70,7 +70,8 @@ _LOGIN = re.compile(rb"://[^\s/:@\"'<>]{0,100}:([^\s/@\"'<>]{1,200})\Z")
 _HARMLESS = re.compile(
     rb"(?:\d{0,7}(?:\.\d{0,7})?|true|false|none|null|yes|no|on|off|void|auto|\$.*|\*+)[,;)\]}]*\Z", re.I
 )
-_BEFORE = 300
+BEFORE = 300
+"""Bytes before a secret by which it is known to be one: the name of a variable, the beginning of a URL."""
 _GAP = re.compile(rb"[\s\",;]")
 
 
@@ -109,12 +110,12 @@ def names_of(pieces: Iterable[bytes]) -> list[str]:
     rest = b""
     for piece in pieces:
         text = rest + piece
-        keep = len(text) - _BEFORE
+        keep = len(text) - BEFORE
         for secret in secrets_in(text):
             if secret.end < len(text) or secret.end - secret.start > CHUNK:
                 found.add(secret.name)
             else:  # it may go on in the next piece, and then be none
-                keep = min(keep, secret.start - _BEFORE)
+                keep = min(keep, secret.start - BEFORE)
         rest = text[max(0, keep) :]
     return sorted(found.union(secret.name for secret in secrets_in(rest)))
 
@@ -156,7 +157,7 @@ def _variables(text: bytes) -> Iterator[Secret]:
             around = small[max(0, place - _LONGEST_WORD) : place + _LONGEST_WORD]
             if not any(word in around for word in _WORDS):
                 continue
-            before = text[max(0, place - _BEFORE) : place]
+            before = text[max(0, place - BEFORE) : place]
             start = place - len(before) + len(before.rstrip(_NAME))
             while text[start : start + 1] == b"-":
                 start += 1
@@ -187,7 +188,7 @@ def _tokens(text: bytes) -> Iterator[Secret]:
 
 def _logins(text: bytes) -> Iterator[Secret]:
     for place in _places(text, b"@"):
-        first = max(0, place - _BEFORE)
+        first = max(0, place - BEFORE)
         at = text.rfind(b"://", first, place)
         match = _LOGIN.match(text, at, place) if at >= 0 else None
         if match and match[1] != REMOVED:

@@ -68,7 +68,8 @@ def repeats(runs: Iterable[Run]) -> dict[str, tuple[Run, ...]]:
 
 def common(a: Iterable[Run], b: Iterable[Run]) -> tuple[str, ...]:
     """Profilers of both sides, the one to take times from first."""
-    return tuple(sorted({run.profiler for run in a} & {run.profiler for run in b}, key=preference))
+    both = {run.profiler for run in a} & {run.profiler for run in b}
+    return tuple(sorted(both, key=lambda profiler: (preference(profiler), profiler)))
 
 
 def _studies(a: list[Study], b: list[Study]) -> tuple[list[tuple[Study, Study]], list[Study], list[Study]]:

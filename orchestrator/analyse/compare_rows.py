@@ -93,9 +93,10 @@ def _counts(row: Row, a: Seen, b: Seen) -> Row:
     sets = [{value for run in side for value in run.values} for side in (a, b)]
     notes = [{run.note for run in side if run.note} for side in (a, b)]
     said = "; ".join(sorted(notes[0] | notes[1]))
-    if sets[0] == sets[1] and notes[0] == notes[1]:
+    bounded = any("lower bound" in note for note in notes[0] | notes[1])
+    if sets[0] == sets[1] and len(sets[0]) == 1 and (notes[0] == notes[1] or not bounded):
         return replace(row, verdict=EQUAL, why=f"the same count; {said}" if said else "the same count in every run")
-    if any("lower bound" in note for note in notes[0] | notes[1]):
+    if bounded:
         return replace(row, why=said)
     if any(len(values) > 1 for values in sets):
         return replace(row, why="the count is not the same in all repeats of one side")
@@ -115,6 +116,8 @@ def _bytes(row: Row, a: Seen, b: Seen) -> Row | None:
         return replace(
             row, why="one run each: whether another run would take the same is not known; --repeat 2 shows it"
         )
+    if row.change is None:
+        return replace(row, why="it is 0 in A, and nothing is a share of 0")
     return replace(row, p=0.0, adjusted=0.0, why=f"the same in all {len(a)} runs of A and in all {len(b)} of B")
 
 

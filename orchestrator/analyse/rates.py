@@ -26,7 +26,7 @@ PARTITIONS = 4
 """SM sub-partitions of an SM, since Volta; ``smsp__`` counts are averaged over them."""
 _DURATION = "gpu__time_duration.sum"
 _BASE = re.compile(
-    r"(?P<base>(?P<unit>smsp?)__(?:sass_thread_inst_executed_op_[a-z0-9]+_pred_on|ops_path_tensor_\w+"
+    r"(?P<base>(?P<unit>sm(?:sp)?)__(?:sass_thread_inst_executed_op_[a-z0-9]+_pred_on|ops_path_tensor_\w+"
     r"|inst_executed_pipe_tensor\w*))\.(?P<form>sum\.per_cycle_elapsed|sum\.per_second|avg)"
 )
 _MULTIPLIED = re.compile(

@@ -12,7 +12,6 @@ from perfctl.orchestrator.analyse.work_records import (
     bytes_moved,
     element_bytes,
     flops,
-    works_of_plan,
 )
 from perfctl.orchestrator.analyse.work_trace import works_of
 
@@ -29,5 +28,4 @@ __all__ = [
     "element_bytes",
     "flops",
     "works_of",
-    "works_of_plan",
 ]

@@ -6,8 +6,8 @@ multiply-adds. 1 multiply-add is 2 FLOPs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 KINDS = (
     "conv", "grouped_conv", "transposed_conv", "linear", "matmul", "attention", "rnn", "norm", "activation",
@@ -137,22 +137,3 @@ def flops(work: Work, batch: float) -> float:
 def bytes_moved(work: Work, batch: float, precision: str = "fp32") -> float:
     """Least bytes of one call, forward: everything read once, everything written once."""
     return (batch * (work.inputs + work.outputs) + work.weights) * element_bytes(precision)
-
-
-def works_of_plan(rows: Iterable[Mapping[str, object]]) -> tuple[Work, ...]:
-    """From the rows of a family's plan: mappings that hold :class:`Work`'s fields (others are passed over).
-
-    Raises KeyError naming the field when a row lacks one that has no default, ValueError for an unknown kind.
-    """
-    return tuple(_from_row(row) for row in rows)
-
-
-def _from_row(row: Mapping[str, object]) -> Work:
-    given: dict[str, object] = {each.name: row[each.name] for each in fields(Work) if each.name in row}
-    needed = ("kind", "macs", "inputs", "outputs", "weights", "rows", "columns", "depth")
-    missing = [name for name in needed if name not in given]
-    if missing:
-        raise KeyError(missing[0])
-    if given["kind"] not in KINDS:
-        raise ValueError(f"no kind of work: {given['kind']}")
-    return Work(**{"layer": "", "calls": 1, **given})  # type: ignore[arg-type]

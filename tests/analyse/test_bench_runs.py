@@ -104,3 +104,26 @@ def test_in_inference_the_forward_pass_is_the_phase_of_that_name_and_there_is_no
     assert (found.forward, found.backward, found.optimizer, found.peak_bytes) == (2.0, None, None, None)
     assert (found.case.training, found.case.optimizer, found.machine) == (False, "", "EPYC, 1 thread")
     assert found.layer_seconds == {("fc1", "forward"): 1.0}
+
+
+def test_a_faster_run_takes_the_place_of_a_slower_one_whatever_else_it_was() -> None:
+    machine = BenchMachine("EPYC", "cpu", 1, None)
+    slow, fast = (BenchPoint("mlp", 1, "train", "fp32", machine, 3, (median, 9, 11), 8) for median in (10, 9))
+    others = [
+        replace(slow, **change) for change in ({"model": "vgg"}, {"batch": 2}, {"mode": "infer"}, {"precision": "bf16"})
+    ]  # type: ignore[arg-type]
+    assert fastest([slow, *others, fast]) == [fast, *others]
+
+
+def test_in_training_a_measured_point_has_all_phases_both_directions_of_layers_and_the_plans_optimizer() -> None:
+    point = BenchPoint(
+        "mlp", 2, "train", "fp32", BenchMachine("EPYC", "cpu", 1, None), 3, (4_000_000_000, 3_000_000_000, 5_000_000_000),
+        1, {"forward": 1_000_000_000, "backward": 2_000_000_000, "optimizer": 500_000_000, "inference": 9},
+        {"before": 5, "peak": 7}, {"fc1": 1_000_000_000}, {"fc1": 1_500_000_000},
+    )  # fmt: skip
+    made = plan("mlp")
+    found = measured_of(point, made)
+    assert (found.forward, found.backward, found.optimizer, found.peak_bytes) == (1.0, 2.0, 0.5, 7)
+    assert found.layer_seconds == {("fc1", "forward"): 1.0, ("fc1", "backward"): 1.5}
+    assert (found.case.model, found.case.family, found.case.batch, found.case.training) == ("mlp", "mlp", 2, True)
+    assert (found.case.optimizer, found.case.parameters) == (made.optimizer, made.parameters)

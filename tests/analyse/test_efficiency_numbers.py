@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.analyse import efficiency_trees
+from perfctl.orchestrator.analyse import efficiency, efficiency_trees
 from perfctl.orchestrator.analyse.efficiency import Fitted, drivers, eighths, predict, seconds_of
 from perfctl.orchestrator.analyse.efficiency_ops import LAUNCH, Chip, Parts
 from perfctl.orchestrator.analyse.efficiency_transfer import Shared, seconds, sustained_rate
@@ -68,15 +68,16 @@ def test_trees_come_back_from_json_and_damaged_ones_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "found"), [(0.0, 1.0), (1.0, math.e), (-1.0, 1 / math.e), (10.0, math.exp(10)), (0.3, math.exp(0.3))]
+    ("x", "found"),
+    [(0.0, 1.0), (1.0, math.e), (-1.0, 1 / math.e), (10.0, math.exp(10)), (0.3, math.exp(0.3)), (-30.0, math.exp(-30))],
 )
 def test_the_exponential_is_that_of_the_library(x: float, found: float) -> None:
-    assert exponential(x) == pytest.approx(found, rel=4e-16)
+    assert exponential(x) == pytest.approx(found, rel=4e-16, abs=0)
 
 
 def test_the_exponential_ends_at_plus_and_minus_700() -> None:
     assert exponential(701.0) == exponential(700.0) == pytest.approx(math.exp(700.0), rel=1e-13)
-    assert exponential(-701.0) == exponential(-700.0) == pytest.approx(math.exp(-700.0), rel=1e-13)
+    assert exponential(-701.0) == exponential(-700.0) == pytest.approx(math.exp(-700.0), rel=1e-13, abs=0)
     assert exponential(699.5) < exponential(700.0)
 
 
@@ -176,3 +177,31 @@ def test_a_rate_that_power_allows_is_the_smaller_of_the_best_share_and_the_flops
     assert sustained_rate(new, {chip(10.0, 10.0, 7): 8.0}) == 40.0  # 0.8 FLOP a joule
     assert sustained_rate(new, {chip(10.0, 2.0, 7): 8.0}) == 80.0
     assert sustained_rate(new, {chip(10.0, 10.0, 7): 8.0, chip(10.0, 8.0, 7): 7.2}) == pytest.approx(45.0)
+
+
+def test_a_fit_is_written_as_plain_numbers_and_what_is_missing_or_of_another_format_is_named() -> None:
+    none: dict[str, list[float]] = {name: [] for name in ("roots", "feature", "threshold", "left", "right", "value")}
+    whole = efficiency.to_json(FITTED)
+    assert whole == {
+        "format": "perfctl efficiency 1", "name": "made up", "features": ["x", "y"], "low": [1.0, 10.0], "high": [4.0, 20.0],
+        "power": 8, "floor_low": 0.001, "floor_high": 0.1, "trees": {"start": math.log(2.0), **none},
+        "spread": {"start": 0.1, **none}, "spread_low": 0.05, "spread_high": 0.2, "quantile": 2.0, "coverage": 0.9,
+        "rows": 30, "error": 0.05,
+    }  # fmt: skip
+    assert efficiency.from_json(whole) == FITTED
+    for name in ("power", "low", "trees", "spread"):
+        with pytest.raises(ValueError, match=f"^{name} is missing"):
+            efficiency.from_json({key: value for key, value in whole.items() if key != name})
+    with pytest.raises(ValueError, match=r"^format is None, not 'perfctl efficiency 1': fit again"):
+        efficiency.from_json({})
+
+
+def test_a_row_of_the_right_length_and_a_floor_above_0_are_needed() -> None:
+    for row, floor, said in (
+        ((1.0,), 1.0, "needs 2 finite figures"), ((1.0, 2.0, 3.0), 1.0, "needs 2 finite figures"),
+        ((1.0, -math.inf), 1.0, "needs 2 finite figures"), ((2.0, 15.0), 0.0, "a floor of 0.0 s is no time"),
+        ((2.0, 15.0), math.inf, "a floor of inf s is no time"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"made up: {said}"):
+            predict(FITTED, row, floor)
+    assert predict(FITTED, (2.0, 15.0), 1e-300).floor == 1e-300

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfctl.orchestrator.analyse import efficiency_ops as ops
-from perfctl.orchestrator.analyse.efficiency_transfer import Rows, Shared, learn, seconds, sustained_rate
+from perfctl.orchestrator.analyse.efficiency_transfer import Rows, Shared, _all, _matrix, learn, seconds, sustained_rate
 from perfctl.orchestrator.analyse.work import Work
 
 BIG = ops.Chip("big", 14e12, 900e9, 80, 250, 12)
@@ -111,3 +111,101 @@ def test_a_measuring_program_that_slows_down_is_told_apart() -> None:
     taken = [seconds(truth, part, 1e13) + place * 1e-7 for place, part in enumerate(parts)]
     found = learn([Rows(parts, taken, 1e13, [float(place) for place in range(300)])])
     assert found.drift == pytest.approx(1e-7, rel=0.1)
+
+
+TINY = ops.Chip("tiny", 80.0, 10.0, 4, 1, 1)
+"""20 FLOP/s of each of 4 SMs, 10 B/s."""
+
+
+def of_names(work: Work, batch: int) -> dict[str, float]:
+    return dict(zip((*ops.GROWING, *ops.FIXED, *ops.UNEVEN), ops.features(work, batch, TINY), strict=True))
+
+
+def test_every_figure_of_a_winograd_convolution() -> None:
+    # 7 to 40 channels on 10 x 10, 17 images: 1700 x 40 x 63; tiles of F(4x4): 3 x 3 on each of 2 x 16 images.
+    work, macs, moved = conv(10, 7, 40), 17 * 100 * 40 * 63, 4 * (17 * (700 + 4000) + 63 * 40)
+    found = ops.parts(work, 17, TINY)
+    four = 2 * 45 * 64 * 64 * 7 / 20  # 36 products of 5 x 1 blocks: 45 waves
+    two = 2 * 17 * 32 * 32 * 16 * 7 / 20  # 17 x 2 x 2 x 1 blocks: 17 waves
+    implicit = 2 * 4 * 128 * 64 * 64 / 20  # 14 blocks: 4 waves; the depth of 63 is padded to 64
+    assert found == ops.Parts((four, two, implicit), 2 * macs / 2, moved / 10)
+    share = 1700 * 40 / 4
+    assert of_names(work, 17) == pytest.approx({
+        "batch": 17, "rows": 1700, "macs": macs, "outputs": 68000, "inputs": 11900, "bytes": moved,
+        "intensity": macs / moved, "tiles": 288, "waves 128x64": 4, "waves 64x64": 7, "part 0": four, "part 1": two,
+        "part 2": implicit, "work 128x128": 4 * 128 * 128 * 63, "work 128x32": 7 * 128 * 32 * 63,
+        "work 32x128": 14 * 32 * 128 * 63, "work 64x64": 7 * 64 * 64 * 63, "winograd 128x128": 27 * 128 * 128 * 7,
+        "winograd 64x64": 45 * 64 * 64 * 7, "winograd 32x128": 81 * 32 * 128 * 7, "columns": 40, "depth": 63,
+        "weights": 2520, "side": 10, "columns by 4": 0, "columns by 32": 8, "depth by 4": 3, "depth by 32": 7, "side by 4": 2,
+        "last wave 128x128": 4 * 128 * 128 / share, "last wave 128x64": 4 * 128 * 64 / share,
+        "last wave 64x64": 7 * 64 * 64 / share, "last of two 128x64": 2 * 2 * 128 * 64 / share,
+        "last of four 128x64": 4 * 128 * 64 / share, "last of four 64x64": 4 * 2 * 64 * 64 / share, "shape": 42.5,
+    })  # fmt: skip
+
+
+def test_every_figure_of_a_linear() -> None:
+    work, macs, moved = linear(101, 70), 130 * 101 * 70, 4 * (130 * 171 + 7070)
+    first, second = 2 * 128 * 64 * 101 / 20, 2 * 4 * 32 * 32 * 101 / 20  # 2 x 2 blocks; 5 x 3 blocks, 4 waves
+    assert ops.parts(work, 130, TINY) == ops.Parts((first, second), 2 * macs, moved / 10)
+    share = 130 * 70 / 4
+    assert of_names(work, 130) == pytest.approx({
+        "batch": 130, "rows": 130, "macs": macs, "outputs": 9100, "inputs": 13130, "bytes": moved,
+        "intensity": macs / moved, "tiles": 0, "waves 128x64": 1, "waves 64x64": 2, "part 0": first, "part 1": second,
+        "part 2": 0, "work 128x128": 128 * 128 * 101, "work 128x32": 2 * 128 * 32 * 101, "work 32x128": 2 * 32 * 128 * 101,
+        "work 64x64": 2 * 64 * 64 * 101, "winograd 128x128": 0, "winograd 64x64": 0, "winograd 32x128": 0, "columns": 70,
+        "depth": 101, "weights": 7070, "side": 1, "columns by 4": 2, "columns by 32": 6, "depth by 4": 1, "depth by 32": 5,
+        "side by 4": 1, "last wave 128x128": 128 * 128 / share, "last wave 128x64": 128 * 64 / share,
+        "last wave 64x64": 2 * 64 * 64 / share, "last of two 128x64": 2 * 128 * 64 / share,
+        "last of four 128x64": 4 * 128 * 64 / share, "last of four 64x64": 4 * 64 * 64 / share, "shape": 130 / 70,
+    })  # fmt: skip
+
+
+def test_a_strided_convolution_has_one_part_and_products_of_several_groups_fill_more_blocks() -> None:
+    strided = conv(10, 7, 40, stride=2)
+    assert ops.parts(strided, 17, TINY) == ops.Parts(
+        (0.0, 0.0, 2 * 4 * 128 * 64 * 64 / 20), 2 * 17 * strided.macs, 32968.0
+    )
+    assert of_names(strided, 17)["tiles"] == 0
+    grouped = replace(linear(101, 70), groups=3)
+    assert ops.parts(grouped, 130, TINY).products == pytest.approx(
+        (2 * 3 * 128 * 64 * 101 / 20, 2 * 12 * 32 * 32 * 101 / 20)
+    )
+
+
+def test_the_floor_is_what_memory_takes_where_that_is_more() -> None:
+    work = linear(101, 70)
+    slow, fast = replace(TINY, bandwidth=1.0), replace(TINY, bandwidth=1e9)
+    assert ops.floor(work, 130, slow) == 4 * (130 * 171 + 7070)
+    assert ops.floor(work, 130, fast) == 2 * 130 * 7070 / 80
+
+
+def test_what_coefficients_are_learned_from_is_seconds_memory_place_and_what_power_caps() -> None:
+    pytest.importorskip("numpy")
+    import numpy as np
+
+    parts = [ops.Parts((4.0, 8.0), 30.0, 0.5), ops.Parts((1.0, 2.0), 60.0, 2.0)]
+    assert _matrix(Rows(parts, [7.0, 9.0], 10.0, [5.0, 6.0]), np.array([1])).tolist() == [
+        [9.0, 2.0, 6.0, 6.0, 1.0, 2.0]
+    ]
+    matrix = _matrix(Rows(parts, [7.0, 9.0], 10.0), np.array([1, 0]))
+    assert matrix.tolist() == [[9.0, 2.0, 0.0, 6.0, 1.0, 2.0], [7.0, 0.5, 0.0, 3.0, 4.0, 8.0]]
+    # Launch, memory and drift, and the fourth root of 4^4 + 3^4.
+    given = np.array([[7.0, 0.5, 1e6, 3.0, 4.0, 8.0]])
+    assert _all(np.array([2e5, 3.0, 7.0, 0.5, 0.25]), given) == pytest.approx([2.0 + 1.5 + 0.7 + 337**0.25])
+
+
+def test_what_no_row_says_stays_where_it_began() -> None:
+    pytest.importorskip("scipy")
+    nothing = ops.Parts((0.0, 0.0), 0.0, 0.0)
+    found = learn([Rows([nothing] * 40, [6e-5] * 40, 1e13, [0.0] * 40)])
+    assert (found.launch, found.memory) == pytest.approx((6.0, 1.0), rel=1e-3)
+    assert found.products == pytest.approx((0.3, 0.3)) and found.drift == pytest.approx(0.8e-7)
+
+
+def test_no_more_rows_of_a_gpu_are_learned_from_than_the_limit() -> None:
+    pytest.importorskip("scipy")
+    nothing = ops.Parts((0.0, 0.0), 0.0, 0.0)
+    rows = Rows([nothing] * 2, [6e-5, 6e-4], 1e13)
+    one, both = (learn([rows], limit=limit).launch for limit in (1, 2))
+    assert min(abs(one / 6 - 1), abs(one / 60 - 1)) < 0.02
+    assert 7 < both < 50

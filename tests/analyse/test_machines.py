@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from perfctl.orchestrator.analyse import boards
 from perfctl.orchestrator.analyse.machines import DeviceError, by_hand, machine_name, named, of_measured, threads_of
 
 
@@ -56,6 +57,10 @@ def test_peaks_by_hand_become_base_units_and_bf16_follows_fp16() -> None:
         ("name=X1,fp32_tflops=fast,bandwidth_gbs=900,memory_gb=24", "fp32_tflops 'fast' is no number above 0"),
         ("name=X1,fp32_tflops=0,bandwidth_gbs=900,memory_gb=24", "fp32_tflops '0' is no number above 0"),
         ("name=X1,fp32_tflops=inf,bandwidth_gbs=900,memory_gb=24", "fp32_tflops 'inf' is no number above 0"),
+        ("name=X1,fp32_tflops=nan,bandwidth_gbs=900,memory_gb=24", "fp32_tflops 'nan' is no number above 0"),
+        ("name=X1,fp32_tflops=1,bandwidth_gbs=900,memory_gb=-24", "memory_gb '-24' is no number above 0"),
+        ("name=X1,fp32_tflops=,bandwidth_gbs=900,memory_gb=24", "fp32_tflops missing"),
+        ("name=X1,,fp32_tflops=1", "'' is no key=value"),
         ("name=X1,tflops=20", "'tflops' is not known"),
         ("name=X1,name=X2", "'name=X2' is given twice"),
         ("X1", "'X1' is no key=value"),
@@ -146,3 +151,17 @@ def test_measured_peaks_of_a_machine_without_threads_have_no_cores() -> None:
     machine = of_measured(record).machine
     assert (machine.name, machine.kind, machine.sms, machine.memory_bytes) == ("T4", "gpu", None, None)
     assert (machine.flops_per_second, machine.bytes_per_second) == ({"fp32": 8.0}, 3.0)
+
+
+def test_the_others_of_a_name_are_all_boards_that_it_may_mean_but_the_one_taken() -> None:
+    device = named("A100")
+    assert device.note is not None and device.board is not None
+    others = device.note.partition("others: ")[2].split(", ")
+    meant = [board.name for board in boards.meant("A100")]
+    assert len(meant) > 2 and sorted([*others, device.board.name]) == sorted(meant)
+    assert device.source == f"published figures of the {device.board.gpu.name}, dense"
+
+
+def test_threads_of_a_machine_are_those_of_the_whole_name_alone() -> None:
+    assert threads_of("AMD EPYC", "AMD EPYC, 2 threads more") is None
+    assert threads_of("AMD EPYC", "AMD EPYC, 2 thread") == 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.question import LIKE, OPTIMIZERS, Question, Subject
+from perfctl.orchestrator.analyse.question import LIKE, OPTIMIZERS, Answer, Point, Question, Subject
 from perfctl.orchestrator.errors import UsageError
 from tests.analyse.steps import linear
 
@@ -36,6 +36,9 @@ def test_what_can_be_answered_is_not_refused(changes: dict[str, Any]) -> None:
         ({"samples": 0}, "--dataset-size: 0 is none", "Say 1 or more"),
         ({"samples": 5, "epochs": 0}, "--epochs: 0 is none", "Say 1 or more"),
         ({"gpus": 0}, "--gpus: 0 is none", "Say 1 or more"),
+        ({"samples": -5}, "--dataset-size: -5 is none", "Say 1 or more"),
+        ({"threads": 0}, "--threads: 0 is none", "Say 1 or more"),
+        ({"tariff": float("inf")}, "--tariff: inf is no number above 0", "Leave it out"),
         ({"threads": -1}, "--threads: -1 is none", "Say 1 or more"),
         ({"tariff": 0.0}, "--tariff: 0.0 is no number above 0", "Leave it out"),
         ({"power": -1.0}, "--power: -1.0 is no number above 0", "Leave it out"),
@@ -70,3 +73,10 @@ def test_an_optimizer_is_predicted_as_the_one_that_keeps_as_many_values(said: st
     assert (case.batch, case.precision, case.optimizer, case.parameters, case.training) == (4, "tf32", taken, 9, True)
     assert case.macs == 4 * 6
     assert set(OPTIMIZERS) == {"sgd", "momentum", "adam", *LIKE}
+
+
+def test_an_answers_step_and_training_are_those_of_its_first_batch() -> None:
+    points: Any = (Point("step of 1", "training of 1"), Point("step of 2", "training of 2"))  # type: ignore[arg-type]
+    nothing: Any = None
+    answer = Answer(ASKED, nothing, nothing, points, nothing, ())
+    assert (answer.step, answer.training) == ("step of 1", "training of 1")

@@ -3,48 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.efficiency import Fitted, Prediction
-from perfctl.orchestrator.analyse.efficiency_trees import Trees
+from perfctl.orchestrator.analyse.efficiency import Prediction
+from perfctl.orchestrator.analyse.efficiency_trees import LEAF, Trees
 from perfctl.orchestrator.analyse.predict import predict
 from perfctl.orchestrator.analyse.predict_shares import fitted_shares, limit_of, roofline_shares
-from perfctl.orchestrator.analyse.step_model import _moved, phases_of, predict_step, weighed
+from perfctl.orchestrator.analyse.step_model import _moved, drivers, phases_of, predict_step, weighed
 from perfctl.orchestrator.analyse.step_parts import FEATURES, PARTS, PLACE
-from perfctl.orchestrator.analyse.step_records import StepFitted
-from perfctl.orchestrator.analyse.work_records import Case, Machine, Work
-
-CPU = Machine("Test CPU", "cpu", {"fp32": 100e9}, 20e9)
-CONV = Work("c", "conv", 1, 3600.0 * 100, 400.0, 800.0, 3600.0, 100.0, 8.0, 36.0, kernel=9)
-"""3 x 3 from 4 to 8 channels on 10 x 10... with twelve times the weights, so that no two sizes are alike."""
-
-
-def case_of(
-    *works: Work, batch: int = 2, training: bool = True, optimizer: str = "momentum", precision: str = "fp32"
-) -> Case:
-    return Case("m", "f", works, batch, training, precision, optimizer if training else "", 1000)
-
-
-def constant(value: float) -> Trees:
-    return Trees(value, (), (), (), (), (), ())
-
-
-def fit_of(costs: Mapping[str, float], phases: Mapping[str, Mapping[str, float]] | None = None) -> StepFitted:
-    """Parts at these costs, and trees that say nothing."""
-    few = (0.0,) * len(FEATURES)
-    wide = (1e30,) * len(FEATURES)
-    fitted = Fitted("made up", FEATURES, few, wide, 8, 1e-12, 1e12, constant(math.log(4.0)), constant(0.1), 0.1, 0.1, 1.0,
-                    0.9, 30, 0.05)  # fmt: skip
-
-    def row(given: Mapping[str, float]) -> tuple[float, ...]:
-        return tuple(given.get(name, 0.0) for name in PARTS)
-
-    return StepFitted("made up", CPU, "fp32", True, row(costs), {name: row(each) for name, each in (phases or {}).items()},
-                      fitted, ("f",), ("momentum",))  # fmt: skip
+from perfctl.orchestrator.analyse.work_records import Machine
+from tests.analyse.made_fits import CONV, CPU, case_of, fit_of
 
 
 def test_a_step_is_its_parts_at_their_costs_and_on_another_machine_at_its_peaks() -> None:
@@ -153,6 +124,25 @@ def test_the_roofline_alone_has_a_wider_range_for_other_precisions_and_starts_op
     assert predict(case_of(light), gpu).seconds == pytest.approx(3 * 7 * 10e-6)
     assert predict(case_of(light), gpu).high == pytest.approx(9 * 7 * 10e-6)
     assert predict(case_of(light, training=False), gpu).seconds == pytest.approx(7 * 10e-6)
+
+
+def test_phases_on_another_machine_are_worked_out_at_its_peaks() -> None:
+    # 14.4 us of arithmetic forward, 0.96 us of bytes backward: 15 to 1, and 30 to 1 at half of the peak.
+    fit = fit_of({}, {"forward": {"conv forward": 1.0}, "backward": {"conv bytes backward": 1.0}})
+    slower = Machine("Other", "cpu", {"fp32": 50e9}, 20e9)
+    assert phases_of(fit, case_of(CONV), 16.0) == pytest.approx({"forward": 15.0, "backward": 1.0})
+    assert phases_of(fit, case_of(CONV), 31.0, slower) == pytest.approx({"forward": 30.0, "backward": 1.0})
+
+
+def test_what_drove_a_step_is_named_by_its_features_on_the_machine_of_the_fit() -> None:
+    batch, arithmetic = FEATURES.index("batch"), FEATURES.index("arithmetic")
+    trees = Trees(0.0, (0, 3), (batch, LEAF, LEAF, arithmetic, LEAF, LEAF), (2.0, 0.0, 0.0, 1e-6, 0.0, 0.0),
+                  (1, 0, 0, 4, 0, 0), (2, 0, 0, 5, 0, 0), (0.0, 0.5, 0.7, 0.0, -1.0, 1.0))  # fmt: skip
+    made = fit_of({})
+    found = drivers(replace(made, fitted=replace(made.fitted, trees=trees)), case_of(CONV))
+    assert found[0] == ("arithmetic", pytest.approx(math.e))
+    assert found[1] == ("batch", pytest.approx(math.exp(-0.1)))  # 0.5 against a mean of 0.6
+    assert {factor for _, factor in found[2:]} == {1.0} and len(found) == len(FEATURES)
 
 
 def test_a_batch_of_one_is_one() -> None:

@@ -225,16 +225,17 @@ def test_each_part_of_the_step_has_a_line_with_both_medians(synthetic: ModuleTyp
 
 def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_left_out(synthetic: ModuleType) -> None:
     def kernels(clock: int) -> list[Kernel]:
-        each = (("fc", "forward", 100), ("fc", "grad_input", 300), ("fc", "grad_weight", 500), (None, None, 7))
+        each = (("fc", "forward", 100), ("fc", "grad_input", 300), ("fc", "grad_weight", 500), ("stem", "forward", 10),
+                (None, None, 7))  # fmt: skip
         return [Kernel(0, "k", layer=layer, direction=direction, step=number, duration_ns=round(clock * took * factor))
                 for number, factor in enumerate(WOBBLE) for layer, direction, took in each]  # fmt: skip
 
     made = [{"kernels": kernels(clock), "profiler": "nsys", "device": synthetic.V100} for clock in (4, 1)]
     found = speedup(arms(synthetic, made[0], made[1])).against[0].lines
     assert [(line.level, line.name, line.base_ns, line.ns) for line in found] == [
-        ("layer", "fc forward", 400, 100), ("layer", "fc backward", 3200, 800),
+        ("layer", "fc forward", 400, 100), ("layer", "fc backward", 3200, 800), ("layer", "stem forward", 40, 10),
     ]  # fmt: skip
-    assert [line.gain.value for line in found if line.gain] == pytest.approx([4, 4], rel=0.02)
+    assert [line.gain.value for line in found if line.gain] == pytest.approx([4, 4, 4], rel=0.02)
 
 
 def test_a_target_is_the_worst_best_and_the_first_epoch_that_reaches_it_counts(synthetic: ModuleType) -> None:
@@ -267,7 +268,30 @@ def test_arms_without_a_whole_run_say_why_and_two_are_needed(synthetic: ModuleTy
     silent = Arm("gpu", (synthetic.make_run(3, status="failed"),))
     with pytest.raises(ValueError, match=r"^gpu: there is no run of it; none: there is no run of it$"):
         speedup([first, silent, Arm("none", ())])
-    mixed = Arm("other", (synthetic.make_run(4, status="failed", reason="no"), *second.runs))
+    broken = [synthetic.make_run(4, status=status, reason="no") for status in ("failed", "partial")]
+    mixed = Arm("other", (*broken, *second.runs))
     study = speedup([first, mixed])
     assert study.failed == ()
     assert [one.runs for one in study.arms] == [1, 1], "a failed run is in no figure"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "refused"),
+    [
+        (None, "compile=True", 0),
+        ("a=1 b=2", "a=1 compile=True b=2", 0),
+        ("a=1", "a=1 compiled=True", 1),
+        ("a=1", "b=1", 1),
+    ],
+)
+def test_being_compiled_is_no_other_variant(
+    first: str | None, second: str, refused: int, synthetic: ModuleType
+) -> None:
+    two = arms(synthetic, {"steps": steps(9000), "variant": first}, {"steps": steps(3000), "variant": second})
+    assert len(speedup(two).against[0].refused) == len(speedup(two[::-1]).against[0].refused) == refused
+
+
+def test_what_ncu_stretches_is_in_no_line(synthetic: ModuleType) -> None:
+    kernels = [Kernel(0, "k", layer="fc", direction="forward", step=number, duration_ns=9) for number in range(12)]
+    made = {"kernels": kernels, "steps": steps(9000), "profiler": "ncu", "device": synthetic.V100}
+    assert speedup(arms(synthetic, made, made)).against[0].lines == ()

@@ -212,12 +212,13 @@ def test_without_a_kernel_s_time_nobody_knows_what_was_hidden(synthetic: ModuleT
 def test_overhead_is_the_part_of_the_steps_that_no_operation_took(synthetic: ModuleType) -> None:
     def of(**changes: Any) -> float | None:
         fields = {"operations": [operation("aten::mm", 1, 500), operation("aten::add", 1, 100), operation("x", 1, None)],
-                  "steps": (*timed(400, 600), Step(0, "data", None, 9999)), **changes}  # fmt: skip
+                  "steps": (*timed(400, 600), Step(2, "step", None, None), Step(0, "data", None, 9999)), **changes}  # fmt: skip
         return overhead(synthetic.make_run(**fields))
 
     assert of() == pytest.approx(0.4)
     assert of(steps=timed(500)) == 0.0, "operations of other threads may take longer than the steps"
     assert of(steps=()) is None
+    assert of(steps=(Step(0, "step", None, None),)) is None
     assert of(operations=[]) is None
     assert of(device=synthetic.V100) is None
 

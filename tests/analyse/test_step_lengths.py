@@ -29,3 +29,8 @@ def test_a_bench_file_and_peaks_call_a_cpu_alike() -> None:
     assert measured_of(POINT, plan("mlp")).machine == of_measured(record).machine.name
     other = replace(POINT, machine=BenchMachine("AMD EPYC", "cpu", 1, None))
     assert measured_of(other, plan("mlp")).machine != of_measured(record).machine.name
+
+
+def test_a_step_of_no_length_is_none() -> None:
+    assert computed_ns([Step(0, "step", 0, 0), Step(1, "step", 0, 1), Step(2, "warmup", 0, 9)]) == [1]
+    assert computed_ns([]) == []

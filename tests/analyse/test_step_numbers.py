@@ -17,16 +17,7 @@ from perfctl.orchestrator.analyse.step_parts import (
     roofline,
 )
 from perfctl.orchestrator.analyse.work_records import Case, Machine, Work, bytes_moved, element_bytes, flops
-
-CPU = Machine("Test CPU", "cpu", {"fp32": 100e9}, 20e9)
-CONV = Work("c", "conv", 1, 3600.0 * 100, 400.0, 800.0, 3600.0, 100.0, 8.0, 36.0, kernel=9)
-"""3 x 3 from 4 to 8 channels on 10 x 10... with twelve times the weights, so that no two sizes are alike."""
-
-
-def case_of(
-    *works: Work, batch: int = 2, training: bool = True, optimizer: str = "momentum", precision: str = "fp32"
-) -> Case:
-    return Case("m", "f", works, batch, training, precision, optimizer if training else "", 1000)
+from tests.analyse.made_fits import CONV, CPU, case_of
 
 
 def seen(case: Case, machine: Machine = CPU) -> dict[str, float]:
@@ -91,6 +82,8 @@ def test_a_pools_window_is_read_forward_and_backward() -> None:
     found = seen(case_of(pool))
     assert found["window forward"] == found["window backward"] == pytest.approx(2 * 100 * 9 * 4 / 20e9)
     assert "window backward" not in seen(case_of(pool, training=False))
+    for kind in ("softmax", "norm"):  # nothing else has a window
+        assert "window forward" not in seen(case_of(replace(pool, kind=kind)))
 
 
 def test_bytes_beyond_2_and_32_mib_are_spilled_and_overflow() -> None:
@@ -195,3 +188,45 @@ def test_amounts_of_one_operation() -> None:
         1,
         1,
     ]
+
+
+def test_sizes_that_are_not_known_or_below_one_count_as_one() -> None:
+    work = replace(CONV, kind="rnn", columns=0.0, depth=0.0, rows=0.0)
+    arithmetic = 2 * 2 * 360000 / 100e9
+    found = seen(case_of(work))
+    assert found["narrow forward"] == found["shallow forward"] == pytest.approx(64 * arithmetic)
+    case = case_of(work)
+    shape = dict(zip(FEATURES, features(case, parts(case, CPU)), strict=True))
+    assert (shape["columns"], shape["depth"], shape["rows"], shape["matrix share"]) == (1.0, 1.0, 1.0, 1.0)
+
+
+def test_features_of_a_network_without_products_and_of_next_to_nothing() -> None:
+    case = case_of(Work("n", "norm", 1, 0, 0.25, 0.25, 0, 0, 0, 0), training=False)
+    found = dict(zip(FEATURES, features(case, parts(case, CPU)), strict=True))
+    assert found == pytest.approx({
+        "arithmetic": 0.0, "bytes": 2 * 0.5 * 4 / 20e9, "batch": 2.0, "bytes an operation": 2 * 0.5 * 4 / 20e9, "operations": 1.0,
+        "parameters": 1000.0, "columns": 1.0, "depth": 1.0, "rows": 1.0, "intensity": 1.0, "window share": 0.0,
+        "grouped share": 0.0, "matrix share": 0.0, "norm share": 0.5, "activation share": 0.0, "weights an operation": 1000.0,
+    })  # fmt: skip
+
+
+def test_an_optimizer_that_is_not_known_keeps_nothing_and_a_few_parameters_overflow_no_cache() -> None:
+    found = seen(case_of(CONV, optimizer="other"))
+    assert found["bytes optimizer"] == pytest.approx(1000 * 3 * 4 / 20e9)
+    assert "overflow optimizer" not in found and "adam optimizer" not in found
+
+
+def test_a_precision_runs_on_its_own_path_or_is_refused_with_the_paths_looked_for() -> None:
+    gpu = Machine("G", "gpu", {"fp32": 9.0, "tensor fp16": 0.0, "fp16": 5.0, "tensor int8": 70.0}, 1.0)
+    assert [peak_of(gpu, name) for name in ("fp32", "tf32", "fp16", "int8")] == [9.0, 9.0, 5.0, 70.0]
+    for precision, looked in (("bf16", "tensor bf16 or bf16"), ("fp64", "fp64")):
+        with pytest.raises(ValueError, match=rf"^G: no peak is known for {precision} \(looked for {looked}\)$"):
+            peak_of(gpu, precision)
+
+
+def test_a_roofline_leaves_out_what_is_no_floor_and_adds_the_optimizer_in_training_alone() -> None:
+    large = Work("a", "activation", 2, 0, 2**24, 2**24, 0, 0, 0, 0)
+    pool = Work("p", "pool", 1, 0, 400, 100, 0, 0, 0, 0, kernel=9)
+    moved = (2 * 2 * 2**25 + 2 * 500) * 4 / 20e9
+    assert roofline(case_of(large, pool, training=False), CPU) == pytest.approx(moved)
+    assert roofline(case_of(large, pool, optimizer="adam"), CPU) == pytest.approx(2 * moved + 1000 * 7 * 4 / 20e9)

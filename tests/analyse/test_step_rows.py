@@ -50,6 +50,17 @@ def test_layers_of_a_kind_and_direction_are_one_row_with_a_clock_for_each() -> N
     assert len(layer_rows(replace(RECORD, layer_seconds=times), CPU)) == 3 + 2  # phases first
 
 
+def test_layers_without_a_name_have_no_row_and_both_directions_of_a_kind_have_one_each() -> None:
+    bare = replace(RECORD, forward=None, backward=None, optimizer=None)
+    nameless = replace(CASE, works=tuple(replace(work, layer="") for work in CASE.works))
+    assert layer_rows(replace(bare, case=nameless, layer_seconds={("", "forward"): 1.0}), CPU) == []
+    times = {("conv0", "forward"): 1.0, ("conv0", "backward"): 3.0}
+    forward, backward = layer_rows(replace(bare, layer_seconds=times), CPU)
+    assert (forward[1:], backward[1:]) == ((1e-6, 1.0, 0.25), (1e-6, 3.0, pytest.approx(0.5 * 0.75**0.5)))
+    assert forward[0][PLACE["conv forward"]] == backward[0][PLACE["conv backward"]] > 0  # first: one product backward
+    assert (forward[0][PLACE["conv backward"]], backward[0][PLACE["conv forward"]]) == (0.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("part", "kind"),
     [

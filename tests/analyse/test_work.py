@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.work import KINDS, Work, bytes_moved, flops, works_of, works_of_plan
+from perfctl.orchestrator.analyse.work import bytes_moved, flops, works_of
 from perfctl.parsers.paper import OpShape
 
 
@@ -94,21 +94,3 @@ def test_without_a_backward_pass_the_first_layer_with_weights_is_first() -> None
 def test_what_is_computed_again_in_backward_is_no_forward_work() -> None:
     again = shape("aten.relu", ((2, 4),), ((2, 4),), attributes={"recompute": True})
     assert works_of([again], 2) == ()
-
-
-def test_rows_of_a_plan_become_the_same_records() -> None:
-    (work,) = works_of([conv(2)], 2)
-    row = {name: getattr(work, name) for name in Work.__slots__} | {"note": "passed over"}
-    assert works_of_plan([row]) == (work,)
-
-
-def test_a_plan_row_that_lacks_a_figure_is_refused_by_name() -> None:
-    with pytest.raises(KeyError, match="inputs"):
-        works_of_plan([{"kind": "conv", "macs": 1}])
-
-
-def test_a_plan_row_of_an_unknown_kind_is_refused() -> None:
-    row = dict.fromkeys(("macs", "inputs", "outputs", "weights", "rows", "columns", "depth"), 1)
-    with pytest.raises(ValueError, match="magic"):
-        works_of_plan([row | {"kind": "magic"}])
-    assert "magic" not in KINDS

@@ -48,6 +48,14 @@ CASES: list[tuple[str, tuple[Any, ...], tuple[Any, ...], dict[str, Any], Work]] 
      Work("l", "rnn", 1, 4 * 21 * 12, 20, 28, 99, 4, 21, 12)),
     ("perfctl.rnn", ((4, 2, 5),), ((4, 2, 7),), {"rows": 8, "hidden_size": 7, "input_size": 5},
      Work("l", "rnn", 1, 4 * 7 * 12, 20, 28, 0, 4, 7, 12)),
+    ("perfctl.lstm", ((4, 2, 5),), ((4, 2, 7),), {"rows": 8, "hidden_size": 7, "input_size": 5, "parameters": 99},
+     Work("l", "rnn", 1, 4 * 28 * 12, 20, 28, 99, 4, 28, 12)),
+    ("perfctl.lstm", ((4, 2, 5),), ((4, 2, 7),), {"rows": 0, "hidden_size": 7, "input_size": 5},
+     Work("l", "rnn", 1, 0, 20, 28, 0, 0, 28, 0)),
+    ("aten.baddbmm_", ((6, 4, 3), (6, 4, 5), (6, 5, 3)), ((6, 4, 3),), {},
+     Work("l", "matmul", 1, 3 * 60, (120 + 90) / 2, 36, 0, 4, 3, 5, 3)),
+    ("aten._convolution", ((2, 6, 9), (4, 6, 3), None), ((2, 4, 7),), {"groups": 1, "stride": [3]},
+     Work("l", "conv", 1, 7 * 72, 54, 28, 72, 7, 4, 18, 1, 3, 3)),
     ("aten.native_batch_norm", ((2, 3, 5), (3,), (3,)), ((2, 3, 5), (3,), (3,)), {"parameters": 6},
      Work("l", "norm", 1, 0, 15, 15, 6, 0, 0, 0)),
     ("aten.embedding", ((1000, 8), (2, 4)), ((2, 4, 8),), {}, Work("l", "memory", 1, 0, 32, 32, 0, 0, 0, 0)),
@@ -131,3 +139,28 @@ def test_a_case_counts_the_calls_of_all_its_operations_at_its_batch() -> None:
     assert case.macs == 4 * (15 + 7)
     with pytest.raises(FrozenInstanceError):
         case.batch = 1  # type: ignore[misc]
+
+
+def test_a_convolution_asks_for_its_inputs_gradient_where_one_of_its_own_weights_makes_it() -> None:
+    def forward(outputs: int, position: int) -> OpShape:
+        shapes = ((2, 6, 9), (outputs, 6, 3), None)
+        return shape("aten.convolution", shapes, ((2, outputs, 7),), parameters=9, position=position)
+
+    def back(outputs: int, asked: bool) -> OpShape:
+        shapes = ((2, outputs, 7), (2, 6, 9) if outputs == 4 else (2, 6, 8), (outputs, 6, 3))
+        return shape("aten.convolution_backward", shapes, (None,), direction="backward", position=9,
+                     attributes={"output_mask": [asked, True, False], "role": "grad_input"})  # fmt: skip
+
+    # Of one layer called twice: the backward operation whose input has another shape is not this one's.
+    assert [work.first for work in works_of([forward(4, 0), back(4, True)], 2)] == [False]
+    assert [work.first for work in works_of([forward(4, 0), back(4, False), back(5, True)], 2)] == [True]
+    none = shape("aten.convolution_backward", (), (), direction="backward", attributes={"output_mask": []}, position=9)
+    assert [work.first for work in works_of([forward(4, 0), none], 2)] == [True]
+
+
+def test_without_a_backward_pass_a_norm_or_a_product_of_activations_is_not_the_first_layer() -> None:
+    norm = shape("aten.native_batch_norm", ((2, 3, 5), (3,)), ((2, 3, 5),), parameters=6)
+    matmul = shape("aten.mm", ((8, 5), (5, 3)), ((8, 3),), position=1)
+    linear = shape("aten.mm", ((8, 5), (5, 3)), ((8, 3),), parameters=15, position=2)
+    again = shape("aten.mm", ((8, 5), (5, 3)), ((8, 3),), parameters=15, position=1, attributes={"recompute": True})
+    assert [work.first for work in works_of([norm, matmul, again, linear], 2)] == [False, False, True]

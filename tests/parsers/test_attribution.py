@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfctl.parsers import attribution
 from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Nest, Spans
 from perfctl.parsers.correlation import Calls, Wanted
 
@@ -182,6 +184,47 @@ def test_an_unknown_caller_is_inside_of_nothing() -> None:
     ranges = [Item(NOBODY, NOBODY, 0, 100, (True, True, True, True))]
     found = build(ranges).of_calls(spans([Item(NOBODY, NOBODY, 20, 30)]).take(np.array([NOBODY, 0])))
     assert found.innermost.tolist() == found.layer.tolist() == found.step.tolist() == [NOBODY, NOBODY]
+
+
+def test_ranges_of_unknown_callers_do_not_hide_those_of_known_ones() -> None:
+    every = (True, True, True, True)
+    ranges = [Item(NOBODY, NOBODY, 0, 100, every), Item(0, 1, 0, 100, every), Item(1, 2, 0, 100, every)]
+    calls = [Item(1, 2, 20, 30), Item(NOBODY, NOBODY, 20, 30), Item(0, 1, 20, 30), Item(1, 3, 20, 30)]
+    found = build(ranges).of_calls(spans(calls))
+    assert found.innermost.tolist() == found.layer.tolist() == [2, NOBODY, 1, NOBODY]
+    assert found.step.tolist() == found.phase.tolist() == [2, NOBODY, 1, 2]
+
+
+def test_phases_are_left_out_where_they_are_not_asked_for() -> None:
+    ranges = [Item(0, 0, 0, 100, (True, True, True, True))]
+    calls = spans([Item(0, 0, 20, 30), Item(0, 1, 20, 30), Item(0, 0, 200, 201)])
+    found = build(ranges).of_calls(calls, phases=False)
+    assert found.phase.tolist() == [NOBODY] * 3
+    assert (found.layer.tolist(), found.step.tolist()) == ([0, NOBODY, NOBODY], [0, 0, NOBODY])
+    assert build(ranges).of_calls(calls).phase.tolist() == [0, 0, NOBODY]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 6, 7])
+def test_calls_are_looked_at_in_pieces_that_together_are_all_of_them(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three at a time; range n lasts from 10 n to 10 n + 5, and call n lies in it."""
+    monkeypatch.setattr(attribution, "SLICE", 3)
+    ranges = [Item(0, 0, 10 * number, 10 * number + 5, (True, True, True, False)) for number in range(7)]
+    found = build(ranges).of_calls(spans([Item(0, 0, 10 * number + 1, 10 * number + 5) for number in range(count)]))
+    assert found.innermost.tolist() == found.layer.tolist() == found.step.tolist() == list(range(count))
+    assert found.phase.tolist() == [NOBODY] * count
+
+
+def test_spans_are_taken_in_any_order_and_those_of_nobody_have_no_thread() -> None:
+    some = spans([Item(1, 2, 3, 4), Item(5, 6, 7, 8)]).take(np.array([1, NOBODY, 0, 1]))
+    assert some.process.tolist() == [5, NOBODY, 1, 5]
+    assert some.thread.tolist() == [6, NOBODY, 2, 6]
+    assert [some.start[at] for at in (0, 2, 3)] == [7, 3, 7]
+    assert [some.end[at] for at in (0, 2, 3)] == [8, 4, 8]
+    none = spans([]).take(np.array([NOBODY, NOBODY]))
+    assert none.process.tolist() == none.thread.tolist() == [NOBODY] * 2
+    assert none.start.tolist() == none.end.tolist() == [0, 0]
 
 
 def test_no_ranges_and_no_calls_are_fine() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 from pathlib import Path
 
@@ -135,6 +136,10 @@ def test_gzip_and_plain_give_the_same_report(tmp_path: Path, report: Report) -> 
 def test_a_trace_is_recognised_by_content() -> None:
     assert kineto.sniff(Path("x"), b'\n {"schemaVersion": 1, "traceEvents": [')
     assert kineto.sniff(Path("x"), b'\xef\xbb\xbf{"schemaVersion": 1, "deviceProperties": [], "job": "...')
+    assert kineto.sniff(Path("x"), b'{"schemaVersion": 1, "deviceProperties": [], "distributedInfo": {}, "job": "...')
+    assert kineto.sniff(Path("x"), b'{"traceEvents": [')
+    assert not kineto.sniff(Path("x"), b'{"schemaVersion": 1, "job": "...')
+    assert not kineto.sniff(Path("x"), b'["traceEvents", "schemaVersion", "deviceProperties"]')
     assert not kineto.sniff(Path("trace.json"), b'{"format": "perfctl workload"}')
     assert not kineto.sniff(Path("trace.json.gz"), b"\x1f\x8b broken")
     assert not kineto.sniff(Path("folder"), b"")
@@ -145,3 +150,28 @@ def test_a_chrome_trace_of_another_program_is_refused(tmp_path: Path) -> None:
     path.write_text('{"traceEvents": [{"ph": "X", "cat": "v8", "ts": 1, "dur": 1}]}')
     with pytest.raises(ReportError, match=r"without a single event of torch\.profiler"):
         kineto.parse(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"schemaVersion": 1, "traceEvents": []}', '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1, "dur": 1}]}'],
+)
+def test_a_schema_version_or_one_known_event_is_enough(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(text)
+    assert kineto.parse(path).tool == "torch"
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_the_garbage_collector_is_left_as_it_was_also_after_a_fault(was_on: bool, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"traceEvents": [')
+    (gc.enable if was_on else gc.disable)()
+    try:
+        kineto.parse(TRACE)
+        assert gc.isenabled() == was_on
+        with pytest.raises(ReportError, match="cut off"):
+            kineto.parse(broken)
+        assert gc.isenabled() == was_on
+    finally:
+        gc.enable()

@@ -51,6 +51,13 @@ def reasons(report: Report) -> dict[str, str]:
         ({"pytorch_version": "2.1.0"}, {"torch": "2.1.0"}),
         ({"baseTimeNanoseconds": 7}, {"clock_base_ns": "7"}),
         ({"with_stack": 1, "record_shapes": [1]}, {"with_stack": "1"}),
+        ({"distributedInfo": "none", "cupti_version": 22}, {"cupti_version": "22"}),
+        ({"cuda_runtime_version": 12000}, {"cuda_runtime_version": "12000", "cuda": "12.0"}),
+        ({"cuda_runtime_version": 11990}, {"cuda_runtime_version": "11990", "cuda": "11.99"}),
+        ({"hip_runtime_version": 60_000_000}, {"hip_runtime_version": "60000000", "hip": "6.0.0"}),
+        ({"hip_runtime_version": 60_300_000}, {"hip_runtime_version": "60300000", "hip": "6.3.0"}),
+        ({"hip_runtime_version": 69_999_999}, {"hip_runtime_version": "69999999", "hip": "6.99.99999"}),
+        ({"hip_driver_version": 60_342_134, "baseTimeNanoseconds": 1.5}, {"hip_driver_version": "60342134"}),
     ],
 )  # fmt: skip
 def test_versions_are_read_from_cuda_and_hip_numbers(
@@ -58,6 +65,20 @@ def test_versions_are_read_from_cuda_and_hip_numbers(
 ) -> None:
     """CUDA: 1000 x major + 10 x minor; HIP: 10,000,000 x major + 100,000 x minor + patch."""
     assert read(tmp_path, operation(), **metadata).environment == {**expected, "schema_version": "1"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "version"),
+    [
+        ({"torch_version": "2.5.1", "pytorch_version": "2.1.0"}, "2.5.1"), ({"torch_version": ""}, None),
+        ({"torch_version": "", "PyTorch version": "1.9"}, "1.9"), ({}, None), ({"pytorch_version": 2}, "2"),
+    ],
+)  # fmt: skip
+def test_the_version_is_that_of_torch_by_the_first_name_that_says_it(
+    metadata: dict[str, Any], version: str | None, tmp_path: Path
+) -> None:
+    found = read(tmp_path, operation(), **metadata)
+    assert (found.tool_version, found.environment.get("torch")) == (version, version)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +100,11 @@ def test_the_capture_lasts_from_the_first_begin_to_the_last_end_or_as_its_window
     assert read(tmp_path, *events).duration_ns == (26 - 5) * 1000
     assert read(tmp_path, operation(ts=10, dur=3), operation("open", 24, None, 2)).duration_ns == 14_000
     assert read(tmp_path, gpu("k", 5, None, 1), gpu("l", 8, None, 2)).duration_ns == 3_000
+    copy = event("gpu_memcpy", "Memcpy HtoD", 2, 30, bytes=8)
+    assert read(tmp_path, *events, copy, gpu("lost", None, 99, 3)).duration_ns == 30_000  # type: ignore[arg-type]
+    window = event("Trace", "PyTorch Profiler (0)", 8, 4)
+    assert read(tmp_path, *events, window).duration_ns == 4_000
+    assert read(tmp_path).duration_ns is None
 
 
 def test_what_the_trace_holds_is_in_its_form(tmp_path: Path) -> None:
@@ -104,6 +130,20 @@ def test_devices_that_ran_most_kernels_come_first_and_then_by_number(tmp_path: P
     assert read(tmp_path, *events).devices == ()
     assert read(tmp_path, operation(), deviceProperties="none").devices == (Device(None, "cpu"),)
     assert read(tmp_path, operation(), gpu("k", 1, 1, 1)).devices == ()
+    assert read(tmp_path, operation(), event("gpu_memcpy", "Memcpy HtoD", 5, 4)).devices == ()
+    assert read(tmp_path).devices == ()
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({"computeMajor": 8}, Device(None, "gpu", 0)), ({"computeMinor": 6}, Device(None, "gpu", 0)),
+        ({"id": 3, "name": 7, "computeMajor": 0, "computeMinor": 0}, Device(None, "gpu", 3, "0.0")),
+        ({"name": "Q", "numSms": "84", "totalGlobalMem": 1 << 34}, Device("Q", "gpu", 0, None, 84, 16 * 1024**3)),
+    ],
+)  # fmt: skip
+def test_a_device_keeps_what_is_said_of_it(entry: dict[str, Any], expected: Device, tmp_path: Path) -> None:
+    assert read(tmp_path, operation(), deviceProperties=[entry]).devices == (expected,)
 
 
 def test_an_amd_gpu_is_known_by_its_name_or_by_the_software_of_the_trace(tmp_path: Path) -> None:
@@ -143,6 +183,26 @@ def test_gaps_count_what_is_missing(tmp_path: Path) -> None:
     assert known["operation"].endswith("torch.profiler ran without ProfilerActivity.CPU")
 
 
+def test_gaps_count_the_launches_that_lack_something_and_say_nothing_of_figures_that_are_there(tmp_path: Path) -> None:
+    note = event("user_annotation", "fc:forward", 0, 10, **{"External id": 1})
+    inside, outside = gpu("a", 1, 2, 1, **{"External id": 1, "registers per thread": 40}), gpu("b", 5, 2, 2)
+    found = reasons(read(tmp_path, note, inside, outside, gpu("c", None, 2, 3)))  # type: ignore[arg-type]
+    assert found["kernel.layer"].startswith("not_collected: 2 of 3 launches lie in no range")
+    assert found["kernel.duration_ns"] == "unreadable: 1 launches have no start or duration in the trace"
+    assert found.keys() == {
+        "kernel.layer", "kernel.duration_ns", "kernel.static_shared_bytes", "kernel.dynamic_shared_bytes", "operation",
+    }  # fmt: skip
+    shared = reasons(
+        read(tmp_path, note, {**inside, "args": {**inside["args"], "shared memory": 0}}, operation(external=2))
+    )
+    assert shared.keys() == {"operation.flops", "operation.memory_bytes"}
+
+
+def test_a_range_without_an_end_makes_no_operation_unknown(tmp_path: Path) -> None:
+    found = reasons(read(tmp_path, event("user_annotation", "open", 1, None), operation()))
+    assert found.keys() == {"kernel", "operation.device_ns", "operation.flops", "operation.memory_bytes"}
+
+
 def test_a_trace_with_copies_alone_says_that_no_kernel_is_in_it(tmp_path: Path) -> None:
     found = reasons(read(tmp_path, operation(), event("gpu_memcpy", "Memcpy HtoD", 5, 4, bytes=8)))
     assert found["kernel"].startswith("not_collected: the trace holds copies but no kernel:")
@@ -168,6 +228,19 @@ def test_repeated_and_timeless_events_are_counted(tmp_path: Path) -> None:
     said = [one.text for one in read(tmp_path, operation(), twice, twice, twice, lost).diagnostics]
     assert "2 events stand in the trace twice; each counts once" in said
     assert "1 operations or ranges have no start time and were left out" in said
+
+
+def test_what_was_put_right_and_what_is_not_read_is_said(tmp_path: Path) -> None:
+    ranges = [event("cuda_profiler_range", "sm", at, 1) for at in (1, 2)]
+    assert [one.text for one in read(tmp_path, operation(), *ranges).diagnostics] == [
+        "2 CUPTI counter ranges (cuda_profiler_range) are in the trace and are not read"
+    ]
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [operation(ts=77)]}).replace("77", "inf"))
+    assert [(one.severity, one.text) for one in kineto.parse(path).diagnostics] == [
+        ("warning", "the JSON had bare inf or nan, or lone backslashes; they were put right while reading"),
+        ("warning", "1 operations or ranges have no start time and were left out"),
+    ]
 
 
 @pytest.mark.parametrize(

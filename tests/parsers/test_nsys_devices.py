@@ -110,6 +110,8 @@ def said(builder: NsysBuilder, **facts: str) -> None:
         ("NvDriverVersion", "520610", {"driver": "520610"}), ("NvDriverVersion", "52061055", {"driver": "52061055"}),
         ("CudaDriverVersion", "12020", {"cuda_driver": "12.2"}), ("CudaDriverVersion", "11080", {"cuda_driver": "11.8"}),
         ("CudaDriverVersion", "13010", {"cuda_driver": "13.1"}), ("CudaDriverVersion", "new", {}),
+        ("CudaDriverVersion", "12090", {"cuda_driver": "12.9"}), ("CudaDriverVersion", "9020", {"cuda_driver": "9.2"}),
+        ("NvDriverVersion", "535.1.5", {"driver": "535.1.5"}), ("CpuFlags", "sse", {}),
         ("CpuDescription", "EPYC", {"cpu": "EPYC"}), ("CpuCores", "64", {"cpu_cores": "64"}),
         ("CpuArchitecture", "x86_64", {"cpu_architecture": "x86_64"}), ("OsDescription", "Linux", {"os": "Linux"}),
         ("OsDescription", "", {}),
@@ -210,3 +212,69 @@ def test_messages_without_a_text_or_a_source_are_left_out_or_nsyss_own(tmp_path:
         ("warning", "nsys", "kept"),
         ("info", "nsys", "other"),
     ]
+
+
+def test_a_start_is_cut_to_whole_seconds_and_without_a_table_nothing_is_said(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    columns = "utcEpochNs utcTime"
+    for epoch in (None, 1_705_446_034_999_999_999, 1_705_446_099_000_000_000):
+        builder.row("TARGET_INFO_SESSION_START_TIME", columns, utcEpochNs=epoch)
+    builder.row("ANALYSIS_DETAILS", "globalVid duration", duration=None)
+    builder.row("ANALYSIS_DETAILS", "globalVid duration", duration=1)
+    report = read(builder, tmp_path)
+    assert (report.started_at, report.duration_ns) == ("2024-01-16T23:00:34Z", 1)
+    (tmp_path / "bare").mkdir()
+    report = read(NsysBuilder(), tmp_path / "bare")
+    assert (report.started_at, report.duration_ns, report.diagnostics) == (None, None, ())
+
+
+def test_the_oldest_gpu_table_alone_names_the_gpus_and_no_more(tmp_path: Path) -> None:
+    builder = NsysBuilder("2020.3")
+    for index, name in ((1, "V100"), (0, ""), (None, "T4")):
+        builder.row("TARGET_INFO_GPU", "vmId deviceId name busLocation", deviceId=index, name=name)
+    assert read(builder, tmp_path).devices == (Device(None, "gpu", 0), Device("V100", "gpu", 1))
+
+
+def test_an_old_gpu_without_a_number_is_the_first_and_its_bandwidth_counts_in_kilobytes(tmp_path: Path) -> None:
+    builder = NsysBuilder("2020.3")
+    columns = (
+        "deviceId name numMultiprocessors computeCapabilityMajor computeCapabilityMinor globalMemorySize"
+        " globalMemoryBandwidth coreClockRate"
+    )
+    more = {"computeCapabilityMajor": 1, "computeCapabilityMinor": 0, "globalMemoryBandwidth": 1, "coreClockRate": 1}
+    builder.row("TARGET_INFO_CUDA_GPU", columns, name="G", numMultiprocessors=1, **more)
+    builder.row("TARGET_INFO_CUDA_GPU", columns, deviceId=1, globalMemorySize=1, **more)
+    assert read(builder, tmp_path).devices == (
+        Device("G", "gpu", 0, "1.0", 1, None, 1000, clock_hz=1000),
+        Device(None, "gpu", 1, "1.0", None, 2**20, None, clock_hz=1000),
+    )
+
+
+def test_gpus_without_an_ordinal_among_others_that_have_one_were_not_seen_by_the_program(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    gpu(builder, 4, None, "hidden")
+    gpu(builder, 5, 0, "seen")
+    assert [(device.index, device.name) for device in read(builder, tmp_path).devices] == [(0, "seen")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "ambiguous"),
+    [
+        (((0, 0, 7), (1, 1, 7), (0, 0, 9), (1, 1, 9)), False),
+        (((0, 0, 7), (0, 1, 9)), True),
+        (((0, 0, 7), (1, 0, 9)), True),
+        (((0, 0, 7), (1, 1, 7), (0, 1, 9), (1, 0, 9)), True),
+        (((0, 1, 7),), False),
+    ],
+)
+def test_processes_that_agree_on_the_gpus_are_no_gap(
+    rows: tuple[tuple[int, int, int], ...], ambiguous: bool, tmp_path: Path
+) -> None:
+    """(GPU, ordinal, process): each GPU must have one ordinal, and each ordinal one GPU."""
+    builder = NsysBuilder("2026.1")
+    for number in (0, 1):
+        gpu(builder, number, number, f"G{number}")
+    for number, ordinal, pid in rows:
+        builder.row("TARGET_INFO_CUDA_DEVICE", "gpuId cudaId pid", gpuId=number, cudaId=ordinal, pid=pid)
+    said = "the processes of this report count the GPUs in different orders; device numbers are those of the first"
+    assert gap(read(builder, tmp_path), "device") == (f"ambiguous: {said}" if ambiguous else "")

@@ -65,6 +65,8 @@ def test_start_end_ranges_alone_hold_no_launch(tmp_path: Path) -> None:
         ((), ["kernel: there is no CUDA activity", "copy", "range"]),
         (("call",), ["kernel: CUDA calls were traced, but no kernel ran", "range"]),
         (("copy",), ["kernel: there is no CUDA activity", "range"]),
+        (("memset",), ["kernel: there is no CUDA activity", "range"]),
+        (("kernel", "graph"), ["kernel: CUDA graphs were recorded as a whole", "range", "layer"]),
         (("graph",), ["kernel: CUDA graphs were recorded as a whole", "copy", "range"]),
         (("call", "graph"), ["kernel: CUDA graphs were recorded as a whole", "range"]),
         (("kernel",), ["range", "layer"]),
@@ -78,6 +80,8 @@ def test_what_was_not_traced_is_told_from_what_did_not_happen(
         builder.call(1, 0, 5)
     if "copy" in filled:
         builder.memcpy(1, 1, 64)
+    if "memset" in filled:
+        builder.row("CUPTI_ACTIVITY_KIND_MEMSET", "start end bytes", start=1, end=2, bytes=8)
     if "kernel" in filled:
         builder.kernel(1)
     if "graph" in filled:
@@ -92,6 +96,44 @@ def test_before_2022_there_is_no_version(tmp_path: Path) -> None:
     report = read(training_step(NsysBuilder("2020.3")), tmp_path)
     assert quantities(report) == ["profiler_version", "layer"]
     assert (report.tool_version, report.form) == (None, "nsys SQLite, without a schema version (up to 2021.3)")
+
+
+def test_a_schema_without_a_product_still_has_no_version(tmp_path: Path) -> None:
+    path = training_step(NsysBuilder()).write(tmp_path / "report.sqlite")
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM META_DATA_EXPORT WHERE name = 'EXPORT_PRODUCT_VERSION'")
+    connection.close()
+    report = parse(path)
+    assert (report.tool_version, report.form) == (None, "nsys SQLite, schema 3.11.1")
+    assert gap(report, "profiler_version") == "not_available: nsys wrote no version into its exports up to 2021.3"
+
+
+def test_marks_alone_are_ranges_that_hold_no_launch(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.range("fc:forward", 5, None, eventType=34)
+    builder.launch(10)
+    report = read(builder, tmp_path)
+    assert quantities(report) == ["layer", "step"]
+    assert gap(report, "layer") == ("not_collected: there is no push/pop NVTX range that a launch could be inside of")
+    assert gap(report, "step") == 'not_collected: no range names a step as perfctl does ("perfctl:step:3")'
+
+
+@pytest.mark.parametrize(("strangers", "others"), [(1, 0), (0, 1), (2, 1)])
+def test_only_what_is_missing_is_counted(strangers: int, others: int, tmp_path: Path) -> None:
+    """Beside one kernel in a layer: kernels without a call, and kernels that were launched after the layer."""
+    builder = NsysBuilder()
+    builder.range("perfctl:step:0", 0, 100)
+    builder.range("fc:forward", 5, 50)
+    for at in (10, 70)[: 1 + others]:
+        builder.launch(at)
+    for number in range(strangers):
+        builder.kernel(100 + number)
+    count = 1 + strangers + others
+    expected = [f"not_available: {strangers} of {count} kernels have no launch call in the report"] * bool(strangers)
+    expected += [f"not_available: {others} of {count} kernels were launched outside of every layer's range"] * others
+    report = read(builder, tmp_path)
+    assert quantities(report) == ["layer"] * len(expected)
+    assert gap(report, "layer") == "; ".join(expected)
 
 
 def test_each_of_many_kernels_has_its_own_layer_step_and_range(tmp_path: Path) -> None:

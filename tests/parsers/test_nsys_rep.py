@@ -5,53 +5,16 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-import stat
-import tempfile
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, nsys_rep, sniff
+from perfctl.parsers import ReportError, nsys_rep, nsys_sqlite, sniff
+from perfctl.parsers.bulk_rows import Columns, SqlKernels
 from tests.parsers.nsys_builder import NsysBuilder, training_step
-
-MAGIC = b"NVIDIA Tegra Profiler Report 1.\n"
-STREAM = b"U3w[END]NVIDIA Nsight Systems Stream 2022.4.2.1-df9881f!\n"
-END = b'"\x1320XX*\x02vm2\x122024.6.2.225-246235244459v0:\x12'
-
-
-@pytest.fixture
-def report(tmp_path: Path) -> Path:
-    """A file that looks like a report; synthetic, no nsys could read it."""
-    path = tmp_path / "my run.nsys-rep"
-    path.write_bytes(MAGIC + b"NSIGHT_SYSTEMS_VERSION 2021.3.2.4-027534f" + bytes(70_000) + END)
-    return path
-
-
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that takes temporary files."""
-    folder = tmp_path / "tmp"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
-
-
-@pytest.fixture
-def fake_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that alone is searched for tools; ``install`` puts scripts there."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    real = shutil.which
-    monkeypatch.setattr(shutil, "which", lambda name, *rest: real(name, path=str(folder)))
-    return folder
-
-
-def install(folder: Path, script: str, name: str = "nsys") -> None:
-    path = folder / name
-    path.write_text("#!/bin/sh\n" + script)
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+from tests.parsers.nsys_fake import MAGIC, STREAM, STREAM_WORDS, install
 
 
 def export_of(tmp_path: Path) -> Path:
@@ -74,35 +37,17 @@ def test_a_stream_and_a_damaged_report_are_recognised(tmp_path: Path) -> None:
     assert not nsys_rep.sniff(tmp_path / "a.nsys-rep", b"version https://git-lfs.github.com/spec/v1\n")
 
 
-def test_without_nsys_the_version_that_wrote_it_is_named(report: Path, fake_nsys: Path) -> None:
-    with pytest.raises(ReportError) as caught:
-        nsys_rep.parse(report)
-    assert "2024.6.2.225" in caught.value.reason
-    assert "no nsys on this machine" in caught.value.reason
-    assert "nsys 2024.6.2.225 or newer" in caught.value.remedy
-
-
 @pytest.mark.parametrize(
-    ("said", "version"),
+    ("name", "head", "taken"),
     [
-        ("Exportation error: Version number is invalid: 2024@6@3@225-24623", "2024.6.3"),
-        ("ProtobufParseException", "2024.6.2.225"),
+        ("a.dat", b"x" * 36 + STREAM_WORDS, True), ("a.dat", b"x" * 37 + STREAM_WORDS, False),
+        ("a.dat", MAGIC, True), ("a.dat", b"x" + MAGIC, False), ("a.sqlite", b"\x01", False),
+        ("a.QDREP", b"\x01", True), ("a.qdstrm", b"\x01", True), ("a.nsys-rep", b"", False),
+        ("a.nsys-rep", b"SQLite format 3\0", False),
     ],
-)
-def test_a_newer_report_is_refused_with_the_version_it_needs(
-    report: Path, fake_nsys: Path, temporary: Path, said: str, version: str
-) -> None:
-    install(
-        fake_nsys,
-        f'[ "$1" = --version ] && echo "NVIDIA Nsight Systems version 2022.4.2.1-df9881f" && exit 0\necho "{said}" >&2; exit 1\n',
-    )
-    with pytest.raises(ReportError) as caught:
-        nsys_rep.parse(report)
-    assert f"written by nsys {version}" in caught.value.reason
-    assert "(2022.4.2)" in caught.value.reason
-    assert f"nsys {version} or newer" in caught.value.remedy
-    assert caught.value.path == report
-    assert list(temporary.iterdir()) == []
+)  # fmt: skip
+def test_the_first_64_bytes_or_the_suffix_say_what_it_is(tmp_path: Path, name: str, head: bytes, taken: bool) -> None:
+    assert nsys_rep.sniff(tmp_path / name, head) == taken
 
 
 def test_a_failed_export_is_refused_though_it_left_a_database(report: Path, fake_nsys: Path, temporary: Path) -> None:
@@ -131,8 +76,14 @@ def test_the_whole_command_and_the_records(tmp_path: Path, report: Path, fake_ns
     ]  # fmt: skip
     assert found.path == report
     assert found.tool == "nsys"
-    assert found.form.startswith("nsys report, exported: nsys SQLite")
+    assert found.form == "nsys report, exported: nsys SQLite, schema 3.11.1"
     kernels = found.kernels
+    direct = nsys_sqlite.parse(export)
+    assert isinstance(kernels, SqlKernels)
+    assert isinstance(found.ranges, Columns)
+    assert [list(rows) for rows in (kernels, found.ranges, found.copies, found.samples)] == [
+        list(rows) for rows in (direct.kernels, direct.ranges, direct.copies, direct.samples)
+    ]
     assert sorted({*report.parent.iterdir()} - {tmp_path / "argv"}) == before
     del found
     gc.collect()
@@ -142,20 +93,81 @@ def test_the_whole_command_and_the_records(tmp_path: Path, report: Path, fake_ns
     assert list(temporary.iterdir()) == []
 
 
-def test_a_stream_is_imported_first(tmp_path: Path, fake_nsys: Path, temporary: Path) -> None:
+@pytest.mark.parametrize("place", ["bin", "bin/host-linux-x64", "opt/host-linux-x64"])
+def test_a_stream_is_imported_first(tmp_path: Path, fake_nsys: Path, temporary: Path, place: str) -> None:
+    """By the importer on the PATH, beside nsys, or in the installation that a link to nsys leads to."""
     export = export_of(tmp_path)
-    install(fake_nsys, f'cp {export} "$5"\n')
-    install(fake_nsys, 'echo report > "$4"\n', "QdstrmImporter")
+    for folder in (tmp_path / "opt/target/bin", tmp_path / place, fake_nsys / "host-linux-a/QdstrmImporter"):
+        folder.mkdir(parents=True, exist_ok=True)
+    install(tmp_path / "opt/target/bin", f'cp {export} "$5"\n')
+    (fake_nsys / "nsys").symlink_to(tmp_path / "opt/target/bin/nsys")
+    install(tmp_path / place, f'printf "%s\\n" "$@" > {tmp_path}/argv; echo report > "$4"\n', "QdstrmImporter")
     path = tmp_path / "a.qdstrm"
     path.write_bytes(STREAM)
-    assert len(list(nsys_rep.parse(path).kernels)) > 0
+    found = nsys_rep.parse(path)
+    (folder,) = temporary.iterdir()
+    assert (tmp_path / "argv").read_text().split("\n")[:-1] == [
+        "--input-file", f"{folder}/stream.qdstrm", "--output-file", f"{folder}/report.nsys-rep",
+    ]  # fmt: skip
+    assert found.form.startswith("nsys stream, exported: nsys SQLite")
+    assert len(list(found.kernels)) == 5
 
 
-def test_a_stream_without_an_importer_says_what_is_missing(tmp_path: Path, fake_nsys: Path, temporary: Path) -> None:
+def test_the_tool_works_in_the_private_folder_and_is_told_nothing(
+    tmp_path: Path, report: Path, fake_nsys: Path, temporary: Path
+) -> None:
+    export = export_of(tmp_path)
+    said = f'printf "%s\\n" "$TMPDIR" "$LC_ALL" "$(pwd -P)" "$(wc -c)" > {tmp_path}/said'
+    install(fake_nsys, f'{said}; cp {export} "$5"\n')
+    found = nsys_rep.parse(report)
+    (folder,) = temporary.iterdir()
+    assert (tmp_path / "said").read_text().split() == [str(folder), "C", str(folder.resolve()), "0"]
+    (folder / "report.sqlite").write_bytes(b"\xff" * 8192)
+    for rows in (found.kernels, found.copies):
+        with pytest.raises(ReportError, match="damaged or cut off") as caught:
+            list(rows)
+        assert caught.value.path == report
+
+
+def test_a_report_that_is_gone_is_named_with_what_to_check(tmp_path: Path, fake_nsys: Path, temporary: Path) -> None:
     install(fake_nsys, "exit 0\n")
-    path = tmp_path / "a.qdstrm"
-    path.write_bytes(STREAM)
-    with pytest.raises(ReportError, match="no QdstrmImporter"):
+    with pytest.raises(ReportError) as caught:
+        nsys_rep.parse(tmp_path / "gone.nsys-rep")
+    assert caught.value.reason == "it cannot be exported (No such file or directory)"
+    assert caught.value.remedy == "Check its rights and the space in TMPDIR"
+    assert list(temporary.iterdir()) == []
+
+
+def test_an_export_that_is_interrupted_leaves_nothing(report: Path, fake_nsys: Path, temporary: Path) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    install(fake_nsys, "sleep 0.3; kill -USR1 $PPID; sleep 60\n")
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            nsys_rep.parse(report)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "said"),
+    [
+        ("a.qdstrm", STREAM, "this is a stream .* and the nsys here has no QdstrmImporter to do it"),
+        ("a.QDSTRM", b"\x01", "this is a stream .* and the nsys here has no QdstrmImporter to do it"),
+        ("a.dat", b"x" * 36 + STREAM_WORDS, "this is a stream .* and the nsys here has no QdstrmImporter to do it"),
+        ("a.dat", b"x" * 37 + STREAM_WORDS, "nsys could not export it .exit code 0"),
+    ],
+)
+def test_a_stream_without_an_importer_says_what_is_missing(
+    tmp_path: Path, fake_nsys: Path, temporary: Path, name: str, head: bytes, said: str
+) -> None:
+    install(fake_nsys, "exit 0\n")
+    path = tmp_path / name
+    path.write_bytes(head)
+    with pytest.raises(ReportError, match=said):
         nsys_rep.parse(path)
     assert list(temporary.iterdir()) == []
 

@@ -81,6 +81,53 @@ def test_a_text_that_holds_the_separator_is_one_text() -> None:
     assert list(database([(1, 1, text) for text in texts]).texts("t", "text")) == texts
 
 
+def test_texts_that_are_too_long_together_are_read_one_by_one() -> None:
+    """40 texts of 20 characters, where no value may have more than 500."""
+    texts = [f"{number:020}" for number in range(40)]
+    found = database([(1, 1, text) for text in texts])
+    found.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 500)
+    assert list(found.texts("t", "text")) == texts
+    assert list(found.texts("t", "text", where="id > 39")) == texts[-1:]
+    assert list(found.texts("t", "text", where="id > 40")) == []
+
+
+@pytest.mark.parametrize("rows_of_a_slice", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("ids", [[3, 4, 5, 6], [3, 4, 9, 10], [-2, -1, 0, 1]])
+def test_slices_hold_every_row_once_and_no_more_rows_than_they_may(
+    monkeypatch: pytest.MonkeyPatch, rows_of_a_slice: int, ids: list[int]
+) -> None:
+    monkeypatch.setattr(nsys_tables, "SLICE_ROWS", rows_of_a_slice)
+    for most in (1, 2, 10_000):
+        monkeypatch.setattr(nsys_tables, "MOST_SLICES", most)
+        pieces = [piece[0].tolist() for piece in database([(1, 1, "")] * 4, ids).pieces("t", "id")]
+        assert [number for piece in pieces for number in piece] == ids
+        assert max(map(len, pieces)) <= rows_of_a_slice
+
+
+def test_columns_and_names_are_found_by_name_alone() -> None:
+    found = database([(1, None, "x"), (2, None, "")])
+    assert (found.has("t"), found.has("t", "id", "text"), found.has("t", "id", "nowhere"), found.has("u")) == (
+        *(True, True, False, False),
+    )
+    assert [found.column("t", "start"), found.column("t", "nowhere"), found.column("u", "id", "0")] == [
+        *("start", "NULL", "0"),
+    ]
+    assert (found.filled("t"), found.filled("u")) == (True, False)
+    assert (found.holds("t", "text"), found.holds("t", "start"), found.pairs("u")) == (True, False, {})
+
+
+def test_a_string_is_looked_up_by_a_number_and_remembered() -> None:
+    found = database([])
+    found.connection.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value)")
+    found.connection.execute("INSERT INTO StringIds VALUES (0, 'zero'), (7, 'seven')")
+    strings = Strings(Database(found.connection))
+    assert [strings[key] for key in (0, 7, 8, "7", None)] == [
+        *("zero", "seven", "(name 8 is not in the report)"),
+        *("(name 7 is not in the report)", "(name None is not in the report)"),
+    ]
+    assert sorted(map(str, strings)) == ["0", "7", "7", "8", "None"]
+
+
 def test_a_table_that_is_not_there_is_empty() -> None:
     assert [column.tolist() for column in database([]).integers("u", "a", "b", few=("a",))] == [[], []]
     assert list(database([]).texts("u", "a")) == []

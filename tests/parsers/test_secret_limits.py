@@ -88,7 +88,7 @@ def test_a_login_is_found_wherever_the_text_is_cut(password: str) -> None:
     ("place", "found"),
     [
         (100, True), (4 * MIB + 100, True), (4 * MIB + MIB // 4 - 100, True), (4 * MIB + MIB // 4 + 100, False),
-        (3 * MIB, False), (8 * MIB + 1000, True), (MIB * 17 // 2 - 100, False), (MIB * 17 // 2 + 100, True),
+        (2 * MIB + 100, False), (3 * MIB, False), (8 * MIB + 1000, True), (MIB * 17 // 2 - 100, False), (MIB * 17 // 2 + 100, True),
         (MIB * 19 // 2 - 30, True),
     ],
 )  # fmt: skip

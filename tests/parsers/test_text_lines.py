@@ -18,6 +18,7 @@ from perfctl.parsers.text_lines import Log, encoding_of, lines, open_text, tail_
         (b"\xfe\xff\0I", "utf-16"), ("ID,a".encode("utf-16-le"), "utf-16-le"), ("ID,a".encode("utf-16-be"), "utf-16-be"),
         ("ID".encode("utf-16-le"), "utf-16-le"), ("ID".encode("utf-16-be"), "utf-16-be"), (b"plain", "utf-8"),
         (b"ab\0c\0d", "utf-8"), (b"a\0b\0cd", "utf-8"), (b"a\0b\0c\0", "utf-16-le"),
+        (b"\0a\0", "utf-8"), (b"a\0" * 256 + b"plain" * 300, "utf-16-le"), (b"plain!!!" * 64 + b"a\0" * 900, "utf-8"),
     ],
 )  # fmt: skip
 def test_the_encoding_shows_in_the_first_bytes(head: bytes, encoding: str) -> None:
@@ -40,6 +41,28 @@ def test_the_log_counts_what_is_said_again_and_the_pieces_of_a_progress_bar() ->
     log.add("    ---------------------- ------ -----\n")
     assert log.tool_lines == {("PROF", "0%"): 1, ("PROF", "50%"): 2, ("ERROR", "no blank"): 1}
     assert (log.first_line, log.console_lines) == ("==PROF== 0%", 1)
+
+
+def test_the_log_keeps_the_first_thousand_characters_of_a_line_and_two_thousand_of_a_message() -> None:
+    log = Log()
+    log.add("  " + "f" * 1500)
+    log.add("==WARNING==  " + "w" * 2500)
+    assert log.first_line == "f" * 998, "the blanks count among the thousand"
+    assert log.tool_lines == {("WARNING", "w" * 2000): 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "of_ncu"),
+    [
+        ("    Section: GPU Speed Of Light", 1), ("Section: GPU Speed Of Light", 0), ("    Section: ", 0),
+        ("  " + "-" * 20 + " ---", 1), ("  " + "-" * 19 + " ---", 0), ("  " + "-" * 20 + " --", 0), ("1,2", 0),
+    ],
+)  # fmt: skip
+def test_lines_of_ncu_s_console_tables_are_counted(line: str, of_ncu: int) -> None:
+    log = Log()
+    log.add(line)
+    log.add(line)
+    assert (log.console_lines, log.cut_rows) == (2 * of_ncu, 0)
 
 
 def test_the_log_keeps_a_thousand_different_lines_and_goes_on_counting_those() -> None:
@@ -68,12 +91,19 @@ def test_the_end_of_a_file_is_read_where_the_file_is_longer_than_its_head(tmp_pa
     head = text.encode()[:1000]
     assert tail_of(path, head) == text[-16384:]
     assert tail_of(path, text.encode()) == ""
+    path.write_text(text + "x")
+    assert tail_of(path, head) == text[-16384:] + "x", "from an even byte on, where UTF-16 has whole characters"
+    path.write_text(text)
     assert tail_of(path, text.encode()[:-1]) == text[-16384:]
     assert tail_of(tmp_path / "missing", head) == ""
     path.write_bytes(b"\xef\xbb\xbfab" + "é".encode())
     assert tail_of(path, b"\xef\xbb\xbfa") == "\ufeffabé"
     path.write_bytes(text.encode("utf-16-le"))
     assert tail_of(path, text.encode("utf-16-le")[:1000]) == text[-8192:]
+
+
+def test_a_line_may_have_four_mi_characters() -> None:
+    assert text_lines.LINE_LIMIT == 4 * 1024**2
 
 
 def test_a_file_is_opened_in_its_encoding_and_keeps_its_line_ends(tmp_path: Path) -> None:

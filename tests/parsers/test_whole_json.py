@@ -45,3 +45,12 @@ def test_a_file_as_long_as_may_be_is_read_and_numbers_that_are_none_stay_texts(
 
 def test_the_limit_is_64_mib() -> None:
     assert whole_json.LIMIT == 64 * 1024 * 1024
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_json_is_read_in_its_encoding(encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes('{"network": "plain"}'.encode(encoding))
+    assert read_whole(path, "workload", "Run it again") == {"network": "plain"}
+    path.write_bytes(b'{"network": "\xff"}')
+    assert read_whole(path, "workload", "Run it again") == {"network": "\ufffd"}

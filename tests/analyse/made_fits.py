@@ -1,0 +1,40 @@
+"""A convolution and a fitted step model made by hand: costs are known, and no scikit-learn is needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from perfctl.orchestrator.analyse.efficiency import Fitted
+from perfctl.orchestrator.analyse.efficiency_trees import Trees
+from perfctl.orchestrator.analyse.step_parts import FEATURES, PARTS
+from perfctl.orchestrator.analyse.step_records import StepFitted
+from perfctl.orchestrator.analyse.work_records import Case, Machine, Work
+
+CPU = Machine("Test CPU", "cpu", {"fp32": 100e9}, 20e9)
+CONV = Work("c", "conv", 1, 3600.0 * 100, 400.0, 800.0, 3600.0, 100.0, 8.0, 36.0, kernel=9)
+"""3 x 3 from 4 to 8 channels on 10 x 10... with twelve times the weights, so that no two sizes are alike."""
+
+
+def case_of(
+    *works: Work, batch: int = 2, training: bool = True, optimizer: str = "momentum", precision: str = "fp32"
+) -> Case:
+    return Case("m", "f", works, batch, training, precision, optimizer if training else "", 1000)
+
+
+def constant(value: float) -> Trees:
+    return Trees(value, (), (), (), (), (), ())
+
+
+def fit_of(costs: Mapping[str, float], phases: Mapping[str, Mapping[str, float]] | None = None) -> StepFitted:
+    """Parts at these costs, and trees that say nothing."""
+    few = (0.0,) * len(FEATURES)
+    wide = (1e30,) * len(FEATURES)
+    fitted = Fitted("made up", FEATURES, few, wide, 8, 1e-12, 1e12, constant(math.log(4.0)), constant(0.1), 0.1, 0.1, 1.0,
+                    0.9, 30, 0.05)  # fmt: skip
+
+    def row(given: Mapping[str, float]) -> tuple[float, ...]:
+        return tuple(given.get(name, 0.0) for name in PARTS)
+
+    return StepFitted("made up", CPU, "fp32", True, row(costs), {name: row(each) for name, each in (phases or {}).items()},
+                      fitted, ("f",), ("momentum",))  # fmt: skip

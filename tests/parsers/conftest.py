@@ -1,0 +1,39 @@
+"""Fixtures of tests that run a stand-in for nsys."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.parsers.nsys_fake import END, MAGIC
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    """A file that looks like a report; synthetic, no nsys could read it."""
+    path = tmp_path / "my run.nsys-rep"
+    path.write_bytes(MAGIC + b"NSIGHT_SYSTEMS_VERSION 2021.3.2.4-027534f" + bytes(70_000) + END)
+    return path
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that takes temporary files."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def fake_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that alone is searched for tools; ``install`` puts scripts there."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    real = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, *rest: real(name, path=str(folder)))
+    return folder
