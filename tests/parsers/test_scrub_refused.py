@@ -12,6 +12,7 @@ from perfctl.parsers import ReportError
 from perfctl.parsers.scrub import scrub
 
 LOG = b"HF_TOKEN=abcdefgh\n"
+CUT = gzip.compress(LOG * 99, mtime=0)[:-9]
 
 
 @pytest.mark.parametrize(
@@ -27,8 +28,7 @@ LOG = b"HF_TOKEN=abcdefgh\n"
                            "ncu --import REPORT --csv --page raw > REPORT.csv"),
         ("r.nsight-cuprof-report", LOG, "a binary report cannot be edited. Export it and scrub the export: "
                                         "ncu --import REPORT --csv --page raw > REPORT.csv"),
-        ("r.gz", gzip.compress(LOG * 99, mtime=0)[:-9], "it is no whole gzip file (Compressed file ended before the end-of-stream marker "
-                                               "was reached). Copy it again"),
+        ("r.gz", CUT, "it is no whole gzip file (Compressed file ended before the end-of-stream marker was reached). Copy it again"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_scrubbed_is_refused_with_the_way_out(
