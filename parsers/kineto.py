@@ -15,9 +15,7 @@ layer of the forward operation with the same sequence number.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,18 +39,17 @@ def sniff(path: Path, head: bytes) -> bool:
 
 def parse(path: Path) -> Report:
     """Read one trace. Raises ReportError when it is cut off, broken, or no trace of torch.profiler."""
-    with _no_collection():
-        stream = JsonStream(path, "torch", "traceEvents")
-        metadata: dict[str, Any] = {}
-        events = collect(_events(stream, metadata))
-        if not events.known and "schemaVersion" not in metadata:
-            raise ReportError(
-                path,
-                "torch",
-                "this is a Chrome trace without a single event of torch.profiler (cpu_op, kernel, ...)",
-                "Give a trace that torch.profiler's export_chrome_trace wrote",
-            )
-        return _report(path, events, metadata, stream.repaired)
+    stream = JsonStream(path, "torch", "traceEvents")
+    metadata: dict[str, Any] = {}
+    events = collect(_events(stream, metadata))
+    if not events.known and "schemaVersion" not in metadata:
+        raise ReportError(
+            path,
+            "torch",
+            "this is a Chrome trace without a single event of torch.profiler (cpu_op, kernel, ...)",
+            "Give a trace that torch.profiler's export_chrome_trace wrote",
+        )
+    return _report(path, events, metadata, stream.repaired)
 
 
 def _report(path: Path, events: Events, metadata: dict[str, Any], repaired: bool) -> Report:
@@ -92,15 +89,3 @@ def _events(stream: JsonStream, metadata: dict[str, Any]) -> Iterator[Any]:
             yield value
         elif key in METADATA:
             metadata[key] = value
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Millions of small tuples and no cycles: the cyclic collector would only look at them over and over."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

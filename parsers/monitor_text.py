@@ -13,7 +13,7 @@ from pathlib import Path
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.records import Diagnostic, Gap
 from perfctl.parsers.repeated import repeated
-from perfctl.parsers.text_lines import Log, encoding_of, lines, open_text
+from perfctl.parsers.text_lines import Lines, Log, encoding_of, open_text
 from perfctl.parsers.timestamps import Stamp, iso_utc
 
 LINES = 1_000_000
@@ -47,7 +47,7 @@ class Text:
         """Lines without their ends; blank lines too. Lines with NUL bytes are strays."""
         opening = _Opening()
         with open_text(self.path) as file:
-            for number, line in enumerate(lines(file, self._log), 1):
+            for number, line in enumerate(Lines(file, self._log), 1):
                 self.ends_whole = line.endswith("\n")
                 line = line.rstrip("\r\n")
                 if (again := opening.again(line, number)) is not None:

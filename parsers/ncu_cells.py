@@ -38,6 +38,37 @@ class Part:
     texts: list[str]
 
 
+class _Numbers(dict[str, int]):
+    """Printed text -> its number; a new one gets one, and goes to ``texts``."""
+
+    def __init__(self, texts: list[str]) -> None:
+        super().__init__()
+        self._texts = texts
+
+    def __missing__(self, text: str) -> int:
+        number = self[text] = len(self._texts)
+        self._texts.append(text)
+        return number
+
+
+class _Endings(dict[str, int]):
+    """What a line ends with, from its last cell on but for the quote that opens it -> number of the text in that cell.
+
+    KeyError is raised for what is no whole cell without a quote in it.
+    """
+
+    def __init__(self, ids: _Numbers) -> None:
+        super().__init__()
+        self._ids = ids
+
+    def __missing__(self, ending: str) -> int:
+        text = ending.rstrip("\r\n,")
+        if text.find('"') != len(text) - 1:
+            raise KeyError(ending)
+        number = self[ending] = self._ids[text[:-1]]
+        return number
+
+
 class Cells:
     """All cells of a file, in its order."""
 
@@ -45,21 +76,14 @@ class Cells:
         self._path = path
         self.launch, self.key, self.text = array("I"), array("I"), array("I")
         self.texts: list[str] = []
-        self.ids: dict[str, int] = {}
+        self.ids = _Numbers(self.texts)
         """Text -> its number in this part."""
-        self.endings: dict[str, int] = {}
-        """For readers of whole lines: what a line ends with -> number of the text in it. Emptied with the texts."""
+        self.endings = _Endings(self.ids)
+        """The same for readers of whole lines. Emptied with the texts."""
         self._evidence = StyleEvidence()
         self._file: IO[bytes] | None = None
         self._sizes: list[tuple[int, int]] = []
         """Of each part in the file: cells, bytes of its texts."""
-
-    def number(self, text: str) -> int:
-        """Number of a printed value in this part; new ones get one."""
-        number = self.ids.setdefault(text, len(self.texts))
-        if number == len(self.texts):
-            self.texts.append(text)
-        return number
 
     def end(self, launch: int) -> None:
         """All cells since the last call are of this launch.

@@ -20,7 +20,7 @@ from perfctl.parsers.ncu_long import VALUE, Columns, Rules
 from perfctl.parsers.ncu_table import Finished, Table
 from perfctl.parsers.records import Diagnostic, Report
 from perfctl.parsers.repeated import joined, repeated
-from perfctl.parsers.text_lines import Log, encoding_of, lines, open_text, tail_of
+from perfctl.parsers.text_lines import Lines, Log, encoding_of, open_text, tail_of
 from perfctl.parsers.unknown import not_understood, others
 
 _TOOL_LINE = re.compile(r"^==(?:PROF|ERROR|WARNING)== ", re.MULTILINE)
@@ -51,7 +51,7 @@ def parse(path: Path) -> Report:
     log, rules, table = Log(), Rules(), Table(path)
     try:
         with open_text(path) as file:
-            source = lines(file, log)
+            source = Lines(file, log)
             first = skip_to_header(source, log)
             if first is None and log.console_lines:
                 return ncu_text.parse(path)
@@ -86,7 +86,7 @@ def _further(path: Path, table: Table) -> list[int]:
 def _header_lines(path: Path) -> list[int]:
     """The lines of the file, from 1, at which tables begin."""
     with open_text(path) as file:
-        return [number for number, line in enumerate(lines(file, Log()), 1) if header_at(line) >= 0]
+        return [number for number, line in enumerate(Lines(file, Log()), 1) if header_at(line) >= 0]
 
 
 def _header(path: Path, line: str) -> list[str]:

@@ -11,7 +11,7 @@ import csv
 import re
 from collections.abc import Iterator
 
-from perfctl.parsers.text_lines import Log
+from perfctl.parsers.text_lines import Lines, Log
 
 ROW_LIMIT = 8 * 2**20
 
@@ -47,7 +47,7 @@ class Rows:
     A reader that knows a line for a whole row may take it from ``source`` itself, and give the others to ``feed``.
     """
 
-    def __init__(self, source: Iterator[str], log: Log, *, quoted: bool = True) -> None:
+    def __init__(self, source: Lines, log: Log, *, quoted: bool = True) -> None:
         """``quoted`` says that cells are quoted, as ncu writes them; a table that was saved again by another program
         may have bare cells, and then every line with a comma counts as a row."""
         self.source = source

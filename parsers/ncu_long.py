@@ -17,8 +17,8 @@ from perfctl.parsers.text_lines import Log
 from perfctl.parsers.unknown import others
 
 VALUE = "Metric Value"
-_NEVER = "\0"
-"""No row begins with it: rows begin with a quote or a digit."""
+_NEVER = "\n"
+"""No row begins with it."""
 NOT_USED = frozenset(
     (
         "Process Name",
@@ -139,54 +139,43 @@ class Columns:
 def read(reader: Rows, header: list[str], table: Table, rules: Rules, log: Log, number: int) -> list[str] | None:
     """Read one long table to its end, or to the header of a further table, which is returned.
 
-    ``number`` counts the tables of the file from 0. Three things are remembered because files of a million rows are
-    common: the identity cells that all rows of a launch begin with, which metric the text up to the value means, and
-    each value with the end of the line. A line made of all three is a whole row, and no more is looked at.
+    ``number`` counts the tables of the file from 0. Files of a million rows are common: the rows of a launch begin with
+    the same identity cells, so that what follows these comes many rows at a time (``Lines.run``), and where all of it
+    has been seen before, or ends with a plain value, no more is looked at.
     """
     columns = Columns(header)
     at = columns.first_of_metric()
     launches, metrics = _Launches(columns, table, number), _Metrics(columns, at, table, rules, log)
-    facts, known, cells_of = table.facts, metrics.known, table.cells
-    values, add_key, add_text = cells_of.endings, cells_of.key.append, cells_of.text.append
-    launch, prefix, length = -1, _NEVER, 0
+    launch, start = -1, _NEVER
     for line in reader.source:
-        key = text = -1
-        if line.startswith(prefix) and not reader.pending:
-            head, _, ending = line[length:].rpartition('","')
-            if head in known and ending in values:
-                key, text = known[head], values[ending]
-        if key < 0:
-            text_row = reader.feed(line)
-            if not text_row:
+        row = reader.feed(line)
+        if row.startswith(start):
+            metrics.add(launch, row[len(start) :])
+        elif row:
+            found = cells(row)
+            if found is not None and is_header(found):
+                table.cells.end(launch)
+                return found
+            if found is None or len(found) <= columns.last or not _is_id(found[columns.id]):
+                log.cut_rows += 1
                 continue
-            if text_row.startswith(prefix):
-                key, text = metrics.find(text_row[len(prefix) :])
-            else:
-                row = cells(text_row)
-                if row is not None and is_header(row):
-                    cells_of.end(launch)
-                    return row
-                if row is None or len(row) <= columns.last or not _is_id(row[columns.id]):
-                    log.cut_rows += 1
-                    continue
-                cells_of.end(launch)
-                launch = launches.number(row, is_rule=not row[columns.metric])
-                prefix = '"' + '","'.join(row[:at]) + '",' if at else _NEVER
-                length = len(prefix)
-                key, text = metrics.of(row[at:])
-            if key < 0:
+            table.cells.end(launch)
+            launch = launches.number(found, is_rule=not found[columns.metric])
+            start = '"' + '","'.join(found[:at]) + '",' if at else _NEVER
+            metrics.add_cells(launch, found[at:])
+        while not reader.pending and (rests := reader.source.run(start)):
+            if metrics.add_known(launch, rests):
                 continue
-        add_key(key)
-        add_text(text)
-        if key in facts:
-            facts[key].setdefault(launch, cells_of.texts[text])
-    cells_of.end(launch)
+            for rest in rests:
+                if row := reader.feed(f"{start}{rest}\n"):
+                    metrics.add(launch, row[len(start) :])
+    table.cells.end(launch)
     reader.end()
     return None
 
 
 class _Metrics:
-    """Reads the part of a row that names a metric; gives -1 as its numbers for a rule's row or one that is cut off."""
+    """Takes in the part of a row that names a metric and its value."""
 
     def __init__(self, columns: Columns, at: int, table: Table, rules: Rules, log: Log) -> None:
         self._name, self._unit, self._value = columns.metric - at, columns.unit - at, columns.value - at
@@ -195,33 +184,44 @@ class _Metrics:
         self._rule = columns.rule - at if columns.rule >= 0 else -1
         self._last = columns.last - at
         self._table, self._rules, self._log = table, rules, log
-        self.known: dict[str, int] = {}
+        self._known: dict[str, int] = {}
         """Text of a row from the section up to the value -> number of the metric."""
 
-    def find(self, rest: str) -> tuple[int, int]:
-        """(metric, printed value) of the text of a row from the section on; remembers what stands in it."""
-        head, _, ending = rest.rpartition('","')
+    def add_known(self, launch: int, rests: list[str]) -> bool:
+        """Take in the texts of some rows from the section on; False where not all of them are of a kind seen before."""
+        known, numbers = self._known, self._table.cells.endings
+        parts = [rest.rpartition('","') for rest in rests]
+        try:
+            keys = [known[head] for head, _, _ in parts]
+            texts = [numbers[ending] for _, _, ending in parts]
+        except KeyError:
+            return False
+        self._table.add(launch, keys, texts)
+        return True
+
+    def add(self, launch: int, rest: str) -> None:
+        """Take in the text of a row from the section on; remember what stands in it."""
         text = rest.rstrip("\r\n,")
         tail = cells(text)
-        key, value = self.of(tail or [])
+        key = self.add_cells(launch, tail or [])
         if tail and key >= 0 and len(tail) == self._value + 1 and text.count('"') == 2 * len(tail):
-            self.known[head] = key
-            self._table.cells.endings[ending] = value
-        return key, value
+            self._known[rest.rpartition('","')[0]] = key
 
-    def of(self, tail: list[str]) -> tuple[int, int]:
-        """(metric, printed value) of the cells of a row from the section on."""
+    def add_cells(self, launch: int, tail: list[str]) -> int:
+        """Take in the cells of a row from the section on: number of its metric, -1 of a rule's row or one that is cut."""
         if len(tail) <= self._last:
             self._log.cut_rows += 1
-            return -1, -1
+            return -1
         name = tail[self._name]
         if not name:
             self._rules.add_row(tail, self._rule)
-            return -1, -1
+            return -1
         section: str | None = tail[self._section] if self._section >= 0 else None
         if self._label >= 0 and tail[self._label]:
             section = f"{section}: {tail[self._label]}"
-        return self._table.key(name, tail[self._unit], section), self._table.cells.number(tail[self._value])
+        key = self._table.key(name, tail[self._unit], section)
+        self._table.add(launch, [key], [self._table.cells.ids[tail[self._value]]])
+        return key
 
 
 class _Launches:

@@ -88,6 +88,14 @@ class Table:
                 self.facts[number] = {}
         return number
 
+    def add(self, launch: int, keys: Sequence[int], texts: Sequence[int]) -> None:
+        """Take in cells of a launch: the numbers of their metrics, and of their texts in ``cells``."""
+        self.cells.key.extend(keys)
+        self.cells.text.extend(texts)
+        for key, text in zip(keys, texts, strict=True):
+            if key in self.facts:
+                self.facts[key].setdefault(launch, self.cells.texts[text])
+
     def meet(self, process: str, launch_id: str, number: int) -> None:
         """Note that a launch, which its process and ID tell, stands in this table of the file."""
         if self._table_of.setdefault((process, launch_id), number) != number and self.again is None:

@@ -21,7 +21,7 @@ from perfctl.parsers.ncu_table import Launch, Table
 from perfctl.parsers.ncu_text_table import METRIC_COLUMNS, SUMMARY_COLUMNS, TextTable, spans_of
 from perfctl.parsers.records import Diagnostic, Gap, Report
 from perfctl.parsers.repeated import joined, repeated
-from perfctl.parsers.text_lines import Log, encoding_of, lines, open_text, tail_of
+from perfctl.parsers.text_lines import Lines, Log, encoding_of, open_text, tail_of
 from perfctl.parsers.unknown import not_understood
 
 _LAUNCH = re.compile(
@@ -80,7 +80,7 @@ def parse(path: Path) -> Report:
     reader = _Reader(path)
     try:
         with open_text(path) as file:
-            for line in lines(file, reader.log):
+            for line in Lines(file, reader.log):
                 reader.take(line)
     except OSError as error:
         reason = f"it cannot be read ({error.strerror})"
@@ -231,11 +231,7 @@ class _Reader:
     def _add_cell(self, name: str, unit: str, value: str) -> None:
         value = value.removeprefix("(!) ") if value.endswith("n/a") else value  # so marked where collecting it failed
         key = self.table.key(name, unit, self._section)
-        cells = self.table.cells
-        cells.key.append(key)
-        cells.text.append(cells.number(value))
-        if key in self.table.facts:
-            self.table.facts[key].setdefault(len(self.table.launches) - 1, value)
+        self.table.add(len(self.table.launches) - 1, [key], [self.table.cells.ids[value]])
 
     def _end_rule(self) -> None:
         """Count a rule that has been read: the text does not name it, so its section and first words stand for it."""

@@ -63,17 +63,6 @@ def _add(row: list[str], columns: Columns, metrics: list[int], keys: array[int],
     launch = len(table.launches)
     table.launches.append(columns.launch(row, number))
     table.meet(row[columns.process], row[columns.id], number)
-    cells_of = table.cells
-    ids = cells_of.ids
-    texts = array("I")
-    for at in metrics:
-        if at >= len(row):
-            break
-        text = ids.get(row[at], -1)
-        texts.append(text if text >= 0 else cells_of.number(row[at]))
-    cells_of.key.extend(keys[: len(texts)])
-    cells_of.text.extend(texts)
-    for key, text in zip(keys, texts, strict=False):
-        if key in table.facts:
-            table.facts[key].setdefault(launch, cells_of.texts[text])
-    cells_of.end(launch)
+    texts = list(map(table.cells.ids.__getitem__, [row[at] for at in metrics if at < len(row)]))
+    table.add(launch, keys[: len(texts)], texts)
+    table.cells.end(launch)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from perfctl.parsers.nsys_stats_cells import BoxTable, ColumnTable, CsvTable, TsvTable, box_spans, ruler_spans
 from perfctl.parsers.nsys_stats_json import JsonRows, begins
 from perfctl.parsers.nsys_stats_names import Column, columns_of, guess, new_name, of_title
-from perfctl.parsers.text_lines import Log, lines, open_text
+from perfctl.parsers.text_lines import Lines, Log, open_text
 
 _PROCESSING = re.compile(r"Processing \[(.*)\] with \[(.*)\]\.\.\.\s*")
 _EXECUTING = re.compile(r"\[\d+/\d+\] Executing '([\w:-]+)' stats report\s*")
@@ -72,7 +72,7 @@ Event = Start | Note | list[str]
 def events(path: Path, trouble: Trouble) -> Iterator[Event]:
     """Tables and notes in the order of the file; a list is a row of the table that started last. Raises OSError."""
     with open_text(path) as file:
-        yield from _Scan(path.name, trouble).run(lines(file, trouble.log))
+        yield from _Scan(path.name, trouble).run(Lines(file, trouble.log))
 
 
 class _Scan:

@@ -6,12 +6,15 @@ import re
 from collections import Counter as Tally
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 LINE_LIMIT = 4 * 2**20
 """Longest line that is looked at, in characters; ncu's widest rows are below 100 thousand."""
+BLOCK = 2**18
+"""Characters read at a time; no more than LINE_LIMIT."""
+WINDOW = 2**15
+"""Characters that ``Lines.run`` looks at, at a time."""
 TAIL_BYTES = 16384
 """How much of a file's end is looked at where its beginning is the program's."""
 
@@ -85,13 +88,62 @@ def open_text(path: Path) -> TextIO:
     return path.open(encoding=encoding, errors="replace", newline="\n")
 
 
-def lines(file: TextIO, log: Log) -> Iterator[str]:
-    """The lines of the file; one longer than LINE_LIMIT is dropped and counted, never held whole."""
-    for line in iter(partial(file.readline, LINE_LIMIT), ""):
-        if len(line) < LINE_LIMIT or line.endswith("\n"):
-            yield line
-            continue
-        log.cut_rows += 1
-        for rest in iter(partial(file.readline, LINE_LIMIT), ""):
-            if len(rest) < LINE_LIMIT or rest.endswith("\n"):
-                break
+class Lines:
+    """The lines of a file; one longer than LINE_LIMIT is dropped and counted, never held whole."""
+
+    def __init__(self, file: TextIO, log: Log) -> None:
+        self._file, self._log = file, log
+        self._lines: list[str] = [""]
+        """What was read last, without the "\n"; the last may go on in what is not read yet."""
+        self._at = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        at = self._at
+        while at == len(self._lines) - 1:
+            if not self._read():
+                return self._rest()
+            at = self._at
+        self._at = at + 1
+        return self._lines[at] + "\n"
+
+    def run(self, start: str) -> list[str]:
+        """What follows ``start`` in the lines straight ahead that begin with it, without the "\n"; they are taken.
+
+        [] also where the next line is not read yet.
+        """
+        lines, first = self._lines, self._at
+        last = len(lines) - 1
+        at = first
+        while at < last and lines[at].startswith(start):
+            at += 1
+        self._at = at
+        length = len(start)
+        return [line[length:] for line in lines[first:at]]
+
+    def _rest(self) -> str:
+        """The last line of a file that does not end with "\n"."""
+        line = self._lines[-1]
+        if not line:
+            raise StopIteration
+        self._lines[-1] = ""
+        return line
+
+    def _read(self) -> bool:
+        """Go on to the next block of the file; False at its end."""
+        left, more = self._lines[-1], self._file.read(BLOCK)
+        self._lines, self._at = (left + more).split("\n"), 0
+        is_whole = len(self._lines) > 1
+        if len(self._lines[0]) + is_whole > LINE_LIMIT or (not is_whole and len(left) + len(more) >= LINE_LIMIT):
+            self._log.cut_rows += 1
+            self._skip_line()
+        return bool(more)
+
+    def _skip_line(self) -> None:
+        """Go on to the line after the first."""
+        while len(self._lines) == 1 and (more := self._file.read(BLOCK)):
+            self._lines = more.split("\n")
+        self._lines[0] = ""
+        self._at = 1 if len(self._lines) > 1 else 0

@@ -128,11 +128,11 @@ def _of_reports(path: Path) -> list[Run]:
 
 
 def _take(connection: sqlite3.Connection, file: Path, facts: Any, store: Path) -> None:
-    from perfctl.orchestrator.cli.intake import Told, take_report
+    from perfctl.orchestrator.cli.intake import Told, sha256, take_report
     from perfctl.orchestrator.cli.run_intake import take_run
     from perfctl.orchestrator.launch.run_folder import read_run_record
 
     if file.is_dir() and read_run_record(file) is not None:
         take_run(connection, file, facts, store=store, again=True)
     else:
-        take_report(connection, file, facts, Told(), store=store, again=True)
+        take_report(connection, file, sha256(file), facts, Told(), store=store, again=True)

@@ -139,31 +139,33 @@ class _Intake:
             self.failed.append(f"{given}: no report was found in this folder. Give the report file itself")
         for path in files:
             progress.begin(path)
-            if self._take(path):
-                progress.begin(path, "looking for secrets")
-                _warn_of_secrets(path)
+            self._take(path, progress)
             progress.end()
 
-    def _take(self, path: Path) -> bool:
-        """Did it go in?"""
-        from perfctl.orchestrator.cli.intake import take_report
+    def _take(self, path: Path, progress: Reading) -> None:
+        from perfctl.orchestrator.cli.intake import looked_through, take_report
         from perfctl.orchestrator.cli.run_intake import take_run
         from perfctl.orchestrator.launch.run_folder import read_run_record
         from perfctl.parsers import ReportError
 
+        secrets: list[str] = []
         try:
             if path.is_dir() and read_run_record(path) is not None:
                 written = take_run(self.connection, path, self.sweep, store=self.store, again=self.again)
             else:
-                written = take_report(self.connection, path, self.sweep, self.told, store=self.store, again=self.again)
+                progress.begin(path, "looking for secrets")
+                digest, secrets = looked_through(path)
+                progress.begin(path)
+                written = take_report(
+                    self.connection, path, digest, self.sweep, self.told, store=self.store, again=self.again
+                )
             self.taken.append((path, written))
             if written.new:
                 _warn_of_unknown(self.connection, path, written.run_id)
-            return True
+            _warn_of_secrets(path, secrets)
         except (ReportError, OSError) as error:
             self.failed.append(str(error))
             console.error(str(error))
-            return False
 
 
 def _warn_of_unknown(connection: sqlite3.Connection, path: Path, run_id: int) -> None:
@@ -175,11 +177,9 @@ def _warn_of_unknown(connection: sqlite3.Connection, path: Path, run_id: int) ->
         console.warning(f"{path}: {'; '.join(said)}")
 
 
-def _warn_of_secrets(path: Path) -> None:
+def _warn_of_secrets(path: Path, names: list[str]) -> None:
     """Name what looks like a secret in a report, so that nobody hands the file on unawares."""
-    from perfctl.parsers.secrets import names_in
-
-    if names := names_in(path):
+    if names:
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         held = f"{', '.join(names[:NAMED])}{more}"
         console.warning(f"{path}: holds what looks like secrets ({held}): perfctl scrub {shlex.quote(str(path))}")

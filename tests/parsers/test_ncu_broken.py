@@ -38,6 +38,14 @@ def test_a_row_cut_off_within_a_quoted_cell_is_dropped_and_counted(tmp_path: Pat
     assert ("counter", "unreadable") in {gap[:2] for gap in report.gaps}
 
 
+def test_a_line_of_nul_bytes_before_the_first_row_of_a_table_with_bare_cells_is_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    path.write_text(HEADER.replace('"', "") + "\0" + ",x" * 15 + "\n" + row(0, "100"))
+    report = ncu_csv.parse(path)
+    assert [(counter.launch, counter.value) for counter in report.counters] == [(0, 100)]
+    assert ("counter", "unreadable") in {gap[:2] for gap in report.gaps}
+
+
 def test_every_cut_of_a_file_gives_a_prefix_of_its_rows_or_an_error(tmp_path: Path) -> None:
     text = "log\n" + HEADER + row(0, "1234567", name='a "q", b') + row(0, "2", metric="x__y.sum") + row(1, "3")
     path = tmp_path / "report.csv"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from perfctl.parsers import ncu_lines
 from perfctl.parsers.ncu_lines import Rows, cells, header_at, skip_to_header
-from perfctl.parsers.text_lines import Log
+from perfctl.parsers.text_lines import Lines, Log
 
 HEADER = '"ID","Process ID","Kernel Name"\n'
 ROW = '"0","7","gemm(int)","x"\n'
@@ -34,7 +36,7 @@ def test_what_stands_before_the_header_goes_to_the_log() -> None:
 
 def rows(*source: str, quoted: bool = True) -> tuple[list[str], Log]:
     log = Log()
-    return list(Rows(iter(source), log, quoted=quoted)), log
+    return list(Rows(Lines(io.StringIO("".join(source)), log), log, quoted=quoted)), log
 
 
 def test_a_cell_with_line_breaks_is_one_row() -> None:

@@ -6,9 +6,11 @@ import io
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perfctl.parsers import text_lines
-from perfctl.parsers.text_lines import Log, encoding_of, lines, open_text, tail_of
+from perfctl.parsers.text_lines import Lines, Log, encoding_of, open_text, tail_of
 
 
 @pytest.mark.parametrize(
@@ -75,13 +77,47 @@ def test_the_log_keeps_a_thousand_different_lines_and_goes_on_counting_those() -
 
 def test_a_line_that_is_too_long_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_lines, "LINE_LIMIT", 8)
-    log = Log()
     text = "1234567\n" + "12345678\n" + "short\n" + "x" * 40 + "\nlast"
-    assert list(lines(io.StringIO(text), log)) == ["1234567\n", "short\n", "last"]
-    assert log.cut_rows == 2
-    assert list(lines(io.StringIO("1234567"), log)) == ["1234567"]
-    assert list(lines(io.StringIO("12345678"), log)) == []
-    assert log.cut_rows == 3
+    for block in range(1, 9):
+        monkeypatch.setattr(text_lines, "BLOCK", block)
+        log = Log()
+        assert list(Lines(io.StringIO(text), log)) == ["1234567\n", "short\n", "last"]
+        assert log.cut_rows == 2
+        assert list(Lines(io.StringIO("1234567"), log)) == ["1234567"]
+        assert list(Lines(io.StringIO("12345678"), log)) == []
+        assert log.cut_rows == 3
+        assert list(Lines(io.StringIO("1\n" + "x" * 30 + "\n"), log)) == ["1\n"]
+        assert list(Lines(io.StringIO(""), log)) == []
+        assert log.cut_rows == 4
+
+
+@given(st.text("ab\r\n", max_size=60), st.integers(1, 70))
+def test_lines_are_those_of_the_file_however_it_is_read(text: str, block: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_lines, "BLOCK", block)
+        assert list(Lines(io.StringIO(text, newline="\n"), Log())) == list(io.StringIO(text, newline="\n"))
+
+
+@given(st.lists(st.sampled_from(["a,1\n", "a,2\r\n", "b\n", "\n", "a\n", "a,"]), max_size=12), st.integers(1, 40))
+def test_lines_with_one_beginning_are_taken_together_and_no_other_is(parts: list[str], block: int) -> None:
+    text = "".join(parts)
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_lines, "BLOCK", block)
+        source = Lines(io.StringIO(text, newline="\n"), Log())
+        for line in source:
+            found.append(line)
+            found += [f"a,{rest}\n" for rest in source.run("a,")]
+            assert not source.run("a,"), "all that are read are taken"
+    assert "".join(found) == text
+
+
+def test_a_run_ends_at_the_first_line_that_begins_otherwise() -> None:
+    source = Lines(io.StringIO("a,1\na,2\na,\nb\na,3\na,4"), Log())
+    assert (next(source), source.run("a,")) == ("a,1\n", ["2", ""])
+    assert (source.run("a,"), next(source)) == ([], "b\n")
+    assert source.run("a,") == ["3"], "the last has no end, and may be cut off"
+    assert list(source) == ["a,4"]
 
 
 def test_the_end_of_a_file_is_read_where_the_file_is_longer_than_its_head(tmp_path: Path) -> None:
