@@ -30,7 +30,10 @@ FILTER = """async () => {
         document.body.offsetHeight; took.push(performance.now() - start);
     }
     return took; }"""
-PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+PAINT = """async () => {
+    let painted;
+    while (!(painted = performance.getEntriesByName('first-contentful-paint')[0])) await new Promise(requestAnimationFrame);
+    return painted.startTime; }"""
 
 
 def main() -> int:
