@@ -44,6 +44,10 @@ const partsOfWork = (work, job, machine, add) => {
   }
   add("operations backward", calls * back * 1e-6); add("spilled backward", spilled * back); add("overflow backward", overflow * back);
   if (work.weights) add("tensors optimizer", calls * 1e-6);
+  if (work.weights * 4 > OVERFLOW) {
+    const fresh = (calls * (work.weights * 4)) / rate;
+    add("fresh backward", fresh); add("fresh optimizer", job.optimizer === "adam" ? fresh : 0);
+  }
 };
 const optimizerSeconds = (job, machine) => (job.parameters * (3 + 2 * STATE[job.optimizer]) * 4) / machine.bytes_per_second;
 const partsOf = (job, machine) => {

@@ -23,7 +23,7 @@ function showGpus(answers) {
   const lacking = answers.filter((a) => a.room?.fits === false).length;
   fillGpus(`The same training on ${answers.length} devices${lacking ? `; batch ${grouped(choice.batch)} does not fit on ${lacking}` : ""}`, rows);
 }
-const LIMITS = { bytes: "bandwidth", weights: "bandwidth", window: "bandwidth", spilled: "bandwidth", overflow: "bandwidth", adam: "bandwidth", operations: "launches", tensors: "launches", step: "launches" };
+const LIMITS = { bytes: "bandwidth", weights: "bandwidth", window: "bandwidth", spilled: "bandwidth", overflow: "bandwidth", adam: "bandwidth", fresh: "bandwidth", operations: "launches", tensors: "launches", step: "launches" };
 const limitOf = (part) => LIMITS[part.includes(" bytes ") ? "bytes" : part.split(" ")[0]] ?? "FLOPs";
 const sized = (work) => {
   const side = Math.sqrt(work.kernel), window = work.kernel > 1 && Number.isInteger(side) ? ` ${side}x${side}` : "";

@@ -13,6 +13,7 @@ OPTIMIZER, STEP = "(optimizer)", "(step)"
 """Rows that belong to no layer."""
 LIMITS = {
     "bytes": "bytes", "weights": "bytes", "window": "bytes", "spilled": "bytes", "overflow": "bytes", "adam": "bytes",
+    "fresh": "bytes",
     "operations": "operations", "tensors": "operations", "step": "operations",
 }  # fmt: skip
 

@@ -244,7 +244,7 @@ def _prior(shares: Floats) -> tuple[Floats, Floats]:
 
 
 EXTRA = {"narrow": "arithmetic", "shallow": "arithmetic", "window": "bytes", "spilled": "bytes", "overflow": "bytes",
-         "adam": "bytes"}  # fmt: skip
+         "adam": "bytes", "fresh": "bytes"}  # fmt: skip
 """Parts that come on top of others, and the class of these: nothing is expected of them until the data says so."""
 
 

@@ -27,22 +27,26 @@ PARTS = (
     "spilled forward", "spilled backward", "overflow forward", "overflow backward",
     *(f"{group} bytes {phase}" for group in (*PRODUCTS, *PLAIN) for phase in ("forward", "backward")),
     "operations forward", "operations backward", "tensors optimizer", "bytes optimizer", "adam optimizer",
-    "overflow optimizer", "step forward",
+    "overflow optimizer", "fresh backward", "fresh optimizer", "step forward",
 )  # fmt: skip
 """Names of the parts, each ending in its phase.
 
 narrow and shallow: arithmetic divided by output channels and by depth, which small matrices waste; weights: bytes of the
 parameters, whatever the batch; window: bytes of all windows that a pool looks at; spilled and overflow: bytes of an operation
 beyond 2 and 32 MiB, which caches do not hold; adam: the optimizer's bytes once more, where it divides and takes roots;
+fresh: bytes of the gradients of weights of more than 32 MiB, and of what adam makes of them, which are new memory in each step;
 operations and tensors: a microsecond for each; step: a millisecond.
 """
 PLACE = {name: place for place, name in enumerate(PARTS)}
-BESIDE = ("narrow", "shallow", "window", "spilled", "overflow", "adam", "operations", "tensors", "step")
+BESIDE = ("narrow", "shallow", "window", "spilled", "overflow", "adam", "fresh", "operations", "tensors", "step")
 """First words of the parts that are no floors."""
 REFERENCE = 64.0
 """Channels at which "narrow" and "shallow" are as much as the arithmetic itself."""
 SPILLED, OVERFLOW = 2.0 * 2**20, 32.0 * 2**20
-"""Bytes of one operation."""
+"""Bytes of one operation. Beyond 32 MiB glibc's malloc (DEFAULT_MMAP_THRESHOLD_MAX) maps each block by itself and gives it back
+when it is freed: writing to it then meets a page fault every 4 KiB, which takes far longer than the write alone."""
+FP32 = 4.0
+"""Bytes of a parameter and its gradient."""
 MICROSECOND, MILLISECOND = 1e-6, 1e-3
 
 
@@ -117,6 +121,9 @@ def parts_of_work(work: Work, case: Case, machine: Machine) -> tuple[tuple[str, 
     ]
     if case.training and work.weights:
         found.append(("tensors optimizer", calls * MICROSECOND))
+        if work.weights * FP32 > OVERFLOW:
+            fresh = calls * (work.weights * FP32) / machine.bytes_per_second
+            found += [("fresh backward", fresh), ("fresh optimizer", fresh if case.optimizer == "adam" else 0.0)]
     return tuple(found)
 
 
@@ -159,7 +166,7 @@ def parts(case: Case, machine: Machine) -> tuple[float, ...]:
 def _optimizer(case: Case, machine: Machine) -> float:
     """Gradient read, parameter and each value of state read and written, in fp32."""
     values = 3.0 + 2.0 * STATE.get(case.optimizer, 0)
-    return float(case.parameters) * values * 4.0 / machine.bytes_per_second
+    return float(case.parameters) * values * FP32 / machine.bytes_per_second
 
 
 def roofline(case: Case, machine: Machine) -> float:

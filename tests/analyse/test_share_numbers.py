@@ -54,6 +54,7 @@ def test_phases_have_their_part_of_the_step() -> None:
         ("conv forward", "arithmetic"), ("narrow backward", "arithmetic"), ("shallow forward", "arithmetic"),
         ("conv bytes forward", "bytes"), ("norm bytes backward", "bytes"), ("weights forward", "bytes"),
         ("window forward", "bytes"), ("spilled forward", "bytes"), ("overflow optimizer", "bytes"), ("adam optimizer", "bytes"),
+        ("fresh backward", "bytes"),
         ("bytes optimizer", "bytes"), ("operations forward", "operations"), ("tensors optimizer", "operations"),
         ("step forward", "operations"),
     ],

@@ -99,6 +99,20 @@ def test_bytes_beyond_2_and_32_mib_are_spilled_and_overflow() -> None:
     assert large["spilled forward"] == pytest.approx((30 * 2**20 + 8) / 20e9)
 
 
+def test_gradients_of_weights_beyond_32_mib_are_memory_that_is_mapped_anew_and_so_is_what_adam_makes_of_them() -> None:
+    def one(weights: float, optimizer: str, *, training: bool = True) -> dict[str, float]:
+        work = Work("a", "linear", 3, 1000, 10, 10, weights, 100, 10, 1)
+        found = seen(replace(case_of(work, training=training), optimizer=optimizer, batch=1))
+        return {name: seconds for name, seconds in found.items() if name.startswith("fresh")}
+
+    exactly, more = 8.0 * 2**20, 8.0 * 2**20 + 1  # values of 4 bytes
+    assert one(exactly, "adam") == {}
+    seconds = 3 * more * 4 / 20e9  # of all three calls
+    assert one(more, "sgd") == one(more, "momentum") == {"fresh backward": pytest.approx(seconds)}
+    assert one(more, "adam") == pytest.approx({"fresh backward": seconds, "fresh optimizer": seconds})
+    assert one(more, "adam", training=False) == {}
+
+
 @pytest.mark.parametrize(("optimizer", "values"), [("sgd", 3), ("momentum", 5), ("adam", 7)])
 def test_an_optimizer_reads_and_writes_each_of_its_values(optimizer: str, values: int) -> None:
     case = replace(case_of(CONV, optimizer=optimizer), parameters=10_000_000)

@@ -67,6 +67,7 @@ def test_layers_without_a_name_have_no_row_and_both_directions_of_a_kind_have_on
         ("conv forward", "arithmetic"), ("conv bytes forward", "bytes"), ("bytes optimizer", "bytes"), ("weights backward", "bytes"),
         ("narrow forward", "arithmetic"), ("shallow forward", "arithmetic"), ("window forward", "bytes"),
         ("spilled backward", "bytes"), ("overflow optimizer", "bytes"), ("adam optimizer", "bytes"),
+        ("fresh optimizer", "bytes"),
         ("operations forward", "operations"), ("tensors optimizer", "operations"), ("step forward", "step"),
     ],
 )  # fmt: skip
