@@ -16,12 +16,12 @@ from pathlib import Path
 
 from scene import Broken, Fault, Scene, Skipped
 
-from perfctl.orchestrator.launch import process
+from perfctl.orchestrator.launch import once_more, process
 from perfctl.orchestrator.launch import tools as installed
 from perfctl.orchestrator.launch.ncu import Ncu
 from perfctl.orchestrator.launch.nsys import Nsys
 from perfctl.orchestrator.launch.paths import RunPaths
-from perfctl.orchestrator.launch.profiler import Outcome, Profiler, RunRequest, Verdict
+from perfctl.orchestrator.launch.profiler import Command, Outcome, Profiler, RunRequest, Verdict
 
 Before = Callable[[RunRequest], None]
 """What is done to the run before a stage: nothing, or some harm."""
@@ -50,8 +50,12 @@ def _judged(
     for command in profiler.commands(request):
         if command.needs is not None and not command.needs.exists():
             break
-        logs = {"stdout": folder / f"{command.stage}.out", "stderr": folder / f"{command.stage}.err"}
-        outcomes.append(process.run(command, cwd=folder, scratch=paths.scratch, **logs, timeout_s=60.0, grace_s=2.0))
+
+        def start(stage: str, command: Command = command) -> Outcome:
+            logs = {"stdout": folder / f"{stage}.out", "stderr": folder / f"{stage}.err"}
+            return process.run(command, cwd=folder, scratch=paths.scratch, **logs, timeout_s=60.0, grace_s=2.0)
+
+        outcomes.append(once_more.run(command, request, start))  # nsys that was killed before may have left its lock
         between(request)
     scene.nothing_left()
     return profiler.judge(request, tuple(outcomes)), outcomes, request
@@ -116,6 +120,8 @@ def _write(path: Path, content: bytes) -> None:
 
 def _cut(request: RunRequest) -> None:
     report = request.paths.report(".nsys-rep")
+    if not report.exists():
+        raise Broken("nsys made no report that could be cut")
     if not request.paths.report(".sqlite").exists():
         _write(report, report.read_bytes()[:2000])
 
