@@ -8,8 +8,8 @@ that, by coverage, execute the mutated lines; a mutant on lines that no test exe
 copy, the coverage and the session, so that a run can be stopped and continued. Prints the share killed with its 95 %
 interval and every survivor as a diff. Exits 1 below 85 %.
 
-Left out are mutants that change nothing (operators inside annotations, ``|`` between types) and cosmic-ray's
-experimental ones; the same share of all the others is drawn from every file.
+Left out are mutants that change nothing (operators inside annotations, ``|`` between types, ``slots`` and ``frozen`` of
+dataclasses) and cosmic-ray's experimental ones; the same share of all the others is drawn from every file.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _session(copy: Copy, arguments: argparse.Namespace) -> WorkDB:
 def _draw(database: WorkDB, arguments: argparse.Namespace) -> None:
     """Leaves ``--sample`` mutants to be run and marks all others as skipped."""
     items = sorted(database.pending_work_items, key=_where)
-    taken = [item for item in items if not _SAME.match(item.mutations[0].operator_name)]
+    taken = [item for item in items if not _SAME.match(item.mutations[0].operator_name) and not _of_dataclass(item)]
     if arguments.only:
         taken = [item for item in taken if str(item.mutations[0].module_path) in arguments.only]
     drawn = random.Random(arguments.seed).sample(taken, min(arguments.sample, len(taken)))  # noqa: S311 - no secret
@@ -102,6 +102,12 @@ def _draw(database: WorkDB, arguments: argparse.Namespace) -> None:
     print(f"{len(items)} mutants, {len(taken)} of them change something, {len(chosen)} drawn", flush=True)
     skipped = WorkResult(output="not drawn", worker_outcome=WorkerOutcome.SKIPPED)
     database.set_multiple_results([item.job_id for item in items if item.job_id not in chosen], skipped)
+
+
+def _of_dataclass(item: WorkItem) -> bool:
+    mutation = item.mutations[0]
+    lines = (ROOT / mutation.module_path).read_text(encoding="utf-8").splitlines()
+    return lines[mutation.start_pos[0] - 1].startswith("@dataclass(")
 
 
 def _where(item: WorkItem) -> tuple[object, ...]:

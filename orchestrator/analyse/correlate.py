@@ -98,5 +98,5 @@ def ranks(values: Sequence[float]) -> list[float]:
 def _slope(logs: Sequence[tuple[float, float]]) -> float | None:
     if len(logs) < LEAST or len({x for x, _ in logs}) == 1:
         return None
-    mean_x, mean_y = math.fsum(x for x, _ in logs) / len(logs), math.fsum(y for _, y in logs) / len(logs)
-    return math.fsum((x - mean_x) * (y - mean_y) for x, y in logs) / math.fsum((x - mean_x) ** 2 for x, _ in logs)
+    mean = math.fsum(x for x, _ in logs) / len(logs)
+    return math.fsum((x - mean) * y for x, y in logs) / math.fsum((x - mean) ** 2 for x, _ in logs)

@@ -41,6 +41,9 @@ def test_nothing_is_said_of_too_few_points_or_of_one_value() -> None:
     two = [point("mlp", 1, 5, size=1.0), point("mlp", 2, 6, size=2.0)]
     same = [point("mlp", batch, 5 + batch, size=1.0) for batch in (1, 2, 3)]
 
+    tenths = [0.1, 0.1, 0.1]  # whose mean in binary fractions is another number
+    assert pearson([1.0, 2.0, 4.0], tenths) is None
+    assert pearson(tenths, [1.0, 2.0, 4.0]) is None
     assert correlation("mlp", "size", two).pearson is None
     assert correlation("mlp", "size", same).spearman is None
 

@@ -132,6 +132,9 @@ def test_a_linear_layer_names_its_leading_sizes() -> None:
     model, given, layer, _ = KINDS["linear, rank 3"]
     found = lines(sheet_of(model, given, layer)[0])
     assert (found["rows"].numbers, found["rows"].result) == ("2 x 5", "10")
+    forward, weights = found["forward"], found["gradient of the weights"]
+    assert (forward.formula, forward.numbers, forward.result) == ("M x K x N", "10 x 6 x 4", "480 FLOP")
+    assert (weights.formula, weights.numbers, weights.result) == ("M x K x N", "4 x 10 x 6", "480 FLOP")
     assert (found["weights"].result, found["biases"].result, found["output map"].result) == ("96 B", "16 B", "160 B")
 
 
@@ -140,6 +143,13 @@ def test_a_recurrent_layer_lists_every_weight_it_has() -> None:
     sheet, _ = sheet_of(model, given, layer)
     assert sheet.facts is not None
     assert sheet.facts.weights + sheet.facts.biases == sum(item.numel() for item in model.parameters())
+
+
+def test_outputs_of_a_recurrent_layer_are_those_of_every_step_and_direction() -> None:
+    model, given, layer, _ = KINDS["lstm"]
+    sheet, _ = sheet_of(model, given, layer)
+    assert sheet.facts is not None
+    assert {way.outputs for way in sheet.facts.ways} == {5 * 2 * 4}, "of one sample: steps x directions x projection"
 
 
 def test_an_embedding_looks_up_and_multiplies_nothing() -> None:

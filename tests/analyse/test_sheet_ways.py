@@ -66,6 +66,7 @@ def test_the_ways_of_causal_attention_of_two_heads() -> None:
         "6 MAC", f"{3 * square * 6} MAC", f"{3 * square * 8} MAC", f"{3 * square * 14:,} MAC", f"{6 * square * 14:,} FLOP",
         f"{18 * square} FLOP", "",
     ]  # fmt: skip
+    assert [(line.numbers, line.result) for line in work.shapes if line.what == "scores"] == [("3 x 2 x 4 x 5", "120")]
     assert [(item.sizes, item.item) for item in work.space][3:] == [((3, 2, 4, 5), 4), ((3, 2, 4, 8), 4)]
 
 

@@ -93,7 +93,8 @@ def test_rules_become_information_with_their_section_and_count(tmp_path: Path) -
     (found,) = [one for one in report.diagnostics if one.source.startswith("ncu rule")]
     assert found.severity == "info"
     assert found.source == "ncu rule of section GPU Speed Of Light Throughput"
-    assert found.text.startswith("OPT 2 times; the first: Est. Speedup: 5% This kernel has uncoalesced accesses of 100")
+    first = "Est. Speedup: 5% This kernel has uncoalesced accesses of 100 sectors. " + "Words go on and on. " * 12
+    assert found.text == f"OPT 2 times; the first: {first[:297]}..."
     assert [counter.value for counter in report.counters] == [203_620, 88.93] * 2
 
 
@@ -119,8 +120,12 @@ def test_messages_of_ncu_around_the_text_become_diagnostics(tmp_path: Path) -> N
     text = '==PROF== Profiling "k" - 0: 0%....50%....100% - 3 passes\nloss 0.42\n' + new_text(
         [Launch("k(int)", sections=[SOL])]
     )
-    text += '==ERROR== Failed to profile "other" in process 42\n==WARNING== Found outstanding GPU clock reset\n'
+    text += (
+        '==ERROR== Failed to profile "other" in process 42\n' + "==WARNING== Found outstanding GPU clock reset\n" * 2
+    )
     report = read(tmp_path, text)
+    said = [one.text for one in report.diagnostics if one.severity in ("error", "warning") and one.source == "ncu"]
+    assert said == ['Failed to profile "other" in process 42', "Found outstanding GPU clock reset (2 times)"]
     assert {one.severity for one in report.diagnostics} >= {"error", "warning"}
     assert ("kernel", "not_collected", "other") in {(gap.quantity, gap.state, gap.scope) for gap in report.gaps}
 

@@ -79,9 +79,9 @@ def test_rows_of_another_width_or_without_a_gpu_are_set_aside(tmp_path: Path) ->
 
 
 def test_a_last_number_that_the_end_of_the_file_cuts_is_left_out(tmp_path: Path) -> None:
-    cut, whole = (read(tmp_path, f"# gpu sm pwr\n0 5 7\n1 6 8{end}") for end in ("", "\n"))
-    assert [sample.power_w for sample in cut.samples] == [7, None]
-    assert [sample.power_w for sample in whole.samples] == [7, 8]
+    cut, whole = (read(tmp_path, f"# gpu sm pwr\n0 5 7\n1 6 -\n2 6 8{end}") for end in ("", "\n"))
+    assert [sample.power_w for sample in cut.samples] == [7, None, None]
+    assert [sample.power_w for sample in whole.samples] == [7, None, 8]
 
 
 @pytest.mark.parametrize(
