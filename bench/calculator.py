@@ -1,0 +1,100 @@
+"""How fast the calculator's page answers a slider in headless Chromium: ``python bench/calculator.py`` (part of bench/run.py)
+
+The page holds real fits (tests/data/bench-cpu), every device of the table, and four torchvision networks. Every slider is
+moved to 15 places; the time is from the move until all numbers of the first screen are new, as the page itself says it.
+The chart over batch sizes and the table of GPUs follow between frames.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT / "tests" / "data" / "bench-cpu"
+TRACED = "resnet50,densenet201,inception_v3,vit_b_16"
+CHOICES = ("vgg", "resnet", "inception", "mlp", *(f"torchvision:{name}" for name in TRACED.split(",")))
+REACH_MS = 50
+MOVE = """() => {
+    const took = [];
+    for (const slider of document.querySelectorAll('input[type=range]')) {
+        if (!slider.offsetParent) continue;
+        for (let n = 0; n < 15; n++) {
+            slider.value = Number(slider.min) + (Number(slider.max) - Number(slider.min)) * n / 14;
+            slider.dispatchEvent(new Event('input'));
+            took.push(Number(document.documentElement.dataset.answered));
+        }
+    }
+    return took; }"""
+GO = """hash => new Promise(done => { addEventListener("hashchange", () => setTimeout(done), { once: true });
+    location.hash = hash; })"""
+
+
+def main() -> int:
+    """Make the page, move its sliders, print the table."""
+    chromium = shutil.which("chromium")
+    if chromium is None or importlib.util.find_spec("playwright") is None:
+        print("calculator: not measured: chromium or playwright is not installed")
+        return 0
+    from playwright.sync_api import sync_playwright
+
+    print(
+        f"{'calculator':26} {'device':16} {'answers':>7} {'median':>8} {'99 %':>8} {'slowest':>8}  to be reached: {REACH_MS} ms"
+    )
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        file = Path(folder) / "calculator.html"
+        text, cpu = page()
+        file.write_text(text, encoding="utf-8")
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        tab = browser.new_page(viewport={"width": 1280, "height": 900})
+        tab.goto(file.as_uri())
+        for device in (cpu, "A100 SXM4 80 GB"):
+            for model in CHOICES:
+                tab.evaluate(GO, f"#model={model}&device={device}&batch=64")
+                print(row(model, device, tab.evaluate(MOVE)), flush=True)
+        browser.close()
+    return 0
+
+
+def row(model: str, device: str, took: list[float]) -> str:
+    """One line: all answers of a model on a device."""
+    late = statistics.quantiles(took, n=100, method="inclusive")[98]
+    verdict = "ok" if late < REACH_MS else "missed"
+    return f"{model:26} {device[:16]:16} {len(took):7} {statistics.median(took):5.1f} ms {late:5.1f} ms {max(took):5.1f} ms  {verdict}"
+
+
+def page() -> tuple[str, str]:
+    """(the page, the name of the CPU that its fits are for)"""
+    from perfctl import __version__
+    from perfctl.orchestrator.analyse import machines
+    from perfctl.orchestrator.analyse.bench_points import measured_of
+    from perfctl.orchestrator.analyse.boards import BOARDS
+    from perfctl.orchestrator.analyse.step_fit import fit_steps
+    from perfctl.orchestrator.cli.calculator_models import names_of, trace_all
+    from perfctl.orchestrator.cli.price_files import load
+    from perfctl.orchestrator.report.calculator_data import Known, Place
+    from perfctl.orchestrator.report.calculator_view import page_view
+    from perfctl.orchestrator.report.page import render_calculator
+    from perfctl.parsers.bench_points import read_points
+    from perfctl.workloads.plan import PARAMETERS, plan
+
+    device = machines.of_measured(json.loads((DATA / "peaks.json").read_text(encoding="utf-8")))
+    records = [measured_of(point, plan(point.model)) for point in read_points(DATA / "bench.json")]
+    fit = fit_steps("tests/data/bench-cpu", records, device.machine)
+    boards = [machines.Device(machines.of_board(board), "published figures", board) for board in BOARDS]
+    places = [Place(one.machine, one.source, None, "", (), {}) for one in (*boards, device)]
+    traced, _ = trace_all(names_of(TRACED))
+    prices = load()
+    known = Known(PARAMETERS, traced, tuple(places), (fit,), tuple(records), prices.prices)
+    view: Any = page_view(known, date="2026-11-22", version=__version__, prices_from=prices.where)
+    return render_calculator(view), device.machine.name
+
+
+if __name__ == "__main__":
+    sys.exit(main())
