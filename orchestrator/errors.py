@@ -17,6 +17,11 @@ A report that cannot be read is ``perfctl.parsers.ReportError`` (exit 1).
 from __future__ import annotations
 
 
+def sentence(text: str) -> str:
+    """With a full stop, where it does not end with a mark of its own."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
 class PerfctlError(Exception):
     """Base of all. ``remedy`` is what the user can do next; it is printed after the message."""
 
@@ -26,7 +31,7 @@ class PerfctlError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.message}. {self.remedy}" if self.remedy else self.message
+        return f"{sentence(self.message)} {self.remedy}" if self.remedy else self.message
 
 
 class UsageError(PerfctlError):

@@ -11,6 +11,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from perfctl.parsers.records import Kernel
 
+NO_NAME = "(name not available: NULL in the report)"
+"""What stands in the place of a kernel's name, which a record always has."""
+
 R = TypeVar("R", bound=NamedTuple)
 
 
@@ -41,7 +44,7 @@ class SqlKernels:
     layers: Mapping[int, tuple[str | None, str | None, str | None]]
     """Number -> layer, direction and layer_source."""
     texts: Callable[[Iterable[object]], Mapping[object, str | None]]
-    """Number of a name -> the text behind it; raises ReportError where the report turns out to be damaged."""
+    """Number of a name -> the text behind it, of NULL None; raises ReportError where the report is damaged."""
     records: Columns[Kernel]
     """The same as records."""
 

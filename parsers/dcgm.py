@@ -153,7 +153,7 @@ def _read_text(text: Text, readings: Readings) -> tuple[Clock, list[Gap]]:
             continue
         entity = _ENTITY.match(line) if len(line) < _LINE_LIMIT else None
         cells = entity[2].split() if entity else []
-        if entity is None or not columns or len(cells) != len(columns):
+        if entity is None or len(cells) != len(columns):
             if line.strip() and not _UNITS_LINE.match(line[:_LINE_LIMIT]):
                 text.stray(line)
             continue

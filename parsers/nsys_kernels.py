@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.parsers.attribution import NOBODY, SLICE
-from perfctl.parsers.bulk_rows import Columns, SqlKernels
+from perfctl.parsers.bulk_rows import NO_NAME, Columns, SqlKernels
 from perfctl.parsers.nsys_launches import Around
 from perfctl.parsers.nsys_ranges import RangeTable, objects
 from perfctl.parsers.nsys_tables import KERNEL, Database, Strings, opened
@@ -119,7 +119,7 @@ def _columns(path: Path, found: Around, ranges: RangeTable) -> Iterator[Sequence
     sources = objects(["range" if layer is not None else None for layer in layers])
     numbers = objects([*range(len(ranges.kind)), None])
     with opened(path) as database:
-        strings = Strings(database)
+        long_names, short_names = Strings(database, NO_NAME), Strings(database)
         names, rest = _expressions(database)
         cursor = database.connection.execute(f"SELECT {', '.join([*names, *rest])} FROM {KERNEL} NOT INDEXED")
         first = 0
@@ -129,8 +129,8 @@ def _columns(path: Path, found: Around, ranges: RangeTable) -> Iterator[Sequence
             layer = found.layer[part]
             yield (
                 range(first, first + len(rows)),
-                list(map(strings.__getitem__, name)),  # here, not when the row is taken: it may meet damage
-                list(map(strings.__getitem__, short_name)),
+                list(map(long_names.__getitem__, name)),  # here, not when the row is taken: it may meet damage
+                list(map(short_names.__getitem__, short_name)),
                 layers[layer].tolist(),
                 directions[layer].tolist(),
                 steps[found.step[part]].tolist(),

@@ -14,8 +14,9 @@ import signal
 import subprocess
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -38,6 +39,7 @@ _INSTALLED = re.compile(r"version (\d{4}\.\d+\.\d+)")
 _END_BYTES = 2**16
 _BULK = ("kernels", "counters", "copies", "ranges", "operations", "samples")
 Record = TypeVar("Record")
+Names = Callable[[Iterable[object]], Mapping[object, str | None]]
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -60,10 +62,8 @@ def parse(path: Path) -> Report:
     folder = Path(tempfile.mkdtemp(prefix="perfctl-nsys-"))
     try:
         database = _export(nsys, path.resolve(), folder, path)
-        report = nsys_sqlite.parse(database)
-    except ReportError as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise ReportError(path, TOOL, error.reason, error.remedy) from error
+        with _told_of(path):
+            report = nsys_sqlite.parse(database)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -90,19 +90,32 @@ class _Held(Generic[Record]):
         return iter(self)
 
     def __iter__(self) -> Iterator[Record]:
-        try:
+        with _told_of(self._path):
             yield from self._records()
-        except ReportError as error:
-            raise ReportError(self._path, TOOL, error.reason, error.remedy) from error
 
 
 def _held(records: Iterable[Any], keeper: _Keeper, path: Path) -> Iterable[Any]:
     """The same records in the same form (a store takes some of them faster), which hold the export."""
     if isinstance(records, SqlKernels):
-        return replace(records, records=_held_columns(records.records, keeper, path))
+        held = _held_columns(records.records, keeper, path)
+        return replace(records, texts=partial(_texts, records.texts, path), records=held)
     if isinstance(records, Columns):
         return _held_columns(records, keeper, path)
     return _Held(lambda: records, keeper, path)
+
+
+def _texts(texts: Names, path: Path, keys: Iterable[object]) -> Mapping[object, str | None]:
+    with _told_of(path):
+        return texts(keys)
+
+
+@contextlib.contextmanager
+def _told_of(path: Path) -> Iterator[None]:
+    """What is wrong with the export is said of the report: nobody but perfctl has seen the export."""
+    try:
+        yield
+    except ReportError as error:
+        raise ReportError(path, TOOL, error.reason, error.remedy) from error
 
 
 def _held_columns(columns: Columns[Any], keeper: _Keeper, path: Path) -> Columns[Any]:

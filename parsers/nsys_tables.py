@@ -176,8 +176,9 @@ class Database:
 class Strings(dict[object, str | None]):
     """StringIds, read one by one as they are asked for: the table also holds the whole process environment."""
 
-    def __init__(self, database: Database) -> None:
-        super().__init__()
+    def __init__(self, database: Database, null: str | None = None) -> None:
+        """``null`` stands for a name whose number is NULL, or whose column is not there."""
+        super().__init__({None: null})
         self._connection = database.connection
         self._known = database.has(STRINGS, "id", "value")
 
@@ -185,7 +186,7 @@ class Strings(dict[object, str | None]):
         row = None
         if self._known and isinstance(key, int):
             row = self._connection.execute(f"SELECT value FROM {STRINGS} WHERE id = ?", (key,)).fetchone()
-        self[key] = str(row[0]) if row else f"(name {key} is not in the report)"
+        self[key] = f"(name {key} is not in the report)" if row is None or row[0] is None else str(row[0])
         return self[key]
 
 

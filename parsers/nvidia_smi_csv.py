@@ -69,9 +69,14 @@ class _Rounds:
         self._day_first = known.day_first()
 
     def add(self, row: Row, layout: Layout, interval_ns: int | None) -> None:
+        last = len(layout.columns) - 1
+        if row.is_cut and layout.bus == last and self.placer.is_half(row.cells[last]):
+            reason = "the file ends within it, which tells the device: its row is left out"
+            self._halves.append(Gap(f"sample:{layout.columns[last].name}", "unreadable", reason))
+            return
         if row.is_cut and (half := _half_cell(row, layout)):
             self._halves.append(half)
-            if layout.timestamp == len(layout.columns) - 1:
+            if layout.timestamp == last:
                 return
         device, number = self.placer.place(row, layout)
         self.clock.interval_ns = interval_ns
@@ -122,7 +127,7 @@ def unknown_units(layout: Layout) -> tuple[Diagnostic, ...]:
 def _half_cell(row: Row, layout: Layout) -> Gap | None:
     """The file ends within this line: a number at its end may be half there, unless its unit follows it."""
     name, cell = layout.columns[-1].name, row.cells[-1]
-    if not cell[-1:].isdigit() or (name != "timestamp" and read_cell(cell, layout.columns[-1].unit)[0] is None):
+    if not cell[-1:].isdigit() or (name != "timestamp" and read_cell(cell, "")[0] is None):
         return None
     row.cells[-1] = ""
     return Gap(f"sample:{name}", "unreadable", "the file ends within its last number, which is left out")

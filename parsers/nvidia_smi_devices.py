@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from perfctl.parsers.nvidia_smi_header import Layout
 from perfctl.parsers.nvidia_smi_rows import Row, Survey
 from perfctl.parsers.records import Device, Diagnostic, Gap, Sample
+
+_WHOLE = re.compile(
+    r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z|[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\Z"
+)
+"""A uuid or a bus id in full."""
 
 
 class Placer:
@@ -39,6 +45,10 @@ class Placer:
         if self._by_bus and layout.bus is not None:
             return self._bus.setdefault(row.cells[layout.bus], len(self._bus))
         return row.place if self._by_place else None
+
+    def is_half(self, bus: str) -> bool:
+        """May a uuid or bus id at the cut end of a file be the beginning of another's? It tells no device then."""
+        return self._by_bus and bus not in self._bus and _WHOLE.match(bus) is None
 
     def gaps(self) -> list[Gap]:
         if self._numbered or self._by_bus or self._by_place:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter as Tally
 from collections.abc import Iterable
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from perfctl.parsers.nvprof_lines import Row
 from perfctl.parsers.records import Copy, Counter, Device, Gap, Kernel, Summary
@@ -251,12 +251,7 @@ def whole(text: str) -> int | None:
 def _number(text: str, unit: str) -> tuple[Decimal, str] | None:
     """(number, its unit: the cell's own, else the column's)"""
     match = _NUMBER.match(text.strip())
-    if match is None:
-        return None
-    try:
-        return Decimal(match[1]), match[2] or unit
-    except InvalidOperation:
-        return None
+    return (Decimal(match[1]), match[2] or unit) if match else None
 
 
 def _plain(number: Decimal) -> int | float:

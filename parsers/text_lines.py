@@ -13,8 +13,6 @@ LINE_LIMIT = 4 * 2**20
 """Longest line that is looked at, in characters; ncu's widest rows are below 100 thousand."""
 BLOCK = 2**18
 """Characters read at a time; no more than LINE_LIMIT."""
-WINDOW = 2**15
-"""Characters that ``Lines.run`` looks at, at a time."""
 TAIL_BYTES = 16384
 """How much of a file's end is looked at where its beginning is the program's."""
 

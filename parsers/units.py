@@ -44,7 +44,7 @@ class Unit(NamedTuple):
     scale: int
 
 
-_PREFIXES = {"": 1, "K": 10**3, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_PREFIXES = {"K": 10**3, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _TIME = {
     "ns": 1, "nsecond": 1, "us": 10**3, "usecond": 10**3, "ms": 10**6, "msecond": 10**6,
@@ -93,7 +93,7 @@ def _simple(text: str) -> Unit:
     if text in _SPELLINGS:
         return Unit(_SPELLINGS[text], 1)
     for prefix, scale in (*_BINARY.items(), *_PREFIXES.items()):
-        if prefix and text.startswith(prefix) and text[len(prefix) :] in _SPELLINGS:
+        if text.startswith(prefix) and text[len(prefix) :] in _SPELLINGS:
             return Unit(_SPELLINGS[text[len(prefix) :]], scale)
     return Unit(text, 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import math
 import re
 import shlex
 import subprocess
@@ -148,7 +149,12 @@ def test_the_python_example_runs(
     assert run(["ingest", "recorded"]) == 0
     capsys.readouterr()
     exec(compile(block, "docs/python.md", "exec"), {})
-    assert capsys.readouterr().out.rstrip().endswith("Kineto trace, CPU only 163")
+    *_, form, step, training = capsys.readouterr().out.splitlines()
+    assert form == "Kineto trace, CPU only 163"
+    seconds, low, high = map(float, step.split())
+    whole, needed = training.split()
+    assert low < seconds < high and int(needed) > 0
+    assert float(whole) == pytest.approx(seconds * 10 * math.ceil(60000 / 64))
 
 
 def test_every_message_is_listed() -> None:

@@ -18,6 +18,7 @@ from perfctl.workloads.spec import (
     WINDOWS,
     Options,
     SpecError,
+    UnknownWords,
     Workload,
 )
 
@@ -44,7 +45,10 @@ def find(name: str) -> Workload:
 def parse(name: str, arguments: Sequence[str]) -> tuple[Options, argparse.Namespace]:
     """Options and own arguments of workload ``name``. Raises SpecError, one clear line."""
     workload = find(name)
-    namespace = vars(_parser(workload).parse_args(list(arguments)))
+    found, unknown = _parser(workload).parse_known_args(list(arguments))
+    if unknown:
+        raise UnknownWords(name, unknown)
+    namespace = vars(found)
     common = {field.name: namespace.pop(field.name) for field in fields(Options)}
     options, own = Options(**common), argparse.Namespace(**namespace)
     _check(options)

@@ -28,6 +28,11 @@ def why_fewer(name: str, options: ScriptOptions, marker: StepMarker, done: int) 
             f"{name} ended after {done} of {options.steps} measured steps. Give it more data, or ask for fewer --steps"
         )
     seen = f"{marker.optimizer_steps} optimizer steps and {marker.calls} calls of models"
+    if not marker.steps and (marker.kind, marker.named) != ("auto", None):
+        asked = marker.kind if marker.named is None else f"{marker.kind}:{marker.named}"
+        return (
+            f"{name}: {seen} were seen, but --step-marker {asked} found no end of a step. Name another, or leave it out"
+        )
     if not marker.steps:
         return f"{name}: {seen} were seen, but no end of a step. Say what ends one with --step-marker"
     few = f"{marker.steps} steps (each ends with {marker.in_words()}; {seen})"

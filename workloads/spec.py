@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,14 @@ LEAST_STEPS = 5
 
 class SpecError(ValueError):
     """The arguments of a workload make no sense; nothing was started. One line."""
+
+
+class UnknownWords(SpecError):
+    """``words`` are no options of the workload."""
+
+    def __init__(self, name: str, words: Sequence[str]) -> None:
+        super().__init__(f"{shlex.join(words)}: the workload {name} has no such option")
+        self.words = tuple(words)
 
 
 class WorkloadError(RuntimeError):

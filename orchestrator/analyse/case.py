@@ -13,6 +13,7 @@ from perfctl.orchestrator.analyse.behind import with_whole_backward
 from perfctl.orchestrator.analyse.counters import PIPE_TENSOR, KernelFlops, flops_by_launch, values_by_launch
 from perfctl.orchestrator.analyse.counts_tensor import ops_path
 from perfctl.orchestrator.analyse.figure import Figure, add
+from perfctl.orchestrator.analyse.formulas_matmul import left_factor
 from perfctl.orchestrator.analyse.grids import ConvShape, GemmShape
 from perfctl.orchestrator.analyse.grouping import Study
 from perfctl.orchestrator.analyse.ledger import Ledger, LedgerRow, counting_run
@@ -282,7 +283,7 @@ def _shape(op: OpShape) -> Shape | None:
         sizes = (output[0], source[1], output[1], output[2], output[3], weight[2], weight[3])
         return ConvShape(*sizes, groups, same_size=same)
     output = shape_of(op.outputs, 0)
-    matrices = [shape for shape in op.inputs if shape is not None and len(shape) > 1]
-    if not matrices or not output:
+    rows = left_factor(op)
+    if not rows or not output:
         return None
-    return GemmShape(prod(output[:-1]), output[-1], matrices[0][-1])
+    return GemmShape(prod(output[:-1]), output[-1], rows[-1])

@@ -49,7 +49,7 @@ def check(value: int, facts: Facts) -> Finding:
         exact = same[0]
         alike = [found.slips for found in same if len(found.slips) == len(exact.slips) and found.slips != exact.slips]
         return Finding(value, facts.macs, True, exact.slips, exact.worked, tuple(dict.fromkeys(alike)))
-    nearest = min(candidates, key=lambda found: abs(found.value - value) / max(value, 1))
+    nearest = min(candidates, key=lambda found: abs(found.value - value))
     return Finding(value, facts.macs, False, nearest.slips, nearest.worked)
 
 

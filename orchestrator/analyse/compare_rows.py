@@ -113,9 +113,8 @@ def _bytes(row: Row, a: Seen, b: Seen) -> Row | None:
     if sets[0] == sets[1]:
         return replace(row, verdict=EQUAL, why="the same in every run")
     if min(len(a), len(b)) < 2:
-        return replace(
-            row, why="one run each: whether another run would take the same is not known; --repeat 2 shows it"
-        )
+        single = "one run each" if len(a) == len(b) else f"{'A' if len(a) < len(b) else 'B'} is one run"
+        return replace(row, why=f"{single}: whether another run would take the same is not known; --repeat 2 shows it")
     if row.change is None:
         return replace(row, why="it is 0 in A, and nothing is a share of 0")
     return replace(row, p=0.0, adjusted=0.0, why=f"the same in all {len(a)} runs of A and in all {len(b)} of B")

@@ -97,7 +97,8 @@ def _one_against_several(a: Sequence[float], b: Sequence[float]) -> Ratio | str:
 def _by_steps(a: Sequence[float], b: Sequence[float]) -> Ratio | str:
     fewest = min(len(a), len(b))
     if fewest < 2:
-        return "one run each and one figure in it, so there is no spread to judge by; --repeat 5 gives one"
+        where = "it" if len(a) == len(b) else ("A" if len(a) < len(b) else "B")
+        return f"one run each and one figure in {where}, so there is no spread to judge by; --repeat 5 gives one"
     if fewest < FEWEST_STEPS:
         return (
             f"one run each, and of {fewest} steps: at least {FEWEST_STEPS} are needed for a spread within a run, "

@@ -19,6 +19,16 @@ from perfctl.orchestrator.analyse.worked import (
 )
 from perfctl.parsers.paper import OpShape
 
+ADDED = (
+    "aten.addmm", "aten.addmm_", "aten._addmm_activation", "aten.baddbmm", "aten.baddbmm_", "aten.addmv",
+)  # fmt: skip
+"""Their first argument is what is added, the factors are the second and third."""
+
+
+def left_factor(op: OpShape) -> Shape:
+    """Rows of a product; of addmm and its like the second argument."""
+    return shape_of(op.inputs, 1 if op.op in ADDED else 0)
+
 
 def _product(op: OpShape, first: int, second: int, elementwise: int = 0) -> tuple[Part, ...]:
     left, right = shape_of(op.inputs, first), shape_of(op.inputs, second)

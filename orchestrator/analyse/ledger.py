@@ -135,9 +135,9 @@ def _at_batch(batch: int, runs: Sequence[Run], first: str | None) -> tuple[list[
         parts = _parts(calls, layer, direction)
         row = _row(batch, (layer, direction), parts, times, counted, otherwise, uses)
         rows.append(replace(row, guessed=unsure.get((layer, direction), 0.0)))
-    if times is None:
+    if times is None or not times.total.mean:
         return rows, []
-    share = times.unattributed.mean / times.total.mean if times.total.mean else 0.0
+    share = times.unattributed.mean / times.total.mean
     rest = counted.get(None, otherwise)
     return rows, [Unattributed(batch, times.unattributed, share, times.whole, times.basis, rest)]
 

@@ -156,7 +156,7 @@ def _kernels(counting: Run | None, timing: Run | None, batch: int | None, precis
     found = []
     for name, mine in by_name.items():
         source = timing if timing is not None and name in other else counting
-        each = other.get(name) or own.get(name)
+        each = other[name] if name in other else own.get(name)
         found.append(
             Work(
                 "kernel", name, batch, None, None, mine.paths, mine.total, None, mine.dram,

@@ -13,11 +13,12 @@ from perfctl.orchestrator.analyse import sheet_attention as attention
 from perfctl.orchestrator.analyse import sheet_elementwise as elementwise
 from perfctl.orchestrator.analyse.estimate import estimate, fused_only
 from perfctl.orchestrator.analyse.formulas import PRODUCTS
+from perfctl.orchestrator.analyse.formulas_matmul import left_factor
 from perfctl.orchestrator.analyse.sheet_conv import conv
 from perfctl.orchestrator.analyse.sheet_linear import linear
 from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Section, Work, space_lines
 from perfctl.orchestrator.analyse.sheet_rnn import recurrent
-from perfctl.orchestrator.analyse.worked import Shape, flag, number, shape_of
+from perfctl.orchestrator.analyse.worked import Shape, flag, number
 from perfctl.parsers.paper import LayerCall, OpShape
 
 CONVOLUTIONS = ("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
@@ -89,8 +90,8 @@ def _work(ops: Sequence[OpShape], kind: str, output: Shape | None) -> Work:
     """Which sheet fits what the layer ran."""
     heavy = [op for op in ops if op.op in PRODUCTS]
     if len(heavy) > 1 or (heavy and kind == "MultiheadAttention"):
-        first = output[0] if output else shape_of(ops[0].inputs, 0)[0] if shape_of(ops[0].inputs, 0) else 1
-        return attention.products(ops, first, ops[0].parameters, kind == "MultiheadAttention")
+        samples = next(iter(output or left_factor(ops[0])), 1)
+        return attention.products(ops, samples, ops[0].parameters, kind == "MultiheadAttention")
     if heavy:
         main = heavy[0]
         if main.op in CONVOLUTIONS:

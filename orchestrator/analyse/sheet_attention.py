@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from math import prod
 
 from perfctl.orchestrator.analyse.formulas import PRODUCTS
+from perfctl.orchestrator.analyse.formulas_matmul import left_factor
 from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Way, Work, by, in_flop, macs
-from perfctl.orchestrator.analyse.worked import Shape, flag, number, shape_of, tensors_of, times
+from perfctl.orchestrator.analyse.worked import flag, number, shape_of, tensors_of, times
 from perfctl.parsers.paper import OpShape
 
 SDPA = "perfctl.scaled_dot_product_attention"
@@ -30,11 +31,9 @@ def attention(op: OpShape) -> Work:
         said = "the whole square is counted; a kernel that skips masked blocks does less"
         steps.append(Line("causal mask", said, "", ""))
     tensors = tensors_of(op)
-    output = tensors.outputs[0]
-    item = output[1] if output is not None else 4
-    items = [Item(name, shape, item) for name, shape in (("query", query), ("key", key), ("value", value))]
-    items.append(Item("scores, where a kernel keeps them", (batch, heads, rows, columns), item))
-    items += [Item("output map", *output)] if output is not None else []
+    named = [*zip(("query", "key", "value"), tensors.inputs, strict=False), ("output map", tensors.outputs[0])]
+    items = [Item(name, *tensor) for name, tensor in named if tensor is not None]
+    items.insert(3, Item("scores, where a kernel keeps them", (batch, heads, rows, columns), items[0].item))
     facts = Facts(batch, 0, 0, False, _ways(heads, rows, columns, wide, deep, flag(op, "is_causal")))
     return Work(tuple(shapes), tuple(steps), tuple(items), facts)
 
@@ -90,7 +89,7 @@ def products(ops: Sequence[OpShape], batch: int, parameters: int, multihead: boo
     whole = sum(macs_of)
     steps += [Line("whole batch", "sum", " + ".join(number(count) for count in macs_of), macs(whole)), in_flop(whole)]
     shapes = (
-        Line("first operand", "", "", by(_data(ops[0]))),
+        Line("first operand", "", "", by(left_factor(ops[0]))),
         Line("last result", "", "", by(shape_of(ops[-1].outputs, 0))),
     )
     tensors = [tensors_of(op).outputs[0] for op in heavy]
@@ -106,17 +105,13 @@ def products(ops: Sequence[OpShape], batch: int, parameters: int, multihead: boo
 def _batch(heavy: Sequence[OpShape]) -> int:
     """Of nn.MultiheadAttention, whichever of its dimensions that is: rows of the projection / positions."""
     core = next((op for op in heavy if op.op == SDPA or "bmm" in op.op), None)
-    rows = prod(_data(heavy[0])[:-1])
+    rows = prod(left_factor(heavy[0])[:-1])
     if core is None or rows == 0:
         return 1
     if core.op == SDPA:
         return shape_of(core.inputs, 0)[0]
-    positions = _data(core)[-2]
+    positions = left_factor(core)[-2]
     return rows // positions if rows % positions == 0 else 1
-
-
-def _data(op: OpShape) -> Shape:
-    return shape_of(op.inputs, 1 if op.op in ("aten.addmm", "aten.baddbmm") else 0)
 
 
 def _names(heavy: Sequence[OpShape], multihead: bool) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from perfctl.orchestrator.analyse.formulas_matmul import ADDED, left_factor
 from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Way, Work, bias_line, by, in_flop, macs
 from perfctl.orchestrator.analyse.worked import Shape, number, shape_of, tensors_of, times
 from perfctl.parsers.paper import OpShape
@@ -14,13 +15,13 @@ def linear(op: OpShape, module_output: Shape | None = None) -> Work:
 
     The dispatcher sees the leading dimensions flattened to rows; ``module_output`` says what they were.
     """
-    first = 1 if op.op == "aten.addmm" else 0
+    first = 1 if op.op in ADDED else 0
     tensors = tensors_of(op)
-    data, weight = shape_of(op.inputs, first), shape_of(op.inputs, first + 1)
+    data, weight = left_factor(op), shape_of(op.inputs, first + 1)
     ins, outs = (weight[-1], weight[0]) if op.op == "aten.linear" else (weight[0], weight[1])
     rows = prod(data[:-1])
     leading = _leading(data, rows, module_output)
-    given = {"aten.addmm": 0, "aten.linear": 2}.get(op.op, -1)
+    given = 0 if op.op in ADDED else 2 if op.op == "aten.linear" else -1
     bias = given >= 0 and given < len(op.inputs) and op.inputs[given] is not None
     shapes = [
         Line("input", "... x in", "", by((*leading, ins))),

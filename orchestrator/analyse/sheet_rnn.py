@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Way, Work, by, in_flop, macs
 from perfctl.orchestrator.analyse.worked import flag, integer, number, shape_of, tensors_of, times
@@ -57,7 +58,7 @@ def recurrent(op: OpShape) -> Work:
     )  # fmt: skip
     bias = flag(op, "bias")
     steps = [line for layer in range(net.layers) for line in _layer_lines(net, layer, rows)]
-    whole = sum(_product(term) for term in net.terms(rows))
+    whole = sum(prod(term) for term in net.terms(rows))
     steps += [Line("whole batch", "sum of the layers", "", macs(whole)), in_flop(whole)]
     if bias:
         adds = 2 * net.gates * net.hidden * rows * net.directions * net.layers
@@ -69,13 +70,6 @@ def recurrent(op: OpShape) -> Work:
     biases = 2 * net.gates * net.hidden * net.directions * net.layers if bias else 0
     facts = Facts(batch, weights, biases, False, _ways(net))
     return Work(_shapes(op, net, kind, rows, batch), tuple(steps), _space(op, net, bias), facts)
-
-
-def _product(factors: tuple[int, ...]) -> int:
-    result = 1
-    for factor in factors:
-        result *= factor
-    return result
 
 
 def _weights(net: Net, layer: int) -> int:
@@ -147,8 +141,8 @@ def _ways(net: Net) -> tuple[Way, ...]:
             )
     if net.directions == 2:
         ways.append(way("the second direction left out", replace(net, directions=1)))
-        half = ((net.steps, net.gates * net.hidden, net.feeds(layer) + net.around) for layer in range(net.layers))
-        ways.append(Way(("one direction counted, though its inputs are those of two",), tuple(half), outputs))
+        half = tuple((steps, *rest) for steps, _, *rest in net.terms(net.steps))
+        ways.append(Way(("one direction counted, though its inputs are those of two",), half, outputs))
     if net.layers > 1:
         ways.append(way(f"only the first of {net.layers} layers", replace(net, layers=1)))
         alike = replace(net, layers=1).terms(net.steps) * net.layers
@@ -158,9 +152,11 @@ def _ways(net: Net) -> tuple[Way, ...]:
     if net.steps > 1:
         ways.append(way(f"the {net.steps} time steps left out", replace(net, steps=1)))
     wide = net.gates * net.hidden
+    projected = ((net.steps, net.directions, net.projection, net.hidden),) * net.layers if net.projection else ()
     for slip, sizes in (
         ("the product with the hidden state left out", [net.feeds(layer) for layer in range(net.layers)]),
         ("the product with the input left out", [net.around] * net.layers),
     ):
-        ways.append(Way((slip,), tuple((net.steps, net.directions, wide, size) for size in sizes), outputs))
+        left = tuple((net.steps, net.directions, wide, size) for size in sizes)
+        ways.append(Way((slip,), (*left, *projected), outputs))
     return tuple(ways)

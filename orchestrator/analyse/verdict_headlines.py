@@ -57,7 +57,7 @@ def _switches(judgement: Judgement) -> list[Headline]:
 
 def _gap(row: LedgerRow, rows: Iterable[LedgerRow], verdicts: Iterable[Verdict], left: float | None) -> str:
     ratio = row.ratio or 1
-    sure = ("about " if row.counted.state == "estimated" else "") + ("at least " if row.counted.lower_bound else "")
+    sure = ("at least " if row.counted.lower_bound else "") + ("about " if row.counted.state == "estimated" else "")
     how = f"{sure}{times(ratio)} {'of' if ratio < 1 else 'times'} the FLOPs on paper"
     others = ", ".join(str(other.batch) for other in rows if other.batch != row.batch)
     where = f" (more than 10 % off at batch {others} too)" if others else ""

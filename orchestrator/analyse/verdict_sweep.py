@@ -51,7 +51,7 @@ HOST_TODO = "Time kernels with 'perfctl nsys' or 'perfctl torch', or synchronise
 
 
 def _flat(values: Sequence[float], work: Sequence[float]) -> bool:
-    return len(values) > 1 and min(values) > 0 and max(values) <= FLAT * min(values) and max(work) >= GROWS * min(work)
+    return bool(values) and min(values) > 0 and max(values) <= FLAT * min(values) and max(work) >= GROWS * min(work)
 
 
 def _host_times(study: Study) -> dict[str, dict[int, float]]:
@@ -73,7 +73,7 @@ def _kernels_flat(ledger: Ledger) -> list[Verdict]:
         if row.time is not None and row.paper.value:
             sums[row.batch] += row.time.median
             paper[row.batch] += row.paper.value
-    if not _flat(list(sums.values()), list(paper.values()) or [1.0]):
+    if not _flat(list(sums.values()), list(paper.values())):
         return []
     low, high = min(sums), max(sums)
     text = (

@@ -154,12 +154,7 @@ def along(cases: Mapping[Place, Case]) -> dict[tuple[str, str], list[Case]]:
 def _stays(pairs: Sequence[tuple[float, float]]) -> bool:
     """(work, count) pairs: the count is there and the same, while the work grows."""
     work, counts = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    return (
-        len(pairs) > 1
-        and min(*work, *counts) > 0
-        and max(counts) <= SAME * min(counts)
-        and max(work) >= GROWS * min(work)
-    )
+    return min(*work, *counts) > 0 and max(counts) <= SAME * min(counts) and max(work) >= GROWS * min(work)
 
 
 def batches_of(case: Case, works: Iterable[Work]) -> list[tuple[str, float, int]]:
@@ -175,7 +170,7 @@ def batches_of(case: Case, works: Iterable[Work]) -> list[tuple[str, float, int]
     ]
     for op, each in per_sample.items():
         value = sum(work.counts.get(op, 0) for work in direct)
-        if value and each and value % each == 0 and 1 <= value // each <= LARGEST:
+        if value and each and value % each == 0 and value // each <= LARGEST:
             found.append((op, value, int(value // each)))
     return found
 

@@ -14,13 +14,12 @@ from perfctl.orchestrator.analyse.formulas import (
     formula_for,
 )
 from perfctl.orchestrator.analyse.formulas_conv import batched
+from perfctl.orchestrator.analyse.formulas_matmul import ADDED
 from perfctl.orchestrator.analyse.work_records import Work
 from perfctl.orchestrator.analyse.worked import flag, input_elements, integer, integers, output_elements, shape_of
 from perfctl.parsers.paper import OpShape
 
 CONVOLUTIONS = ("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
-ADDED = ("aten.addmm", "aten.addmm_", "aten._addmm_activation", "aten.baddbmm", "aten.baddbmm_", "aten.addmv")
-"""Their first argument is what is added, the factors are the second and third."""
 BATCHED = ("aten.bmm", "aten.baddbmm", "aten.baddbmm_")
 
 ACTIVATIONS = (

@@ -130,7 +130,8 @@ def _check(models: tuple[str, ...], asked: Asked, rest: tuple[str, ...], *, insi
     ``inside`` an image there may be others than here, so only the workload itself can look.
     """
     from perfctl.orchestrator.cli.options import batch_list
-    from perfctl.workloads.spec import SpecError, WorkloadError, parse_arguments
+    from perfctl.orchestrator.cli.sweep_request import unknown
+    from perfctl.workloads.spec import SpecError, UnknownWords, WorkloadError, parse_arguments
 
     try:
         for batch in batch_list(asked.batches):
@@ -147,6 +148,8 @@ def _check(models: tuple[str, ...], asked: Asked, rest: tuple[str, ...], *, insi
 
         for model in models:
             family_of(model)
+    except UnknownWords as error:
+        raise unknown(WORKLOAD, error.words) from error
     except (SpecError, WorkloadError) as error:
         raise UsageError(str(error)) from error
 

@@ -136,7 +136,7 @@ class _Intake:
         broken = _name_others(given, files)
         self.failed += broken
         if not files and not broken:
-            self.failed.append(f"{given}: no report was found in this folder. Give the report file itself")
+            self._failed(f"{given}: no report was found in this folder. Give the report file itself")
         for path in files:
             progress.begin(path)
             self._take(path, progress)
@@ -163,9 +163,16 @@ class _Intake:
             if written.new:
                 _warn_of_unknown(self.connection, path, written.run_id)
             _warn_of_secrets(path, secrets)
-        except (ReportError, OSError) as error:
-            self.failed.append(str(error))
-            console.error(str(error))
+        except FileNotFoundError:
+            self._failed(f"{path}: there is no such file. Check the path")
+        except OSError as error:
+            self._failed(f"{error.filename or path}: {error.strerror or error}. Check who may read there")
+        except ReportError as error:
+            self._failed(str(error))
+
+    def _failed(self, why: str) -> None:
+        self.failed.append(why)
+        console.error(why)
 
 
 def _warn_of_unknown(connection: sqlite3.Connection, path: Path, run_id: int) -> None:

@@ -36,6 +36,11 @@ def ledger(
             f"{store}: no run has a workload and a batch size, so there is nothing on paper to compare with",
             "'perfctl report' shows reports made elsewhere; 'perfctl ncu' makes runs with layers",
         )
+    if not any(one.ledger.rows or one.ledger.unattributed for one in found):
+        raise PerfctlError(
+            f"{store}: no run knows its layers, so there is nothing on paper to compare with",
+            "Sweeps know them; of reports made elsewhere: perfctl ingest FILE --workload NAME --batch N --guess-layers --again",
+        )
     wanted = None if batch is None else options.batch_list(batch)
     found = [_part(one, layer, wanted) for one in found]
     if not any(one.ledger.rows for one in found):

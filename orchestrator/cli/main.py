@@ -151,12 +151,10 @@ def run(arguments: Sequence[str]) -> int:
         if typed is not None:
             completion.prepare()
         app = application(next(iter(arguments if typed is None else typed), ""))
-        outcome = app(list(arguments), standalone_mode=False)
+        outcome = app(list(arguments), standalone_mode=False, prog_name="perfctl")
         return outcome if isinstance(outcome, int) else 0
     except _BAD_CALL as error:
-        error.message = console.safe(error.message)  # names of files may stand in it
-        error.show()
-        return int(error.exit_code)
+        return _bad_call(error)
     except (typer.Abort, KeyboardInterrupt):
         console.error("stopped")
         return 130
@@ -173,6 +171,17 @@ def run(arguments: Sequence[str]) -> int:
     except _expected_errors() as error:
         console.error(str(error))
         return _exit_code(error)
+
+
+def _bad_call(error: Any) -> int:
+    """What typer says of a command line that makes no sense, as perfctl says everything: one line, with what to do."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()  # the whole help
+        return int(error.exit_code)
+    said = error.format_message()
+    where = error.ctx.command_path if getattr(error, "ctx", None) is not None else "perfctl"
+    console.error(str(UsageError(said[:1].lower() + said[1:], f"'{where} --help' lists what there is")))
+    return int(error.exit_code)
 
 
 def _expected_errors() -> tuple[type[Exception], ...]:

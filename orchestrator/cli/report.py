@@ -44,6 +44,10 @@ def report(
         runs = read.load(connection, kept)
         written = read.last_change(connection)
     if not runs:
+        if sweep is not None:
+            raise PerfctlError(
+                f"{store}: it holds no run of a sweep {sweep}", "'perfctl runs --json' has the sweep_id of each"
+            )
         raise PerfctlError(f"{store}: nothing to report: it holds no run", "Run a sweep, or 'perfctl ingest FILE'")
     left_out = _left_out(others, len(ids) - len(kept), most) if others else None
     roofs = peaks.roofs(peak, store, runs)

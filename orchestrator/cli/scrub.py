@@ -33,6 +33,7 @@ def scrub(
         raise UsageError(f"{target} is there already", "Say --force to replace it, or --out for another name")
     if not target.parent.is_dir():
         raise UsageError(f"--out: there is no folder {target.parent}", "Make it first")
+    from perfctl.parsers import sniff
     from perfctl.parsers.scrub import scrub as write_copy
 
     done = write_copy(file, target)
@@ -45,7 +46,8 @@ def scrub(
     console.result(found)
     if done.names:
         console.result("Whoever had the report itself had them too: replace those tokens.")
-    console.result(f"Wrote {target}. Next: perfctl ingest {shlex.quote(str(target))}")
+    known = f" Next: perfctl ingest {shlex.quote(str(target))}" if sniff(target) else ""
+    console.result(f"Wrote {target}.{known}")
 
 
 def beside(file: Path) -> Path:

@@ -102,6 +102,7 @@ def _render(
 ) -> None:
     from perfctl import __version__
     from perfctl.orchestrator.launch import slurm_script
+    from perfctl.orchestrator.launch.schedulers import BUILT_IN
     from perfctl.orchestrator.launch.slurm_site import with_defaults
 
     site = with_defaults(typed.site(), (Path.cwd(), Path.home()))
@@ -129,7 +130,10 @@ def _render(
     _write(plan, texts, force=rendering.force)
     _prepare((store, page), requests.values())
     console.result(f"Wrote {_shown(plan.array)} ({len(plan.tasks)} tasks) and {plan.gather.name}")
-    console.result(f"Next: perfctl slurm submit {shlex.quote(_shown(plan.folder))}")
+    if site.template in BUILT_IN:  # perfctl slurm submit knows Slurm alone
+        console.result(f"Next: the commands in the first lines of {_shown(plan.array)} submit both")
+    else:
+        console.result(f"Next: perfctl slurm submit {shlex.quote(_shown(plan.folder))}")
 
 
 def _prepare(targets: Iterable[Path], requests: Iterable[SweepRequest]) -> None:

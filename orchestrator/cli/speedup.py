@@ -26,6 +26,7 @@ _COLUMN_MM = 84
 ASKED = frozenset({"precision", "compile"})
 """What stands in --devices may differ."""
 _DEFAULTS = {"batches": "16", "workload": "unet", "out": Path("runs")}
+_OWN_HELP = {"workload": Annotated[str, typer.Option("--workload", "-w", help="Built-in workload that trains.")]}
 
 Ways = Annotated[
     str,
@@ -95,7 +96,12 @@ def _command() -> Callable[..., None]:
         inspect.Parameter("allow", kind, annotation=Allow, default=None),
         inspect.Parameter("charts", kind, annotation=Charts, default=None),
         inspect.Parameter("peak", kind, annotation=peaks.Option, default="published"),
-        *(one.replace(default=_DEFAULTS.get(one.name, one.default)) for one in shared),
+        *(
+            one.replace(
+                default=_DEFAULTS.get(one.name, one.default), annotation=_OWN_HELP.get(one.name, one.annotation)
+            )
+            for one in shared
+        ),
     ]
     speedup.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
     speedup.__annotations__ = {one.name: one.annotation for one in parameters}

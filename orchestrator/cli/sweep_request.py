@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import platform
+import re
 import shlex
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 
 from perfctl import __version__
@@ -182,9 +184,30 @@ def _check_not_own(rest: tuple[str, ...]) -> None:
 
 def _check_workload(name: str, arguments: tuple[str, ...]) -> None:
     """Ask the workload whether it knows these options, without loading torch."""
-    from perfctl.workloads.spec import SpecError, parse_arguments
+    from perfctl.workloads.spec import SpecError, UnknownWords, parse_arguments
 
     try:
         parse_arguments(name, ["--batch", "1", *arguments])
+    except UnknownWords as error:
+        raise unknown(name, error.words) from error
     except SpecError as error:
         raise UsageError(str(error)) from error
+
+
+def unknown(workload: str, words: Sequence[str]) -> UsageError:
+    """Words of a sweep's command line that neither perfctl nor the workload knows."""
+    from difflib import get_close_matches
+
+    from perfctl.workloads.spec import describe
+
+    said = f"'{shlex.join(words)}' is known neither to perfctl nor to its workload {workload}"
+    if not words[0].startswith("-"):
+        return UsageError(said, "A program of your own goes behind --: -- python train.py --batch-size {batch}")
+    own = re.findall(r"--[a-z][a-z-]*", describe(workload))
+    known = [*own, *(_option(field.name.removeprefix("as_")) for kind in (Asked, Here) for field in fields(kind))]
+    near = get_close_matches(words[0].partition("=")[0], known, 1, cutoff=0.75)
+    meant = f"Did you mean {near[0]}? " if near else ""
+    return UsageError(
+        said,
+        f"{meant}--help lists perfctl's options, 'python -m perfctl.workloads {workload} --help' those of the workload",
+    )

@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from perfctl.orchestrator.errors import sentence
 from perfctl.orchestrator.launch.paths import RunPaths
 from perfctl.orchestrator.launch.process import STARTED
 from perfctl.orchestrator.launch.profiler import Outcome, RunRequest, Verdict
@@ -111,10 +112,10 @@ def program_failure(request: RunRequest, outcome: Outcome, *, tool_codes: dict[i
         return f"out of memory at batch size {request.batch_size} ({said}). Use a smaller batch size"
     by_tool = (tool_codes or {}).get(outcome.exit_code or 0)
     if request.program is not None and told and not by_tool and (outcome.exit_code or 0) <= 128:
-        return f"{told}. See {outcome.stderr.name}"  # it names the script and how it ended
+        return f"{sentence(told)} See {outcome.stderr.name}"  # it names the script and how it ended
     what = by_tool or _ending(outcome.exit_code)
     detail = f": {said}" if said else " and said nothing"
-    return f"the program {what}{detail}. See {outcome.stderr.name}"
+    return f"{sentence(f'the program {what}{detail}')} See {outcome.stderr.name}"
 
 
 def _without_record(request: RunRequest) -> str | None:

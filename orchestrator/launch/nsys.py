@@ -110,7 +110,8 @@ class Nsys:
         program = evidence.program_failure(request, outcomes[0])
         problem = self.artifact_problem(request, outcomes)
         if problem is not None:
-            return Verdict("failed", program if program and not _is_export(problem) else problem)
+            is_nsys = problem.startswith((_EXPORT, _AGENT))
+            return Verdict("failed", program if program and not is_nsys else problem)
         if program is not None:
             return Verdict("partial", f"{program}. The report holds what ran until then")
         lack = _nothing_recorded(self.artifact(request.paths), request.device)
@@ -130,10 +131,8 @@ class Nsys:
 
 
 _EXPORT = "the export failed"
-
-
-def _is_export(problem: str) -> bool:
-    return problem.startswith(_EXPORT)
+_AGENT = "nsys could not start its agent"
+"""Its exit code is then no word of the program's, which never began."""
 
 
 def knows_graph_nodes() -> bool:

@@ -239,8 +239,9 @@ def _side(which: str, found: Comparison) -> tuple[str, str, str]:
     devices = dict.fromkeys(run.device.name or run.device.kind for run in used if run.device)
     started = sorted(run.started_at for run in used if run.started_at)
     origins = sorted({run.origin for run in used})
+    of = f" of {len(side.runs)}, for the other side has none like it" if side.runs and not used else ""
     parts = [
-        f"{len(used)} run{'s' if len(used) != 1 else ''}", ", ".join(devices), started[0][:10] if started else "",
+        f"{len(used)} run{'s' if len(used) != 1 else ''}{of}", ", ".join(devices), started[0][:10] if started else "",
         "" if origins in ([], ["measured"]) else " and ".join(origins),
     ]  # fmt: skip
     return which, side.label, ", ".join(part for part in parts if part)

@@ -8,13 +8,13 @@ from perfctl.orchestrator.analyse.latency import Latency, latencies, least_watch
 from perfctl.orchestrator.report.foreign_findings import Finding
 from perfctl.orchestrator.report.numbers import (
     Cell,
-    amount,
     count,
     nothing,
+    per_second,
     percent,
     plain,
+    rate,
     share_cell,
-    si,
     time,
     time_cell,
 )
@@ -63,7 +63,7 @@ def _latency(found: Iterable[Latency], model: bool, tool: bool) -> Table | None:
         [
             *_head(item, model, tool),
             count(item.count),
-            amount(item.images_per_second, "images/s"),
+            rate(item.images_per_second, "images/s"),
             *(time_cell(item.percentiles[part], item.why[f"p{part}"]) for part in (50, 95, 99)),
             time_cell(item.longest),
         ]
@@ -141,7 +141,7 @@ def _median(item: Latency) -> str:
 
 
 def _rate(item: Latency) -> str:
-    return si(item.images_per_second)
+    return per_second(item.images_per_second)
 
 
 def _tail(items: Sequence[Latency]) -> list[Finding]:

@@ -77,6 +77,11 @@ def scaled(text: str, title: str | None, value: float, look: str = "", mark: str
     return Cell(mark + number, title, look, rounded(value), tail)
 
 
+def per_second(value: float) -> str:
+    """ "1.36 k", "0.508"; below 1 without a prefix, for "508 m" a second would be read as millions."""
+    return f"{value:.3g}" if 1e-4 <= value < 0.9995 else si(value)
+
+
 def short(text: str) -> str:
     """Without trailing zeros, for ticks: "1.50 µs" -> "1.5 µs", "250 ms" stays."""
     number, space, tail = text.partition(" ")
@@ -143,6 +148,13 @@ def amount(value: float | None, unit: str, reason: str = "not collected") -> Cel
     if value is None:
         return nothing(reason)
     return scaled(si(value), full(value, unit), value)
+
+
+def rate(value: float | None, unit: str, reason: str = "not collected") -> Cell:
+    """So many a second (the unit stands in the column's head)."""
+    if value is None:
+        return nothing(reason)
+    return scaled(per_second(value), full(value, unit), value)
 
 
 def count(value: int | None, reason: str = "not collected") -> Cell:

@@ -14,6 +14,7 @@ from perfctl.orchestrator.report.numbers import (
     count,
     nothing,
     plain,
+    rate,
     ratio,
     share_cell,
     size_cell,
@@ -126,7 +127,7 @@ def _arms(one: Speedup) -> Table | None:
         no = gpu if arm.idle is None else "no copies"
         rows.append([
             plain(arm.label), plain(arm.device or "not recorded"), count(arm.runs), time_cell(arm.total_ns, NOT_TRAINED),
-            time_cell(arm.step_ns), amount(arm.steps_per_second, "1/s"), amount(arm.samples_per_second, "1/s"),
+            time_cell(arm.step_ns), rate(arm.steps_per_second, "1/s"), rate(arm.samples_per_second, "1/s"),
             amount(arm.rate.per_second, "FLOP/s", arm.rate.reason or "steps were not timed"), _of_peak(arm),
             size_cell(peak_memory(arm)), _paper_memory(arm), _of_paper(arm),
             share_cell(arm.idle, gpu), share_cell(arm.launch_bound, gpu),

@@ -14,6 +14,7 @@ from perfctl.orchestrator.report.numbers import (
     full,
     nothing,
     plain,
+    rate,
     rounded,
     share_cell,
     size_cell,
@@ -54,7 +55,7 @@ def sweep_table(points: Sequence[BatchPoint]) -> Table | None:
             time_cell(point.step.median if point.step else None, why, note),
             _over_repeats(point),
             time_cell(each, why),
-            amount(1e9 / each if each else None, "samples/s", why),
+            rate(1e9 / each if each else None, "samples/s", why),
             *(size_cell(point.memory.get(name), "this run did not record it") for name in quantities),
             plain("; ".join(point.problems)) if point.problems else nothing("none"),
         ])  # fmt: skip

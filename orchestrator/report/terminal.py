@@ -91,7 +91,7 @@ def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:
         found = analyse(study)
         out += _findings(found)
         view = None if study.foreign else study_view.sweep_table(found.points)
-        if view is not None:
+        if view is not None and any(column.label not in {"batch", *LEFT_OUT} for column in view.columns):
             out.append(_from_view(view))
     return out
 

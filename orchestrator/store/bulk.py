@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from perfctl.orchestrator.store import clean_text
-from perfctl.parsers.bulk_rows import Columns, SqlKernels
+from perfctl.parsers.bulk_rows import NO_NAME, Columns, SqlKernels
 from perfctl.parsers.records import Counter, Kernel, Range, Report
 
 SCHEMA = "report"
@@ -215,7 +215,8 @@ def _copy_kernels(
             pass
         raise
     texts = kernels.texts(chain.from_iterable(keys))
-    return max(count, 0), [(numbers[name, short], texts[name], texts[short]) for name, short in keys]
+    names = {name: NO_NAME if texts[name] is None else texts[name] for name, _ in keys}
+    return max(count, 0), [(numbers[name, short], names[name], texts[short]) for name, short in keys]
 
 
 def _name_ids(

@@ -64,6 +64,8 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """The store at ``path``, read-only: nothing is written to it. Raises StoreError when it is no store."""
+    if path.is_dir():
+        raise StoreError(f"{path}: a folder is no store", "Name the file with --store, as in --store FOLDER/perfctl.db")
     if not path.is_file():
         raise StoreError(
             f"{path}: there is no store here yet",
@@ -122,7 +124,8 @@ def _as_store_error(path: Path) -> Iterator[None]:
             ) from error
         raise StoreError(f"{path}: {error}", "Check free disk space and permissions") from error
     except sqlite3.DatabaseError as error:
-        raise StoreError(f"{path}: {error}", "Move it away and ingest the reports again") from error
+        remedy = "Name the store with --store, or move this file away and ingest the reports again"
+        raise StoreError(f"{path}: {error}", remedy) from error
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -151,6 +151,7 @@ def test_a_layer_without_a_bias_and_one_of_several_products() -> None:
 def test_one_sample_of_a_layer_without_outputs_or_weights_has_few_ways_to_slip() -> None:
     lone = Facts(1, 0, 0, False, (Way((), ((2, 5),), 0, (("inputs", 2), ("outputs", 5))),), step=25)
     assert check(25, lone).slips == (BACKWARD,)
+    assert (check(10, lone).worked, check(20, lone).worked) == ("2 x 5 = 10 MAC", "2 x 2 x 5 = 20 FLOP")
     assert check(8, lone).slips == ("arithmetic: outputs is 5, worked with 4 (without it 10)",)
     assert not check(15, lone).exact, "a factor of 2 is no slip of arithmetic"
     assert not check(0, lone).exact

@@ -218,9 +218,9 @@ def test_ten_steps_are_enough_and_nine_are_not() -> None:
     nine = "one run each, and of 9 steps: at least 10 are needed for a spread within a run, or repeats (--repeat 5)"
     assert ratio([even], [odd[1:]]) == ratio([even[1:]], [odd]) == nine
     assert ratio([even], [odd[:2]]) == nine.replace("9 steps", "2 steps")
-    assert ratio([even], [[2.0]]) == (
-        "one run each and one figure in it, so there is no spread to judge by; --repeat 5 gives one"
-    )
+    lone = "one run each and one figure in {}, so there is no spread to judge by; --repeat 5 gives one"
+    assert ratio([[1.0]], [[2.0]]) == lone.format("it")
+    assert (ratio([even], [[2.0]]), ratio([[2.0]], [even])) == (lone.format("B"), lone.format("A"))
 
 
 def test_a_spread_on_one_side_is_enough_and_none_on_both_is_said() -> None:

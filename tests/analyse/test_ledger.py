@@ -194,7 +194,7 @@ def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last(sy
         call("b", "grad_weight", 1),
         call("a", "grad_weight", 0),
         call("b", "grad_input", 1),
-        call("", "forward", 7),
+        call("", "forward", 7_000_000),
         call("b", "optimizer", 1, 4),
     )
     seen = Kernel(0, "k", layer="unknown", direction="forward", step=0, duration_ns=5)

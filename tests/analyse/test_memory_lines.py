@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,6 +64,18 @@ def test_steps_that_differ_in_more_than_size_have_no_lines() -> None:
         lines_of(one, trace(3, (0, 30, 1, 4), (0, 1, 2, 3)), (2, 3))
     with pytest.raises(LinesError, match="another time"):
         lines_of(one, trace(3, (0, 30, 1, 5)), (2, 3))
+    for cut in (
+        (replace(one, whole=False), trace(3, (0, 30, 1, 4))),
+        (one, replace(trace(3, (0, 30, 1, 4)), whole=False)),
+    ):
+        with pytest.raises(LinesError, match="different tensors"):
+            lines_of(*cut, (2, 3))
+
+
+def test_backwards_last_moment_is_not_the_optimizers() -> None:
+    storages = ((1000, 0, 0, None), (0, 30, 6, 7), (500, 0, 7, 8))
+    before, after = lines_by_part(trace(2, *storages), trace(3, *storages), (2, 3))
+    assert (before, after) == ((Line(1000, 30),), (Line(1500, 0),))
 
 
 def traced(model: str, optimizer: str, batch: int) -> Any:

@@ -33,6 +33,7 @@ def test_bytes_are_the_whole_or_both_halves_or_rate_times_time(
 @pytest.mark.parametrize(
     ("name", "capability", "precision", "kind"),
     [
+        ("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_tn", "8.0", "fp32", "fp16"),  # its name says so
         ("some_kernel", "7.0", "fp32", "fp16"),  # Volta's have no other
         ("some_kernel", "8.0", "fp32", "tf32"),
         ("some_kernel", "8.0", "bf16", "bf16"),

@@ -138,6 +138,11 @@ def test_adding_a_gradient_on_the_cpu_is_part_of_its_layers_backward(synthetic: 
     assert {key: row.median for key, row in times.rows.items()} == {("fc", "backward"): 25}
 
 
+def test_a_step_of_which_no_kernel_has_a_time_has_none(synthetic: ModuleType) -> None:
+    kernels = [Kernel(0, "k", step=0), Kernel(1, "k", duration_ns=5)]
+    assert timing.layer_times(synthetic.make_run(profiler="nsys", device=synthetic.V100, kernels=kernels)) is None
+
+
 def test_work_in_the_optimizers_phase_is_the_optimizers(synthetic: ModuleType) -> None:
     run = synthetic.make_run(
         profiler="nsys",
@@ -239,6 +244,22 @@ def test_a_step_holds_its_first_moment_and_not_its_last(synthetic: ModuleType) -
         )
         assert (found.total.median, found.basis, found.whole) == (50, "host ranges, torch on the CPU", "step")
         assert found.unattributed.low == (47 if values else 50)
+
+
+def test_ranges_within_a_layer_that_are_no_layers_are_its_own_time_and_one_without_an_end_has_none(
+    synthetic: ModuleType,
+) -> None:
+    found = timing.layer_times(synthetic.make_run(ranges=[
+        Range(0, "perfctl:step:0", None, 0, 100, 1, 0, None, step=0),
+        Range(1, "fc:forward", None, 5, 50, 1, 1, 0, layer="fc", direction="forward"),
+        Range(2, "aten::addmm", None, 6, 30, 1, 2, 1),
+        Range(3, "act:forward", None, 7, 20, 1, 3, 2, layer="act", direction="forward"),
+        Range(4, "cut:forward", None, 8, None, 1, 4, 3, layer="cut", direction="forward"),
+        Range(5, "deep:forward", None, 9, 4, 1, 5, 4, layer="deep", direction="forward"),
+    ]))  # fmt: skip
+    assert found is not None
+    assert {key[0]: row.median for key, row in found.rows.items()} == {"fc": 50 - 20, "act": 20 - 4, "deep": 4}
+    assert (found.total.median, found.unattributed.median) == (100, 50)
 
 
 def test_kernels_that_no_layer_explains_are_what_is_left(synthetic: ModuleType) -> None:

@@ -122,3 +122,117 @@ def test_a_run_of_which_no_kernel_has_a_layer_still_has_its_row_of_unattributed_
     (study,) = studies([gpu(synthetic, [kernel(0, 10), kernel(1, 30)], [STEP])])
     (item,) = ledger(study).unattributed
     assert (item.share, item.time.median) == (1, 40)
+
+
+def test_a_run_whose_kernels_took_no_time_at_all_has_no_share_to_state(synthetic: ModuleType) -> None:
+    (study,) = studies([gpu(synthetic, [kernel(0, 0), kernel(1, 0, 3, **IN_CONV)], [STEP, CONV])])
+    found = ledger(study)
+    assert found.unattributed == ()
+    assert {row.share for row in found.rows} == {None}
+
+
+@pytest.mark.parametrize(
+    ("phase", "cause"),
+    [
+        ("data", "loading of data and copies to the device"),
+        ("copy", "copies to the device"),
+        ("zero_grad", "setting gradients to zero"),
+        ("forward", "operations of the forward pass that no module runs (the loss, functional calls of the script)"),
+        ("inference", "operations that no module runs"),
+        ("backward", "gradients of what no module ran, and autograd's own work"),
+        ("logging", "work of the phase logging"),
+    ],
+)
+def test_each_phase_is_named_on_either_clock(phase: str, cause: str, synthetic: ModuleType) -> None:
+    around = [STEP, span(1, f"perfctl:phase:{phase}", 0, 60, phase=phase), CONV._replace(parent=0), GRADIENT]
+    inner = span(7, "aten::relu", 1)
+    (found,) = causes(gpu(synthetic, [kernel(0, 50, 3, **IN_CONV), kernel(1, 30, 7)], [*around, inner]))
+    assert (found.text, found.share, found.launches) == (cause, 1, 1)
+    timed = synthetic.make_run(
+        ranges=[STEP, around[1], span(3, "conv1:forward", 1, 25, layer="conv1", direction="forward")]
+    )
+    # 100 of the step, 60 of the phase, 25 of a layer in it.
+    assert [(item.text, item.share, item.launches) for item in causes(timed)] == [
+        (BETWEEN, 40 / 75, None), (cause, 35 / 75, None),
+    ]  # fmt: skip
+
+
+def test_the_largest_cause_is_first_and_each_has_its_launches(synthetic: ModuleType) -> None:
+    kernels = [
+        kernel(0, 50, 3, **IN_CONV), kernel(1, 10, 0), kernel(2, 20, 2), kernel(3, 25, 2), kernel(4, 15), kernel(5, 99, 2, step=None),
+        kernel(6, 0, 1),
+    ]  # fmt: skip
+    found = causes(
+        gpu(
+            synthetic, [*kernels, kernel(7, 5, 2)._replace(duration_ns=None)], [STEP, FORWARD, BACKWARD, CONV, GRADIENT]
+        )
+    )
+    assert [(item.text.split(", ")[0], item.share, item.launches) for item in found] == [
+        ("gradients of what no module ran", 45 / 70, 2),
+        ("launches outside of every range: another thread or process than the annotated ones", 15 / 70, 1),
+        (BETWEEN.split(", ")[0], 10 / 70, 1),
+    ]  # fmt: skip
+    unnumbered = [item._replace(step=None) for item in kernels[:3]]
+    whole = causes(gpu(synthetic, unnumbered, [STEP, FORWARD, BACKWARD, CONV, GRADIENT]))
+    assert [(item.share, item.launches) for item in whole] == [(20 / 30, 1), (10 / 30, 1)], "no launch says its step"
+
+
+def test_backward_is_missed_only_where_something_was_trained_and_in_no_other_phase(synthetic: ModuleType) -> None:
+    kernels = [kernel(0, 50, 3, **IN_CONV), kernel(1, 30)]
+    optimizer = span(5, "perfctl:phase:optimizer", 0, phase="optimizer")
+    again = span(6, "conv1:recompute", 1, layer="conv1", direction="recompute")
+    step = span(7, "opt", 1, direction="optimizer")
+    assert shares(gpu(synthetic, kernels, [STEP, FORWARD, CONV])) == {NO_CALL: 1}, "an evaluation"
+    for trained in ([optimizer], [BACKWARD], [optimizer, again], [optimizer, step]):
+        assert shares(gpu(synthetic, kernels, [STEP, FORWARD, CONV, *trained])) == {NO_BACKWARD: 1}
+    assert shares(gpu(synthetic, kernels, [STEP, FORWARD, CONV, optimizer, GRADIENT])) == {NO_CALL: 1}
+    seen = kernel(2, 5, layer="conv1", direction="grad_weight", layer_source="range")
+    assert shares(gpu(synthetic, [*kernels, seen], [STEP, FORWARD, CONV, optimizer])) == {NO_CALL: 1}
+    (copied,) = shares(gpu(synthetic, [kernels[0], kernel(1, 30, 8)], [
+        STEP, FORWARD, CONV, optimizer, span(8, "perfctl:phase:copy", 0, phase="copy")]))  # fmt: skip
+    assert copied == "copies to the device"
+    assert shares(gpu(synthetic, [kernel(1, 30, 1)], [STEP, span(1, "opt", 0, direction="optimizer")])) == {
+        NO_RANGES: 1
+    }
+
+
+def test_a_launch_in_a_range_outside_of_steps_is_no_work_of_the_step(synthetic: ModuleType) -> None:
+    outer = span(9, "warm-up")._replace(step=None)
+    found = shares(
+        gpu(synthetic, [kernel(0, 50, 3, **IN_CONV), kernel(1, 30, 9)], [STEP, FORWARD, CONV, GRADIENT, outer])
+    )
+    assert found == {NO_CALL: 1}
+
+
+def test_on_a_cpu_what_lies_outside_of_steps_in_layers_or_has_no_end_takes_no_time(synthetic: ModuleType) -> None:
+    layer = span(2, "Net:forward", 1, 500, layer="Net", direction="forward")
+    ranges = [
+        span(0, "perfctl:step:0", None, 1000),
+        span(1, "perfctl:phase:forward", 0, 600, phase="forward"),
+        layer,
+        span(3, "perfctl:phase:data", 2, 40, phase="data"),  # within a layer: the layer's, and its own
+        span(4, "perfctl:phase:copy", 0, None, phase="copy"),
+        span(5, "script's own", 0, 70),
+        span(6, "perfctl:phase:zero_grad", 0, 300, phase="zero_grad")._replace(step=None),
+    ]
+    found = shares(synthetic.make_run(1, profiler="torch", ranges=ranges))
+    left = {BETWEEN: 1000 - 600 - 300, "loading of data and copies to the device": 40, "forward": 600 - 500}
+    assert list(found.values()) == [100 / 240, 100 / 240, 40 / 240]
+    assert sum(left.values()) == 240
+    assert shares(synthetic.make_run(1, ranges=ranges[:2])) == {}, (
+        "no layer at all: nothing is known to be outside of one"
+    )
+    over = [ranges[0]._replace(duration_ns=500), ranges[1]._replace(duration_ns=600), layer]
+    assert list(shares(synthetic.make_run(1, ranges=over)).values()) == [1], "no cause takes less than no time"
+    assert causes(synthetic.make_run(1, ranges=[ranges[0]._replace(duration_ns=500), layer._replace(parent=0)])) == ()
+
+
+def test_launches_outside_of_steps_are_said_only_beside_others_that_are_inside(synthetic: ModuleType) -> None:
+    inside, outside = kernel(0, 5), kernel(1, 5, step=None)
+    assert beyond_time(gpu(synthetic, [inside, inside], [])) == ()
+    assert beyond_time(gpu(synthetic, [outside, outside], [])) == ()
+    assert beyond_time(gpu(synthetic, [inside, outside, outside], [])) == (
+        "2 of 3 launches lie outside of every measured step and count nowhere",
+    )
+    gaps = (Gap("kernel", "not_collected", "no reason"), Gap("memory", "not_collected", "a graph"))
+    assert beyond_time(gpu(synthetic, [inside], [], gaps=gaps)) == ()

@@ -8,14 +8,18 @@ import pytest
 
 from perfctl.orchestrator.analyse.algorithms import Algorithm
 from perfctl.orchestrator.analyse.case import Case
-from perfctl.orchestrator.analyse.grids import GemmShape
+from perfctl.orchestrator.analyse.grids import ConvShape, GemmShape
 from perfctl.orchestrator.analyse.verdict_scene import Scene
 from perfctl.orchestrator.analyse.verdict_work import (
+    AGAIN,
+    fourier,
     layout_and_epilogue,
     recomputation,
+    several_algorithms,
     shared_kernel,
     split_k,
     tile_padding,
+    winograd,
 )
 from tests.analyse.rows import by_place, call, case, work
 
@@ -148,6 +152,13 @@ def test_a_neighbour_with_a_kernel_of_its_own_is_served_by_nobody() -> None:
     assert [shared_kernel(Scene(one, rows)) for one in (a, b, c)] == [None, None, None]
 
 
+@pytest.mark.parametrize(("times", "served"), [(1.0, False), (1.02, False), (1.03, True)])
+def test_a_small_neighbour_is_not_served_by_a_count_that_is_the_owners_alone(times: float, served: bool) -> None:
+    a = row("a", 0, work("k", ffma=32_000 * times))
+    b = case(32, layer="b", position=1, calls=(call(32, macs=20, layer="b"),))
+    assert (shared_kernel(Scene(a, by_place(a, b))) is not None) is served
+
+
 def test_a_neighbour_of_half_the_size_makes_one_and_a_half() -> None:
     a = row("a", 0, work("k", ffma=48_000))
     b = case(32, layer="b", position=1, calls=(call(32, macs=500, layer="b"),))
@@ -155,3 +166,75 @@ def test_a_neighbour_of_half_the_size_makes_one_and_a_half() -> None:
     assert said is not None
     assert said.factor == 1.5
     assert "executes 1.500 times its own paper count" in said.sentence
+
+
+def test_kernels_that_each_do_the_whole_layer_are_counted_and_named() -> None:
+    small = work("s" * 61, Algorithm("gemm", "gemm", tile=(32, 10, None)), (1, 1, 1), ffma=32_000)
+    large = work("large", Algorithm("gemm", "gemm", tile=(64, 10, None)), (1, 1, 1), ffma=64_000)
+    one = case(32, small, large, counted=3 * PAPER, forward=GemmShape(32, 10, 100))
+    said = several_algorithms(scene(one))
+    assert said is not None
+    assert said.sentence == (
+        f"fc forward at batch 32 ran 2 kernels that each do the whole layer ({'s' * 60}, large): 3.00 times the FLOPs on "
+        "paper together."
+    )
+    assert (said.rule, said.factor, said.explained, said.kernels) == ("several algorithms", 3, 1, ("s" * 61, "large"))
+    assert several_algorithms(scene(case(32, small, large, forward=GemmShape(32, 10, 100)))) is None, "not counted"
+    assert several_algorithms(scene(case(32, small, counted=PAPER, forward=GemmShape(32, 10, 100)))) is None
+
+
+WINOGRAD = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
+
+
+def test_winograd_says_its_multiplies_its_transforms_and_both() -> None:
+    kernel = work(WINOGRAD, Algorithm("winograd", "winograd", winograd=(2, 3)), ffma=14_000, fadd=900)
+    tiles = work("cudnn::winograd::generateWinogradTilesKernel", Algorithm("winograd", role="transform"), fadd=2300)
+    said = winograd(scene(case(32, kernel, tiles, kind="Conv2d", counted=31_200)))
+    assert said is not None
+    assert said.sentence == (
+        "fc forward at batch 32 runs as winograd F(2x2,3x3): 0.444 of the multiply-adds on paper (4^2 multiplies in place of "
+        "2^2 x 3^2), and 5 % of paper on top for its transforms, 0.494 together."
+    )
+    assert (said.rule, said.factor, said.kernels) == (
+        "Winograd",
+        pytest.approx(16 / 36 + 0.05),
+        (kernel.name, tiles.name),
+    )
+    assert winograd(scene(case(32, kernel, kind="Conv2d"))) is None, "not counted"
+    unknown = work("some_winograd", Algorithm("winograd"), ffma=14_000)
+    assert winograd(scene(case(32, unknown, kind="Conv2d", counted=28_000))) is None, "of no known tile"
+    assert winograd(scene(case(32, work("k", PLAIN, ffma=32_000), counted=PAPER))) is None
+    assert fourier(scene(case(32, kernel, kind="Conv2d", counted=31_200))) is None
+
+
+def test_fourier_says_its_tiles_and_its_transforms() -> None:
+    shape = ConvShape(2, 8, 16, 10, 10, 5, 5)
+    macs = 10 * 10 * 16 * 8 * 25
+    kernel = work("void fft2d_r2c_16x16<float>(float2*)", Algorithm("fft", "fft"), ffma=147_456, fadd=64_000)
+    calls = (call(2, macs=macs, kind="Conv2d"),)
+    # Each image fits one tile of 16: 2 x 8 x 16 x (16 x 9) x 4 = 147,456 of 640,000 multiply-adds.
+    said = fourier(scene(case(2, kernel, kind="Conv2d", calls=calls, forward=shape, counted=358_912)))
+    assert said is not None
+    assert said.sentence == (
+        "fc forward at batch 2 runs as FFT: 0.230 of the multiply-adds on paper (2 tiles of 16 x 16 points, 16 x 9 complex "
+        "products each), and 5 % of paper on top for its transforms, 0.280 together."
+    )
+    assert (said.rule, said.factor) == ("FFT", pytest.approx(147_456 / 640_000 + 0.05))
+    assert fourier(scene(case(2, kernel, kind="Conv2d", calls=calls, forward=shape))) is None, "not counted"
+    assert fourier(scene(case(2, kernel, kind="Conv2d", calls=calls, counted=5))) is None, "of no known shape"
+    assert winograd(scene(case(2, kernel, kind="Conv2d", calls=calls, forward=shape, counted=358_912))) is None
+
+
+def test_forward_that_ran_again_in_backward_has_its_flops_and_its_factor() -> None:
+    forward = case(32, work("f", PLAIN, (1, 1, 1), ffma=32_000))
+    names = [work(name, PLAIN, (1, 1, 1), ffma=32_000) for name in "fgh"]
+    calls = (call(32, "grad_input"), call(32, "grad_weight"))
+    said = recomputation(scene(case(32, *names, direction="backward", calls=calls, counted=3 * PAPER), forward))
+    assert said is not None
+    assert said.sentence == (
+        "fc backward at batch 32 runs forward's kernels again: 64 kFLOP, 1.500 times what the gradients alone need."
+    )
+    assert (said.rule, said.factor, said.explained, said.todo, said.kernels) == (
+        "recomputation", 1.5, pytest.approx(1), AGAIN, ("f",),
+    )  # fmt: skip
+    assert recomputation(scene(case(32, *names, direction="backward", calls=calls), forward)) is None, "not counted"

@@ -131,6 +131,19 @@ def test_a_request_that_makes_no_sense_is_one_line_and_exit_code_2(
     assert said in answer.err
 
 
+def test_a_run_that_the_other_side_has_nothing_like_is_not_called_no_run(
+    perfctl: Perfctl, recorded: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(recorded / "torch" / "b16", other)
+    for name in ("workload.json", "run.json"):
+        about = json.loads((other / name).read_text())
+        (other / name).write_text(json.dumps(about | {"workload": "other"}))
+    said = perfctl("compare", recorded / "torch" / "b16", "other")
+    assert said.code == 1
+    assert "A  b16: 0 runs of 1, for the other side has none like it" in said.out.splitlines()
+
+
 def test_without_a_store_a_name_that_is_no_file_is_said(perfctl: Perfctl) -> None:
     said = perfctl("compare", "before.db", "after.db")
     assert said.code == 2

@@ -67,6 +67,16 @@ def test_nothing_is_guessed_where_a_range_names_a_layer(perfctl: Perfctl) -> Non
     assert any("never mixed" in reason for (reason,) in rows("SELECT reason FROM gap"))
 
 
+def test_a_ledger_of_runs_without_layers_says_how_to_get_them(perfctl: Perfctl) -> None:
+    path = report(Path(), step(mnist(64)) * 3)
+    assert perfctl("ingest", path, "--workload", "mnist_cnn", "--batch", 64).code == 0
+    without = perfctl("ledger")
+    assert (without.code, without.out, without.err.count("\n")) == (1, "", 1)
+    assert "no run knows its layers" in without.err and "--guess-layers --again" in without.err
+    assert perfctl("ingest", path, *OPTIONS, "--again").code == 0
+    assert "conv2 forward" in perfctl("ledger").out
+
+
 def test_without_a_batch_size_nothing_is_guessed_and_the_gap_says_so(perfctl: Perfctl) -> None:
     path = report(Path(), step(mnist(64)) * 3)
     assert perfctl("ingest", path, "--workload", "mnist_cnn", "--guess-layers").code == 0

@@ -73,7 +73,11 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
         ("--models resnet18 --data mnist --data-dir .", "28 x 28"),
         ("--models resnet18 --weights gone.pth", "--weights gone.pth: there is no such file"),
         ("--models resnet18 --data imagenet --data-dir gone", "--data-dir gone: there is no such folder"),
-        ("--models resnet18 --nonsense 3", "unrecognized arguments"),
+        (
+            "--models resnet18 --nonsense 3",
+            "'--nonsense 3' is known neither to perfctl nor to its workload torchvision_infer",
+        ),
+        ("--models resnet18 --imags 3", "Did you mean --images? "),
         ("--models resnet18 --batches 0", "not positive"),
     ],
 )

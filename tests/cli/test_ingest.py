@@ -67,6 +67,17 @@ def test_when_nothing_could_be_read_the_exit_code_is_1_and_the_store_holds_no_ru
     assert count("run") == 0
 
 
+def test_a_file_that_is_not_there_and_a_folder_without_a_report_are_named(perfctl: Perfctl) -> None:
+    Path("empty").mkdir()
+    said = perfctl("ingest", "gone.csv", "empty")
+    assert (said.code, said.out) == (1, "")
+    assert said.err.splitlines() == [
+        "perfctl: gone.csv: there is no such file. Check the path",
+        "perfctl: empty: no report was found in this folder. Give the report file itself",
+        "perfctl: nothing was taken in: 2 of 2 could not be read",
+    ]
+
+
 def test_the_same_file_goes_in_once_and_again_on_request(perfctl: Perfctl) -> None:
     Path("r.csv").write_text(NCU.format(count=1))
     Path("same.csv").write_text(NCU.format(count=1))

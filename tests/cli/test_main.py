@@ -1,10 +1,16 @@
-"""perfctl as a program, before its own modules are there."""
+"""perfctl as a program: before its own modules are there, and when what was typed makes no sense."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Said
 
 CTRL_C_WHILE_IT_LOADS = """
 import os, signal, sys
@@ -21,3 +27,41 @@ main()
 def test_ctrl_c_while_modules_load_shows_no_traceback() -> None:
     done = subprocess.run((sys.executable, "-c", CTRL_C_WHILE_IT_LOADS), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("reprot", "no such command 'reprot'. Did you mean 'report', "),
+        ("nonsense", "no such command 'nonsense'. 'perfctl --help' lists what there is"),
+        ("slurm rendr", "Did you mean 'render'? 'perfctl slurm --help' lists what there is"),
+        ("--verson", "no such option: --verson (Possible options: --version). 'perfctl --help' lists"),
+        ("report --ot x", "no such option: --ot (Possible options: --"),
+        ("show", "missing argument 'run'. 'perfctl show --help' lists what there is"),
+        ("show one", "invalid value for 'run': "),
+        ("doctor now", "got unexpected extra argument(s) (now). 'perfctl doctor --help' lists"),
+        (
+            "torch --bacthes 2",
+            "'--bacthes 2' is known neither to perfctl nor to its workload mnist_cnn. Did you mean --batches? ",
+        ),
+        ("torch --step=3", "Did you mean --steps? "),
+        (
+            "torch --quite-unlike-any",
+            "its workload mnist_cnn. --help lists perfctl's options, 'python -m perfctl.workloads mnist",
+        ),
+        ("nsys --batches 2 train.py", "goes behind --: -- python train.py --batch-size {batch}"),
+        ("ingest --guess-layers gone.csv", "of which network? Name it: --workload"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line_with_what_to_do_and_starts_nothing(
+    perfctl: Callable[..., Said], typed: str, said: str
+) -> None:
+    answer = perfctl(*typed.split())
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert answer.err.startswith("perfctl: ") and said in answer.err
+    assert list(Path().iterdir()) == []
+
+
+def test_without_a_command_it_lists_them_and_says_where_to_start(perfctl: Callable[..., Said]) -> None:
+    answer = perfctl()
+    assert "Start with 'perfctl doctor'" in answer.out + answer.err

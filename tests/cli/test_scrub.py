@@ -36,6 +36,14 @@ def test_the_copy_is_written_beside_the_report_and_names_are_said(perfctl: Calla
     assert VALUE in trace.read_text()
 
 
+def test_a_log_that_is_no_report_is_copied_and_not_offered_to_ingest(
+    perfctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "run.log").write_text("loss 0.1\n")
+    said = perfctl("scrub", "run.log")
+    assert (said.code, said.out.splitlines()[-1]) == (0, "Wrote run.scrubbed.log.")
+
+
 def test_a_copy_that_is_there_is_replaced_only_by_force(perfctl: Callable[..., Any], trace: Path) -> None:
     (trace.parent / "copy.json").write_text("mine")
     said = perfctl("scrub", "trace.json", "--out", "copy.json")

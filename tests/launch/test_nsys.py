@@ -201,6 +201,18 @@ def test_nothing_at_all_with_exit_code_0_is_explained(make_request, make_outcome
     assert (verdict.status, "recorded nothing" in verdict.reason) == ("failed", True)
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_an_agent_that_did_not_start_is_no_fault_of_the_program(make_request, make_outcome, code):
+    verdict = Nsys().judge(make_request("cuda"), (make_outcome(code, stderr="Agent launcher failed.\n"),))
+    assert verdict.status == "failed"
+    assert verdict.reason.startswith("nsys could not start its agent. Run it again; nsys sessions list shows")
+
+
+def test_what_a_program_said_last_has_one_full_stop(make_request, make_outcome):
+    verdict = Nsys().judge(make_request("cuda"), (make_outcome(3, stderr="It broke.\n"),))
+    assert verdict.reason.startswith("the program ended with exit code 3: It broke. See ")
+
+
 def test_the_program_comes_first_when_there_is_no_report(make_request, make_outcome):
     verdict = Nsys().judge(make_request("cuda"), (make_outcome(139),))
     assert verdict.reason.startswith("the program crashed (segmentation fault)")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, parse, sniff
+from perfctl.parsers import ReportError, dcgm, parse, sniff
 from perfctl.parsers.records import Gap, Report, Sample, Summary
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "dcgm-synthetic"
@@ -185,6 +185,21 @@ def test_a_line_of_4096_characters_is_nobody_s_reading(tmp_path: Path, text: str
     ]
     assert [samples[-1].temperature_c for samples in found] == [50, 40]
     assert len(list(read(tmp_path, text.format(last.ljust(5000))).samples)) == 1
+
+
+def test_the_long_form_is_told_by_a_header_in_the_first_65536_bytes(tmp_path: Path) -> None:
+    header = "GPUId,TimeStampUs,Field,Values"
+    path = tmp_path / "d.csv"
+    for before, is_seen in ((65536 - len(header), True), (65537 - len(header), False)):
+        filler = ("x" * 1023 + "\n") * (before // 1024) + "y" * (before % 1024 - 1) + "\n"
+        path.write_text(f"{filler}{header}\n0,1709632800000000,gpu_temp,40\n")
+        if is_seen:
+            assert [sample.temperature_c for sample in dcgm.parse(path).samples] == [40]
+        else:
+            with pytest.raises(ReportError, match="there is a header of DCGM and no whole reading below it"):
+                dcgm.parse(path)
+    with pytest.raises(ReportError, match=r"it cannot be read \(No such file or directory\)"):
+        dcgm.parse(tmp_path / "absent.csv")
 
 
 def test_a_number_below_zero_may_be_cut_too_and_a_word_is_not(tmp_path: Path) -> None:

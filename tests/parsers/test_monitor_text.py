@@ -83,6 +83,7 @@ A, B, C, D = (f"10:00:0{second} 1 %" for second in range(4))
         (["head", A, B, C, "head", A, C, D], None),
         (["head", A, B, C, "head", A], None),
         (["head", A, B, A, "head", A, B], None),  # no other time came between
+        (["head", C, "x", A, "head", C, "x"], 5),  # a clock that was set back shows another time too
         (["head", "more", A, B, "head", "more", A], 5),
         ([A, B, C, D, A, B, C], 5),
         (["1709632800000000 1", "x", "y", "1709632800000001 1", "1709632800000000 1", "x", "y"], 5),

@@ -57,6 +57,8 @@ def test_a_device_is_described_in_base_units() -> None:
     assert device_of(3, None, attributes(A100)) == Device(
         "A100", "gpu", 3, "8.0", 108, 42_505_273_344, 1_555_200_000_000, clock_hz=1_410_000_000
     )
+    found = device_of(3, None, attributes(A100))
+    assert {type(found.memory_bandwidth_bps), type(found.clock_hz)} == {int}, "whole, as all sizes are"
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,11 @@ def test_a_temporary_folder_without_room_is_named(tmp_path: Path, monkeypatch: p
         ncu_csv.parse(long_page(tmp_path / "report.csv"))
 
 
+def test_what_fits_into_memory_needs_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
+    assert len(list(ncu_csv.parse(long_page(tmp_path / "report.csv")).counters)) == LAUNCHES * (METRICS + 1)
+
+
 def test_more_launches_than_fit_into_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ncu_cells, "LAUNCHES", 20)
     with pytest.raises(ReportError, match=r"more than 20 launches.*[Ss]plit"):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import parse
-from perfctl.parsers.ncu_nvtx import place_of, with_steps
+from perfctl.parsers.ncu_nvtx import cell_of, name_gaps, place_in_name, place_of, range_names, with_steps
 from perfctl.parsers.range_names import DIRECTIONS
-from perfctl.parsers.records import Kernel
+from perfctl.parsers.records import Gap, Kernel
 
 NONE = ":none:none:none:none:none:none"
 
@@ -93,3 +93,79 @@ def test_a_range_in_the_place_of_the_kernel_s_name_gives_the_layer_and_a_gap(
     (gap,) = [gap for gap in report.gaps if gap.quantity == "kernel.name"]
     assert "1 of 2 launches" in gap.reason
     assert "--print-nvtx-rename" in gap.reason
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        (f"<default domain>:conv2:forward{NONE}", "conv2:forward"), (f"cuBLAS:gemm{NONE}", "gemm"),
+        (f"cuBLAS:a:b{NONE}", "a:b"), ("<default domain>:a:1:2:3:4:5:6", "a"),
+        ("<default domain>:a:1:2:3:4:5", "a:1:2:3:4:5"),  # five fields are none of ncu's
+        ("<default domain>:plain", "plain"), ("cuBLAS", ""), ("<default domain>:", ""),
+        ("<default domain>:a:b:none:none:ARGB:1:ASCII:a:b", "a:b"),  # its name is its message too
+        ("<default domain>:a:b:none:none:ARGB:1:ASCII:a:c", "a:b:none"),
+        ("<default domain>:a:b:none:ARGB:1:ASCII:a:b", "a:b"),
+    ],
+)  # fmt: skip
+def test_a_range_s_name_is_what_stands_between_its_domain_and_its_six_fields(part: str, name: str) -> None:
+    assert range_names(f'7  "{part}"') == [name]
+    assert range_names(f'7  "{part}"  "<default domain>:inner{NONE}" ') == [name, "inner"]
+
+
+def test_a_name_that_is_repeated_as_its_message_is_looked_for_in_1999_characters() -> None:
+    middle = ":none:none:ARGB:1:ASCII:"
+    for length, is_found in ((1999, True), (2000, False)):
+        name = "a" * ((length - len(middle)) // 2 - 2) + ":b"
+        rest = name + middle + name
+        rest = rest.replace("ARGB", "ARGB" + "B" * (length - len(rest)))
+        assert len(rest) == length
+        assert range_names(f'"<default domain>:{rest}"') == [name if is_found else f"{name}:none"]
+
+
+def test_a_range_of_the_console_text_reads_as_one_of_the_csv() -> None:
+    assert cell_of("a:b") == f'  "<default domain>:a:b{NONE}"'
+    assert range_names(cell_of("outer") + cell_of('odd "x":y')) == ["outer", 'odd "x":y']
+
+
+@pytest.mark.parametrize(
+    ("push_pop", "start_end", "place"),
+    [
+        (("perfctl:step:3",), ("fc1:backward", "epoch"), ("fc1", "backward", 3)),
+        (("conv1:forward",), ("fc1:backward",), ("conv1", "forward", None)),  # what nests goes before what does not
+        ((), ("fc1:backward", "fc2:backward"), (None, None, None)),
+        ((), ("fc1:backward", "fc1:forward"), (None, None, None)),
+        ((), ("fc1:forward", "fc1:forward"), ("fc1", "forward", None)),
+        ((), ("perfctl:step:3",), (None, None, None)), ((), (), (None, None, None)),
+        (("a:forward", "b:forward"), (), ("b", "forward", None)),
+        (("perfctl:step:3", "perfctl:step:4"), (), (None, None, 4)),
+        (("perfctl:phase:optimizer", "fc1:forward"), (), ("fc1", "forward", None)),
+        (("perfctl:phase:optimizer", "perfctl:phase:forward"), (), (None, None, None)),
+    ],
+)  # fmt: skip
+def test_the_innermost_range_counts_and_ranges_that_do_not_nest_only_where_they_agree(
+    push_pop: tuple[str, ...], start_end: tuple[str, ...], place: tuple[str | None, str | None, int | None]
+) -> None:
+    assert tuple(place_of(cell(*push_pop), cell(*start_end) if start_end else "")) == place
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("fc1:forward", ("fc1", "forward", None)), ("perfctl:step:3", (None, None, 3)),
+        ("epoch/fc1:backward", ("fc1", "backward", None)), ("perfctl:other", (None, None, None)),
+        ("gemm", None), ("a/b", None), ("fc1:forward(int)", None), ("fc1:forward<int>", None), ("ns::gemm", None), ("", None),
+    ],
+)  # fmt: skip
+def test_a_kernel_s_name_is_no_range(name: str, place: tuple[str | None, str | None, int | None] | None) -> None:
+    found = place_in_name(name)
+    assert (None if found is None else tuple(found)) == place
+
+
+def test_the_gap_of_renamed_launches_counts_them_and_shows_a_hundred_characters_of_the_first() -> None:
+    long = "m" * 95 + ".x:forward"
+    reason = (
+        f'ncu printed the NVTX range (such as "{long[:100]}") instead of the kernel\'s name for 2 of 3 launches; export '
+        "the report again without --print-nvtx-rename"
+    )
+    assert name_gaps([long, "gemm(int)", "fc1:forward"]) == [Gap("kernel.name", "not_available", reason)]
+    assert name_gaps(["gemm(int)"]) == name_gaps([]) == []

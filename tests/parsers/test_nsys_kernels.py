@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import nsys_kernels, parse
-from perfctl.parsers.bulk_rows import Columns, SqlKernels
+from perfctl.parsers.bulk_rows import NO_NAME, Columns, SqlKernels
 from perfctl.parsers.records import Kernel
 from tests.parsers.nsys_builder import NsysBuilder, gap, read, training_step
 
@@ -28,7 +28,7 @@ def copied(path: Path) -> list[Kernel]:
     for launch, name, short, number, step, around, *rest in rows:
         layer, direction, source = (None, None, None) if number is None else kernels.layers[number]
         found.append(
-            Kernel(launch, str(texts[name]), texts[short], layer, direction, step, source, around, *rest),
+            Kernel(launch, texts[name] or NO_NAME, texts[short], layer, direction, step, source, around, *rest),
         )
     assert found == list(kernels)
     return found
@@ -137,6 +137,17 @@ def test_a_kernel_has_what_its_columns_say_and_nothing_for_those_that_are_not_th
         0, "a<1>(int)", "a", device_index=1, stream=0, grid_y=2, block_z=3, start_ns=-5, duration_ns=14
     )
     assert second == Kernel(1, "a<1>(int)", "a", start_ns=7)
+
+
+def test_a_name_that_is_null_is_not_available_and_a_short_one_is_left_out(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.kernel(1, shortName=None)
+    builder.kernel(2, demangledName=None)
+    builder.kernel(3, demangledName=None, shortName=None)
+    nameless = "(name not available: NULL in the report)"
+    assert [(kernel.name, kernel.short_name) for kernel in copied(builder.write(tmp_path / "r.sqlite"))] == [
+        *(("gemm(int)", None), (nameless, "gemm"), (nameless, None)),
+    ]
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])

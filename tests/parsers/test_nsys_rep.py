@@ -93,6 +93,20 @@ def test_the_whole_command_and_the_records(tmp_path: Path, report: Path, fake_ns
     assert list(temporary.iterdir()) == []
 
 
+def test_what_is_wrong_with_the_export_is_said_of_the_report(
+    tmp_path: Path, report: Path, fake_nsys: Path, temporary: Path
+) -> None:
+    install(fake_nsys, f'cp {export_of(tmp_path)} "$5"\n')
+    kernels = nsys_rep.parse(report).kernels
+    assert isinstance(kernels, SqlKernels)
+    kernels.path.write_bytes(b"no database any more" * 1000)
+    for read in (lambda: kernels.texts([1]), lambda: list(kernels)):
+        with pytest.raises(ReportError) as raised:
+            read()
+        assert raised.value.path == report
+        assert "damaged or cut off" in raised.value.reason
+
+
 @pytest.mark.parametrize("place", ["bin", "bin/host-linux-x64", "opt/host-linux-x64"])
 def test_a_stream_is_imported_first(tmp_path: Path, fake_nsys: Path, temporary: Path, place: str) -> None:
     """By the importer on the PATH, beside nsys, or in the installation that a link to nsys leads to."""

@@ -119,13 +119,14 @@ def test_columns_and_names_are_found_by_name_alone() -> None:
 def test_a_string_is_looked_up_by_a_number_and_remembered() -> None:
     found = database([])
     found.connection.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value)")
-    found.connection.execute("INSERT INTO StringIds VALUES (0, 'zero'), (7, 'seven')")
+    found.connection.execute("INSERT INTO StringIds VALUES (0, 'zero'), (7, 'seven'), (9, NULL)")
     strings = Strings(Database(found.connection))
-    assert [strings[key] for key in (0, 7, 8, "7", None)] == [
+    assert [strings[key] for key in (0, 7, 8, "7", 9, None)] == [
         *("zero", "seven", "(name 8 is not in the report)"),
-        *("(name 7 is not in the report)", "(name None is not in the report)"),
+        *("(name 7 is not in the report)", "(name 9 is not in the report)", None),
     ]
-    assert sorted(map(str, strings)) == ["0", "7", "7", "8", "None"]
+    assert sorted(map(str, strings)) == ["0", "7", "7", "8", "9", "None"]
+    assert Strings(Database(found.connection), "nothing")[None] == "nothing"
 
 
 def test_a_table_that_is_not_there_is_empty() -> None:

@@ -39,6 +39,19 @@ def figures(report: Report) -> dict[str, float | None]:
     return {figure.name: figure.value for figure in report.summaries}
 
 
+def test_a_report_says_which_form_it_is_of() -> None:
+    forms = {
+        "query.csv": "CSV",
+        "noheader.txt": "CSV, no header",
+        "table.txt": "table",
+        "dmon.txt": "dmon",
+        "pmon.txt": "pmon",
+    }
+    for name, form in forms.items():
+        report, _ = read(DATA / name)
+        assert (report.tool, report.form) == ("nvidia-smi", f"nvidia-smi {form}")
+
+
 def test_query_rows_become_samples_in_base_units() -> None:
     report, samples = read(DATA / "query.csv")
     assert samples[0] == Sample(TEN + SECOND // 2, 0.4, 100 * MIB, 1000 * MIB, 50.25, 41, 1_200_000_000, 0)

@@ -146,3 +146,9 @@ def test_pmon_without_the_sm_column_has_figures_and_no_utilisation(tmp_path: Pat
     report = read(tmp_path, "# gpu pid type fb command\n0 1 C 10 a\n")
     assert list(report.samples) == []
     assert [figure.value for figure in report.summaries] == [10 * MIB] * 3
+
+
+def test_a_line_without_a_process_among_those_of_a_gpu_hides_none(tmp_path: Path) -> None:
+    text = "# gpu pid type sm command\n0 1 C 10 a\n0 - - - -\n0 2 C 20 b\n"
+    report = read(tmp_path, text)
+    assert [(sample.at_ns, sample.gpu_utilisation) for sample in report.samples] == [(0, 0.3)]

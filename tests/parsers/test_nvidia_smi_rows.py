@@ -126,6 +126,12 @@ def test_rows_below_a_date_are_gpu_0_1_and_a_bus_in_some_rows_alone_tells_nothin
     assert Gap("sample.device_index", "not_collected", reason) in some.gaps
 
 
+def test_a_header_below_each_date_leaves_the_first_row_the_first_gpu(tmp_path: Path) -> None:
+    rounds = "Tue Mar  5 10:00:0{} UTC 2024\nutilization.gpu [%], memory.used [MiB]\n1 %, 5 MiB\n2 %, 6 MiB\n"
+    report = read(tmp_path, rounds.format(1) + rounds.format(2))
+    assert [device for _, device in placed(report)] == [0, 1, 0, 1]
+
+
 def test_the_rounds_of_a_header_are_counted_even_where_a_device_is_missing_from_one(tmp_path: Path) -> None:
     head = "index, utilization.gpu [%]\n"
     report = read(tmp_path, f"{head}0, 1 %\n1, 2 %\n{head}1, 3 %\n{head}0, 4 %\n1, 5 %\n0, 6 %\n")
@@ -138,6 +144,24 @@ def test_a_row_that_does_not_fit_its_header_is_set_aside(tmp_path: Path) -> None
     assert "2 lines are no readings, among them '0, 1 %, 7'; '5'" in said(report, "info")
 
 
+def test_rows_above_the_first_header_are_of_its_kind_or_set_aside(tmp_path: Path) -> None:
+    header = "utilization.gpu [%], memory.used [MiB]\n"
+    report = read(tmp_path, f"1 %, 5 MiB, 31.5 W\n2 %, 6 MiB, 7 W\n{header}3 %, 7 MiB\n")
+    assert [(sample.gpu_utilisation, sample.memory_used_bytes) for sample in report.samples] == [(0.03, 7 * MIB)]
+    assert "2 lines are no readings, among them '1 %, 5 MiB, 31.5 W'; '2 %, 6 MiB, 7 W'" in said(report, "info")
+    taken = read(tmp_path, f"1 %, 5 MiB\n{header}3 %, 7 MiB\n")
+    assert [sample.gpu_utilisation for sample in taken.samples] == [0.01, 0.03]
+
+
+def test_rows_without_a_header_are_as_wide_as_the_first(tmp_path: Path) -> None:
+    rows = "1 %, 5 MiB, 31.5 W\n2 %, 6 MiB\n3 %, 7 MiB, 32.5 W\n4 %, 8 MiB, 33.5 W, 1 %\n5 %, 9 MiB, x\nEpoch 1\n"
+    report = read(tmp_path, rows)
+    assert [sample.gpu_utilisation for sample in report.samples] == [0.01, 0.03, 0.05]
+    assert "3 lines are no readings, among them '2 %, 6 MiB'; '4 %, 8 MiB, 33.5 W, 1 %'; 'Epoch 1'" in said(
+        report, "info"
+    )
+
+
 @pytest.mark.parametrize(
     ("head", "last", "cut"),
     [
@@ -146,6 +170,7 @@ def test_a_row_that_does_not_fit_its_header_is_set_aside(tmp_path: Path) -> None
         ("index, utilization.gpu [%]", "0, 4 %", None),
         ("index, utilization.gpu [%]", "0, [N/A]", None),
         ("fan.speed [%], name", "5, GPU 10", None),
+        ("index, fan.speed [%], uuid", "0, 5, GPU-01", None),
     ],
 )
 def test_a_number_at_the_cut_end_is_left_out_unless_its_unit_follows(
@@ -155,6 +180,27 @@ def test_a_number_at_the_cut_end_is_left_out_unless_its_unit_follows(
     reason = "the file ends within its last number, which is left out"
     found = [gap for gap in report.gaps if gap.quantity.startswith("sample:")]
     assert found == ([Gap(f"sample:{cut}", "unreadable", reason)] if cut else [])
+
+
+@pytest.mark.parametrize(
+    ("last", "is_kept"),
+    [
+        ("GPU-01234567-89ab-cdef-0123-456789abcdef", True),  # of a device that no row named before, and in full
+        ("MIG-01234567-89ab-cdef-0123-456789abcdef", True), ("00000000:0A:00.0", True), ("GPU-a", True),  # known
+        ("GPU-01234567-89ab-cdef-0123-456789abcde", False), ("GPU-", False), ("00000000:0A:00.", False), ("0000", False),
+    ],
+)  # fmt: skip
+def test_a_last_row_whose_uuid_or_bus_id_is_cut_is_of_no_device(tmp_path: Path, last: str, is_kept: bool) -> None:
+    head = "utilization.gpu [%], uuid\n1 %, GPU-a\n"
+    report = read(tmp_path, f"{head}2 %, {last}")
+    found = [(sample.gpu_utilisation, sample.device_index) for sample in report.samples]
+    assert found == [(0.01, 0), (0.02, int(last != "GPU-a"))][: 1 + is_kept]
+    reason = "the file ends within it, which tells the device: its row is left out"
+    gap = Gap("sample:uuid", "unreadable", reason)
+    assert (gap in report.gaps) is not is_kept
+    assert len(list(read(tmp_path, f"{head}2 %, {last}\n").samples)) == 2, "a line that ends is whole"
+    numbered = read(tmp_path, f"index, utilization.gpu [%], uuid\n5, 1 %, GPU-a\n5, 2 %, {last}")
+    assert [sample.device_index for sample in numbered.samples] == [5, 5], "where there is an index it tells the device"
 
 
 def test_a_last_row_whose_timestamp_is_cut_is_no_reading(tmp_path: Path) -> None:

@@ -155,6 +155,7 @@ def test_a_name_that_was_cut_is_a_gap_of_its_gpu(tmp_path: Path) -> None:
         ("|==========|=====+=====|\n", ""),
         ("|    0   N/A  N/A  nothing that is a process |\n", ""),
         ("loose words\n", ""),
+        ("~ | x | y | 9 l |\n", ""),
     ],
 )
 def test_lines_below_a_gpu_are_its_third_or_a_heading_and_other_words_are_named(

@@ -205,3 +205,11 @@ def test_a_line_beyond_a_million_characters_inside_a_table_is_counted(tmp_path: 
         found, lines = lines_of(tmp_path, PROCESS + TRACE_HEAD + longest.ljust(length, "k") + "\n")
         assert (len(found), lines.unread) == (read, 1 - read)
     assert lines_of(tmp_path, "x" * (1 << 21) + "\n" + PROCESS)[1].unread == 0
+
+
+def test_a_header_whose_columns_do_not_stand_two_blanks_apart_opens_no_table(tmp_path: Path) -> None:
+    close = " ".join(UNIFIED_HEAD.split()) + "\n"
+    rows = "  2  256B  256B  256B  512B  50.0us  Host To Device\n"
+    found, lines = lines_of(tmp_path, PROCESS + close + rows)
+    assert (found, lines.tables) == ([], [])
+    assert len(lines_of(tmp_path, PROCESS + UNIFIED_HEAD + rows)[0]) == 1

@@ -50,3 +50,11 @@ def test_a_plan_adds_up_its_layers_and_takes_square_images() -> None:
     assert plan.macs == 16 * 15 * 14 * 75 + 3360 * 10
     assert plan.parameters == 16 * 76 + 32 + 33_600
     assert (plan.given, plan.classes, plan.optimizer) == ((3, 32, 32), 10, "adam")
+
+
+def test_a_layer_of_which_nobody_said_so_has_a_window_of_one_pixel_without_padding_or_bias() -> None:
+    assert (NORM.kernel, NORM.stride, NORM.padding, NORM.bias) == (1, 1, 0, False)
+    assert layer("conv", (0,), (4, 6, 8), (5, 6, 8)).macs == (5 * 6 * 8) * 4
+    assert layer("linear", (0,), (3, 2, 1), (5, 1, 1)).inputs == 3 * 2 * 1
+    empty = Plan("mlp", "mlp", {}, ())
+    assert (empty.macs, empty.parameters) == (0, 0)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from perfctl import parsers
-from perfctl.parsers import ReportError
-from perfctl.parsers.records import Sample
+from perfctl.parsers import ReportError, run_samples
+from perfctl.parsers.records import Diagnostic, Gap, Sample, Summary
 
 HEAD = "# perfctl samples 1\n# gpu: NVML, driver 550.54.15\n# every_s: 0.05\n"
 COLUMNS = (
@@ -141,3 +141,40 @@ def test_cells_of_whole_numbers_take_no_fraction_and_texts_may_have_commas(tmp_p
     for cell in ("1000.5", "inf"):
         with pytest.raises(ReportError, match="line 5: "):
             parsers.parse(put(tmp_path, HEAD + COLUMNS + HOST.replace("1000", cell) + END))
+
+
+def test_a_file_that_cannot_be_read_is_refused_and_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "samples.csv"
+    for data, reason in (
+        (b"", "the file is empty"),
+        (HEAD.encode() + b"\xff\n", "not to be read ('utf-8' codec can't decode byte 0xff"),
+        (b"# perfctl samples " + b"9" * 30 + b"\n", f"samples of version {'9' * 20}, this perfctl reads 1"),
+        ((HEAD + COLUMNS + HOST + GPU.replace("\n", ",\n")).encode(), "line 6: 16 cells for 15 columns"),
+        ((HEAD + "device_index,power_w\n").encode(), "line 4: no column at_ns"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(ReportError) as caught:
+            run_samples.parse(path)
+        assert caught.value.reason.startswith(reason)
+        assert caught.value.tool == "sampler"
+    with pytest.raises(ReportError, match="not to be read"):
+        run_samples.parse(tmp_path / "absent.csv")
+
+
+def test_gaps_say_what_was_cut_off_and_the_form_its_version(tmp_path: Path) -> None:
+    report = parsers.parse(put(tmp_path, HEAD + COLUMNS + HOST))
+    reason = "sampling was cut off: readings of the end of the run are missing"
+    assert report.gaps == (Gap("sample", "unreadable", reason),)
+    assert (report.tool, report.form) == ("sampler", "perfctl samples, version 1")
+    assert report.diagnostics == (Diagnostic("info", "sampler", "readings of GPUs: NVML, driver 550.54.15"),)
+
+
+def test_figures_of_sampling_are_counted_where_they_are_numbers(tmp_path: Path) -> None:
+    for end, expected in (
+        ("# readings: 0\n", [Summary("sampling: readings", 0.0, None)]),
+        ("# readings: -1\n# cost_ns: 5\n", [Summary("sampling: CPU time", 5.0, "ns")]),
+        ("# readings: some\n", []),
+    ):
+        report = parsers.parse(put(tmp_path, HEAD + COLUMNS + HOST + end))
+        assert list(report.summaries) == expected
+        assert report.gaps == ()

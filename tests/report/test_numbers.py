@@ -63,6 +63,20 @@ def test_a_tiny_ratio_is_not_shown_as_zero() -> None:
     assert numbers.ratio(0) == "0.00"
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (0.5078, "0.508"), (0.0123, "0.0123"), (0.9996, "1.00"), (30.8, "30.8"), (1360, "1.36 k")],
+)
+def test_so_many_a_second_never_has_a_prefix_below_one(value: float, text: str) -> None:
+    assert numbers.per_second(value) == text
+    cell = numbers.rate(value, "1/s")
+    assert (f"{cell.text.strip()} {cell.unit}".replace("\u2007", "").replace("\u2008", "").strip(), cell.value) == (
+        text,
+        value,
+    )
+    assert numbers.rate(None, "1/s", "not timed") == numbers.nothing("not timed")
+
+
 def test_a_rate_is_not_given_more_digits_than_it_has() -> None:
     assert numbers.full(279720279720279.75) == "279\u202f720\u202f000\u202f000\u202f000"
     assert numbers.full(41234) == "41\u202f234"

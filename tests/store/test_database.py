@@ -52,7 +52,10 @@ def test_a_file_that_is_no_database_is_refused_in_one_line(tmp_path: Path) -> No
     path = tmp_path / "perfctl.db"
     path.write_bytes(b"no database at all" * 100)
     for mode in (database.writing, database.reading):
-        with pytest.raises(StoreError, match="Move it away and ingest the reports again"), mode(path):
+        with (
+            pytest.raises(StoreError, match="--store, or move this file away and ingest the reports again"),
+            mode(path),
+        ):
             pass
 
 
@@ -60,6 +63,11 @@ def test_reading_where_there_is_no_store_says_what_to_run(tmp_path: Path) -> Non
     with pytest.raises(StoreError, match="perfctl ingest FILE"), database.reading(tmp_path / "perfctl.db"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="a folder is no store"), database.reading(tmp_path):
+        pass
 
 
 def test_a_transaction_that_fails_leaves_nothing(tmp_path: Path) -> None:

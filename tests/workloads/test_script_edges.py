@@ -49,6 +49,7 @@ SCRIPT_OF = {
     "functional": FUNCTIONAL,
     "backward marks": FUNCTIONAL,
     "no warm-up": f"train(8, {SGD})",
+    "another optimizer": f"train(8, {SGD})",
     "catches": "class Broken(nn.Module):\n    def forward(self, x): raise ValueError('broken')\n"
     f"o = {SGD}\nfor n in range(8):\n    try: nn.Sequential(nn.Identity(), Broken())(batches[0])\n"
     "    except ValueError: pass\n    train(1, o)",
@@ -82,6 +83,7 @@ OPTIONS = {
     "profiles itself": ("--window", "torch", "--trace", "itself.json"),
     "was profiling": ("--window", "torch", "--trace", "was.json"),
     "no warm-up": ("--warmup", "0"),
+    "another optimizer": ("--step-marker", "optimizer:Adam"),
 }
 DRIVER = """
 import json, os, sys
@@ -192,6 +194,13 @@ def test_it_prints_and_ends_as_it_would_by_itself(ended, name):
         ("compiles", "ok", [0, 1], None),
         ("backward marks", "ok", [0, 1], None),
         ("no warm-up", "ok", [0, 1], None),
+        (
+            "another optimizer",
+            "failed",
+            [],
+            "another optimizer.py: 8 optimizer steps and 8 calls of models were seen, but --step-marker optimizer:Adam "
+            "found no end of a step. Name another, or leave it out",
+        ),
         ("catches", "ok", [0, 1], None),
         ("closure", "ok", [0, 1], None),
         ("nothing left", "ok", [0, 1], None),
