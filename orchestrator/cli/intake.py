@@ -130,9 +130,8 @@ def sha256(path: Path) -> str:
     digest = hashlib.sha256()
     files: Sequence[Path] = sorted(child for child in path.rglob("*") if child.is_file()) if path.is_dir() else [path]
     largest = max((file.stat().st_size for file in files), default=0)
-    buffer = memoryview(
-        bytearray(max(1 << 16, min(largest, PIECE)))
-    )  # kept: new memory for each piece costs as much as reading
+    # Kept for all pieces: new memory for each would cost as much as reading it.
+    buffer = memoryview(bytearray(max(1 << 16, min(largest, PIECE))))
     for file in files:
         if path.is_dir():
             digest.update(str(file.relative_to(path)).encode() + b"\0")
