@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from perfctl.parsers.records import Kernel
+from perfctl.parsers.records import Counter, Kernel
 
 NO_NAME = "(name not available: NULL in the report)"
 """What stands in the place of a kernel's name, which a record always has."""
@@ -28,6 +28,25 @@ class Columns(Generic[R]):
     def __iter__(self) -> Iterator[R]:
         make: Callable[[tuple[Any, ...]], R] = partial(tuple.__new__, self.record)
         return chain.from_iterable(map(make, zip(*columns, strict=True)) for columns in self.chunks())
+
+
+Metric = tuple[str, str | None, str | None]
+"""Name, base unit, section."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedCounters:
+    """Many counters of few metrics: any reader may iterate, a store may take the columns instead."""
+
+    metrics: Sequence[Metric]
+    chunks: Callable[[], Iterator[Sequence[Sequence[Any]]]]
+    """Some rows at a time, as columns: launch, place of the metric in ``metrics``, value, text."""
+
+    def __iter__(self) -> Iterator[Counter]:
+        for launches, numbers, values, texts in self.chunks():
+            for launch, number, value, text in zip(launches, numbers, values, texts, strict=True):
+                name, unit, section = self.metrics[number]
+                yield Counter(launch, name, value, unit, section, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.bulk_rows import Columns
+from perfctl.parsers.bulk_rows import NumberedCounters
 from perfctl.parsers.ncu_cells import Cells, Part
 from perfctl.parsers.ncu_facts import FACT_NAMES, Value, device_of, kernel_fields
 from perfctl.parsers.ncu_nvtx import Place, name_gaps, place_in_name, place_of, with_steps
@@ -153,28 +154,20 @@ class Finished:
     def __iter__(self) -> Iterator[Counter]:
         return iter(self.counters())
 
-    def counters(self) -> Columns[Counter]:
+    def counters(self) -> NumberedCounters:
         """In the order of the file."""
-        return Columns(Counter, self._columns)
+        keys = zip(self._table.keys, self._units, strict=True)
+        return NumberedCounters([(name, unit.name, section) for (name, _, section), unit in keys], self._columns)
 
     def _columns(self) -> Iterator[Sequence[Sequence[Any]]]:
         table = self._table
-        names, _, sections = zip(*table.keys, strict=True) if table.keys else ((), (), ())
-        units, scales = [unit for unit, _ in self._units], [scale for _, scale in self._units]
+        scales = [unit.scale for unit in self._units]
         for part in table.cells.parts():
             read, _ = self._read_part(part)
             for first in range(0, len(part.key), CHUNK):
                 cut = slice(first, first + CHUNK)
-                keys = part.key[cut]
                 values, rest = self._values(part, cut, read, scales)
-                yield (
-                    list(map(self._order.__getitem__, part.launch[cut])),
-                    list(map(names.__getitem__, keys)),
-                    values,
-                    list(map(units.__getitem__, keys)),
-                    list(map(sections.__getitem__, keys)),
-                    rest,
-                )
+                yield list(map(self._order.__getitem__, part.launch[cut])), part.key[cut], values, rest
 
     def _values(
         self, part: Part, cut: slice, read: list[int | float | None], scales: list[int]
@@ -284,6 +277,7 @@ def _place(launch: Launch) -> Place:
     return place if place.step is not None else place._replace(step=named.step)
 
 
+@lru_cache(maxsize=4096)
 def _dimensions(text: str) -> tuple[int, ...] | None:
     """ "(16, 8, 1)" -> (16, 8, 1); None for anything else."""
     parts = [part.strip() for part in text.strip().removeprefix("(").removesuffix(")").split(",")]

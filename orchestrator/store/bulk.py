@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from perfctl.orchestrator.store import clean_text
-from perfctl.parsers.bulk_rows import NO_NAME, Columns, SqlKernels
+from perfctl.parsers.bulk_rows import NO_NAME, Columns, NumberedCounters, SqlKernels
 from perfctl.parsers.records import Counter, Kernel, Range, Report
 
 SCHEMA = "report"
@@ -238,10 +238,18 @@ def _name_ids(
 def write_counters(connection: sqlite3.Connection, run_id: int, counters: Iterable[Counter], first_kernel: int) -> int:
     """How many. Kernels have to be there already."""
     metrics = _Numbers(_next_id(connection, "metric"))
-    columns = (
-        (launch, list(map(metrics.__getitem__, zip(name, unit, section, strict=True))), value, text)
-        for launch, name, value, unit, section, text in columns_of(counters)
-    )
+    columns: Iterable[Sequence[Column]]
+    if isinstance(counters, NumberedCounters):
+        ids = [metrics[metric] for metric in counters.metrics]
+        columns = (
+            (launch, list(map(ids.__getitem__, number)), value, text)
+            for launch, number, value, text in counters.chunks()
+        )
+    else:
+        columns = (
+            (launch, list(map(metrics.__getitem__, zip(name, unit, section, strict=True))), value, text)
+            for launch, name, value, unit, section, text in columns_of(counters)
+        )
     values = [f"? + {first_kernel}", "?", "?", "?"]
     count = insert(connection, "metric_value (kernel_id, metric_id, value, text)", [], values, columns)
     _write_shared(connection, "metric", run_id, ("name", "unit", "section"), ((n, *key) for key, n in metrics.items()))
