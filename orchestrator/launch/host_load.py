@@ -33,7 +33,7 @@ class HostLoad:
         self.scan_s = 0.0
         """CPU seconds that the last reading spent on looking for new processes: those have a share of their own."""
         self._add(first)
-        self._spent[first] = 0.0
+        self.read()  # a reading is a rate since the one before: what was done before this one is no part of the next
 
     @property
     def pids(self) -> frozenset[int]:

@@ -52,7 +52,7 @@ class SmiLog:
 
     def _copy(self) -> None:
         assert self._process.stdout is not None
-        with self._process.stdout as said, self._path.open("wb") as file:
+        with self._process.stdout as said, self._path.open("wb", buffering=0) as file:  # kept if perfctl is killed
             for number, line in enumerate(said):
                 if number == 1:  # the first is the header
                     self.first_ns = time.monotonic_ns()

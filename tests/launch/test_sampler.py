@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from perfctl import parsers
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch import process, sampler
+from perfctl.orchestrator.launch.host_load import HostLoad
 from perfctl.orchestrator.launch.nvidia_smi_log import command
 from perfctl.orchestrator.launch.nvml import Nvml, NvmlMissing, words
 from perfctl.orchestrator.launch.profiler import Command
@@ -27,6 +29,15 @@ FULL = {
     "sm_mhz": 1410, "memory_mhz": 1215, "reasons": 0x4 | 0x20,
 }  # fmt: skip
 SPIN = "import time; end = time.monotonic() + {}; x = bytearray(40_000_000)\nwhile time.monotonic() < end: pass"
+UNTIL_SEEN = """
+import sys, time
+x, end = bytearray(90_000_000), time.monotonic() + 60
+while time.monotonic() < end:
+    memory = [line.rpartition(",")[2].strip() for line in open(sys.argv[1])]
+    if any(figure.isdecimal() and int(figure) > len(x) for figure in memory):
+        break
+    time.sleep(0.05)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +133,25 @@ def test_a_run_is_sampled_while_it_runs_and_the_file_is_whole(tmp_path: Path) ->
     assert [gap.reason for gap in report.gaps] == ["no GPU was read: the run used no GPU"]
 
 
+def test_what_a_process_did_before_the_first_reading_is_no_part_of_its_rate() -> None:
+    busy = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ntime.sleep(60)"
+    with subprocess.Popen((sys.executable, "-S", "-c", busy), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        load = HostLoad("no such mark", process.pid)
+        time.sleep(0.5)
+        read = load.read()
+        process.kill()
+    assert read is not None and read[0] < 0.2, "half a second of work came before"
+    assert read[1] > 0
+
+
 def test_processes_that_the_program_starts_count_too(tmp_path: Path) -> None:
-    child = SPIN.format(1.2).replace("40_000_000", "90_000_000")
-    start(tmp_path, f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])")
+    child = (
+        "-c",
+        UNTIL_SEEN,
+        str(tmp_path / sampler.FILE),
+    )  # a machine with many processes is looked through less often
+    start(tmp_path, f"import subprocess, sys; subprocess.run([sys.executable, *{child!r}])")
     samples = list(parsers.parse(tmp_path / sampler.FILE).samples)
     assert max(sample.host_memory_bytes or 0 for sample in samples) > 90_000_000
 
@@ -164,8 +191,11 @@ def test_without_nvml_nvidia_smi_is_read_and_its_readings_come_onto_the_runs_clo
 
     monkeypatch.setattr(sampler, "open_gpus", missing)
     before = time.monotonic_ns()
-    start(tmp_path, SPIN.format(0.6), gpu=True, visible="3")
-    assert time.monotonic_ns() - before < 8e9, "nvidia-smi was ended with the run"
+    twice = f"import time; end = time.monotonic() + 30; log = {str(tmp_path / sampler.SMI_FILE)!r}\n" + (
+        "while time.monotonic() < end and open(log).read().count('\\n') < 4: time.sleep(0.1)"
+    )
+    start(tmp_path, twice, gpu=True, visible="3")
+    assert time.monotonic_ns() - before < 40e9, "nvidia-smi was ended with the run"
     report = parsers.parse(tmp_path / sampler.FILE)
     gpu = [sample for sample in report.samples if sample.gpu_utilisation is not None]
     assert gpu[0].at_ns > before
@@ -187,6 +217,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from perfctl.orchestrator.launch import process, sampler
+from perfctl.orchestrator.launch.host_load import HostLoad
 from perfctl.orchestrator.launch.profiler import Command
 folder = Path(sys.argv[1])
 sampling = sampler.Sampling(0.02, folder, False)
@@ -198,8 +229,6 @@ process.run(Command(("sleep", "60"), "run", {"PERFCTL_TEST_TOKEN": sys.argv[2]})
 def test_sampling_ends_with_perfctl_when_that_is_killed_and_what_was_read_is_kept(
     processes: Any, tmp_path: Path
 ) -> None:
-    import subprocess
-
     perfctl = subprocess.Popen((sys.executable, "-c", KILLED, str(tmp_path), processes.token))
     path = tmp_path / sampler.FILE
     processes.wait_for(1)
