@@ -18,7 +18,7 @@ from perfctl.parsers.errors import ReportError
 if TYPE_CHECKING:
     from perfctl.parsers.records import Report
 
-__all__ = ["PARSERS", "Parser", "ReportError", "find", "parse", "sniff"]
+__all__ = ["PARSERS", "Parser", "ReportError", "find", "no_collection", "parse", "sniff"]
 
 LFS = b"version https://git-lfs"
 """Begins the small file that git puts in the place of a large one."""
@@ -40,7 +40,7 @@ class Parser:
 
     def parse(self, path: Path) -> Report:
         """Raises ReportError when the file is broken."""
-        with _no_collection():
+        with no_collection():
             report: Report = self._load().parse(path)
         return report
 
@@ -69,7 +69,7 @@ PARSERS: tuple[Parser, ...] = (
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Reports are millions of small objects and no cycles: the cyclic collector would only look at them over and over."""
     was_on = gc.isenabled()
     gc.disable()

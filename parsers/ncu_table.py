@@ -93,6 +93,8 @@ class Table:
         """Take in cells of a launch: the numbers of their metrics, and of their texts in ``cells``."""
         self.cells.key.extend(keys)
         self.cells.text.extend(texts)
+        if self.facts.keys().isdisjoint(keys):
+            return
         for key, text in zip(keys, texts, strict=True):
             if key in self.facts:
                 self.facts[key].setdefault(launch, self.cells.texts[text])

@@ -104,6 +104,12 @@ def texts_of(path: Path, limit: int = LOOKED_AT) -> Iterator[bytes]:
     yield from _database_texts(path) if head == MAGIC else _chunks(path, head, limit)
 
 
+def is_database(path: Path) -> bool:
+    """Of an SQLite database ``names_in`` looks at a few tables. Raises OSError where it cannot be read."""
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
 def names_of(pieces: Iterable[bytes]) -> list[str]:
     """Names of what looks like a secret in a text that comes in pieces, sorted."""
     found: set[str] = set()

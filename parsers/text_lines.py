@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections import Counter as Tally
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, Protocol
 
 LINE_LIMIT = 4 * 2**20
 """Longest line that is looked at, in characters; ncu's widest rows are below 100 thousand."""
 BLOCK = 2**18
-"""Characters read at a time; no more than LINE_LIMIT."""
+"""Read at a time; no more than LINE_LIMIT."""
 TAIL_BYTES = 16384
 """How much of a file's end is looked at where its beginning is the program's."""
 
@@ -79,17 +81,41 @@ def tail_of(path: Path, head: bytes) -> str:
     return tail.decode(encoding_of(head).removesuffix("-sig"), "replace")
 
 
-def open_text(path: Path) -> TextIO:
-    """The file as text; bytes that do not decode become U+FFFD. Lines end at "\\n" and keep a "\\r" before it."""
-    with path.open("rb") as file:
+@contextmanager
+def open_text(path: Path) -> Iterator[Text]:
+    """The file as text; bytes that do not decode become U+FFFD. Lines end at "\n" and keep a "\r" before it."""
+    with path.open("rb", buffering=0) as file:
         encoding = encoding_of(file.read(4096))
-    return path.open(encoding=encoding, errors="replace", newline="\n")
+        file.seek(0)
+        yield _Decoded(file, encoding)
+
+
+class Text(Protocol):
+    """What is read from its beginning to its end."""
+
+    def read(self, size: int, /) -> str:
+        """Some ``size`` characters more, or fewer; "" at the end."""
+
+
+class _Decoded:
+    """io's own text files decode 8 KB at a time, which takes twice as long."""
+
+    def __init__(self, file: BinaryIO, encoding: str) -> None:
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder(encoding)("replace")
+
+    def read(self, size: int, /) -> str:
+        """The text of ``size`` bytes more, of further ones where these hold no whole character."""
+        while data := self._file.read(size):
+            if text := self._decoder.decode(data):
+                return text
+        return self._decoder.decode(b"", final=True)
 
 
 class Lines:
     """The lines of a file; one longer than LINE_LIMIT is dropped and counted, never held whole."""
 
-    def __init__(self, file: TextIO, log: Log) -> None:
+    def __init__(self, file: Text, log: Log) -> None:
         self._file, self._log = file, log
         self._lines: list[str] = [""]
         """What was read last, without the "\n"; the last may go on in what is not read yet."""

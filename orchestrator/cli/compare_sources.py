@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,11 +129,12 @@ def _of_reports(path: Path) -> list[Run]:
 
 
 def _take(connection: sqlite3.Connection, file: Path, facts: Any, store: Path) -> None:
-    from perfctl.orchestrator.cli.intake import Told, sha256, take_report
+    from perfctl.orchestrator.cli.intake import Told, take_report
+    from perfctl.orchestrator.cli.look import sha256
     from perfctl.orchestrator.cli.run_intake import take_run
     from perfctl.orchestrator.launch.run_folder import read_run_record
 
     if file.is_dir() and read_run_record(file) is not None:
         take_run(connection, file, facts, store=store, again=True)
     else:
-        take_report(connection, file, sha256(file), facts, Told(), store=store, again=True)
+        take_report(connection, file, partial(sha256, file), facts, Told(), store=store, again=True)

@@ -143,32 +143,40 @@ class _Intake:
             progress.end()
 
     def _take(self, path: Path, progress: Reading) -> None:
-        from perfctl.orchestrator.cli.intake import looked_through, take_report
         from perfctl.orchestrator.cli.run_intake import take_run
         from perfctl.orchestrator.launch.run_folder import read_run_record
         from perfctl.parsers import ReportError
 
-        secrets: list[str] = []
         try:
             if path.is_dir() and read_run_record(path) is not None:
                 written = take_run(self.connection, path, self.sweep, store=self.store, again=self.again)
+                self._note(path, written)
             else:
-                progress.begin(path, "looking for secrets")
-                digest, secrets = looked_through(path)
-                progress.begin(path)
-                written = take_report(
-                    self.connection, path, digest, self.sweep, self.told, store=self.store, again=self.again
-                )
-            self.taken.append((path, written))
-            if written.new:
-                _warn_of_unknown(self.connection, path, written.run_id)
-            _warn_of_secrets(path, secrets)
+                self._take_report(path, progress)
         except FileNotFoundError:
             self._failed(f"{path}: there is no such file. Check the path")
         except OSError as error:
             self._failed(f"{error.filename or path}: {error.strerror or error}. Check who may read there")
         except ReportError as error:
             self._failed(str(error))
+
+    def _take_report(self, path: Path, progress: Reading) -> None:
+        from perfctl.orchestrator.cli.intake import take_report
+        from perfctl.orchestrator.cli.look import Look
+        from perfctl.parsers import no_collection
+
+        with Look(path) as look, no_collection():
+            written = take_report(
+                self.connection, path, look.digest, self.sweep, self.told, store=self.store, again=self.again
+            )
+            self._note(path, written)
+            progress.begin(path, "looking for secrets")
+            _warn_of_secrets(path, look.secrets())
+
+    def _note(self, path: Path, written: Written) -> None:
+        self.taken.append((path, written))
+        if written.new:
+            _warn_of_unknown(self.connection, path, written.run_id)
 
     def _failed(self, why: str) -> None:
         self.failed.append(why)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import sqlite3
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,15 +13,19 @@ from perfctl import parsers
 from perfctl.orchestrator.analyse.algorithms import family
 from perfctl.orchestrator.cli.run_record import paper
 from perfctl.orchestrator.launch.run_folder import read_run_record
-from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, write_run
+from perfctl.orchestrator.store.write import (
+    RunFacts,
+    SweepFacts,
+    Written,
+    find_artifact,
+    holds_artifacts,
+    write_run,
+)
 from perfctl.parsers.records import Device, Diagnostic, Gap, Report
-from perfctl.parsers.secrets import names_in
 
 _BATCH_IN_NAME = re.compile(
     r"(?<![a-z0-9])(?:batch(?:size)?|bs|b)[-_]?(\d+)(?![a-z0-9])|(?<![a-z0-9])(\d+)_batch(?![a-z0-9])", re.IGNORECASE
 )
-PIECE = 1 << 24
-"""Bytes hashed at a time, without Python's lock: to get that back may take longer than hashing a small piece."""
 _GPU_NAMES = re.compile(r"(?<![a-z0-9])b(?:40|100|200|300)(?![a-z0-9])", re.IGNORECASE)
 """Blackwell GPUs stand in file names just as batch sizes do."""
 
@@ -45,22 +47,22 @@ def sources(path: Path) -> list[Path]:
     return parsers.find(path, is_one=lambda folder: read_run_record(folder) is not None)
 
 
-def looked_through(path: Path) -> tuple[str, list[str]]:
-    """(``sha256``, names of what looks like a secret); a second core, where there is one, does the first meanwhile."""
-    with ThreadPoolExecutor(max_workers=1) as worker:
-        digest = worker.submit(sha256, path)
-        names = names_in(path)
-        return digest.result(), names
-
-
 def take_report(
-    connection: sqlite3.Connection, path: Path, digest: str, sweep: SweepFacts, told: Told, *, store: Path, again: bool
+    connection: sqlite3.Connection,
+    path: Path,
+    digest: Callable[[], str],
+    sweep: SweepFacts,
+    told: Told,
+    *,
+    store: Path,
+    again: bool,
 ) -> Written:
     """One report made elsewhere. Raises ReportError when it cannot be read; the store is then as it was.
 
-    ``digest`` is its ``sha256``, by which one that is in the store already is known.
+    ``digest`` gives its SHA-256, by which one that is in the store already is known; asked for late, it may be worked
+    out meanwhile.
     """
-    if not again and (known := find_artifact(connection, digest)) is not None:
+    if not again and holds_artifacts(connection) and (known := find_artifact(connection, digest())) is not None:
         return Written(known, new=False)
     report = _gpus_first(_with_told(parsers.parse(path), told, path))
     if told.guess_layers:
@@ -73,7 +75,7 @@ def take_report(
         origin="ingested",
         reason=_errors(report),
         artifact=relative(path, store),
-        artifact_sha256=digest,
+        artifact_sha256=digest(),
     )
     return write_run(connection, sweep, facts, report, paper(path, report), family=family, again=again)
 
@@ -123,22 +125,6 @@ def _errors(report: Report) -> str | None:
 
 def _is_own_error(said: Diagnostic, report: Report) -> bool:
     return said.severity == "error" and said.source == report.tool
-
-
-def sha256(path: Path) -> str:
-    """Of a file; of a folder, over its files' names and contents in order. Hexadecimal."""
-    digest = hashlib.sha256()
-    files: Sequence[Path] = sorted(child for child in path.rglob("*") if child.is_file()) if path.is_dir() else [path]
-    largest = max((file.stat().st_size for file in files), default=0)
-    # Kept for all pieces: new memory for each would cost as much as reading it.
-    buffer = memoryview(bytearray(max(1 << 16, min(largest, PIECE))))
-    for file in files:
-        if path.is_dir():
-            digest.update(str(file.relative_to(path)).encode() + b"\0")
-        with file.open("rb", buffering=0) as handle:
-            while count := handle.readinto(buffer):
-                digest.update(buffer[:count])
-    return digest.hexdigest()
 
 
 def relative(path: Path, store: Path) -> str:

@@ -16,7 +16,8 @@ from typing import Any
 
 from perfctl import parsers
 from perfctl.orchestrator.analyse.algorithms import family
-from perfctl.orchestrator.cli.intake import relative, sha256
+from perfctl.orchestrator.cli.intake import relative
+from perfctl.orchestrator.cli.look import sha256
 from perfctl.orchestrator.cli.run_record import paper, run_record
 from perfctl.orchestrator.launch.replay import RECORD_NAME
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, write_run

@@ -69,6 +69,11 @@ class Written:
     """Why the run is partial or failed; None when it is whole."""
 
 
+def holds_artifacts(connection: sqlite3.Connection) -> bool:
+    """Is there any run that ``find_artifact`` could find?"""
+    return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM run WHERE artifact_sha256 IS NOT NULL)").fetchone()[0])
+
+
 def find_artifact(connection: sqlite3.Connection, sha256: str) -> int | None:
     """The newest run made from this artifact; None when it is not in the store."""
     row = connection.execute("SELECT max(id) FROM run WHERE artifact_sha256 = ?", (sha256,)).fetchone()

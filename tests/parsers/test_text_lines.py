@@ -147,7 +147,24 @@ def test_a_file_is_opened_in_its_encoding_and_keeps_its_line_ends(tmp_path: Path
     for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"):
         path.write_bytes("first\r\nsecond\n".encode(encoding))
         with open_text(path) as file:
-            assert list(file) == ["first\r\n", "second\n"], encoding
+            assert list(Lines(file, Log())) == ["first\r\n", "second\n"], encoding
     path.write_bytes(b"k\xff\n")
     with open_text(path) as file:
-        assert file.read() == "k\ufffd\n"
+        assert file.read(100) == "k\ufffd\n"
+
+
+@pytest.mark.parametrize("head", [b"", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"a\0b\0c\0", b"\0a\0b\0c"])
+@given(parts=st.lists(st.sampled_from([b"a", b"\r\n", b"\xc3\xa9", b"\xe2\x82\xac", b"\xc3", b"\0", b"\xd8\0"])),
+       block=st.integers(1, 9))  # fmt: skip
+def test_blocks_of_text_are_those_of_the_file_wherever_a_character_is_parted(
+    tmp_path_factory: pytest.TempPathFactory, head: bytes, parts: list[bytes], block: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "blocks.txt"
+    path.write_bytes(head + b"".join(parts))
+    with open_text(path) as file:
+        found = list(iter(lambda: file.read(block), ""))
+        assert file.read(block) == "", "at the end it stays there"
+    with path.open(encoding=encoding_of(path.read_bytes()), errors="replace", newline="\n") as whole:
+        expected = whole.read()
+    assert "".join(found) == expected
+    assert all(0 < len(text) <= block + 2 for text in found)
