@@ -5,7 +5,7 @@ BATCHES ?= 16,32,64,128,256
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs accuracy algorithms bench faults fuzz mutate format clean
+.PHONY: help demo test check coverage docs accuracy algorithms bench faults fuzz mutate format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1 	/p' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ check: $(VENV)/.dev ## Lint, types, layers, packaging, documentation
 	sh scripts/check_layers.sh $(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_packaging.py tests/test_docs.py
 	@if command -v shellcheck >/dev/null; then shellcheck scripts/*.sh .ci/run; else echo "shellcheck is not installed: scripts were not checked"; fi
+
+coverage: $(VENV)/.mutation ## Run all tests: which branches do they execute? Below 90 % it fails
+	$(BIN)/python -m pytest --numprocesses $(or $(WORKERS),2) --dist loadgroup --cov --cov-report=term:skip-covered
 
 docs: $(VENV)/.docs ## The documentation as a site: build/site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
