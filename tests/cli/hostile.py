@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 FORMULA = '=HYPERLINK("http://x.example";"click")'
@@ -16,7 +17,7 @@ def store(path: Path) -> Path:
 
     with database.writing(path):
         pass
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("INSERT INTO sweep VALUES (1, '@sweep', 'ingest', '2026-01-01T00:00:00Z', NULL, 'host')")
         db.execute(
             "INSERT INTO run (id, sweep_id, profiler, workload, batch_size, mode, status, origin, ingested_at)"
@@ -43,5 +44,4 @@ def store(path: Path) -> Path:
         db.execute("INSERT INTO gap VALUES (1, 'sample', 'not_collected', '-1+1|cmd', NULL)")
         db.execute("INSERT INTO summary VALUES (1, 'x', NULL, NULL, '-5')")
         db.execute("INSERT INTO environment VALUES (1, 'empty', '')")
-    db.close()
     return path

@@ -7,6 +7,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +100,8 @@ def test_two_profilers_are_not_comparable(perfctl: Perfctl, recorded: Path) -> N
 def test_sides_are_named_by_store_sweep_or_run(perfctl: Perfctl, recorded: Path) -> None:
     perfctl("replay", recorded / "torch")
     (row, *_) = perfctl("runs", "--json").json
-    with sqlite3.connect("perfctl.db") as store:
+    with closing(sqlite3.connect("perfctl.db")) as store, store:
         ((name,),) = store.execute("SELECT name FROM sweep").fetchall()
-    store.close()
     for one in ("perfctl.db", name, name[:10], "sweep:1", next(Path("perfctl-runs").iterdir())):
         said = perfctl("compare", one, "perfctl.db", "--json")
         assert said.code == 0, (one, said.err)

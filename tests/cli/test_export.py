@@ -5,6 +5,7 @@ import json
 import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,12 @@ def test_every_table_leaves_with_all_its_rows_and_a_table_that_describes_the_col
     assert perfctl("export", "--all", "--store", replayed).code == 0
     files = {file.stem for file in Path("perfctl-export").iterdir()}
     assert files == {*tables.names(), "ledger", "columns"}
-    with sqlite3.connect(replayed) as db:
+    with closing(sqlite3.connect(replayed)) as db, db:
         for name in tables.names():
             assert (
                 len(cells(Path("perfctl-export", f"{name}.csv")))
                 == db.execute(f"SELECT count(*) FROM {name}").fetchone()[0]
             ), name
-    db.close()
     described = {(row["table"], row["column"]): row for row in cells(Path("perfctl-export/columns.csv"))}
     assert described["kernel", "duration_ns"]["unit"] == "ns"
     assert described["ledger", "paper_flops"]["unit"] == "FLOP"
@@ -174,9 +174,8 @@ def test_a_workbook_has_a_sheet_a_table_text_that_is_no_formula_and_whole_large_
 ) -> None:
     openpyxl = pytest.importorskip("openpyxl", reason="openpyxl is not installed (extra 'export')")
     epoch = 1_700_000_000_123_456_789
-    with sqlite3.connect(store) as db:
+    with closing(sqlite3.connect(store)) as db, db:
         db.execute("UPDATE kernel_launch SET start_ns = ? WHERE id = 1", (epoch,))
-    db.close()
     assert perfctl("export", "--all", "-f", "xlsx").code == 0
     book = openpyxl.load_workbook("perfctl-export.xlsx")
     assert book.sheetnames == ["ledger", *tables.names(), "columns"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,8 @@ def report(folder: Path, truth: list[Any], *, layer: str | None = None) -> Path:
 
 
 def rows(query: str) -> list[tuple[Any, ...]]:
-    with sqlite3.connect("perfctl.db") as store:
-        found = store.execute(query).fetchall()
-    store.close()
-    return found
+    with closing(sqlite3.connect("perfctl.db")) as store, store:
+        return store.execute(query).fetchall()
 
 
 OPTIONS = ("--workload", "mnist_cnn", "--batch", 64, "--guess-layers")

@@ -4,6 +4,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,8 @@ def told(said: Any) -> list[str]:
 
 
 def count(table: str) -> int:
-    with sqlite3.connect("perfctl.db") as store:
+    with closing(sqlite3.connect("perfctl.db")) as store, store:
         (number,) = store.execute(f"SELECT count(*) FROM {table}").fetchone()
-    store.close()
     return int(number)
 
 
@@ -157,9 +157,8 @@ def test_what_is_left_of_reports_in_a_folder_is_refused_line_by_line(perfctl: Pe
     (folder / "pointer.sqlite").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
     (folder / "empty.nsys-rep").touch()
     (folder / "noise.ncu-rep").write_bytes(bytes(range(256)))
-    with sqlite3.connect(folder / "whole.sqlite") as database:
+    with closing(sqlite3.connect(folder / "whole.sqlite")) as database, database:
         database.execute("CREATE TABLE t AS SELECT hex(randomblob(9000)) AS x")
-    database.close()
     data = (folder / "whole.sqlite").read_bytes()
     (folder / "cut.sqlite").write_bytes(data[: len(data) // 2])
     said = perfctl("ingest", "profiles")

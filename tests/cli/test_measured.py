@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -76,11 +77,10 @@ def test_profiled_failed_and_synthetic_runs_are_no_measurements(tmp_path: Path) 
     import sqlite3
 
     path = runs.store(tmp_path / "perfctl.db", [runs.Row("mlp", size, (10.0,), watts=9.0) for size in (1, 2, 3, 4)])
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE run SET profiler = 'nsys' WHERE batch_size = 1")
         db.execute("UPDATE run SET status = 'partial' WHERE batch_size = 2")
         db.execute("UPDATE run SET origin = 'synthetic' WHERE batch_size = 3")
-    db.close()
     found = from_store(path)
     assert [one.case.batch for one in found.measured] == [4]
     assert sorted(reading.batch_size for reading in found.power if reading.batch_size) == [1, 4]

@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -39,22 +40,20 @@ def test_a_recorded_sweep_is_replayed_stored_shown_and_reported(
 def test_pen_and_paper_in_the_store_follows_from_the_dimensions(perfctl: Perfctl, recorded: Path) -> None:
     perfctl("replay", recorded / "torch", "--batches", "32")
     conv2_macs = 32 * 64 * 24 * 24 * (32 * 3 * 3)
-    with sqlite3.connect("perfctl.db") as store:
+    with closing(sqlite3.connect("perfctl.db")) as store, store:
         rows = store.execute(
             "SELECT direction, macs, flops FROM layer_call WHERE layer = 'conv2' AND macs > 0"
         ).fetchall()
         first = store.execute("SELECT direction FROM layer_call WHERE layer = 'conv1' AND macs > 0").fetchall()
-    store.close()
     assert sorted(rows) == [(d, conv2_macs, 2 * conv2_macs) for d in ("forward", "grad_input", "grad_weight")]
     assert sorted(first) == [("forward",), ("grad_weight",)], "the first layer needs no gradient of its input"
 
 
 def test_every_measured_step_has_a_range_for_every_layer_forward_and_backward(perfctl: Perfctl, recorded: Path) -> None:
     perfctl("replay", recorded / "nsys", "--batches", "16")
-    with sqlite3.connect("perfctl.db") as store:
+    with closing(sqlite3.connect("perfctl.db")) as store, store:
         steps = {number for (number,) in store.execute("SELECT number FROM step WHERE phase = 'step'")}
         seen = store.execute("SELECT DISTINCT layer, direction, step FROM range WHERE layer IS NOT NULL").fetchall()
-    store.close()
     assert steps
     for layer in ("conv1", "conv2", "fc1", "fc2"):
         for direction in ("forward", "backward"):
@@ -114,10 +113,9 @@ def test_a_trace_that_is_cut_off_leaves_a_partial_run_with_the_workloads_own_rec
     (row,) = perfctl("runs", "--json").json
     assert row["status"] == "partial"
     assert "report.pt.trace.json.gz" in row["reason"]
-    with sqlite3.connect("perfctl.db") as store:
+    with closing(sqlite3.connect("perfctl.db")) as store, store:
         assert store.execute("SELECT count(*) > 0 FROM step").fetchone() == (1,)
         assert store.execute("SELECT count(*) FROM operation").fetchone() == (0,)
-    store.close()
 
 
 def test_the_same_store_gives_the_same_page_byte_for_byte(perfctl: Perfctl, recorded: Path) -> None:

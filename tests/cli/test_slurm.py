@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,8 @@ def run_task(folder: Path, number: int, code: int = 0) -> None:
 
 
 def rows(columns: str = "profiler, batch_size, status") -> list[tuple[Any, ...]]:
-    with sqlite3.connect("perfctl.db") as store:
-        found = store.execute(f"SELECT {columns} FROM run ORDER BY profiler, batch_size").fetchall()
-    store.close()
-    return found
+    with closing(sqlite3.connect("perfctl.db")) as store, store:
+        return store.execute(f"SELECT {columns} FROM run ORDER BY profiler, batch_size").fetchall()
 
 
 def states(perfctl: Perfctl, folder: Path) -> list[str]:
@@ -256,18 +255,17 @@ def test_gathers_at_the_same_time_fill_one_store_without_a_duplicate(perfctl: Pe
     said = [(gathering.communicate()[0], gathering.returncode) for gathering in both]
     assert [code for _, code in said] == [4, 4], said
     missing = next(Path("perfctl-runs").glob("torch-mnist_cnn-*/sweep.json")).parent.name
-    with sqlite3.connect("perfctl.db") as store:
+    with closing(sqlite3.connect("perfctl.db")) as store, store:
         found = store.execute(
             "SELECT name, batch_size, status FROM run JOIN sweep ON sweep.id = sweep_id ORDER BY status DESC, batch_size"
         ).fetchall()
-    store.close()
     whole = [("torch-mnist_cnn-0123abcd", batch, "ok") for batch in range(1, 13)]
     assert found == [*whole, *((missing, batch, "failed") for batch in (16, 32, 64, 128))], folder
 
 
 def _count(store: str, table: str = "run") -> int:
     try:
-        with sqlite3.connect(f"file:{store}?mode=ro", uri=True) as connection:
+        with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection, connection:
             found = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     except sqlite3.OperationalError:
         return 0

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -108,11 +109,10 @@ def test_a_request_that_makes_no_sense_is_refused(
 def test_a_run_without_times_says_which_profiler_has_them(perfctl: Perfctl, store: Path) -> None:
     import sqlite3
 
-    with sqlite3.connect(store) as db:
+    with closing(sqlite3.connect(store)) as db, db:
         db.execute("UPDATE kernel_launch SET start_ns = NULL")
         db.execute("DELETE FROM range")
         db.execute("DELETE FROM copy")
-    db.close()
     said = perfctl("trace", "--run", 1)
     assert said.code == 1
     assert "perfctl nsys" in said.err

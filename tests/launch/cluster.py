@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,7 @@ def ended(plan: Plan) -> bool:
 
 
 def rows(store: Path) -> list[tuple[str, int, str]]:
-    with sqlite3.connect(store) as connection:
+    with closing(sqlite3.connect(store)) as connection, connection:
         return connection.execute(
             "SELECT profiler, batch_size, status FROM run ORDER BY profiler, batch_size"
         ).fetchall()

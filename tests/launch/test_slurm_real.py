@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -196,6 +197,6 @@ def test_a_profiler_that_meets_the_time_limit_leaves_a_partial_report(cluster: C
     assert "the report holds what ran until then" in said(endless, 2)
     home = endless.folder.parents[1]
     assert rows(home / "perfctl.db") == [("nsys", 2, "partial")]
-    with sqlite3.connect(home / "perfctl.db") as connection:
+    with closing(sqlite3.connect(home / "perfctl.db")) as connection, connection:
         assert connection.execute("SELECT count(*) FROM range").fetchone()[0] > 0
     assert "stopped by SIGTERM during profile" in (home / "perfctl-report.html").read_text(encoding="utf-8")

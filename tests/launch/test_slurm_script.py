@@ -222,7 +222,7 @@ def test_a_signal_to_the_job_script_reaches_perfctl_and_the_lines_after_still_ru
     with subprocess.Popen(["bash", script, "0"], stdout=subprocess.PIPE, text=True, env=environment) as job:
         while not (tmp_path / "ready").exists():
             assert job.poll() is None
-        subprocess.run(["kill", f"-{number}", str(job.pid)], check=True)
+        job.send_signal(getattr(signal, f"SIG{number}"))
         said, _ = job.communicate(timeout=10)
     assert "told\n" in said
     assert "resumed\n" in said

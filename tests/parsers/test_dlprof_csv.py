@@ -6,6 +6,7 @@ import csv
 import shutil
 import sqlite3
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -192,9 +193,8 @@ def test_the_1_8_0_folder_has_the_launches_that_its_database_has(reports: Path) 
     """The database was made by the same run: 51 launches, whose sum the summary gives as "All other kernels"."""
     found = parse(reports / "dlprof" / "odema_pytorch" / "no_relu")
     database = reports / "dlprof" / "odema_pytorch" / "no_relu_dlprof_dldb.sqlite"
-    with sqlite3.connect(f"file:{database}?mode=ro&immutable=1", uri=True) as db:
+    with closing(sqlite3.connect(f"file:{database}?mode=ro&immutable=1", uri=True)) as db, db:
         rows = db.execute("select gpu_start, gpu_stop - gpu_start from read_only_kernels").fetchall()
-    db.close()
     assert sorted((kernel.start_ns, kernel.duration_ns) for kernel in found.kernels) == sorted(rows)
     assert len(rows) == 51
     total = figures(found)["All Kernels: All other kernels: GPU Time"].value

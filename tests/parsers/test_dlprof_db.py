@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,8 @@ INSERT INTO iteration_list VALUES (1, 1, 7, 0, 10), (2, 2, 9, 100, 250);
 
 
 def made(path: Path, more: str = "") -> Path:
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.executescript(f"PRAGMA synchronous = OFF; BEGIN; {SCHEMA} {more} COMMIT;")
-    database.close()
     return path
 
 

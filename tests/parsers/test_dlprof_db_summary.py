@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -234,12 +235,11 @@ def test_a_figure_that_is_no_number_is_text_and_a_database_without_facts_says_so
 def test_times_that_dlprof_did_not_see_are_unknown_and_a_launch_may_take_none(tmp_path: Path) -> None:
     path = made(tmp_path / "d.sqlite", "DELETE FROM read_only_kernels; DELETE FROM read_only_memcpys;")
     times = [(5, 5), (5, 4), (0, 0), (0, 7), (-3, 2)]
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         for n, (start, stop) in enumerate(times, 1):
             database.execute("INSERT INTO read_only_kernels VALUES (?, 1, 1, 2, 0, ?, ?, 1, 2, 0)", (n, start, stop))
             database.execute("INSERT INTO read_only_memcpys VALUES (?, ?, ?, 9, ?, 3)", (n, start, stop, n))
         database.execute("INSERT INTO iteration_list VALUES (3, 2, 10, 250, 250), (4, 2, 'x', 1, 2)")
-    database.close()
     report = parse(path)
     durations = [0, None, None, 7, 5]
     assert [kernel.duration_ns for kernel in report.kernels] == durations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,9 @@ def test_row_ids_that_are_far_apart_lose_no_row(tmp_path: Path) -> None:
     path = training_step(NsysBuilder()).write(tmp_path / "report.sqlite")
     before = parse(path)
     kernels, ranges = list(before.kernels), list(before.ranges)
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         for table in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"):
             connection.execute(f"UPDATE {table} SET rowid = rowid * 1000000000007")
-    connection.close()
     after = parse(path)
     assert (list(after.kernels), list(after.ranges)) == (kernels, ranges)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -100,9 +101,8 @@ def test_before_2022_there_is_no_version(tmp_path: Path) -> None:
 
 def test_a_schema_without_a_product_still_has_no_version(tmp_path: Path) -> None:
     path = training_step(NsysBuilder()).write(tmp_path / "report.sqlite")
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DELETE FROM META_DATA_EXPORT WHERE name = 'EXPORT_PRODUCT_VERSION'")
-    connection.close()
     report = parse(path)
     assert (report.tool_version, report.form) == (None, "nsys SQLite, schema 3.11.1")
     assert gap(report, "profiler_version") == "not_available: nsys wrote no version into its exports up to 2021.3"
@@ -167,10 +167,9 @@ def test_each_of_many_kernels_has_its_own_layer_step_and_range(tmp_path: Path) -
     assert [(r.number, r.parent, r.depth, r.step) for r in report.ranges] == [
         (number, None if number % 2 == 0 else number - 1, number % 2, number // 2) for number in range(2 * count)
     ]
-    with sqlite3.connect(":memory:") as connection:
+    with closing(sqlite3.connect(":memory:")) as connection, connection:
         connection.execute("ATTACH ? AS report", (str(path),))
         rows = connection.execute(report.kernels.select, report.kernels.parameters).fetchall()
-    connection.close()
     texts = report.kernels.texts({row[1] for row in rows})
     layers = report.kernels.layers
     assert [(row[0], texts[row[1]], layers[row[3]][0], row[4], row[5]) for row in rows] == [

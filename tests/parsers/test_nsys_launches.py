@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
@@ -60,10 +61,9 @@ def test_every_kernel_gets_the_ranges_around_its_own_call(tmp_path: Path, seed: 
     kernels = parse(path).kernels
     assert [(kernel.range_number, kernel.layer) for kernel in kernels] == expected
     assert isinstance(kernels, SqlKernels)
-    with sqlite3.connect(":memory:") as connection:
+    with closing(sqlite3.connect(":memory:")) as connection, connection:
         connection.execute("ATTACH ? AS report", (str(path),))
         rows = connection.execute(kernels.select, kernels.parameters).fetchall()
-    connection.close()
     assert [(row[5], kernels.layers.get(row[3], (None,))[0]) for row in rows] == expected
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,13 @@ from perfctl.parsers.nsys_tables import Database, Strings, opened
 NUMBERS = st.sampled_from([7, -1, 281546145665170, 2**63 - 1, -(2**63)])
 
 
+class ClosedWhenDropped(sqlite3.Connection):
+    def __del__(self) -> None:
+        self.close()
+
+
 def database(rows: list[tuple[object, ...]], ids: list[int] | None = None) -> Database:
-    connection = sqlite3.connect(":memory:", check_same_thread=False)
+    connection = sqlite3.connect(":memory:", check_same_thread=False, factory=ClosedWhenDropped)
     connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, thread, start, text)")
     numbered = [(number, *row) for number, row in zip(ids or range(1, len(rows) + 1), rows, strict=True)]
     connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", numbered)
@@ -144,7 +150,7 @@ def test_a_name_without_a_string_says_so() -> None:
 
 def test_an_error_while_slices_are_read_ahead_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "r.sqlite"
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE t (start)")
         connection.execute("INSERT INTO t VALUES (1)")
     with pytest.raises(ReportError, match=r"r\.sqlite.*damaged"), opened(path) as found:

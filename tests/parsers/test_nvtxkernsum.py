@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 
@@ -71,7 +72,7 @@ def test_real_exports_give_the_rows_of_nvtxkernsum(
 def tangled(path: Path, seed: int) -> None:
     """Put ranges over a generated export that cross, never end, or begin before 0; of two processes; text in either column."""
     choose = random.Random(seed)
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         calls = database.execute("SELECT min(start), max(end) FROM CUPTI_ACTIVITY_KIND_RUNTIME").fetchone()
         threads = [row[0] for row in database.execute("SELECT DISTINCT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME")]
         names = [row[0] for row in database.execute("SELECT id FROM StringIds ORDER BY id LIMIT 5")]
@@ -112,7 +113,7 @@ def test_tangled_ranges_of_several_processes_give_the_rows_of_nvtxkernsum(
 
 def reference(path: Path) -> list[int | None]:
     """Start of the innermost push/pop range around each kernel's launch call, kernel by kernel."""
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         ranges = database.execute("SELECT start, end, globalTid FROM NVTX_EVENTS WHERE eventType = 59").fetchall()
         calls = {
             (thread & ~0xFFFFFF, number): (thread, start, end)

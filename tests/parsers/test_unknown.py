@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -113,14 +114,12 @@ def test_unknown_tables_and_columns_of_nsys_count_only_with_data_in_them(tmp_pat
     builder = training_step(NsysBuilder())
     builder.row("CUPTI_ACTIVITY_KIND_TENSOR_MAP", "start tile", start=1, tile=2)
     path = builder.write(tmp_path / "report.sqlite")
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("""CREATE TABLE "odd ""name\'" (a)""")
-    connection.close()
     assert "CUPTI_ACTIVITY_KIND_TENSOR_MAP" in warning(parse(path))
     assert "odd" not in warning(parse(path))
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("""INSERT INTO "odd ""name\'" VALUES (1)""")
-    connection.close()
     assert "odd" in warning(parse(path))
 
 
@@ -128,10 +127,9 @@ def test_an_unknown_column_of_kernels_is_named_when_it_is_filled(tmp_path: Path)
     path = training_step(NsysBuilder()).write(tmp_path / "report.sqlite")
     launches = len(list(parse(path).kernels))
     for statement, named in (("ADD COLUMN tmaBytes INTEGER", False), ("", True)):
-        with sqlite3.connect(path) as connection:
+        with closing(sqlite3.connect(path)) as connection, connection:
             table = "CUPTI_ACTIVITY_KIND_KERNEL"
             connection.execute(f"ALTER TABLE {table} {statement}" if statement else f"UPDATE {table} SET tmaBytes = 5")
-        connection.close()
         report = parse(path)
         assert (f"{table}.tmaBytes" in warning(report)) == named
         assert len(list(report.kernels)) == launches
@@ -141,9 +139,8 @@ def test_a_schema_of_another_layout_is_warned_of_and_a_later_one_only_noted(tmp_
     path = training_step(NsysBuilder()).write(tmp_path / "report.sqlite")
     said = {}
     for schema in ("4.0.1", "3.99.0"):
-        with sqlite3.connect(path) as connection:
+        with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute("UPDATE META_DATA_EXPORT SET value = ? WHERE name = 'EXPORT_SCHEMA_VERSION'", (schema,))
-        connection.close()
         report = parse(path)
         said[schema] = (warning(report), [d.text for d in report.diagnostics if d.source == SOURCE])
     assert "4.0.1" in said["4.0.1"][0]

@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,9 +86,8 @@ def test_rows_that_were_taken_out_of_the_export_do_not_shift_the_layers(
     store: sqlite3.Connection, tmp_path: Path
 ) -> None:
     path = export(tmp_path / "r.sqlite")
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid = 2")
-    connection.close()
     report = parse(path)
     kernels, _ = stored(store, write(store, report).run_id)
     assert [(k.start_ns, k.layer) for k in kernels[:3]] == [(140, "conv1"), (300, None), (610, "conv1")]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -39,9 +40,8 @@ def test_a_store_of_a_newer_perfctl_is_refused_with_the_version_to_install(tmp_p
 
 def test_a_profilers_sqlite_file_is_not_taken_for_a_store(tmp_path: Path) -> None:
     path = tmp_path / "report.sqlite"
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
-    connection.close()
     before = path.read_bytes()
     with pytest.raises(StoreError, match="not a perfctl store"), database.writing(path):
         pass

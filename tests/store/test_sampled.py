@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from perfctl.orchestrator.store import database, read
@@ -16,7 +17,7 @@ HOST = Sample(6, None, None, None, None, None, None, host_cpu=1.5, host_memory_b
 
 def test_a_store_of_version_1_keeps_its_samples_and_takes_new_ones(tmp_path: Path) -> None:
     path = tmp_path / "perfctl.db"
-    with sqlite3.connect(path) as old:
+    with closing(sqlite3.connect(path)) as old, old:
         old.executescript(MIGRATIONS[0].sql)
         old.execute(f"PRAGMA application_id = {database.APPLICATION_ID}")
         old.execute("PRAGMA user_version = 1")
@@ -26,7 +27,6 @@ def test_a_store_of_version_1_keeps_its_samples_and_takes_new_ones(tmp_path: Pat
             " VALUES (1, 1, 'nvidia-smi', 'ok', 'ingested', '2026-01-01T00:00:00Z')"
         )
         old.execute("INSERT INTO sample VALUES (1, 7, 0.25, 10, 20, 30.5, 40.0, 50, 0)")
-    old.close()
     report = Report("torch", Path("x"), "synthetic", samples=[FULL, HOST])
     with database.writing(path) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
