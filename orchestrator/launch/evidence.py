@@ -21,6 +21,8 @@ _TAIL_BYTES = 65536
 _LINE_CHARACTERS = 300
 _EMPTY_EXPORT_TABLES = 2
 """A failed nsys export (2022.4) leaves an SQLite file with ProcessStreams and StringIds and nothing else."""
+_NOT_FOUND = re.compile(r"^Executable not found in ")
+"""nsys 2023 says so of the program and leaves out which."""
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|OutOfMemoryError|can't allocate memory|std::bad_alloc|^MemoryError|ALLOC_FAILED|"
     r"cudaErrorMemoryAllocation|Cannot allocate memory",
@@ -110,6 +112,8 @@ def program_failure(request: RunRequest, outcome: Outcome, *, tool_codes: dict[i
     said = told or last_line(outcome.stderr)
     if _OUT_OF_MEMORY.search(told or "") or (told is None and _OUT_OF_MEMORY.search(tail(outcome.stderr))):
         return f"out of memory at batch size {request.batch_size} ({said}). Use a smaller batch size"
+    if told is None and _NOT_FOUND.search(said) and request.python not in said:
+        said = f"{said} ({request.python})"
     by_tool = (tool_codes or {}).get(outcome.exit_code or 0)
     if request.program is not None and told and not by_tool and (outcome.exit_code or 0) <= 128:
         return f"{sentence(told)} See {outcome.stderr.name}"  # it names the script and how it ended

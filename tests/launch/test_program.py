@@ -236,3 +236,19 @@ def test_the_word_python_means_perfctls_own_where_there_is_python3_only(
     assert resolve("python") == sys.executable
     with pytest.raises(UsageError, match="no such interpreter"):
         resolve("python3.99")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "No such file or directory: /no/such/python",
+        "Executable not found in current directory or standard search paths",
+    ],
+)
+def test_a_program_that_is_not_there_is_named_also_where_nsys_does_not(
+    here: Path, make_outcome: Callable[..., Outcome], said: str
+) -> None:
+    asked = RunRequest("mnist_cnn", (), 16, "cpu", RunPaths(here, 16), "/no/such/python")
+    told = evidence.program_failure(asked, make_outcome(1, stderr=f"{said}\n"))
+    assert told is not None and told.count("/no/such/python") == 1
+    assert told.startswith(f"the program ended with exit code 1: {said}")

@@ -28,7 +28,8 @@ def test_views_named_like_tables_are_no_tables_and_never_run(tmp_path: Path) -> 
     path = report(
         tmp_path, "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME", f"CREATE VIEW CUPTI_ACTIVITY_KIND_RUNTIME AS {ENDLESS}"
     )
-    assert "TARGET_INFO_GPU" not in nsys_tables.Database(nsys_tables.connect(path)).tables
+    with closing(nsys_tables.connect(path)) as connection:
+        assert "TARGET_INFO_GPU" not in nsys_tables.Database(connection).tables
     assert len(list(parse(path).kernels)) == 5
     with pytest.raises(ReportError):
         parse(report(tmp_path / "again", "DROP TABLE StringIds", f"CREATE VIEW StringIds AS {ENDLESS}"))
