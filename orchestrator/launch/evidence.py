@@ -112,7 +112,7 @@ def program_failure(request: RunRequest, outcome: Outcome, *, tool_codes: dict[i
     said = told or last_line(outcome.stderr)
     if _OUT_OF_MEMORY.search(told or "") or (told is None and _OUT_OF_MEMORY.search(tail(outcome.stderr))):
         return f"out of memory at batch size {request.batch_size} ({said}). Use a smaller batch size"
-    if told is None and _NOT_FOUND.search(said) and request.python not in said:
+    if said and told is None and _NOT_FOUND.search(said) and request.python not in said:
         said = f"{said} ({request.python})"
     by_tool = (tool_codes or {}).get(outcome.exit_code or 0)
     if request.program is not None and told and not by_tool and (outcome.exit_code or 0) <= 128:

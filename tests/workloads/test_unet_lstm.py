@@ -176,6 +176,7 @@ def test_images_and_masks_are_paired_by_name(tmp_path: Path) -> None:
 def test_compiling_changes_the_variant_and_neither_the_steps_nor_the_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     monkeypatch.setattr(nn.Module, "compile", lambda self, *_, **__: seen.append(type(self).__name__))
+    monkeypatch.setenv("CXX", "never-called")
     small = ("lstm", "--batch", "4", "--hidden", "3", "--length", "4", "--samples", "8", "--epochs", "1", "--seed", "3")
     records = []
     for more in ((), ("--compile",)):
