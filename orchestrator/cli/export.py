@@ -23,7 +23,10 @@ LEDGER = "ledger"
 
 
 def export(
-    form: Annotated[str, typer.Option("--format", "-f", help="csv, parquet, json or xlsx.")] = "csv",
+    form: Annotated[
+        str | None,
+        typer.Option("--format", "-f", help="csv, parquet, json or xlsx. Default: what --out ends with, else csv."),
+    ] = None,
     table: Annotated[list[str] | None, typer.Option(help="This table (repeatable). Default: ledger.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="The ledger and every table.")] = False,
     out: Annotated[
@@ -44,10 +47,14 @@ def export(
     from perfctl.orchestrator.report import table_files
     from perfctl.orchestrator.store import database, read, tables
 
-    wanted = _wanted(form, table, everything, (LEDGER, *tables.names()))
-    alone = form in ("csv", "parquet") and len(wanted) == 1 and out is not None and out.suffix == f".{form}"
+    form = _form(form, out)
+    wanted = _wanted(table, everything, (LEDGER, *tables.names()))
+    is_file = out is not None and out.suffix.lower() == f".{form}"
+    alone = form in ("csv", "parquet") and len(wanted) == 1 and is_file
     target = out or Path("perfctl-export" + (f".{form}" if form in ("json", "xlsx") else ""))
     folder = form in ("csv", "parquet") and not alone
+    if folder and is_file:
+        raise UsageError(f"--out {out}: several tables as {form} go into a folder", "Name one, or say --format xlsx")
     output.check_free(target, force=force, folder=folder)
     table_files.need(form)
     with database.reading(store or DEFAULT) as connection:
@@ -64,9 +71,18 @@ def export(
         console.result(f"Wrote {target} ({', '.join(wanted)})")
 
 
-def _wanted(form: str, asked: Sequence[str] | None, everything: bool, known: Sequence[str]) -> tuple[str, ...]:
-    if form not in FORMATS:
-        raise UsageError(f"--format: '{form}' is not known", f"Say {', '.join(FORMATS)}")
+def _form(said: str | None, out: Path | None) -> str:
+    """The format that was asked for, or that the name of the file tells."""
+    ending = out.suffix.removeprefix(".").lower() if out is not None else ""
+    told = ending if ending in FORMATS else None
+    if said is not None and said not in FORMATS:
+        raise UsageError(f"--format: '{said}' is not known", f"Say {', '.join(FORMATS)}")
+    if said and told and said != told:
+        raise UsageError(f"--format {said}, and --out {out} is a name for {told}", "Leave one of the two out")
+    return said or told or "csv"
+
+
+def _wanted(asked: Sequence[str] | None, everything: bool, known: Sequence[str]) -> tuple[str, ...]:
     if everything and asked:
         raise UsageError("--all and --table together", "Choose one")
     for name in asked or ():

@@ -103,6 +103,22 @@ def test_what_is_there_is_not_replaced_without_force(perfctl: Perfctl, store: Pa
     assert len(cells(Path("k.csv"))) == 3
 
 
+@pytest.mark.parametrize(
+    ("words", "begins"),
+    [
+        (("--out", "a.xlsx"), b"PK"), (("--out", "a.parquet"), b"PAR1"), (("--out", "a.JSON"), b"{"), (("--out", "a.csv"), b"workload,"),
+        (("--out", "a.CSV"), b"workload,"), (("--out", "a.txt", "--format", "json"), b"{"),
+    ],
+)  # fmt: skip
+def test_the_name_of_the_file_tells_the_format(
+    perfctl: Perfctl, store: Path, words: tuple[str, ...], begins: bytes
+) -> None:
+    for library in {".xlsx": ["openpyxl"], ".parquet": ["pyarrow"]}.get(Path(words[1]).suffix, []):
+        pytest.importorskip(library)
+    assert perfctl("export", *words).code == 0
+    assert Path(words[1]).read_bytes().startswith(begins)
+
+
 def test_a_folder_that_is_replaced_keeps_what_is_not_perfctls(perfctl: Perfctl, store: Path) -> None:
     Path("out").mkdir()
     Path("out/notes.txt").write_text("mine")
@@ -135,6 +151,8 @@ def test_a_write_that_fails_leaves_nothing_behind(
         (("--sweep", "9"), "no run is of sweep 9"),
         (("--all", "--table", "run"), "Choose one"),
         (("--out", "nowhere/x"), "there is no folder nowhere"),
+        (("--out", "a.xlsx", "--format", "csv"), "--format csv, and --out a.xlsx is a name for xlsx"),
+        (("--out", "all.csv", "--all"), "--out all.csv: several tables as csv go into a folder"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused_before_anything_is_written(

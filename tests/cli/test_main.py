@@ -14,6 +14,7 @@ from tests.cli.conftest import Said
 
 CTRL_C_WHILE_IT_LOADS = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in a shell's background
 class Importing:
     def find_spec(self, name, *rest):
         if name == "perfctl.orchestrator.cli.main":
