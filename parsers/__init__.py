@@ -70,7 +70,7 @@ PARSERS: tuple[Parser, ...] = (
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Reports are millions of small objects and no cycles: the cyclic collector would only look at them over and over."""
+    """Reports are millions of small objects and no cycles: Python's collector of those would only look at them over and over."""
     was_on = gc.isenabled()
     gc.disable()
     try:

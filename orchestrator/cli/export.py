@@ -132,8 +132,10 @@ def _table(connection: sqlite3.Connection, name: str, runs: list[int] | None, le
         from perfctl.orchestrator.analyse.analysis import analyse
         from perfctl.orchestrator.analyse.grouping import studies
         from perfctl.orchestrator.report.ledger_rows import ledger_rows
+        from perfctl.parsers import no_collection
 
-        return ledger_table(ledger_rows([analyse(study) for study in studies(read.load(connection, ledger_runs))]))
+        with no_collection():
+            return ledger_table(ledger_rows([analyse(study) for study in studies(read.load(connection, ledger_runs))]))
     shape = tables.shape(connection, name)
     columns = (
         Column(c.name, kind, c.meaning, c.unit, c.null) for c, kind in zip(shape.columns, shape.types, strict=True)

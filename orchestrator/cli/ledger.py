@@ -26,11 +26,13 @@ def ledger(
     from perfctl.orchestrator.analyse.analysis import analyse
     from perfctl.orchestrator.analyse.grouping import studies
     from perfctl.orchestrator.report import ledger_rows, terminal
+    from perfctl.parsers import no_collection
 
     store = store or DEFAULT
-    runs = newest_runs(store)
-    roofs = peaks.roofs(peak, store, runs)
-    found = [analyse(study, roofs) for study in studies(runs) if not study.foreign]
+    with no_collection():
+        runs = newest_runs(store)
+        roofs = peaks.roofs(peak, store, runs)
+        found = [analyse(study, roofs) for study in studies(runs) if not study.foreign]
     if not found:
         raise PerfctlError(
             f"{store}: no run has a workload and a batch size, so there is nothing on paper to compare with",

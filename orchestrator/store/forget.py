@@ -24,6 +24,8 @@ def unchecked(connection: sqlite3.Connection) -> Iterator[None]:
 def forget(connection: sqlite3.Connection, table: str, where: str, values: Sequence[object]) -> None:
     """Delete the rows of ``table`` and, before them, those of other tables that are theirs (ON DELETE CASCADE)."""
     rows = f"SELECT id FROM main.{table} WHERE {where}"
+    if connection.execute(f"SELECT 1 FROM main.{table} WHERE {where} LIMIT 1", values).fetchone() is None:
+        return
     for child, column in _belonging(connection, table):
         forget(connection, child, f"{column} IN ({rows})", values)
     connection.execute(f"DELETE FROM main.{table} WHERE {where}", values)

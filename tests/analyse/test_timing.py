@@ -80,7 +80,8 @@ def test_nsys_is_believed_before_torch_and_ncu_last(synthetic: ModuleType) -> No
 def test_step_times_under_ncu_are_never_read(synthetic: ModuleType) -> None:
     run = synthetic.make_run(profiler="ncu", steps=(Step(0, "step", None, 5),))
     assert timing.step_time(run) is None
-    assert timing.step_time(replace(run, profiler="torch"))[0].median == 5  # type: ignore[index]
+    for profiler in ("dlprof", "none", "nsys", "torch"):
+        assert timing.step_time(replace(run, profiler=profiler))[0].median == 5, profiler  # type: ignore[index]
 
 
 def test_time_in_which_kernels_overlap_is_counted_once_a_device() -> None:
