@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from perfctl.orchestrator.launch import nsys_shared
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -21,6 +23,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """An nsys that the test before killed may have left its lock, in which the next would be stuck; a sweep clears it too."""
+    group = item.get_closest_marker("xdist_group")
+    if group is not None and group.args == ("nsys",):
+        nsys_shared.clear()
 
 
 @pytest.fixture(scope="session")

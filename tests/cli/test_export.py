@@ -106,10 +106,14 @@ def test_what_is_there_is_not_replaced_without_force(perfctl: Perfctl, store: Pa
 @pytest.mark.parametrize(
     ("words", "begins"),
     [
-        (("--out", "a.xlsx"), b"PK"), (("--out", "a.parquet"), b"PAR1"), (("--out", "a.JSON"), b"{"), (("--out", "a.csv"), b"workload,"),
-        (("--out", "a.CSV"), b"workload,"), (("--out", "a.txt", "--format", "json"), b"{"),
+        (("--out", "a.xlsx"), b"PK"),
+        (("--out", "a.parquet"), b"PAR1"),
+        (("--out", "a.JSON"), b"{"),
+        (("--out", "a.csv"), b"workload,"),
+        (("--out", "a.CSV"), b"workload,"),
+        (("--out", "a.txt", "--format", "json"), b"{"),
     ],
-)  # fmt: skip
+)
 def test_the_name_of_the_file_tells_the_format(
     perfctl: Perfctl, store: Path, words: tuple[str, ...], begins: bytes
 ) -> None:

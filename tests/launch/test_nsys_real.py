@@ -7,11 +7,12 @@ import sqlite3
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.launch import process, tools
+from perfctl.orchestrator.launch import once_more, process, tools
 from perfctl.orchestrator.launch.nsys import Nsys
 from perfctl.orchestrator.launch.profiler import Command, Outcome, RunRequest
 
@@ -41,10 +42,15 @@ def run(profiler: Nsys, request: RunRequest, processes, **options) -> tuple[Outc
 
 
 def start(command: Command, request: RunRequest, processes, **options) -> Outcome:
+    """Once more where nsys could not start, as a sweep does: the lock of one that was killed is cleared before that."""
     folder = request.paths.part
-    marked = Command(command.argv, command.stage, {**command.environment, **processes.environment})
-    logs = {"stdout": folder / f"{command.stage}.log", "stderr": folder / f"{command.stage}-err.log"}
-    return process.run(marked, cwd=folder, scratch=request.paths.scratch, **logs, **options)
+    marked = replace(command, environment={**command.environment, **processes.environment})
+
+    def once(stage: str) -> Outcome:
+        logs = {"stdout": folder / f"{stage}.log", "stderr": folder / f"{stage}-err.log"}
+        return process.run(marked, cwd=folder, scratch=request.paths.scratch, **logs, **options)
+
+    return once_more.run(marked, request, once)
 
 
 def range_names(database: Path) -> list[str]:
