@@ -54,7 +54,9 @@ def export(
     target = out or Path("perfctl-export" + (f".{form}" if form in ("json", "xlsx") else ""))
     folder = form in ("csv", "parquet") and not alone
     if folder and is_file:
-        raise UsageError(f"--out {out}: several tables as {form} go into a folder", "Name one, or say --format xlsx")
+        raise UsageError(
+            f"--out {out}: several tables as {form} go into a folder", "Name one, or a file .xlsx or .json"
+        )
     output.check_free(target, force=force, folder=folder)
     table_files.need(form)
     with database.reading(store or DEFAULT) as connection:
