@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.actions.sweep_options import resolve_device
+from perfctl.orchestrator.actions.sweep_request import check_ready
+from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.cli.bench_design import Design
 from perfctl.orchestrator.cli.bench_file import Bench
-from perfctl.orchestrator.cli.sweep_request import check_ready
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, UsageError
 from perfctl.orchestrator.launch.bench import Budget, Done, Point, run
 from perfctl.orchestrator.launch.paths import file_name
@@ -48,7 +49,7 @@ class Wanted:
 
 def settle(bench: Bench, device: str | None, threads: int | None) -> Bench:
     """The file with what the command line says otherwise."""
-    return replace(bench, device=options.device(device or bench.device), threads=threads or bench.threads)
+    return replace(bench, device=resolve_device(device or bench.device), threads=threads or bench.threads)
 
 
 def seconds(text: str | None) -> float | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 if TYPE_CHECKING:
@@ -84,10 +84,11 @@ def _add(file: Path, kept: list[dict[str, Any]], record: dict[str, Any]) -> None
 
 
 def _measure(runs: Sequence[Run]) -> dict[str, Any]:
+    from perfctl.orchestrator.actions.sweep_options import resolve_device
     from perfctl.orchestrator.launch.peaks import measure
 
     on_gpu = any(run.device is not None and run.device.kind == "gpu" for run in runs)
-    device = options.device("auto") if on_gpu else "cpu"
+    device = resolve_device("auto") if on_gpu else "cpu"
     if on_gpu and device == "cpu":
         raise PerfctlError(
             "--peaks measured: the runs are of a GPU and there is none here",

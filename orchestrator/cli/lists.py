@@ -1,8 +1,10 @@
-"""perfctl ledger"""
+"""perfctl runs, show, ledger and query: what the store holds, as tables or JSON."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +15,37 @@ from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.analysis import Analysis
+
+
+def runs(store: options.Store = None, as_json: options.Json = False) -> None:
+    """List the runs in the store: what ran on what, how it ended, how much is held."""
+    from perfctl.orchestrator.report import text_tables
+    from perfctl.orchestrator.store import database, read
+
+    with database.reading(store or DEFAULT) as connection:
+        rows = read.run_rows(connection)
+    if as_json:
+        console.as_json(rows)
+    else:
+        console.show(text_tables.runs_table(rows))
+
+
+def show(
+    run: Annotated[int, typer.Argument(help="Number of the run, from 'perfctl runs'.")],
+    store: options.Store = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show one run: layers, kernels, memory, what is missing and why. FLOPs count 1 multiply-add as 2."""
+    from perfctl.orchestrator.report import export, terminal
+    from perfctl.orchestrator.store import database, read
+
+    with database.reading(store or DEFAULT) as connection:
+        (found,) = read.load(connection, [run])
+    if as_json:
+        console.as_json(export.run_json(found))
+        return
+    for part in terminal.run_details(found):
+        console.show(part)
 
 
 def ledger(
@@ -67,3 +100,32 @@ def _part(found: Analysis, layer: str | None, batches: tuple[int, ...] | None) -
     rows = tuple(row for row in found.ledger.rows if wanted(row.place, row.batch))
     rest = tuple(item for item in found.ledger.unattributed if layer is None and wanted("", item.batch))
     return replace(found, ledger=replace(found.ledger, rows=rows, unattributed=rest))
+
+
+def query(
+    sql: Annotated[str, typer.Argument(help="One SELECT, in quotes; - reads it from standard input.")],
+    store: options.Store = None,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the table that is printed; JSON and CSV give all.")] = 100,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Longer than this it is stopped.")] = 30.0,
+    as_json: options.Json = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+) -> None:
+    """Ask the store with SQL. It can only read: nothing in the store or elsewhere is changed. docs/schema.md has the tables."""
+    from perfctl.orchestrator.report import csv_text, query_view
+    from perfctl.orchestrator.store.query import answers
+
+    if as_json and as_csv:
+        raise UsageError("--json and --csv together", "Choose one")
+    with answers(store or DEFAULT, sys.stdin.read() if sql == "-" else sql, seconds) as (columns, found):
+        names = query_view.unique(columns)
+        if as_json:
+            console.as_json([dict(zip(names, map(query_view.plain, row), strict=True)) for row in found])
+        elif as_csv:
+            for line in csv_text.lines(names, found):
+                console.raw(line)
+        else:
+            shown = list(islice(found, rows))
+            more = next(found, None) is not None
+            console.show(query_view.answer(names, shown, console.width()))
+            said = f"the first {len(shown)} rows; --rows shows more" if more else f"{len(shown)} rows"
+            console.note(said if more or len(shown) != 1 else "1 row")
