@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 _FIELD = re.compile(r"`([a-z][a-z0-9_]*)`")
 OTHER_NAMES = {
     "batch_size": "batch",
-    "command_line": "command",
     "extras": "extra",
     "layers": "layer",
     "pip_options": "pip_option",
-    "placement": "devices",
     "samples": "dataset_size",
 }
 """Field -> the parameter of a command that has another name."""
@@ -28,26 +27,29 @@ _command: Callable[[], Any] | None = None
 def remember(application: Any, arguments: Sequence[str]) -> None:
     """From now on, messages are about the command that ``arguments`` call."""
     global _command
+    _command = partial(_called, application, arguments)
 
-    def find() -> Any:
-        import typer.main
 
-        found: Any = typer.main.get_command(application)
-        for word in arguments:
-            inside = getattr(found, "commands", {}).get(word)
-            if inside is None:
-                break
-            found = inside
-        return found
+def _called(application: Any, arguments: Sequence[str]) -> Any:
+    """The command, or the group where none of its commands is named; None where there is no such command."""
+    import typer.main
 
-    _command = find
+    root: Any = typer.main.get_command(application)
+    found = root
+    for word in arguments:
+        inside = getattr(found, "commands", {}).get(word)
+        if inside is None:
+            break
+        found = inside
+    return None if found is root else found
 
 
 def with_flags(text: str) -> str:
     """``text`` with the options of the running command in the place of fields."""
     if _command is None or _FIELD.search(text) is None:
         return text
-    known = flags_of(_command())
+    command = _command()
+    known = flags_of(command) if command is not None else {}
     return _FIELD.sub(lambda found: _flag(found[1], known) or found[0], text)
 
 
