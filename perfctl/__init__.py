@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from perfctl.estimation import estimate
     from perfctl.orchestrator.actions.ingest import UserHints, ingest
     from perfctl.orchestrator.actions.sweep import replay, sweep
-    from perfctl.orchestrator.actions.sweep_options import SweepOptions
+    from perfctl.orchestrator.actions.sweep_options import LocalPlacement, SweepOptions
     from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
     from perfctl.orchestrator.errors import PerfctlError
     from perfctl.parsers import ReportError, parse, sniff
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.3.0"
 __all__ = [
+    "LocalPlacement",
     "PerfctlError",
     "ReportError",
     "SweepOptions",
@@ -48,6 +49,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "LocalPlacement": "perfctl.orchestrator.actions.sweep_options",
     "PerfctlError": "perfctl.orchestrator.errors",
     "ReportError": "perfctl.parsers",
     "SweepOptions": "perfctl.orchestrator.actions.sweep_options",

@@ -1,7 +1,8 @@
 """Names of fields in messages, turned into the options of the command that runs.
 
 Errors raised outside ``cli`` name a field in backquotes: "`gpus` must be at least 1, got 0". A Python user reads that as it
-is; the command line prints "--gpus must be at least 1, got 0". A field that the command does not take stays as it is.
+is; the command line prints "--gpus must be at least 1, got 0". A field that the command does not take stays as it is; a
+sweep also takes the options of the built-in workloads.
 """
 
 from __future__ import annotations
@@ -50,7 +51,18 @@ def with_flags(text: str) -> str:
         return text
     command = _command()
     known = flags_of(command) if command is not None else {}
+    if command is not None and command.context_settings.get("ignore_unknown_options"):
+        known = _of_workloads() | known
     return _FIELD.sub(lambda found: _flag(found[1], known) or found[0], text)
+
+
+def _of_workloads() -> dict[str, str]:
+    """Options of the built-in workloads, which sweeps pass on."""
+    from perfctl.workloads import WORKLOADS
+    from perfctl.workloads.spec import describe
+
+    words = {word for name in WORKLOADS for word in re.findall(r"--[a-z][a-z0-9-]*", describe(name))}
+    return {word[2:].replace("-", "_"): word for word in words}
 
 
 def _flag(field: str, known: dict[str, str]) -> str | None:

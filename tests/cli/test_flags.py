@@ -63,6 +63,8 @@ def test_every_parameter_of_every_command_becomes_what_a_user_types(
         (("bench", "grid.toml"), "`shard` of bench run", "--shard of bench run"),
         (("show",), "`gpus` and `no_such_field` are not its own", "`gpus` and `no_such_field` are not its own"),
         (("show",), "`perfctl runs`, `Store` and ``store`` stay", "`perfctl runs`, `Store` and `--store` stay"),
+        (("infer",), "`data_dir`, `weights`, `sweep`", "--data-dir, --weights, `sweep`"),
+        (("runs",), "`data_dir` is a sweep's", "`data_dir` is a sweep's"),
         (("no-such-command",), "`store` stays", "`store` stays"),
     ],
 )
