@@ -51,9 +51,10 @@ def with_flags(text: str) -> str:
         return text
     command = _command()
     known = flags_of(command) if command is not None else {}
+    known = {field: known[name] for field, name in OTHER_NAMES.items() if name in known} | known
     if command is not None and command.context_settings.get("ignore_unknown_options"):
         known = _of_workloads() | known
-    return _FIELD.sub(lambda found: _flag(found[1], known) or found[0], text)
+    return _FIELD.sub(lambda found: known.get(found[1], found[0]), text)
 
 
 def _of_workloads() -> dict[str, str]:
@@ -63,10 +64,6 @@ def _of_workloads() -> dict[str, str]:
 
     words = {word for name in WORKLOADS for word in re.findall(r"--[a-z][a-z0-9-]*", describe(name))}
     return {word[2:].replace("-", "_"): word for word in words}
-
-
-def _flag(field: str, known: dict[str, str]) -> str | None:
-    return known.get(field) or known.get(OTHER_NAMES.get(field, ""))
 
 
 def flags_of(command: Any) -> dict[str, str]:
