@@ -1,14 +1,17 @@
 """Every message that a command can end with, out of the source: ``python scripts/list_messages.py`` prints docs/messages.md.
 
-Read from the syntax tree, so nothing is imported and no message can be forgotten; what is filled in when it is said is "…".
+Read from the syntax tree, so no message can be forgotten; what is filled in when it is said is "…".
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from perfctl.orchestrator.cli.flags import OTHER_NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("orchestrator", "parsers", "workloads")
@@ -24,11 +27,13 @@ KINDS = {
     "Interrupted": "Stopped (exit code 130 or 143)",
 }
 """Class of an error -> heading; ``orchestrator/errors.py`` and ``perfctl.parsers.ReportError`` define them."""
+_FIELD = re.compile(r"`([a-z][a-z0-9_]*)`")
 _HEAD = """\
 # Every message
 
 What a command can end with, by exit code, and what it says to do next. "…" stands for what is filled in: a path, an
-option, what a tool said. The common ones are explained in [troubleshooting](troubleshooting.md). A message whose words
+option, what a tool said. Options are shown as the command line prints them; Python users read the name of the field
+(`guess_layers` for --guess-layers). The common ones are explained in [troubleshooting](troubleshooting.md). A message whose words
 come from elsewhere (a profiler's log, the operating system) is not listed.
 
 This page is made from the source: `python scripts/accept_docs.py`.
@@ -50,6 +55,11 @@ def messages() -> list[Message]:
         for path in sorted((ROOT / folder).rglob("*.py")):
             found |= dict.fromkeys(_of_file(ast.parse(path.read_text(encoding="utf-8"))))
     return list(found)
+
+
+def with_options(text: str) -> str:
+    """A message as the command line prints it, whatever command it is: `guess_layers` is --guess-layers."""
+    return _FIELD.sub(lambda field: "--" + OTHER_NAMES.get(field[1], field[1]).replace("_", "-"), text)
 
 
 def markdown() -> str:
@@ -83,7 +93,8 @@ def _messages(call: ast.Call, known: dict[str, list[str]]) -> Iterator[Message]:
     remedies = _texts(words[1], known) if len(words) > 1 else [""]
     for text in texts:
         if _says_something(text):
-            yield Message(kind, text, " / ".join(remedy for remedy in remedies if _says_something(remedy)))
+            remedy = " / ".join(remedy for remedy in remedies if _says_something(remedy))
+            yield Message(kind, with_options(text), with_options(remedy))
 
 
 def _strings(nodes: Iterator[ast.AST] | list[ast.stmt]) -> dict[str, list[str]]:

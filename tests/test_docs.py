@@ -184,17 +184,17 @@ def _is_part(message: str, text: str) -> bool:
 
 
 def _texts_of_the_source() -> set[str]:
-    """Every string of the program; what is filled in is "…"."""
+    """Every string of the program, with options in the place of fields; what is filled in is "…"."""
     found = set()
+    with_options = _script("list_messages").with_options
     for folder in ("orchestrator", "parsers", "workloads"):
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.JoinedStr):
-                    found.add(
-                        "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
-                    )
+                    parts = (str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+                    found.add(with_options("".join(parts)))
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    found.add(node.value)
+                    found.add(with_options(node.value))
     return found
 
 
