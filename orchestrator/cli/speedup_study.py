@@ -115,11 +115,12 @@ def _identity(request: SweepRequest) -> str:
 def run_way(request: SweepRequest, store: Path) -> None:
     """Run it into its folder and the store, and leave results.json beside the runs."""
     from perfctl.orchestrator.actions.sweep import run_request
+    from perfctl.orchestrator.cli.profilers import listening
     from perfctl.orchestrator.launch.run_folder import write_json
 
     request.folder.mkdir(parents=True, exist_ok=True)
     write_json(request.folder / "request.json", {"request": _identity(request), "command": request.command_line})
-    run_request(request, store)
+    run_request(request, store, listening)
     write_json(request.folder / "results.json", results(request, runs_of(request, store)))
 
 
