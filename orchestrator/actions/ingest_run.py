@@ -70,16 +70,7 @@ def take_run(
     facts = replace(_facts(record, artifact, digest, store), origin=_origin(folder, record))
     others = _ranks(folder)
     world = others[-1].number + 1 if others else 1
-    report, own = _read_parts(folder, artifact, facts)
-    if report is not None and report.batch_size not in (None, own.batch_size):
-        raise parsers.ReportError(
-            folder, "perfctl", f"run.json says batch size {own.batch_size}, the workload ran {report.batch_size}",
-            _AGAIN,
-        )  # fmt: skip
-    if report is not None:
-        report = with_samples(report, folder / "samples.csv")
-        report = replace(report, environment={**report.environment, **_environment(record)})
-        report = _narrowed(report, _profiler_options(folder, record))
+    report, own = _whole_report(folder, record, artifact, facts)
     shared = record["profiler"] in _ONE_REPORT and not _each_its_own(record)
     if others:
         report, own = _as_rank(report, own, 0, world, shared)
@@ -90,6 +81,23 @@ def take_run(
     for rank in others if written.new else ():
         _take_rank(connection, rank, world, facts, sweep, store, shared)
     return written
+
+
+def _whole_report(
+    folder: Path, record: dict[str, Any], artifact: Path | None, facts: RunFacts
+) -> tuple[Report | None, RunFacts]:
+    """The report with what was recorded beside it, and the facts with what went wrong. Raises ReportError."""
+    report, own = _read_parts(folder, artifact, facts)
+    if report is None:
+        return None, own
+    if report.batch_size not in (None, own.batch_size):
+        raise parsers.ReportError(
+            folder, "perfctl", f"run.json says batch size {own.batch_size}, the workload ran {report.batch_size}",
+            _AGAIN,
+        )  # fmt: skip
+    report = with_samples(report, folder / "samples.csv")
+    report = replace(report, environment={**report.environment, **_environment(record)})
+    return _narrowed(report, _profiler_options(folder, record)), own
 
 
 def _each_its_own(record: dict[str, Any]) -> bool:

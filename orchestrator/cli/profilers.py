@@ -21,6 +21,7 @@ from perfctl.orchestrator.actions.sweep_options import NONE, LocalPlacement, Swe
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.options import SweepOutput
+from perfctl.orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +96,10 @@ def dlprof(
     """
     from perfctl.orchestrator.launch.dlprof import DLProf
 
-    return DLProf(mode=dlprof_mode)
+    try:
+        return DLProf(mode=dlprof_mode)
+    except UsageError as error:  # --mode is another option of this command
+        raise UsageError(error.message.replace("`mode`", "`dlprof_mode`"), error.remedy) from error
 
 
 SWEEPS: dict[str, Callable[..., Profiler | CostEstimate]] = {"nsys": nsys, "ncu": ncu, "torch": torch, "dlprof": dlprof}

@@ -13,6 +13,7 @@ import typer.main
 
 from perfctl.orchestrator.cli import console, flags
 from perfctl.orchestrator.cli.main import application
+from perfctl.orchestrator.errors import UsageError
 
 ACTIONS = Path(__file__).resolve().parents[2] / "orchestrator" / "actions"
 
@@ -97,6 +98,17 @@ def test_a_refusal_of_an_action_reaches_the_user_with_its_option(perfctl: Callab
     said = perfctl("torch", "-b", "4", "--bind", "/data")
     assert "--bind and --container-runtime are for an image. Name the image with --image" in said.err
     assert list(Path().iterdir()) == []
+
+
+def test_the_mode_of_dlprof_is_not_the_mode_of_the_workload(
+    perfctl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(mode: str) -> None:
+        raise UsageError(f"`mode` must be simple or pytorch, got {mode}")
+
+    monkeypatch.setattr("perfctl.orchestrator.launch.dlprof.DLProf", refuse)
+    said = perfctl("dlprof", "-b", "4", "--dlprof-mode", "fast")
+    assert (said.code, said.err) == (2, "perfctl: --dlprof-mode must be simple or pytorch, got fast\n")
 
 
 def errors_in(file: Path) -> Iterator[str]:
