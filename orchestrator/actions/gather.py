@@ -48,7 +48,8 @@ class Gathered:
         if self.wrong:
             folder = self.repeat_in
             again = f"perfctl slurm status {shlex.quote(str(folder))} says how to repeat it" if folder else None
-            raise PartlyDone(f"{len(self.wrong)} runs are missing or incomplete; the report names them", again)
+            runs = f"{len(self.wrong)} runs are" if len(self.wrong) > 1 else "1 run is"
+            raise PartlyDone(f"{runs} missing or incomplete; the report names them", again)
 
 
 def gather(folders: Iterable[Path], store: Path, messages: Messages = SILENT) -> Gathered:
