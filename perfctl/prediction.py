@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from perfctl.orchestrator.actions.prices import load
 from perfctl.orchestrator.analyse.boards import Board
 from perfctl.orchestrator.analyse.cost import Span
 from perfctl.orchestrator.analyse.cost_parallel import GRADIENT_BYTES
@@ -20,7 +21,6 @@ from perfctl.orchestrator.analyse.training import Job, Room, room_of, training
 from perfctl.orchestrator.analyse.work import Machine
 from perfctl.orchestrator.cli.predict_sources import Known, find_device, known_of, power_of
 from perfctl.orchestrator.cli.predict_subject import find_subject
-from perfctl.orchestrator.cli.price_files import load
 from perfctl.orchestrator.errors import UsageError
 
 NETWORK_FROM = 8

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfctl.orchestrator.cli import console, options, peaks
+from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli.report import Peaks
 from perfctl.orchestrator.cli.store_access import DEFAULT, newest_runs
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
 def ledger(
     layer: Annotated[str | None, typer.Option(help="Only this layer and the ones inside it.")] = None,
     batch: Annotated[str | None, typer.Option("--batch", "-b", help="Only these batch sizes: 16,64.")] = None,
-    peak: peaks.Option = "published",
+    peak: Peaks = "published",
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
     """Counted against paper FLOPs per layer, direction and batch size, and why they differ. 1 multiply-add = 2 FLOPs."""
+    from perfctl.orchestrator.actions import peaks
     from perfctl.orchestrator.analyse.analysis import analyse
     from perfctl.orchestrator.analyse.grouping import studies
     from perfctl.orchestrator.report import ledger_rows, terminal
@@ -31,7 +33,7 @@ def ledger(
     store = store or DEFAULT
     with no_collection():
         runs = newest_runs(store)
-        roofs = peaks.roofs(peak, store, runs)
+        roofs = peaks.roofs(peak, store, runs, console)
         found = [analyse(study, roofs) for study in studies(runs) if not study.foreign]
     if not found:
         raise PerfctlError(

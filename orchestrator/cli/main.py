@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -169,8 +170,13 @@ def run(arguments: Sequence[str]) -> int:
         console.error(f"{said}. {remedy}" if (remedy := _REMEDIES.get(error.errno or 0)) else said)
         return 1
     except _expected_errors() as error:
-        console.error(str(error))
+        console.error(_with_flags(str(error)))
         return _exit_code(error)
+
+
+def _with_flags(text: str) -> str:
+    """Fields in backquotes as options: `gpus` as --gpus."""
+    return re.sub(r"`([a-z][a-z_]*)`", lambda field: f"--{field[1].replace('_', '-')}", text)
 
 
 def _bad_call(error: Any) -> int:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfctl.orchestrator.cli import bench_results, console, options, output, peaks, plot_speedup
+from perfctl.orchestrator.actions import peaks
+from perfctl.orchestrator.cli import bench_results, console, options, output, plot_speedup
+from perfctl.orchestrator.cli.report import Peaks
 from perfctl.orchestrator.cli.store_access import DEFAULT
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
@@ -34,7 +36,7 @@ def plot(
         str | None, typer.Option("--allow", metavar="LIST", help="With --runs: facts that may differ all the same.")
     ] = None,
     pie: Annotated[bool, typer.Option("--pie", help="Kinds of work and operations of a speed-up as pies.")] = False,
-    peak: peaks.Option = "published",
+    peak: Peaks = "published",
     force: output.Force = False,
     store: options.Store = None,
     as_json: options.Json = False,

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.cli import console, peaks
+from perfctl.orchestrator.actions import peaks
+from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.cli.speedup import ASKED, allowed, named_arms
 from perfctl.orchestrator.cli.speedup_study import EVERY_WAY
 from perfctl.orchestrator.errors import PerfctlError

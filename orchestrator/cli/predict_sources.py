@@ -73,7 +73,7 @@ def find_device(name: str | None, spec: str | None, store: Path, threads: int | 
 def _this_cpu(store: Path, threads: int | None) -> Device:
     import psutil
 
-    from perfctl.orchestrator.cli.peaks import for_cpu
+    from perfctl.orchestrator.actions.peaks import for_cpu
 
     record = for_cpu(store, threads)
     try:
@@ -153,7 +153,7 @@ def _fit(name: str, records: Sequence[Measured], machine: Machine) -> StepFitted
 
 def _machine(name: str, device: Device, store: Path) -> Machine | None:
     """Of a device that runs were measured on: the one that is asked for, a board of the table, or one measured before."""
-    from perfctl.orchestrator.cli.peaks import records_beside
+    from perfctl.orchestrator.actions.peaks import records_beside
 
     if name == device.machine.name:
         return device.machine
@@ -178,8 +178,8 @@ def _kept(file: Path, token: str) -> tuple[tuple[StepFitted, ...], tuple[str, ..
 
 
 def _keep(file: Path, token: str, fits: Sequence[StepFitted], notes: Sequence[str]) -> None:
+    from perfctl.orchestrator.actions.files import write_text
     from perfctl.orchestrator.analyse.step_records import to_json
-    from perfctl.orchestrator.cli.report import write_whole
 
     record: dict[str, Any] = {
         "format": FORMAT,
@@ -188,7 +188,7 @@ def _keep(file: Path, token: str, fits: Sequence[StepFitted], notes: Sequence[st
         "notes": list(notes),
     }
     try:
-        write_whole(file, json.dumps(record) + "\n")
+        write_text(file, json.dumps(record) + "\n")
     except PerfctlError as error:
         console.warning(f"{error.message}; the fit is made again next time")
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfctl.orchestrator.cli import console, peaks
+from perfctl.orchestrator.actions import peaks
+from perfctl.orchestrator.cli import console
+from perfctl.orchestrator.cli.report import Peaks
 from perfctl.orchestrator.cli.speedup_study import ALLOWED, Way, default_ways, ways_of
 from perfctl.orchestrator.cli.sweep_command import Asked, parameters_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
@@ -95,7 +97,7 @@ def _command() -> Callable[..., None]:
         inspect.Parameter("page", kind, annotation=Page, default=None),
         inspect.Parameter("allow", kind, annotation=Allow, default=None),
         inspect.Parameter("charts", kind, annotation=Charts, default=None),
-        inspect.Parameter("peak", kind, annotation=peaks.Option, default="published"),
+        inspect.Parameter("peak", kind, annotation=Peaks, default="published"),
         *(
             one.replace(
                 default=_DEFAULTS.get(one.name, one.default), annotation=_OWN_HELP.get(one.name, one.annotation)
@@ -135,8 +137,8 @@ def _run(ways: tuple[Way, ...], epochs: int, asked: Asked, rest: tuple[str, ...]
 
 def named_arms(text: str, store: Path) -> dict[int | None, list[Arm]]:
     """Batch size -> arms, of sweeps, runs and reports that are there."""
+    from perfctl.orchestrator.actions.compare import side
     from perfctl.orchestrator.analyse.speedup_records import Arm
-    from perfctl.orchestrator.cli.compare_sources import side
 
     names = [name.strip() for name in text.split(",") if name.strip()]
     if len(names) < 2:
@@ -204,7 +206,7 @@ def _tell(found: list[Speedup], wanted: _Wanted) -> None:
 
 def _written(found: list[Speedup], wanted: _Wanted) -> list[Path]:
     """Page and charts, where they are wanted."""
-    from perfctl.orchestrator.cli.report import write_whole
+    from perfctl.orchestrator.actions.files import write_text
     from perfctl.orchestrator.report import chart_files
     from perfctl.orchestrator.report.page import render_speedup
 
@@ -217,6 +219,6 @@ def _written(found: list[Speedup], wanted: _Wanted) -> list[Path]:
             chart_files.save(drawing, wanted.charts / f"{drawing.name}.pdf", "pdf", _COLUMN_MM)
         written.append(wanted.charts)
     if wanted.page is not None:
-        write_whole(wanted.page, page)
+        write_text(wanted.page, page)
         written.append(wanted.page)
     return written
