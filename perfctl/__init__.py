@@ -15,8 +15,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from perfctl.estimation import estimate
     from perfctl.frames import ledger
+    from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.cli.store_access import runs
     from perfctl.parsers import ReportError, parse, sniff
     from perfctl.prediction import predict
@@ -40,7 +40,7 @@ __all__ = [
 _HOME = {
     "ReportError": "perfctl.parsers",
     "counters": "perfctl.table_frames",
-    "estimate": "perfctl.estimation",
+    "estimate": "perfctl.orchestrator.actions.estimate",
     "kernels": "perfctl.table_frames",
     "layer_calls": "perfctl.table_frames",
     "ledger": "perfctl.frames",

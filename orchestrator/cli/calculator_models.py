@@ -63,7 +63,7 @@ def trace_all(names: Sequence[str]) -> tuple[tuple[Traced, ...], tuple[str, ...]
 
 def _traced(model: str) -> Traced | str:
     """The model, or why it cannot be worked out."""
-    from perfctl.estimation import Request, Session
+    from perfctl.orchestrator.actions.estimate import Request, Session
     from perfctl.workloads.models import ModelError
 
     try:

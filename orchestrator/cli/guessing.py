@@ -12,12 +12,12 @@ from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.parsers.records import Gap, Report
 
 if TYPE_CHECKING:
-    from perfctl.estimation import Estimate
+    from perfctl.orchestrator.actions.estimate import Estimate
 
 
 def check(workload: str | None, mode: str | None) -> None:
     """Everything that can be wrong before any report is read. Raises UsageError, ToolMissing or PerfctlError."""
-    from perfctl.estimation import need_torch
+    from perfctl.orchestrator.actions.estimate import need_torch
     from perfctl.workloads.models import ModelError
 
     if workload is None:
@@ -47,7 +47,7 @@ def with_guesses(report: Report) -> Report:
 
 @lru_cache(maxsize=8)
 def _on_paper(workload: str, mode: str, batch: int) -> Estimate:
-    from perfctl.estimation import Request, Session
+    from perfctl.orchestrator.actions.estimate import Request, Session
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="CUDA initialization", category=UserWarning)

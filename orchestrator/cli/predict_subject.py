@@ -15,7 +15,7 @@ from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 if TYPE_CHECKING:
-    from perfctl.estimation import Estimate
+    from perfctl.orchestrator.actions.estimate import Estimate
     from perfctl.parsers.paper import MemoryTrace
 
 TRACED_AT = (2, 3)
@@ -54,7 +54,7 @@ def _planned(spec: str, training: bool, asked: str | None) -> Subject:
 
 
 def _traced(model: str, training: bool, asked: str | None, inputs: tuple[str, ...]) -> Subject:
-    from perfctl.estimation import Request, Session, need_torch
+    from perfctl.orchestrator.actions.estimate import Request, Session, need_torch
     from perfctl.workloads.models import ModelError
 
     need_torch()

@@ -72,7 +72,7 @@ def own_options(run: Run) -> tuple[str, ...]:
 def _worked_out(run: Run, own: tuple[str, ...]) -> Found:
     import warnings
 
-    from perfctl.estimation import Request, Session
+    from perfctl.orchestrator.actions.estimate import Request, Session
     from perfctl.workloads.models import ModelError
 
     assert run.workload is not None and run.batch_size is not None
