@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from perfctl.frames import ledger
     from perfctl.orchestrator.actions.estimate import estimate
+    from perfctl.orchestrator.actions.predict import predict
     from perfctl.orchestrator.cli.store_access import runs
     from perfctl.parsers import ReportError, parse, sniff
-    from perfctl.prediction import predict
     from perfctl.table_frames import counters, kernels, layer_calls
 
 __version__ = "0.3.0"
@@ -45,7 +45,7 @@ _HOME = {
     "layer_calls": "perfctl.table_frames",
     "ledger": "perfctl.frames",
     "parse": "perfctl.parsers",
-    "predict": "perfctl.prediction",
+    "predict": "perfctl.orchestrator.actions.predict",
     "runs": "perfctl.orchestrator.cli.store_access",
     "sniff": "perfctl.parsers",
 }
