@@ -15,12 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from perfctl.frames import ledger
     from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.predict import predict
-    from perfctl.orchestrator.cli.store_access import runs
+    from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
     from perfctl.parsers import ReportError, parse, sniff
-    from perfctl.table_frames import counters, kernels, layer_calls
 
 __version__ = "0.3.0"
 __all__ = [
@@ -39,14 +37,14 @@ __all__ = [
 
 _HOME = {
     "ReportError": "perfctl.parsers",
-    "counters": "perfctl.table_frames",
+    "counters": "perfctl.orchestrator.actions.tables",
     "estimate": "perfctl.orchestrator.actions.estimate",
-    "kernels": "perfctl.table_frames",
-    "layer_calls": "perfctl.table_frames",
-    "ledger": "perfctl.frames",
+    "kernels": "perfctl.orchestrator.actions.tables",
+    "layer_calls": "perfctl.orchestrator.actions.tables",
+    "ledger": "perfctl.orchestrator.actions.tables",
     "parse": "perfctl.parsers",
     "predict": "perfctl.orchestrator.actions.predict",
-    "runs": "perfctl.orchestrator.cli.store_access",
+    "runs": "perfctl.orchestrator.actions.tables",
     "sniff": "perfctl.parsers",
 }
 

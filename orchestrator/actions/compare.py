@@ -136,7 +136,7 @@ def _known(sweeps: list[dict[str, Any]]) -> str:
 
 def _of_reports(path: Path, messages: Messages) -> list[Run]:
     """Read reports into a temporary store, as ``perfctl ingest`` does. Of several, those that cannot be read are skipped."""
-    from perfctl.orchestrator.cli.intake import sources
+    from perfctl.orchestrator.actions.ingest import sources
     from perfctl.orchestrator.store import database, read
     from perfctl.orchestrator.store.write import SweepFacts
     from perfctl.parsers import ReportError
@@ -159,12 +159,12 @@ def _of_reports(path: Path, messages: Messages) -> list[Run]:
 
 
 def _take(connection: sqlite3.Connection, file: Path, facts: Any, store: Path) -> None:
-    from perfctl.orchestrator.cli.intake import Told, take_report
-    from perfctl.orchestrator.cli.look import sha256
-    from perfctl.orchestrator.cli.run_intake import take_run
+    from perfctl.orchestrator.actions.ingest import UserHints, take_report
+    from perfctl.orchestrator.actions.ingest_run import take_run
+    from perfctl.orchestrator.actions.scan_file import sha256
     from perfctl.orchestrator.launch.run_folder import read_run_record
 
     if file.is_dir() and read_run_record(file) is not None:
         take_run(connection, file, facts, store=store, again=True)
     else:
-        take_report(connection, file, partial(sha256, file), facts, Told(), store=store, again=True)
+        take_report(connection, file, partial(sha256, file), facts, UserHints(), store=store, again=True)

@@ -167,7 +167,10 @@ def _notes(question: Question, points: Sequence[Point]) -> Iterator[str]:
     if question.precision in ("bf16", "fp16"):
         yield "memory is worked out in fp32; under autocast activations take less, so a step needs less than this"
     if question.gpus > NETWORK_FROM and question.link_gbs is None and question.efficiency is None:
-        yield f"more than {NETWORK_FROM} GPUs are in several machines: 'perfctl predict --interconnect GB/s' takes the speed of the network between them"
+        yield (
+            f"more than {NETWORK_FROM} GPUs are in several machines: give the speed of the network between them "
+            "with 'perfctl predict --interconnect GB/s'"
+        )
     if question.gpus > 1:
         job = points[0].training.job
         yield f"the batch size is that of each GPU: a step has {job.batch * question.gpus:,} samples"

@@ -161,8 +161,8 @@ def _into_folders(wanted: Wanted) -> Done:
 
 def _into_store(wanted: Wanted) -> Done:
     """Each point goes into the store as soon as it is finished; what is whole on disk goes in if it is not there yet."""
+    from perfctl.orchestrator.actions.ingest_run import take_run
     from perfctl.orchestrator.analyse.features import features_of
-    from perfctl.orchestrator.cli.run_intake import take_run
     from perfctl.orchestrator.store import database
     from perfctl.orchestrator.store.write import SweepFacts
 

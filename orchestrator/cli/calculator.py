@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options, output
-from perfctl.orchestrator.cli.store_access import DEFAULT
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.report.calculator_data import Known

@@ -55,6 +55,13 @@ def show(renderable: RenderableType) -> None:
     _console().print(renderable)
 
 
+def command_line() -> str:
+    """What the user typed, ready to paste."""
+    import shlex
+
+    return shlex.join(["perfctl", *sys.argv[1:]])
+
+
 def as_json(value: Any) -> None:
     """The command's result for programs."""
     import json

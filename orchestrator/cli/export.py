@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfctl import __version__
+from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options, output
-from perfctl.orchestrator.cli.store_access import DEFAULT
 from perfctl.orchestrator.errors import UsageError
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.cli.here import Here
-from perfctl.orchestrator.cli.store_access import DEFAULT
 from perfctl.orchestrator.cli.sweep_command import Asked, parameters_of
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.report import Peaks
-from perfctl.orchestrator.cli.store_access import DEFAULT, newest_runs
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfctl.orchestrator.actions import peaks
+from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import bench_results, console, options, output, plot_speedup
 from perfctl.orchestrator.cli.report import Peaks
-from perfctl.orchestrator.cli.store_access import DEFAULT
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 if TYPE_CHECKING:

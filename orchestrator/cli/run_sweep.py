@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.cli.here import NOWHERE, Here
-from perfctl.orchestrator.cli.store_access import DEFAULT
 from perfctl.orchestrator.cli.sweep_command import Asked
 from perfctl.orchestrator.cli.sweep_request import check_ready, sweep_request
 from perfctl.orchestrator.errors import Interrupted, PartlyDone
@@ -97,7 +97,7 @@ def run_into(request: SweepRequest, store: Path) -> list[RunResult]:
 
 
 def _store_result(connection: object, result: RunResult, facts: object, store: Path, again: bool) -> None:
-    from perfctl.orchestrator.cli.run_intake import take_run
+    from perfctl.orchestrator.actions.ingest_run import take_run
 
     written = take_run(connection, result.folder, facts, store=store, again=again and not result.skipped)  # type: ignore[arg-type]
     if not written.new and not result.skipped:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
-from perfctl.orchestrator.cli.store_access import DEFAULT
 
 
 def runs(store: options.Store = None, as_json: options.Json = False) -> None:

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.slurm_render import render_command
-from perfctl.orchestrator.cli.store_access import DEFAULT
 from perfctl.orchestrator.cli.sweep_command import SweepCommand
 from perfctl.orchestrator.errors import UsageError
 

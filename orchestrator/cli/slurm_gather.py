@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from perfctl.orchestrator.actions.ingest_run import take_run
 from perfctl.orchestrator.cli import console
-from perfctl.orchestrator.cli.run_intake import take_run
 from perfctl.orchestrator.cli.slurm_table import ask_queue
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.launch import slurm_status

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.cli.here import program_words
 from perfctl.orchestrator.cli.slurm_options import SiteOptions
-from perfctl.orchestrator.cli.store_access import DEFAULT
 from perfctl.orchestrator.cli.sweep_command import AFTER, Asked, parameters_of
 from perfctl.orchestrator.cli.sweeps import SWEEPS
 from perfctl.orchestrator.errors import UsageError

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.cli.intake import batch_in_name
+from perfctl.orchestrator.actions.ingest import batch_in_name
 
 Perfctl = Callable[..., Any]
 """The fixture ``perfctl``: call a command, get its exit code and what it said."""
@@ -73,7 +73,7 @@ def test_a_file_that_is_not_there_and_a_folder_without_a_report_are_named(perfct
     assert (said.code, said.out) == (1, "")
     assert said.err.splitlines() == [
         "perfctl: gone.csv: there is no such file. Check the path",
-        "perfctl: empty: no report was found in this folder. Give the report file itself",
+        "perfctl: empty: no report was found in this folder. Name the report file itself",
         "perfctl: nothing was taken in: 2 of 2 could not be read",
     ]
 
@@ -173,7 +173,7 @@ def test_what_is_left_of_reports_in_a_folder_is_refused_line_by_line(perfctl: Pe
     for name, reason in reasons.items():
         (line,) = [line for line in told(said) if f"/{name}." in line]
         assert reason in line
-    assert "2 files are no report that perfctl knows and were left out: notes.txt, whole.sqlite" in said.err
+    assert "skipped 2 files that are not reports: notes.txt, whole.sqlite" in said.err
     assert count("run") == 1
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.cli.run_intake import with_samples
+from perfctl.orchestrator.actions.ingest_run import with_samples
 from perfctl.orchestrator.cli.sweep_command import Asked
 from perfctl.orchestrator.cli.sweep_request import sweep_request
 from perfctl.orchestrator.launch.plain import Plain

@@ -9,7 +9,7 @@ from types import ModuleType
 
 from rich.console import Console
 
-from perfctl.frames import ledger as frame
+from perfctl.orchestrator.actions.tables import ledger as frame
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.grouping import studies
 from perfctl.orchestrator.analyse.verdict_records import Judged, Judgement, Verdict

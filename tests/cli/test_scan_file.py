@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.cli import look, secret_names
-from perfctl.orchestrator.cli.look import Look, sha256
+from perfctl.orchestrator.actions import scan_file
+from perfctl.orchestrator.actions.scan_file import FileScan, sha256
 from tests.parsers import nsys_secrets
 
 Perfctl = Callable[..., Any]
@@ -27,10 +27,10 @@ SECRET = "the program says HF_TOKEN=abcdefgh\n"
 
 def large(path: Path) -> bytes:
     """An ncu report just over LARGE, with a secret in the program's output before the table."""
-    rows = look.LARGE // len(ROW.format(number=0)) + 1
+    rows = scan_file.LARGE // len(ROW.format(number=0)) + 1
     content = (SECRET + HEADER + "".join(ROW.format(number=number % 100) for number in range(rows))).encode()
     path.write_bytes(content)
-    assert len(content) > look.LARGE
+    assert len(content) > scan_file.LARGE
     return content
 
 
@@ -45,7 +45,7 @@ def test_a_large_file_is_looked_through_to_the_same_end_on_one_core_and_on_two(
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
     content = large(tmp_path / "report.csv")
     before = children()
-    with Look(tmp_path / "report.csv") as now:
+    with FileScan(tmp_path / "report.csv") as now:
         assert len(children() - before) == cores - 1
         assert now.digest() == hashlib.sha256(content).hexdigest()
         assert now.secrets() == ["HF_TOKEN"]
@@ -56,9 +56,9 @@ def test_a_large_file_is_looked_through_to_the_same_end_on_one_core_and_on_two(
 def test_of_a_database_a_few_tables_are_read_here(tmp_path: Path) -> None:
     nsys_secrets.with_environment(tmp_path / "report.sqlite", "2024.2")
     with (tmp_path / "report.sqlite").open("ab") as file:
-        file.truncate(look.LARGE)
+        file.truncate(scan_file.LARGE)
     before = children()
-    with Look(tmp_path / "report.sqlite") as now:
+    with FileScan(tmp_path / "report.sqlite") as now:
         assert children() <= before
         assert now.secrets() == ["DB_PASSWORD", "FAKE_TOKEN"]
 
@@ -69,21 +69,21 @@ def test_where_no_process_can_be_started_or_it_fails_the_names_are_found_all_the
     large(tmp_path / "report.csv")
     for program in (tmp_path / "missing", "/bin/false"):
         monkeypatch.setattr(sys, "executable", str(program))
-        with Look(tmp_path / "report.csv") as now:
+        with FileScan(tmp_path / "report.csv") as now:
             assert now.secrets() == ["HF_TOKEN"]
 
 
 def test_a_look_that_is_not_waited_for_ends_with_its_block(tmp_path: Path) -> None:
     large(tmp_path / "report.csv")
     before = children()
-    with pytest.raises(ZeroDivisionError), Look(tmp_path / "report.csv"):
+    with pytest.raises(ZeroDivisionError), FileScan(tmp_path / "report.csv"):
         _ = 1 / 0
     assert children() <= before
 
 
 def test_the_process_ends_when_whoever_started_it_has_ended(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "never")  # to open it takes as long as nobody writes to it
-    command = (sys.executable, "-P", "-m", secret_names.__name__, str(tmp_path / "never"))
+    command = (sys.executable, "-P", "-m", scan_file.WORKER, str(tmp_path / "never"))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         said, _ = process.communicate(timeout=60)
     assert (process.returncode, said) == (1, b"")
@@ -94,7 +94,7 @@ def test_a_module_that_lies_in_the_folder_one_is_in_is_not_run(tmp_path: Path, m
     for name in ("json", "re", "perfctl"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     monkeypatch.chdir(tmp_path)
-    with Look(Path("report.csv")) as now:
+    with FileScan(Path("report.csv")) as now:
         assert now.secrets() == ["HF_TOKEN"]
     assert not (tmp_path / "ran").exists()
 
@@ -105,12 +105,12 @@ def test_of_a_folder_names_and_contents_count_and_what_is_missing_is_said(tmp_pa
     (folder / "b.csv").write_bytes(b"two")
     (folder / "a.csv").write_bytes(b"one")
     expected = hashlib.sha256(b"a.csv\0oneb.csv\0two").hexdigest()
-    with Look(folder) as now:
+    with FileScan(folder) as now:
         assert (now.digest(), now.secrets()) == (expected, [])
     (folder / "b.csv").rename(folder / "c.csv")
     assert sha256(folder) != expected
     with pytest.raises(FileNotFoundError):
-        Look(tmp_path / "missing")
+        FileScan(tmp_path / "missing")
 
 
 def test_ingest_warns_of_a_large_file_and_knows_it_again(perfctl: Perfctl, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_ingest_warns_of_a_large_file_and_knows_it_again(perfctl: Perfctl, tmp_p
 
 def test_a_large_file_that_is_no_report_leaves_no_process(perfctl: Perfctl, tmp_path: Path) -> None:
     with (tmp_path / "zeros.csv").open("wb") as file:
-        file.truncate(look.LARGE * 40)
+        file.truncate(scan_file.LARGE * 40)
     before = children()
     said = perfctl("ingest", "zeros.csv")
     assert said.code != 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.cli import reading
+from perfctl.orchestrator.cli import progress
 
 
 class Terminal(io.StringIO):
@@ -19,14 +19,14 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "AFTER_S", 0.05)
-    monkeypatch.setattr(reading, "PLAIN_S", 0.05)
-    monkeypatch.setattr(reading, "BAR_S", 0.02)
+    monkeypatch.setattr(progress, "AFTER_S", 0.05)
+    monkeypatch.setattr(progress, "PLAIN_S", 0.05)
+    monkeypatch.setattr(progress, "BAR_S", 0.02)
 
 
 def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "AFTER_S", 60)
-    with reading.reading(1) as now:
+    monkeypatch.setattr(progress, "AFTER_S", 60)
+    with progress.reading(1) as now:
         now.begin(Path("a.json"))
         now.end()
     assert capsys.readouterr().err == ""
@@ -35,7 +35,7 @@ def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str], monkeypa
 def test_lines_say_which_file_of_how_many_and_how_far(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(b"x" * 4_000_000)
-    with reading.reading(3) as now, path.open("rb", buffering=0) as file:
+    with progress.reading(3) as now, path.open("rb", buffering=0) as file:
         now.begin(tmp_path / "other.csv")
         now.end()
         now.begin(path)
@@ -50,17 +50,17 @@ def test_lines_say_which_file_of_how_many_and_how_far(tmp_path: Path, capsys: py
 def test_a_file_that_is_not_read_in_order_shows_no_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     path.write_bytes(b"x" * 1_000_000)
-    now = reading.Reading(1)
+    now = progress.ReadProgress(1)
     now.begin(path)
     assert now.line() == "1 of 1: a.sqlite: reading, 0 s"
-    assert reading.position(tmp_path / "missing") == (0, 0)
+    assert progress.position(tmp_path / "missing") == (0, 0)
 
 
 def test_on_a_terminal_a_bar_is_drawn_and_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    with reading.reading(2) as now:
+    with progress.reading(2) as now:
         now.begin(tmp_path / "[bold]a\x1b[31m.csv")
         time.sleep(0.4)
     said = terminal.getvalue()

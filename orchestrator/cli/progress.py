@@ -1,7 +1,7 @@
-"""Progress of reading files: which of how many, and how far into the current one. Quick calls say nothing.
+"""Progress of reading files: which of how many, and how far into the current one. Quick calls show nothing.
 
-How far a parser is, in its file, is asked of the kernel (/proc/self/fdinfo) and not of the parser: it holds for every
-parser that reads from front to back, gzipped or not. SQLite reads here and there, so of a database only the time is said.
+The position in the file comes from the kernel (/proc/self/fdinfo), not from the parser: that works for every parser that
+reads from front to back, gzipped or not. SQLite reads anywhere in its file, so for a database only the time is shown.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ _MB = 1_000_000
 _FEWEST_BYTES = 1 << 16
 
 
-class Reading:
-    """What is being read now; made by ``reading``."""
+class ReadProgress:
+    """Which file is being read; made by ``reading``."""
 
     def __init__(self, total: int) -> None:
         self.total = total
+        """Files to read; 0 while they are looked for."""
         self._done = 0
         self._path: Path | None = None
         self._what = ""
@@ -49,6 +50,8 @@ class Reading:
     def line(self) -> str:
         """ "2 of 5: trace.json: reading, 41 of 111 MB, 3 s"."""
         path = self._path
+        if not self.total:
+            return "looking for reports"
         if path is None:
             return f"{self._done} of {self.total} files done"
         seconds = f"{time.monotonic() - self._began:.0f} s"
@@ -82,13 +85,13 @@ class Reading:
         with console.bar() as bar:
             task: Any = bar.add_task("", total=self.total)
             while not self._stopped.wait(BAR_S):
-                bar.update(task, description=console.safe(self.line()), completed=self.part())
+                bar.update(task, description=console.safe(self.line()), completed=self.part(), total=self.total or None)
 
 
 @contextmanager
-def reading(total: int) -> Iterator[Reading]:
-    """Show on stderr how the reading of ``total`` files goes, if it takes over two seconds."""
-    now = Reading(total)
+def reading(total: int = 0) -> Iterator[ReadProgress]:
+    """Show on stderr how the reading of files goes, if it takes over two seconds."""
+    now = ReadProgress(total)
     thread = threading.Thread(target=now.show, daemon=True)
     thread.start()
     try:

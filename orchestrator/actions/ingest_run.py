@@ -1,12 +1,13 @@
-"""The folder of one of perfctl's own runs, from disk into the store: run.json, the workload's record, the report.
+"""Take the folder of one of perfctl's own runs into the store: run.json, the workload's record, the profiler's report.
 
-Of a run over several ranks, rank 0 is the run. The others' own records (and torch's traces) become runs of their own,
-told from it by their variant, so that nothing adds them up.
+Of a run over several ranks, rank 0 is the run. The other ranks' records (and torch's traces) become runs of their own
+with a variant that names the rank, so that nothing adds them up.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -15,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from perfctl import parsers
+from perfctl.orchestrator.actions.scan_file import sha256
 from perfctl.orchestrator.analyse.algorithms import family
-from perfctl.orchestrator.cli.intake import relative
-from perfctl.orchestrator.cli.look import sha256
-from perfctl.orchestrator.cli.run_record import paper, run_record
+from perfctl.orchestrator.analyse.estimate import estimate
 from perfctl.orchestrator.launch.replay import RECORD_NAME
+from perfctl.orchestrator.launch.run_folder import read_run_record
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, write_run
 from perfctl.parsers.layer_times import Feature
 from perfctl.parsers.paper import LayerCall
@@ -30,11 +31,17 @@ _ONE_REPORT = ("nsys", "ncu", "dlprof")
 """Profilers that put all ranks into one report, unless each rank was told to start its own (--under)."""
 _LEFT_OVER = (".nsys-rep", ".qdrep", ".qdstrm", ".tmp")
 """What a rank's profiler leaves beside the file that is read."""
+_NEEDED = (
+    *("profiler", "status", "origin", "workload", "batch_size", "exit_code", "reason", "started_at", "duration_ns"),
+    *("artifact", "commands"),
+)
+"""Fields that every run.json has."""
+_AGAIN = "Run this batch size again"
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """What one rank beside the first left; ``trace`` only where each rank has a report of its own (torch)."""
+    """What a rank other than 0 left; ``trace`` only where each rank has a report of its own (torch)."""
 
     number: int
     record: Path | None
@@ -50,10 +57,10 @@ def take_run(
     again: bool,
     features: Callable[[Sequence[LayerCall]], tuple[Feature, ...]] | None = None,
 ) -> Written:
-    """One of perfctl's own runs: what run.json, the workload's record and the profiler's report say together.
+    """Store what run.json, the workload's record and the profiler's report say together. Raises ReportError.
 
-    A report that cannot be read makes the run partial (its workload's own record is kept) or failed. ``features``: what
-    is kept of the run's pen and paper beside its rows.
+    A report that cannot be read makes the run partial (its workload's own record is kept) or failed. ``features`` works
+    out what is stored about the estimate of the run beside its rows.
     """
     record = run_record(folder)
     artifact = folder / str(record["artifact"]) if record["artifact"] else None
@@ -67,16 +74,16 @@ def take_run(
     if report is not None and report.batch_size not in (None, own.batch_size):
         raise parsers.ReportError(
             folder, "perfctl", f"run.json says batch size {own.batch_size}, the workload ran {report.batch_size}",
-            "Run this batch size again",
+            _AGAIN,
         )  # fmt: skip
     if report is not None:
         report = with_samples(report, folder / "samples.csv")
-        report = replace(report, environment={**report.environment, **_surroundings(record)})
+        report = replace(report, environment={**report.environment, **_environment(record)})
         report = _narrowed(report, _profiler_options(folder, record))
     shared = record["profiler"] in _ONE_REPORT and not _each_its_own(record)
     if others:
         report, own = _as_rank(report, own, 0, world, shared)
-    calls = paper(folder, report) if report else ()
+    calls = estimate_shapes(folder, report) if report else ()
     if report is not None and features is not None:
         report = replace(report, features=features(calls))
     written = write_run(connection, sweep, own, report, calls, family=family, again=again)
@@ -86,12 +93,12 @@ def take_run(
 
 
 def _each_its_own(record: dict[str, Any]) -> bool:
-    """Was each rank started under a profiler of its own?"""
+    """Whether each rank ran under a profiler of its own."""
     return any("--under" in command for command in record["commands"][:1])
 
 
 def _facts(record: dict[str, Any], artifact: Path | None, digest: str | None, store: Path) -> RunFacts:
-    """What run.json says."""
+    """The facts in run.json."""
     return RunFacts(
         profiler=record["profiler"],
         status=record["status"],
@@ -110,7 +117,7 @@ def _facts(record: dict[str, Any], artifact: Path | None, digest: str | None, st
 
 
 def _origin(folder: Path, record: dict[str, Any]) -> str:
-    """Figures that were typed off or made up stay so when they are replayed."""
+    """Transcribed and synthetic figures stay so when they are replayed."""
     first = _recorded(folder).get("origin") if record["origin"] == "recorded" else None
     return first if first in ("transcribed", "synthetic") else str(record["origin"])
 
@@ -125,26 +132,26 @@ def _recorded(folder: Path) -> dict[str, Any]:
 
 
 def _profiler_options(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
-    """What the profiler was told; of a replay, what the recorded one was told."""
+    """Options of the profiler; for a replay, those of the recorded run."""
     options = record.get("profiler_options")
     if record["origin"] == "recorded":
         options = _recorded(folder).get("profiler_options")
     return options if isinstance(options, dict) else {}
 
 
-def _surroundings(record: dict[str, Any]) -> dict[str, str]:
-    """Container, and GPU or cores: what the launcher knew of the run's surroundings."""
+def _environment(record: dict[str, Any]) -> dict[str, str]:
+    """Container, and GPU or cores: what the launcher wrote about the run's environment."""
     said = record.get("environment")
     return {str(name): str(value) for name, value in said.items()} if isinstance(said, dict) else {}
 
 
 def _narrowed(report: Report, options: dict[str, Any]) -> Report:
-    """What the profiler was told to leave out is no zero: it goes into the report as a gap."""
+    """Launches that the profiler was told to leave out are not zero: the report gets a gap for them."""
     layers = options.get("layers")
     if not layers:
         return report
     names = ", ".join(map(str, layers))
-    gap = Gap("kernel", "not_collected", f"only launches of these layers were asked for (--layer): {names}")
+    gap = Gap("kernel", "not_collected", f"ncu was told to count only in these layers: {names}")
     return replace(report, environment={**report.environment, "ncu:layers": names}, gaps=(*report.gaps, gap))
 
 
@@ -192,14 +199,14 @@ def _take_rank(
             own = replace(own, status="partial", reason=own.reason or why)
         report = replace(report, gaps=(*report.gaps, Gap("kernel", "not_available", why)))
     marked, own = _as_rank(report, own, rank.number, world, shared)
-    calls = paper(rank.record or Path(), marked) if marked else ()
+    calls = estimate_shapes(rank.record or Path(), marked) if marked else ()
     write_run(connection, sweep, own, marked, calls, family=family, beside=True)
 
 
 def _as_rank(
     report: Report | None, facts: RunFacts, rank: int, world: int, shared: bool
 ) -> tuple[Report | None, RunFacts]:
-    """Report and facts with the rank in them; the variant keeps ranks, and runs of one process, apart."""
+    """Report and facts with the rank in them; the variant keeps ranks apart from each other and from one-process runs."""
     variant = facts.variant or (report.variant if report else None)
     mark = f"rank {rank} of {world}"
     facts = replace(facts, variant=f"{variant}, {mark}" if variant else mark)
@@ -263,7 +270,7 @@ def merge(report: Report, workload: Report) -> Report:
 
 
 def with_samples(report: Report, path: Path) -> Report:
-    """The report with what was read beside the run, where it was; a gap where that cannot be read."""
+    """The report with the run's samples, where there are some; a gap where they cannot be read."""
     if not path.is_file():
         return report
     try:
@@ -292,3 +299,28 @@ def _devices(seen: tuple[Device, ...], used: tuple[Device, ...]) -> tuple[Device
         for field in Device.__dataclass_fields__
     }
     return (Device(**facts), *(device for device in seen if device is not same))
+
+
+def run_record(folder: Path) -> dict[str, Any]:
+    """run.json, checked: anybody may have written it. Raises ReportError where a field is missing."""
+    record = read_run_record(folder)
+    if record is None:
+        raise parsers.ReportError(folder, "perfctl", "run.json is missing or not whole", _AGAIN)
+    if missing := [name for name in _NEEDED if name not in record]:
+        raise parsers.ReportError(folder, "perfctl", f"run.json lacks {missing[0]}", _AGAIN)
+    return record
+
+
+def estimate_shapes(place: Path, report: Report) -> tuple[LayerCall, ...]:
+    """The FLOPs on paper of the shapes in a record. Raises ReportError where the shapes make no sense."""
+    try:
+        return estimate(report.ops)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = f"the shapes in the workload's record make no sense ({type(error).__name__}: {error})"
+        raise parsers.ReportError(place, "perfctl", reason, _AGAIN) from error
+
+
+def relative(path: Path, store: Path) -> str:
+    """Relative to the store's folder where it lies below it, so that both can be moved together."""
+    full, home = path.resolve(), store.resolve().parent
+    return os.path.relpath(full, home) if full.is_relative_to(home) else str(full)

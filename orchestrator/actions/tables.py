@@ -1,0 +1,100 @@
+"""The contents of a store for Python users: runs as records, tables and the ledger as pandas DataFrames.
+
+Columns and units are those of docs/schema.md. What is not known is missing (``pd.NA`` or NaN), never 0. FLOPs count
+1 multiply-add as 2. Every function raises StoreError when there is no store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfctl.parsers.stored import Run
+
+DEFAULT = Path("perfctl.db")
+"""The store, where none is named."""
+_TYPES = {"INTEGER": "Int64", "REAL": "float64", "NUMERIC": "float64"}
+
+
+def runs(store: Path | str = DEFAULT, *, sweep: int | None = None) -> list[Run]:
+    """Every run of a store (or of one sweep), whole, oldest first. Raises StoreError when there is no store."""
+    from perfctl.orchestrator.store import database, read
+
+    with database.reading(Path(store)) as connection:
+        return read.load(connection, read.run_ids(connection, sweep=sweep))
+
+
+def newest_runs(store: Path) -> list[Run]:
+    """The newest run of each kind, whole: what a page shows. Raises StoreError when there is no store."""
+    from perfctl.orchestrator.store import database, read
+
+    with database.reading(store) as connection:
+        return read.load(connection, read.run_ids(connection, latest_of_each=True))
+
+
+def ledger(store: Path | str | Iterable[Run] = DEFAULT) -> pd.DataFrame:
+    """One row a layer, direction and batch size: paper, counted, ratio, verdicts, time, what bounds it.
+
+    ``store`` is a store's path (its newest run of each kind) or runs from ``perfctl.runs``. The columns are those of
+    ``perfctl ledger --json``: FLOPs (1 multiply-add = 2), ``_ns``, ``_bytes`` and ``_per_s`` in their names, shares
+    0..1, missing where it is not known (``counted_state`` and ``counted_why`` say why). ``verdicts`` holds a list of
+    dictionaries, ``why`` their sentences in one text. Raises StoreError when there is no store.
+    """
+    import pandas as pd
+
+    from perfctl.orchestrator.analyse.analysis import analyse
+    from perfctl.orchestrator.analyse.grouping import studies
+    from perfctl.orchestrator.report.ledger_rows import ledger_rows
+
+    found = newest_runs(Path(store)) if isinstance(store, (str, Path)) else store
+    rows = list(ledger_rows([analyse(study) for study in studies(found)]))
+    for row in rows:
+        row["why"] = " ".join(verdict["sentence"] for verdict in row["verdicts"]) or None
+    frame = pd.DataFrame(rows)
+    floats = ("paper_flops", "counted_flops", "ratio", "unexplained", "time_ns", "share")
+    return frame.astype({name: "float64" for name in floats if name in frame})
+
+
+def kernels(store: Path | str = DEFAULT, runs: Iterable[int] | None = None) -> pd.DataFrame:
+    """One row a kernel launch, with profiler, workload and batch size of its run. ``runs``: ids of these runs only."""
+    return _with_run(_table(store, "kernel", runs), store)
+
+
+def counters(store: Path | str = DEFAULT, runs: Iterable[int] | None = None) -> pd.DataFrame:
+    """One row a metric of a kernel launch, with the launch's run, kernel, layer and direction beside it."""
+    kept = list(runs) if runs is not None else None
+    launches = _table(store, "kernel", kept)[["id", "run_id", "launch", "name", "layer", "direction", "step"]]
+    launches = launches.rename(columns={"id": "kernel_id", "name": "kernel"})
+    return _with_run(_table(store, "counter", kept).merge(launches, on="kernel_id"), store)
+
+
+def layer_calls(store: Path | str = DEFAULT, runs: Iterable[int] | None = None) -> pd.DataFrame:
+    """The FLOPs on paper: one row a layer and direction, for one step."""
+    return _with_run(_table(store, "layer_call", runs), store)
+
+
+def _table(store: Path | str, name: str, runs: Iterable[int] | None) -> pd.DataFrame:
+    import pandas as pd
+
+    from perfctl.orchestrator.store import database, tables
+
+    kept = list(runs) if runs is not None else None
+    with database.reading(Path(store)) as connection:
+        shape = tables.shape(connection, name)
+        columns = [column.name for column in shape.columns]
+        frame = pd.DataFrame(list(tables.rows(connection, name, kept)), columns=columns)
+    return frame.astype(
+        {column: _TYPES[kind] for column, kind in zip(columns, shape.types, strict=True) if kind in _TYPES}
+    )
+
+
+def _with_run(frame: pd.DataFrame, store: Path | str) -> pd.DataFrame:
+    """The run's profiler, workload and batch size in front."""
+    about = _table(store, "run", None)[["id", "profiler", "workload", "batch_size"]].rename(columns={"id": "run_id"})
+    found = frame.merge(about, on="run_id", how="left")
+    first = ["run_id", "profiler", "workload", "batch_size"]
+    return found[[*first, *(column for column in found.columns if column not in first)]]
