@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfctl.orchestrator.actions import peaks
+from perfctl.orchestrator.actions.bench import bench_charts
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.cli import bench_results, console, options, output, plot_speedup
+from perfctl.orchestrator.cli import console, options, output, plot_speedup
 from perfctl.orchestrator.cli.report import Peaks
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
@@ -58,7 +59,7 @@ def plot(
         )
     where = store or DEFAULT
     if runs is None and name is not None and name.startswith("bench-"):
-        charts = bench_results.charts(where)  # without the page of each of its networks
+        charts = bench_charts(where)  # without the page of each of its networks
     else:
         charts = (
             _charts(where, sweep, peak, pie) if runs is None else plot_speedup.named(runs, where, peak, allow, pie=pie)
@@ -79,7 +80,7 @@ def plot(
 def _charts(store: Path, sweep: int | None, peak: str, pie: bool) -> dict[str, Drawn]:
     """name -> chart, in the page's order; the study's number stands before the name where there are several."""
     speedups = plot_speedup.of_store(store, sweep, peak, pie=pie)
-    found = _of_page(store, sweep, peak) | speedups | (bench_results.charts(store) if sweep is None else {})
+    found = _of_page(store, sweep, peak) | speedups | (bench_charts(store) if sweep is None else {})
     if not found:
         raise PerfctlError(
             f"{store}: there is nothing to draw",
