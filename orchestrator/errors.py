@@ -12,6 +12,14 @@
     `-- Interrupted         Ctrl-C or TERM; what was whole has been kept            130, 143
 
 A report that cannot be read is ``perfctl.parsers.ReportError`` (exit 1).
+
+A message names a *field* in backquotes, never an option of the command line, because Python users read it too::
+
+    raise UsageError("`gpus` must be at least 1, got 0", "Leave `gpus` out for one")
+
+The command line prints "--gpus must be at least 1, got 0. Leave --gpus out for one" (``cli.flags``): a field that the
+running command takes becomes its option, one with another name there as ``flags.OTHER_NAMES`` says. Whole commands
+(perfctl ncu --repeat 5) may stand in advice as they are.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.bench_file import Bench, Values
 from perfctl.orchestrator.actions.files import check_free, replacing
+from perfctl.orchestrator.actions.sweep_options import resolve_device
+from perfctl.orchestrator.actions.sweep_request import check_ready
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.cli.options import device as resolve_device
-from perfctl.orchestrator.cli.sweep_request import check_ready
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.launch.bench import Budget, Done, Point, run
 from perfctl.orchestrator.launch.paths import file_name

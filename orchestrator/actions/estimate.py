@@ -192,9 +192,9 @@ def read_input(text: str) -> InputShape:
     pieces = [piece for piece in shape.lower().split("x") if piece]
     remedy = "Write for instance 3x224x224, int64:128 or 100xNx8"
     if colon and dtype not in ITEM_BYTES:
-        raise UsageError(f"`input`: '{dtype}' is not a data type", remedy)
+        raise UsageError(f"`inputs`: '{dtype}' is not a data type", remedy)
     if any(not piece.isdecimal() and piece != "n" for piece in pieces) or pieces.count("n") > 1:
-        raise UsageError(f"`input`: '{text}' is not a shape", remedy)
+        raise UsageError(f"`inputs`: '{text}' is not a shape", remedy)
     place = pieces.index("n") if "n" in pieces else 0
     return InputShape(tuple(int(piece) for piece in pieces if piece != "n"), place, dtype or "float32")
 
@@ -222,7 +222,7 @@ class Session:
         if not self.shapes:
             raise UsageError(
                 f"{request.model}: the shape of its input is not known",
-                "Give the shape of one sample: `input` 3x224x224",
+                "Give the shape of one sample: `inputs` 3x224x224",
             )
 
     def at(self, batch: int, memory: bool | None = None) -> Estimate:

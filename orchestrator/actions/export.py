@@ -101,7 +101,7 @@ def _form(asked: str | None, out: Path | None) -> str:
 def _wanted(asked: Sequence[str], everything: bool, known: Sequence[str]) -> tuple[str, ...]:
     for name in asked:
         if name not in known:
-            raise UsageError(f"`table`: there is no table '{name}'", f"There are {', '.join(known)}")
+            raise UsageError(f"`tables`: there is no table '{name}'", f"There are {', '.join(known)}")
     return tuple(known) if everything else tuple(dict.fromkeys(asked or (LEDGER,)))
 
 
@@ -110,7 +110,7 @@ def _runs(connection: sqlite3.Connection, sweep: int | None, asked: Sequence[int
     from perfctl.orchestrator.store import read
 
     if sweep is not None and asked:
-        raise UsageError("`sweep` and `run` together", "Choose one")
+        raise UsageError("`sweep` and `runs` together", "Choose one")
     if sweep is None and not asked:
         return None
     known = read.run_ids(connection, sweep=sweep)
@@ -134,7 +134,7 @@ def _check_sheets(connection: sqlite3.Connection, wanted: Sequence[str], runs: l
         if rows >= SHEET_ROWS:
             raise UsageError(
                 f"{name} has {rows:,} rows, an Excel sheet holds {SHEET_ROWS - 1:,}",
-                "Use `format` parquet or csv, or fewer runs (`run`)",
+                "Use `format` parquet or csv, or fewer `runs`",
             )
 
 

@@ -58,7 +58,7 @@ def predict(
     interconnect: float | None = None,
     overlap: float = 0.0,
     efficiency: float | None = None,
-    input: Sequence[str] = (),
+    inputs: Sequence[str] = (),
     threads: int | None = None,
     messages: Messages = SILENT,
 ) -> Answer:
@@ -72,7 +72,7 @@ def predict(
     store: its runs are used when it exists. power: W of one GPU. tariff: price of a kWh, for the energy's cost.
     interconnect: GB/s between GPUs, one way; overlap: share of the communication that is hidden behind backward, 0 to 1;
     efficiency: data-parallel efficiency, 0 to 1, instead of working it out.
-    input: shape of one sample, "3x224x224", for a model that does not state it.
+    inputs: shape of one sample, "3x224x224", for a model that does not state it.
 
     ``answer.step.seconds`` (``low``, ``high``) is one step on one GPU, ``answer.training.whole`` the training (None without
     ``dataset_size`` and ``epochs``), ``answer.training.rentals`` its cost in US dollars by offer.
@@ -97,7 +97,7 @@ def predict(
         link_gbs=interconnect,
         overlap=overlap,
         efficiency=efficiency,
-        inputs=tuple(input),
+        inputs=tuple(inputs),
         threads=threads,
     )
     return answer(question, messages)[0]
@@ -272,7 +272,7 @@ def _traced(model: str, training: bool, asked: str | None, inputs: tuple[str, ..
         if found.problem is not None:
             raise PerfctlError(
                 f"{model} cannot be traced without data: {found.problem}",
-                f"'perfctl estimate {model}' shows how far it gets; `input` gives another shape",
+                f"'perfctl estimate {model}' shows how far it gets; `inputs` gives another shape",
             )
     said = optimizer or _its_own(session.source.optimizer)
     works = works_of(first.ops, TRACED_AT[0])

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from perfctl.orchestrator.cli.flags import with_flags
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -90,14 +92,14 @@ def note(text: str) -> None:
 
 
 def warning(text: str) -> None:
-    note(f"warning: {text}")
+    note(f"warning: {with_flags(text)}")
 
 
 def error(text: str) -> None:
-    """One line, whatever stands in the names and texts in it; what looks like a secret is not said."""
+    """One line, whatever stands in the names and texts in it; what looks like a secret is not printed."""
     from perfctl.parsers.masked import masked
 
-    note("perfctl: " + masked(" ".join(text.split("\n"))))
+    note("perfctl: " + masked(" ".join(with_flags(text).split("\n"))))
 
 
 @contextmanager

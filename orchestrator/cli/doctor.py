@@ -9,12 +9,12 @@ from perfctl.orchestrator.cli import console, options
 
 def doctor(as_json: options.Json = False) -> None:
     """Say what this machine has, and what each profiler can do on it."""
-    from perfctl.orchestrator.launch.environment import examine
-    from perfctl.orchestrator.report import terminal
+    from perfctl.orchestrator.actions import setup
+    from perfctl.orchestrator.report import text_tables
 
-    findings = examine()
+    findings = setup.doctor()
     if as_json:
         console.as_json([asdict(finding) for finding in findings])
     else:
         rows = [(finding.name, finding.state, finding.value, finding.detail) for finding in findings]
-        console.show(terminal.doctor_table(rows))
+        console.show(text_tables.doctor_table(rows))

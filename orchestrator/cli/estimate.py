@@ -22,7 +22,7 @@ def estimate(
             help="mnist_cnn, unet, lstm, torchvision:NAME, resnet:depth=26,width=32, package.module:factory, file.py:factory."
         ),
     ],
-    given: Annotated[
+    inputs: Annotated[
         list[str] | None,
         typer.Option("--input", help="Shape of one sample: 3x224x224, int64:128, 100xNx8 (N: batch). Once an input."),
     ] = None,
@@ -57,7 +57,7 @@ def estimate(
         raise UsageError(f"--format: '{form}' is not known", f"Use {', '.join(FORMS)}")
     sizes = options.batch_list(batches) if batches else (batch,)
     limit = _bytes(memory) if memory is not None else None
-    request = Request(model, tuple(given or ()), mode, optimizer, device, memory is not None, _capability(gpu))
+    request = Request(model, tuple(inputs or ()), mode, optimizer, device, memory is not None, _capability(gpu))
     one_layer = sheet or check is not None
     found = estimate_model(request, sizes, limit=None if one_layer else limit)
     if one_layer:

@@ -13,18 +13,20 @@ from perfctl.orchestrator.errors import UsageError
 
 
 def export(
-    form: Annotated[
+    format: Annotated[
         str | None,
         typer.Option("--format", "-f", help="csv, parquet, json or xlsx. Default: what --out ends with, else csv."),
     ] = None,
-    table: Annotated[list[str] | None, typer.Option(help="This table (repeatable). Default: ledger.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="The ledger and every table.")] = False,
+    tables: Annotated[
+        list[str] | None, typer.Option("--table", help="This table (repeatable). Default: ledger.")
+    ] = None,
+    all_tables: Annotated[bool, typer.Option("--all", help="The ledger and every table.")] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="File, or folder for several tables as csv or parquet. Default: perfctl-export*."),
     ] = None,
     sweep: Annotated[int | None, typer.Option(help="Only this sweep.")] = None,
-    run: Annotated[list[int] | None, typer.Option(help="Only these runs (repeatable).")] = None,
+    runs: Annotated[list[int] | None, typer.Option("--run", help="Only these runs (repeatable).")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="CSV: leave text alone that a spreadsheet would run.")] = False,
     force: output.Force = False,
     store: options.Store = None,
@@ -36,15 +38,15 @@ def export(
     """
     from perfctl.orchestrator.actions import export as actions
 
-    if everything and table:
+    if all_tables and tables:
         raise UsageError("--all and --table together", "Choose one")
     written = actions.export(
-        table or (actions.LEDGER,),
-        all_tables=everything,
+        tables or (actions.LEDGER,),
+        all_tables=all_tables,
         out=out,
-        format=form,
+        format=format,
         sweep=sweep,
-        runs=run or (),
+        runs=runs or (),
         raw=raw,
         force=force,
         store=store or DEFAULT,

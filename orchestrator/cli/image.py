@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from perfctl import __version__
 from perfctl.orchestrator.cli import console
-from perfctl.orchestrator.errors import UsageError
 
 image = typer.Typer(
     name="image",
@@ -51,14 +48,11 @@ def render(
     force: Annotated[bool, typer.Option("--force", help="Replace a definition that is there.")] = False,
 ) -> None:
     """Write an Apptainer definition with perfctl and its workloads in it, and say how to build it. Needs no Apptainer."""
-    from perfctl.orchestrator.launch import definition
+    from perfctl.orchestrator.actions.setup import render_image
+    from perfctl.orchestrator.launch.definition import Definition
 
-    if out.exists() and not force:
-        raise UsageError(f"{out} is there already", "Add --force to replace it, or name another file with --out")
     extras = tuple(name.strip() for name in extra.split(",") if name.strip())
-    asked = definition.Definition(base, extras, source, wheels, tuple(pip_option or ()), tuple(post or ()))
-    typed = shlex.join(["perfctl", *sys.argv[1:]])
-    text = definition.render(asked, out, version=__version__, command=typed)
-    out.write_text(text, encoding="utf-8")
+    asked = Definition(base, extras, source, wheels, tuple(pip_option or ()), tuple(post or ()))
+    build = render_image(asked, out, force=force, command_line=console.command_line())
     console.result(f"Wrote {out}")
-    console.result(f"Next: {shlex.join(definition.build_command(out))}")
+    console.result(f"Next: {shlex.join(build)}")

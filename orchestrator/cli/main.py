@@ -1,5 +1,7 @@
 """The commands, in the order of use, and the one place where errors become exit codes.
 
+An error names a field in backquotes; ``console.error`` prints the option of the command instead (``flags``).
+
 0 done; 1 an error, said in one line; 2 the request makes no sense; 3 a comparison found something worse;
 4 some parts failed and the rest was kept;
 128 + signal when stopped (130 Ctrl-C, 143 TERM).
@@ -9,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -25,29 +26,26 @@ from perfctl.orchestrator.cli import (
     doctor,
     estimate,
     export,
+    flags,
     infer,
     ingest,
-    ledger,
+    lists,
     options,
     plot,
     predict,
     prepare,
     prices,
-    query,
     replay,
     report,
-    runs,
     scrub,
     serve,
-    show,
     speedup,
     tensorboard,
     trace,
 )
 from perfctl.orchestrator.cli.bench import bench
 from perfctl.orchestrator.cli.image import image
-from perfctl.orchestrator.cli.sweep_command import SweepCommand, sweep_command
-from perfctl.orchestrator.cli.sweeps import SWEEPS
+from perfctl.orchestrator.cli.profilers import SWEEPS, SweepCommand, sweep_command
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, Regressed, UsageError
 
 # Newer releases of typer carry a click of their own, so its base error is found through a class that typer hands on.
@@ -62,14 +60,14 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "replay": replay.replay,
     "ingest": ingest.ingest,
     "scrub": scrub.scrub,
-    "runs": runs.runs,
-    "show": show.show,
-    "ledger": ledger.ledger,
+    "runs": lists.runs,
+    "show": lists.show,
+    "ledger": lists.ledger,
     "report": report.report,
     "plot": plot.plot,
     "trace": trace.trace,
     "export": export.export,
-    "query": query.query,
+    "query": lists.query,
     "serve": serve.serve,
     "tensorboard": tensorboard.tensorboard,
     "compare": compare.compare,
@@ -152,6 +150,7 @@ def run(arguments: Sequence[str]) -> int:
         if typed is not None:
             completion.prepare()
         app = application(next(iter(arguments if typed is None else typed), ""))
+        flags.remember(app, arguments)
         outcome = app(list(arguments), standalone_mode=False, prog_name="perfctl")
         return outcome if isinstance(outcome, int) else 0
     except _BAD_CALL as error:
@@ -170,13 +169,8 @@ def run(arguments: Sequence[str]) -> int:
         console.error(f"{said}. {remedy}" if (remedy := _REMEDIES.get(error.errno or 0)) else said)
         return 1
     except _expected_errors() as error:
-        console.error(_with_flags(str(error)))
+        console.error(str(error))
         return _exit_code(error)
-
-
-def _with_flags(text: str) -> str:
-    """Fields in backquotes as options: `gpus` as --gpus."""
-    return re.sub(r"`([a-z][a-z_]*)`", lambda field: f"--{field[1].replace('_', '-')}", text)
 
 
 def _bad_call(error: Any) -> int:

@@ -1,19 +1,26 @@
-"""Options that several commands share, said once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perfctl.orchestrator.actions.sweep_options import LocalPlacement, SweepOptions
 from perfctl.orchestrator.errors import UsageError
 
+if TYPE_CHECKING:
+    from perfctl.orchestrator.launch.slurm_site import Site
+
 SWEEP = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""Context of sweep commands: what perfctl does not know goes to the workload, which checks it before anything runs."""
+"""Context of sweep commands: options that perfctl does not know go to the workload, which checks them before anything runs."""
 
 SLURM_HELP = "Run a sweep as an array of Slurm jobs, and bring what it left into one store and page."
-"""Here, because the list of commands shows it without loading what the commands below it need."""
+"""Here, because the list of commands shows it without loading the commands below it."""
 
 BENCH_HELP = (
     "Measure families of networks, and show what their time goes with. perfctl bench FILE is short for bench run FILE."
@@ -54,8 +61,8 @@ NoStore = Annotated[
     bool,
     typer.Option(
         "--no-store",
-        help="Leave the folders and touch no store, beside others that run the same sweep; perfctl slurm gather takes "
-        "them in. A run that is stopped keeps its partial report.",
+        help="Do not write the store (for parallel tasks of one sweep); perfctl slurm gather takes the folders in. A run "
+        "that is stopped keeps its partial report.",
     ),
 ]
 Sample = Annotated[
@@ -71,6 +78,94 @@ Scratch = Annotated[
 ]
 Store = Annotated[Path | None, typer.Option(help="The store. Default: perfctl.db here; for sweeps, beside --out.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIST",
+        help="GPUs to use side by side, one batch size on each: 0,1,2,3. On a CPU sets of cores: cpu:0-3,cpu:4-7.",
+    ),
+]
+ImagePath = Annotated[
+    str | None, typer.Option("--image", metavar="IMAGE", help="Run profiler and program inside this Apptainer image.")
+]
+Binds = Annotated[
+    list[str] | None, typer.Option("--bind", metavar="A[:B[:ro]]", help="Folder the image shall see (repeatable).")
+]
+Runtime = Annotated[
+    str | None,
+    typer.Option("--container-runtime", metavar="PROGRAM", help="apptainer or singularity. Default: either."),
+]
+
+_SWEEP_FLAGS: dict[str, Any] = {
+    "batches": Batches,
+    "workload": Workload,
+    "mode": Mode,
+    "steps": Steps,
+    "warmup": Warmup,
+    "precision": Precision,
+    "device": Device,
+    "out": Out,
+    "store": Store,
+    "timeout": Timeout,
+    "batch_env": BatchEnv,
+    "step_marker": StepMarker,
+    "grace": Grace,
+    "no_store": NoStore,
+    "sweep_name": SweepName,
+    "scratch": Scratch,
+    "sample": Sample,
+    "again": Again,
+    "repeat": Repeat,
+}
+"""Field of SweepOptions -> its option; command_line has none."""
+_PLACEMENT_FLAGS: dict[str, Any] = {
+    "devices": Devices,
+    "image": ImagePath,
+    "bind": Binds,
+    "container_runtime": Runtime,
+}
+_OUTPUT_FLAGS: dict[str, Any] = {"dry_run": DryRun, "as_json": Json}
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOutput:
+    """What a sweep prints."""
+
+    dry_run: bool = False
+    as_json: bool = False
+
+
+def sweep_parameters(*, placement: bool = True) -> tuple[inspect.Parameter, ...]:
+    """The parameters of a sweep's command, in the order of its help; their defaults are those of the records."""
+    found = [*_parameters(SweepOptions, _SWEEP_FLAGS), *_parameters(SweepOutput, _OUTPUT_FLAGS)]
+    if placement:
+        found += _parameters(LocalPlacement, _PLACEMENT_FLAGS)
+    return tuple(found)
+
+
+def _parameters(record: type[Any], flags: Mapping[str, Any]) -> list[inspect.Parameter]:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    defaults = {field.name: _typed(field.default) for field in fields(record)}
+    return [inspect.Parameter(name, kind, annotation=flag, default=defaults[name]) for name, flag in flags.items()]
+
+
+def _typed(default: Any) -> Any:
+    """A default as one would type it: (16, 32) is "16,32"; nothing is None."""
+    return (",".join(map(str, default)) or None) if isinstance(default, tuple) else default
+
+
+def sweep_options(given: dict[str, Any]) -> tuple[SweepOptions, SweepOutput, LocalPlacement]:
+    """Take what was typed for a sweep out of ``given``. Raises UsageError for batch sizes that are none."""
+    from perfctl.orchestrator.cli import console
+
+    asked = {name: given.pop(name) for name in _SWEEP_FLAGS if name in given}
+    if "batches" in asked:
+        asked["batches"] = batch_list(asked["batches"])
+    output = SweepOutput(**{name: given.pop(name) for name in _OUTPUT_FLAGS if name in given})
+    placed = {name: given.pop(name) for name in _PLACEMENT_FLAGS if name in given}
+    placed["bind"] = tuple(placed.get("bind") or ())
+    options = SweepOptions(**asked, command_line=console.command_line())
+    return options, output, LocalPlacement(**placed)
 
 
 def batch_list(text: str) -> tuple[int, ...]:
@@ -78,16 +173,57 @@ def batch_list(text: str) -> tuple[int, ...]:
     numbers = []
     for piece in text.split(","):
         if not piece.strip().isdecimal():
-            raise UsageError(f"--batches: '{piece.strip()}' is no batch size", "Say for instance --batches 16,32,64")
+            raise UsageError(f"--batches: '{piece.strip()}' is not a batch size", "Say for instance --batches 16,32,64")
         numbers.append(int(piece))
     return tuple(numbers)
 
 
-def device(asked: str) -> str:
-    """cpu or cuda; ``auto`` looks whether an NVIDIA GPU is there, without loading anything."""
-    if asked == "auto":
-        gpus = Path("/proc/driver/nvidia/gpus")
-        return "cuda" if gpus.is_dir() and any(gpus.iterdir()) else "cpu"
-    if asked not in ("cpu", "cuda"):
-        raise UsageError(f"--device: '{asked}' is not known", "Say cpu, cuda or auto")
-    return asked
+Text = str | None
+Texts = list[str] | None
+Switch = bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class SiteOptions:
+    """Options of a cluster's jobs, as typed; the fields are those of Site. What is left out comes from perfctl.toml."""
+
+    partition: Annotated[Text, typer.Option(help="Partition of the tasks.")] = None
+    account: Annotated[Text, typer.Option(help="Account that pays.")] = None
+    qos: Annotated[Text, typer.Option(help="Quality of service.")] = None
+    constraint: Annotated[Text, typer.Option(help="Features that a node must have.")] = None
+    gres: Annotated[Text, typer.Option(help="What each task gets. Default: gpu:1, with --device cpu nothing.")] = None
+    time: Annotated[Text, typer.Option(help="Time limit of a task, as Slurm writes it: 00:30:00.")] = None
+    mem: Annotated[Text, typer.Option(help="Memory of a task: 16G.")] = None
+    cpus: Annotated[int | None, typer.Option(min=1, help="Cores of a task.")] = None
+    exclusive: Annotated[Switch, typer.Option(help="Nodes to oneself.")] = None
+    array_limit: Annotated[int | None, typer.Option(min=1, help="Tasks that may run at the same time.")] = None
+    stop_before: Annotated[
+        int | None, typer.Option(min=1, help="Seconds before the time limit when the profiler is stopped. Default: 60.")
+    ] = None
+    module: Annotated[Texts, typer.Option(help="Module to load; may be repeated.")] = None
+    before: Annotated[Texts, typer.Option(help="Shell line before the profiler; may be repeated.")] = None
+    after: Annotated[Texts, typer.Option(help="Shell line after it, whatever happened; may be repeated.")] = None
+    sbatch: Annotated[Texts, typer.Option(help="Further #SBATCH line; may be repeated.")] = None
+    image: Annotated[Text, typer.Option(help="Apptainer image that holds perfctl and the profiler.")] = None
+    bind: Annotated[Texts, typer.Option(help="Folder to bind into the image; may be repeated.")] = None
+    srun: Annotated[Switch, typer.Option(help="Start each task by srun.")] = None
+    disable_dcgm: Annotated[Switch, typer.Option(help="Add #SBATCH --disable-dcgm, which some sites know.")] = None
+    dcgm_pause: Annotated[
+        Switch, typer.Option(help="dcgmi profile --pause before each task, and --resume after it.")
+    ] = None
+    perfctl: Annotated[
+        Text, typer.Option(help="How nodes call perfctl. Default: this one; in an image, python3 -m perfctl.")
+    ] = None
+    gather_partition: Annotated[Text, typer.Option(help="Partition of the gather job. Default: --partition.")] = None
+    template: Annotated[
+        Text, typer.Option(help="Template of your site for the array's script; pbs and lsf are there.")
+    ] = None
+    gather_template: Annotated[Text, typer.Option(help="Template of your site for the gather script.")] = None
+
+    def site(self) -> Site:
+        """The same, repeated options as tuples."""
+        from perfctl.orchestrator.launch.slurm_site import Site
+
+        typed: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        lists = {name: tuple(value) for name, value in typed.items() if isinstance(value, list)}
+        return Site(**(typed | lists))

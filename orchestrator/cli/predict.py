@@ -46,7 +46,7 @@ def predict(
         float | None, typer.Option(help="Data-parallel efficiency, 0 to 1, instead of working it out.")
     ] = None,
     infer: Annotated[bool, typer.Option("--infer", help="Inference: forward only.")] = False,
-    given: Annotated[
+    inputs: Annotated[
         list[str] | None, typer.Option("--input", help="Shape of one sample, where the model does not say: 3x224x224.")
     ] = None,
     tariff: Annotated[float | None, typer.Option(help="Price of a kWh, for the cost of energy.")] = None,
@@ -84,7 +84,7 @@ def predict(
         link_gbs=interconnect,
         overlap=overlap,
         efficiency=efficiency,
-        inputs=tuple(given or ()),
+        inputs=tuple(inputs or ()),
         threads=threads,
     )
     found, known = actions.answer(question, console)

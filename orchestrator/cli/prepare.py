@@ -6,12 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from perfctl.orchestrator.cli import console, options
-from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.actions.setup import Prepared
 
 WHAT = ("imagenet-val",)
 _QUIET_S = 10.0
@@ -28,51 +31,37 @@ def prepare(
     as_json: options.Json = False,
 ) -> None:
     """Sort a data set's archive into class folders, for --data imagenet --data-dir. Stopped, it goes on later."""
-    from perfctl.workloads import imagenet_val
-    from perfctl.workloads.spec import WorkloadError
+    from perfctl.orchestrator.actions.setup import prepare_imagenet
 
     if what not in WHAT:
         raise UsageError(f"'{what}' is not known", f"Say {', '.join(WHAT)}")
-    for path in (archive, devkit, synsets):
-        if path is not None and not path.is_file():
-            raise UsageError(f"{path}: there is no such file", "Check the path")
-    try:
-        if not no_verify:
-            for path in (devkit, archive):
-                with _bar(f"MD5 of {path.name}") as tick:
-                    if not imagenet_val.check_sum(path, tick):
-                        console.note(f"{path.name}: its name is none of the published ones, so its MD5 is not compared")
-        kit = imagenet_val.read_devkit(devkit, synsets)
-        with _bar("images") as tick:
-            done = imagenet_val.sort_archive(archive, kit, out, tick)
-        strays = list(imagenet_val.strays(out, kit))
-    except WorkloadError as error:
-        raise PerfctlError(str(error)) from error
+    done = prepare_imagenet(
+        archive, devkit, out, synsets=synsets, verify=not no_verify, progress=_bar, messages=console
+    )
     if as_json:
-        counts = {"images": done.images, "of": done.total, "already": done.already, "classes": len(kit.classes)}
-        odd = {"ignored": list(done.ignored), "strays": [str(path) for path in strays]}
+        counts = {"images": done.images, "of": done.total, "already": done.already, "classes": done.classes}
+        odd = {"ignored": list(done.ignored), "strays": [str(path) for path in done.strays]}
         console.as_json({"folder": str(out), **counts, **odd})
         return
-    _tell(done, out, len(kit.classes), strays)
+    _print(done)
 
 
-def _tell(done: object, out: Path, classes: int, strays: list[Path]) -> None:
-    from perfctl.workloads.imagenet_val import Sorted
-
-    assert isinstance(done, Sorted)
+def _print(done: Prepared) -> None:
+    out = done.folder
     if done.ignored:
         more = f" and {len(done.ignored) - 1} more" if len(done.ignored) > 1 else ""
         console.warning(f"not an image of the validation set, ignored: {done.ignored[0]}{more}")
-    if strays:
+    if done.strays:
         console.warning(
-            f"{len(strays)} images lie in {out} that the development kit puts elsewhere ({strays[0].relative_to(out)}, ...): "
-            "they would count as wrong answers; remove them"
+            f"{len(done.strays)} images lie in {out} that the development kit puts elsewhere "
+            f"({done.strays[0].relative_to(out)}, ...): they would count as wrong answers; remove them"
         )
     before = f", {done.already:,} of them there already" if done.already else ""
-    console.result(f"Wrote {done.images:,} of {done.total:,} images in {classes:,} class folders to {out}{before}")
+    console.result(f"Wrote {done.images:,} of {done.total:,} images in {done.classes:,} class folders to {out}{before}")
     if done.images < done.total:
+        missing = done.total - done.images
         console.warning(
-            f"the archive is a subset: {done.total - done.images:,} images are not in it, and accuracy will be over what is"
+            f"the archive is a subset: {missing:,} images are not in it, and accuracy counts only the others"
         )
     console.result(f"Next: perfctl infer --models resnet18 --data imagenet --data-dir {out}")
 

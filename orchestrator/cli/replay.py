@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from perfctl.orchestrator.cli import options
+from perfctl.orchestrator.cli import console, options
 
 
 def replay(
@@ -25,26 +26,21 @@ def replay(
     as_json: options.Json = False,
 ) -> None:
     """Replay a recorded sweep of any profiler: needs no GPU and no tool, and is marked as recorded everywhere."""
-    from perfctl.orchestrator.cli.run_sweep import run_sweep
-    from perfctl.orchestrator.cli.sweep_command import Asked
-    from perfctl.orchestrator.launch.replay import Replay
+    from perfctl.orchestrator.actions.sweep import replay_request
+    from perfctl.orchestrator.actions.sweep_options import SweepOptions
+    from perfctl.orchestrator.cli.profilers import run_and_print
 
-    recorded = Replay(folder)
-    sizes = options.batch_list(batches) if batches else recorded.batches()
-    asked = Asked(
-        batches=",".join(map(str, sizes)),
-        repeat=recorded.repeats(sizes),
-        workload=recorded.workload(),
-        device=recorded.device(),
+    asked = SweepOptions(
         out=out,
-        store=store,
         timeout=timeout,
         grace=grace,
         no_store=no_store,
         sweep_name=sweep_name,
         scratch=scratch,
         again=again,
-        dry_run=dry_run,
-        as_json=as_json,
+        command_line=console.command_line(),
     )
-    run_sweep(recorded, asked, origin="recorded")
+    if batches:
+        asked = replace(asked, batches=options.batch_list(batches))
+    request = replay_request(folder, asked, all_batches=not batches)
+    run_and_print(request, store, options.SweepOutput(dry_run, as_json))

@@ -23,12 +23,12 @@ def report(
     sweep: Annotated[
         int | None, typer.Option(help="Only this sweep. Default: the newest run of each kind, of a bench the fastest.")
     ] = None,
-    run: Annotated[list[int] | None, typer.Option(help="Only these runs (repeatable).")] = None,
-    most: Annotated[
+    runs: Annotated[list[int] | None, typer.Option("--run", help="Only these runs (repeatable).")] = None,
+    studies: Annotated[
         int, typer.Option("--studies", min=1, help="Most studies on the page, the newest; it says what is left out.")
     ] = 12,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
-    peak: Peaks = "published",
+    peaks: Peaks = "published",
     store: options.Store = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     as_json: options.Json = False,
@@ -37,7 +37,7 @@ def report(
     from perfctl.orchestrator.actions import report as actions
 
     page = actions.report(
-        store or DEFAULT, out, sweep=sweep, runs=run or (), studies=most, title=title, peaks=peak, messages=console
+        store or DEFAULT, out, sweep=sweep, runs=runs or (), studies=studies, title=title, peaks=peaks, messages=console
     )
     if as_json:
         console.as_json({"path": str(out), "bytes": page.size, "runs": list(page.runs), "left_out": page.left_out})

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perfctl.orchestrator.actions import peaks
-from perfctl.orchestrator.cli import console
+from perfctl.orchestrator.actions.sweep_options import SweepOptions
+from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.report import Peaks
 from perfctl.orchestrator.cli.speedup_study import ALLOWED, Way, default_ways, ways_of
-from perfctl.orchestrator.cli.sweep_command import Asked, parameters_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 
 if TYPE_CHECKING:
@@ -76,11 +76,11 @@ def _command() -> Callable[..., None]:
         Options that are not listed here go to the workload: --base-width, --image-size (unet), --hidden, --length
         (lstm), --seed, --data. Runs of other machines are added with --runs, or ingested and named there.
         """
-        asked = Asked(**given)
+        asked, output, _ = options.sweep_options(given)
         store = asked.store or asked.out / "perfctl.db"
-        wanted = _Wanted(allowed(allow), page, charts, peak, store, asked.as_json)
+        wanted = _Wanted(allowed(allow), page, charts, peak, store, output.as_json)
         if runs is not None:
-            if page is None and not asked.as_json:
+            if page is None and not output.as_json:
                 console.note("no page is written without --page FILE")
             _finish(named_arms(runs, store), wanted)
             return
@@ -88,7 +88,7 @@ def _command() -> Callable[..., None]:
         _run(ways, epochs, asked, tuple(context.args), wanted)
 
     kind = inspect.Parameter.KEYWORD_ONLY
-    shared = [one for one in parameters_of(Asked) if one.name not in _SET_HERE]
+    shared = [one for one in options.sweep_parameters(placement=False) if one.name not in _SET_HERE]
     parameters = [
         inspect.Parameter("context", kind, annotation=typer.Context),
         inspect.Parameter("devices", kind, annotation=Ways, default="auto"),
@@ -121,7 +121,7 @@ def allowed(text: str | None) -> frozenset[str]:
     return frozenset(names)
 
 
-def _run(ways: tuple[Way, ...], epochs: int, asked: Asked, rest: tuple[str, ...], wanted: _Wanted) -> None:
+def _run(ways: tuple[Way, ...], epochs: int, asked: SweepOptions, rest: tuple[str, ...], wanted: _Wanted) -> None:
     """Everything is checked before anything runs; an arm that fails does not stop those after it."""
     from perfctl.orchestrator.cli.speedup_study import arms_of, check, request_of, run_way
 

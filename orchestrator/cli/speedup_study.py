@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.cli import options
-from perfctl.orchestrator.cli.sweep_command import Asked
+from perfctl.orchestrator.actions.sweep_options import SweepOptions, resolve_device
 from perfctl.orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def ways_of(text: str) -> tuple[Way, ...]:
 
 def default_ways(told: Callable[[str], None]) -> tuple[Way, ...]:
     """CPU and GPU; without a GPU the CPU in several ways, and it is said."""
-    if options.device("auto") == "cuda":
+    if resolve_device("auto") == "cuda":
         return (Way("cpu"), Way("cuda"))
     if compiler_here():
         told("no GPU here: comparing cpu with cpu:bf16 and cpu:compile")
@@ -77,9 +76,9 @@ def compiler_here() -> bool:
     return bool(os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++"))
 
 
-def request_of(way: Way, epochs: int, asked: Asked, rest: tuple[str, ...]) -> SweepRequest:
+def request_of(way: Way, epochs: int, asked: SweepOptions, rest: tuple[str, ...]) -> SweepRequest:
     """The sweep of one way, called WORKLOAD_DEVICE[_PRECISION]. Raises UsageError."""
-    from perfctl.orchestrator.cli.sweep_request import sweep_request
+    from perfctl.orchestrator.actions.sweep_request import sweep_request
     from perfctl.orchestrator.launch.torch_profiler import TorchProfiler
 
     name = f"{asked.workload}_{way.label.replace(':', '_')}"
@@ -90,10 +89,10 @@ def request_of(way: Way, epochs: int, asked: Asked, rest: tuple[str, ...]) -> Sw
 
 def check(way: Way, request: SweepRequest) -> None:
     """Raises UsageError for what cannot run here, and for a folder that holds runs of another request."""
-    from perfctl.orchestrator.cli.sweep_request import check_ready
+    from perfctl.orchestrator.actions.sweep_request import check_ready
     from perfctl.orchestrator.launch.run_folder import read_json
 
-    if way.device == "cuda" and options.device("auto") != "cuda":
+    if way.device == "cuda" and resolve_device("auto") != "cuda":
         raise UsageError(f"{way.label}: there is no NVIDIA GPU here",
                          "Leave it out, run it where there is one, and name both with --runs")  # fmt: skip
     if way.label == "cpu:compile" and not compiler_here():
@@ -115,12 +114,12 @@ def _identity(request: SweepRequest) -> str:
 
 def run_way(request: SweepRequest, store: Path) -> None:
     """Run it into its folder and the store, and leave results.json beside the runs."""
-    from perfctl.orchestrator.cli.run_sweep import run_into
+    from perfctl.orchestrator.actions.sweep import run_request
     from perfctl.orchestrator.launch.run_folder import write_json
 
     request.folder.mkdir(parents=True, exist_ok=True)
     write_json(request.folder / "request.json", {"request": _identity(request), "command": request.command_line})
-    run_into(request, store)
+    run_request(request, store)
     write_json(request.folder / "results.json", results(request, runs_of(request, store)))
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.grouping import device_label, heading, studies
@@ -13,15 +13,16 @@ from perfctl.orchestrator.report import about_view, busy_view, kernel_view, stud
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.inference_view import inference_tables
 from perfctl.orchestrator.report.ledger_view import ledger_view
-from perfctl.orchestrator.report.numbers import DASH, Cell, time
+from perfctl.orchestrator.report.numbers import Cell, time
 from perfctl.orchestrator.report.tables import Table as View
+from perfctl.orchestrator.report.text_tables import grid as _grid
+from perfctl.orchestrator.report.text_tables import text as _text
 from perfctl.orchestrator.report.verdict_view import Reason
 from perfctl.orchestrator.report.view import tools
 from perfctl.parsers.stored import Run
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
-    from rich.table import Table
     from rich.text import Text
 
 ROWS = 12
@@ -32,27 +33,6 @@ LEFT_OUT = {"category", "direction", "host time", "memory", "concerns", "run", "
 """Columns of the page's tables that 80 columns have no room for; problems stand among the findings."""
 NAME_WIDTH = 24
 """Columns for the name of a layer, which goes on beside its other batch sizes."""
-
-
-def runs_table(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """One line a run, for ``perfctl runs``. A row has the columns of the store's table run, device_name, kernels."""
-    grid = _grid(("run", "right"), ("profiler", "left"), ("workload", "left"), ("batch", "right"), ("mode", "left"),
-                 ("device", "left"), ("kernels", "right"), ("status", "left"), ("origin", "left"))  # fmt: skip
-    columns = ("id", "profiler", "workload", "batch_size", "mode", "device_name", "kernels", "status", "origin")
-    for row in rows:
-        words = (DASH if row[column] is None else str(row[column]) for column in columns)
-        grid.add_row(*(_text(word, "bold red" if word == "failed" else "") for word in words))
-    return grid
-
-
-def doctor_table(findings: Iterable[tuple[str, str, str | None, str | None]]) -> Table:
-    """(name, state, value, detail) of each finding, for ``perfctl doctor``; states also stand as words."""
-    grid = _grid(("", "left"), ("", "left"), ("", "left"), heads=False)
-    styles = {"ok": "green", "warning": "yellow", "missing": "dim"}
-    for name, state, value, detail in findings:
-        said = "\n".join(part for part in (value, detail) if part)
-        grid.add_row(_text(name), _text(state, styles.get(state, "")), _text(said))
-    return grid
 
 
 def run_details(run: Run) -> list[RenderableType]:
@@ -205,30 +185,9 @@ def _from_view(view: View, rows: int = ROWS, elsewhere: str = "perfctl report sh
     return Group(_text(view.caption, "bold"), grid, *below)
 
 
-def _grid(*columns: tuple[str, str], heads: bool = True) -> Table:
-    from rich.table import Table
-
-    grid = Table(
-        box=None, show_header=heads, header_style="dim", pad_edge=False, caption_justify="left", caption_style="dim"
-    )
-    for label, side in columns:
-        if side == "code":
-            grid.add_column(_text(label), no_wrap=True, overflow="ellipsis", min_width=16, max_width=36)
-        else:
-            grid.add_column(_text(label), justify="right" if side == "right" else "left", overflow="fold")
-    return grid
-
-
 def _cell(cell: Cell, width: int = 0) -> Text:
     """``width``: of the longest unit in the column, so that units stand below each other."""
     style = {"est": "italic", "no": "dim", "refused": "strike", "bad": "bold red"}.get(cell.look, "")
     if cell.unit is None or not width:
         return _text(cell.text.rstrip("\u2007\u2008"), style)
     return _text(f"{cell.text} {cell.unit.ljust(width)}".replace("\u2007", " ").replace("\u2008", " "), style)
-
-
-def _text(words: str, style: str = "") -> Text:
-    """Text as it is: brackets in names are no markup, control characters are not sent to the terminal."""
-    from rich.text import Text
-
-    return Text("".join(c if c.isprintable() or c in "\n\u202f" else "\ufffd" for c in words), style=style)

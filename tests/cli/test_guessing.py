@@ -79,11 +79,11 @@ def test_a_ledger_of_runs_without_layers_says_how_to_get_them(perfctl: Perfctl) 
 def test_without_a_batch_size_nothing_is_guessed_and_the_gap_says_so(perfctl: Perfctl) -> None:
     path = report(Path(), step(mnist(64)) * 3)
     assert perfctl("ingest", path, "--workload", "mnist_cnn", "--guess-layers").code == 0
-    assert any("batch size is not known" in reason for (reason,) in rows("SELECT reason FROM gap"))
+    assert any("workload or batch size unknown" in reason for (reason,) in rows("SELECT reason FROM gap"))
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [((), "--workload mnist_cnn"), (("--workload", "no_such_net"), "no_such_net")]
+    ("options", "said"), [((), "with --workload: mnist_cnn"), (("--workload", "no_such_net"), "no_such_net")]
 )
 def test_the_network_must_be_named_and_known_before_anything_is_read(
     options: tuple[str, ...], said: str, perfctl: Perfctl

@@ -50,8 +50,8 @@ def test_ctrl_c_while_modules_load_shows_no_traceback() -> None:
             "torch --quite-unlike-any",
             "its workload mnist_cnn. --help lists perfctl's options, 'python -m perfctl.workloads mnist",
         ),
-        ("nsys --batches 2 train.py", "goes behind --: -- python train.py --batch-size {batch}"),
-        ("ingest --guess-layers gone.csv", "of which network? Name it: --workload"),
+        ("nsys --batches 2 train.py", "goes after --: -- python train.py --batch-size {batch}"),
+        ("ingest --guess-layers gone.csv", "--guess-layers: of which network? Name it with --workload: "),
     ],
 )
 def test_what_makes_no_sense_is_one_line_with_what_to_do_and_starts_nothing(

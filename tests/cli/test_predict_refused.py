@@ -25,7 +25,7 @@ SPEC = "name=X1,fp32_tflops=8.1408,bandwidth_gbs=320,memory_gb=16,tensor_fp16_tf
         (("--batch", 64, "--device", "T4", "--precision", "fp8"), "--precision: 'fp8' is not known"),
         (("--device", "T4"), "no batch size"),
         (("--batch", 0, "--device", "T4"), "--batch: a batch size is 1 or more"),
-        (("--batches", "4,x", "--device", "T4"), "--batches: 'x' is no batch size"),
+        (("--batches", "4,x", "--device", "T4"), "--batches: 'x' is not a batch size"),
         (("--batch", 4, "--device", "T4", "--epochs", 2), "--epochs without --dataset-size"),
         (("--batch", 4, "--device", "T4", "--dataset-size", 0), "--dataset-size: 0 is none"),
         (("--batch", 4, "--device", "T4", "--optimizer", "lion"), "--optimizer: 'lion' is not known"),

@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.actions.ingest_run import with_samples
-from perfctl.orchestrator.cli.sweep_command import Asked
-from perfctl.orchestrator.cli.sweep_request import sweep_request
+from perfctl.orchestrator.actions.sweep_options import SweepOptions
+from perfctl.orchestrator.actions.sweep_request import sweep_request
 from perfctl.orchestrator.launch.plain import Plain
 from perfctl.orchestrator.store import database, read
 from perfctl.parsers.records import Report
 
 
 def test_sampling_is_on_unless_it_is_turned_off_and_makes_no_other_sweep() -> None:
-    on, off = (sweep_request(Plain(), replace(Asked(device="cpu"), sample=text), (), None) for text in ("50ms", "off"))
+    on, off = (
+        sweep_request(Plain(), replace(SweepOptions(device="cpu"), sample=text), (), None) for text in ("50ms", "off")
+    )
     assert (on.sample_s, off.sample_s) == (0.05, None)
     assert on.name == off.name
 

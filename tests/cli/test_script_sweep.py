@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.cli import ncu_cost
-from perfctl.orchestrator.cli.ncu_cost import CostEstimate
-from perfctl.orchestrator.cli.sweep_command import Asked
+from perfctl.orchestrator.actions.sweep import CostEstimate
+from perfctl.orchestrator.actions.sweep_options import SweepOptions
+from perfctl.orchestrator.analyse.replay_cost import cost_lines
 from perfctl.orchestrator.errors import RunFailed
 from perfctl.orchestrator.launch import tools
 from perfctl.orchestrator.launch.ncu import Ncu
@@ -212,7 +212,7 @@ def test_what_ncu_was_told_to_leave_out_is_a_gap_and_no_zero(perfctl: Perfctl, t
     assert perfctl("ingest", home).code == 0
     assert rows("SELECT value FROM environment WHERE key = 'ncu:layers'") == [("conv2",)]
     ((state, reason),) = rows("SELECT state, reason FROM gap WHERE quantity = 'kernel'")
-    assert (state, "--layer): conv2" in reason) == ("not_collected", True)
+    assert (state, "only in these layers: conv2" in reason) == ("not_collected", True)
 
 
 def recorded_step(folder: Path) -> Replay:
@@ -227,26 +227,24 @@ def recorded_step(folder: Path) -> Replay:
     return Replay(folder / "recorded")
 
 
-def test_the_cost_of_ncu_is_told_from_one_plain_step(
-    perfctl: Perfctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_cost_of_ncu_is_told_from_one_plain_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ncu_cost.tools, "has_gpu_driver", lambda: True)
-    asked = Asked(batches="16,32", device="cuda", steps=5)
-    CostEstimate(Ncu(metrics="fadd"), recorded_step(tmp_path)).run(asked, (), None)
-    assert "batch 16: 4 launches a step x 5 steps x 1 passes = 20 replays" in capsys.readouterr().out
-    CostEstimate(Ncu(metrics="fadd", layers=("conv1",)), Replay(tmp_path / "recorded")).run(asked, (), None)
-    said = capsys.readouterr().out
+    monkeypatch.setattr(tools, "has_gpu_driver", lambda: True)
+    asked = SweepOptions(batches=(16, 32), device="cuda", steps=5)
+    whole = CostEstimate(Ncu(metrics="fadd"), recorded_step(tmp_path)).run(asked)
+    assert (whole.batch_size, whole.layers, whole.cost.launches, whole.cost.replays) == (16, (), 4, 4 * 5)
+    part = CostEstimate(Ncu(metrics="fadd", layers=("conv1",)), Replay(tmp_path / "recorded")).run(asked)
+    (said, _) = cost_lines(part.cost, part.batch_size, part.layers)
     assert " launches a step in conv1 (of 4) x 5 steps" in said
-    with pytest.raises(RunFailed, match="no launch of the step is in --layer nope"):
-        CostEstimate(Ncu(layers=("nope",)), Replay(tmp_path / "recorded")).run(asked, (), None)
+    with pytest.raises(RunFailed, match="`layer`: no launch of the step is in nope"):
+        CostEstimate(Ncu(layers=("nope",)), Replay(tmp_path / "recorded")).run(asked)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recorded"], "nothing is left behind"
 
 
 def test_without_a_gpu_the_cost_cannot_be_told_and_one_line_says_so(
     perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ncu_cost.tools, "has_gpu_driver", lambda: False)
+    monkeypatch.setattr(tools, "has_gpu_driver", lambda: False)
     for device in ("cpu", "cuda"):
         said = perfctl("ncu", "--estimate-cost", "-b", "16", "--device", device)
         assert (said.code, said.out, said.err.count("\n")) == (1, "", 1)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.cli.scrub import beside
+from perfctl.orchestrator.actions.scan_file import scrubbed_name
 
 VALUE = "correct-horse-battery"
 TRACE = (
@@ -99,4 +99,4 @@ def test_a_scrubbed_report_is_taken_in_without_a_warning(perfctl: Callable[..., 
     ],
 )
 def test_the_name_of_the_copy_keeps_its_endings(name: str, copy: str) -> None:
-    assert beside(Path("somewhere", name)) == Path("somewhere", copy)
+    assert scrubbed_name(Path("somewhere", name)) == Path("somewhere", copy)

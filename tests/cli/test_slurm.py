@@ -111,7 +111,7 @@ def test_a_dry_run_prints_both_scripts_and_writes_nothing(perfctl: Perfctl) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nope"], "'nope' is no profiler"),
+        (["nope"], "'nope' is not a profiler"),
         (["nsys,nsys"], "twice"),
         (["replay"], "--recording"),
         (["nsys", "--batches", "x"], "no batch size"),

@@ -117,7 +117,7 @@ def test_a_list_of_devices_is_read() -> None:
 def test_every_arm_is_the_same_command_but_for_its_device_and_precision(
     devices: str, device: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfctl.orchestrator.cli.options.device", lambda asked: asked)
+    monkeypatch.setattr("perfctl.orchestrator.actions.sweep_request.resolve_device", lambda asked: asked)
     base, other = (_argv(way) for way in ways_of(devices))
     for name, value in (("--device", device), ("--precision", precision)):
         assert other[other.index(name) + 1] == value
@@ -135,12 +135,11 @@ def test_every_arm_is_the_same_command_but_for_its_device_and_precision(
 
 
 def _argv(way: Way) -> list[str]:
+    from perfctl.orchestrator.actions.sweep_options import SweepOptions
     from perfctl.orchestrator.cli.speedup_study import request_of
-    from perfctl.orchestrator.cli.sweep_command import Asked, parameters_of
     from perfctl.orchestrator.launch import sweep
 
-    given = {one.name: one.default for one in parameters_of(Asked)}
-    asked = Asked(**{**given, "workload": "lstm", "batches": "8"})
+    asked = SweepOptions(workload="lstm", batches=(8,))
     ((_, command),) = sweep.commands(request_of(way, 2, asked, ("--hidden", "4", "--seed", "3")))
     return [str(word) for word in command.argv]
 
@@ -167,7 +166,8 @@ def test_compiling_without_a_compiler_is_refused_before_anything_runs(
 
 
 def test_a_gpu_that_is_not_here_is_said(perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perfctl.orchestrator.cli.options.device", lambda asked: "cpu" if asked == "auto" else asked)
+    here = "perfctl.orchestrator.cli.speedup_study.resolve_device"
+    monkeypatch.setattr(here, lambda asked: "cpu" if asked == "auto" else asked)
     said = perfctl("speedup", "--devices", "cpu,cuda:bf16")
     assert said.code == 2
     assert "cuda:bf16: there is no NVIDIA GPU here" in said.err

@@ -22,7 +22,7 @@ def test_options_that_perfctl_sets_itself_are_not_passed_on(perfctl: Perfctl, wo
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--batches", "x"], "'x' is no batch size"),
+        (["--batches", "x"], "'x' is not a batch size"),
         (["--batches", "16,16"], "stands twice"),
         (["--batches", "0"], "not positive"),
         (["--workload", "nope"], "known: mnist_cnn"),

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.cli.here import Here, program_words
+from perfctl.orchestrator.actions.sweep_options import NONE, LocalPlacement, reject_placement
+from perfctl.orchestrator.actions.sweep_request import program_words
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.launch import check_tools, container, definition, in_image, nsys_importer, sweep, tools
 from perfctl.orchestrator.launch.container import Image, Inside, both, image, inside
@@ -242,5 +243,7 @@ def test_options_that_make_no_sense_are_refused_in_one_line(
     assert run(["torch", "-b", "4", *words]) == 2
     err = capsys.readouterr().err
     assert said in err and len(err.splitlines()) == 1
-    assert Here() == Here(None, None, None, None)
+    with pytest.raises(UsageError, match="takes no `devices`, `image`"):
+        reject_placement(LocalPlacement(bind=("/data",)), "an estimate")
+    reject_placement(NONE, "an estimate")
     assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from perfctl.orchestrator.report import terminal
+from perfctl.orchestrator.report import terminal, text_tables
 from perfctl.parsers.records import Summary
 
 
@@ -33,14 +33,14 @@ def test_runs_fit_eighty_columns_and_say_how_they_ended() -> None:
         row(2, profiler="torch", workload="mnist_cnn", batch_size=256, status="failed", origin="measured"),
         row(3, profiler="nsys", device_name="NVIDIA H100 80GB HBM3", kernels=1221, status="ok", origin="ingested"),
     ]
-    text = printed(terminal.runs_table(rows))
+    text = printed(text_tables.runs_table(rows))
     assert max(map(len, text.splitlines())) <= 80
     assert "failed" in text and "ingested" in text and "1221" in text
     assert text.splitlines()[3].split()[:3] == ["3", "nsys", "–"], "what is not known is a dash"
 
 
 def test_the_doctors_findings_fit_eighty_columns_and_say_the_state_in_a_word() -> None:
-    text = printed(terminal.doctor_table([("ncu", "missing", None, "install it with " + 30 * "word ")]))
+    text = printed(text_tables.doctor_table([("ncu", "missing", None, "install it with " + 30 * "word ")]))
     assert max(map(len, text.splitlines())) <= 80
     assert text.split()[:2] == ["ncu", "missing"]
 

@@ -1,7 +1,7 @@
-"""What the tasks of arrays left, into one store and one page, with what is missing by name.
+"""Take what the tasks of arrays left into one store, and name what is missing.
 
-Each run is one transaction and is known by its report, so a gather that was killed, or that runs twice, gives the same
-rows. A task that left no run becomes a failed one, which a later whole run replaces.
+Each run is one transaction and is recognised by its report, so a gather that was killed, or that runs twice, gives the
+same rows. A task that left no run becomes a failed run, which a later whole run replaces.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.actions.ingest_run import take_run
-from perfctl.orchestrator.cli import console
-from perfctl.orchestrator.cli.slurm_table import ask_queue
+from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.slurm import ask_queue
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.launch import slurm_status
 from perfctl.orchestrator.launch.run_folder import read_json, read_run_record
@@ -33,32 +33,38 @@ class Gathered:
     """What has been done so far."""
 
     new: int = 0
+    """Runs that the store did not have."""
     known: int = 0
+    """Runs that it had."""
     wrong: list[str] = field(default_factory=list)
     """One line a run that failed, is partial, missing or cannot be read."""
     under_way: int = 0
+    """Tasks that are still queued or running."""
+    repeat_in: Path | None = None
+    """An array whose status says how to repeat what is not whole; None where sweeps were gathered without one."""
+
+    def check(self) -> None:
+        """Raises PartlyDone when something is missing or not whole."""
+        if self.wrong:
+            folder = self.repeat_in
+            again = f"perfctl slurm status {shlex.quote(str(folder))} says how to repeat it" if folder else None
+            raise PartlyDone(f"{len(self.wrong)} runs are missing or incomplete; the report names them", again)
 
 
-def gather(folders: Iterable[Path], store: Path, page: Path) -> None:
-    """Raises UsageError when a folder holds nothing of perfctl's, PartlyDone when something is missing or not whole."""
-    from perfctl.orchestrator.cli.report import report
+def gather(folders: Iterable[Path], store: Path, messages: Messages = SILENT) -> Gathered:
+    """Take every run below ``folders`` into ``store``: folders of arrays, of sweeps, or that hold some.
 
+    Raises UsageError when a folder holds nothing of perfctl's; what is missing or not whole is in the answer.
+    """
     plans, sweeps = _found(folders)
     done = Gathered()
     with database.writing(store) as connection:
         for folder in sweeps:
             _take_sweep(connection, folder, store, done)
         for plan in plans:
-            _name_missing(connection, plan, done)
-    console.result(f"{done.new} runs are new in {store}, {done.known} were there already")
-    for line in done.wrong:
-        console.note(line)
-    report(out=page, store=store, sweep=None, run=None, title=None, peak="published", open_page=False)
-    if done.under_way:
-        console.note(f"{done.under_way} tasks are still queued or running: gather again when they have ended")
-    if done.wrong:
-        again = f"perfctl slurm status {shlex.quote(str(plans[0].folder))} says how to repeat it" if plans else None
-        raise PartlyDone(f"{len(done.wrong)} of the runs are missing or not whole; the page names them", again)
+            _name_missing(connection, plan, done, messages)
+    done.repeat_in = plans[0].folder if plans else None
+    return done
 
 
 def _found(folders: Iterable[Path]) -> tuple[list[Plan], list[Path]]:
@@ -131,9 +137,9 @@ def _is_known(connection: sqlite3.Connection, sweep: str, record: dict[str, obje
     return connection.execute(query, (sweep, *(known.get(key) for key in keys))).fetchone() is not None
 
 
-def _name_missing(connection: sqlite3.Connection, plan: Plan, done: Gathered) -> None:
+def _name_missing(connection: sqlite3.Connection, plan: Plan, done: Gathered, messages: Messages) -> None:
     """A failed run for each task that left none, with the reason; none where the store has something better."""
-    found = slurm_status.states(plan, ask_queue(plan))
+    found = slurm_status.states(plan, ask_queue(plan, messages))
     done.under_way += sum(state.state in (slurm_status.WAITING, slurm_status.RUNNING) for state in found)
     for task, reason in slurm_status.reasons(found).items():
         if any(read_run_record(run) is not None for run in plan.runs(task)):

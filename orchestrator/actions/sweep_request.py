@@ -1,4 +1,4 @@
-"""From the options of a sweep to its request, checked; nothing is started here but an interpreter that is asked."""
+"""From the options of a sweep to its request, checked. Nothing is started here but an interpreter that is queried."""
 
 from __future__ import annotations
 
@@ -11,18 +11,15 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from perfctl import __version__
-from perfctl.orchestrator.cli import console, options
-from perfctl.orchestrator.cli.here import NOWHERE, Here, program_words
-from perfctl.orchestrator.cli.here import check as check_here
-from perfctl.orchestrator.cli.here import device as device_of
-from perfctl.orchestrator.cli.sweep_command import Asked
+from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.sweep_options import NONE, LocalPlacement, SweepOptions, resolve_device
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch import check_tools, in_image, interpreter, sampler, where
+from perfctl.orchestrator.launch import check_tools, devices, in_image, interpreter, sampler, where
 from perfctl.orchestrator.launch.container import PYTHON, Image, image
 from perfctl.orchestrator.launch.devices import places
 from perfctl.orchestrator.launch.paths import file_name
 from perfctl.orchestrator.launch.profiler import Profiler
-from perfctl.orchestrator.launch.program import Program, read_program, utf8
+from perfctl.orchestrator.launch.program import Program, is_python, read_program, utf8
 from perfctl.orchestrator.launch.sweep import check_batches
 from perfctl.orchestrator.launch.sweep_records import SweepRequest
 
@@ -39,20 +36,24 @@ _MARKERS_OF_A_CLASS = ("optimizer", "forward")
 
 def sweep_request(
     profiler: Profiler,
-    asked: Asked,
+    asked: SweepOptions,
     rest: tuple[str, ...],
     command: tuple[str, ...] | None,
     origin: str = "measured",
-    here: Here = NOWHERE,
+    placement: LocalPlacement = NONE,
+    messages: Messages = SILENT,
 ) -> SweepRequest:
-    """Raises UsageError for whatever makes no sense, in one line."""
-    batches = options.batch_list(asked.batches)
-    check_batches(batches)
-    check_here(here, alongside=asked.no_store)
-    program = None if origin == "recorded" else _program(asked, rest, command, batches, here)
+    """The request, checked. Raises UsageError for whatever makes no sense, in one line.
+
+    ``rest`` are words for the workload, ``command`` is a program of the user's (None for a built-in workload), ``origin``
+    is measured or recorded.
+    """
+    check_batches(asked.batches)
+    _check_placement(placement, alongside=asked.no_store)
+    program = None if origin == "recorded" else _program(asked, rest, command, placement, messages)
     if program is None and asked.workload is not None and command:
         rest = (*rest, *command)
-    device = device_of(asked.device, here)
+    device = _device(asked.device, placement)
     workload = program.name if program else asked.workload or DEFAULT_WORKLOAD
     arguments = (*_arguments(asked, device, program), *rest)
     if origin == "measured" and program is None:
@@ -62,10 +63,10 @@ def sweep_request(
         profiler=profiler,
         workload=workload,
         workload_arguments=arguments,
-        batches=batches,
+        batches=asked.batches,
         device=device,
         out=asked.out,
-        command_line=utf8(shlex.join(["perfctl", *sys.argv[1:]])),
+        command_line=utf8(asked.command_line),
         host=platform.node(),
         origin=origin,
         timeout_s=asked.timeout,
@@ -77,14 +78,14 @@ def sweep_request(
         scratch=asked.scratch,
         grace_s=asked.grace,
         sample_s=sampler.interval(asked.sample),
-        image=image(here.image, here.bind or (), here.container_runtime, gpu=device == "cuda") if here.image else None,
-        places=places(here.devices) if here.devices else (),
+        image=_image(placement, device),
+        places=places(placement.devices) if placement.devices else (),
     )
 
 
 def check_ready(request: SweepRequest) -> SweepRequest:
-    """The request, ready to run. Raises ToolMissing when the profiler, or what the program's own interpreter must have,
-    is not on this machine, or not in the image."""
+    """The request, ready to run. Raises ToolMissing when the profiler, or what the program's own interpreter needs, is
+    neither on this machine nor in the image."""
     if request.image is not None:
         return _ready_inside(request, request.image)
     elsewhere = request.program is not None and request.program.python != sys.executable
@@ -103,25 +104,29 @@ def _ready_inside(request: SweepRequest, image: Image) -> SweepRequest:
 
 
 def _program(
-    asked: Asked, rest: tuple[str, ...], command: tuple[str, ...] | None, batches: tuple[int, ...], here: Here
+    asked: SweepOptions,
+    rest: tuple[str, ...],
+    command: tuple[str, ...] | None,
+    placement: LocalPlacement,
+    messages: Messages,
 ) -> Program | None:
-    """The program after ``--``; None where a built-in workload is meant."""
+    """The user's program; None where a built-in workload is meant."""
     if command is None or (asked.workload is not None and command[:1] and command[0].startswith("--")):
         for name in _PROGRAM:
             if getattr(asked, name) is not None:
                 raise UsageError(
-                    f"{_option(name)} is for a program of your own", "Put it behind --: -- python train.py"
+                    f"`{name}` is for a program of your own", "Put the program after --: -- python train.py"
                 )
         return None
     if asked.workload is not None:
         raise UsageError(
-            f"two programs are named: --workload {asked.workload}, and '{shlex.join(command)}' after --",
+            f"two programs are named: `workload` {asked.workload}, and '{shlex.join(command)}' after --",
             "Leave one of them out",
         )
     for name in _BUILT_IN:
         if getattr(asked, name) is not None:
             raise UsageError(
-                f"{_option(name)} is an option of built-in workloads; a program of your own sets it itself",
+                f"`{name}` is for built-in workloads; a program of your own sets it itself",
                 "Put it among the program's arguments, or leave it out",
             )
     if rest:
@@ -130,24 +135,25 @@ def _program(
             "Options of your program follow its name after --",
         )
     _check_marker(asked.step_marker)
-    if here.image is not None:
+    if placement.image is not None:
         python, words = program_words(command)
-        inside = read_program((sys.executable, *words) if python else command, asked.batch_env, batches)
+        inside = read_program((sys.executable, *words) if python else command, asked.batch_env, asked.batches)
         return replace(inside, python=python or PYTHON)
-    typed = read_program(command, asked.batch_env, batches)
+    typed = read_program(command, asked.batch_env, asked.batches)
     program = interpreter.settle(typed, command[0])
     if program.python != typed.python:
-        console.note(f"{typed.python} has no perfctl: {program.name} runs under perfctl's own, {program.python}")
+        messages.note(f"{typed.python} has no perfctl: {program.name} runs under perfctl's own, {program.python}")
     return program
 
 
 def _sweep_name(name: str | None) -> str | None:
     if name is not None and (name != file_name(name) or not name):
-        raise UsageError(f"--sweep-name: '{name}' is no name of a folder", "Use letters, digits and ._- of ASCII")
+        raise UsageError(f"`sweep_name`: invalid folder name '{name}'", "Use ASCII letters, digits, '.', '_' and '-'")
     return name
 
 
-def _option(field: str) -> str:
+def _word(field: str) -> str:
+    """The option of ``python -m perfctl.workloads`` for a field."""
     return f"--{field.replace('_', '-')}"
 
 
@@ -156,29 +162,29 @@ def _check_marker(marker: str | None) -> None:
     if kind in _MARKERS and (not colon or (name and kind in _MARKERS_OF_A_CLASS)):
         return
     raise UsageError(
-        f"--step-marker: '{marker}' is not known",
-        f"Say {', '.join(_MARKERS)}, optimizer:CLASS or forward:MODULECLASS",
+        f"`step_marker`: '{marker}' is not known",
+        f"Use {', '.join(_MARKERS)}, optimizer:CLASS or forward:MODULECLASS",
     )
 
 
-def _arguments(asked: Asked, device: str, program: Program | None) -> tuple[str, ...]:
+def _arguments(asked: SweepOptions, device: str, program: Program | None) -> tuple[str, ...]:
     """What goes to python -m perfctl.workloads beside batch size, record, annotation and window."""
     words = ["--device", device]
     for name in (*_ALWAYS, *(_PROGRAM if program else _BUILT_IN)):
         value = getattr(asked, name)
         if value is not None:
-            words += [_option(name), str(value)]
+            words += [_word(name), str(value)]
     if program and program.variant:
         words.append(f"--variant={program.variant}")  # one word, for it may begin with a dash
     return tuple(words)
 
 
 def _check_not_own(rest: tuple[str, ...]) -> None:
-    """Raises UsageError for an option that would contradict what perfctl itself says to the workload."""
+    """Raises UsageError for an option of the workload that perfctl itself sets for each run."""
     for word in rest:
         name = word.partition("=")[0]
         if name in OWN:
-            instead = "Batch sizes are given with --batches" if name == "--batch" else "perfctl sets it for each run"
+            instead = "Batch sizes are given with `batches`" if name == "--batch" else "perfctl sets it for each run"
             raise UsageError(f"{name} cannot be passed on to the workload", instead)
 
 
@@ -195,19 +201,57 @@ def _check_workload(name: str, arguments: tuple[str, ...]) -> None:
 
 
 def unknown(workload: str, words: Sequence[str]) -> UsageError:
-    """Words of a sweep's command line that neither perfctl nor the workload knows."""
+    """The error for words that neither perfctl nor the workload knows, with the nearest word that is known."""
     from difflib import get_close_matches
 
     from perfctl.workloads.spec import describe
 
     said = f"'{shlex.join(words)}' is known neither to perfctl nor to its workload {workload}"
     if not words[0].startswith("-"):
-        return UsageError(said, "A program of your own goes behind --: -- python train.py --batch-size {batch}")
+        return UsageError(said, "A program of your own goes after --: -- python train.py --batch-size {batch}")
     own = re.findall(r"--[a-z][a-z-]*", describe(workload))
-    known = [*own, *(_option(field.name.removeprefix("as_")) for kind in (Asked, Here) for field in fields(kind))]
-    near = get_close_matches(words[0].partition("=")[0], known, 1, cutoff=0.75)
+    known = {_word(one.name): f"`{one.name}`" for kind in (SweepOptions, LocalPlacement) for one in fields(kind)}
+    known |= {word: word for word in own}
+    near = [known[name] for name in get_close_matches(words[0].partition("=")[0], known, 1, cutoff=0.75)]
     meant = f"Did you mean {near[0]}? " if near else ""
     return UsageError(
         said,
         f"{meant}--help lists perfctl's options, 'python -m perfctl.workloads {workload} --help' those of the workload",
     )
+
+
+def _device(asked: str, placement: LocalPlacement) -> str:
+    """cpu or cuda. Raises UsageError where ``device`` and ``devices`` disagree."""
+    if placement.devices is None:
+        return resolve_device(asked)
+    kind = devices.kind_of(placement.devices)
+    if asked not in ("auto", kind):
+        named = "sets of cores" if kind == "cpu" else "GPUs"
+        raise UsageError(
+            f"`device` {asked} and `devices` {placement.devices} ({named}) do not agree", "Leave one of them out"
+        )
+    return kind
+
+
+def _image(placement: LocalPlacement, device: str) -> Image | None:
+    if not placement.image:
+        return None
+    return image(placement.image, placement.bind, placement.container_runtime, gpu=device == "cuda")
+
+
+def _check_placement(placement: LocalPlacement, *, alongside: bool) -> None:
+    """Raises UsageError for options that mean nothing without each other, or contradict each other."""
+    if placement.image is None and (placement.bind or placement.container_runtime):
+        raise UsageError("`bind` and `container_runtime` are for an image", "Name the image with `image`")
+    if placement.devices is not None and alongside:
+        raise UsageError("`devices` and `no_store` do not go together: a task has one device", "Leave one of them out")
+
+
+def program_words(command: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+    """(interpreter inside the image, the rest) where a command begins with one; (None, the command) otherwise.
+
+    ``python`` means the image's python3; a path, or a name with a version, is used as it is.
+    """
+    if not command or not is_python(command[0]):
+        return None, command
+    return (PYTHON if command[0] == "python" else command[0]), command[1:]

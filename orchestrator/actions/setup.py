@@ -1,0 +1,89 @@
+"""What gets a machine ready: examine it, define a container image, sort the images of ImageNet's validation set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfctl import __version__
+from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.launch import definition, environment
+from perfctl.orchestrator.launch.definition import Definition
+from perfctl.orchestrator.launch.environment import Finding
+
+Tick = Callable[[int, int], None]
+"""(done, of all) while something takes long."""
+
+
+def doctor() -> list[Finding]:
+    """What this machine has, and what each profiler can do on it."""
+    return list(environment.examine())
+
+
+def render_image(asked: Definition, out: Path, *, force: bool = False, command_line: str = "") -> tuple[str, ...]:
+    """Write an Apptainer definition with perfctl and its workloads to ``out``; the command that builds it.
+
+    ``command_line`` stands in the definition. Needs no Apptainer. Raises UsageError where ``out`` is there and ``force``
+    is not given.
+    """
+    if out.exists() and not force:
+        raise UsageError(f"{out} is there already", "Use `force` to replace it, or `out` for another name")
+    out.write_text(definition.render(asked, out, version=__version__, command=command_line), encoding="utf-8")
+    return tuple(definition.build_command(out))
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A data set that was sorted into class folders."""
+
+    folder: Path
+    images: int
+    """Images in ``folder``."""
+    total: int
+    """Images of the whole data set."""
+    already: int
+    """Images that were there before."""
+    classes: int
+    ignored: tuple[str, ...]
+    """Names in the archive that are not images of the data set."""
+    strays: tuple[Path, ...]
+    """Images in ``folder`` that the development kit puts elsewhere."""
+
+
+def prepare_imagenet(
+    archive: Path,
+    devkit: Path,
+    out: Path,
+    *,
+    synsets: Path | None = None,
+    verify: bool = True,
+    progress: Callable[[str], AbstractContextManager[Tick]] = lambda label: nullcontext(lambda done, total: None),
+    messages: Messages = SILENT,
+) -> Prepared:
+    """Sort ImageNet's validation images into class folders below ``out``. A call that was stopped goes on later.
+
+    ``archive`` is ILSVRC2012_img_val.tar, ``devkit`` ILSVRC2012_devkit_t12.tar.gz; ``synsets`` has lines "ID WNID" to use
+    instead of the kit's meta.mat. ``verify`` compares MD5 sums with the published ones. ``progress(label)`` hears of one
+    step. Raises UsageError for a file that is not there, PerfctlError for one that is not what it should be.
+    """
+    from perfctl.workloads import imagenet_val
+    from perfctl.workloads.spec import WorkloadError
+
+    for path in (archive, devkit, synsets):
+        if path is not None and not path.is_file():
+            raise UsageError(f"{path}: there is no such file", "Check the path")
+    try:
+        for path in (devkit, archive) if verify else ():
+            with progress(f"MD5 of {path.name}") as tick:
+                if not imagenet_val.check_sum(path, tick):
+                    messages.note(f"{path.name}: its name is none of the published ones, so its MD5 is not compared")
+        kit = imagenet_val.read_devkit(devkit, synsets)
+        with progress("images") as tick:
+            done = imagenet_val.sort_archive(archive, kit, out, tick)
+        strays = tuple(imagenet_val.strays(out, kit))
+    except WorkloadError as error:
+        raise PerfctlError(str(error)) from error
+    return Prepared(out, done.images, done.total, done.already, len(kit.classes), tuple(done.ignored), strays)

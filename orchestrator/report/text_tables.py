@@ -1,0 +1,54 @@
+"""Tables of the terminal that need no analysis: the runs of a store, what a machine has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from perfctl.orchestrator.report.numbers import DASH
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+
+def runs_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """One line a run, for ``perfctl runs``. A row has the columns of the store's table run, device_name, kernels."""
+    table = grid(("run", "right"), ("profiler", "left"), ("workload", "left"), ("batch", "right"), ("mode", "left"),
+                 ("device", "left"), ("kernels", "right"), ("status", "left"), ("origin", "left"))  # fmt: skip
+    columns = ("id", "profiler", "workload", "batch_size", "mode", "device_name", "kernels", "status", "origin")
+    for row in rows:
+        words = (DASH if row[column] is None else str(row[column]) for column in columns)
+        table.add_row(*(text(word, "bold red" if word == "failed" else "") for word in words))
+    return table
+
+
+def doctor_table(findings: Iterable[tuple[str, str, str | None, str | None]]) -> Table:
+    """(name, state, value, detail) of each finding, for ``perfctl doctor``; states also stand as words."""
+    table = grid(("", "left"), ("", "left"), ("", "left"), heads=False)
+    styles = {"ok": "green", "warning": "yellow", "missing": "dim"}
+    for name, state, value, detail in findings:
+        said = "\n".join(part for part in (value, detail) if part)
+        table.add_row(text(name), text(state, styles.get(state, "")), text(said))
+    return table
+
+
+def grid(*columns: tuple[str, str], heads: bool = True) -> Table:
+    from rich.table import Table
+
+    table = Table(
+        box=None, show_header=heads, header_style="dim", pad_edge=False, caption_justify="left", caption_style="dim"
+    )
+    for label, side in columns:
+        if side == "code":
+            table.add_column(text(label), no_wrap=True, overflow="ellipsis", min_width=16, max_width=36)
+        else:
+            table.add_column(text(label), justify="right" if side == "right" else "left", overflow="fold")
+    return table
+
+
+def text(words: str, style: str = "") -> Text:
+    """Text as it is: brackets in names are no markup, control characters are not sent to the terminal."""
+    from rich.text import Text
+
+    return Text("".join(c if c.isprintable() or c in "\n\u202f" else "\ufffd" for c in words), style=style)
