@@ -6,12 +6,12 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.sweep_options import NONE, LocalPlacement, SweepOptions
+from perfctl.orchestrator.actions.sweep_options import DEFAULTS, NONE, LocalPlacement, SweepOptions
 from perfctl.orchestrator.actions.sweep_request import check_ready, sweep_request
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, RunFailed, ToolMissing, UsageError
 from perfctl.orchestrator.launch import PROFILERS, ncu_metrics, tools
@@ -106,9 +106,19 @@ def sweep(
     Raises UsageError and ToolMissing before anything runs, Interrupted when asked to stop, StoreError.
     """
     made = profiler_named(profiler) if isinstance(profiler, str) else profiler
+    options = _with_command_line(options, f"perfctl.sweep({made.name!r}, ")
     command = tuple(program) if program is not None else None
     request = sweep_request(made, options, tuple(arguments), command, placement=placement, messages=messages)
     return run_request(request, options.store, listening)
+
+
+def _with_command_line(options: SweepOptions, call: str) -> SweepOptions:
+    """For the store, the Python call in the place of a command line; of the options those that are not at their default."""
+    if options.command_line:
+        return options
+    said = {one.name: getattr(options, one.name) for one in fields(options)}
+    changed = (f"{one.name}={said[one.name]!r}" for one in fields(options) if said[one.name] != one.default)
+    return replace(options, command_line=f"{call}SweepOptions({', '.join(changed)}))")
 
 
 def profiler_named(name: str, known: Sequence[str] = ("nsys", "ncu", "torch", "dlprof", "none")) -> Profiler:
@@ -121,13 +131,18 @@ def profiler_named(name: str, known: Sequence[str] = ("nsys", "ncu", "torch", "d
 
 
 def replay(
-    folder: Path | str, options: SweepOptions, *, all_batches: bool = True, listening: Listening = unheard
+    folder: Path | str,
+    options: SweepOptions = DEFAULTS,
+    *,
+    all_batches: bool = True,
+    listening: Listening = unheard,
 ) -> Swept:
     """Replay a recorded sweep of any profiler: needs no GPU and no tool, and is marked as recorded everywhere.
 
     ``folder`` holds b16, b32 and so on. ``all_batches``: those that were recorded, instead of ``options.batches``.
     Raises UsageError where ``folder`` is not a recorded sweep.
     """
+    options = _with_command_line(options, f"perfctl.replay({str(folder)!r}, ")
     return run_request(replay_request(folder, options, all_batches=all_batches), options.store, listening)
 
 

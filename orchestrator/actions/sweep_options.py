@@ -54,6 +54,9 @@ class SweepOptions:
     """What the user typed, ready to paste; it is stored with the sweep."""
 
 
+DEFAULTS = SweepOptions()
+
+
 @dataclass(frozen=True, slots=True)
 class LocalPlacement:
     """Which GPUs or cores of this machine a sweep uses, and inside which image. Job scripts have options of their own."""

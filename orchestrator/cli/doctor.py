@@ -8,7 +8,7 @@ from perfctl.orchestrator.cli import console, options
 
 
 def doctor(as_json: options.Json = False) -> None:
-    """Say what this machine has, and what each profiler can do on it."""
+    """Show what this machine has, and what each profiler can do on it."""
     from perfctl.orchestrator.actions import setup
     from perfctl.orchestrator.report import text_tables
 

@@ -1,23 +1,23 @@
 """Names of fields in messages, turned into the options of the command that runs.
 
 Errors raised outside ``cli`` name a field in backquotes: "`gpus` must be at least 1, got 0". A Python user reads that as it
-is; the command line prints "--gpus must be at least 1, got 0". A field that the command does not take stays as it is.
+is; the command line prints "--gpus must be at least 1, got 0". A field that the command does not take stays as it is; a
+sweep also takes the options of the built-in workloads.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 _FIELD = re.compile(r"`([a-z][a-z0-9_]*)`")
 OTHER_NAMES = {
     "batch_size": "batch",
-    "command_line": "command",
     "extras": "extra",
     "layers": "layer",
     "pip_options": "pip_option",
-    "placement": "devices",
     "samples": "dataset_size",
 }
 """Field -> the parameter of a command that has another name."""
@@ -28,31 +28,42 @@ _command: Callable[[], Any] | None = None
 def remember(application: Any, arguments: Sequence[str]) -> None:
     """From now on, messages are about the command that ``arguments`` call."""
     global _command
+    _command = partial(_called, application, arguments)
 
-    def find() -> Any:
-        import typer.main
 
-        found: Any = typer.main.get_command(application)
-        for word in arguments:
-            inside = getattr(found, "commands", {}).get(word)
-            if inside is None:
-                break
-            found = inside
-        return found
+def _called(application: Any, arguments: Sequence[str]) -> Any:
+    """The command, or the group where none of its commands is named; None where there is no such command."""
+    import typer.main
 
-    _command = find
+    root: Any = typer.main.get_command(application)
+    found = root
+    for word in arguments:
+        inside = getattr(found, "commands", {}).get(word)
+        if inside is None:
+            break
+        found = inside
+    return None if found is root else found
 
 
 def with_flags(text: str) -> str:
     """``text`` with the options of the running command in the place of fields."""
     if _command is None or _FIELD.search(text) is None:
         return text
-    known = flags_of(_command())
-    return _FIELD.sub(lambda found: _flag(found[1], known) or found[0], text)
+    command = _command()
+    known = flags_of(command) if command is not None else {}
+    known = {field: known[name] for field, name in OTHER_NAMES.items() if name in known} | known
+    if command is not None and command.context_settings.get("ignore_unknown_options"):
+        known = _of_workloads() | known
+    return _FIELD.sub(lambda found: known.get(found[1], found[0]), text)
 
 
-def _flag(field: str, known: dict[str, str]) -> str | None:
-    return known.get(field) or known.get(OTHER_NAMES.get(field, ""))
+def _of_workloads() -> dict[str, str]:
+    """Options of the built-in workloads, which sweeps pass on."""
+    from perfctl.workloads import WORKLOADS
+    from perfctl.workloads.spec import describe
+
+    words = {word for name in WORKLOADS for word in re.findall(r"--[a-z][a-z0-9-]*", describe(name))}
+    return {word[2:].replace("-", "_"): word for word in words}
 
 
 def flags_of(command: Any) -> dict[str, str]:

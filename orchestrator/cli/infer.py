@@ -31,11 +31,11 @@ def _command() -> Callable[..., None]:
     """The typer command: models and profiler, then what sweeps take; the rest is for the workload."""
 
     def infer(context: typer.Context, models: str, profiler: str, **given: Any) -> None:
-        """Sweep models x batch sizes in inference: latency, images/s, top-1 and top-5, each run a process of its own.
+        """Measure inference over models and batch sizes: latency, images/s, top-1 and top-5, one process a run.
 
         Options that are not listed here go to the workload: --images N (3000), --weights default|none|FILE,
         --weights-dir DIR, --data imagenet --data-dir DIR, --dataloader-workers N. The same command goes on where it
-        was stopped, and never adds runs up.
+        was stopped.
         """
         names = tuple(name.strip() for name in models.split(",") if name.strip())
         _infer(names, profiler, given, tuple(context.args))

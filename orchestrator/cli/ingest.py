@@ -20,20 +20,22 @@ if TYPE_CHECKING:
 
 def ingest(
     paths: Annotated[list[Path], typer.Argument(help="Report files, or folders that hold some.")],
-    batch: Annotated[int | None, typer.Option(min=1, help="Batch size, where the file cannot say.")] = None,
-    workload: Annotated[str | None, typer.Option(help="Name of the workload, where the file cannot say.")] = None,
-    device_name: Annotated[str | None, typer.Option(help="Name of the GPU or CPU, where the file cannot say.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Batch size, where the file does not say.")] = None,
+    workload: Annotated[str | None, typer.Option(help="Name of the workload, where the file does not say.")] = None,
+    device_name: Annotated[
+        str | None, typer.Option(help="Name of the GPU or CPU, where the file does not say.")
+    ] = None,
     mode: options.Mode = None,
     precision: options.Precision = None,
     guess_layers: Annotated[
         bool,
         typer.Option(
             "--guess-layers",
-            help="Where a report has no ranges: guess which layer of --workload launched what, by order and shape.",
+            help="Where a report has no ranges, guess which layer of --workload launched what, from order and shape.",
         ),
     ] = False,
     store: options.Store = None,
-    again: Annotated[bool, typer.Option("--again", help="Take in once more what the store has already.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Take in again what the store has already.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Take in reports made elsewhere, of any profiler that perfctl knows, and run folders.
@@ -89,7 +91,7 @@ def _counts(written: Written) -> dict[str, int | bool]:
 
 def _line(path: Path, written: Written) -> str:
     if not written.new:
-        return f"{path}: in the store already, as run {written.run_id} (--again takes it in once more)"
+        return f"{path}: in the store already, as run {written.run_id} (--again takes it in again)"
     counts = _counts(written)
     del counts["run_id"], counts["new"]
     held = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def runs(store: options.Store = None, as_json: options.Json = False) -> None:
-    """List the runs in the store: what ran on what, how it ended, how much is held."""
+    """List the runs in the store: what ran where, how it ended, how many kernels are stored."""
     from perfctl.orchestrator.report import text_tables
     from perfctl.orchestrator.store import database, read
 
@@ -56,7 +56,7 @@ def ledger(
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
-    """Counted against paper FLOPs per layer, direction and batch size, and why they differ. 1 multiply-add = 2 FLOPs."""
+    """Compare counted with paper FLOPs per layer, direction and batch size, and say why they differ. 1 multiply-add = 2 FLOPs."""
     from perfctl.orchestrator.actions.peaks import roofs
     from perfctl.orchestrator.analyse.analysis import analyse
     from perfctl.orchestrator.analyse.grouping import studies
@@ -93,7 +93,7 @@ def ledger(
 
 
 def _part(found: Analysis, layer: str | None, batches: tuple[int, ...] | None) -> Analysis:
-    """Only the rows asked for; what is not attributed belongs to no layer."""
+    """Only the rows that were asked for; work that is not attributed belongs to no layer."""
 
     def wanted(name: str, size: int) -> bool:
         inside = layer is None or name == layer or name.startswith(f"{layer}.")
@@ -107,12 +107,12 @@ def _part(found: Analysis, layer: str | None, batches: tuple[int, ...] | None) -
 def query(
     sql: Annotated[str, typer.Argument(help="One SELECT, in quotes; - reads it from standard input.")],
     store: options.Store = None,
-    rows: Annotated[int, typer.Option(min=1, help="Rows of the table that is printed; JSON and CSV give all.")] = 100,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Longer than this it is stopped.")] = 30.0,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the printed table; JSON and CSV give all.")] = 100,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of the query.")] = 30.0,
     as_json: options.Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
-    """Ask the store with SQL. It can only read: nothing in the store or elsewhere is changed. docs/schema.md has the tables."""
+    """Query the store with SQL, read-only: nothing in the store or elsewhere is changed. docs/schema.md lists the tables."""
     from perfctl.orchestrator.report import csv_text, query_view
     from perfctl.orchestrator.store.query import answers
 

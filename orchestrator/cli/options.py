@@ -23,7 +23,7 @@ SLURM_HELP = "Run a sweep as an array of Slurm jobs, and bring what it left into
 """Here, because the list of commands shows it without loading the commands below it."""
 
 BENCH_HELP = (
-    "Measure families of networks, and show what their time goes with. perfctl bench FILE is short for bench run FILE."
+    "Measure families of networks, and show what their time depends on. perfctl bench FILE is short for bench run FILE."
 )
 
 Batches = Annotated[str, typer.Option("--batches", "-b", help="Batch sizes, one process each: 16,32,64.")]
@@ -32,14 +32,15 @@ Workload = Annotated[
     typer.Option("--workload", "-w", help="Built-in workload, where no program follows --. Default: mnist_cnn."),
 ]
 BatchEnv = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Environment variable in which the program after -- finds the size.")
+    str | None,
+    typer.Option(metavar="NAME", help="Environment variable that tells the program after -- its batch size."),
 ]
 StepMarker = Annotated[
     str | None,
     typer.Option(
         metavar="WHAT",
         help="What ends a step of the program after --: optimizer, forward, backward, optimizer:CLASS, "
-        "forward:MODULECLASS. Default: found out.",
+        "forward:MODULECLASS. Default: detected.",
     ),
 ]
 Mode = Annotated[str | None, typer.Option(help="train or infer.")]
@@ -49,9 +50,9 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: cuda where there 
 Precision = Annotated[str | None, typer.Option(help="fp32 (TF32 off), tf32, bf16 or fp16.")]
 Out = Annotated[Path, typer.Option(help="Folder that holds all sweeps.")]
 Timeout = Annotated[float | None, typer.Option(min=1, help="Seconds after which a batch size is ended.")]
-Again = Annotated[bool, typer.Option("--again", help="Repeat what is whole already.")]
+Again = Annotated[bool, typer.Option("--again", help="Run batch sizes again that are complete already.")]
 Repeat = Annotated[
-    int, typer.Option(min=1, max=1000, help="Runs of each batch size, a process each; compare takes their spread.")
+    int, typer.Option(min=1, max=1000, help="Runs of each batch size, one process each; compare uses their spread.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands, ready to paste, and start nothing.")]
 Grace = Annotated[
@@ -69,10 +70,12 @@ Sample = Annotated[
     str,
     typer.Option(
         metavar="TIME|off",
-        help="Time from one reading of the device and of the run's processes to the next, as in 50ms.",
+        help="Time between two readings of the device and of the run's processes, as in 50ms.",
     ),
 ]
-SweepName = Annotated[str | None, typer.Option(metavar="NAME", help="Name of the sweep's folder. Default: made up.")]
+SweepName = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Name of the sweep's folder. Default: made from the request.")
+]
 Scratch = Annotated[
     Path | None, typer.Option(help="Folder below which runs get their TMPDIR. Default: the run's own folder.")
 ]
@@ -82,14 +85,14 @@ Devices = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
-        help="GPUs to use side by side, one batch size on each: 0,1,2,3. On a CPU sets of cores: cpu:0-3,cpu:4-7.",
+        help="GPUs to use in parallel, one batch size on each: 0,1,2,3. On a CPU, sets of cores: cpu:0-3,cpu:4-7.",
     ),
 ]
 ImagePath = Annotated[
     str | None, typer.Option("--image", metavar="IMAGE", help="Run profiler and program inside this Apptainer image.")
 ]
 Binds = Annotated[
-    list[str] | None, typer.Option("--bind", metavar="A[:B[:ro]]", help="Folder the image shall see (repeatable).")
+    list[str] | None, typer.Option("--bind", metavar="A[:B[:ro]]", help="Folder that the image sees, too (repeatable).")
 ]
 Runtime = Annotated[
     str | None,
@@ -188,26 +191,31 @@ class SiteOptions:
     """Options of a cluster's jobs, as typed; the fields are those of Site. What is left out comes from perfctl.toml."""
 
     partition: Annotated[Text, typer.Option(help="Partition of the tasks.")] = None
-    account: Annotated[Text, typer.Option(help="Account that pays.")] = None
+    account: Annotated[Text, typer.Option(help="Account to charge.")] = None
     qos: Annotated[Text, typer.Option(help="Quality of service.")] = None
-    constraint: Annotated[Text, typer.Option(help="Features that a node must have.")] = None
-    gres: Annotated[Text, typer.Option(help="What each task gets. Default: gpu:1, with --device cpu nothing.")] = None
+    constraint: Annotated[Text, typer.Option(help="Features a node must have.")] = None
+    gres: Annotated[Text, typer.Option(help="Generic resources of a task. Default: gpu:1; with --device cpu none.")] = (
+        None
+    )
     time: Annotated[Text, typer.Option(help="Time limit of a task, as Slurm writes it: 00:30:00.")] = None
     mem: Annotated[Text, typer.Option(help="Memory of a task: 16G.")] = None
     cpus: Annotated[int | None, typer.Option(min=1, help="Cores of a task.")] = None
-    exclusive: Annotated[Switch, typer.Option(help="Nodes to oneself.")] = None
+    exclusive: Annotated[Switch, typer.Option(help="Do not share nodes.")] = None
     array_limit: Annotated[int | None, typer.Option(min=1, help="Tasks that may run at the same time.")] = None
     stop_before: Annotated[
-        int | None, typer.Option(min=1, help="Seconds before the time limit when the profiler is stopped. Default: 60.")
+        int | None,
+        typer.Option(min=1, help="Seconds before the time limit at which the profiler is stopped. Default: 60."),
     ] = None
     module: Annotated[Texts, typer.Option(help="Module to load; may be repeated.")] = None
     before: Annotated[Texts, typer.Option(help="Shell line before the profiler; may be repeated.")] = None
-    after: Annotated[Texts, typer.Option(help="Shell line after it, whatever happened; may be repeated.")] = None
+    after: Annotated[
+        Texts, typer.Option(help="Shell line after the profiler, also when it fails; may be repeated.")
+    ] = None
     sbatch: Annotated[Texts, typer.Option(help="Further #SBATCH line; may be repeated.")] = None
     image: Annotated[Text, typer.Option(help="Apptainer image that holds perfctl and the profiler.")] = None
     bind: Annotated[Texts, typer.Option(help="Folder to bind into the image; may be repeated.")] = None
     srun: Annotated[Switch, typer.Option(help="Start each task by srun.")] = None
-    disable_dcgm: Annotated[Switch, typer.Option(help="Add #SBATCH --disable-dcgm, which some sites know.")] = None
+    disable_dcgm: Annotated[Switch, typer.Option(help="Add #SBATCH --disable-dcgm, which some sites offer.")] = None
     dcgm_pause: Annotated[
         Switch, typer.Option(help="dcgmi profile --pause before each task, and --resume after it.")
     ] = None
@@ -216,9 +224,9 @@ class SiteOptions:
     ] = None
     gather_partition: Annotated[Text, typer.Option(help="Partition of the gather job. Default: --partition.")] = None
     template: Annotated[
-        Text, typer.Option(help="Template of your site for the array's script; pbs and lsf are there.")
+        Text, typer.Option(help="Your site's template of the array script; pbs and lsf are built in.")
     ] = None
-    gather_template: Annotated[Text, typer.Option(help="Template of your site for the gather script.")] = None
+    gather_template: Annotated[Text, typer.Option(help="Your site's template of the gather script.")] = None
 
     def site(self) -> Site:
         """The same, repeated options as tuples."""

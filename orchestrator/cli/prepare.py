@@ -27,10 +27,10 @@ def prepare(
     devkit: Annotated[Path, typer.Option(help="The development kit, ILSVRC2012_devkit_t12.tar.gz.")],
     out: Annotated[Path, typer.Option(help="Folder that gets the class folders.")] = Path("imagenet-val"),
     synsets: Annotated[Path | None, typer.Option(help="Lines 'ID WNID' to use instead of the kit's meta.mat.")] = None,
-    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not compare MD5 with the published ones.")] = False,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not check the MD5 sums.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Sort a data set's archive into class folders, for --data imagenet --data-dir. Stopped, it goes on later."""
+    """Sort a data set's archive into class folders, for --data imagenet --data-dir. A call that was stopped goes on later."""
     from perfctl.orchestrator.actions.setup import prepare_imagenet
 
     if what not in WHAT:

@@ -25,7 +25,7 @@ def replay(
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> None:
-    """Replay a recorded sweep of any profiler: needs no GPU and no tool, and is marked as recorded everywhere."""
+    """Replay a recorded sweep of any profiler, without a GPU or the tool. Its runs are marked as recorded everywhere."""
     from perfctl.orchestrator.actions.sweep import replay_request
     from perfctl.orchestrator.actions.sweep_options import SweepOptions
     from perfctl.orchestrator.cli.profilers import run_and_print

@@ -19,9 +19,9 @@ def scrub(
     force: Annotated[bool, typer.Option("--force", help="Replace the copy if it is there.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write a copy of a report without the process environments and secrets in it; what was found is named, not shown.
+    """Write a copy of a report without process environments and secrets. Secrets are named, their values are not shown.
 
-    The report itself stays as it is. Kernels, copies, ranges and counters are the same in both.
+    The report itself is not changed. Kernels, copies, ranges and counters are the same in both.
     """
     from perfctl.orchestrator.actions.scan_file import scrub as run
     from perfctl.parsers import sniff
@@ -36,6 +36,6 @@ def scrub(
     found = f"Looked like secrets, and gone: {', '.join(done.names)}" if done.names else "Nothing looked like a secret."
     console.result(found)
     if done.names:
-        console.result("Whoever had the report itself had them too: replace those tokens.")
+        console.result("Whoever had the report has them: replace those tokens.")
     known = f" Next: perfctl ingest {shlex.quote(str(target))}" if sniff(target) else ""
     console.result(f"Wrote {target}.{known}")

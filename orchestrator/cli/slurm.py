@@ -41,7 +41,7 @@ def replay(
 
 PROFILERS: dict[str, Callable[..., Any]] = {**SWEEPS, "replay": replay}
 _NOT_HERE = ("estimate_cost", "again", "grace", "no_store", "sweep_name", "scratch", "devices", "as_json")
-"""What has no sense in an array, and what each task is told by its script."""
+"""Options that make no sense in an array, or that each task gets from its script."""
 _OF_SITE = tuple(field.name for field in fields(SiteOptions))
 """Of these names, the cluster's meaning counts: perfctl itself runs inside --image."""
 _NOT_TASKS = ("batches", "store", "dry_run", "device", "workload")
@@ -58,7 +58,7 @@ class Rendering:
 def render_command() -> Callable[..., None]:
     """A typer command that takes what the profilers' own commands take, and the cluster's options."""
     helps: dict[str, Any] = {
-        "device": Annotated[str, typer.Option(help="cuda or cpu; auto is cuda, for it is the nodes that count.")],
+        "device": Annotated[str, typer.Option(help="cuda or cpu, of the nodes; auto is cuda.")],
         "dry_run": Annotated[bool, typer.Option("--dry-run", help="Print both scripts, and write nothing.")],
     }
     own = {one.name: one for make in PROFILERS.values() for one in parameters_of(make) if one.name not in _NOT_HERE}
@@ -84,7 +84,7 @@ def render_command() -> Callable[..., None]:
     command.__doc__ = """Write the job scripts of a sweep, one batch size (and profiler) a task. Needs no Slurm.
 
     The options of a sweep are those of perfctl PROFILER; a program of your own follows --, with {batch} where the batch
-    size goes. What a site always wants can stand in perfctl.toml, here or in the home folder, under [slurm].
+    size goes. Defaults of your site go into perfctl.toml, here or in the home folder, under [slurm].
     """
     return command
 
@@ -214,7 +214,7 @@ slurm = typer.Typer(
 )
 slurm.command("render", cls=SweepCommand, context_settings=options.SWEEP)(render_command())
 
-Folder = Annotated[Path, typer.Argument(help="What perfctl slurm render wrote: perfctl-runs/slurm-...")]
+Folder = Annotated[Path, typer.Argument(help="The folder that perfctl slurm render wrote: perfctl-runs/slurm-...")]
 
 
 @slurm.command()
@@ -222,7 +222,7 @@ def submit(
     folder: Folder,
     tasks: Annotated[str | None, typer.Option(help="Only these tasks, by number: 1,3. Default: all.")] = None,
 ) -> None:
-    """Submit the array, and the gather job that runs after any outcome of it."""
+    """Submit the array, and the gather job that runs after it, whatever its outcome."""
     from perfctl.orchestrator.actions.slurm import submit as run
 
     done = run(folder, _numbers(tasks) if tasks is not None else None)
@@ -232,7 +232,7 @@ def submit(
 
 @slurm.command()
 def status(folder: Folder, as_json: options.Json = False) -> None:
-    """Say how far each task is, why one failed, and how to repeat what is not whole. Asks squeue, never sacct."""
+    """Show how far each task is, why one failed, and how to repeat what is incomplete. Asks squeue, never sacct."""
     from perfctl.orchestrator.actions.slurm import status as run
     from perfctl.orchestrator.launch.slurm_status import REPEAT, UNKNOWN
 
@@ -263,7 +263,7 @@ def gather(
     store: options.Store = None,
     page: Annotated[Path | None, typer.Option(help="The page to write. Default: beside the store.")] = None,
 ) -> None:
-    """Take what tasks left into the store, write the page, and name what is missing. One process writes, whole runs each."""
+    """Take what the tasks left into the store, write the page, and name what is missing."""
     from perfctl.orchestrator.actions.gather import gather as run
     from perfctl.orchestrator.cli.report import report
 
@@ -281,7 +281,7 @@ def gather(
 
 @slurm.command()
 def cancel(folder: Folder) -> None:
-    """Take the array and its gather job out of the queue; a running profiler is told to stop."""
+    """Cancel the array and its gather job; a running profiler is told to stop."""
     from perfctl.orchestrator.actions.slurm import cancel as run
 
     tasks, gathers = run(folder)

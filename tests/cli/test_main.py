@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -66,3 +67,22 @@ def test_what_makes_no_sense_is_one_line_with_what_to_do_and_starts_nothing(
 def test_without_a_command_it_lists_them_and_says_where_to_start(perfctl: Callable[..., Said]) -> None:
     answer = perfctl()
     assert "Start with 'perfctl doctor'" in answer.out + answer.err
+
+
+LOADED = """
+import sys
+from perfctl.orchestrator.cli.main import run
+code = run(sys.argv[1:])
+print(*sorted(name for name in sys.modules if name.startswith("perfctl.orchestrator.analyse.")), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize("words", ["runs", "query 'SELECT 1'", "runs --help", "doctor"])
+def test_what_analyses_nothing_loads_no_analysis(words: str, replayed: Path) -> None:
+    store = [] if words in ("doctor", "runs --help") else ["--store", str(replayed)]
+    typed = (sys.executable, "-c", LOADED, *shlex.split(words), *store)
+    done = subprocess.run(typed, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded = done.stderr.splitlines()[-1].split()
+    assert loaded in ([], ["perfctl.orchestrator.analyse.figure"]), "numbers are written from figures"

@@ -114,7 +114,7 @@ def test_a_dry_run_prints_both_scripts_and_writes_nothing(perfctl: Perfctl) -> N
         (["nope"], "'nope' is not a profiler"),
         (["nsys,nsys"], "twice"),
         (["replay"], "--recording"),
-        (["nsys", "--batches", "x"], "no batch size"),
+        (["nsys", "--batches", "x"], "not a batch size"),
         (["nsys", "--bathces", "16"], "--bathces"),
         (["nsys", "--", "no-such.py", "{batch}"], "no such script"),
         (["nsys", "--partition", "a\nb"], "line break"),

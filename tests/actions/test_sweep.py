@@ -1,0 +1,103 @@
+"""perfctl.sweep and perfctl.replay as Python users call them: records in, a record out, errors that name fields."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perfctl
+from perfctl.orchestrator.actions.sweep import SweepListener, planned
+from perfctl.orchestrator.actions.sweep_options import LocalPlacement
+from perfctl.orchestrator.actions.sweep_request import sweep_request
+from perfctl.orchestrator.cli import options as flags
+from perfctl.orchestrator.errors import PartlyDone, UsageError
+from perfctl.orchestrator.launch.nsys import Nsys
+from perfctl.orchestrator.launch.sweep_records import SweepRequest
+
+RECORDED = Path(__file__).resolve().parent.parent / "data" / "recorded-cpu" / "torch"
+
+
+def test_a_replay_stores_every_recorded_batch_size_and_says_how_each_went(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = sorted(int(folder.name[1:]) for folder in RECORDED.glob("b*"))
+    heard: list[Any] = []
+
+    @contextmanager
+    def listening(request: SweepRequest) -> Iterator[SweepListener]:
+        heard.append(request.batches)
+        yield SweepListener(finished=lambda result: heard.append(result.batch_size))
+
+    done = perfctl.replay(RECORDED, perfctl.SweepOptions(out=tmp_path / "perfctl-runs"), listening=listening)
+    assert [(run.batch_size, run.status) for run in done.runs] == [(size, "ok") for size in sizes]
+    assert heard == [tuple(sizes), *sizes]
+    assert done.store == tmp_path / "perfctl.db", "beside the folder of the sweeps"
+    assert [(run.batch_size, run.origin) for run in perfctl.runs(done.store)] == [(size, "recorded") for size in sizes]
+    assert capsys.readouterr() == ("", "")
+    done.check()
+    with closing(sqlite3.connect(done.store)) as connection:
+        ((command,),) = connection.execute("SELECT command FROM sweep").fetchall()
+    assert command.startswith(f"perfctl.replay('{RECORDED}', SweepOptions(out=")
+
+
+def test_a_batch_size_that_was_not_recorded_fails_and_the_others_are_kept(tmp_path: Path) -> None:
+    asked = perfctl.SweepOptions(batches=(16, 7), out=tmp_path / "perfctl-runs", store=tmp_path / "own.db")
+    done = perfctl.replay(RECORDED, asked, all_batches=False)
+    assert [(run.batch_size, run.status) for run in done.runs] == [(16, "ok"), (7, "failed")]
+    assert [run.batch_size for run in done.not_whole] == [7]
+    assert done.store == tmp_path / "own.db"
+    with pytest.raises(PartlyDone, match=r"1 of 2 batch sizes failed or are partial \(7\)"):
+        done.check()
+
+
+@pytest.mark.parametrize(
+    ("options", "placement", "message"),
+    [
+        ({"device": "tpu"}, {}, "`device`: 'tpu' is not known"),
+        ({"sweep_name": "a/b"}, {}, "`sweep_name`: invalid folder name 'a/b'"),
+        ({"step_marker": "optimizer"}, {}, "`step_marker` is for a program of your own"),
+        ({"device": "cuda"}, {"devices": "cpu:0"}, "`device` cuda and `devices` cpu:0 .* do not agree"),
+        ({"no_store": True}, {"devices": "cpu:0"}, "`devices` and `no_store` do not go together"),
+        ({}, {"bind": ("/data",)}, "`bind` and `container_runtime` are for an image"),
+        ({"batches": (0,)}, {}, "0"),
+    ],
+)
+def test_a_sweep_that_makes_no_sense_is_refused_by_field_before_anything_runs(
+    options: dict[str, Any], placement: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    asked = perfctl.SweepOptions(**{"batches": (4,), "out": tmp_path / "runs", **options})
+    with pytest.raises(UsageError, match=message):
+        perfctl.sweep("torch", asked, placement=LocalPlacement(**placement))
+    with pytest.raises(UsageError, match="`profiler`: 'perf' is not known"):
+        perfctl.sweep("perf", asked)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_of_a_built_in_workload_are_refused_beside_a_program() -> None:
+    asked = perfctl.SweepOptions(batches=(4,), mode="infer")
+    with pytest.raises(UsageError, match="`mode` is for built-in workloads"):
+        perfctl.sweep("torch", asked, program=["python", "train.py", "{batch}"])
+
+
+def test_what_would_run_can_be_seen_beforehand(tmp_path: Path) -> None:
+    asked = perfctl.SweepOptions(batches=(4, 8), steps=3, device="cpu", out=tmp_path)
+    commands = planned(sweep_request(Nsys(), asked, ("--conv2", "32,64,5,1"), None))
+    profiled = [one.argv for batch, one in commands if one.stage == "profile"]
+    assert [argv[argv.index("--batch") + 1] for argv in profiled] == ["4", "8"]
+    assert all(argv[argv.index("--steps") + 1] == "3" and "--conv2" in argv for argv in profiled)
+
+
+def test_every_option_of_a_sweep_has_one_on_the_command_line_with_the_same_default() -> None:
+    given = {one.name: one.default for one in flags.sweep_parameters()}
+    placed = {field.name for field in fields(LocalPlacement)}
+    swept = {field.name for field in fields(perfctl.SweepOptions)} - {"command_line"}
+    assert swept | placed | {"dry_run", "as_json"} == set(given)
+    asked, output, placement = flags.sweep_options(given)
+    assert (asked, placement) == (perfctl.SweepOptions(command_line=asked.command_line), LocalPlacement())
+    assert (output, given) == (flags.SweepOutput(), {})

@@ -1,0 +1,116 @@
+"""Errors name fields; what is printed names the options of the command that runs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from perfctl.orchestrator.cli import console, flags
+from perfctl.orchestrator.cli.main import application
+
+ACTIONS = Path(__file__).resolve().parents[2] / "orchestrator" / "actions"
+
+
+def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command, with the words that call it."""
+    for name, inside in getattr(command, "commands", {}).items():
+        yield from commands(inside, (*words, name))
+    if not hasattr(command, "commands"):
+        yield words, command
+
+
+EVERY = [(words, command) for words, command in commands(typer.main.get_command(application()))]
+
+
+@pytest.fixture
+def running() -> Iterator[Callable[..., None]]:
+    """``running("slurm", "render")``: that command runs."""
+    yield lambda *words: flags.remember(application(words[0]), words)
+    flags._command = None
+
+
+@pytest.mark.parametrize("words", [words for words, _ in EVERY], ids=" ".join)
+def test_every_parameter_of_every_command_becomes_what_a_user_types(
+    words: tuple[str, ...], running: Callable[..., None]
+) -> None:
+    running(*words)
+    (command,) = (command for typed, command in EVERY if typed == words)
+    for one in command.params:
+        said = flags.with_flags(f"`{one.name}` makes no sense, see `{one.name}`")
+        first, _, last = said.partition(" makes no sense, see ")
+        assert first == last
+        if one.param_type_name == "argument":
+            assert first.upper() == first and "`" not in first
+        else:
+            assert first in one.opts and first.startswith("--")
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "said"),
+    [
+        (("ingest",), "`batch_size` must be at least 1", "--batch must be at least 1"),
+        (("predict",), "`samples` and `gpus`", "--dataset-size and --gpus"),
+        (("ncu",), "`layer` and `layers`", "--layer and --layer"),
+        (("export",), "`form` `everything` `as_json`", "--format --all --json"),
+        (("ingest",), "`paths`: nothing there", "PATHS: nothing there"),
+        (("slurm", "render"), "`force` and `array_limit`", "--force and --array-limit"),
+        (("bench", "grid.toml"), "`shard` of bench run", "--shard of bench run"),
+        (("show",), "`gpus` and `no_such_field` are not its own", "`gpus` and `no_such_field` are not its own"),
+        (("show",), "`perfctl runs`, `Store` and ``store`` stay", "`perfctl runs`, `Store` and `--store` stay"),
+        (("infer",), "`data_dir`, `weights`, `sweep`", "--data-dir, --weights, `sweep`"),
+        (("runs",), "`data_dir` is a sweep's", "`data_dir` is a sweep's"),
+        (("no-such-command",), "`store` stays", "`store` stays"),
+    ],
+)
+def test_only_fields_that_the_command_takes_are_rewritten(
+    words: tuple[str, ...], text: str, said: str, running: Callable[..., None]
+) -> None:
+    running(*words)
+    assert flags.with_flags(text) == said
+
+
+def test_a_field_with_another_name_means_a_parameter_that_some_command_has() -> None:
+    names = {one.name for _, command in EVERY for one in command.params}
+    wanted = {field: name for field, name in flags.OTHER_NAMES.items() if name not in names}
+    assert wanted == {}
+    assert not set(flags.OTHER_NAMES) & set(flags.OTHER_NAMES.values())
+
+
+def test_errors_and_warnings_are_printed_with_options(
+    running: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    running("scrub")
+    console.error("`out`: there is no folder x")
+    console.warning("use `force`")
+    assert capsys.readouterr().err == "perfctl: --out: there is no folder x\nwarning: use --force\n"
+
+
+def test_a_refusal_of_an_action_reaches_the_user_with_its_option(perfctl: Callable[..., Any]) -> None:
+    said = perfctl("torch", "-b", "4", "--sweep-name", "a/b")
+    assert (said.code, said.err.startswith("perfctl: --sweep-name: invalid folder name 'a/b'")) == (2, True)
+    said = perfctl("torch", "-b", "4", "--bind", "/data")
+    assert "--bind and --container-runtime are for an image. Name the image with --image" in said.err
+    assert list(Path().iterdir()) == []
+
+
+def errors_in(file: Path) -> Iterator[str]:
+    """The texts of the errors that a module raises."""
+    for raised in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(raised, ast.Raise) and isinstance(raised.exc, ast.Call):
+            for part in ast.walk(raised.exc):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.value
+
+
+def test_errors_of_actions_name_fields_and_no_options() -> None:
+    """Whole commands, and options of the workload's own, may stand in them."""
+    own_words = re.compile(r"perfctl |python |--weights |--data-dir |--help ")
+    texts = {text for file in ACTIONS.glob("*.py") for text in errors_in(file)}
+    assert len(texts) > 20
+    assert [text for text in texts if re.search(r"--[a-z]", text) and not own_words.search(text)] == []
