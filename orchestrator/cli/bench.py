@@ -16,7 +16,7 @@ from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.bench import BenchRequest, BenchResult, Design
+    from perfctl.orchestrator.actions.bench import BenchRequest, BenchResult
     from perfctl.orchestrator.launch.sweep_records import Listener, RunResult
 
 _SKIPPED, _POINTS, _FIGURES = 5, 12, 8
@@ -107,16 +107,16 @@ def _show_design(request: BenchRequest, as_json: bool) -> None:
         return
     for point in points:
         console.result(f"{point.model}, batch {point.batch}: {point.flops / 1e9:.3g} GFLOP a step")
-    for reason in _reasons(request.design):
+    for reason in _reasons(request):
         console.result(f"skipped: {reason}")
     models = len({point.model for point in points})
     console.note(f"{len(points)} points of {models} networks, {len(skipped)} skipped; FLOPs: 1 multiply-add is 2")
 
 
-def _reasons(design: Design) -> list[str]:
+def _reasons(request: BenchRequest) -> list[str]:
     """Why networks are skipped, each reason once, with the number of networks when there are several."""
     counts: dict[str, int] = {}
-    for one in design.skipped:
+    for one in request.design.skipped:
         counts[one.reason] = counts.get(one.reason, 0) + 1
     return [f"{reason} ({count} networks)" if count > 1 else reason for reason, count in counts.items()]
 
@@ -126,7 +126,7 @@ def _listening(request: BenchRequest) -> Iterator[Listener]:
     """Say what is skipped, then how each point went: a bar over the points, plain lines for a part of a bench."""
     from perfctl.orchestrator.launch.sweep_records import Listener
 
-    reasons = _reasons(request.design)
+    reasons = _reasons(request)
     for reason in reasons[:_SKIPPED]:
         console.note(f"skipped: {reason}")
     if len(reasons) > _SKIPPED:
