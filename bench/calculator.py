@@ -72,12 +72,12 @@ def row(model: str, device: str, took: list[float]) -> str:
 def page() -> tuple[str, str]:
     """(the page, the name of the CPU that its fits are for)"""
     from perfctl import __version__
+    from perfctl.orchestrator.actions.prices import load
     from perfctl.orchestrator.analyse import machines
     from perfctl.orchestrator.analyse.bench_points import measured_of
     from perfctl.orchestrator.analyse.boards import BOARDS
     from perfctl.orchestrator.analyse.step_fit import fit_steps
     from perfctl.orchestrator.cli.calculator_models import names_of, trace_all
-    from perfctl.orchestrator.cli.price_files import load
     from perfctl.orchestrator.report.calculator_data import Known, Place
     from perfctl.orchestrator.report.calculator_view import page_view
     from perfctl.orchestrator.report.page import render_calculator

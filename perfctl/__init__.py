@@ -5,8 +5,9 @@ The Python API, handed on lazily: importing perfctl costs nothing until a name i
 ``parse(path)`` reads one report file into records; ``sniff(path)`` says which format it is.
 ``runs(store)`` gives every run of a store, whole; ``ledger(store)`` is the ledger as a DataFrame;
 ``kernels(store)``, ``counters(store)`` and ``layer_calls(store)`` are those tables as DataFrames;
-``estimate(model, inputs)`` is pen and paper for a model;
-``predict(model, batch=..., device=...)`` says how long a training takes and what it costs;
+``report(store, out)`` writes the HTML page of a store; ``compare(a, b)`` says what became slower or faster;
+``estimate(model, inputs)`` works out the FLOPs of a model from its shapes;
+``predict(model, batch=..., device=...)`` predicts how long a training takes and what it costs;
 ``ingest(paths, store)`` takes reports into a store; ``sweep(profiler, SweepOptions(...))`` runs a workload or program under
 a profiler, once per batch size, and stores what it measured; ``replay(folder)`` does so from a recorded sweep.
 """
@@ -17,14 +18,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from perfctl.estimation import estimate
+    from perfctl.orchestrator.actions.compare import compare
+    from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.ingest import UserHints, ingest
+    from perfctl.orchestrator.actions.predict import predict
+    from perfctl.orchestrator.actions.report import report
     from perfctl.orchestrator.actions.sweep import replay, sweep
     from perfctl.orchestrator.actions.sweep_options import LocalPlacement, SweepOptions
     from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
     from perfctl.orchestrator.errors import PerfctlError
     from perfctl.parsers import ReportError, parse, sniff
-    from perfctl.prediction import predict
 
 __version__ = "0.3.0"
 __all__ = [
@@ -34,6 +37,7 @@ __all__ = [
     "SweepOptions",
     "UserHints",
     "__version__",
+    "compare",
     "counters",
     "estimate",
     "ingest",
@@ -43,6 +47,7 @@ __all__ = [
     "parse",
     "predict",
     "replay",
+    "report",
     "runs",
     "sniff",
     "sweep",
@@ -54,15 +59,17 @@ _HOME = {
     "ReportError": "perfctl.parsers",
     "SweepOptions": "perfctl.orchestrator.actions.sweep_options",
     "UserHints": "perfctl.orchestrator.actions.ingest",
+    "compare": "perfctl.orchestrator.actions.compare",
     "counters": "perfctl.orchestrator.actions.tables",
-    "estimate": "perfctl.estimation",
+    "estimate": "perfctl.orchestrator.actions.estimate",
     "ingest": "perfctl.orchestrator.actions.ingest",
     "kernels": "perfctl.orchestrator.actions.tables",
     "layer_calls": "perfctl.orchestrator.actions.tables",
     "ledger": "perfctl.orchestrator.actions.tables",
     "parse": "perfctl.parsers",
-    "predict": "perfctl.prediction",
+    "predict": "perfctl.orchestrator.actions.predict",
     "replay": "perfctl.orchestrator.actions.sweep",
+    "report": "perfctl.orchestrator.actions.report",
     "runs": "perfctl.orchestrator.actions.tables",
     "sniff": "perfctl.parsers",
     "sweep": "perfctl.orchestrator.actions.sweep",

@@ -33,7 +33,7 @@ from perfctl.parsers import ReportError
 from perfctl.parsers.records import Device, Diagnostic, Gap, Report
 
 if TYPE_CHECKING:
-    from perfctl.estimation import Estimate
+    from perfctl.orchestrator.actions.estimate import Estimate
 
 _BATCH_IN_NAME = re.compile(
     r"(?<![a-z0-9])(?:batch(?:size)?|bs|b)[-_]?(\d+)(?![a-z0-9])|(?<![a-z0-9])(\d+)_batch(?![a-z0-9])", re.IGNORECASE
@@ -350,7 +350,7 @@ def _is_own_error(said: Diagnostic, report: Report) -> bool:
 
 
 def _check_guessing(workload: str | None, mode: str | None) -> None:
-    from perfctl.estimation import need_torch
+    from perfctl.orchestrator.actions.estimate import need_torch
     from perfctl.workloads.models import ModelError
 
     if workload is None:
@@ -382,7 +382,7 @@ def _with_guesses(report: Report) -> Report:
 
 @lru_cache(maxsize=8)
 def _on_paper(workload: str, mode: str, batch: int) -> Estimate:
-    from perfctl.estimation import Request, Session
+    from perfctl.orchestrator.actions.estimate import Request, Session
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="CUDA initialization", category=UserWarning)

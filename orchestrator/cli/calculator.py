@@ -43,9 +43,9 @@ def _page(store: Path, models: str) -> tuple[str, Known]:
     from datetime import UTC, datetime
 
     from perfctl import __version__
+    from perfctl.orchestrator.actions.prices import load
     from perfctl.orchestrator.cli.calculator_known import places, store_and_devices
     from perfctl.orchestrator.cli.calculator_models import names_of, trace_all
-    from perfctl.orchestrator.cli.price_files import load
     from perfctl.orchestrator.report import calculator_data
     from perfctl.orchestrator.report.calculator_view import page_view
     from perfctl.orchestrator.report.page import render_calculator

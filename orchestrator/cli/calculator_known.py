@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from perfctl.orchestrator.actions.measurements import Known, known_of, power_of
+from perfctl.orchestrator.actions.predict import find_device
 from perfctl.orchestrator.analyse import machines
 from perfctl.orchestrator.analyse.boards import BOARDS
 from perfctl.orchestrator.analyse.machines import Device
 from perfctl.orchestrator.analyse.prices import Price
-from perfctl.orchestrator.cli.predict_sources import Known, find_device, known_of, power_of
 from perfctl.orchestrator.report.calculator_data import Place
 
 
@@ -29,11 +30,11 @@ def store_and_devices(store: Path) -> tuple[Known, tuple[Device, ...]]:
 
 def _this_cpu(store: Path) -> Device | None:
     """With as many threads as most of the store's runs on it had; None where it has none: nothing is measured then."""
-    from perfctl.orchestrator.cli.measured import from_store
+    from perfctl.orchestrator.actions.measurements import measurements_from_store
     from perfctl.orchestrator.launch.environment import host_facts
 
     name = host_facts().get("cpu") or ""
-    seen = Counter(machines.threads_of(name, one.machine) for one in from_store(store).measured)
+    seen = Counter(machines.threads_of(name, one.machine) for one in measurements_from_store(store).measured)
     most = next((threads for threads, _ in seen.most_common() if threads is not None), None)
     return find_device("cpu", None, store, most) if most is not None else None
 
@@ -50,7 +51,7 @@ def places(known: Known, devices: tuple[Device, ...], prices: tuple[Price, ...])
 
 def _watts(known: Known, device: Device) -> dict[str, tuple[float, str]]:
     """By model where it was measured, and "" for every other."""
-    from perfctl.orchestrator.cli.measured import model_name
+    from perfctl.orchestrator.actions.measurements import model_name
 
     models = {"", *(model_name(one.workload, one.variant) for one in known.power if one.workload is not None)}
     found = {model: power_of(known, device, model, None) for model in sorted(models)}

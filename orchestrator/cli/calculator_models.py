@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
 
+from perfctl.orchestrator.actions.predict import TRACED_AT
 from perfctl.orchestrator.analyse.memory_lines import Line, LinesError, lines_by_part
 from perfctl.orchestrator.analyse.work import works_of
 from perfctl.orchestrator.cli import console
-from perfctl.orchestrator.cli.predict_subject import TRACED_AT
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.report.calculator_data import Traced
 
@@ -63,7 +63,7 @@ def trace_all(names: Sequence[str]) -> tuple[tuple[Traced, ...], tuple[str, ...]
 
 def _traced(model: str) -> Traced | str:
     """The model, or why it cannot be worked out."""
-    from perfctl.estimation import Request, Session
+    from perfctl.orchestrator.actions.estimate import Request, Session
     from perfctl.workloads.models import ModelError
 
     try:

@@ -10,7 +10,6 @@ import typer
 
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
-from perfctl.orchestrator.cli.report import write_whole
 from perfctl.orchestrator.errors import PerfctlError, Regressed, UsageError
 
 if TYPE_CHECKING:
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def compare(
-    a: Annotated[str, typer.Argument(help="What was: a store, a sweep (name or sweep:3), a run (number), a report.")],
-    b: Annotated[str, typer.Argument(help="What is now, said in the same ways.")],
+    a: Annotated[str, typer.Argument(help="Before: a store, a sweep (name or sweep:3), a run (number), a report.")],
+    b: Annotated[str, typer.Argument(help="After, named in the same ways.")],
     gate: Annotated[str, typer.Option(help="Changes up to this do not count.")] = "5%",
     force: Annotated[bool, typer.Option("--force", help="Compare what is not comparable, and say so.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write a page.")] = None,
@@ -29,35 +28,34 @@ def compare(
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
-    """Set B against A: slower or faster by more than --gate and than the spread explains, new and gone kernels.
+    """Compare B with A: slower or faster by more than --gate and than the spread explains, new and gone kernels.
 
     Exit code 3 when something is worse, 1 when something was not comparable or failed in B.
     """
-    from perfctl.orchestrator.analyse import compare as comparing
-    from perfctl.orchestrator.cli.compare_sources import side
+    from perfctl.orchestrator.actions import compare as actions
 
     share = gate_of(gate)
     if as_json and markdown == "-":
         raise UsageError("--json and --markdown - both write to stdout", "Name a file with --markdown")
-    where = store or DEFAULT
-    found = comparing.compare(side(a, where), side(b, where), gate=share, force=force)
+    found = actions.compare(a, b, gate=share, force=force, store=store or DEFAULT, messages=console)
     _show(found, out, markdown, as_json)
     _end(found)
 
 
 def _show(found: Comparison, out: Path | None, markdown: str | None, as_json: bool) -> None:
     """The page, the summary and the tables, each where it was asked for."""
+    from perfctl.orchestrator.actions.files import write_text
     from perfctl.orchestrator.report import compare_text
 
     if out is not None:
         from perfctl.orchestrator.report import page
 
-        write_whole(out, page.render_comparison(found))
+        write_text(out, page.render_comparison(found))
         console.note(f"Wrote {out}")
     if markdown == "-":
         console.result(compare_text.markdown(found).rstrip("\n"))
     elif markdown is not None:
-        write_whole(Path(markdown), compare_text.markdown(found))
+        write_text(Path(markdown), compare_text.markdown(found))
         console.note(f"Wrote {markdown}")
     if as_json:
         console.as_json(compare_text.as_json(found))
@@ -67,10 +65,10 @@ def _show(found: Comparison, out: Path | None, markdown: str | None, as_json: bo
 
 
 def gate_of(text: str) -> float:
-    """ "5%" as 0.05. Raises UsageError for what is no percentage."""
+    """ "5%" as 0.05. Raises UsageError for what is not a percentage."""
     said = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
     if said is None:
-        raise UsageError(f"--gate: '{text}' is no percentage", "Say for instance --gate 5%")
+        raise UsageError(f"--gate: '{text}' is not a percentage", "Write for instance --gate 5%")
     return float(said[1]) / 100
 
 
@@ -80,8 +78,10 @@ def _end(found: Comparison) -> None:
     if worse:
         pair, row = worse[0]
         at = f" at batch {pair.batch}" if pair.batch else ""
-        count = f"{len(worse)} figure{'s are' if len(worse) > 1 else ' is'} worse by more than {found.gate * 100:g} %"
-        raise Regressed(f"{count}: {row.name}{at} is {row.verdict}{' (and more)' if len(worse) > 1 else ''}")
+        change = f", {row.change * 100:+.3g} %" if row.change is not None else ""
+        count = f"{len(worse)} regressions over {found.gate * 100:g} %; largest"
+        heading = count if len(worse) > 1 else f"1 regression over {found.gate * 100:g} %"
+        raise Regressed(f"{heading}: {row.name}{at}{change} ({row.verdict})")
     if found.not_comparable:
         pair = found.not_comparable[0]
         what = "; ".join(one.sentence for one in pair.blocked)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from perfctl.orchestrator.cli import console, options
-from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
-    from perfctl.estimation import Estimate, Request, Session
+    from perfctl.orchestrator.analyse.check import Finding
     from perfctl.orchestrator.analyse.sheet import Sheet
 
 
@@ -22,7 +22,7 @@ def estimate(
             help="mnist_cnn, unet, lstm, torchvision:NAME, resnet:depth=26,width=32, package.module:factory, file.py:factory."
         ),
     ],
-    given: Annotated[
+    inputs: Annotated[
         list[str] | None,
         typer.Option("--input", help="Shape of one sample: 3x224x224, int64:128, 100xNx8 (N: batch). Once an input."),
     ] = None,
@@ -33,13 +33,13 @@ def estimate(
         str | None, typer.Option(help="sgd, momentum, adam, adamw, adadelta, rmsprop; default: the workload's own.")
     ] = None,
     layer: Annotated[str | None, typer.Option(help="Dotted path of one layer; (model) for the model itself.")] = None,
-    sheet: Annotated[bool, typer.Option("--sheet", help="Work the layer out, line by line.")] = False,
-    form: Annotated[str, typer.Option("--format", help="Of the sheet: text, markdown or html.")] = "text",
-    check: Annotated[int | None, typer.Option(help="A hand value: which slip explains it?")] = None,
+    sheet: Annotated[bool, typer.Option("--sheet", help="Show how the layer is worked out, line by line.")] = False,
+    form: Annotated[str, typer.Option("--format", help="Format of the sheet: text, markdown or html.")] = "text",
+    check: Annotated[int | None, typer.Option(help="Your own value for the layer: which slip explains it?")] = None,
     memory: Annotated[
-        str | None, typer.Option(help="Device memory (8GiB): what a step needs, and the largest batch that fits.")
+        str | None, typer.Option(help="Device memory (8GiB): show what a step needs and the largest batch that fits.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help="For --memory: sm_90, 9.0 or h100.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="GPU that --memory is for: sm_90, 9.0 or h100.")] = None,
     device: Annotated[
         str, typer.Option(help="meta (no data, no memory) or cpu, for models that look at data.")
     ] = "meta",
@@ -49,51 +49,47 @@ def estimate(
     as_json: options.Json = False,
 ) -> None:
     """Work out FLOPs, bytes and memory of any model from its shapes alone. 1 multiply-add is 2 FLOPs."""
-    from perfctl.estimation import Request, need_torch
+    from perfctl.orchestrator.actions.estimate import Request, check_value, estimate_model
     from perfctl.orchestrator.report import estimate_view, model_table
-
-    sizes = options.batch_list(batches) if batches else (batch,)
-    limit = _bytes(memory) if memory is not None else None
-    request = Request(model, tuple(given or ()), mode, optimizer, device, memory is not None, _capability(gpu))
-    one_layer = sheet or check is not None
-    _check(request, sizes, form)
-    need_torch()
-    with warnings.catch_warnings():
-        # A CUDA build of torch beside an old driver library says so in the first backward; nothing here runs on CUDA.
-        warnings.filterwarnings("ignore", message="CUDA initialization", category=UserWarning)
-        session = _open(request)
-        found = {size: session.at(size) for size in sizes}
-        whole = all(one.problem is None for one in found.values())
-        fit = session.largest(limit) if limit is not None and whole and not one_layer else None
-    problems = [f"batch {size}: {one.problem}" for size, one in found.items() if one.problem is not None]
-    if one_layer:
-        _layer(model, found, layer, form if sheet else None, check, problems, as_json)
-    else:
-        shown = {size: _part(one, layer) for size, one in found.items()}
-        if as_json:
-            console.as_json(estimate_view.as_json(model, mode, shown, fit))
-        else:
-            text = estimate_view.as_text(shown, all_rows)
-            console.result(text + (f"\n\n{model_table.fit_text(fit, limit)}" if fit is not None and limit else ""))
-    if problems:
-        raise PartlyDone(f"{problems[0]}. What is shown is what came before", None)
-
-
-def _check(request: Request, sizes: tuple[int, ...], form: str) -> None:
-    """Everything that can be wrong before anything is built."""
-    from perfctl.estimation import MODES, OPTIMIZER_NAMES
     from perfctl.orchestrator.report.sheet_text import FORMS
 
-    for name, value, known in (
-        ("--mode", request.mode, MODES),
-        ("--optimizer", request.optimizer, (None, *OPTIMIZER_NAMES)),
-        ("--format", form, tuple(FORMS)),
-        ("--device", request.device, ("meta", "cpu", "cuda")),
-    ):
-        if value not in known:
-            raise UsageError(f"{name}: '{value}' is not known", f"Say {', '.join(word for word in known if word)}")
-    if any(size < 1 for size in sizes):
-        raise UsageError("--batches: a batch size is 1 or more", "Say for instance --batches 16,32,64")
+    if form not in FORMS:
+        raise UsageError(f"--format: '{form}' is not known", f"Use {', '.join(FORMS)}")
+    sizes = options.batch_list(batches) if batches else (batch,)
+    limit = _bytes(memory) if memory is not None else None
+    request = Request(model, tuple(inputs or ()), mode, optimizer, device, memory is not None, _capability(gpu))
+    one_layer = sheet or check is not None
+    found = estimate_model(request, sizes, limit=None if one_layer else limit)
+    if one_layer:
+        sheets = found.sheets(layer)
+        findings = check_value(check, sheets) if check is not None else {}
+        if as_json:
+            console.as_json(estimate_view.sheet_json(model, sheets, findings, found.problems))
+        else:
+            console.result(_sheets_text(sheets, findings, form if sheet else None))
+    else:
+        shown = found.batches if layer is None else found.part(layer)
+        if as_json:
+            console.as_json(estimate_view.as_json(model, mode, shown, found.fit))
+        else:
+            text = estimate_view.as_text(shown, all_rows)
+            fit = found.fit
+            console.result(text + (f"\n\n{model_table.fit_text(fit, limit)}" if fit is not None and limit else ""))
+    if found.problems:
+        raise PartlyDone(f"{found.problems[0]}. What is shown is what came before", None)
+
+
+def _sheets_text(sheets: Mapping[int, Sheet], findings: Mapping[int, Finding], form: str | None) -> str:
+    """The layer's sheet (where ``form`` is given) and what the hand value is, for every batch size."""
+    from perfctl.orchestrator.analyse.check import explain
+    from perfctl.orchestrator.report.sheet_text import FORMS
+
+    texts = []
+    for size, sheet in sheets.items():
+        texts.append(f"batch {size}" if len(sheets) > 1 and form in (None, "text") else "")
+        texts.append(FORMS[form](sheet).rstrip("\n") if form is not None else "")
+        texts.append(explain(findings[size]) if size in findings else "")
+    return "\n".join(text for text in texts if text)
 
 
 def _capability(gpu: str | None) -> tuple[int, int] | None:
@@ -101,7 +97,7 @@ def _capability(gpu: str | None) -> tuple[int, int] | None:
 
     found = capability(gpu) if gpu is not None else None
     if gpu is not None and found is None:
-        raise UsageError(f"--gpu: '{gpu}' is not known", f"Say sm_90, 9.0 or one of {', '.join(CAPABILITIES)}")
+        raise UsageError(f"--gpu: '{gpu}' is not known", f"Use sm_90, 9.0 or one of {', '.join(CAPABILITIES)}")
     return found
 
 
@@ -113,84 +109,7 @@ def _bytes(text: str) -> int:
     try:
         size = int(float(number) * units[unit])
     except (KeyError, ValueError, OverflowError):
-        raise UsageError(f"--memory: '{text}' is no size", "Say for instance 8GiB or 24GB") from None
+        size = 0
     if size <= 0:
-        raise UsageError(f"--memory: '{text}' is no size", "Say for instance 8GiB or 24GB")
+        raise UsageError(f"--memory: '{text}' is not a size", "Write for instance 8GiB or 24GB")
     return size
-
-
-def _open(request: Request) -> Session:
-    from perfctl.estimation import Session
-    from perfctl.workloads.models import ModelError
-
-    try:
-        return Session(request)
-    except ModelError as error:
-        kind = PerfctlError if error.raised else UsageError
-        raise kind(error.message, error.remedy) from error
-
-
-def _part(found: Estimate, layer: str | None) -> Estimate:
-    from perfctl.orchestrator.report.estimate_view import part_of
-
-    if layer is None:
-        return found
-    part = part_of(found, "" if layer == "(model)" else layer)
-    if part is None:
-        names = [module.path for module in found.modules if module.path]
-        raise UsageError(f"--layer: the model has no '{layer}'", _names("It has", names))
-    return part
-
-
-def _names(said: str, names: list[str]) -> str:
-    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return f"{said}: {', '.join(name or '(model)' for name in names[:20])}{more}" if names else "Leave --layer out"
-
-
-def _layer(
-    model: str,
-    found: dict[int, Estimate],
-    layer: str | None,
-    form: str | None,
-    check: int | None,
-    problems: list[str],
-    as_json: bool,
-) -> None:
-    """Print the layer's sheet and what the hand value is, for every batch size."""
-    from perfctl.orchestrator.analyse import check as checking
-    from perfctl.orchestrator.report.estimate_view import sheet_json
-    from perfctl.orchestrator.report.sheet_text import FORMS
-
-    sheets = {size: _sheet(one, layer) for size, one in found.items()}
-    findings = {}
-    for size, sheet in sheets.items():
-        if check is None:
-            continue
-        if sheet.facts is None:
-            raise UsageError(
-                f"--check: {layer} ({sheet.kind}) has no multiply-adds", "It works on layers that have some"
-            )
-        findings[size] = checking.check(check, sheet.facts)
-    if as_json:
-        console.as_json(sheet_json(model, sheets, findings, problems))
-        return
-    texts = []
-    for size, sheet in sheets.items():
-        texts.append(f"batch {size}" if len(sheets) > 1 and form in (None, "text") else "")
-        texts.append(FORMS[form](sheet).rstrip("\n") if form is not None else "")
-        texts.append(checking.explain(findings[size]) if size in findings else "")
-    console.result("\n".join(text for text in texts if text))
-
-
-def _sheet(found: Estimate, layer: str | None) -> Sheet:
-    from perfctl.orchestrator.analyse.sheet import layers_of, sheet_for
-
-    names = list(layers_of(found.ops))
-    if layer is None and len(names) != 1:
-        raise UsageError("--sheet and --check work on one layer", _names("Name it with --layer; there are", names))
-    path = names[0] if layer is None else "" if layer == "(model)" else layer
-    output = next((module.output for module in found.modules if module.path == path), None)
-    worked = sheet_for(found.ops, path, output)
-    if worked is None:
-        raise UsageError(f"--layer: '{layer}' computes nothing here", _names("Layers", names))
-    return worked

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
-from perfctl.orchestrator.cli import console, options, peaks
+from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli.report import Peaks
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 if TYPE_CHECKING:
@@ -51,11 +52,12 @@ def show(
 def ledger(
     layer: Annotated[str | None, typer.Option(help="Only this layer and the ones inside it.")] = None,
     batch: Annotated[str | None, typer.Option("--batch", "-b", help="Only these batch sizes: 16,64.")] = None,
-    peak: peaks.Option = "published",
+    peaks: Peaks = "published",
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
     """Compare counted with paper FLOPs per layer, direction and batch size, and say why they differ. 1 multiply-add = 2 FLOPs."""
+    from perfctl.orchestrator.actions.peaks import roofs
     from perfctl.orchestrator.analyse.analysis import analyse
     from perfctl.orchestrator.analyse.grouping import studies
     from perfctl.orchestrator.report import ledger_rows, terminal
@@ -64,8 +66,8 @@ def ledger(
     store = store or DEFAULT
     with no_collection():
         runs = newest_runs(store)
-        roofs = peaks.roofs(peak, store, runs)
-        found = [analyse(study, roofs) for study in studies(runs) if not study.foreign]
+        published_or_measured = roofs(peaks, store, runs, console)
+        found = [analyse(study, published_or_measured) for study in studies(runs) if not study.foreign]
     if not found:
         raise PerfctlError(
             f"{store}: no run has a workload and a batch size, so there is nothing on paper to compare with",

@@ -17,23 +17,27 @@ def predict(
         str,
         typer.Option("--model", "-m", help="torchvision:NAME, resnet:depth=26,..., mnist_cnn, file.py:factory."),
     ],
-    batch: Annotated[int | None, typer.Option(help="Samples a step and GPU.")] = None,
-    batches: Annotated[str | None, typer.Option("--batches", "-b", help="Several, for a table: 16,32,64.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Samples per step and GPU.")] = None,
+    batches: Annotated[
+        str | None, typer.Option("--batches", "-b", help="Several batch sizes, for a table: 16,32,64.")
+    ] = None,
     device: Annotated[
         str | None, typer.Option(help="A100, V100 SXM2 32 GB, rtx3090, ...; cpu: this machine's.")
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Of --device cpu. Default: as many as torch takes.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="CPU threads, with --device cpu. Default: as many as torch uses.")
+    ] = None,
     device_spec: Annotated[
         str | None,
         typer.Option(metavar="SPEC", help="Peaks by hand: name=X,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24."),
     ] = None,
-    dataset_size: Annotated[int | None, typer.Option(help="Samples of an epoch.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="How often the data is gone through.")] = None,
+    dataset_size: Annotated[int | None, typer.Option(help="Samples in an epoch.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the dataset.")] = None,
     precision: Annotated[str, typer.Option(help="fp32 (TF32 off), tf32, bf16 or fp16.")] = "fp32",
     optimizer: Annotated[
         str | None, typer.Option(help="sgd, momentum, adam, adamw, ...; default: the model's own, else momentum.")
     ] = None,
-    gpus: Annotated[int, typer.Option(help="Data parallel over so many.")] = 1,
+    gpus: Annotated[int, typer.Option(help="Number of GPUs, data parallel.")] = 1,
     interconnect: Annotated[
         float | None, typer.Option(metavar="GB/S", help="Between GPUs, one way. Default: the data sheet's link.")
     ] = None,
@@ -41,36 +45,50 @@ def predict(
     efficiency: Annotated[
         float | None, typer.Option(help="Data-parallel efficiency, 0 to 1, instead of working it out.")
     ] = None,
-    infer: Annotated[bool, typer.Option("--infer", help="Forward alone.")] = False,
-    given: Annotated[
+    infer: Annotated[bool, typer.Option("--infer", help="Inference: forward only.")] = False,
+    inputs: Annotated[
         list[str] | None, typer.Option("--input", help="Shape of one sample, where the model does not say: 3x224x224.")
     ] = None,
     tariff: Annotated[float | None, typer.Option(help="Price of a kWh, for the cost of energy.")] = None,
     power: Annotated[float | None, typer.Option(help="W of one GPU. Default: measured, else the data sheet's.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Which layers take the time, and what drives it.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show which layers take the time, and what drives it.")
+    ] = False,
     frontier: Annotated[
-        bool, typer.Option("--frontier", help="Time against cost over all offers and batch sizes.")
+        bool, typer.Option("--frontier", help="Show time against cost over all offers and batch sizes.")
     ] = False,
     store: Annotated[
         Path | None,
-        typer.Option("--db", "--store", help="The store whose runs are used. Default: perfctl.db, where it is."),
+        typer.Option("--db", "--store", help="The store whose runs are used. Default: perfctl.db, if it exists."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Predict step, epoch and training time, memory and cost of a model on a device, each with its interval."""
+    from perfctl.orchestrator.actions import predict as actions
     from perfctl.orchestrator.analyse.question import Question
-    from perfctl.prediction import answer
 
     question = Question(
-        model, _batches(batch, batches), device, device_spec, dataset_size, epochs, precision, optimizer, gpus, infer,
-        _store(store), tariff, power, interconnect, overlap, efficiency, tuple(given or ()), threads,
-    )  # fmt: skip
-    found, known = answer(question)
-    best = None
-    if frontier:
-        from perfctl.orchestrator.cli.predict_frontier import frontier_of
-
-        best = frontier_of(found, known)
+        model=model,
+        batches=_batches(batch, batches),
+        device=device,
+        device_spec=device_spec,
+        samples=dataset_size,
+        epochs=epochs,
+        precision=precision,
+        optimizer=optimizer,
+        gpus=gpus,
+        infer=infer,
+        store=_store(store),
+        tariff=tariff,
+        power=power,
+        link_gbs=interconnect,
+        overlap=overlap,
+        efficiency=efficiency,
+        inputs=tuple(inputs or ()),
+        threads=threads,
+    )
+    found, known = actions.answer(question, console)
+    best = actions.frontier_of(found, known) if frontier else None
     if as_json:
         from perfctl.orchestrator.report import predict_json
 
@@ -85,12 +103,12 @@ def predict(
 def _batches(one: int | None, several: str | None) -> tuple[int, ...]:
     if (one is None) == (several is None):
         said = "no batch size" if one is None else "--batch and --batches together"
-        raise UsageError(said, "Say --batch 64, or --batches 16,32,64 for a table")
+        raise UsageError(said, "Use --batch 64, or --batches 16,32,64 for a table")
     return (one,) if one is not None else options.batch_list(several or "")
 
 
 def _store(named: Path | None) -> Path:
-    """The default one need not be there."""
+    """The store to use; only the default one may be missing."""
     if named is not None and not named.exists():
         raise UsageError(
             f"--db: there is no store {named}", "Leave it out to predict without runs, or run 'perfctl bench'"

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perfctl.orchestrator.cli import console, options
-from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.errors import UsageError
 
 ACTIONS = ("list", "update", "reset")
 
@@ -38,17 +38,11 @@ def prices(
 
 
 def _list(gpu: str | None, as_json: bool) -> None:
-    from perfctl.orchestrator.analyse.boards import meant, nearest
-    from perfctl.orchestrator.cli.price_files import load
+    from perfctl.orchestrator.actions import prices as actions
     from perfctl.orchestrator.report import prices_text
 
-    table = load()
-    wanted = set(meant(gpu)) if gpu is not None else None
-    if gpu is not None and not wanted:
-        close = nearest(gpu)
-        near = f"Near it: {', '.join(close)}" if close else "'perfctl prices' lists all"
-        raise UsageError(f"--gpu: '{gpu}' is not in the table of devices", near)
-    shown = [price for price in table.prices if wanted is None or wanted & set(price.boards)]
+    table = actions.prices(gpu)
+    shown = table.prices
     if as_json:
         console.as_json({"table": table.where, "prices": [prices_text.as_json(price) for price in shown]})
         return
@@ -64,26 +58,15 @@ def _list(gpu: str | None, as_json: bool) -> None:
 
 
 def _update(file: Path) -> None:
-    from perfctl.orchestrator.cli.price_files import own_file, read_file
-    from perfctl.orchestrator.cli.report import write_whole
+    from perfctl.orchestrator.actions import prices as actions
 
-    found = read_file(file)
-    mine = own_file()
-    try:
-        mine.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PerfctlError(
-            f"{mine.parent}: cannot be made ({error.strerror})", "Set XDG_CONFIG_HOME to a folder"
-        ) from error
-    write_whole(mine, file.read_text(encoding="utf-8"))
-    console.result(f"Wrote {mine} ({len(found)} offers)")
+    mine = actions.update(file)
+    console.result(f"Wrote {mine.path} ({mine.offers} offers)")
     console.note("perfctl predict now uses it; 'perfctl prices reset' goes back")
 
 
 def _reset() -> None:
-    from perfctl.orchestrator.cli.price_files import own_file
+    from perfctl.orchestrator.actions import prices as actions
 
-    mine = own_file()
-    there = mine.exists()
-    mine.unlink(missing_ok=True)
-    console.result(f"Removed {mine}" if there else f"There is no table of your own ({mine})")
+    removed = actions.reset()
+    console.result(f"Removed {removed}" if removed else f"There is no table of your own ({actions.own_file()})")

@@ -8,11 +8,14 @@ from typing import Annotated
 import typer
 
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.cli import console, options, output, peaks
-from perfctl.orchestrator.errors import PerfctlError
+from perfctl.orchestrator.cli import console, options
 
-STUDIES = 12
-"""Studies on a page: more than a reader goes through, and some MB already."""
+Peaks = Annotated[
+    str,
+    typer.Option(
+        "--peaks", help="Peaks of the roofline: published, or measured (once on this machine, then kept by the store)."
+    ),
+]
 
 
 def report(
@@ -20,67 +23,29 @@ def report(
     sweep: Annotated[
         int | None, typer.Option(help="Only this sweep. Default: the newest run of each kind, of a bench the fastest.")
     ] = None,
-    run: Annotated[list[int] | None, typer.Option(help="Only these runs (repeatable).")] = None,
-    most: Annotated[
+    runs: Annotated[list[int] | None, typer.Option("--run", help="Only these runs (repeatable).")] = None,
+    studies: Annotated[
         int, typer.Option("--studies", min=1, help="Most studies on the page, the newest; it says what is left out.")
-    ] = STUDIES,
+    ] = 12,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
-    peak: peaks.Option = "published",
+    peaks: Peaks = "published",
     store: options.Store = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write one self-contained HTML page: counted against estimated FLOPs, time, memory, kernels, and what is missing."""
-    from perfctl.orchestrator.report import page
-    from perfctl.orchestrator.store import bench_runs, database, newest, read
+    """Write one self-contained HTML page: counted and estimated FLOPs, time, memory, kernels, and what is missing."""
+    from perfctl.orchestrator.actions import report as actions
 
-    store = store or DEFAULT
-    with database.reading(store) as connection:
-        ids = run or read.run_ids(connection, sweep=sweep, latest_of_each=True)
-        if not run and sweep is None:
-            fastest, slower = bench_runs.by_speed(connection)
-            ids = sorted({*ids, *fastest} - {*slower})
-        kept, others = (ids, 0) if run else newest.newest_studies(connection, ids, most)
-        runs = read.load(connection, kept)
-        written = read.last_change(connection)
-    if not runs:
-        if sweep is not None:
-            raise PerfctlError(
-                f"{store}: it holds no run of a sweep {sweep}", "'perfctl runs --json' has the sweep_id of each"
-            )
-        raise PerfctlError(f"{store}: nothing to report: it holds no run", "Run a sweep, or 'perfctl ingest FILE'")
-    left_out = _left_out(others, len(ids) - len(kept), most) if others else None
-    roofs = peaks.roofs(peak, store, runs)
-    write_whole(out, page.render(runs, generated_at=written, title=title, peaks=roofs, left_out=left_out))
+    page = actions.report(
+        store or DEFAULT, out, sweep=sweep, runs=runs or (), studies=studies, title=title, peaks=peaks, messages=console
+    )
     if as_json:
-        console.as_json(
-            {"path": str(out), "bytes": out.stat().st_size, "runs": [run.id for run in runs], "left_out": left_out}
-        )
+        console.as_json({"path": str(out), "bytes": page.size, "runs": list(page.runs), "left_out": page.left_out})
     else:
-        console.result(f"Wrote {out} ({out.stat().st_size / 1e6:.1f} MB, {len(runs)} runs)")
-        if left_out:
-            console.note(left_out)
+        console.result(f"Wrote {out} ({page.size / 1e6:.1f} MB, {len(page.runs)} runs)")
+        if page.left_out:
+            console.note(page.left_out)
     if open_page:
         import webbrowser
 
         webbrowser.open(out.resolve().as_uri())
-
-
-def _left_out(studies: int, runs: int, most: int) -> str:
-    said = (
-        f"{studies:,} older studies ({runs:,} runs) of the store are not in this page"
-        if studies > 1
-        else (f"1 older study ({runs:,} runs) of the store is not in this page")
-    )
-    return f"{said}: 'perfctl runs' lists them, --sweep or --run chooses, --studies {most + studies} shows all"
-
-
-def write_whole(path: Path, text: str) -> None:
-    """All of it or nothing: a temporary name beside it, then a rename. Raises PerfctlError when that fails."""
-    partial = output.unforeseen(path)
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise PerfctlError(f"{path}: cannot be written ({error.strerror})", "Name another file with --out") from error

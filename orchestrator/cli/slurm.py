@@ -273,7 +273,7 @@ def gather(
     for line in done.wrong:
         console.note(line)
     out = page or store.with_name("perfctl-report.html")
-    report(out=out, store=store, sweep=None, run=None, title=None, peak="published", open_page=False)
+    report(out=out, store=store)
     if done.under_way:
         console.note(f"{done.under_way} tasks are still queued or running: gather again when they have ended")
     done.check()

@@ -13,7 +13,7 @@ from perfctl.orchestrator.analyse.sheet import Sheet
 from perfctl.orchestrator.report import model_table
 
 if TYPE_CHECKING:
-    from perfctl.estimation import Estimate
+    from perfctl.orchestrator.actions.estimate import Estimate
 
 
 def part_of(found: Estimate, layer: str) -> Estimate | None:

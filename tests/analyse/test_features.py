@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfctl.estimation import Request, Session
+from perfctl.orchestrator.actions.estimate import Request, Session
 from perfctl.orchestrator.analyse.features import features_of
 from perfctl.parsers.paper import LayerCall
 

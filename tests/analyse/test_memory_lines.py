@@ -80,7 +80,7 @@ def test_backwards_last_moment_is_not_the_optimizers() -> None:
 
 def traced(model: str, optimizer: str, batch: int) -> Any:
     pytest.importorskip("torch")
-    from perfctl.estimation import Request, Session
+    from perfctl.orchestrator.actions.estimate import Request, Session
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # CUDA builds of torch say in the first backward that there is no driver

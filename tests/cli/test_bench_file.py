@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.cli.bench_design import Design, design, share
-from perfctl.orchestrator.cli.bench_file import Bench, read_bench
+from perfctl.orchestrator.actions.bench import Design, design, share
+from perfctl.orchestrator.actions.bench_file import Bench, read_bench
 from perfctl.orchestrator.errors import UsageError
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "bench" / "grid.toml"
@@ -48,21 +48,21 @@ def test_a_file_is_read_with_its_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a = [", "is no TOML"),
+        ("a = [", "is not TOML"),
         ("seed = 1", "no family is named"),
-        ("[families.lenet]", "'lenet' is no family of networks"),
+        ("[families.lenet]", "'lenet' is not a family of networks"),
         ("[families.mlp]\nwidht = [1]", "families.mlp.widht: there is no such parameter"),
-        ("[families.mlp]\nwidth = [1.5]", r"families.mlp.width = \[1.5\] is no list of whole numbers"),
-        ("[families.mlp]\nwidth = []", "is no list of whole numbers"),
-        ("[families.mlp]\nwidth = { from = 9, to = 8 }", "is no range"),
-        ("[families.mlp]\nwidth = { from = 1, to = 8, by = 2 }", "is no range"),
-        ("[families.mlp]\nbatches = [0]", "is no list of batch sizes"),
+        ("[families.mlp]\nwidth = [1.5]", r"families.mlp.width = \[1.5\] is not a list of whole numbers"),
+        ("[families.mlp]\nwidth = []", "is not a list of whole numbers"),
+        ("[families.mlp]\nwidth = { from = 9, to = 8 }", "is not a range"),
+        ("[families.mlp]\nwidth = { from = 1, to = 8, by = 2 }", "is not a range"),
+        ("[families.mlp]\nbatches = [0]", "is not a list of batch sizes"),
         ("families = 3", "no family is named"),
         ("speed = 1\n[families.mlp]", "there is no key 'speed'"),
         ('design = "random"\n[families.mlp]', "design = 'random' is not known"),
-        ("samples = 0\n[families.mlp]", "samples = 0 is no whole number of 1 or more"),
-        ("gflops = [4, 1]\n[families.mlp]", "is not the least and the most"),
-        ("within = 0\n[families.mlp]", "is no number of seconds above 0"),
+        ("samples = 0\n[families.mlp]", "samples = 0 must be a whole number of at least 1"),
+        ("gflops = [4, 1]\n[families.mlp]", "must be the least and the most"),
+        ("within = 0\n[families.mlp]", "must be a number of seconds above 0"),
     ],
 )
 def test_a_wrong_file_is_named_with_the_key_and_its_value(tmp_path: Path, text: str, said: str) -> None:

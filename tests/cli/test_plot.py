@@ -62,7 +62,7 @@ def test_the_parts_of_a_bar_are_named_below_it(plot: Perfctl) -> None:
     ("words", "said"),
     [
         (("nope",), "there is no chart 'nope' of this store. There are"),
-        (("sample", "--out", "a.doc"), "no pdf, png or svg"),
+        (("sample", "--out", "a.doc"), "does not end with .pdf, .png or .svg"),
         (("sample", "--out", "mine.svg"), "--force"),
         ((), "perfctl plot --list"),
     ],

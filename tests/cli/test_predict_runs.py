@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.actions.predict import find_subject
 from perfctl.orchestrator.analyse.step_parts import roofline
-from perfctl.orchestrator.cli.predict_subject import find_subject
 from tests.cli import plain_runs as runs
 from tests.cli.predict_calls import NET, ask
 
@@ -85,7 +85,7 @@ def test_runs_of_ones_own_are_fitted_once_and_fitted_anew_when_they_change(
 
 
 def test_a_damaged_file_of_fits_or_one_of_other_runs_is_passed_over(tmp_path: Path) -> None:
-    from perfctl.orchestrator.cli.predict_sources import FORMAT, _kept
+    from perfctl.orchestrator.actions.measurements import FORMAT, _kept
 
     file = tmp_path / "perfctl-fit.json"
     assert _kept(file, "token") is None
@@ -131,9 +131,9 @@ def test_a_cpu_with_other_threads_is_another_machine_that_is_named(perfctl: Call
     assert (every["device"]["name"], one["device"]["name"]) == (f"{cpu}, 7 threads", f"{cpu}, 1 thread")
     assert (every["batches"][0]["way"], one["batches"][0]["way"]) == ("roofline", "measured")
     assert (
-        f"the store has runs on {cpu}, 1 thread, which is another machine here: --threads 1 asks for it"
+        f"the store has runs on {cpu}, 1 thread, which counts as another machine: 'perfctl predict --threads 1' uses them"
         in every["notes"]
     )
     assert one["batches"][0]["step_s"]["value"] == 0.010
     said = perfctl("predict", "--model", NET, "--batch", 64, "--device", "T4", "--threads", 1)
-    assert said.code == 2 and "--threads without --device cpu" in said.err
+    assert said.code == 2 and "--threads is for --device cpu" in said.err

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.cli.speedup import _told_apart
-from perfctl.orchestrator.cli.speedup_paper import own_options
-from perfctl.orchestrator.cli.speedup_study import Way, ways_of
+from perfctl.orchestrator.actions.speedup import Way, distinct_labels, own_options, request_of, ways_of
+from perfctl.orchestrator.actions.sweep_options import SweepOptions
 from perfctl.orchestrator.errors import UsageError
 
 Perfctl = Callable[..., Any]
@@ -94,7 +93,7 @@ def test_two_precisions_leave_traces_results_and_a_page(perfctl: Perfctl, monkey
         ("cpu,cpu:tf32", "'cpu:tf32' is not known"),
         ("cpu,tpu", "'tpu' is not known"),
         ("cpu,cpu:", "'cpu:' is not known"),
-        ("cpu,cpu", "stands twice"),
+        ("cpu,cpu", "names a device twice"),
     ],
 )
 def test_devices_that_make_no_sense_are_refused(perfctl: Perfctl, devices: str, what: str) -> None:
@@ -135,8 +134,6 @@ def test_every_arm_is_the_same_command_but_for_its_device_and_precision(
 
 
 def _argv(way: Way) -> list[str]:
-    from perfctl.orchestrator.actions.sweep_options import SweepOptions
-    from perfctl.orchestrator.cli.speedup_study import request_of
     from perfctl.orchestrator.launch import sweep
 
     asked = SweepOptions(workload="lstm", batches=(8,))
@@ -166,7 +163,7 @@ def test_compiling_without_a_compiler_is_refused_before_anything_runs(
 
 
 def test_a_gpu_that_is_not_here_is_said(perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = "perfctl.orchestrator.cli.speedup_study.resolve_device"
+    here = "perfctl.orchestrator.actions.speedup.resolve_device"
     monkeypatch.setattr(here, lambda asked: "cpu" if asked == "auto" else asked)
     said = perfctl("speedup", "--devices", "cpu,cuda:bf16")
     assert said.code == 2
@@ -181,9 +178,9 @@ def test_a_wrong_word_for_the_workload_starts_nothing(perfctl: Perfctl) -> None:
         ways_of("")
 
 
-def test_equally_named_sides_are_told_apart() -> None:
-    assert _told_apart(["b16", "b16", "b32"], ["old/b16", "new/b16", "b32"]) == ["old/b16", "new/b16", "b32"]
-    assert _told_apart(["a", "a"], ["a", "a"]) == ["a (1)", "a (2)"]
+def test_equally_named_sides_aredistinct_labels() -> None:
+    assert distinct_labels(["b16", "b16", "b32"], ["old/b16", "new/b16", "b32"]) == ["old/b16", "new/b16", "b32"]
+    assert distinct_labels(["a", "a"], ["a", "a"]) == ["a (1)", "a (2)"]
 
 
 def test_a_workloads_own_options_come_back_from_its_record_as_it_was_called() -> None:

@@ -91,7 +91,7 @@ def test_the_same_step_gives_the_same_bytes(perfctl: Perfctl, store: Path) -> No
     [
         (("--run", 1, "--step", 9), "no step 9. It has 0, 1"),
         (("--run", 9), "no run 9"),
-        (("--run", 1, "--out", "t.txt"), "no .json or .json.gz"),
+        (("--run", 1, "--out", "t.txt"), "does not end with .json or .json.gz"),
         (("--run", 1, "--whole", "--step", 0), "Choose one"),
         (("--run", 1, "--out", "there.json"), "--force"),
     ],

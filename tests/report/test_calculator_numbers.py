@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.actions.predict import answer
 from perfctl.orchestrator.analyse.cost import Span
 from perfctl.orchestrator.analyse.machines import Device, named
 from perfctl.orchestrator.analyse.plan_memory import lines_of_plan
@@ -26,7 +27,6 @@ from perfctl.orchestrator.report.calculator_data import Known, Place, Traced
 from perfctl.orchestrator.report.calculator_view import page_view
 from perfctl.orchestrator.report.page import render_calculator
 from perfctl.parsers.planned import Plan
-from perfctl.prediction import answer
 from perfctl.workloads.plan import PARAMETERS, canonical, plan, settle
 from perfctl.workloads.spec import SpecError
 from tests.report import calculator_points as points

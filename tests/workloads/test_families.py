@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.estimation import Request, Session
+from perfctl.orchestrator.actions.estimate import Request, Session
 from perfctl.orchestrator.analyse.plan_work import works_of_plan
 from perfctl.orchestrator.analyse.work import Work, works_of
 from perfctl.workloads.plan import PARAMETERS, plan

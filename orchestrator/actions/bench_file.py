@@ -1,4 +1,4 @@
-"""The file that a bench is written down in (TOML): which networks, at which batch sizes, measured how.
+"""The file that describes a bench (TOML): which networks, at which batch sizes, and how they are measured.
 
 ::
 
@@ -34,12 +34,12 @@ Values = tuple[int | str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A file, checked."""
+    """The contents of a file, checked."""
 
     families: Mapping[str, Mapping[str, Values]]
     """Family -> parameter -> its values."""
     own_batches: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Of families that have batch sizes of their own."""
+    """Family -> batch sizes, for families that do not use ``batches``."""
     batches: tuple[int, ...] = (1, 4, 16)
     design: str = "latin"
     samples: int = 12
@@ -67,7 +67,7 @@ def read_bench(path: Path) -> Bench:
             f"{path}: {error.strerror or error}", "Name a file in TOML: perfctl bench grid.toml"
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no TOML: {error}", _EXAMPLE) from error
+        raise UsageError(f"{path} is not TOML: {error}", _EXAMPLE) from error
     try:
         return _bench(content)
     except UsageError as error:
@@ -93,16 +93,16 @@ def _bench(content: dict[str, Any]) -> Bench:
 
 def _is_family(name: str, table: object) -> bool:
     if name not in PARAMETERS:
-        raise UsageError(f"'{name}' is no family of networks", f"There are {', '.join(PARAMETERS)}")
+        raise UsageError(f"'{name}' is not a family of networks", f"There are {', '.join(PARAMETERS)}")
     if not isinstance(table, dict):
-        raise UsageError(f"families.{name} is no table", f"Write [families.{name}] and its parameters below")
+        raise UsageError(f"families.{name} is not a table", f"Write [families.{name}] and its parameters below")
     return True
 
 
 def _values(family: str, name: str, value: object) -> Values:
-    """A list (what stands in it twice is drawn twice as often), one value, or a range of whole numbers.
+    """A list (a value that is in it twice is drawn twice as often), one value, or a range of whole numbers.
 
-    What a network makes of them is asked of its plan.
+    Whether a network can have these values is checked later, by its plan.
     """
     where = f"families.{family}.{name}"
     if name not in PARAMETERS[family]:
@@ -112,7 +112,7 @@ def _values(family: str, name: str, value: object) -> Values:
     found = value if isinstance(value, list) else [value]
     if not found or any(isinstance(one, bool) or not isinstance(one, int | str) for one in found):
         raise UsageError(
-            f"{where} = {value!r} is no list of whole numbers or words",
+            f"{where} = {value!r} is not a list of whole numbers or words",
             f"Write for instance {name} = [1, 2, 3] or {name} = {{ from = 8, to = 64, step = 8 }}",
         )
     return tuple(found)
@@ -124,7 +124,7 @@ def _range(where: str, value: dict[str, Any]) -> Values:
     first, last, step = whole if len(whole) == 3 else (1, 0, 1)
     if set(value) - {"from", "to", "step"} or step < 1 or not 0 <= last - first < MOST_VALUES * step:
         raise UsageError(
-            f"{where} = {value} is no range of at most {MOST_VALUES:,} whole numbers",
+            f"{where} = {value} is not a range of at most {MOST_VALUES:,} whole numbers",
             "Write for instance { from = 8, to = 64, step = 8 }",
         )
     return tuple(range(first, last + 1, step))
@@ -133,14 +133,14 @@ def _range(where: str, value: dict[str, Any]) -> Values:
 def _batches(name: str, value: object) -> tuple[int, ...]:
     whole = isinstance(value, list) and all(isinstance(one, int) and not isinstance(one, bool) for one in value)
     if not isinstance(value, list) or not whole or not value or min(value) < 1:
-        raise UsageError(f"{name} = {value!r} is no list of batch sizes", "Write for instance batches = [1, 4, 16]")
+        raise UsageError(f"{name} = {value!r} is not a list of batch sizes", "Write for instance batches = [1, 4, 16]")
     return tuple(sorted(set(value)))
 
 
 def _whole(least: int) -> Any:
     def check(name: str, value: object) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise UsageError(f"{name} = {value!r} is no whole number of {least} or more", _EXAMPLE)
+            raise UsageError(f"{name} = {value!r} must be a whole number of at least {least}", _EXAMPLE)
         return value
 
     return check
@@ -149,7 +149,7 @@ def _whole(least: int) -> Any:
 def _word(*words: str) -> Any:
     def check(name: str, value: object) -> str:
         if value not in words:
-            raise UsageError(f"{name} = {value!r} is not known", f"Say {', '.join(words)}")
+            raise UsageError(f"{name} = {value!r} is not known", f"Use {', '.join(words)}")
         return str(value)
 
     return check
@@ -157,7 +157,7 @@ def _word(*words: str) -> Any:
 
 def _seconds(name: str, value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
-        raise UsageError(f"{name} = {value!r} is no number of seconds above 0", _EXAMPLE)
+        raise UsageError(f"{name} = {value!r} must be a number of seconds above 0", _EXAMPLE)
     return float(value)
 
 
@@ -168,7 +168,9 @@ def _limits(name: str, value: object) -> tuple[float, float]:
         or any(not isinstance(one, int | float) for one in numbers)
         or not 0 <= numbers[0] < numbers[1]
     ):
-        raise UsageError(f"{name} = {value!r} is not the least and the most of a step", "Write for instance [0.05, 40]")
+        raise UsageError(
+            f"{name} = {value!r} must be the least and the most of a step", "Write for instance [0.05, 40]"
+        )
     return float(numbers[0]), float(numbers[1])
 
 

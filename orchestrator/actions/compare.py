@@ -1,32 +1,62 @@
-"""What may stand for A and B: a run, a sweep, a store, a report or a folder of them."""
+"""Compare two sides: each is a run, a sweep, a store, a report, or a folder of reports."""
 
 from __future__ import annotations
 
 import sqlite3
 import tempfile
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.cli import console
+from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.compare_records import Side
+    from perfctl.orchestrator.analyse.compare_records import Comparison, Side
     from perfctl.parsers.stored import Run
 
 
-def side(named: str, store: Path) -> Side:
-    """The runs that ``named`` stands for. Raises UsageError when it stands for nothing, ReportError, StoreError.
+def compare(
+    a: Path | str | int,
+    b: Path | str | int,
+    *,
+    gate: float = 0.05,
+    force: bool = False,
+    store: Path | str = "perfctl.db",
+    messages: Messages = SILENT,
+) -> Comparison:
+    """Compare B with A: what became slower, what faster, which kernels are new or gone.
+
+    a, b: a store, a report or a folder of reports (paths); a sweep of ``store`` (its name, the beginning of it, or
+    "sweep:3"); or a run of it (its number, or "run:12").
+    gate: a change up to this share does not count; 0.05 is 5 %.
+    force: compare what is not comparable, too; every page then says so.
+
+    Nothing is raised because B is worse: see ``Comparison.regressions``, ``not_comparable`` and ``failed``. Raises
+    UsageError for a side that does not exist or a gate that is not a share, PerfctlError for a side without a whole run,
+    StoreError and ReportError for files that cannot be read.
+    """
+    from perfctl.orchestrator.analyse import compare as comparing
+
+    if not (isfinite(gate) and gate >= 0):
+        raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5 %")
+    where = Path(store)
+    return comparing.compare(side(a, where, messages), side(b, where, messages), gate=gate, force=force)
+
+
+def side(given: Path | str | int, store: Path, messages: Messages = SILENT) -> Side:
+    """The runs of one side. Raises UsageError when nothing has that name, PerfctlError, ReportError, StoreError.
 
     A file or folder of that name comes first, then a sweep of ``store`` (its name, the beginning of it, or sweep:3),
     then a run of it (its number, or run:12).
     """
     from perfctl.orchestrator.analyse.compare_records import Side
 
+    named = str(given)
     path = Path(named)
     if path.exists():
-        runs = _of_store(path) if _is_store(path) else _of_reports(path)
+        runs = _of_store(path) if _is_store(path) else _of_reports(path, messages)
         return Side(_label(path), tuple(_some(runs, named)))
     label, runs = _in_store(named, store)
     return Side(label, tuple(_some(runs, named)))
@@ -41,14 +71,14 @@ def _some(runs: list[Run], named: str) -> list[Run]:
 
 
 def _label(path: Path) -> str:
-    """A name that tells two of the same kind apart: perfctl.db of two folders by their folder."""
+    """The file's name; of a perfctl.db the folder's name, too, which tells two of them apart."""
     return (
         f"{path.resolve().parent.name}/{path.name}" if path.name == "perfctl.db" else path.name or str(path.resolve())
     )
 
 
 def _is_store(path: Path) -> bool:
-    """A perfctl store, and not one of the other SQLite files that profilers write."""
+    """Whether it is a perfctl store, and not an SQLite file that a profiler wrote."""
     from perfctl.orchestrator.store.database import APPLICATION_ID
 
     if not path.is_file():
@@ -74,7 +104,7 @@ def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
 
     if not store.is_file():
         raise UsageError(
-            f"'{named}' is no file here, and there is no store {store} to look it up in", "Name the store with --store"
+            f"'{named}' is not a file here, and there is no store {store} to look it up in", "Name another `store`"
         )
     kind, colon, number = named.partition(":")
     with database.reading(store) as connection:
@@ -95,8 +125,8 @@ def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
 
 def _not_one(named: str, store: Path, chosen: list[dict[str, Any]]) -> str:
     if chosen:
-        return f"'{named}' is the beginning of {len(chosen)} sweeps of {store}"
-    return f"'{named}' is no file, and no sweep or run of {store}"
+        return f"{len(chosen)} sweeps of {store} begin with '{named}'"
+    return f"'{named}' is neither a file nor a sweep or run of {store}"
 
 
 def _known(sweeps: list[dict[str, Any]]) -> str:
@@ -104,8 +134,8 @@ def _known(sweeps: list[dict[str, Any]]) -> str:
     return f"Known: {named}" if named else "Give a store, a report, a folder, or the number of a run ('perfctl runs')"
 
 
-def _of_reports(path: Path) -> list[Run]:
-    """Read reports into a store that is thrown away: the same way in as for every other report."""
+def _of_reports(path: Path, messages: Messages) -> list[Run]:
+    """Read reports into a temporary store, as ``perfctl ingest`` does. Of several, those that cannot be read are skipped."""
     from perfctl.orchestrator.actions.ingest import sources
     from perfctl.orchestrator.store import database, read
     from perfctl.orchestrator.store.write import SweepFacts
@@ -113,7 +143,7 @@ def _of_reports(path: Path) -> list[Run]:
 
     files = sources(path) if path.is_dir() else [path]
     if not files:
-        raise UsageError(f"{path}: no report was found in this folder", "Give the report file itself")
+        raise UsageError(f"{path}: there is no report in this folder", "Give the report file itself")
     with tempfile.TemporaryDirectory(prefix="perfctl-compare-") as folder:
         store = Path(folder, "perfctl.db")
         facts = SweepFacts(path.name, "ingest", None, None)
@@ -124,7 +154,7 @@ def _of_reports(path: Path) -> list[Run]:
                 except ReportError as error:
                     if len(files) == 1:
                         raise
-                    console.error(str(error))
+                    messages.warning(f"skipped: {error}")
             return read.load(connection, read.run_ids(connection))
 
 

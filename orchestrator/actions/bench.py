@@ -1,0 +1,389 @@
+"""Measure families of networks point by point, within a time budget, and read back what was measured."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product, zip_longest
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfctl.orchestrator.actions.bench_file import Bench, Values
+from perfctl.orchestrator.actions.files import check_free, replacing
+from perfctl.orchestrator.actions.sweep_options import resolve_device
+from perfctl.orchestrator.actions.sweep_request import check_ready
+from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.launch.bench import Budget, Done, Point, run
+from perfctl.orchestrator.launch.paths import file_name
+from perfctl.orchestrator.launch.plain import Plain
+from perfctl.orchestrator.launch.sweep_records import Listener, RunResult, SweepRequest
+from perfctl.workloads.families import NAME as WORKLOAD
+from perfctl.workloads.plan import plan
+from perfctl.workloads.spec import SpecError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.report.chart_files import Drawn
+    from perfctl.parsers.bench_points import BenchPoint
+
+MOST = 100_000
+"""Networks of one file at most; a grid over a dozen parameters soon has more than can be measured."""
+_TRAINING = 3
+"""Multiply-adds of a training step over those of its forward pass: backward has two products for each of forward's."""
+_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A network, or one batch size of it, that the file asks for and that is not measured."""
+
+    model: str
+    reason: str
+    """Begins with the network's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """All points of a file, in the order they are measured: a network of each family in turn, smallest batch first."""
+
+    points: tuple[Point, ...]
+    skipped: tuple[Skipped, ...]
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(point.model for point in self.points))
+
+
+def design(bench: Bench) -> Design:
+    """The points of a file; the same file gives the same. Raises UsageError when there is none, or when there are too many."""
+    points: list[Point] = []
+    skipped: dict[str, Skipped] = {}
+    done: set[str] = set()
+    for spec in _specs(bench):
+        try:
+            planned = plan(spec)
+        except SpecError as error:
+            skipped.setdefault(spec, Skipped(spec, str(error)))
+            continue
+        if planned.spec in done:
+            continue
+        done.add(planned.spec)
+        for batch in bench.own_batches.get(planned.family, bench.batches):
+            flops = 2.0 * planned.macs * batch * (_TRAINING if bench.mode == "train" else 1)
+            point = Point(planned.spec, planned.family, batch, flops)
+            if why := _unwanted(point, bench):
+                name = f"{point.model}, batch {batch}"
+                skipped[name] = Skipped(name, f"{name}: {why}")
+            else:
+                points.append(point)
+    if not points:
+        first = next(iter(skipped.values())).reason
+        raise UsageError(f"no network of the file can be measured: {first}", "Change the file")
+    return Design(tuple(points), tuple(skipped.values()))
+
+
+def share(points: tuple[Point, ...], number: int, of: int) -> tuple[Point, ...]:
+    """Part ``number`` (from 1) of ``of``. Networks stay whole and are dealt in turn, so each part has some of each family."""
+    models = list(dict.fromkeys(point.model for point in points))
+    mine = set(models[number - 1 :: of])
+    return tuple(point for point in points if point.model in mine)
+
+
+def _unwanted(point: Point, bench: Bench) -> str | None:
+    if bench.gflops is None:
+        return None
+    size, (least, most) = point.flops / 1e9, bench.gflops
+    if least <= size <= most:
+        return None
+    return f"a step is {size:.3g} GFLOP, and gflops asks for {least:g} to {most:g}"
+
+
+def _specs(bench: Bench) -> Iterator[str]:
+    """One network of each family in turn, so that a bench that stops early has some of each."""
+    each = [_of_family(family, values, bench) for family, values in bench.families.items()]
+    for together in zip_longest(*each):
+        yield from (spec for spec in together if spec is not None)
+
+
+def _of_family(family: str, values: Mapping[str, Values], bench: Bench) -> Iterator[str]:
+    if bench.design == "grid":
+        size = prod(len(each) for each in values.values())
+        if size > MOST:
+            raise UsageError(
+                f"the grid of {family} has {size:,} networks", 'Name fewer values, or say design = "latin"'
+            )
+        chosen: Iterator[tuple[int | str, ...]] = product(*values.values())
+    else:
+        chosen = zip(*_latin(family, values, bench), strict=True) if values else iter([()])
+    for row in chosen:
+        words = ",".join(f"{name}={value}" for name, value in zip(values, row, strict=True))
+        yield f"{family}:{words}"
+
+
+def _latin(family: str, values: Mapping[str, Values], bench: Bench) -> list[list[int | str]]:
+    """A column for each parameter: ``samples`` values, one from each of as many equal parts of its range, shuffled."""
+    if bench.samples > MOST:
+        raise UsageError(f"samples = {bench.samples:,} networks of {family} are too many", f"{MOST:,} at most")
+    chance = random.Random(f"{bench.seed} {family}")  # noqa: S311  # a design, no secret  # nosec B311
+    columns = []
+    for each in values.values():
+        parts = list(range(bench.samples))
+        chance.shuffle(parts)
+        columns.append([each[int((part + chance.random()) / bench.samples * len(each))] for part in parts])
+    return columns
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRequest:
+    """One call of :func:`bench`; made by :func:`bench_request`."""
+
+    bench: Bench
+    design: Design
+    points: tuple[Point, ...]
+    """The design's, or this machine's part of them."""
+    part: tuple[int, int] | None
+    """(number from 1, of how many) when several machines share the work: only run folders are written, and no store."""
+    budget: float | None
+    """Seconds; None for no limit."""
+    steady: float | None
+    """Percent: points whose steps varied more are measured again. None: none are."""
+    timeout: float | None
+    """Seconds after which a point is ended; None for no limit."""
+    out: Path
+    """Folder that holds all runs."""
+    store: Path
+    command_line: str
+    """What the user typed, ready to paste; it is stored with the runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """What became of the points of one call."""
+
+    request: BenchRequest
+    done: Done
+
+    @property
+    def whole(self) -> int:
+        """Points that have a whole run, measured now or before."""
+        return len({point for point, result in self.done.results if result.status == "ok"})  # some are measured again
+
+    @property
+    def new(self) -> int:
+        """Runs that were measured now."""
+        return sum(1 for _, result in self.done.results if result.status == "ok" and not result.skipped)
+
+    def check(self) -> None:
+        """Raises PartlyDone when a point failed, or points are left because the budget was used up."""
+        failed = [(point, result) for point, result in self.done.results if result.status != "ok"]
+        left = self.done.left
+        if failed:
+            point, result = failed[0]
+            untried = f", and {len(left)} are left" if left else ""
+            raise PartlyDone(
+                f"{len(failed)} points failed{untried}: {point.model}, batch {point.batch}: {result.reason}",
+                f"Logs are in {result.folder}",
+            )
+        if left:
+            raise PartlyDone(
+                f"{len(left)} points are left, from {left[0].model}, batch {left[0].batch} on: the budget is used up",
+                "The same command goes on from here",
+            )
+
+
+Listening = Callable[[BenchRequest], AbstractContextManager[Listener]]
+"""Gives what is told how each point went while a bench runs."""
+
+
+def bench_request(
+    bench: Bench,
+    *,
+    device: str | None = None,
+    threads: int | None = None,
+    part: tuple[int, int] | None = None,
+    budget: float | None = None,
+    steady: float | None = None,
+    timeout: float | None = None,
+    out: Path = Path("perfctl-runs"),
+    store: Path | None = None,
+    command_line: str = "",
+) -> BenchRequest:
+    """What to measure: the design of ``bench``, or this machine's part of it. Nothing is started.
+
+    device, threads: instead of what the file says. store: None for perfctl.db beside ``out``. The other parameters are
+    the fields of :class:`BenchRequest`. Raises UsageError when nothing can be measured, or the design is too large.
+    """
+    asked = replace(bench, device=resolve_device(device or bench.device), threads=threads or bench.threads)
+    made = design(asked)
+    points = share(made.points, *part) if part else made.points
+    return BenchRequest(
+        asked, made, points, part, budget, steady, timeout, out, store or out.parent / DEFAULT, command_line
+    )
+
+
+def bench(request: BenchRequest, listening: Listening = lambda request: nullcontext(Listener())) -> BenchResult:
+    """Measure each point in a process of its own, while the budget lasts. The same call goes on where it stopped.
+
+    A point that fails does not stop the others; :meth:`BenchResult.check` raises for it. Each run goes into the store as
+    soon as it is finished; a part of a shared bench only leaves run folders.
+
+    Raises UsageError and ToolMissing before anything runs, Interrupted when asked to stop, StoreError.
+    """
+    if request.part and request.steady is not None:
+        raise UsageError("`steady` reads the store, which parts of a bench do not use", "Leave `steady` or `shard` out")
+    check_ready(sweep_of(request, request.points[0]))
+    with listening(request) as listener:
+        done = _into_folders(request, listener) if request.part else _into_store(request, listener)
+    return BenchResult(request, done)
+
+
+def seconds(text: str) -> float:
+    """ "30m", "2h", "90s" in seconds. Raises UsageError."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in _UNITS:
+        raise UsageError(f"`budget`: '{text}' is not a time", "Use for instance 30m, 2h or 90s; 0 measures nothing new")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def part_of(text: str | None, environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """ "2/8", or this task's part of a Slurm array; None when nobody shares the work. Raises UsageError."""
+    if text is not None:
+        found = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+            raise UsageError(f"`shard`: expected I/N, got '{text}'", "Use for instance 2/8, the second of eight parts")
+        return int(found[1]), int(found[2])
+    task, tasks = environment.get("SLURM_ARRAY_TASK_ID"), environment.get("SLURM_ARRAY_TASK_COUNT")
+    first = environment.get("SLURM_ARRAY_TASK_MIN", "0")
+    if task is None or tasks is None or not (task + tasks + first).isdecimal():
+        return None
+    step = environment.get("SLURM_ARRAY_TASK_STEP", "1")
+    number = (int(task) - int(first)) // max(int(step) if step.isdecimal() else 1, 1) + 1
+    if number > int(tasks):
+        raise UsageError(
+            f"Slurm's array has gaps: task {task} of {tasks} from {first}", "Give the part with `shard` I/N"
+        )
+    return number, int(tasks)
+
+
+def sweep_of(request: BenchRequest, point: Point) -> SweepRequest:
+    """The sweep of one point: one per network, named after everything that is asked of it, with one batch size."""
+    bench = request.bench
+    words: list[str] = []
+    for name in ("device", "mode", "precision", "steps", "warmup", "threads", "within"):
+        if getattr(bench, name) is not None:
+            words += [f"--{name}", str(getattr(bench, name))]
+    words += ["--layer-steps", str(bench.layer_steps)] if bench.layer_steps else []
+    arguments = (*words, "--model", point.model)
+    digest = hashlib.sha256("\0".join(arguments).encode()).hexdigest()[:8]
+    return SweepRequest(
+        profiler=Plain(),
+        workload=WORKLOAD,
+        workload_arguments=arguments,
+        batches=(point.batch,),
+        device=bench.device,
+        out=request.out,
+        command_line=request.command_line,
+        host=platform.node(),
+        timeout_s=request.timeout,
+        alongside=request.part is not None,
+        given_name=f"bench-{file_name(point.model.replace('=', ''))}-{digest}",
+    )
+
+
+def unsteady(request: BenchRequest) -> frozenset[tuple[str, int]]:
+    """(model, batch) of points in the store whose fastest run varied more than ``steady`` percent."""
+    if request.steady is None:
+        return frozenset()
+    return frozenset(
+        (one.model, one.batch) for one in stored_points(request.store) if one.spread * 100 > request.steady
+    )
+
+
+def _into_folders(request: BenchRequest, listener: Listener) -> Done:
+    request.out.mkdir(parents=True, exist_ok=True)
+    return run(request.points, partial(sweep_of, request), Budget(request.budget), listener)
+
+
+def _into_store(request: BenchRequest, listener: Listener) -> Done:
+    """Each run goes into the store as soon as it is finished, and a whole one from before if it is not there yet."""
+    from perfctl.orchestrator.actions.ingest_run import take_run
+    from perfctl.orchestrator.analyse.features import features_of
+    from perfctl.orchestrator.store import database
+    from perfctl.orchestrator.store.write import SweepFacts
+
+    with database.writing(request.store) as connection:
+
+        def finished(result: RunResult) -> None:
+            facts = SweepFacts(result.folder.parent.name, "sweep", request.command_line, platform.node())
+            take_run(connection, result.folder, facts, store=request.store, again=False, features=features_of)
+            listener.finished(result)
+
+        try:
+            return run(
+                request.points,
+                partial(sweep_of, request),
+                Budget(request.budget),
+                replace(listener, finished=finished),
+                unsteady(request),
+            )
+        except Interrupted as stop:
+            raise Interrupted(
+                "stopped; the points that were whole are kept", stop.signal_number, "The same command goes on from here"
+            ) from stop
+
+
+def stored_points(store: Path = DEFAULT) -> list[BenchPoint]:
+    """The fastest run of each point in a store, in the order they were first measured."""
+    from perfctl.orchestrator.analyse.bench_points import fastest, points_of
+    from perfctl.orchestrator.store import database, read
+    from perfctl.orchestrator.store.bench_runs import bench_run_ids
+
+    with database.reading(store) as connection:
+        return fastest(points_of(read.load(connection, bench_run_ids(connection))))
+
+
+def bench_points(store: Path = DEFAULT, *, file: Path | None = None, family: str | None = None) -> list[BenchPoint]:
+    """The points of a store, or of a file that :func:`export_bench` wrote; ``family``: only those of this family.
+
+    Raises PerfctlError when there is no point, UsageError when there is none of the family, ReportError for a file of
+    another kind.
+    """
+    from perfctl.parsers.bench_points import read_points
+
+    points = list(read_points(file)) if file else stored_points(store)
+    if not points:
+        raise PerfctlError(f"{file or store}: it holds no point of a bench", "Run 'perfctl bench FILE'")
+    chosen = [point for point in points if family in (None, point.family)]
+    if not chosen:
+        there = dict.fromkeys(point.family for point in points)
+        raise UsageError(f"`family`: there is no point of '{family}'", f"There are {', '.join(there)}")
+    return chosen
+
+
+def export_bench(out: Path, store: Path = DEFAULT, *, force: bool = False) -> list[BenchPoint]:
+    """Write all points of a store into one JSON file; the points that it holds.
+
+    Raises UsageError when the file exists and ``force`` is false, PerfctlError when there is no point.
+    """
+    from perfctl.parsers.bench_points import as_json
+
+    check_free(out, force=force)
+    points = bench_points(store)
+    with replacing(out, force=force) as partial_file:
+        partial_file.write_text(as_json(points), encoding="utf-8")
+    return points
+
+
+def bench_charts(store: Path) -> dict[str, Drawn]:
+    """Name -> chart: time against each figure; empty when the store holds no bench."""
+    from perfctl.orchestrator.report import bench_charts as charts
+
+    return charts.bench_charts(stored_points(store))

@@ -1,0 +1,389 @@
+"""FLOPs, bytes and memory of any model on paper: trace one step without data, then apply the formulas to each layer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfctl.orchestrator.analyse.estimate import BACKWARD, Totals, fused_only, on_paper, totals
+from perfctl.orchestrator.analyse.estimate import estimate as work_out
+from perfctl.orchestrator.analyse.memory import Fit, Memory, largest_batch, memory_of
+from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
+from perfctl.parsers.paper import LayerCall, MemoryTrace, OpShape
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+    from perfctl.orchestrator.analyse.check import Finding
+    from perfctl.orchestrator.analyse.sheet import Sheet
+    from perfctl.workloads.shapes import ModuleSeen
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One step of one model on paper. FLOPs count 1 multiply-add as 2."""
+
+    calls: tuple[LayerCall, ...]
+    modules: tuple[ModuleSeen, ...]
+    ops: tuple[OpShape, ...]
+    problem: str | None
+    """Where and why the trace stopped early, in one line; the record then has only what came before. None when whole."""
+    memory: Memory | None
+    """None when it was not asked for."""
+    data_dependent: tuple[str, ...] = ()
+    """Operations whose result sizes depend on the data; the figures are then right for the traced input only."""
+    input_bytes: int = 0
+    """Of all inputs together."""
+    memory_trace: MemoryTrace | None = None
+    """Which storages were alive when; ``memory`` is worked out from it. None when it was not asked for."""
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all parameters; shared ones count once."""
+        return sum(module.parameters for module in self.modules)
+
+    @property
+    def trainable(self) -> int:
+        """Elements of the parameters that require a gradient."""
+        return sum(module.trainable for module in self.modules)
+
+    @property
+    def forward(self) -> Totals:
+        return totals(self.calls, ("forward",))
+
+    @property
+    def backward(self) -> Totals:
+        return totals(self.calls, BACKWARD)
+
+    @property
+    def recompute(self) -> Totals:
+        """Forward operations that activation checkpointing repeats in backward."""
+        return totals((call for call in self.calls if not fused_only(call)), ("recompute",))
+
+    @property
+    def fused(self) -> Totals:
+        """What a fused attention kernel computes again in backward; the math kernel does not. Part of no other total."""
+        return totals(filter(fused_only, self.calls), ("recompute",))
+
+    def frame(self) -> pd.DataFrame:
+        """The layer calls as a DataFrame: one row for each layer, kind and direction."""
+        import pandas as pd
+
+        return pd.DataFrame([call._asdict() for call in self.calls], columns=list(LayerCall._fields))
+
+
+def estimate(
+    model: torch.nn.Module,
+    inputs: Any,
+    *,
+    mode: str = "train",
+    grad: bool | None = None,
+    optimizer: str | tuple[str, dict[str, Any]] | None = None,
+    loss: Callable[[Any], Any] | None = None,
+    device: str | None = "meta",
+    memory: bool = False,
+) -> Estimate:
+    """FLOPs, bytes and (on request) memory of one step of ``model``, from its shapes alone.
+
+    inputs: a tensor, a tuple of tensors, or shapes with the batch dimension (``(64, 1, 28, 28)`` or a list of such).
+    mode: "train" (forward and backward) or "infer"; ``grad`` overrides whether there is a backward.
+    optimizer: "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop", or (class name, settings); None for no step.
+    loss: output -> scalar; None starts backward from a given gradient of the output.
+    device: "meta" needs no data and no memory; None runs a copy of the model where its parameters are, which models
+        that look at their data need. The model itself is not changed.
+    memory: also follow which tensors are alive when (``Estimate.memory``, bytes).
+
+    Raises nothing for what the model does: ``Estimate.problem`` says where it stopped.
+    """
+    import copy
+
+    from perfctl.workloads import trace
+
+    worker = trace.without_data(model) if device == "meta" else copy.deepcopy(model)
+    if device not in (None, "meta"):
+        worker = worker.to(device)
+    place = device or next((str(tensor.device) for tensor in model.parameters()), "cpu")
+    traced = trace.trace(
+        worker,
+        trace.as_inputs(inputs, place),
+        mode=mode,
+        grad=grad,
+        optimizer=optimizer,
+        loss=loss,
+        memory=memory,
+    )
+    return from_trace(traced)
+
+
+def from_trace(traced: Any, gpu: tuple[int, int] | None = None) -> Estimate:
+    """The estimate of a trace by :func:`perfctl.workloads.trace.trace`; ``gpu``: compute capability, for memory."""
+    ops = tuple(on_paper(op) for op in traced.ops)
+    return Estimate(
+        calls=work_out(ops),
+        modules=traced.modules,
+        ops=ops,
+        problem=traced.problem,
+        memory=memory_of(traced.memory, gpu) if traced.memory is not None else None,
+        data_dependent=traced.data_dependent,
+        input_bytes=traced.input_bytes,
+        memory_trace=traced.memory,
+    )
+
+
+MODES = ("train", "infer")
+OPTIMIZER_NAMES = ("sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
+DEVICES = ("meta", "cpu", "cuda")
+_NAMED = 20
+"""Layers that an error lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which model, and how it runs."""
+
+    model: str
+    """A built-in workload, torchvision:NAME, package.module:factory or file.py:factory."""
+    inputs: tuple[str, ...] = ()
+    """Shape of one sample for each input: "3x224x224", "int64:128"; empty takes the model's own."""
+    mode: str = "train"
+    optimizer: str | None = None
+    device: str = "meta"
+    memory: bool = False
+    gpu: tuple[int, int] | None = None
+    """Compute capability of the device that memory is worked out for; None when not given."""
+    own: tuple[str, ...] = ()
+    """A built-in workload's own options, as words of a command line; empty takes its defaults."""
+
+    def check(self) -> None:
+        """Raises UsageError for a mode, optimizer or device that is not known."""
+        for name, known in (
+            ("mode", MODES),
+            ("optimizer", (None, *OPTIMIZER_NAMES)),
+            ("device", DEVICES),
+        ):
+            value = getattr(self, name)
+            if value not in known:
+                raise UsageError(
+                    f"`{name}`: '{value}' is not known", f"Use {', '.join(word for word in known if word)}"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class InputShape:
+    """One input as written: sizes, and where the batch goes."""
+
+    sizes: tuple[int, ...]
+    batch_at: int
+    dtype: str
+
+    def at(self, batch: int) -> tuple[int, ...]:
+        return (*self.sizes[: self.batch_at], batch, *self.sizes[self.batch_at :])
+
+
+def read_input(text: str) -> InputShape:
+    """ "3x224x224", "int64:128", "100xNx8". Raises UsageError naming what is wrong."""
+    from perfctl.orchestrator.analyse.worked import ITEM_BYTES
+
+    dtype, colon, shape = text.rpartition(":")
+    pieces = [piece for piece in shape.lower().split("x") if piece]
+    remedy = "Write for instance 3x224x224, int64:128 or 100xNx8"
+    if colon and dtype not in ITEM_BYTES:
+        raise UsageError(f"`inputs`: '{dtype}' is not a data type", remedy)
+    if any(not piece.isdecimal() and piece != "n" for piece in pieces) or pieces.count("n") > 1:
+        raise UsageError(f"`inputs`: '{text}' is not a shape", remedy)
+    place = pieces.index("n") if "n" in pieces else 0
+    return InputShape(tuple(int(piece) for piece in pieces if piece != "n"), place, dtype or "float32")
+
+
+def need_torch() -> None:
+    """Raises ToolMissing when torch is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise ToolMissing("estimates need torch, which is not installed", "pip install 'perfctl[torch]'")
+
+
+class Session:
+    """One model, built once, to be estimated at any batch size. Raises ModelError when it cannot be built."""
+
+    def __init__(self, request: Request) -> None:
+        from perfctl.workloads import models
+
+        self.request = request
+        shapes = tuple(read_input(text) for text in request.inputs)
+        self.source = models.find(request.model, request.device, request.own)
+        self.shapes = shapes or tuple(
+            InputShape(sizes, 0, dtype) for sizes, dtype in zip(self.source.shapes, self.source.dtypes, strict=True)
+        )
+        if not self.shapes:
+            raise UsageError(
+                f"{request.model}: the shape of its input is not known",
+                "Give the shape of one sample: `inputs` 3x224x224",
+            )
+
+    def at(self, batch: int, memory: bool | None = None) -> Estimate:
+        """The estimate at one batch size."""
+        from perfctl.workloads import trace
+
+        source, request = self.source, self.request
+        inputs = trace.make_inputs(
+            [shape.at(batch) for shape in self.shapes], [shape.dtype for shape in self.shapes], request.device
+        )
+        loss: Callable[[Any], Any] | None = None
+        held: tuple[Any, ...] = ()
+        if source.loss is not None and source.target is not None:
+            sizes, dtype = source.target
+            held = trace.make_inputs([(batch, *sizes)], [dtype], request.device)
+            loss = _with_target(source.loss, held[0])
+        source.model.zero_grad(set_to_none=True)
+        traced = trace.trace(
+            source.model,
+            inputs,
+            mode=request.mode,
+            optimizer=request.optimizer or source.optimizer,
+            loss=loss,
+            held=held,
+            memory=request.memory if memory is None else memory,
+        )
+        return from_trace(traced, request.gpu)
+
+    def largest(self, limit: int) -> Fit:
+        """The largest batch size whose step needs at most ``limit`` bytes, found by tracing."""
+
+        def needed(batch: int) -> int:
+            found = self.at(batch, memory=True)
+            if found.problem is not None or found.memory is None:
+                raise PartlyDone(f"batch {batch}: {found.problem}", None)
+            return found.memory.needed
+
+        return largest_batch(limit, needed)
+
+
+def _with_target(loss: Callable[[Any, Any], Any], target: Any) -> Callable[[Any], Any]:
+    return lambda output: loss(output, target)
+
+
+@contextmanager
+def without_driver_warning() -> Iterator[None]:
+    """Silence torch's warning about an old CUDA driver; a CUDA build says so in the first backward, and estimates need
+    no CUDA."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="CUDA initialization", category=UserWarning)
+        yield
+
+
+def open_session(request: Request) -> Session:
+    """Build the model. Raises ToolMissing without torch, UsageError when there is no such model, PerfctlError when its
+    own code fails."""
+    from perfctl.workloads.models import ModelError
+
+    need_torch()
+    try:
+        return Session(request)
+    except ModelError as error:
+        kind = PerfctlError if error.raised else UsageError
+        raise kind(error.message, error.remedy) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEstimate:
+    """One model at one or more batch sizes."""
+
+    request: Request
+    batches: Mapping[int, Estimate]
+    """Batch size -> estimate, in the order asked for."""
+    fit: Fit | None = None
+    """The largest batch size that fits; None when no limit was given or a trace stopped early."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Where traces stopped early: "batch 16: ..."; empty when all are whole."""
+        return tuple(f"batch {size}: {one.problem}" for size, one in self.batches.items() if one.problem is not None)
+
+    def part(self, layer: str) -> Mapping[int, Estimate]:
+        """Only ``layer`` (its dotted path, "(model)" for the model itself) and the layers inside it.
+
+        Raises UsageError when the model has no such layer.
+        """
+        from perfctl.orchestrator.report.estimate_view import part_of
+
+        parts = {}
+        for size, found in self.batches.items():
+            part = part_of(found, _path(layer))
+            if part is None:
+                names = [module.path for module in found.modules if module.path]
+                raise UsageError(f"`layer`: the model has no '{layer}'", _names("It has", names))
+            parts[size] = part
+        return parts
+
+    def sheets(self, layer: str | None = None) -> Mapping[int, Sheet]:
+        """The worked sheet of one layer at each batch size. ``layer`` may be None when only one layer computes anything.
+
+        Raises UsageError when it is None and there are several, and for a layer that computes nothing.
+        """
+        return {size: _sheet(found, layer) for size, found in self.batches.items()}
+
+
+def estimate_model(request: Request, batches: Sequence[int] = (1,), *, limit: int | None = None) -> ModelEstimate:
+    """Estimate a model that is given by its name, at each batch size.
+
+    limit: bytes of device memory; ``ModelEstimate.fit`` is then the largest batch size that fits.
+
+    Raises UsageError for a request that makes no sense, ToolMissing without torch, PerfctlError when the model's own
+    code fails while it is built. A model that fails later is a ``problem``.
+    """
+    request.check()
+    if not batches or any(size < 1 for size in batches):
+        raise UsageError("`batches`: a batch size must be at least 1", "Use for instance 16,32,64")
+    need_torch()
+    with without_driver_warning():
+        session = open_session(request)
+        found = {size: session.at(size) for size in batches}
+        whole = all(one.problem is None for one in found.values())
+        fit = session.largest(limit) if limit is not None and whole else None
+    return ModelEstimate(request, found, fit)
+
+
+def check_value(value: int, sheets: Mapping[int, Sheet]) -> Mapping[int, Finding]:
+    """Compare a value worked out by hand with each sheet: what does it count, or which slip explains it?
+
+    Raises UsageError for a layer without multiply-adds.
+    """
+    from perfctl.orchestrator.analyse import check as checking
+
+    findings = {}
+    for size, sheet in sheets.items():
+        if sheet.facts is None:
+            raise UsageError(
+                f"`check`: {sheet.layer or '(model)'} ({sheet.kind}) has no multiply-adds",
+                "Choose a layer that has some",
+            )
+        findings[size] = checking.check(value, sheet.facts)
+    return findings
+
+
+def _sheet(found: Estimate, layer: str | None) -> Sheet:
+    from perfctl.orchestrator.analyse.sheet import layers_of, sheet_for
+
+    names = list(layers_of(found.ops))
+    if layer is None and len(names) != 1:
+        raise UsageError("`sheet` and `check` work on one layer", _names("Name it with `layer`; there are", names))
+    path = names[0] if layer is None else _path(layer)
+    output = next((module.output for module in found.modules if module.path == path), None)
+    worked = sheet_for(found.ops, path, output)
+    if worked is None:
+        raise UsageError(f"`layer`: '{layer}' computes nothing", _names("Layers", names))
+    return worked
+
+
+def _path(layer: str) -> str:
+    return "" if layer == "(model)" else layer
+
+
+def _names(said: str, names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{said}: {', '.join(name or '(model)' for name in names[:_NAMED])}{more}" if names else "Leave `layer` out"

@@ -1,0 +1,266 @@
+"""Take data out of a store for other programs: tables as files, one run as a trace, traces to TensorBoard."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfctl import __version__
+from perfctl.orchestrator.actions.files import check_free, replacing
+from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.errors import ToolMissing, UsageError
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from perfctl.orchestrator.report.table_files import Table
+
+FORMATS = ("csv", "parquet", "json", "xlsx")
+LEDGER = "ledger"
+TRACES = "*.pt.trace.json*"
+LOCAL = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """Tables that were written."""
+
+    path: Path
+    """A file, or a folder with a file for each table."""
+    format: str
+    tables: tuple[str, ...]
+
+
+def export(
+    tables: Sequence[str] = (LEDGER,),
+    *,
+    all_tables: bool = False,
+    out: Path | None = None,
+    format: str | None = None,
+    sweep: int | None = None,
+    runs: Sequence[int] = (),
+    raw: bool = False,
+    force: bool = False,
+    store: Path = DEFAULT,
+) -> Exported:
+    """Write tables of a store as CSV, Parquet, JSON or Excel, with a table "columns" that says unit and meaning of each.
+
+    tables: names of the store's tables, and "ledger"; all_tables: every one of them.
+    out: a file, or a folder for several tables as csv or parquet; None for perfctl-export here.
+    format: one of ``FORMATS``; None for what the name of ``out`` says, else csv.
+    sweep, runs: only this sweep, or only these runs (their numbers).
+    raw: in CSV, leave text alone that a spreadsheet would run as a formula; otherwise it gets an apostrophe.
+    force: replace files that exist.
+
+    What is not known (NULL) stays empty, or null. Raises UsageError for a request that makes no sense, ToolMissing when
+    the library of a format is not installed, StoreError when there is no store.
+    """
+    from perfctl.orchestrator.report import table_files
+    from perfctl.orchestrator.store import database, read
+    from perfctl.orchestrator.store import tables as stored
+
+    form = _form(format, out)
+    wanted = _wanted(tables, all_tables, (LEDGER, *stored.names()))
+    is_file = out is not None and out.suffix.lower() == f".{form}"
+    alone = form in ("csv", "parquet") and len(wanted) == 1 and is_file
+    target = out or Path("perfctl-export" + (f".{form}" if form in ("json", "xlsx") else ""))
+    folder = form in ("csv", "parquet") and not alone
+    if folder and is_file:
+        raise UsageError(
+            f"`out` {out}: several tables as {form} go into a folder", "Name a folder, or a file .xlsx or .json"
+        )
+    check_free(target, force=force, folder=folder)
+    table_files.need(form)
+    with database.reading(store) as connection:
+        chosen = _runs(connection, sweep, runs)
+        ledger_runs = chosen if chosen is not None else read.run_ids(connection, latest_of_each=True)
+        if form == "xlsx":
+            _check_sheets(connection, wanted, chosen)
+        found = [_table(connection, name, chosen, ledger_runs) for name in wanted]
+        with replacing(target, force=force, folder=folder) as partial:
+            _write(partial, form, found, alone=alone, raw=raw)
+    return Exported(target, form, wanted)
+
+
+def _form(asked: str | None, out: Path | None) -> str:
+    """The format that was asked for, or that the name of the file says."""
+    ending = out.suffix.removeprefix(".").lower() if out is not None else ""
+    named = ending if ending in FORMATS else None
+    if asked is not None and asked not in FORMATS:
+        raise UsageError(f"`format`: '{asked}' is not known", f"Use {', '.join(FORMATS)}")
+    if asked and named and asked != named:
+        raise UsageError(f"`format` {asked}, and `out` {out} is a name for {named}", "Leave one of the two out")
+    return asked or named or "csv"
+
+
+def _wanted(asked: Sequence[str], everything: bool, known: Sequence[str]) -> tuple[str, ...]:
+    for name in asked:
+        if name not in known:
+            raise UsageError(f"`tables`: there is no table '{name}'", f"There are {', '.join(known)}")
+    return tuple(known) if everything else tuple(dict.fromkeys(asked or (LEDGER,)))
+
+
+def _runs(connection: sqlite3.Connection, sweep: int | None, asked: Sequence[int]) -> list[int] | None:
+    """Numbers of the runs asked for; None for all."""
+    from perfctl.orchestrator.store import read
+
+    if sweep is not None and asked:
+        raise UsageError("`sweep` and `runs` together", "Choose one")
+    if sweep is None and not asked:
+        return None
+    known = read.run_ids(connection, sweep=sweep)
+    if not known:
+        raise UsageError(
+            f"`sweep`: no run is of sweep {sweep}", "See them with 'perfctl query \"select * from sweep\"'"
+        )
+    for number in asked:
+        if number not in known:
+            raise UsageError(f"there is no run {number} in this store", "See which there are with 'perfctl runs'")
+    return list(dict.fromkeys(asked)) if asked else known
+
+
+def _check_sheets(connection: sqlite3.Connection, wanted: Sequence[str], runs: list[int] | None) -> None:
+    """Raises UsageError for a table that is longer than a sheet."""
+    from perfctl.orchestrator.report.table_files import SHEET_ROWS
+    from perfctl.orchestrator.store import tables
+
+    for name in wanted:
+        rows = tables.count(connection, name, runs) if name != LEDGER else 0
+        if rows >= SHEET_ROWS:
+            raise UsageError(
+                f"{name} has {rows:,} rows, an Excel sheet holds {SHEET_ROWS - 1:,}",
+                "Use `format` parquet or csv, or fewer `runs`",
+            )
+
+
+def _table(connection: sqlite3.Connection, name: str, runs: list[int] | None, ledger_runs: list[int]) -> Table:
+    from perfctl.orchestrator.report.table_files import Column, Table, ledger_table
+    from perfctl.orchestrator.store import read, tables
+
+    if name == LEDGER:
+        from perfctl.orchestrator.analyse.analysis import analyse
+        from perfctl.orchestrator.analyse.grouping import studies
+        from perfctl.orchestrator.report.ledger_rows import ledger_rows
+        from perfctl.parsers import no_collection
+
+        with no_collection():
+            return ledger_table(ledger_rows([analyse(study) for study in studies(read.load(connection, ledger_runs))]))
+    shape = tables.shape(connection, name)
+    columns = (
+        Column(c.name, kind, c.meaning, c.unit, c.null) for c, kind in zip(shape.columns, shape.types, strict=True)
+    )
+    return Table(name, tuple(columns), tables.rows(connection, name, runs))
+
+
+def _write(path: Path, form: str, found: list[Table], *, alone: bool, raw: bool) -> None:
+    from perfctl.orchestrator.report import table_files
+
+    whole = [*found, table_files.described(found)]
+    if form == "xlsx":
+        table_files.write_xlsx(path, whole)
+    elif form == "json":
+        about = {"written_by": f"perfctl {__version__}", "flops": "1 multiply-add = 2 FLOPs", "null": "not known"}
+        table_files.write_json(path, whole, about)
+    else:
+        for table in found if alone else whole:
+            file = path if alone else path / f"{table.name}.{form}"
+            if form == "csv":
+                table_files.write_csv(file, table, raw=raw)
+            else:
+                table_files.write_parquet(file, table)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A trace that was written."""
+
+    path: Path
+    run: int
+    step: int | None
+    """None: everything that was captured."""
+    events: int
+
+
+def trace(
+    run: int,
+    *,
+    step: int | None = None,
+    whole: bool = False,
+    out: Path | None = None,
+    force: bool = False,
+    store: Path = DEFAULT,
+    messages: Messages = SILENT,
+) -> Trace:
+    """Write one step of a run as a trace for Perfetto or chrome://tracing: kernels, copies, ranges.
+
+    run: its number. step: the measured step; None for the last one. whole: everything that was captured.
+    out: FILE.json or FILE.json.gz; None for trace-runN.json.gz. The same run gives the same bytes.
+
+    Raises UsageError for a request that makes no sense, StoreError when there is no store or no such run.
+    """
+    from perfctl.orchestrator.report import trace_events
+    from perfctl.orchestrator.store import database, read
+
+    if whole and step is not None:
+        raise UsageError("`whole` and `step` together", "Choose one")
+    target = out or Path(f"trace-run{run}.json.gz")
+    if not target.name.endswith((".json", ".json.gz")):
+        raise UsageError(f"`out`: '{target}' does not end with .json or .json.gz", "Perfetto opens these")
+    check_free(target, force=force)
+    with database.reading(store) as connection:
+        (found,) = read.load(connection, [run])
+    known = trace_events.steps(found)
+    if step is None and not whole and known:
+        step = known[-1]
+    if step is None and not whole:
+        messages.note(f"run {run} has no measured steps: everything that was captured is written")
+    content = trace_events.trace(found, step)
+    with replacing(target, force=force) as partial:
+        _write_trace(partial, content, packed=target.suffix == ".gz")
+    return Trace(target, run, step, sum(event["ph"] != "M" for event in content["traceEvents"]))
+
+
+def _write_trace(path: Path, content: dict[str, Any], *, packed: bool) -> None:
+    text = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
+    path.write_bytes(gzip.compress(text, mtime=0) if packed else text)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorBoard:
+    """How to start TensorBoard on a folder of traces."""
+
+    command: tuple[str, ...]
+    traces: int
+    """How many the folder holds."""
+
+
+def tensorboard(folder: Path, *, port: int = 6006, host: str = LOCAL, messages: Messages = SILENT) -> TensorBoard:
+    """The command that starts TensorBoard on the traces of a sweep or a speed-up study; nothing is started.
+
+    port: 0 for a free one. Raises UsageError for a folder without traces, ToolMissing when TensorBoard is not installed.
+    """
+    from perfctl.orchestrator.launch.tools import find, has_package
+
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: there is no such folder", "Name the folder of a sweep or study")
+    traces = sum(1 for _ in folder.rglob(TRACES))
+    if not traces:
+        raise UsageError(f"{folder}: no {TRACES} is in it", "perfctl torch and perfctl speedup write such traces")
+    program = find("tensorboard")
+    if program is None:
+        raise ToolMissing("TensorBoard is not installed", "pip install tensorboard torch-tb-profiler")
+    if not (has_package("torch_tb_profiler") or _beside(Path(program))):
+        messages.note("torch-tb-profiler, which shows the traces, is not installed: pip install torch-tb-profiler")
+    if host != LOCAL:
+        messages.warning(f"everybody who reaches {host} can read the traces in {folder}")
+    return TensorBoard((program, f"--logdir={folder.resolve()}", f"--host={host}", f"--port={port}"), traces)
+
+
+def _beside(program: Path) -> bool:
+    """Whether TensorBoard's own environment, which may not be perfctl's, has the plugin."""
+    return any(program.parent.parent.glob("lib/python*/site-packages/torch_tb_profiler"))

@@ -1,0 +1,203 @@
+"""Draw the charts of a store's page as files for a paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfctl.orchestrator.actions import peaks as measured_peaks
+from perfctl.orchestrator.actions.files import check_free, replacing
+from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.speedup import ASKED, EVERY_WAY, Study, allowed_facts, named_arms, roofs_of
+from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.errors import PerfctlError, UsageError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.analyse.speedup_records import Arm, Speedup
+    from perfctl.orchestrator.report.chart_files import Drawn
+
+_PARTS = ("work", "operations")
+"""Charts of parts of a whole, which can be drawn as pies."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChartSource:
+    """Which charts: those of a store, or the speed-ups of some of its runs."""
+
+    store: Path = DEFAULT
+    sweep: int | None = None
+    """Only this sweep; None for the newest run of each kind."""
+    runs: tuple[str, ...] = ()
+    """Speed-ups of these sweeps, runs or reports over the first, instead of the store's charts."""
+    allow: tuple[str, ...] = ()
+    """With ``runs``: facts that may differ."""
+    pie: bool = False
+    """Kinds of work and operations of a speed-up as pies."""
+    peaks: str = "published"
+
+
+@dataclass(frozen=True, slots=True)
+class Plotted:
+    """A chart that was written."""
+
+    path: Path
+    name: str
+    description: str
+
+
+def plot(
+    name: str,
+    source: ChartSource | None = None,
+    *,
+    out: Path | None = None,
+    width_mm: float = 84,
+    height_mm: float | None = None,
+    dpi: int = 300,
+    force: bool = False,
+    messages: Messages = SILENT,
+) -> Plotted:
+    """Write one chart as PDF, PNG or SVG; the same store gives the same bytes.
+
+    name: see :func:`charts`. out: FILE.pdf, .png or .svg; None for NAME.pdf. width_mm: 84 is one column of a paper;
+    height_mm: None for what the chart needs. dpi: of a PNG. force: replace a file that exists.
+
+    Raises UsageError for a chart that the store does not give, PerfctlError when there is nothing to draw, StoreError.
+    """
+    from perfctl.orchestrator.report import chart_files
+
+    source = source or ChartSource()
+    target = out or Path(f"{name}.pdf")
+    form = target.suffix.lower().removeprefix(".")
+    if form not in chart_files.FORMATS:
+        raise UsageError(f"`out`: '{target}' does not end with .pdf, .png or .svg", "Use for instance ratio.pdf")
+    check_free(target, force=force)
+    if source.pie and not set(_PARTS) & set(name.split("-")):
+        raise UsageError(
+            f"`pie`: '{name}' shows no parts of a whole", f"Charts whose names have {' or '.join(_PARTS)} do"
+        )
+    if not source.runs and name.startswith("bench-"):
+        from perfctl.orchestrator.actions.bench import bench_charts
+
+        found = bench_charts(source.store)  # without the page of each of its networks
+    else:
+        found = charts(source, messages)
+    if name not in found:
+        raise UsageError(f"there is no chart '{name}' of this store", f"There are {', '.join(found)}")
+    chart = found[name]
+    with replacing(target, force=force) as partial:
+        chart_files.save(chart, partial, form, width_mm, height_mm, dpi)
+    return Plotted(target, chart.name, chart.description)
+
+
+def charts(source: ChartSource, messages: Messages = SILENT) -> dict[str, Drawn]:
+    """Name -> chart, in the page's order; the study's number comes before the name where there are several.
+
+    Raises PerfctlError when there is nothing to draw, StoreError when there is no store.
+    """
+    if source.runs:
+        return _of_runs(source, messages)
+    from perfctl.orchestrator.actions.bench import bench_charts
+
+    speedups = _speedups_of_store(source, messages)
+    found = _of_page(source, messages) | speedups | (bench_charts(source.store) if source.sweep is None else {})
+    if not found:
+        raise PerfctlError(
+            f"{source.store}: there is nothing to draw",
+            "A chart needs a workload at several batch sizes, counters, or a speed-up",
+        )
+    return found
+
+
+def _of_page(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
+    from perfctl.orchestrator.report import busy_charts, chart_files
+    from perfctl.orchestrator.report.view import page_view
+    from perfctl.orchestrator.store import database, read
+
+    with database.reading(source.store) as connection:
+        runs = read.load(connection, read.run_ids(connection, sweep=source.sweep, latest_of_each=True))
+    with chart_files.drawn() as found:
+        roofs = measured_peaks.roofs(source.peaks, source.store, runs, messages)
+        page_view(runs, generated_at="", title=None, peaks=roofs)
+    with chart_files.drawn() as across:
+        busy_charts.across(runs)
+    several = len({chart.name.partition("-")[0] for chart in found}) > 1
+    named = {chart.name.partition("-")[2]: chart for chart in across}  # all models in one drawing
+    return named | {chart.name if several else chart.name.partition("-")[2]: chart for chart in found}
+
+
+def _of_runs(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
+    """Charts of the speed-ups of ``source.runs``. Raises PerfctlError when nothing can be compared."""
+    arms = named_arms(source.runs, source.store, messages)
+    found = _drawn("", arms, source, allowed_facts(source.allow), messages)
+    if not found:
+        raise PerfctlError(
+            f"`runs` {','.join(source.runs)}: there is nothing to draw", "A chart needs whole runs of two devices"
+        )
+    return found
+
+
+def _speedups_of_store(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
+    """Charts of every study that perfctl speedup left in the store; names begin with the workload."""
+    found: dict[str, Drawn] = {}
+    for workload, ways in _studies(source.store).items() if source.sweep is None else ():
+        arms = named_arms(list(ways.values()), source.store, messages)
+        study = {
+            batch: [replace(arm, label=label) for arm, label in zip(row, ways, strict=True)]
+            for batch, row in arms.items()
+        }
+        found |= _drawn(f"{workload}-", study, source, ASKED, messages)
+    return found
+
+
+def _studies(store: Path) -> dict[str, dict[str, str]]:
+    """Workload -> device -> sweep: the sweeps whose names perfctl speedup makes, from a workload and a device."""
+    from perfctl.orchestrator.store import database, read
+
+    found: dict[str, dict[str, str]] = {}
+    with database.reading(store) as connection:
+        whole = [row for row in read.run_rows(connection) if row["status"] == "ok"]
+    for row in whole:
+        workload, label = _way(str(row["sweep_name"]))
+        if workload is not None and workload == row["workload"]:
+            found.setdefault(workload, {})[label] = str(row["sweep_name"])
+    return {workload: ways for workload, ways in found.items() if len(ways) > 1}
+
+
+def _way(sweep: str) -> tuple[str | None, str]:
+    """ "lstm_cpu_bf16" -> ("lstm", "cpu:bf16"); (None, "") for sweeps that perfctl speedup did not make."""
+    for label in EVERY_WAY:
+        workload = sweep.removesuffix(f"_{label.replace(':', '_')}")
+        if workload not in (sweep, ""):
+            return workload, label
+    return None, ""
+
+
+def _drawn(
+    before: str, study: Study, source: ChartSource, allowed: frozenset[str], messages: Messages
+) -> dict[str, Drawn]:
+    from perfctl.orchestrator.report import chart_files, speedup_charts
+
+    found: dict[str, Drawn] = {}
+    for batch, arms in study.items():
+        one = _compared(arms, source, allowed, messages)
+        if one is None:
+            continue
+        for other in one.against:
+            for why in other.refused:
+                messages.warning(f"{other.label} has no speed-up: {why} (`allow`)")
+        size = f"b{batch}-" if len(study) > 1 else ""
+        with chart_files.drawn() as drawings:
+            speedup_charts.charts(one, "s1", pie=source.pie)
+        found |= {f"{before}{size}{drawing.name.partition('-')[2]}": drawing for drawing in drawings}
+    return found
+
+
+def _compared(arms: Sequence[Arm], source: ChartSource, allowed: frozenset[str], messages: Messages) -> Speedup | None:
+    from perfctl.orchestrator.analyse import speedup as analysis
+
+    try:
+        return analysis.speedup(arms, allowed=allowed, peaks=roofs_of(arms, source.store, source.peaks, messages))
+    except ValueError:  # fewer than two arms with a whole run: no speed-up to draw
+        return None
