@@ -21,10 +21,9 @@ def load(store: Path | None) -> list[BenchPoint]:
     """The fastest run of each point, in the order they were first measured."""
     from perfctl.orchestrator.analyse.bench_points import fastest, points_of
     from perfctl.orchestrator.store import database, read
-    from perfctl.orchestrator.store.bench_runs import bench_run_ids
 
     with database.reading(store or DEFAULT) as connection:
-        return fastest(points_of(read.load(connection, bench_run_ids(connection))))
+        return fastest(points_of(read.load(connection, read.bench_run_ids(connection))))
 
 
 def show(file: Path | None, family: str | None, store: Path | None, as_json: bool) -> None:

@@ -18,7 +18,7 @@ from perfctl.workloads.plan import plan
 from perfctl.workloads.spec import SpecError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.store.read_timed import PowerReading, TimedRun
+    from perfctl.orchestrator.store.timed_runs import PowerReading, TimedRun
     from perfctl.parsers.paper import OpShape
     from perfctl.parsers.records import Step
 
@@ -44,7 +44,7 @@ def from_store(store: Path) -> FromStore:
     if not store.exists():
         return FromStore()
     from perfctl.orchestrator.store import database
-    from perfctl.orchestrator.store.read_timed import power_readings, timed_runs
+    from perfctl.orchestrator.store.timed_runs import power_readings, timed_runs
 
     best: dict[tuple[object, ...], Measured] = {}
     kinds, stamps = {}, []

@@ -22,7 +22,7 @@ from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.step_records import StepFitted
-    from perfctl.orchestrator.store.read_timed import PowerReading
+    from perfctl.orchestrator.store.timed_runs import PowerReading
 
 FORMAT = "perfctl fits 1"
 FIT_FILE = "perfctl-fit.json"

@@ -32,15 +32,15 @@ def report(
 ) -> None:
     """Write one self-contained HTML page: counted against estimated FLOPs, time, memory, kernels, and what is missing."""
     from perfctl.orchestrator.report import page
-    from perfctl.orchestrator.store import bench_runs, database, newest, read
+    from perfctl.orchestrator.store import database, read
 
     store = store or DEFAULT
     with database.reading(store) as connection:
         ids = run or read.run_ids(connection, sweep=sweep, latest_of_each=True)
         if not run and sweep is None:
-            fastest, slower = bench_runs.by_speed(connection)
+            fastest, slower = read.fastest_bench_runs(connection)
             ids = sorted({*ids, *fastest} - {*slower})
-        kept, others = (ids, 0) if run else newest.newest_studies(connection, ids, most)
+        kept, others = (ids, 0) if run else read.newest_studies(connection, ids, most)
         runs = read.load(connection, kept)
         written = read.last_change(connection)
     if not runs:

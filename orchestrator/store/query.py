@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.errors import StoreError, UsageError
-from perfctl.orchestrator.store import database, tables
+from perfctl.orchestrator.store import database, shape
+from perfctl.orchestrator.store.schema.migrations import Column, tables, views
 
 LONGEST_BYTES = 16_000_000
 """Of one value or of the statement; what is longer is refused, so that zeroblob(1e9) fills no memory."""
@@ -36,7 +39,7 @@ def answers(store: Path, sql: str, seconds: float) -> Iterator[tuple[tuple[str, 
 
     Raises UsageError when it is no single SELECT, names what is not there, or takes longer than ``seconds``.
     """
-    with database.reading(store) as connection:
+    with database.reading(store, as_it_is=True) as connection:
         _fence(connection, seconds)
         with _as_usage_error(store, seconds):
             cursor = connection.execute(sql)
@@ -92,7 +95,66 @@ def _as_usage_error(store: Path, seconds: float) -> Iterator[None]:
                 f"the query may only read ({said})", "Use SELECT; perfctl alone writes its store"
             ) from error
         if "no such table" in said:
-            raise UsageError(said, f"There are {', '.join(tables.names())}; docs/schema.md says more") from error
+            raise UsageError(said, f"There are {', '.join(table_names())}; docs/schema.md says more") from error
         if "locked" in said or "malformed" in said:
             raise StoreError(f"{store}: {said}", "Try again, or ingest the reports into a new store") from error
         raise UsageError(f"SQLite refuses the query: {said}", "docs/schema.md names tables and columns") from error
+
+
+PARTS = frozenset({"kernel_name", "kernel_layer", "kernel_launch", "metric", "metric_value", "store_info"})
+"""Tables that the views kernel and counter put together, and the file's own record."""
+_WHERE = {
+    "run": "id IN (SELECT value FROM json_each(:runs))",
+    "sweep": "id IN (SELECT sweep_id FROM run WHERE id IN (SELECT value FROM json_each(:runs)))",
+    "device": "id IN (SELECT device_id FROM run_device WHERE run_id IN (SELECT value FROM json_each(:runs))"
+    " UNION SELECT device_id FROM run WHERE id IN (SELECT value FROM json_each(:runs)))",
+    "counter": "kernel_id IN (SELECT id FROM kernel_launch WHERE run_id IN (SELECT value FROM json_each(:runs)))",
+}
+_ORDER = {"kernel": "id", "counter": "rowid"}
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """One table as it leaves the store: its columns in order, what each means, and of which type it is."""
+
+    name: str
+    columns: tuple[Column, ...]
+    types: tuple[str, ...]
+    """INTEGER, REAL, NUMERIC (either) or TEXT, one a column."""
+
+
+def table_names() -> tuple[str, ...]:
+    """The tables and views that hold what was measured, in the order of the schema."""
+    return (*(name for name in tables() if name not in PARTS), *views())
+
+
+def table_shape(table: str) -> TableShape:
+    """Columns and types of one of ``table_names()``."""
+    columns = {**tables(), **views()}[table][1]
+    declared = shape.columns(table)
+    return TableShape(table, tuple(columns), tuple(declared[column.name] for column in columns))
+
+
+def count_rows(connection: sqlite3.Connection, table: str, runs: Sequence[int] | None) -> int:
+    """Rows that ``table_rows`` would give."""
+    where, bound = _limits(table, runs)
+    return int(connection.execute(f"SELECT count(*) FROM {table}{where}", bound).fetchone()[0])
+
+
+def table_rows(connection: sqlite3.Connection, table: str, runs: Sequence[int] | None) -> Iterator[tuple[Any, ...]]:
+    """Rows of one of ``table_names()`` in the order they were written; of these runs only, where they are given.
+
+    A million rows are never in memory at once.
+    """
+    chosen = ", ".join(column.name for column in {**tables(), **views()}[table][1])
+    where, bound = _limits(table, runs)
+    cursor = connection.execute(f"SELECT {chosen} FROM {table}{where} ORDER BY {_ORDER.get(table, 'rowid')}", bound)
+    while part := cursor.fetchmany(5000):
+        yield from part
+
+
+def _limits(table: str, runs: Sequence[int] | None) -> tuple[str, dict[str, str]]:
+    if runs is None:
+        return "", {}
+    where = _WHERE.get(table, "run_id IN (SELECT value FROM json_each(:runs))")
+    return f" WHERE {where}", {"runs": json.dumps(list(runs))}

@@ -10,9 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.store import bulk, clean_text
+from perfctl.orchestrator.store import bulk, clean_text, shape
 from perfctl.orchestrator.store.database import now, transaction
-from perfctl.orchestrator.store.forget import forget, unchecked
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.layer_times import Feature, LayerTime
 from perfctl.parsers.paper import LayerCall, OpShape
@@ -149,7 +148,10 @@ def _run(connection: sqlite3.Connection, sweep_id: int, run: RunFacts, report: R
     devices = dict.fromkeys((device.index, _device(connection, device)) for device in report.devices)
     row["device_id"] = next((number for _, number in devices), None)
     run_id = _insert(connection, "run", row)
-    connection.executemany("INSERT INTO run_device VALUES (?, ?, ?)", [(run_id, i, d) for i, d in devices])
+    connection.executemany(
+        "INSERT INTO run_device (run_id, device_index, device_id) VALUES (?, ?, ?)",
+        [(run_id, i, d) for i, d in devices],
+    )
     return run_id
 
 
@@ -162,10 +164,12 @@ def _device(connection: sqlite3.Connection, device: Device) -> int:
 
 
 def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> int:
+    """The row's id; said outright, as a table that was rebuilt may count no ids by itself."""
+    row = {"id": bulk.next_id(connection, table), **row}
     names = ", ".join(row)
     values = ", ".join(f":{name}" for name in row)
-    cursor = connection.execute(f"INSERT INTO {table} ({names}) VALUES ({values})", clean_text.of_row(row))
-    return int(cursor.lastrowid or 0)
+    connection.execute(f"INSERT INTO {table} ({names}) VALUES ({values})", clean_text.of_row(row))
+    return int(row["id"])
 
 
 def _rows(
@@ -210,3 +214,43 @@ def _bulk_tables(
     operations = _rows(connection, "operation", Operation._fields, run_id, report.operations)
     samples = _rows(connection, "sample", Sample._fields, run_id, report.samples)
     return Written(run_id, True, kernels, counters, ranges, copies, operations, samples)
+
+
+@contextmanager
+def unchecked(connection: sqlite3.Connection) -> Iterator[None]:
+    """Inside, foreign keys are neither checked nor followed. SQLite heeds it only outside of a transaction.
+
+    A run's rows refer to rows that the same transaction makes, and a million lookups take an eighth of the time that a
+    large report takes. What goes with a deleted row is found by ``forget``.
+    """
+    connection.execute("PRAGMA foreign_keys = OFF")
+    try:
+        yield
+    finally:
+        connection.execute("PRAGMA foreign_keys = ON")
+
+
+def forget(connection: sqlite3.Connection, table: str, where: str, values: Sequence[object]) -> None:
+    """Delete the rows of ``table`` and, before them, those of other tables that are theirs (ON DELETE CASCADE)."""
+    rows = f"main.{shape.quoted(table)} WHERE {where}"
+    if connection.execute(f"SELECT 1 FROM {rows} LIMIT 1", values).fetchone() is None:
+        return
+    for child, column, key in sorted(_belonging(connection, table)):
+        forget(connection, child, f"{shape.quoted(column)} IN (SELECT {shape.quoted(key)} FROM {rows})", values)
+    connection.execute(f"DELETE FROM {rows}", values)
+
+
+def _belonging(connection: sqlite3.Connection, table: str) -> set[tuple[str, str, str]]:
+    """(table, column, key it refers to) of all that goes with this table's rows.
+
+    These are perfctl's own tables, even where one was rebuilt without its foreign keys, and tables of the store's user
+    that say ON DELETE CASCADE.
+    """
+    tables = connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall()
+    found = {
+        (child, key[3], key[4] or "id")
+        for (child,) in tables
+        for key in connection.execute(f"PRAGMA main.foreign_key_list({shape.quoted(child)})").fetchall()
+        if key[2].lower() == table.lower() and key[6] == "CASCADE"
+    }
+    return found | shape.belonging(table)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.errors import StoreError
-from perfctl.orchestrator.store import database, describe
-from perfctl.orchestrator.store.migrations import MIGRATIONS
+from perfctl.orchestrator.store import database
+from perfctl.orchestrator.store.schema.migrations import MIGRATIONS, tables
 
 
 def test_a_new_store_has_the_newest_schema_and_is_in_wal_mode(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_a_new_store_has_the_newest_schema_and_is_in_wal_mode(tmp_path: Path) ->
 
 
 def test_every_column_of_the_schema_says_meaning_unit_and_when_null(tmp_path: Path) -> None:
-    described = describe.tables()
+    described = tables()
     with database.writing(tmp_path / "perfctl.db") as connection:
         names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         assert sorted(names) == sorted(described)

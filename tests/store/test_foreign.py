@@ -11,8 +11,8 @@ import pytest
 
 from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import database
-from perfctl.orchestrator.store.first_schema import FIRST
-from perfctl.orchestrator.store.migrations import MIGRATIONS
+from perfctl.orchestrator.store.schema.migrations import MIGRATIONS
+from perfctl.orchestrator.store.schema.v1 import FIRST
 
 ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.store.migrations import MIGRATIONS
+from perfctl.orchestrator.store.schema.migrations import MIGRATIONS
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "stores"
 VERSIONS = range(1, len(MIGRATIONS))
