@@ -1,4 +1,7 @@
-"""One SELECT on the store, which can neither change it nor reach another file, nor run for ever."""
+"""The store for those who ask it something: one SELECT, a part of a name, or whole tables, streamed. Nothing here writes.
+
+A SELECT can neither change the store nor reach another file, nor run for ever.
+"""
 
 from __future__ import annotations
 
@@ -111,6 +114,47 @@ _WHERE = {
     "counter": "kernel_id IN (SELECT id FROM kernel_launch WHERE run_id IN (SELECT value FROM json_each(:runs)))",
 }
 _ORDER = {"kernel": "id", "counter": "rowid"}
+
+
+FOUND_COLUMNS = ("what", "name", "kind", "runs", "launches", "duration_ns")
+"""Of ``names_like``: kernel or layer, its name, family or class, runs it is in, launches and their time in all of them."""
+_SHORTEST_WORD = 3
+"""Letters; the index holds every three that follow each other."""
+_NAMES = """
+WITH launched AS (SELECT name_id, layer_id, count(*) AS launches, sum(duration_ns) AS ns FROM kernel_launch GROUP BY 1, 2)
+SELECT 'kernel', name, min(family), count(DISTINCT run_id), sum(launches), sum(ns)
+FROM kernel_name LEFT JOIN launched ON name_id = id GROUP BY name
+UNION ALL
+SELECT 'layer', layer, min(kind), count(DISTINCT run_id), sum(launches), sum(ns) FROM (
+    SELECT layer, NULL AS kind, run_id, launches, ns FROM kernel_layer LEFT JOIN launched ON layer_id = id
+    UNION ALL SELECT DISTINCT layer, kind, run_id, NULL, NULL FROM layer_call
+) WHERE layer <> '' GROUP BY layer
+"""
+
+
+def names_like(store: Path, text: str) -> list[tuple[Any, ...]]:
+    """Kernels and layers whose name holds every word of ``text``, the closest first; see FOUND_COLUMNS.
+
+    The words may stand anywhere in a name, in either case. The index is made in memory and thrown away: there are
+    thousands of names where there are millions of launches, and an index in the store would go stale whenever its
+    user deletes a run by hand. Raises UsageError for no words.
+    """
+    from sqlite_utils import Database
+
+    words = text.split()
+    if not words:
+        raise UsageError("`search` is empty", "Name a part of a kernel or layer, as in: perfctl query --search conv2")
+    with database.reading(store) as connection:
+        rows = [row for row in connection.execute(_NAMES) if isinstance(row[1], str)]
+    names = Database(memory=True).table("names")
+    names.insert_all(
+        ({"id": number, "name": row[1]} for number, row in enumerate(rows)), pk="id", columns={"name": str}
+    )
+    names.enable_fts(["name"], tokenize="trigram")
+    indexed = " ".join('"' + word.replace('"', '""') + '"' for word in words if len(word) >= _SHORTEST_WORD)
+    found = names.search(indexed, columns=["id"]) if indexed else names.rows
+    hits = (rows[hit["id"]] for hit in found)
+    return [row for row in hits if all(word.casefold() in row[1].casefold() for word in words)]
 
 
 @dataclass(frozen=True, slots=True)

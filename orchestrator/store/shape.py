@@ -219,7 +219,7 @@ def _converted(column: str, wanted: str, declared: str) -> str:
 
     A rebuilt table may keep a whole number as 10.0 or as '10'. Text that is not a number is not known: NULL.
     """
-    if _affinity(wanted) == _affinity(declared):
+    if affinity(wanted) == affinity(declared):
         return column
     if wanted == "TEXT":
         return f"CAST({column} AS TEXT)"
@@ -232,7 +232,7 @@ def _converted(column: str, wanted: str, declared: str) -> str:
     return f"CAST({number} AS REAL)" if wanted == "REAL" else number
 
 
-def _affinity(declared: str) -> str:
+def affinity(declared: str) -> str:
     """As SQLite works it out from a declared type."""
     said = declared.upper()
     for affinity, words in (("INTEGER", ("INT",)), ("TEXT", ("CHAR", "CLOB", "TEXT")), ("BLOB", ("BLOB",))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,6 +16,23 @@ from perfctl.parsers.errors import ReportError
 from perfctl.parsers.layer_times import Feature, LayerTime
 from perfctl.parsers.paper import LayerCall, OpShape
 from perfctl.parsers.records import Copy, Device, Diagnostic, Gap, Operation, Report, Sample, Step
+
+_NEVER_NEGATIVE = {
+    "run": ("duration_ns",),
+    "range": ("duration_ns",),
+    "kernel_launch": (
+        *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
+        *("registers", "static_shared_bytes", "dynamic_shared_bytes", "duration_ns"),
+    ),
+    "copy": ("bytes", "duration_ns"),
+    "operation": ("cpu_ns", "self_cpu_ns", "device_ns", "flops"),
+    "sample": ("memory_used_bytes", "memory_total_bytes", "sm_clock_hz", "memory_clock_hz", "host_memory_bytes"),
+    "memory": ("bytes",),
+    "step": ("duration_ns",),
+    "layer_call": ("macs", "flops", "parameters", "read_bytes", "write_bytes", "output_elements", "elementwise_flops"),
+}
+"""Times, sizes and counts by table."""
+_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +230,31 @@ def _bulk_tables(
     copies = _rows(connection, "copy", Copy._fields, run_id, report.copies)
     operations = _rows(connection, "operation", Operation._fields, run_id, report.operations)
     samples = _rows(connection, "sample", Sample._fields, run_id, report.samples)
+    _refuse_impossible(connection, run_id, {"range": f"id >= {first_range}", "kernel_launch": f"id >= {first_kernel}"})
     return Written(run_id, True, kernels, counters, ranges, copies, operations, samples)
+
+
+def _refuse_impossible(connection: sqlite3.Connection, run_id: int, new_rows: Mapping[str, str]) -> None:
+    """Times and counts of this run that are below 0 or no numbers become NULL, each column with a gap that says so.
+
+    ``new_rows``: SQL that finds a large table's new rows without its index. Starts (``start_ns``, ``at_ns``) may be
+    negative, as they lie on a report's own clock; so may the memory that an operation gave back.
+    """
+    for table, candidates in _NEVER_NEGATIVE.items():
+        mine = new_rows.get(table, f"{'id' if table == 'run' else 'run_id'} = {run_id:d}")
+        types = {row[1].lower(): row[2] for row in connection.execute(f"PRAGMA main.table_info({table})")}
+        checked = [column for column in candidates if shape.affinity(types[column]) != "TEXT"]
+        wrong = [f"{column} NOT BETWEEN 0 AND {_LARGEST}" for column in checked]  # text is larger than any number
+        if not connection.execute(
+            f"SELECT EXISTS (SELECT 1 FROM {table} WHERE {mine} AND ({' OR '.join(wrong)}))"
+        ).fetchone()[0]:
+            continue
+        for column, condition in zip(checked, wrong, strict=True):
+            count = connection.execute(f"UPDATE {table} SET {column} = NULL WHERE {mine} AND {condition}").rowcount
+            if count:
+                quantity = f"{table.removesuffix('_launch')}.{column}"
+                reason = f"{count} {'value is' if count == 1 else 'values are'} below 0 or not a number"
+                _rows(connection, "gap", Gap._fields, run_id, [Gap(quantity, "unreadable", reason)])
 
 
 @contextmanager
