@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -152,11 +152,18 @@ def _store_notes() -> Iterator[None]:
     with warnings.catch_warnings():
         others = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
             if issubclass(category, StoreNote):
                 console.note(f"note: {message}")
             else:
-                others(message, category, filename, lineno, *rest)
+                others(message, category, filename, lineno, file, line)
 
         warnings.simplefilter("default", StoreNote)
         warnings.showwarning = show

@@ -190,7 +190,7 @@ def _need(path: Path, name: str, made: Made, found: Changed) -> None:
         remedy = (
             f"Rename it back, or add it empty: {add}"
             if found.kind == "table"
-            else f"Let the {found.kind} table or view show it"
+            else f"Let the {_KINDS[found.kind]} show it"
         )
         raise StoreError(f"{path}: {name} has no column {column}", remedy)
 

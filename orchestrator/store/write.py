@@ -245,9 +245,8 @@ def _refuse_impossible(connection: sqlite3.Connection, run_id: int, new_rows: Ma
         types = {row[1].lower(): row[2] for row in connection.execute(f"PRAGMA main.table_info({table})")}
         checked = [column for column in candidates if shape.affinity(types[column]) != "TEXT"]
         wrong = [f"{column} NOT BETWEEN 0 AND {_LARGEST}" for column in checked]  # text is larger than any number
-        if not connection.execute(
-            f"SELECT EXISTS (SELECT 1 FROM {table} WHERE {mine} AND ({' OR '.join(wrong)}))"
-        ).fetchone()[0]:
+        found = f"SELECT EXISTS (SELECT 1 FROM {table} WHERE {mine} AND ({' OR '.join(wrong) or 'FALSE'}))"
+        if not connection.execute(found).fetchone()[0]:
             continue
         for column, condition in zip(checked, wrong, strict=True):
             count = connection.execute(f"UPDATE {table} SET {column} = NULL WHERE {mine} AND {condition}").rowcount
