@@ -169,7 +169,7 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> Report:
         steps=tuple(_records(connection, Step, "step", run_id)),
         memory=tuple(_records(connection, MemoryFigure, "memory", run_id)),
         summaries=tuple(_records(connection, Summary, "summary", run_id)),
-        ops=tuple(_ops(connection, run_id)),
+        ops=tuple(op_shapes(connection, run_id)),
         layer_times=tuple(_records(connection, LayerTime, "layer_time", run_id)),
         features=tuple(_records(connection, Feature, "feature", run_id)),
         gaps=tuple(_records(connection, Gap, "gap", run_id)),
@@ -242,7 +242,7 @@ def _devices(connection: sqlite3.Connection, run_id: int, main: int | None) -> t
     )
 
 
-def _ops(connection: sqlite3.Connection, run_id: int) -> Iterable[OpShape]:
+def op_shapes(connection: sqlite3.Connection, run_id: int) -> Iterable[OpShape]:
     sql = "SELECT position, layer, op, direction, record FROM op_shape WHERE run_id = ? ORDER BY position, rowid"
     for position, layer, op, direction, record in connection.execute(sql, (run_id,)):
         yield read_op_shape(

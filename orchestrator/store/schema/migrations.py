@@ -87,6 +87,25 @@ Units are nanoseconds, bytes, hertz, watts and counts; FLOPs count 1 multiply-ad
 `phase` can also be copy (to the device and back) or rest (images after the last full batch of inference, in no figure of time).
 
 This page is made from the migrations: `python -m perfctl.orchestrator.store.schema.migrations`.
+
+## Changes of your own
+
+The store is yours. Add columns, tables, views and indexes, rebuild a table, make a search index: with
+[sqlite-utils](https://sqlite-utils.datasette.io), which is installed with perfctl, Datasette, or any SQLite tool. perfctl needs
+its own columns and looks at nothing else.
+
+| you did | perfctl |
+|---|---|
+| `sqlite-utils add-column`, `create-index`, `create-view`, `create-table`, `insert` | leaves it; NOT NULL needs a default |
+| `sqlite-utils transform`: another order, other types, no foreign keys | reads every value as the type given below |
+| a trigger on one of these tables | it does not fire while perfctl writes, and a note names it once a command. It stays in the store |
+| `sqlite-utils enable-fts --create-triggers`, `enable-counts` | rebuilds these after each run it writes; the triggers do not fire |
+| a view or virtual table in place of a table | reads it, with a note, if it has the columns; refuses to write to it, with what to do |
+| another `kernel` or `counter` view, or none | reads the tables behind its own view, with a note if there is another |
+| a column renamed or dropped | names it, with the command that adds it |
+
+`perfctl query --search` finds kernels and layers by name; it needs no index in the store.
+A time below 0, or a count that is not a number, is stored as NULL with a row in `gap`.
 """
 
 
@@ -106,7 +125,7 @@ def tables() -> dict[str, tuple[str, list[Column]]]:
 
 
 def views() -> dict[str, tuple[str, list[Column]]]:
-    """The same of the views: what is to be read in place of two tables, of which one holds each name once."""
+    """{view: (what one row is, its columns)}. A view puts together tables of which one holds each name once."""
     found: dict[str, tuple[str, list[Column]]] = {}
     columns: list[Column] = []
     for line in _lines():
