@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import chdir, closing
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +41,11 @@ def perfctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 @pytest.fixture(scope="session")
 def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("ingested") / "perfctl.db"
-    assert run(["ingest", *(str(DATA / name) for name in FILES), "--store", str(path)]) == 0
-    assert run(["replay", "--batches", "16", str(DATA / "recorded-cpu" / "torch"), "--store", str(path)]) == 0
-    return path
+    folder = tmp_path_factory.mktemp("ingested")
+    with chdir(folder):
+        assert run(["ingest", *(str(DATA / name) for name in FILES)]) == 0
+        assert run(["replay", "--batches", "16", str(DATA / "recorded-cpu" / "torch")]) == 0
+    return folder / "perfctl.db"
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ This page is made from the migrations: `python -m perfctl.orchestrator.store.sch
 ## Changes of your own
 
 The store is yours. Add columns, tables, views and indexes, rebuild a table, make a search index: with
-[sqlite-utils](https://sqlite-utils.datasette.io), which is installed with perfctl, Datasette, or any SQLite tool. perfctl needs
+`sqlite-utils`, which is installed with perfctl, Datasette, or any SQLite tool. perfctl needs
 its own columns and looks at nothing else.
 
 | you did | perfctl |
