@@ -58,6 +58,10 @@ class StoreError(PerfctlError):
     """The store cannot be used."""
 
 
+class StoreNote(UserWarning):
+    """A warning, not an error: what the store's user changed in it, and how perfctl copes. The command line prints it once."""
+
+
 class PartlyDone(PerfctlError):
     """Some parts of the work failed; what succeeded has been kept."""
 

@@ -19,7 +19,7 @@ import typer.main
 import perfctl
 from perfctl.orchestrator.analyse.verdict import VERDICTS
 from perfctl.orchestrator.cli.main import COMMANDS, SWEEPS, application, run
-from perfctl.orchestrator.store import describe
+from perfctl.orchestrator.store.schema import migrations
 
 pytestmark = pytest.mark.xdist_group("nsys")
 
@@ -233,7 +233,7 @@ def test_every_verdict_is_explained_and_no_other() -> None:
 
 
 def test_the_schema_page_is_the_one_that_the_migrations_make() -> None:
-    assert (DOCS / "schema.md").read_text(encoding="utf-8") == describe.markdown()
+    assert (DOCS / "schema.md").read_text(encoding="utf-8") == migrations.markdown()
 
 
 def test_the_paths_that_contributing_names_are_there() -> None:

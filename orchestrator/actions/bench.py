@@ -344,7 +344,7 @@ def stored_points(store: Path = DEFAULT) -> list[BenchPoint]:
     """The fastest run of each point in a store, in the order they were first measured."""
     from perfctl.orchestrator.analyse.bench_points import fastest, points_of
     from perfctl.orchestrator.store import database, read
-    from perfctl.orchestrator.store.bench_runs import bench_run_ids
+    from perfctl.orchestrator.store.read import bench_run_ids
 
     with database.reading(store) as connection:
         return fastest(points_of(read.load(connection, bench_run_ids(connection))))

@@ -62,10 +62,10 @@ def export(
     """
     from perfctl.orchestrator.report import table_files
     from perfctl.orchestrator.store import database, read
-    from perfctl.orchestrator.store import tables as stored
+    from perfctl.orchestrator.store import query as stored
 
     form = _form(format, out)
-    wanted = _wanted(tables, all_tables, (LEDGER, *stored.names()))
+    wanted = _wanted(tables, all_tables, (LEDGER, *stored.table_names()))
     is_file = out is not None and out.suffix.lower() == f".{form}"
     alone = form in ("csv", "parquet") and len(wanted) == 1 and is_file
     target = out or Path("perfctl-export" + (f".{form}" if form in ("json", "xlsx") else ""))
@@ -127,10 +127,10 @@ def _runs(connection: sqlite3.Connection, sweep: int | None, asked: Sequence[int
 def _check_sheets(connection: sqlite3.Connection, wanted: Sequence[str], runs: list[int] | None) -> None:
     """Raises UsageError for a table that is longer than a sheet."""
     from perfctl.orchestrator.report.table_files import SHEET_ROWS
-    from perfctl.orchestrator.store import tables
+    from perfctl.orchestrator.store import query
 
     for name in wanted:
-        rows = tables.count(connection, name, runs) if name != LEDGER else 0
+        rows = query.count_rows(connection, name, runs) if name != LEDGER else 0
         if rows >= SHEET_ROWS:
             raise UsageError(
                 f"{name} has {rows:,} rows, an Excel sheet holds {SHEET_ROWS - 1:,}",
@@ -140,7 +140,7 @@ def _check_sheets(connection: sqlite3.Connection, wanted: Sequence[str], runs: l
 
 def _table(connection: sqlite3.Connection, name: str, runs: list[int] | None, ledger_runs: list[int]) -> Table:
     from perfctl.orchestrator.report.table_files import Column, Table, ledger_table
-    from perfctl.orchestrator.store import read, tables
+    from perfctl.orchestrator.store import query, read
 
     if name == LEDGER:
         from perfctl.orchestrator.analyse.analysis import analyse
@@ -150,11 +150,11 @@ def _table(connection: sqlite3.Connection, name: str, runs: list[int] | None, le
 
         with no_collection():
             return ledger_table(ledger_rows([analyse(study) for study in studies(read.load(connection, ledger_runs))]))
-    shape = tables.shape(connection, name)
+    shape = query.table_shape(name)
     columns = (
         Column(c.name, kind, c.meaning, c.unit, c.null) for c, kind in zip(shape.columns, shape.types, strict=True)
     )
-    return Table(name, tuple(columns), tables.rows(connection, name, runs))
+    return Table(name, tuple(columns), query.table_rows(connection, name, runs))
 
 
 def _write(path: Path, form: str, found: list[Table], *, alone: bool, raw: bool) -> None:

@@ -32,7 +32,7 @@ from perfctl.workloads.spec import SpecError
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.step_records import StepFitted
-    from perfctl.orchestrator.store.read_timed import PowerReading, TimedRun
+    from perfctl.orchestrator.store.timed_runs import PowerReading, TimedRun
     from perfctl.parsers.paper import OpShape
     from perfctl.parsers.records import Step
 
@@ -66,7 +66,7 @@ def measurements_from_store(store: Path) -> Measurements:
     if not store.exists():
         return Measurements()
     from perfctl.orchestrator.store import database
-    from perfctl.orchestrator.store.read_timed import power_readings, timed_runs
+    from perfctl.orchestrator.store.timed_runs import power_readings, timed_runs
 
     best: dict[tuple[object, ...], Measured] = {}
     kinds, stamps = {}, []

@@ -80,13 +80,13 @@ def layer_calls(store: Path | str = DEFAULT, runs: Iterable[int] | None = None) 
 def _table(store: Path | str, name: str, runs: Iterable[int] | None) -> pd.DataFrame:
     import pandas as pd
 
-    from perfctl.orchestrator.store import database, tables
+    from perfctl.orchestrator.store import database, query
 
     kept = list(runs) if runs is not None else None
     with database.reading(Path(store)) as connection:
-        shape = tables.shape(connection, name)
+        shape = query.table_shape(name)
         columns = [column.name for column in shape.columns]
-        frame = pd.DataFrame(list(tables.rows(connection, name, kept)), columns=columns)
+        frame = pd.DataFrame(list(query.table_rows(connection, name, kept)), columns=columns)
     return frame.astype(
         {column: _TYPES[kind] for column, kind in zip(columns, shape.types, strict=True) if kind in _TYPES}
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -105,7 +106,8 @@ def _part(found: Analysis, layer: str | None, batches: tuple[int, ...] | None) -
 
 
 def query(
-    sql: Annotated[str, typer.Argument(help="One SELECT, in quotes; - reads it from standard input.")],
+    sql: Annotated[str | None, typer.Argument(help="One SELECT, in quotes; - reads it from standard input.")] = None,
+    search: Annotated[str | None, typer.Option(help="Find kernels and layers by parts of their names instead.")] = None,
     store: options.Store = None,
     rows: Annotated[int, typer.Option(min=1, help="Rows of the printed table; JSON and CSV give all.")] = 100,
     seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of the query.")] = 30.0,
@@ -113,21 +115,34 @@ def query(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
     """Query the store with SQL, read-only: nothing in the store or elsewhere is changed. docs/schema.md lists the tables."""
-    from perfctl.orchestrator.report import csv_text, query_view
-    from perfctl.orchestrator.store.query import answers
+    from perfctl.orchestrator.store.query import FOUND_COLUMNS, answers, names_like
 
     if as_json and as_csv:
         raise UsageError("--json and --csv together", "Choose one")
-    with answers(store or DEFAULT, sys.stdin.read() if sql == "-" else sql, seconds) as (columns, found):
-        names = query_view.unique(columns)
-        if as_json:
-            console.as_json([dict(zip(names, map(query_view.plain, row), strict=True)) for row in found])
-        elif as_csv:
-            for line in csv_text.lines(names, found):
-                console.raw(line)
-        else:
-            shown = list(islice(found, rows))
-            more = next(found, None) is not None
-            console.show(query_view.answer(names, shown, console.width()))
-            said = f"the first {len(shown)} rows; --rows shows more" if more else f"{len(shown)} rows"
-            console.note(said if more or len(shown) != 1 else "1 row")
+    if (sql is None) == (search is None):
+        raise UsageError("give either a SELECT or --search", "For example: perfctl query 'select * from run'")
+    if search is not None:
+        _print_answer(FOUND_COLUMNS, iter(names_like(store or DEFAULT, search)), rows, as_json=as_json, as_csv=as_csv)
+        return
+    with answers(store or DEFAULT, sys.stdin.read() if sql == "-" else str(sql), seconds) as (columns, found):
+        _print_answer(columns, found, rows, as_json=as_json, as_csv=as_csv)
+
+
+def _print_answer(
+    columns: Sequence[str], found: Iterator[tuple[Any, ...]], rows: int, *, as_json: bool, as_csv: bool
+) -> None:
+    """A table of at most ``rows`` rows, or all of the answer as JSON or CSV."""
+    from perfctl.orchestrator.report import csv_text, query_view
+
+    names = query_view.unique(columns)
+    if as_json:
+        console.as_json([dict(zip(names, map(query_view.plain, row), strict=True)) for row in found])
+    elif as_csv:
+        for line in csv_text.lines(names, found):
+            console.raw(line)
+    else:
+        shown = list(islice(found, rows))
+        more = next(found, None) is not None
+        console.show(query_view.answer(names, shown, console.width()))
+        said = f"the first {len(shown)} rows; --rows shows more" if more else f"{len(shown)} rows"
+        console.note(said if more or len(shown) != 1 else "1 row")

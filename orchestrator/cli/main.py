@@ -12,8 +12,10 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -46,7 +48,7 @@ from perfctl.orchestrator.cli import (
 from perfctl.orchestrator.cli.bench import bench
 from perfctl.orchestrator.cli.image import image
 from perfctl.orchestrator.cli.profilers import SWEEPS, SweepCommand, sweep_command
-from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, Regressed, UsageError
+from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, Regressed, StoreNote, UsageError
 
 # Newer releases of typer carry a click of their own, so its base error is found through a class that typer hands on.
 _BAD_CALL: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -143,6 +145,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
+@contextmanager
+def _store_notes() -> Iterator[None]:
+    """What the store says of its user's own changes is printed like any other note, each once a command."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if issubclass(category, StoreNote):
+                console.note(f"note: {message}")
+            else:
+                others(message, category, filename, lineno, file, line)
+
+        warnings.simplefilter("default", StoreNote)
+        warnings.showwarning = show
+        yield
+
+
+@_store_notes()
 def run(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. Nothing but a bug in perfctl leaves here as an exception."""
     try:

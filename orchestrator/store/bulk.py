@@ -128,7 +128,7 @@ def _insert_rows(connection: sqlite3.Connection, insert_into: str, row: str, col
 
 def write_ranges(connection: sqlite3.Connection, run_id: int, ranges: Iterable[Range]) -> tuple[int, int]:
     """(how many, id of number 0)"""
-    base = _next_id(connection, "range")
+    base = next_id(connection, "range")
     values = [f"? + {base}" if field in ("number", "parent") else "?" for field in Range._fields]
     names = ", ".join("id" if field == "number" else field for field in Range._fields)
     return insert(connection, f"range (run_id, {names})", [str(run_id)], values, columns_of(ranges)), base
@@ -151,7 +151,7 @@ def write_kernels(
     family: Callable[[str], str | None],
 ) -> tuple[int, int]:
     """(how many, id of launch 0). Ranges have to be there already."""
-    base, first_name, first_layer = (_next_id(connection, f"kernel_{what}") for what in ("launch", "name", "layer"))
+    base, first_name, first_layer = (next_id(connection, f"kernel_{what}") for what in ("launch", "name", "layer"))
     names: Iterable[tuple[Any, ...]]
     layers: Iterable[tuple[Any, ...]]
     if isinstance(kernels, SqlKernels) and _is_attached(connection):
@@ -237,7 +237,7 @@ def _name_ids(
 
 def write_counters(connection: sqlite3.Connection, run_id: int, counters: Iterable[Counter], first_kernel: int) -> int:
     """How many. Kernels have to be there already."""
-    metrics = _Numbers(_next_id(connection, "metric"))
+    metrics = _Numbers(next_id(connection, "metric"))
     columns: Iterable[Sequence[Column]]
     if isinstance(counters, NumberedCounters):
         ids = [metrics[metric] for metric in counters.metrics]
@@ -260,5 +260,6 @@ def _is_attached(connection: sqlite3.Connection) -> bool:
     return any(row[1] == SCHEMA for row in connection.execute("PRAGMA database_list"))
 
 
-def _next_id(connection: sqlite3.Connection, table: str) -> int:
+def next_id(connection: sqlite3.Connection, table: str) -> int:
+    """One more than the largest id of a table."""
     return int(connection.execute(f"SELECT coalesce(max(id), 0) + 1 FROM {table}").fetchone()[0])

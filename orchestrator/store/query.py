@@ -1,16 +1,22 @@
-"""One SELECT on the store, which can neither change it nor reach another file, nor run for ever."""
+"""The store for those who ask it something: one SELECT, a part of a name, or whole tables, streamed. Nothing here writes.
+
+A SELECT can neither change the store nor reach another file, nor run for ever.
+"""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.errors import StoreError, UsageError
-from perfctl.orchestrator.store import database, tables
+from perfctl.orchestrator.store import database, shape
+from perfctl.orchestrator.store.schema.migrations import Column, tables, views
 
 LONGEST_BYTES = 16_000_000
 """Of one value or of the statement; what is longer is refused, so that zeroblob(1e9) fills no memory."""
@@ -36,7 +42,7 @@ def answers(store: Path, sql: str, seconds: float) -> Iterator[tuple[tuple[str, 
 
     Raises UsageError when it is no single SELECT, names what is not there, or takes longer than ``seconds``.
     """
-    with database.reading(store) as connection:
+    with database.reading(store, as_it_is=True) as connection:
         _fence(connection, seconds)
         with _as_usage_error(store, seconds):
             cursor = connection.execute(sql)
@@ -89,10 +95,110 @@ def _as_usage_error(store: Path, seconds: float) -> Iterator[None]:
             raise UsageError("there is more than one statement", "Give one SELECT at a time") from error
         if "authoriz" in said or "prohibited" in said or "readonly" in said:
             raise UsageError(
-                f"the query may only read ({said})", "Use SELECT; perfctl alone writes its store"
+                f"the query may only read ({said})", "Use SELECT; sqlite-utils or sqlite3 can change the store"
             ) from error
         if "no such table" in said:
-            raise UsageError(said, f"There are {', '.join(tables.names())}; docs/schema.md says more") from error
+            raise UsageError(said, f"There are {', '.join(table_names())}; docs/schema.md says more") from error
         if "locked" in said or "malformed" in said:
             raise StoreError(f"{store}: {said}", "Try again, or ingest the reports into a new store") from error
         raise UsageError(f"SQLite refuses the query: {said}", "docs/schema.md names tables and columns") from error
+
+
+PARTS = frozenset({"kernel_name", "kernel_layer", "kernel_launch", "metric", "metric_value", "store_info"})
+"""Tables that the views kernel and counter put together, and the file's own record."""
+_WHERE = {
+    "run": "id IN (SELECT value FROM json_each(:runs))",
+    "sweep": "id IN (SELECT sweep_id FROM run WHERE id IN (SELECT value FROM json_each(:runs)))",
+    "device": "id IN (SELECT device_id FROM run_device WHERE run_id IN (SELECT value FROM json_each(:runs))"
+    " UNION SELECT device_id FROM run WHERE id IN (SELECT value FROM json_each(:runs)))",
+    "counter": "kernel_id IN (SELECT id FROM kernel_launch WHERE run_id IN (SELECT value FROM json_each(:runs)))",
+}
+_ORDER = {"kernel": "id", "counter": "rowid"}
+
+
+FOUND_COLUMNS = ("what", "name", "kind", "runs", "launches", "duration_ns")
+"""Of ``names_like``: kernel or layer, its name, family or class, runs it is in, launches and their time in all of them."""
+_SHORTEST_WORD = 3
+"""Letters; the index holds every three that follow each other."""
+_NAMES = """
+WITH launched AS (SELECT name_id, layer_id, count(*) AS launches, sum(duration_ns) AS ns FROM kernel_launch GROUP BY 1, 2)
+SELECT 'kernel', name, min(family), count(DISTINCT run_id), sum(launches), sum(ns)
+FROM kernel_name LEFT JOIN launched ON name_id = id GROUP BY name
+UNION ALL
+SELECT 'layer', layer, min(kind), count(DISTINCT run_id), sum(launches), sum(ns) FROM (
+    SELECT layer, NULL AS kind, run_id, launches, ns FROM kernel_layer LEFT JOIN launched ON layer_id = id
+    UNION ALL SELECT DISTINCT layer, kind, run_id, NULL, NULL FROM layer_call
+) WHERE layer <> '' GROUP BY layer
+"""
+
+
+def names_like(store: Path, text: str) -> list[tuple[Any, ...]]:
+    """Kernels and layers whose name holds every word of ``text``, the closest first; see FOUND_COLUMNS.
+
+    The words may stand anywhere in a name, in either case. The index is made in memory and thrown away: there are
+    thousands of names where there are millions of launches, and an index in the store would go stale whenever its
+    user deletes a run by hand. Raises UsageError for no words.
+    """
+    from sqlite_utils import Database
+
+    words = text.split()
+    if not words:
+        raise UsageError("`search` is empty", "Name a part of a kernel or layer, as in: perfctl query --search conv2")
+    with database.reading(store) as connection:
+        rows = [row for row in connection.execute(_NAMES) if isinstance(row[1], str)]
+    names = Database(memory=True).table("names")
+    names.insert_all(
+        ({"id": number, "name": row[1]} for number, row in enumerate(rows)), pk="id", columns={"name": str}
+    )
+    names.enable_fts(["name"], tokenize="trigram")
+    indexed = " ".join('"' + word.replace('"', '""') + '"' for word in words if len(word) >= _SHORTEST_WORD)
+    found = names.search(indexed, columns=["id"]) if indexed else names.rows
+    hits = (rows[hit["id"]] for hit in found)
+    return [row for row in hits if all(word.casefold() in row[1].casefold() for word in words)]
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """One table as it leaves the store: its columns in order, what each means, and of which type it is."""
+
+    name: str
+    columns: tuple[Column, ...]
+    types: tuple[str, ...]
+    """INTEGER, REAL, NUMERIC (either) or TEXT, one a column."""
+
+
+def table_names() -> tuple[str, ...]:
+    """The tables and views that hold what was measured, in the order of the schema."""
+    return (*(name for name in tables() if name not in PARTS), *views())
+
+
+def table_shape(table: str) -> TableShape:
+    """Columns and types of one of ``table_names()``."""
+    columns = {**tables(), **views()}[table][1]
+    declared = shape.columns(table)
+    return TableShape(table, tuple(columns), tuple(declared[column.name] for column in columns))
+
+
+def count_rows(connection: sqlite3.Connection, table: str, runs: Sequence[int] | None) -> int:
+    """Rows that ``table_rows`` would give."""
+    where, bound = _limits(table, runs)
+    return int(connection.execute(f"SELECT count(*) FROM {table}{where}", bound).fetchone()[0])
+
+
+def table_rows(connection: sqlite3.Connection, table: str, runs: Sequence[int] | None) -> Iterator[tuple[Any, ...]]:
+    """Rows of one of ``table_names()`` in the order they were written; of these runs only, where they are given.
+
+    A million rows are never in memory at once.
+    """
+    chosen = ", ".join(column.name for column in {**tables(), **views()}[table][1])
+    where, bound = _limits(table, runs)
+    cursor = connection.execute(f"SELECT {chosen} FROM {table}{where} ORDER BY {_ORDER.get(table, 'rowid')}", bound)
+    while part := cursor.fetchmany(5000):
+        yield from part
+
+
+def _limits(table: str, runs: Sequence[int] | None) -> tuple[str, dict[str, str]]:
+    if runs is None:
+        return "", {}
+    where = _WHERE.get(table, "run_id IN (SELECT value FROM json_each(:runs))")
+    return f" WHERE {where}", {"runs": json.dumps(list(runs))}

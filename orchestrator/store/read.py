@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
 from perfctl.orchestrator.errors import StoreError
+from perfctl.orchestrator.store import shape
 from perfctl.parsers.layer_times import Feature, LayerTime
 from perfctl.parsers.paper import LayerCall, OpShape, read_op_shape
 from perfctl.parsers.records import (
@@ -29,11 +31,6 @@ from perfctl.parsers.records import (
 from perfctl.parsers.stored import Run
 
 R = TypeVar("R", bound=NamedTuple)
-
-_RUN = """
-SELECT run.*, sweep.name AS sweep_name, sweep.command AS sweep_command, sweep.host AS sweep_host
-FROM run JOIN sweep ON sweep.id = run.sweep_id
-"""
 
 
 def run_ids(connection: sqlite3.Connection, *, sweep: int | None = None, latest_of_each: bool = False) -> list[int]:
@@ -83,7 +80,7 @@ def sweeps(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     """Every sweep and ingest with how many runs it has, oldest first."""
     return _dicts(
         connection,
-        "SELECT sweep.*, count(run.id) AS runs FROM sweep LEFT JOIN run ON run.sweep_id = sweep.id"
+        f"SELECT {shape.selected('sweep')}, count(run.id) AS runs FROM sweep LEFT JOIN run ON run.sweep_id = sweep.id"
         " GROUP BY sweep.id ORDER BY sweep.id",
     )
 
@@ -102,7 +99,7 @@ def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     )
     return _dicts(
         connection,
-        f"SELECT run.*, sweep.name AS sweep_name, device.name AS device_name, {counts}, {counters} AS counters"
+        f"SELECT {shape.selected('run')}, sweep.name AS sweep_name, device.name AS device_name, {counts}, {counters} AS counters"
         " FROM run JOIN sweep ON sweep.id = run.sweep_id LEFT JOIN device ON device.id = run.device_id ORDER BY run.id",
     )
 
@@ -113,7 +110,12 @@ def load(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
 
 
 def _load(connection: sqlite3.Connection, run_id: int) -> Run:
-    found = _dicts(connection, _RUN + " WHERE run.id = ?", run_id)
+    found = _dicts(
+        connection,
+        f"SELECT {shape.selected('run')}, sweep.name AS sweep_name, sweep.command AS sweep_command,"
+        " sweep.host AS sweep_host FROM run JOIN sweep ON sweep.id = run.sweep_id WHERE run.id = ?",
+        run_id,
+    )
     if not found:
         raise StoreError(f"there is no run {run_id} in this store", "See which there are with 'perfctl runs'")
     row = found[0]
@@ -167,7 +169,7 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> Report:
         steps=tuple(_records(connection, Step, "step", run_id)),
         memory=tuple(_records(connection, MemoryFigure, "memory", run_id)),
         summaries=tuple(_records(connection, Summary, "summary", run_id)),
-        ops=tuple(_ops(connection, run_id)),
+        ops=tuple(op_shapes(connection, run_id)),
         layer_times=tuple(_records(connection, LayerTime, "layer_time", run_id)),
         features=tuple(_records(connection, Feature, "feature", run_id)),
         gaps=tuple(_records(connection, Gap, "gap", run_id)),
@@ -229,7 +231,7 @@ def _first(connection: sqlite3.Connection, table: str, run_id: int) -> int:
 def _devices(connection: sqlite3.Connection, run_id: int, main: int | None) -> tuple[Device, ...]:
     rows = _dicts(
         connection,
-        "SELECT device.*, device_index FROM run_device JOIN device ON device.id = device_id WHERE run_id = ?"
+        f"SELECT {shape.selected('device')}, device_index FROM run_device JOIN device ON device.id = device_id WHERE run_id = ?"
         " ORDER BY device.id IS NOT ?, device_index",
         run_id,
         main,
@@ -240,7 +242,7 @@ def _devices(connection: sqlite3.Connection, run_id: int, main: int | None) -> t
     )
 
 
-def _ops(connection: sqlite3.Connection, run_id: int) -> Iterable[OpShape]:
+def op_shapes(connection: sqlite3.Connection, run_id: int) -> Iterable[OpShape]:
     sql = "SELECT position, layer, op, direction, record FROM op_shape WHERE run_id = ? ORDER BY position, rowid"
     for position, layer, op, direction, record in connection.execute(sql, (run_id,)):
         yield read_op_shape(
@@ -251,3 +253,80 @@ def _ops(connection: sqlite3.Connection, run_id: int) -> Iterable[OpShape]:
 def last_change(connection: sqlite3.Connection) -> str:
     """When the newest run was written, UTC; so that the same store gives the same page."""
     return str(connection.execute("SELECT coalesce(max(ingested_at), '') FROM run").fetchone()[0])
+
+
+_STUDY_RUNS = """
+SELECT run.id, profiler, workload, batch_size, mode, precision, coalesce(device.name, device.kind), variant, status
+FROM run LEFT JOIN device ON device.id = run.device_id ORDER BY run.id
+"""
+Group = tuple[object, ...]
+
+
+def newest_studies(connection: sqlite3.Connection, ids: Collection[int], most: int) -> tuple[list[int], int]:
+    """(ids of the runs of the ``most`` studies with the newest runs, oldest run first; how many studies were left out).
+
+    A study is what ``analyse.grouping.studies`` makes of the same runs. Points of a bench share a part of the page, and are
+    never left out; a run that failed before its device was known stays with the studies of its workload.
+    """
+    wanted = set(ids)
+    groups: dict[Group, list[int]] = {}
+    bench: list[int] = []
+    unsure: list[tuple[int, str, str | None]] = []
+    for run_id, profiler, workload, batch, mode, precision, device, variant, status in connection.execute(_STUDY_RUNS):
+        if run_id not in wanted:
+            continue
+        if workload is None or batch is None:
+            groups[("foreign", run_id)] = [run_id]
+        elif workload == "families" and profiler == "none":
+            bench.append(run_id)
+        elif status == "failed" and (device is None or precision is None):
+            unsure.append((run_id, workload, mode))
+        else:
+            groups.setdefault((workload, mode, precision, device, variant), []).append(run_id)
+    for run_id, workload, mode in unsure:
+        home = next((group for group in groups if group[:1] == (workload,)), (workload, mode, None, None, None))
+        groups.setdefault(home, []).append(run_id)
+    kept = sorted(groups.values(), key=max)[-most:]
+    return sorted([*bench, *(run_id for group in kept for run_id in group)]), len(groups) - len(kept)
+
+
+_STEP_LENGTHS = """
+SELECT run_id, sum(CASE phase WHEN 'step' THEN duration_ns WHEN 'data' THEN -duration_ns WHEN 'copy' THEN -duration_ns END)
+FROM step WHERE phase IN ('step', 'data', 'copy') GROUP BY run_id, number
+"""
+"""A step without the phases that bring its samples, as everywhere where times of steps are learned from."""
+_BENCH_POINTS = """
+SELECT run.id, variant, batch_size, mode, precision, device_id, environment.value
+FROM run LEFT JOIN environment ON environment.run_id = run.id AND environment.key = 'threads'
+WHERE workload = 'families' AND profiler = 'none' AND status = 'ok' ORDER BY run.id
+"""
+
+
+def bench_run_ids(connection: sqlite3.Connection) -> list[int]:
+    """Whole runs of networks of the families, without a profiler, oldest first."""
+    rows = connection.execute(
+        "SELECT id FROM run WHERE workload = 'families' AND profiler = 'none' AND status = 'ok' ORDER BY id"
+    )
+    return [number for (number,) in rows]
+
+
+def fastest_bench_runs(connection: sqlite3.Connection) -> tuple[list[int], list[int]]:
+    """(the fastest run of each point, all others of it), by the median of their steps.
+
+    What disturbs a run makes it slower, never faster.
+    """
+    lengths: dict[int, list[int]] = {}
+    for run_id, length in connection.execute(_STEP_LENGTHS):
+        if length:
+            lengths.setdefault(run_id, []).append(length)
+    best: dict[tuple[object, ...], int] = {}
+    every = []
+    for run_id, *point in connection.execute(_BENCH_POINTS):
+        if run_id not in lengths:
+            continue
+        every.append(run_id)
+        before = best.get(tuple(point))
+        if before is None or median(lengths[run_id]) < median(lengths[before]):
+            best[tuple(point)] = run_id
+    fastest = sorted(best.values())
+    return fastest, sorted(set(every) - set(fastest))

@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.store import bulk, clean_text
+from perfctl.orchestrator.store import bulk, clean_text, shape
 from perfctl.orchestrator.store.database import now, transaction
-from perfctl.orchestrator.store.forget import forget, unchecked
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.layer_times import Feature, LayerTime
 from perfctl.parsers.paper import LayerCall, OpShape
 from perfctl.parsers.records import Copy, Device, Diagnostic, Gap, Operation, Report, Sample, Step
+
+_NEVER_NEGATIVE = {
+    "run": ("duration_ns",),
+    "range": ("duration_ns",),
+    "kernel_launch": (
+        *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
+        *("registers", "static_shared_bytes", "dynamic_shared_bytes", "duration_ns"),
+    ),
+    "copy": ("bytes", "duration_ns"),
+    "operation": ("cpu_ns", "self_cpu_ns", "device_ns", "flops"),
+    "sample": ("memory_used_bytes", "memory_total_bytes", "sm_clock_hz", "memory_clock_hz", "host_memory_bytes"),
+    "memory": ("bytes",),
+    "step": ("duration_ns",),
+    "layer_call": ("macs", "flops", "parameters", "read_bytes", "write_bytes", "output_elements", "elementwise_flops"),
+}
+"""Times, sizes and counts by table."""
+_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +165,10 @@ def _run(connection: sqlite3.Connection, sweep_id: int, run: RunFacts, report: R
     devices = dict.fromkeys((device.index, _device(connection, device)) for device in report.devices)
     row["device_id"] = next((number for _, number in devices), None)
     run_id = _insert(connection, "run", row)
-    connection.executemany("INSERT INTO run_device VALUES (?, ?, ?)", [(run_id, i, d) for i, d in devices])
+    connection.executemany(
+        "INSERT INTO run_device (run_id, device_index, device_id) VALUES (?, ?, ?)",
+        [(run_id, i, d) for i, d in devices],
+    )
     return run_id
 
 
@@ -162,10 +181,12 @@ def _device(connection: sqlite3.Connection, device: Device) -> int:
 
 
 def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> int:
+    """The row's id; said outright, as a table that was rebuilt may count no ids by itself."""
+    row = {"id": bulk.next_id(connection, table), **row}
     names = ", ".join(row)
     values = ", ".join(f":{name}" for name in row)
-    cursor = connection.execute(f"INSERT INTO {table} ({names}) VALUES ({values})", clean_text.of_row(row))
-    return int(cursor.lastrowid or 0)
+    connection.execute(f"INSERT INTO {table} ({names}) VALUES ({values})", clean_text.of_row(row))
+    return int(row["id"])
 
 
 def _rows(
@@ -209,4 +230,67 @@ def _bulk_tables(
     copies = _rows(connection, "copy", Copy._fields, run_id, report.copies)
     operations = _rows(connection, "operation", Operation._fields, run_id, report.operations)
     samples = _rows(connection, "sample", Sample._fields, run_id, report.samples)
+    _refuse_impossible(connection, run_id, {"range": f"id >= {first_range}", "kernel_launch": f"id >= {first_kernel}"})
     return Written(run_id, True, kernels, counters, ranges, copies, operations, samples)
+
+
+def _refuse_impossible(connection: sqlite3.Connection, run_id: int, new_rows: Mapping[str, str]) -> None:
+    """Times and counts of this run that are below 0 or no numbers become NULL, each column with a gap that says so.
+
+    ``new_rows``: SQL that finds a large table's new rows without its index. Starts (``start_ns``, ``at_ns``) may be
+    negative, as they lie on a report's own clock; so may the memory that an operation gave back.
+    """
+    for table, candidates in _NEVER_NEGATIVE.items():
+        mine = new_rows.get(table, f"{'id' if table == 'run' else 'run_id'} = {run_id:d}")
+        types = {row[1].lower(): row[2] for row in connection.execute(f"PRAGMA main.table_info({table})")}
+        checked = [column for column in candidates if shape.affinity(types[column]) != "TEXT"]
+        wrong = [f"{column} NOT BETWEEN 0 AND {_LARGEST}" for column in checked]  # text is larger than any number
+        found = f"SELECT EXISTS (SELECT 1 FROM {table} WHERE {mine} AND ({' OR '.join(wrong) or 'FALSE'}))"
+        if not connection.execute(found).fetchone()[0]:
+            continue
+        for column, condition in zip(checked, wrong, strict=True):
+            count = connection.execute(f"UPDATE {table} SET {column} = NULL WHERE {mine} AND {condition}").rowcount
+            if count:
+                quantity = f"{table.removesuffix('_launch')}.{column}"
+                reason = f"{count} {'value is' if count == 1 else 'values are'} below 0 or not a number"
+                _rows(connection, "gap", Gap._fields, run_id, [Gap(quantity, "unreadable", reason)])
+
+
+@contextmanager
+def unchecked(connection: sqlite3.Connection) -> Iterator[None]:
+    """Inside, foreign keys are neither checked nor followed. SQLite heeds it only outside of a transaction.
+
+    A run's rows refer to rows that the same transaction makes, and a million lookups take an eighth of the time that a
+    large report takes. What goes with a deleted row is found by ``forget``.
+    """
+    connection.execute("PRAGMA foreign_keys = OFF")
+    try:
+        yield
+    finally:
+        connection.execute("PRAGMA foreign_keys = ON")
+
+
+def forget(connection: sqlite3.Connection, table: str, where: str, values: Sequence[object]) -> None:
+    """Delete the rows of ``table`` and, before them, those of other tables that are theirs (ON DELETE CASCADE)."""
+    rows = f"main.{shape.quoted(table)} WHERE {where}"
+    if connection.execute(f"SELECT 1 FROM {rows} LIMIT 1", values).fetchone() is None:
+        return
+    for child, column, key in sorted(_belonging(connection, table)):
+        forget(connection, child, f"{shape.quoted(column)} IN (SELECT {shape.quoted(key)} FROM {rows})", values)
+    connection.execute(f"DELETE FROM {rows}", values)
+
+
+def _belonging(connection: sqlite3.Connection, table: str) -> set[tuple[str, str, str]]:
+    """(table, column, key it refers to) of all that goes with this table's rows.
+
+    These are perfctl's own tables, even where one was rebuilt without its foreign keys, and tables of the store's user
+    that say ON DELETE CASCADE.
+    """
+    tables = connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall()
+    found = {
+        (child, key[3], key[4] or "id")
+        for (child,) in tables
+        for key in connection.execute(f"PRAGMA main.foreign_key_list({shape.quoted(child)})").fetchall()
+        if key[2].lower() == table.lower() and key[6] == "CASCADE"
+    }
+    return found | shape.belonging(table)

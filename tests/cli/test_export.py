@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.report import csv_text, ledger_columns
-from perfctl.orchestrator.store import tables
+from perfctl.orchestrator.store import query
 
 Perfctl = Callable[..., Any]
 
@@ -37,9 +37,9 @@ def test_every_table_leaves_with_all_its_rows_and_a_table_that_describes_the_col
 ) -> None:
     assert perfctl("export", "--all", "--store", replayed).code == 0
     files = {file.stem for file in Path("perfctl-export").iterdir()}
-    assert files == {*tables.names(), "ledger", "columns"}
+    assert files == {*query.table_names(), "ledger", "columns"}
     with closing(sqlite3.connect(replayed)) as db, db:
-        for name in tables.names():
+        for name in query.table_names():
             assert (
                 len(cells(Path("perfctl-export", f"{name}.csv")))
                 == db.execute(f"SELECT count(*) FROM {name}").fetchone()[0]
@@ -200,7 +200,7 @@ def test_a_workbook_has_a_sheet_a_table_text_that_is_no_formula_and_whole_large_
         db.execute("UPDATE kernel_launch SET start_ns = ? WHERE id = 1", (epoch,))
     assert perfctl("export", "--all", "-f", "xlsx").code == 0
     book = openpyxl.load_workbook("perfctl-export.xlsx")
-    assert book.sheetnames == ["ledger", *tables.names(), "columns"]
+    assert book.sheetnames == ["ledger", *query.table_names(), "columns"]
     head, first, second, third = book["kernel"].iter_rows()
     at = {cell.value: place for place, cell in enumerate(head)}
     assert first[at["name"]].data_type == "s", "a formula would be f"

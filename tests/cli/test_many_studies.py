@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.store import database, newest, read
+from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
 from perfctl.parsers.records import Device, Report
 
@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> Path:
 
 def test_the_studies_with_the_newest_runs_are_kept_whole(store: Path) -> None:
     with database.reading(store) as connection:
-        kept, others = newest.newest_studies(connection, read.run_ids(connection), 2)
+        kept, others = read.newest_studies(connection, read.run_ids(connection), 2)
         names = [(run.workload, run.batch_size) for run in read.load(connection, kept)]
     assert names == [("model-0", 8), ("model-0", 16), ("model-4", 8), ("model-4", 16), ("model-0", 32)]
     assert others == 3
@@ -50,7 +50,7 @@ def test_the_studies_with_the_newest_runs_are_kept_whole(store: Path) -> None:
 def test_a_run_that_failed_early_stays_with_its_workload(store: Path) -> None:
     with database.writing(store) as connection:
         failed = put(connection, "model-2", 64, status="failed", precision=None)
-        kept, others = newest.newest_studies(connection, read.run_ids(connection), 1)
+        kept, others = read.newest_studies(connection, read.run_ids(connection), 1)
         assert {run.workload for run in read.load(connection, kept)} == {"model-2"}
     assert failed in kept
     assert others == 4
@@ -60,7 +60,7 @@ def test_points_of_a_bench_are_never_left_out(store: Path) -> None:
     with database.writing(store) as connection:
         points = [put(connection, "families", 4, profiler="none", variant=f"mlp:width={width}") for width in range(3)]
         put(connection, None, None)
-        kept, others = newest.newest_studies(connection, read.run_ids(connection), 1)
+        kept, others = read.newest_studies(connection, read.run_ids(connection), 1)
     assert set(points) < set(kept)
     assert others == 5
 

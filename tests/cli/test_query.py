@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.cli.hostile import FORMULA
+
 Perfctl = Callable[..., Any]
 
 
@@ -143,3 +145,26 @@ def test_the_table_says_that_there_are_more_rows(perfctl: Perfctl, store: Path) 
 def test_the_query_can_come_from_standard_input(perfctl: Perfctl, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("SELECT 7 AS seven"))
     assert perfctl("query", "-", "--json").json == [{"seven": 7}]
+
+
+def test_kernels_and_layers_are_found_by_parts_of_their_names(perfctl: Perfctl, store: Path) -> None:
+    assert perfctl("query", "--search", "ONV1", "--json").json == [
+        {"what": "layer", "name": "conv1", "kind": None, "runs": 1, "launches": 3, "duration_ns": 500}
+    ]
+    formula = {"what": "kernel", "name": FORMULA, "kind": None, "runs": 1, "launches": 1, "duration_ns": 500}
+    assert perfctl("query", "--search", "x.example click", "--json").json == [formula]
+    assert perfctl("query", "--search", 'click") http', "--json").json == [formula]
+    assert perfctl("query", "--search", "=h", "--json").json == [formula]
+    unknown = perfctl("query", "--search", "alert", "--csv")
+    assert unknown.out.splitlines()[1:] == ["kernel,<script>alert('1')</script>,,1,1,"]
+    for nothing in ("conv2", "conv1 gemm", 'name:"conv1"', "x*", "conv1 OR gemm"):
+        assert perfctl("query", "--search", nothing, "--json").json == []
+
+
+def test_a_search_reads_one_thing_and_says_what_it_needs(perfctl: Perfctl, store: Path) -> None:
+    before = store.read_bytes()
+    for words in ((), ("select 1", "--search", "conv"), ("--search", " ")):
+        said = perfctl("query", *words)
+        assert said.code == 2
+        assert "perfctl query" in said.err
+    assert store.read_bytes() == before

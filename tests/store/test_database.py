@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.errors import StoreError
-from perfctl.orchestrator.store import database, describe
-from perfctl.orchestrator.store.migrations import MIGRATIONS
+from perfctl.orchestrator.store import database
+from perfctl.orchestrator.store.schema.migrations import MIGRATIONS, tables
 
 
 def test_a_new_store_has_the_newest_schema_and_is_in_wal_mode(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_a_new_store_has_the_newest_schema_and_is_in_wal_mode(tmp_path: Path) ->
 
 
 def test_every_column_of_the_schema_says_meaning_unit_and_when_null(tmp_path: Path) -> None:
-    described = describe.tables()
+    described = tables()
     with database.writing(tmp_path / "perfctl.db") as connection:
         names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         assert sorted(names) == sorted(described)
@@ -48,7 +48,7 @@ def test_a_profilers_sqlite_file_is_not_taken_for_a_store(tmp_path: Path) -> Non
     assert path.read_bytes() == before
 
 
-def test_a_file_that_is_no_database_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "perfctl.db"
     path.write_bytes(b"no database at all" * 100)
     for mode in (database.writing, database.reading):
@@ -65,8 +65,8 @@ def test_reading_where_there_is_no_store_says_what_to_run(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_is_no_store(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="a folder is no store"), database.reading(tmp_path):
+def test_a_folder_is_not_a_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="a folder, not a store"), database.reading(tmp_path):
         pass
 
 
@@ -86,9 +86,9 @@ def test_reading_changes_nothing_and_cannot_write(tmp_path: Path) -> None:
         connection.execute("DELETE FROM store_info")
 
 
-def test_an_empty_file_is_no_store_and_stays_empty_when_read(tmp_path: Path) -> None:
+def test_an_empty_file_is_not_a_store_and_stays_empty_when_read(tmp_path: Path) -> None:
     path = tmp_path / "perfctl.db"
     path.touch()
-    with pytest.raises(StoreError, match="holds no store"), database.reading(path):
+    with pytest.raises(StoreError, match="is not a store yet"), database.reading(path):
         pass
     assert path.stat().st_size == 0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.store.migrations import MIGRATIONS
+from perfctl.orchestrator.store.schema.migrations import MIGRATIONS
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "stores"
 VERSIONS = range(1, len(MIGRATIONS))
@@ -85,7 +85,7 @@ def test_a_step_that_fails_leaves_the_store_at_the_version_it_had(tmp_path, vers
     with closing(sqlite3.connect(store)) as connection:  # in the way of what every later version brings
         connection.execute("CREATE TABLE layer_time (mine TEXT)")
         connection.commit()
-    with pytest.raises(database.StoreError, match="layer_time already exists"), database.writing(store):
+    with pytest.raises(database.StoreError, match="a table layer_time of your own"), database.writing(store):
         pass
     with closing(sqlite3.connect(store)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone()[0] == 2

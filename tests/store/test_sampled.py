@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.store.migrations import MIGRATIONS
+from perfctl.orchestrator.store.schema.migrations import MIGRATIONS
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
 from perfctl.parsers.records import Report, Sample
 

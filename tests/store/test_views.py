@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfctl.orchestrator.store import database, describe
+from perfctl.orchestrator.store import database
+from perfctl.orchestrator.store.schema.migrations import views
 
 
 def test_every_column_of_a_view_says_meaning_unit_and_when_null(tmp_path: Path) -> None:
-    described = describe.views()
+    described = views()
     assert sorted(described) == ["counter", "kernel"]
     with database.writing(tmp_path / "perfctl.db") as connection:
         names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'view'")]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from perfctl.parsers.paper import OpShape, read_op_shape
+from perfctl.orchestrator.store.read import op_shapes
+from perfctl.parsers.paper import OpShape
 from perfctl.parsers.records import Step
 
 
@@ -80,7 +80,7 @@ def timed_runs(connection: sqlite3.Connection) -> Iterator[TimedRun]:
         layers = connection.execute("SELECT layer, direction, duration_ns FROM layer_time WHERE run_id = ?", (run_id,))
         yield TimedRun(
             run_id, workload, variant, batch, mode, precision, device, kind, tuple(map(Step._make, steps)),
-            tuple(_ops(connection, run_id)), peak,
+            tuple(op_shapes(connection, run_id)), peak,
             {(layer, direction): duration for layer, direction, duration in layers},
             _threads(connection, run_id) if kind == "cpu" else None, stamp,
         )  # fmt: skip
@@ -89,14 +89,6 @@ def timed_runs(connection: sqlite3.Connection) -> Iterator[TimedRun]:
 def _threads(connection: sqlite3.Connection, run_id: int) -> int | None:
     row = connection.execute("SELECT value FROM environment WHERE run_id = ? AND key = 'threads'", (run_id,)).fetchone()
     return int(row[0]) if row is not None and str(row[0]).isdecimal() else None
-
-
-def _ops(connection: sqlite3.Connection, run_id: int) -> Iterator[OpShape]:
-    sql = "SELECT position, layer, op, direction, record FROM op_shape WHERE run_id = ? ORDER BY position, rowid"
-    for position, layer, op, direction, record in connection.execute(sql, (run_id,)):
-        yield read_op_shape(
-            {**json.loads(record), "position": position, "layer": layer, "op": op, "direction": direction}
-        )
 
 
 def power_readings(connection: sqlite3.Connection) -> list[PowerReading]:

@@ -1,0 +1,1 @@
+"""What the tables of the store are: the first schema, and each change since."""

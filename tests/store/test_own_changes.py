@@ -1,0 +1,322 @@
+"""A store that its user changed, or that somebody else made: perfctl uses its own columns, and nothing else runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.errors import StoreError, StoreNote
+from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.store.schema.migrations import MIGRATIONS
+from perfctl.orchestrator.store.schema.v1 import FIRST
+from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
+from perfctl.parsers.records import Copy, Counter, Gap, Kernel, Operation, Range, Report, Step
+
+ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t"
+KERNELS = [Kernel(0, "gemm", None, "conv1", "forward", 0, "range", duration_ns=10), Kernel(1, "relu", duration_ns=2.5)]
+GAPS = (Gap("memory", "not_collected", "nobody asked"), Gap("power", "not_available", "no sensor"))
+REPORT = Report(
+    "ncu", Path("r.csv"), "made", kernels=KERNELS, counters=[Counter(0, "flops", 7, None)], gaps=GAPS,
+    steps=(Step(0, "step", 0, 100, 2.5, None), Step(1, "step", 100, 90, 2.25, None)),
+)  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "perfctl.db"
+    write(path)
+    return path
+
+
+def write(path: Path, report: Report | None = REPORT, status: str = "ok") -> int:
+    facts = RunFacts("ncu", status, "synthetic", "net", 16)
+    with database.writing(path) as connection:
+        sweep = SweepFacts("a", "sweep", None, None)
+        return write_run(connection, sweep, facts, report, family=lambda name: None).run_id
+
+
+def change(path: Path, *statements: str) -> bytes:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for statement in statements:
+            db.execute(statement)
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return path.read_bytes()
+
+
+def asked(path: Path, sql: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(path)) as db:
+        return db.execute(sql).fetchall()
+
+
+def is_read_as_written(path: Path) -> bool:
+    with database.reading(path) as connection:
+        (run,) = read.load(connection, [1])
+    kept = (run.report.kernels, run.report.counters, run.report.steps, run.report.gaps)
+    assert [type(kernel.duration_ns) for kernel in run.report.kernels] == [int, float]
+    return kept == (KERNELS, REPORT.counters, REPORT.steps, GAPS)
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM gap; END",
+        "CREATE TRIGGER t BEFORE INSERT ON kernel_launch BEGIN SELECT RAISE(ABORT, 'no'); END",
+        'CREATE TRIGGER "it\'s [a] ""t""" AFTER INSERT ON step WHEN new.number > 0 BEGIN /* why */ DELETE FROM step; END',
+        f"CREATE TRIGGER t AFTER INSERT ON gap BEGIN INSERT INTO mine SELECT n FROM ({ENDLESS}); END",
+    ],
+)
+def test_a_trigger_on_a_table_of_perfctls_does_not_fire_stays_and_is_named(store: Path, trigger: str) -> None:
+    change(store, "CREATE TABLE mine (n)", trigger)
+    (before,) = asked(store, "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'")
+    with pytest.warns(StoreNote, match="triggers do not fire while perfctl writes") as said:
+        write(store)
+    assert [str(before[0]) in str(note.message) for note in said] == [True]
+    assert asked(store, "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'") == [before]
+    assert is_read_as_written(store)
+    counts = [asked(store, f"SELECT count(*) FROM {table}") for table in ("run", "gap", "step", "kernel", "mine")]
+    assert counts == [[(2,)], [(4,)], [(4,)], [(4,)], [(0,)]]
+
+
+def test_triggers_of_tables_of_ones_own_stay_and_are_not_named(store: Path) -> None:
+    change(store, "CREATE VIEW mine AS SELECT 1", "CREATE TRIGGER t INSTEAD OF DELETE ON mine BEGIN SELECT 1; END")
+    write(store)
+    assert asked(store, "SELECT name FROM sqlite_master WHERE type = 'trigger'") == [("t",)]
+
+
+def test_after_an_error_in_the_middle_the_triggers_are_where_they_were(store: Path) -> None:
+    change(store, "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM gap; END")
+    before = asked(store, "SELECT name, sql FROM sqlite_master")
+    with database.writing(store) as connection:
+        with pytest.raises(KeyError), database.transaction(connection):
+            connection.execute("DELETE FROM step")
+            raise KeyError
+        assert connection.execute("SELECT count(*) FROM step").fetchone() == (2,)
+    assert asked(store, "SELECT name, sql FROM sqlite_master") == before
+
+
+def test_a_trigger_that_deletes_does_not_fire_when_a_failed_run_is_forgotten(store: Path) -> None:
+    failed = write(store, None, "failed")
+    change(
+        store,
+        "CREATE TABLE seen (id)",
+        "CREATE TRIGGER t AFTER DELETE ON run BEGIN INSERT INTO seen VALUES (old.id); END",
+    )
+    with pytest.warns(StoreNote, match="t on run"):
+        write(store)
+    assert asked(store, "SELECT id, status FROM run ORDER BY id") == [(1, "ok"), (failed, "ok")]
+    assert asked(store, "SELECT count(*) FROM seen") == [(0,)]
+
+
+@pytest.mark.parametrize("of", ["view", "table"])
+def test_a_view_of_perfctls_that_was_replaced_is_not_the_one_that_is_read(store: Path, of: str) -> None:
+    change(store, "DROP VIEW kernel", f"CREATE {of} kernel AS {ENDLESS} LIMIT 3")
+    with pytest.warns(StoreNote, match="the view kernel is not the one perfctl made"):
+        assert is_read_as_written(store)
+    write(store)
+    assert asked(store, "SELECT count(*) FROM kernel") == [(3,)]
+
+
+def test_a_view_of_perfctls_that_is_gone_is_not_missed(store: Path) -> None:
+    change(store, "DROP VIEW kernel", "DROP VIEW counter")
+    assert is_read_as_written(store)
+
+
+def test_comments_and_blanks_make_no_other_view(store: Path) -> None:
+    ((own,),) = asked(store, "SELECT sql FROM sqlite_master WHERE name = 'kernel'")
+    place = str(own).index("FROM")
+    change(store, "DROP VIEW kernel", f"{str(own)[:place]}/* why not */ -- 'quoted'\n {str(own)[place:]}")
+    assert is_read_as_written(store)  # and warns of nothing
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        "VIEW gap AS SELECT * FROM kept",
+        "VIRTUAL TABLE gap USING fts4(run_id, quantity, state, reason, scope)",
+    ],
+)
+def test_a_view_in_place_of_a_table_is_read_and_named_and_cannot_be_written(store: Path, of: str) -> None:
+    put_in = ("INSERT INTO gap SELECT * FROM kept",) if of.startswith("VIRTUAL") else ()
+    change(store, "ALTER TABLE gap RENAME TO kept", f"CREATE {of}", *put_in)
+    with pytest.warns(StoreNote, match="gap is a (view|virtual table), not a table"):
+        assert is_read_as_written(store)
+    with pytest.raises(StoreError, match=r"can read it, but not write to it\. Rename it and put the table gap back"):
+        write(store)
+    assert asked(store, "SELECT count(*) FROM kept") == [(2,)]
+
+
+def test_a_computed_column_is_read_and_cannot_be_written(store: Path) -> None:
+    change(
+        store, "ALTER TABLE gap RENAME TO kept",
+        "CREATE TABLE gap (run_id, quantity TEXT, state TEXT, reason TEXT, own TEXT, scope TEXT AS (own))",
+        "INSERT INTO gap SELECT * FROM kept",
+    )  # fmt: skip
+    assert is_read_as_written(store)
+    with pytest.raises(StoreError, match=r"gap\.scope is a computed column"):
+        write(store)
+
+
+def test_ctrl_c_ends_a_view_that_never_ends(store: Path) -> None:
+    endless = f"SELECT n AS run_id, '' AS quantity, '' AS state, '' AS reason, '' AS scope FROM ({ENDLESS}) WHERE n < 0"
+    change(store, "DROP TABLE gap", f"CREATE VIEW gap AS {endless}")
+    timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+    with pytest.warns(StoreNote), pytest.raises(KeyboardInterrupt), database.reading(store) as connection:
+        timer.start()
+        read.load(connection, [1])
+
+
+def test_a_view_cannot_fill_the_memory(store: Path) -> None:
+    long = "SELECT 1 AS run_id, '' AS quantity, '' AS state, hex(zeroblob(400000000)) AS reason, '' AS scope"
+    change(store, "DROP TABLE gap", f"CREATE VIEW gap AS {long}")
+    with pytest.warns(StoreNote), pytest.raises(StoreError, match="too big"), database.reading(store) as connection:
+        read.load(connection, [1])
+
+
+@pytest.mark.parametrize(
+    ("statements", "said"),
+    [
+        (["DROP TABLE gap"], "the table gap is missing. Put it back"),
+        (["ALTER TABLE gap RENAME COLUMN reason TO why"], "gap has no column reason. Rename it back, or add it empty: "
+         "sqlite-utils add-column perfctl.db gap reason text"),
+        (["DROP TABLE gap", "CREATE VIEW gap AS SELECT 1 AS run_id"], "gap has no column quantity. Let the view show it"),
+        (["PRAGMA user_version = -1"], "has no version"),
+    ],
+)  # fmt: skip
+def test_what_perfctl_needs_and_does_not_find_is_said_in_one_line_and_nothing_is_written(
+    store: Path, statements: list[str], said: str
+) -> None:
+    before = change(store, *statements)
+    for mode in (database.reading, database.writing):
+        with pytest.raises(StoreError) as raised, mode(store):
+            pass
+        assert said in str(raised.value)
+        assert "\n" not in str(raised.value)
+    assert store.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "loss REAL, accuracy REAL, duration_ns TEXT, start_ns REAL, phase TEXT, number TEXT, run_id INTEGER",
+        "number, phase, run_id, start_ns, duration_ns, loss TEXT, accuracy, mine TEXT DEFAULT 'x' NOT NULL",
+        "run_id INTEGER, number INTEGER PRIMARY KEY, phase TEXT, start_ns, duration_ns, loss, accuracy, WITHOUT ROWID",
+    ],
+)
+def test_other_types_and_another_order_of_columns_change_no_value(store: Path, columns: str) -> None:
+    made, without = columns.replace(", WITHOUT ROWID", ""), "WITHOUT ROWID" if "WITHOUT" in columns else ""
+    names = "run_id, number, phase, start_ns, duration_ns, loss, accuracy"
+    change(
+        store, "ALTER TABLE step RENAME TO kept", f"CREATE TABLE step ({made}) {without}",
+        f"INSERT INTO step ({names}) SELECT {names} FROM kept", "DROP TABLE kept",
+    )  # fmt: skip
+    assert is_read_as_written(store)
+    if not without:
+        number = write(store)
+        with database.reading(store) as connection:
+            assert read.load(connection, [number])[0].report.steps == REPORT.steps
+
+
+def test_text_in_a_column_of_numbers_is_not_known_rather_than_zero(store: Path) -> None:
+    change(
+        store, "CREATE TABLE kept AS SELECT * FROM step", "DROP TABLE step",
+        "CREATE TABLE step (run_id, number INTEGER, phase TEXT, start_ns INTEGER, duration_ns TEXT, loss REAL, accuracy REAL)",
+        "INSERT INTO step SELECT run_id, number, phase, start_ns, 'long', loss, accuracy FROM kept",
+    )  # fmt: skip
+    with database.reading(store) as connection:
+        assert [step.duration_ns for step in read.load(connection, [1])[0].report.steps] == [None, None]
+
+
+def test_a_run_is_forgotten_whole_where_tables_were_rebuilt_without_foreign_keys(store: Path) -> None:
+    write(store, REPORT, "failed")
+    for table in ("kernel_launch", "gap", "metric_value"):
+        change(
+            store,
+            "PRAGMA legacy_alter_table = ON",
+            f"CREATE TABLE kept AS SELECT * FROM {table}",
+            f"DROP TABLE {table}",
+            f"ALTER TABLE kept RENAME TO {table}",
+        )
+    change(store, 'CREATE TABLE "my notes" (run_id INTEGER REFERENCES run(id) ON DELETE CASCADE, "a text" TEXT)')
+    change(store, 'INSERT INTO "my notes" SELECT id, status FROM run')
+    write(store)
+    for table in ("kernel_launch", "gap", "metric_value"):
+        assert asked(store, f"SELECT count(*) FROM {table}") == [(2 * (1 if table == "metric_value" else 2),)], table
+    assert asked(store, 'SELECT "a text" FROM "my notes"') == [("ok",)]
+
+
+def test_a_rule_of_the_users_that_refuses_a_row_is_named_and_leaves_the_store_as_it_was(store: Path) -> None:
+    change(store, "CREATE UNIQUE INDEX one_each ON gap(quantity)")
+    before = asked(store, "SELECT * FROM run")
+    with pytest.raises(StoreError, match=r"gap\.quantity\. A constraint of this store"):
+        write(store)
+    assert asked(store, "SELECT * FROM run") == before
+
+
+def test_a_schema_may_call_nothing_that_does_more_than_compute(store: Path) -> None:
+    for mode in (database.reading, database.writing):
+        with mode(store) as connection:
+            assert connection.execute("PRAGMA trusted_schema").fetchone() == (0,)
+            assert connection.execute("PRAGMA cell_size_check").fetchone() == (1,)
+
+
+def first_version(path: Path, *more: str) -> Path:
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(FIRST.replace("CREATE TABLE", "CREATE  TABLE"))
+        for statement in (*more, f"PRAGMA application_id = {database.APPLICATION_ID}", "PRAGMA user_version = 1"):
+            db.execute(statement)
+        db.commit()
+    return path
+
+
+def test_an_older_store_is_brought_up_to_date_around_what_its_user_added(tmp_path: Path) -> None:
+    old = first_version(
+        tmp_path / "old.db", "ALTER TABLE sample ADD COLUMN Energy_J REAL", "ALTER TABLE sample ADD COLUMN mine TEXT",
+        "CREATE TRIGGER t BEFORE INSERT ON store_info BEGIN SELECT RAISE(ABORT, 'no'); END",
+        "CREATE TABLE feature (value REAL, unit TEXT, name TEXT, run_id INTEGER)",
+    )  # fmt: skip
+    with pytest.warns(StoreNote, match="t on store_info"), database.reading(old) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+        assert connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone() == ("0.3.0",)
+    assert asked(old, "SELECT count(*) FROM sqlite_master WHERE type = 'trigger'") == [(1,)]
+    with pytest.warns(StoreNote, match="t on store_info"):
+        assert write(old) == 1
+    assert is_read_as_written(old)
+
+
+def test_a_store_whose_name_is_not_utf_8_is_opened(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/st\xff\n%3f.db"))
+    with database.writing(path):
+        pass
+    with database.reading(path) as connection:
+        assert connection.execute("SELECT count(*) FROM run").fetchone() == (0,)
+
+
+def test_impossible_times_and_counts_are_not_known_and_say_so(store: Path) -> None:
+    inside = Report(
+        "nsys", Path("r"), "made", duration_ns=-1,
+        ranges=[Range(0, "r", None, -5, -3, None, None, None)],
+        kernels=[Kernel(0, "k", registers=-1, duration_ns=float("inf")), Kernel(1, "k", registers=0, duration_ns=0)],
+        copies=[Copy("HtoD", -4096, -7, 1, None), Copy("HtoD", 2**63 - 1, 1, 1, None)],
+        operations=[Operation("o", None, 1, -1, None, None, -64, 5)],
+        steps=(Step(0, "step", -3, -100, -2.5, None),),
+    )  # fmt: skip
+    number = write(store, inside)
+    with database.reading(store) as connection:
+        (run,) = read.load(connection, [number])
+    found = run.report
+    assert [(k.registers, k.duration_ns) for k in found.kernels] == [(None, None), (0, 0)]
+    assert [(c.bytes, c.start_ns, c.duration_ns) for c in found.copies] == [(None, -7, 1), (2**63 - 1, 1, 1)]
+    assert [(r.start_ns, r.duration_ns) for r in found.ranges] == [(-5, None)]
+    assert [(o.cpu_ns, o.memory_bytes, o.flops) for o in found.operations] == [(None, -64, 5)]
+    assert [(s.start_ns, s.duration_ns, s.loss) for s in found.steps] == [(-3, None, -2.5)]
+    assert run.duration_ns is None
+    wanted = {"run.duration_ns", "range.duration_ns", "kernel.registers", "kernel.duration_ns", "copy.bytes",
+              "operation.cpu_ns", "step.duration_ns"}  # fmt: skip
+    assert {gap.quantity for gap in found.gaps} == wanted
+    assert {(gap.state, gap.reason) for gap in found.gaps} == {("unreadable", "1 value is below 0 or not a number")}
