@@ -21,7 +21,7 @@ from perfctl.parsers.records import Counter
 from perfctl.parsers.stored import Run
 
 __all__ = ["OPS_PATH", "PIPE_TENSOR", "KernelFlops", "Values", "compute_capability", "flops_by_launch", "kernel_flops",
-           "makes_flops", "values_by_launch"]  # fmt: skip
+           "makes_flops", "sm_count", "values_by_launch"]  # fmt: skip
 
 Values = Mapping[str, float | None]
 
@@ -51,21 +51,23 @@ def values_by_launch(counters: Iterable[Counter]) -> dict[int, dict[str, float |
     return found
 
 
-def flops_by_launch(run: Run) -> dict[int, KernelFlops]:
-    """launch -> FLOPs, for every launch of the run that has any counter."""
-    capability, sms = compute_capability(run) or _by_names(run), _sm_count(run)
+def flops_by_launch(run: Run, by_launch: Mapping[int, Values] | None = None) -> dict[int, KernelFlops]:
+    """launch -> FLOPs, for every launch of the run that has any counter.
+
+    ``by_launch`` are the run's ``values_by_launch`` where the caller has them already.
+    """
+    capability, sms = compute_capability(run) or _by_names(run), sm_count(run)
     version = run.profiler_version or run.report.tool_version
     names = {kernel.launch: kernel.name for kernel in run.report.kernels}
     return {
         launch: kernel_flops(values, capability, name=names.get(launch), sm_count=sms, version=version)
-        for launch, values in values_by_launch(run.report.counters).items()
+        for launch, values in (values_by_launch(run.report.counters) if by_launch is None else by_launch).items()
     }
 
 
 def compute_capability(run: Run) -> str | None:
     """Of the GPU the run used; None when no record says so."""
-    devices = ([run.device] if run.device else []) + list(run.report.devices)
-    return next((device.compute_capability for device in devices if device.compute_capability), None)
+    return next((device.compute_capability for device in run.devices if device.compute_capability), None)
 
 
 _LATER = ("ampere", "ada", "hopper", "blackwell")
@@ -78,9 +80,9 @@ def _by_names(run: Run) -> str | None:
     return AMPERE_OR_LATER if later else None
 
 
-def _sm_count(run: Run) -> int | None:
-    devices = ([run.device] if run.device else []) + list(run.report.devices)
-    return next((device.sm_count for device in devices if device.sm_count), None)
+def sm_count(run: Run) -> int | None:
+    """Streaming multiprocessors of the GPU the run used; None when no record says so."""
+    return next((device.sm_count for device in run.devices if device.sm_count), None)
 
 
 def kernel_flops(

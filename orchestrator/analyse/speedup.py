@@ -17,6 +17,7 @@ from perfctl.orchestrator.analyse.compare_records import Difference
 from perfctl.orchestrator.analyse.compare_stats import ratio
 from perfctl.orchestrator.analyse.compare_values import PHASES, UNATTRIBUTED, times
 from perfctl.orchestrator.analyse.peaks import Peaks
+from perfctl.orchestrator.analyse.prepared import PreparedRun
 from perfctl.orchestrator.analyse.speedup_arms import epochs, facts_of
 from perfctl.orchestrator.analyse.speedup_records import Against, Arm, Facts, Gain, IfOnly, Line, Reached, Speedup
 from perfctl.orchestrator.analyse.timing import GRADIENTS
@@ -99,7 +100,7 @@ def _values(runs: Sequence[Run]) -> Values:
         if spent:
             found["epoch", "epoch"].append(tuple(spent))
         layers: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-        for key, seen in times(run).items():
+        for key, seen in times(PreparedRun(run)).items():
             if not seen.trusted or key.quantity != "time":
                 continue
             if key.level == "step" and (key.what == "step" or key.what in PHASES):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from perfctl.orchestrator.analyse.utilisation import busy, is_host
+from perfctl.orchestrator.analyse.utilisation import Busy, is_host
 from perfctl.parsers.records import Sample
 from perfctl.parsers.stored import Run
 
@@ -64,17 +64,17 @@ class Ways:
         return self.host_cores is not None or any(share.value is not None for share in shares)
 
 
-def ways(run: Run) -> Ways:
-    """All figures of a run."""
+def ways(run: Run, busy: Sequence[Busy]) -> Ways:
+    """All figures of a run; ``busy`` is what ``utilisation.busy`` says of it."""
     host, why = _mean(run, [sample for sample in run.report.samples if is_host(sample)], "host_cpu")
     return Ways(
-        run, _kernels(run), _nvml(run), _dlprof(run), _unrounded(run, _labelled(run, _DLPROF_TENSOR)),
+        run, _kernels(run, busy), _nvml(run), _dlprof(run), _unrounded(run, _labelled(run, _DLPROF_TENSOR)),
         _pipe(run, OCCUPANCY), _pipe(run, TENSOR_PIPE), host, why,
     )  # fmt: skip
 
 
-def _kernels(run: Run) -> Share:
-    found = [item for item in busy(run) if item.stream is None and item.share is not None]
+def _kernels(run: Run, busy: Sequence[Busy]) -> Share:
+    found = [item for item in busy if item.stream is None and item.share is not None]
     if not found:
         why = "ncu runs kernels one by one" if run.profiler == "ncu" else "no kernels with start times"
         return Share(None, why)
@@ -177,17 +177,17 @@ def _pipe(run: Run, metrics: Sequence[str]) -> Share:
     return Share(None, f"{metrics[0]} was not collected")
 
 
-def busy_from(runs: Iterable[Run], threshold: float = BUSY) -> tuple[int, bool] | None:
+def busy_from(found: Sequence[Ways], threshold: float = BUSY) -> tuple[int, bool] | None:
     """(smallest batch size from which on the GPU is busy, True), or (largest measured, False) where it never is.
 
     By kernels where they are known, else by NVML; None where nothing is known of any batch size.
     """
     shares: dict[int, float] = {}
     for way in ("kernels", "nvml"):
-        for run in runs:
-            share = getattr(ways(run), way).value
-            if run.batch_size is not None and share is not None:
-                shares.setdefault(run.batch_size, share)
+        for item in found:
+            share = getattr(item, way).value
+            if item.run.batch_size is not None and share is not None:
+                shares.setdefault(item.run.batch_size, share)
         if shares:
             break
     if not shares:

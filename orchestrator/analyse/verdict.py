@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from math import prod
 
 from perfctl.orchestrator.analyse import verdict_missing, verdict_sweep, verdict_tensor, verdict_window, verdict_work
-from perfctl.orchestrator.analyse.case import cases
-from perfctl.orchestrator.analyse.grouping import Study
+from perfctl.orchestrator.analyse.case import EvidenceTable, cases
 from perfctl.orchestrator.analyse.ledger import Ledger
+from perfctl.orchestrator.analyse.prepared import PreparedStudy
 from perfctl.orchestrator.analyse.verdict_headlines import Headline, headlines
 from perfctl.orchestrator.analyse.verdict_records import Judged, Judgement, Verdict
 from perfctl.orchestrator.analyse.verdict_scene import Scene, explained, is_news
@@ -40,22 +40,22 @@ VERDICTS: tuple[Rule, ...] = (
 """All rules about one row. A new one is a function and a line here."""
 
 
-def judge(study: Study, ledger: Ledger) -> Judgement:
+def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
     """All verdicts of a study; nothing for a report without layers on paper."""
     known, loose = cases(study, ledger)
     window = verdict_window.find_window(known, loose)
     if window is not None and window.batch is not None:
         seen, places = window.batch, window.places
-        known = {
-            place: case.at(seen) if places and (place in places or not case.works) else case
+        known = EvidenceTable(
+            (place, case.at(seen) if places and (place in places or not case.works) else case)
             for place, case in known.items()
-        }
+        )
     rows = {place: judged for place, case in known.items() if (judged := _judged(Scene(case, known))).verdicts}
     sweep = (
         *verdict_window.window(window),
-        *verdict_sweep.times_flat(study, ledger, window),
+        *verdict_sweep.times_flat(study.study, ledger, window),
         *verdict_window.loose_additions(known, loose),
-        *verdict_sweep.hand_estimates(study),
+        *verdict_sweep.hand_estimates(study.study),
         *verdict_missing.directions_missing(known, loose),
         *verdict_sweep.switches(known),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from perfctl.orchestrator.analyse.case import Case, Loose, Work
+from perfctl.orchestrator.analyse.case import Case, EvidenceTable, Loose, Work
 from perfctl.orchestrator.analyse.verdict_records import Place, Verdict
 from perfctl.orchestrator.analyse.verdict_scene import Scene, amount, names, percent, verdict
 from perfctl.orchestrator.analyse.verdict_tensor import tensor_cores
@@ -91,7 +91,7 @@ def _how_to_find(case: Case) -> str:
     return "Look for its kernels among those outside of layers."
 
 
-def directions_missing(cases: Mapping[Place, Case], loose: Loose) -> list[Verdict]:
+def directions_missing(cases: EvidenceTable, loose: Loose) -> list[Verdict]:
     """One verdict for all rows without kernels: which directions, how much of paper, and what is left over."""
     missing: dict[str, list[Case]] = defaultdict(list)
     for case in cases.values():

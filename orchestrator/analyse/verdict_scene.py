@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import log
 
-from perfctl.orchestrator.analyse.case import Case, Work
+from perfctl.orchestrator.analyse.case import Case, EvidenceTable, Work
 from perfctl.orchestrator.analyse.verdict_budget import Budget, budget
-from perfctl.orchestrator.analyse.verdict_records import Place, Verdict
+from perfctl.orchestrator.analyse.verdict_records import Verdict
 
 NEWS = 0.005
 """A factor nearer to 1 than this is not worth a verdict, and a gap smaller than this is none."""
@@ -20,7 +19,7 @@ class Scene:
     """One case with the others around it."""
 
     case: Case
-    cases: Mapping[Place, Case]
+    cases: EvidenceTable
 
     @cached_property
     def budget(self) -> Budget:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from perfctl.orchestrator.analyse.case import Case
-from perfctl.orchestrator.analyse.remembered import remembered
 from perfctl.orchestrator.analyse.verdict_budget import from_grids
-from perfctl.orchestrator.analyse.verdict_records import Place, Verdict
+from perfctl.orchestrator.analyse.verdict_records import Verdict
 from perfctl.orchestrator.analyse.verdict_scene import Scene, amount, is_news, percent, times, verdict
 
 ALIKE = 0.02
@@ -181,16 +180,6 @@ def _padded(owner: Case, products: float) -> bool:
     return found is not None and abs(products / found[0] - 1) <= ALIKE
 
 
-def _beside(scene: Scene, case: Case) -> tuple[list[Case], int]:
+def _beside(scene: Scene, case: Case) -> tuple[Sequence[Case], int]:
     """(rows of the case's batch size and direction in the network's order, which of them it is)."""
-    rows, places = _rows(scene.cases)
-    return rows[case.row.batch, case.row.direction], places[id(case)]
-
-
-@remembered(1)
-def _rows(cases: Mapping[Place, Case]) -> tuple[dict[tuple[int, str], list[Case]], dict[int, int]]:
-    """Rows of each batch size and direction, in the network's order; the place of each by its identity."""
-    rows: dict[tuple[int, str], list[Case]] = {}
-    for case in sorted(cases.values(), key=lambda case: case.row.position):
-        rows.setdefault((case.row.batch, case.row.direction), []).append(case)
-    return rows, {id(case): place for row in rows.values() for place, case in enumerate(row)}
+    return scene.cases.network_order[case.row.batch, case.row.direction], scene.cases.positions[case.place]

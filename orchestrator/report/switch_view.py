@@ -27,7 +27,7 @@ def switch_table(found: Analysis) -> Table | None:
         Column("bytes a sample", "B", note="DRAM, counted, at the first of these batch sizes"),
         Column("changes", look="text", note="against the batch size before"),
     ]
-    served = along_sweep(found.study, found.ledger)
+    served = along_sweep(found.prepared, found.ledger)
     served = tuple(sorted(served, key=lambda item: not item.switches))
     rows = [row for item in served for row in _rows(item)]
     return table("Kernels along the sweep, layers whose kernels change first", columns, rows)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from perfctl.orchestrator.analyse.algorithms import NOTHING, Algorithm
-from perfctl.orchestrator.analyse.case import Case, Work
+from perfctl.orchestrator.analyse.case import Case, EvidenceTable, Work
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.ledger import LedgerRow
 from perfctl.parsers.paper import LayerCall
@@ -41,8 +41,8 @@ def case(batch: int, *works: Work, direction: str = "forward", layer: str = "fc"
     return replace(made, **more)
 
 
-def by_place(*cases: Case) -> dict[tuple[int, str, str], Case]:
-    return {one.place: one for one in cases}
+def by_place(*cases: Case) -> EvidenceTable:
+    return EvidenceTable((one.place, one) for one in cases)
 
 
 __all__ = ["GEMM", "NOTHING", "by_place", "call", "case", "work"]

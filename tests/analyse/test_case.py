@@ -14,6 +14,7 @@ from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.grids import ConvShape, GemmShape
 from perfctl.orchestrator.analyse.grouping import studies
 from perfctl.orchestrator.analyse.ledger import ledger
+from perfctl.orchestrator.analyse.prepared import PreparedRun, prepare
 from perfctl.parsers.paper import LayerCall, OpShape
 from perfctl.parsers.records import Counter, Device, Kernel, Step
 from perfctl.parsers.stored import Run
@@ -28,7 +29,7 @@ FC1 = op("aten.addmm", ((128,), (64, 9216), (9216, 128)), ((64, 128),), layer="f
 
 def of(*runs: Run) -> tuple[dict[tuple[int, str, str], Case], Any]:
     (study,) = studies(runs)
-    return cases(study, ledger(study))
+    return cases(prepare(study), ledger(prepare(study)))
 
 
 def with_ops(run: Run, *ops: OpShape) -> Run:
@@ -83,17 +84,17 @@ def test_launches_of_one_name_and_grid_are_one_work_and_those_outside_of_steps_n
     ]  # fmt: skip
     counters = [counter for launch in range(7) for counter in synthetic.fp_counters(launch, 10, 1, 100 * 2**launch)]
     run = synthetic.make_run(profiler="ncu", device=synthetic.V100, kernels=kernels, counters=counters)
-    (works,) = works_by_key(run).values()
+    (works,) = works_by_key(PreparedRun(run)).values()
     assert [(work.grid, work.launches, work.counts["fadd"], work.counts["ffma"]) for work in works] == [
         ((4, 1, 1), 1.5, 15, (100 + 200 + 400) / 2), ((4, 2, 1), 0.5, 5, 800 / 2), (None, 0.5, 5, 1600 / 2),
         ((4, 3, 2), 0.5, 5, 6400 / 2),
     ]  # fmt: skip
     assert [work.flops.value for work in works] == [716.5, 405.5 + 400, 1605.5, 6405.5]
     bare = [kernel._replace(step=None) for kernel in kernels]
-    (together,) = works_by_key(replace(run, report=replace(run.report, kernels=bare))).values()
+    (together,) = works_by_key(PreparedRun(replace(run, report=replace(run.report, kernels=bare)))).values()
     assert together[0].launches == 4, "without steps, of the whole report"
     steps = tuple(Step(number, "step", None, 5) for number in range(8))
-    (spread,) = works_by_key(replace(run, report=replace(run.report, kernels=bare, steps=steps))).values()
+    (spread,) = works_by_key(PreparedRun(replace(run, report=replace(run.report, kernels=bare, steps=steps)))).values()
     assert (spread[0].launches, spread[0].counts["fadd"]) == (4 / 8, 40 / 8)
 
 
@@ -111,7 +112,7 @@ def test_counters_are_read_in_either_form_and_those_without_a_value_are_not_ther
         kernels=[Kernel(0, "k", layer="fc", direction="forward", step=0, duration_ns=5)],
         counters=[Counter(0, name, value, "inst") for name, value in names.items()],
     )  # fmt: skip
-    ((work,),) = works_by_key(run).values()
+    ((work,),) = works_by_key(PreparedRun(run)).values()
     assert dict(work.counts) == {"ffma": 8, "pipe": 6, "ops_path": 4096}
 
 
@@ -128,7 +129,7 @@ def test_averages_are_made_counts_with_the_chips_sms(own: bool, synthetic: Modul
         kernels=[Kernel(0, "k", layer="fc", direction="forward", step=0, duration_ns=5)],
         counters=[Counter(0, name, value, "inst") for name, value in names.items()],
     )  # fmt: skip
-    ((work,),) = works_by_key(run).values()
+    ((work,),) = works_by_key(PreparedRun(run)).values()
     assert dict(work.counts) == {"fadd": 3 * 80, "ffma": 5 * 320, "fmul": 7}
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.analysis import analyse
+from perfctl.orchestrator.analyse.counted_work import dram_bytes
 from perfctl.orchestrator.analyse.figure import Figure, absent
 from perfctl.orchestrator.analyse.grouping import studies
 from perfctl.orchestrator.analyse.peaks import Peaks, peaks_of, read_measured
 from perfctl.orchestrator.analyse.roofline import Work, place
-from perfctl.orchestrator.analyse.roofline_study import dram_bytes
 from perfctl.parsers.records import Counter, Device
 
 PEAKS = Peaks("X", "made up", "published", {"fp32": 10e12, "tensor tf32": 100e12}, 1e12)

@@ -10,7 +10,8 @@ import pytest
 
 from perfctl.orchestrator.analyse.grouping import studies
 from perfctl.orchestrator.analyse.ledger import ledger
-from perfctl.orchestrator.analyse.roofline_study import Roofline, counts, roofline
+from perfctl.orchestrator.analyse.prepared import PreparedRun, prepare
+from perfctl.orchestrator.analyse.roofline_study import Roofline, roofline
 from perfctl.parsers.records import Counter, Device, Kernel, Step
 from perfctl.parsers.stored import Run
 
@@ -19,7 +20,7 @@ READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 
 def of(*runs: Run) -> Roofline:
     (study,) = studies(runs)
-    return roofline(study, ledger(study))
+    return roofline(prepare(study), ledger(prepare(study)))
 
 
 def kernel(launch: int, name: str, layer: str | None, step: int | None, nanoseconds: int | None, **more: Any) -> Kernel:
@@ -46,20 +47,21 @@ def test_counts_are_sums_per_step_and_launches_outside_of_steps_are_left_out(syn
         kernel(4, "c", None, 1, 5),
     ]  # fmt: skip
     run = ncu(synthetic, kernels, {0: (10, 100), 1: (20, 200), 2: (40, 300), 3: (999, 999)})
-    found = counts(run, ["x", "y", "x", "x", "z"], "fp32")
+    found = PreparedRun(run, "fp32").work_by_name
     assert {key: (item.total.value, item.dram.value, item.launches) for key, item in found.items()} == {
-        "x": (2 * 50 / 2, 2 * 400 / 2, 1), "y": (2 * 20 / 2, 2 * 200 / 2, 0.5), "z": (None, None, 0.5),
+        "a": (2 * 50 / 2, 2 * 400 / 2, 1), "b": (2 * 20 / 2, 2 * 200 / 2, 0.5), "c": (None, None, 0.5),
     }  # fmt: skip
-    assert found["x"].paths["fp32"].value == 50
-    assert {path: figure.value for path, figure in found["y"].paths.items()} == {
+    assert found["a"].paths["fp32"].value == 50
+    assert {path: figure.value for path, figure in found["b"].paths.items()} == {
         "fp32": 20, "fp64": 0, "fp16": 0, "tensor fp16": 0,
     }  # fmt: skip
-    assert (dict(found["z"].paths), found["z"].total.state, found["z"].dram.reason) == (
+    assert (dict(found["c"].paths), found["c"].total.state, found["c"].dram.reason) == (
         {}, "not_collected", "DRAM bytes were not counted; 'perfctl ncu' collects them",
     )  # fmt: skip
     unnumbered = [item._replace(step=None) for item in kernels]
     four = tuple(Step(number, "step", None, 5) for number in range(4))
-    whole = counts(ncu(synthetic, unnumbered, {0: (10, 100), 3: (30, 20)}, steps=four), [0] * 5, "fp32")[0]
+    whole = PreparedRun(ncu(synthetic, unnumbered, {0: (10, 100), 3: (30, 20)}, steps=four), "fp32").whole_work
+    assert whole is not None
     assert (whole.total.value, whole.dram.value, whole.launches) == (2 * 40 / 4, 2 * 120 / 4, 5 / 4)
     assert (whole.total.launches, whole.total.of_launches) == (2, 5), "a lower bound"
 
@@ -74,7 +76,8 @@ def test_tensor_work_goes_by_its_type_and_integers_are_no_flops(synthetic: Modul
         profiler="ncu", device=Device("A100", "gpu", compute_capability="8.0", sm_count=108),
         kernels=[kernel(0, "k", "conv1", 0, 5)], counters=counters,
     )  # fmt: skip
-    paths = {path: figure.value for path, figure in counts(run, [0], "fp32")[0].paths.items()}
+    (work,) = PreparedRun(run, "fp32").work_by_key.values()
+    paths = {path: figure.value for path, figure in work.paths.items()}
     assert paths["tensor bf16"] == 800
     assert "tensor int8" not in paths
 

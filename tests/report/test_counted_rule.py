@@ -6,6 +6,7 @@ import perfctl
 from perfctl.orchestrator.analyse.analysis import analyse
 from perfctl.orchestrator.analyse.figure import Figure, add
 from perfctl.orchestrator.analyse.grouping import studies
+from perfctl.orchestrator.analyse.prepared import PreparedRun
 from perfctl.orchestrator.report.foreign_findings import of
 from perfctl.orchestrator.report.ledger_columns import MEANINGS
 from perfctl.orchestrator.report.ledger_view import ledger_view
@@ -48,11 +49,12 @@ def test_instructions_that_only_move_constants_are_named_where_there_are_no_laye
     scenario = simulated.Scenario(forward={"fc1": "phantom"}, batches=(16,))
     run = simulated.make_runs(scenario)[0]
     moves = 4 * 8 * -(-16 * 128 // 256)  # 4 a warp, 8 warps a block, a block for 256 of 16 x 128 outputs
-    (said,) = (item.text for item in of([run]) if "constants" in item.text)
+    (said,) = (item.text for item in of([PreparedRun(run)]) if "constants" in item.text)
     halves, pipe = (int("".join(filter(str.isdigit, part))) for part in said.split(" in ")[0].split(" and "))
     assert (halves, pipe) == (simulated.STEPS * 32 * moves, simulated.STEPS * moves)
     assert f"in {simulated.STEPS} launches" in said
 
 
 def test_without_constant_moves_nothing_is_said_of_them() -> None:
-    assert not any("constants" in item.text for item in of(simulated.make_runs(simulated.Scenario(batches=(16,)))[:1]))
+    plain = simulated.make_runs(simulated.Scenario(batches=(16,)))[0]
+    assert not any("constants" in item.text for item in of([PreparedRun(plain)]))
