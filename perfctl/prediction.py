@@ -17,7 +17,7 @@ from perfctl.orchestrator.analyse.predict_records import StepTime
 from perfctl.orchestrator.analyse.prices import PriceTable, for_board
 from perfctl.orchestrator.analyse.question import Answer, Point, Question, Subject
 from perfctl.orchestrator.analyse.training import Job, Room, room_of, training
-from perfctl.orchestrator.analyse.work import Machine
+from perfctl.orchestrator.analyse.work_records import Machine
 from perfctl.orchestrator.cli.predict_sources import Known, find_device, known_of, power_of
 from perfctl.orchestrator.cli.predict_subject import find_subject
 from perfctl.orchestrator.cli.price_files import load

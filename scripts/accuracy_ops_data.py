@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import accuracy_ops_model as ops
 import numpy as np
+from accuracy_ops_model import Chip, Parts
 
-from perfctl.orchestrator.analyse import efficiency_ops as ops
-from perfctl.orchestrator.analyse.efficiency_ops import Chip, Parts
 from perfctl.orchestrator.analyse.work_records import Work, bytes_moved
 
 DEVICES = {

@@ -35,7 +35,8 @@ from perfctl.orchestrator.analyse.efficiency_fit import folds
 from perfctl.orchestrator.analyse.machines import named
 from perfctl.orchestrator.analyse.step_fit import table
 from perfctl.orchestrator.analyse.step_parts import merged, roofline
-from perfctl.orchestrator.analyse.work import HEAVY, Case, Measured, Work, works_of
+from perfctl.orchestrator.analyse.work_records import HEAVY, Case, Measured, Work
+from perfctl.orchestrator.analyse.work_trace import works_of
 from perfctl.workloads.trace import trace
 
 FILE = "benchmark-train-amp-{}-pt112-cu113-rtx3090.csv"

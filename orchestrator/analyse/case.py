@@ -13,7 +13,8 @@ from perfctl.orchestrator.analyse.algorithms import Algorithm, recognise
 from perfctl.orchestrator.analyse.counters import PIPE_TENSOR, KernelFlops, compute_capability, sm_count
 from perfctl.orchestrator.analyse.counts_tensor import ops_path
 from perfctl.orchestrator.analyse.figure import Figure, add
-from perfctl.orchestrator.analyse.formulas_matmul import left_factor
+from perfctl.orchestrator.analyse.formulas_conv import CONVOLUTIONS
+from perfctl.orchestrator.analyse.formulas_matmul import LINEAR, left_factor
 from perfctl.orchestrator.analyse.grids import ConvShape, GemmShape
 from perfctl.orchestrator.analyse.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.analyse.match import inside, narrowed_to
@@ -29,8 +30,6 @@ Shape = ConvShape | GemmShape
 FP = ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")
 PRODUCTS = ("conv", "winograd", "fft", "depthwise", "gemm", "attention", "rnn", None)
 """Families whose main kernels do the multiply-adds on paper; a kernel that no pattern fits is taken for one."""
-CONVOLUTIONS = ("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
-LINEAR = ("aten.addmm", "aten.mm", "aten.linear", "aten._addmm_activation")
 
 
 @dataclass(frozen=True, slots=True)

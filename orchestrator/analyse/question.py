@@ -10,7 +10,7 @@ from perfctl.orchestrator.analyse.memory_lines import Line
 from perfctl.orchestrator.analyse.predict_records import StepTime
 from perfctl.orchestrator.analyse.prices import PriceTable
 from perfctl.orchestrator.analyse.training import Training
-from perfctl.orchestrator.analyse.work import Case, Work
+from perfctl.orchestrator.analyse.work_records import Case, Work
 from perfctl.orchestrator.errors import UsageError
 
 LIKE = {"adamw": "adam", "adadelta": "adam", "rmsprop": "momentum"}

@@ -13,13 +13,12 @@ from perfctl.orchestrator.analyse.formulas import (
     SAMPLING,
     formula_for,
 )
-from perfctl.orchestrator.analyse.formulas_conv import batched
+from perfctl.orchestrator.analyse.formulas_conv import CONVOLUTIONS, batched
 from perfctl.orchestrator.analyse.formulas_matmul import ADDED
 from perfctl.orchestrator.analyse.work_records import Work
 from perfctl.orchestrator.analyse.worked import flag, input_elements, integer, integers, output_elements, shape_of
 from perfctl.parsers.paper import OpShape
 
-CONVOLUTIONS = ("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
 BATCHED = ("aten.bmm", "aten.baddbmm", "aten.baddbmm_")
 
 ACTIVATIONS = (

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 
 from perfctl.orchestrator.analyse.memory_lines import Line, LinesError, lines_by_part
-from perfctl.orchestrator.analyse.work import works_of
+from perfctl.orchestrator.analyse.work_trace import works_of
 from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.cli.predict_subject import TRACED_AT
 from perfctl.orchestrator.errors import ToolMissing, UsageError

@@ -13,7 +13,8 @@ from perfctl.orchestrator.analyse.formulas_optimizer import state_values
 from perfctl.orchestrator.analyse.machines import machine_name
 from perfctl.orchestrator.analyse.plan_work import works_of_plan
 from perfctl.orchestrator.analyse.step_lengths import computed_ns
-from perfctl.orchestrator.analyse.work import Case, Measured, Work, works_of
+from perfctl.orchestrator.analyse.work_records import Case, Measured, Work
+from perfctl.orchestrator.analyse.work_trace import works_of
 from perfctl.workloads.plan import plan
 from perfctl.workloads.spec import SpecError
 

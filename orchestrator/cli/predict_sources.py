@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from perfctl.orchestrator.analyse import machines
 from perfctl.orchestrator.analyse.boards import meant
 from perfctl.orchestrator.analyse.machines import Device, DeviceError
-from perfctl.orchestrator.analyse.work import Machine, Measured
+from perfctl.orchestrator.analyse.work_records import Machine, Measured
 from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 

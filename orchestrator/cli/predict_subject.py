@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.analyse.memory_lines import Line, LinesError, lines_of
 from perfctl.orchestrator.analyse.question import DEFAULT_OPTIMIZER, LIKE, OPTIMIZERS, Subject
-from perfctl.orchestrator.analyse.work import Work, works_of
+from perfctl.orchestrator.analyse.work_records import Work
+from perfctl.orchestrator.analyse.work_trace import works_of
 from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 

@@ -21,7 +21,7 @@ from perfctl.orchestrator.analyse.step_parts import (
     merged,
 )
 from perfctl.orchestrator.analyse.step_records import StepFitted
-from perfctl.orchestrator.analyse.work import KINDS, Machine, Measured, Work
+from perfctl.orchestrator.analyse.work_records import KINDS, Machine, Measured, Work
 
 WORK_FIELDS = tuple(field.name for field in fields(Work) if field.name not in ("layer", "calls", "kind"))
 _SLIDERS = {

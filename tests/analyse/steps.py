@@ -9,7 +9,7 @@ from perfctl.orchestrator.analyse.efficiency_fit import Settings
 from perfctl.orchestrator.analyse.step_fit import fit_steps
 from perfctl.orchestrator.analyse.step_parts import PARTS, parts
 from perfctl.orchestrator.analyse.step_records import StepFitted
-from perfctl.orchestrator.analyse.work import Case, Machine, Measured, Work
+from perfctl.orchestrator.analyse.work_records import Case, Machine, Measured, Work
 
 CPU = Machine("Test CPU", "cpu", {"fp32": 100e9}, 20e9, sms=1)
 FAST = Machine("Faster CPU", "cpu", {"fp32": 200e9}, 40e9, sms=1)

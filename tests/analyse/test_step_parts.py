@@ -17,7 +17,7 @@ from perfctl.orchestrator.analyse.step_parts import (
     peak_of,
     roofline,
 )
-from perfctl.orchestrator.analyse.work import Case
+from perfctl.orchestrator.analyse.work_records import Case
 from tests.analyse.steps import CPU, GPU, conv, linear, network, plain, with_batch
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.work import bytes_moved, flops, works_of
+from perfctl.orchestrator.analyse.work_records import bytes_moved, flops
+from perfctl.orchestrator.analyse.work_trace import works_of
 from perfctl.parsers.paper import OpShape
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.work import works_of
 from perfctl.orchestrator.analyse.work_records import Case, Work
+from perfctl.orchestrator.analyse.work_trace import works_of
 from perfctl.parsers.paper import OpShape
 
 

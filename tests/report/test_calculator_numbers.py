@@ -19,7 +19,7 @@ from perfctl.orchestrator.analyse.question import Question
 from perfctl.orchestrator.analyse.step_parts import roofline
 from perfctl.orchestrator.analyse.step_records import StepFitted
 from perfctl.orchestrator.analyse.training import Job, room_of, training
-from perfctl.orchestrator.analyse.work import Case, Machine, Measured
+from perfctl.orchestrator.analyse.work_records import Case, Machine, Measured
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.report.calculator_data import Known, Place, Traced

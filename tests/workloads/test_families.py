@@ -10,7 +10,8 @@ import pytest
 
 from perfctl.estimation import Request, Session
 from perfctl.orchestrator.analyse.plan_work import works_of_plan
-from perfctl.orchestrator.analyse.work import Work, works_of
+from perfctl.orchestrator.analyse.work_records import Work
+from perfctl.orchestrator.analyse.work_trace import works_of
 from perfctl.workloads.plan import PARAMETERS, plan
 from perfctl.workloads.spec import SpecError, parse_arguments
 

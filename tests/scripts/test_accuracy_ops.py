@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfctl.orchestrator.analyse import efficiency_ops as ops
-from perfctl.orchestrator.analyse.efficiency_transfer import Rows, Shared, _all, _matrix, learn, seconds, sustained_rate
-from perfctl.orchestrator.analyse.work import Work
+from perfctl.orchestrator.analyse.work_records import Work
+from scripts import accuracy_ops_model as ops
+from scripts.accuracy_ops_model import LAUNCH, Chip, Parts, Rows, Shared, _all, _matrix, learn, seconds, sustained_rate
 
 BIG = ops.Chip("big", 14e12, 900e9, 80, 250, 12)
 SMALL = ops.Chip("small", 8e12, 300e9, 40, 70, 12)
@@ -209,3 +209,21 @@ def test_no_more_rows_of_a_gpu_are_learned_from_than_the_limit() -> None:
     one, both = (learn([rows], limit=limit).launch for limit in (1, 2))
     assert min(abs(one / 6 - 1), abs(one / 60 - 1)) < 0.02
     assert 7 < both < 50
+
+
+def test_a_transferred_product_adds_launch_memory_and_the_fourth_root_of_both_limits() -> None:
+    shared = Shared(launch=2.0, memory=3.0, products=(0.5, 0.25), drift=9.0)
+    parts = Parts((4.0, 8.0), 30.0, 0.1)  # 0.5 x 4 + 0.25 x 8 = 4 s of products; 30 FLOP
+    assert seconds(shared, parts, 10.0) == pytest.approx(2 * LAUNCH + 0.3 + (4**4 + 3**4) ** 0.25)
+    assert seconds(shared, Parts((4.0, 8.0), 0.0, 0.0), 10.0) == pytest.approx(2 * LAUNCH + 4)
+
+
+def test_a_rate_that_power_allows_is_the_smaller_of_the_best_share_and_the_flops_a_joule() -> None:
+    def chip(flops: float, watts: float, process: int) -> Chip:
+        return Chip("a GPU", flops, 1e9, 10, watts, process)
+
+    new = chip(100.0, 50.0, 7)
+    assert sustained_rate(new, {chip(10.0, 10.0, 16): 8.0, chip(10.0, 10.0, 12): 6.0}) == 80.0  # 0.8 of its peak
+    assert sustained_rate(new, {chip(10.0, 10.0, 7): 8.0}) == 40.0  # 0.8 FLOP a joule
+    assert sustained_rate(new, {chip(10.0, 2.0, 7): 8.0}) == 80.0
+    assert sustained_rate(new, {chip(10.0, 10.0, 7): 8.0, chip(10.0, 8.0, 7): 7.2}) == pytest.approx(45.0)
