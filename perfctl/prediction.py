@@ -15,7 +15,7 @@ from perfctl.orchestrator.analyse.machines import Device
 from perfctl.orchestrator.analyse.predict import predict as predict_step
 from perfctl.orchestrator.analyse.predict_records import StepTime
 from perfctl.orchestrator.analyse.prices import PriceTable, for_board
-from perfctl.orchestrator.analyse.question import Answer, Point, Question, Subject
+from perfctl.orchestrator.analyse.question import Answer, AnswerPoint, Question, Subject
 from perfctl.orchestrator.analyse.training import Job, Room, room_of, training
 from perfctl.orchestrator.analyse.work_records import Machine
 from perfctl.orchestrator.cli.predict_sources import Known, find_device, known_of, power_of
@@ -74,7 +74,9 @@ def answer(question: Question) -> tuple[Answer, Known]:
     return Answer(question, subject, device, points, prices, notes), known
 
 
-def _point(question: Question, subject: Subject, device: Device, known: Known, prices: PriceTable, batch: int) -> Point:
+def _point(
+    question: Question, subject: Subject, device: Device, known: Known, prices: PriceTable, batch: int
+) -> AnswerPoint:
     step = step_on(device.machine, question, subject, known, batch)
     job = job_on(device.board, question, subject, batch)
     try:
@@ -89,7 +91,7 @@ def _point(question: Question, subject: Subject, device: Device, known: Known, p
         )
     except ValueError as error:
         raise UsageError(f"--gpus {question.gpus}: {error}", "Say --interconnect GB/s, or --efficiency") from error
-    return Point(step, found)
+    return AnswerPoint(step, found)
 
 
 def step_on(machine: Machine, question: Question, subject: Subject, known: Known, batch: int) -> StepTime:
@@ -115,7 +117,7 @@ def job_on(board: Board | None, question: Question, subject: Subject, batch: int
     )  # fmt: skip
 
 
-def _notes(question: Question, points: Sequence[Point]) -> Iterator[str]:
+def _notes(question: Question, points: Sequence[AnswerPoint]) -> Iterator[str]:
     yield "loading and preparing data, validation and checkpoints are not in the times"
     if question.precision in ("bf16", "fp16"):
         yield "memory is worked out in fp32: under autocast activations take less, so a step needs less than this"

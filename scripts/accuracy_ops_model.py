@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.analyse.work_records import Work, bytes_moved
+from perfctl.orchestrator.analyse.work_records import Operation, bytes_moved
 from perfctl.orchestrator.errors import ToolMissing
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Parts:
     """Least bytes over bandwidth."""
 
 
-def winograd(work: Work) -> bool:
+def winograd(work: Operation) -> bool:
     """Can run as Winograd: 3 x 3, stride 1, one group."""
     return work.kind == "conv" and work.kernel == 9 and work.stride == 1
 
@@ -74,7 +74,7 @@ def tiled(m: float, n: float, tile: tuple[int, int], sms: int, products: float =
     return ceil(blocks / sms) * tile[0] * tile[1]
 
 
-def parts(work: Work, batch: int, chip: Chip) -> Parts:
+def parts(work: Operation, batch: int, chip: Chip) -> Parts:
     """Of one call, forward, fp32."""
     rows, channels = batch * work.rows, work.columns
     rate = chip.flops / chip.sms
@@ -95,17 +95,17 @@ def parts(work: Work, batch: int, chip: Chip) -> Parts:
     return Parts((four, two, implicit), flops / EXECUTED, memory)
 
 
-def _side(work: Work) -> float:
+def _side(work: Operation) -> float:
     """Of a square map with as many positions."""
     return sqrt(work.rows)
 
 
-def _tiles(work: Work, batch: int) -> float:
+def _tiles(work: Operation, batch: int) -> float:
     """Of F(4x4), padded as cuDNN does."""
     return 16 * ceil(batch / 16) * ceil(_side(work) / 4) ** 2
 
 
-def floor(work: Work, batch: int, chip: Chip) -> float:
+def floor(work: Operation, batch: int, chip: Chip) -> float:
     """Seconds below which the product cannot go on this chip."""
     flops = 2.0 * batch * work.macs / (LEAST if winograd(work) else 1.0)
     return max(flops / chip.flops, bytes_moved(work, batch) / chip.bandwidth)
@@ -134,7 +134,7 @@ UNEVEN = ("last wave 128x128", "last wave 128x64", "last wave 64x64", "last of t
 """Features that rise and fall with batch; left out where seconds must not fall with it."""
 
 
-def features(work: Work, batch: int, chip: Chip) -> tuple[float, ...]:
+def features(work: Operation, batch: int, chip: Chip) -> tuple[float, ...]:
     """One figure for each of GROWING, FIXED and UNEVEN, in that order."""
     m, n, k, sms = batch * work.rows, work.columns, work.depth, chip.sms
     inputs = work.depth / work.kernel

@@ -12,7 +12,7 @@ from math import prod
 from perfctl.orchestrator.analyse.algorithms import Algorithm, recognise
 from perfctl.orchestrator.analyse.counters import PIPE_TENSOR, KernelFlops, compute_capability, sm_count
 from perfctl.orchestrator.analyse.counts_tensor import ops_path
-from perfctl.orchestrator.analyse.figure import Figure, add
+from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.formulas_conv import CONVOLUTIONS
 from perfctl.orchestrator.analyse.formulas_matmul import LINEAR, left_factor
 from perfctl.orchestrator.analyse.grids import ConvShape, GemmShape
@@ -33,7 +33,7 @@ PRODUCTS = ("conv", "winograd", "fft", "depthwise", "gemm", "attention", "rnn", 
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class KernelGroup:
     """All launches of one kernel name with one grid, for one step."""
 
     name: str
@@ -68,11 +68,11 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class RowEvidence:
     """One ledger row and what ncu saw of it."""
 
     row: LedgerRow
-    works: tuple[Work, ...]
+    kernels: tuple[KernelGroup, ...]
     forward: Shape | None
     """Of the layer's forward pass; None when the layer was not seen, or runs several operations."""
     capability: str | None
@@ -97,14 +97,14 @@ class Case:
 
     def total(self, count: str) -> float | None:
         """Sum of one raw count over the row's kernels; None when no kernel has it."""
-        found = [work.counts[count] for work in self.works if count in work.counts]
+        found = [kernel.counts[count] for kernel in self.kernels if count in kernel.counts]
         return sum(found) if found else None
 
     @property
-    def mains(self) -> tuple[Work, ...]:
-        return tuple(work for work in self.works if work.main)
+    def product_kernels(self) -> tuple[KernelGroup, ...]:
+        return tuple(kernel for kernel in self.kernels if kernel.main)
 
-    def at(self, batch: int) -> Case:
+    def with_batch(self, batch: int) -> RowEvidence:
         """The same, with what was profiled taken for a batch of ``batch``."""
         forward: Shape | None = self.forward
         if isinstance(forward, ConvShape):
@@ -140,60 +140,60 @@ class Case:
         return (replace(forward, in_channels=forward.out_channels, out_channels=forward.in_channels),)
 
 
-class EvidenceTable(dict[Place, Case]):
+class EvidenceTable(dict[Place, RowEvidence]):
     """Every row's evidence by its place. Nothing is added once it is made: what is derived from it is kept."""
 
     @cached_property
-    def network_order(self) -> Mapping[tuple[int, str], Sequence[Case]]:
+    def network_order(self) -> Mapping[tuple[int, str], Sequence[RowEvidence]]:
         """(batch size, direction) -> rows in the network's order."""
-        rows: dict[tuple[int, str], list[Case]] = {}
-        for case in sorted(self.values(), key=lambda case: case.row.position):
-            rows.setdefault((case.row.batch, case.row.direction), []).append(case)
+        rows: dict[tuple[int, str], list[RowEvidence]] = {}
+        for evidence in sorted(self.values(), key=lambda evidence: evidence.row.position):
+            rows.setdefault((evidence.row.batch, evidence.row.direction), []).append(evidence)
         return rows
 
     @cached_property
     def positions(self) -> Mapping[Place, int]:
         """Where each row stands in its list of ``network_order``."""
-        return {case.place: at for rows in self.network_order.values() for at, case in enumerate(rows)}
+        return {evidence.place: at for rows in self.network_order.values() for at, evidence in enumerate(rows)}
 
 
-Loose = Mapping[int, tuple[Work, ...]]
+Loose = Mapping[int, tuple[KernelGroup, ...]]
 """batch -> kernels that no layer's range enclosed, per step (of the whole report where it does not say steps)."""
 
 
-def cases(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
+def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
     """One case a ledger row that has products on paper (or runs forward again), and the kernels of no layer."""
     found = EvidenceTable()
     seen = {batch.batch: _seen(batch) for batch in study.batches}
     for row in ledger.rows:
         if not row.layer or not (row.paper.value or row.direction == "recompute"):
             continue
-        run, works, shapes = seen[row.batch]
-        case = Case(
+        run, kernels, shapes = seen[row.batch]
+        evidence = RowEvidence(
             row,
-            tuple(works.get((row.layer, row.direction), ())),
+            tuple(kernels.get((row.layer, row.direction), ())),
             shapes.get(row.layer),
             compute_capability(run) if run else None,
             run.report.environment if run else {},
             run.precision if run else None,
-            _profiled(run, row.layer, works),
+            _profiled(run, row.layer, kernels),
             _left_out(run),
         )
-        found[case.place] = case
-    return found, {batch: tuple(works.get(None, ())) for batch, (_, works, _) in seen.items()}
+        found[evidence.place] = evidence
+    return found, {batch: tuple(kernels.get(None, ())) for batch, (_, kernels, _) in seen.items()}
 
 
-def _seen(batch: PreparedBatch) -> tuple[Run | None, dict[Key | None, list[Work]], dict[str, Shape]]:
+def _seen(batch: PreparedBatch) -> tuple[Run | None, dict[Key | None, list[KernelGroup]], dict[str, Shape]]:
     """(the run with counters, its kernels by layer and direction, shapes by layer) at one batch size."""
     counting = batch.counting
     ops = next((item.run.report.ops for item in batch.runs if item.run.report.ops), ())
     if counting is None:
         return None, {}, shapes_by_layer(ops)
-    return counting.run, works_by_key(counting), shapes_by_layer(ops)
+    return counting.run, kernels_by_key(counting), shapes_by_layer(ops)
 
 
-def _profiled(run: Run | None, layer: str, works: Mapping[Key | None, object]) -> bool:
-    return run is not None and inside(layer, narrowed_to(run)) and any(key is not None for key in works)
+def _profiled(run: Run | None, layer: str, kernels: Mapping[Key | None, object]) -> bool:
+    return run is not None and inside(layer, narrowed_to(run)) and any(key is not None for key in kernels)
 
 
 _FILTERS = ("--launch-skip", "--launch-count", "--kernel-name")
@@ -210,7 +210,7 @@ def _left_out(run: Run | None) -> str | None:
     return f"ncu was told to leave launches out ({', '.join(used)})" if used else None
 
 
-def works_by_key(run: PreparedRun) -> dict[Key | None, list[Work]]:
+def kernels_by_key(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
     """Kernels behind each (layer, direction), launches of one name and grid taken together; None: of no layer."""
     sms = sm_count(run.run)
     values = {
@@ -225,28 +225,28 @@ def works_by_key(run: PreparedRun) -> dict[Key | None, list[Work]]:
         groups[key].setdefault((kernel.name, grid), []).append(kernel.launch)
     return {
         key: [
-            _work(name, grid, launches, run.steps or 1, run.flops, values) for (name, grid), launches in found.items()
+            _group(name, grid, launches, run.steps or 1, run.flops, values) for (name, grid), launches in found.items()
         ]
         for key, found in groups.items()
     }
 
 
-def _work(
+def _group(
     name: str,
     grid: tuple[int, int, int] | None,
     launches: list[int],
     steps: int,
     flops: Mapping[int, KernelFlops],
     values: Mapping[int, Mapping[str, float | None]],
-) -> Work:
+) -> KernelGroup:
     counts: dict[str, float] = defaultdict(float)
     for launch in launches:
         for count, value in _raw(values.get(launch, {})).items():
             counts[count] += value / steps
     known = [flops[launch] for launch in launches if launch in flops]
-    return Work(
+    return KernelGroup(
         name, recognise(name), grid, len(launches) / steps, dict(counts),
-        add((item.total for item in known), divide_by=steps), add((item.tensor for item in known), divide_by=steps),
+        total_of((item.total for item in known), divide_by=steps), total_of((item.tensor for item in known), divide_by=steps),
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from perfctl.orchestrator.analyse.compare_records import Key, Observed
-from perfctl.orchestrator.analyse.figure import Figure, add
+from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.grouping import studies
 from perfctl.orchestrator.analyse.ledger import ledger
 from perfctl.orchestrator.analyse.prepared import PreparedRun, PreparedStudy
@@ -50,7 +50,7 @@ def flops(run: PreparedRun) -> dict[Key, Observed]:
     known = {where: figure for where, figure in found.items() if figure.value is not None}
     rows = {Key("layer", "flops", "", *where): _exact(figure) for where, figure in known.items()}
     if known:
-        rows[Key("step", "flops", "counted FLOPs")] = _exact(add(found.values()))
+        rows[Key("step", "flops", "counted FLOPs")] = _exact(total_of(found.values()))
     return rows
 
 

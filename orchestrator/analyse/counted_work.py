@@ -10,14 +10,14 @@ from perfctl.orchestrator.analyse.algorithms import recognise
 from perfctl.orchestrator.analyse.counters import KernelFlops, Values
 from perfctl.orchestrator.analyse.counts_tensor import INTEGER
 from perfctl.orchestrator.analyse.devices import TENSOR
-from perfctl.orchestrator.analyse.figure import Figure, absent, add
+from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.parsers.records import Kernel
 
 K = TypeVar("K", bound=Hashable)
 PLAIN = ("fp32", "fp64", "fp16")
 NOT_COUNTED = "no ncu run at this batch size; 'perfctl ncu' makes one"
 NO_COUNTERS = "the runs were on a CPU; FLOPs are counted on NVIDIA GPUs only, by ncu"
-NO_BYTES = absent("not_collected", "DRAM bytes were not counted; 'perfctl ncu' collects them")
+NO_BYTES = missing("not_collected", "DRAM bytes were not counted; 'perfctl ncu' collects them")
 
 
 class CountedWork(NamedTuple):
@@ -32,11 +32,11 @@ class CountedWork(NamedTuple):
     launches: float
 
 
-NOTHING = CountedWork({}, absent("not_collected", NOT_COUNTED), NO_BYTES, 0)
+NOTHING = CountedWork({}, missing("not_collected", NOT_COUNTED), NO_BYTES, 0)
 """Of a batch size without counters."""
 ON_A_CPU = CountedWork(
-    {}, absent("not_available", NO_COUNTERS),
-    absent("not_available", "DRAM bytes are counted on NVIDIA GPUs only, by ncu"), 0,
+    {}, missing("not_available", NO_COUNTERS),
+    missing("not_available", "DRAM bytes are counted on NVIDIA GPUs only, by ncu"), 0,
 )  # fmt: skip
 
 
@@ -69,8 +69,8 @@ def counted_work(
                 paths[key][f"tensor {kind}"].append(figure)
     return {
         key: CountedWork(
-            {path: add(figures, divide_by=steps) for path, figures in paths[key].items()},
-            add(found_totals, divide_by=steps), add(bytes_of[key], divide_by=steps), len(found_totals) / steps,
+            {path: total_of(figures, divide_by=steps) for path, figures in paths[key].items()},
+            total_of(found_totals, divide_by=steps), total_of(bytes_of[key], divide_by=steps), len(found_totals) / steps,
         )
         for key, found_totals in totals.items()
     }  # fmt: skip

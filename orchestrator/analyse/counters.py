@@ -16,7 +16,7 @@ from perfctl.orchestrator.analyse import counts, rates
 from perfctl.orchestrator.analyse.algorithms import NOTHING, Algorithm, recognise
 from perfctl.orchestrator.analyse.counts import AMPERE_OR_LATER, PIPE_TENSOR
 from perfctl.orchestrator.analyse.counts_tensor import OPS_PATH, PREFIX, tensor
-from perfctl.orchestrator.analyse.figure import Figure, absent
+from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.parsers.records import Counter
 from perfctl.parsers.stored import Run
 
@@ -37,7 +37,7 @@ class KernelFlops(NamedTuple):
     total: Figure
     tensor_types: tuple[tuple[str, Figure], ...] = ()
     """("tf32", figure), ... where the report tells them apart; integer types are here too."""
-    integer: Figure = absent("not_collected", "integer tensor operations were not collected")
+    integer: Figure = missing("not_collected", "integer tensor operations were not collected")
     """Integer operations of the tensor cores: no FLOPs, and not in ``total``."""
 
 
@@ -175,14 +175,14 @@ def _total(paths: Mapping[str, Figure]) -> Figure:
     lacking = {name: figure for name, figure in paths.items() if figure.value is None}
     known = [figure for figure in paths.values() if figure.value is not None]
     value = sum(figure.value for figure in known if figure.value is not None)
-    missing = tuple(lacking) + tuple(part for figure in known for part in figure.missing)
-    if not known or (missing and value == 0):
+    without = tuple(lacking) + tuple(part for figure in known for part in figure.missing)
+    if not known or (without and value == 0):
         first = next(iter(lacking.values()), None)
         if first is None:
-            return absent("not_collected", f"{', '.join(missing)} was not collected and the rest is 0")
-        return absent(first.state, first.reason or "not collected")
+            return missing("not_collected", f"{', '.join(without)} was not collected and the rest is 0")
+        return missing(first.state, first.reason or "not collected")
     notes = [figure.reason for figure in known if figure.reason and figure.launches]
     notes += [f"{name}: {figure.reason}" for name, figure in lacking.items()]
     rules = "; ".join(f"{name}: {figure.rule}" for name, figure in paths.items() if figure.rule and figure.value)
     state = "estimated" if any(figure.state == "estimated" for figure in known) else "counted"
-    return Figure(value, state, "; ".join(notes) or None, missing=missing, rule=rules or None)
+    return Figure(value, state, "; ".join(notes) or None, missing=without, rule=rules or None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.behind import KernelUse, guessed, guesses, kernel_uses
 from perfctl.orchestrator.analyse.counted_work import NO_COUNTERS, NOT_COUNTED
-from perfctl.orchestrator.analyse.figure import Figure, absent, add
+from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.orchestrator.analyse.prepared import PreparedBatch, PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.timing import GRADIENTS, OPTIMIZER, Key, LayerTimes, Spread
 from perfctl.parsers.paper import LayerCall
@@ -194,11 +194,11 @@ def _parts(calls: Mapping[Key, tuple[LayerCall, ...]], layer: str, direction: st
 
 def _paper_figure(parts: Sequence[LayerCall]) -> Figure:
     if not parts:
-        return absent("not_available", "no formula: its shapes were not seen")
+        return missing("not_available", "no formula: its shapes were not seen")
     known = [call.flops for call in parts if call.flops is not None]
     if len(known) < len(parts):
         lacking = next(call for call in parts if call.flops is None)
-        return absent("not_available", f"no formula for {lacking.kind or 'this operation'} ({lacking.direction})")
+        return missing("not_available", f"no formula for {lacking.kind or 'this operation'} ({lacking.direction})")
     return Figure(sum(known), "counted")
 
 
@@ -209,18 +209,18 @@ def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
         failed = next((item.run for item in batch.runs if item.run.profiler == "ncu"), None)
         if failed is not None:
             reason = (failed.reason or failed.status).rstrip(".")
-            return {}, absent("not_collected", f"the ncu run has no counters: {reason}")
+            return {}, missing("not_collected", f"the ncu run has no counters: {reason}")
         if batch.on_cpu:
-            return {}, absent("not_available", NO_COUNTERS)
-        return {}, absent("not_collected", NOT_COUNTED)
+            return {}, missing("not_available", NO_COUNTERS)
+        return {}, missing("not_collected", NOT_COUNTED)
     if counting.steps is None:
-        return {}, absent("not_collected", "the ncu run does not say how many steps it holds")
+        return {}, missing("not_collected", "the ncu run does not say how many steps it holds")
     groups: dict[Key | None, list[Figure]] = defaultdict(list)
     for kernel, key in counting.launches:
         found = counting.flops.get(kernel.launch)
-        total = found.total if found else absent("not_collected", "no counters for this launch")
+        total = found.total if found else missing("not_collected", "no counters for this launch")
         groups[key].append(guessed(total) if key and kernel.layer_source == "guessed" else total)
     layers = counting.run.report.environment.get("ncu:layers")
     lacking = f"ncu counted in {layers} only (--layer)" if layers else "ncu saw no kernel of it"
-    figures = {key: add(found, divide_by=counting.steps) for key, found in groups.items()}
-    return figures, absent("not_collected", lacking)
+    figures = {key: total_of(found, divide_by=counting.steps) for key, found in groups.items()}
+    return figures, missing("not_collected", lacking)

@@ -13,7 +13,7 @@ from perfctl.orchestrator.analyse.ledger import Ledger
 from perfctl.orchestrator.analyse.match import match
 from perfctl.orchestrator.analyse.peaks import Peaks, peaks_of
 from perfctl.orchestrator.analyse.prepared import PreparedBatch, PreparedRun, PreparedStudy
-from perfctl.orchestrator.analyse.roofline import Point, Work, place
+from perfctl.orchestrator.analyse.roofline import RooflinePoint, Traffic, place
 from perfctl.orchestrator.analyse.timing import KERNEL_BASIS
 from perfctl.parsers.stored import Run
 
@@ -23,15 +23,15 @@ class Roofline:
     """Every point of a study, and the roofs they stand under."""
 
     peaks: Peaks
-    points: tuple[Point, ...]
-    by_row: Mapping[tuple[int | None, str | None, str | None], Point]
+    points: tuple[RooflinePoint, ...]
+    by_row: Mapping[tuple[int | None, str | None, str | None], RooflinePoint]
     """(batch, layer, direction) -> the point of that ledger row."""
 
-    def at(self, level: str) -> tuple[Point, ...]:
+    def at(self, level: str) -> tuple[RooflinePoint, ...]:
         """The points of one level: run, layer or kernel."""
-        return tuple(point for point in self.points if point.work.level == level)
+        return tuple(point for point in self.points if point.traffic.level == level)
 
-    def of(self, batch: int, layer: str, direction: str) -> Point | None:
+    def of(self, batch: int, layer: str, direction: str) -> RooflinePoint | None:
         """The point of one ledger row; None when it has none."""
         return self.by_row.get((batch, layer, direction))
 
@@ -43,18 +43,18 @@ def roofline(study: PreparedStudy, ledger: Ledger, measured: Sequence[Peaks] = (
         (run.device for run in runs if run.device), next((run.devices[0] for run in runs[:1] if run.devices), None)
     )
     peaks = peaks_of(device, measured)
-    works: list[Work] = []
+    works: list[Traffic] = []
     if study.study.foreign:
-        works += [work for item in study.runs for work in _kernels(item, item, None, None)]
+        works += [traffic for item in study.runs for traffic in _kernels(item, item, None, None)]
     else:
         for batch in study.batches:
             works += _at_batch(batch, ledger, study.study.precision)
-    points = tuple(place(work, peaks) for work in works)
-    by_row = {(p.work.batch, p.work.layer, p.work.direction): p for p in points if p.work.level == "layer"}
+    points = tuple(place(traffic, peaks) for traffic in works)
+    by_row = {(p.traffic.batch, p.traffic.layer, p.traffic.direction): p for p in points if p.traffic.level == "layer"}
     return Roofline(peaks, points, by_row)
 
 
-def _at_batch(prepared: PreparedBatch, ledger: Ledger, precision: str | None) -> list[Work]:
+def _at_batch(prepared: PreparedBatch, ledger: Ledger, precision: str | None) -> list[Traffic]:
     counting, batch = prepared.counting, prepared.batch
     by_key = counting.work_by_key if counting else {}
     nothing = ON_A_CPU if prepared.on_cpu else NOTHING
@@ -68,7 +68,7 @@ def _at_batch(prepared: PreparedBatch, ledger: Ledger, precision: str | None) ->
         key = (row.layer, row.direction)
         mine = by_key.get(key, nothing)
         found.append(
-            Work(
+            Traffic(
                 "layer", row.name, batch, row.layer, row.direction, mine.paths, row.counted, row.paper.value, mine.dram,
                 row.time.median if row.time else None, row.basis, row.trusted, launches[key], mine.launches or None,
                 precision,
@@ -86,7 +86,7 @@ def wall_time(run: PreparedRun) -> tuple[float, str] | None:
     return (timed[0].median, timed[1]) if without is None else (without, f"{timed[1]}, without waiting for images")
 
 
-def _step(batch: PreparedBatch, paper: float | None, nothing: CountedWork, precision: str | None) -> Work:
+def _step(batch: PreparedBatch, paper: float | None, nothing: CountedWork, precision: str | None) -> Traffic:
     """A whole step: time of the step where it was timed, else the kernels' time."""
     whole = (batch.counting.whole_work if batch.counting else None) or nothing
     times = batch.times
@@ -95,7 +95,7 @@ def _step(batch: PreparedBatch, paper: float | None, nothing: CountedWork, preci
     inside = times.total.median if times and kernels else None
     time_ns, basis = wall if wall else (inside, times.basis if times and kernels else None)
     busy = inside / wall[0] if inside and wall and wall[0] else None
-    return Work(
+    return Traffic(
         "run", f"whole step, batch {batch.batch}", batch.batch, None, None, whole.paths, whole.total, paper,
         whole.dram, time_ns, basis, True, precision=precision, busy=busy,
     )  # fmt: skip
@@ -103,7 +103,7 @@ def _step(batch: PreparedBatch, paper: float | None, nothing: CountedWork, preci
 
 def _kernels(
     counting: PreparedRun | None, timing: PreparedRun | None, batch: int | None, precision: str | None
-) -> list[Work]:
+) -> list[Traffic]:
     """By kernel name. Time is that of the same launches in ``timing``; where it has none of them, under ncu."""
     if counting is None or not any(True for _ in counting.run.report.counters):
         return []
@@ -118,7 +118,7 @@ def _kernels(
         source = timing.run if timing is not None and name in other else counting.run
         each = other[name] if name in other else own.get(name)
         found.append(
-            Work(
+            Traffic(
                 "kernel", name, batch, None, None, mine.paths, mine.total, None, mine.dram,
                 each * mine.launches if each else None, KERNEL_BASIS.get(source.profiler, source.profiler) if each else None,
                 source.profiler != "ncu", mine.launches, mine.launches, precision,

@@ -17,7 +17,7 @@ from perfctl.orchestrator.analyse.formulas_conv import CONVOLUTIONS
 from perfctl.orchestrator.analyse.formulas_matmul import LINEAR, left_factor
 from perfctl.orchestrator.analyse.sheet_conv import conv
 from perfctl.orchestrator.analyse.sheet_linear import linear
-from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Section, Work, space_lines
+from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Section, WorkedLayer, space_lines
 from perfctl.orchestrator.analyse.sheet_rnn import recurrent
 from perfctl.orchestrator.analyse.worked import Shape, flag, number
 from perfctl.parsers.paper import LayerCall, OpShape
@@ -85,7 +85,7 @@ def _heaviest(forward: Sequence[OpShape]) -> OpShape | None:
     return max(heavy, key=lambda op: PRODUCTS[op.op](op)[0].macs, default=forward[0] if forward else None)
 
 
-def _work(ops: Sequence[OpShape], kind: str, output: Shape | None) -> Work:
+def _work(ops: Sequence[OpShape], kind: str, output: Shape | None) -> WorkedLayer:
     """Which sheet fits what the layer ran."""
     heavy = [op for op in ops if op.op in PRODUCTS]
     if len(heavy) > 1 or (heavy and kind == "MultiheadAttention"):

@@ -7,12 +7,12 @@ from itertools import pairwise
 
 from perfctl.orchestrator.analyse.algorithms import Algorithm, of_layer
 from perfctl.orchestrator.analyse.counted_work import NO_BYTES
-from perfctl.orchestrator.analyse.figure import Figure, absent
+from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.ledger import Ledger
 from perfctl.orchestrator.analyse.prepared import PreparedBatch, PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.timing import Key
 
-NOT_COUNTED = absent("not_collected", "no counters at this batch size; 'perfctl ncu' collects them")
+NOT_COUNTED = missing("not_collected", "no counters at this batch size; 'perfctl ncu' collects them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class LayerKernels:
     switches: tuple[Switch, ...]
 
 
-def along_sweep(study: PreparedStudy, ledger: Ledger) -> tuple[LayerKernels, ...]:
+def algorithm_changes(study: PreparedStudy, ledger: Ledger) -> tuple[LayerKernels, ...]:
     """Every layer and direction with kernels, in the ledger's order; nothing for a report without batch sizes."""
     by_batch = [_sets(batch) for batch in study.batches]
     rows = {(row.layer, row.direction): row.name for row in ledger.rows}

@@ -127,7 +127,7 @@ def step_time(run: Run) -> tuple[Spread, str] | None:
     return (spread(ranges), f"step ranges, {run.profiler}") if ranges else None
 
 
-def busy(kernels: Iterable[Kernel]) -> dict[int, int | float]:
+def kernel_time_by_device(kernels: Iterable[Kernel]) -> dict[int, int | float]:
     """device -> nanoseconds in which at least one kernel ran on it; empty unless every kernel has start and duration."""
     spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for kernel in kernels:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
 
-from perfctl.orchestrator.analyse.memory_lines import Line, LinesError, lines_by_part
-from perfctl.orchestrator.analyse.work_trace import works_of
+from perfctl.orchestrator.analyse.memory_lines import LinesError, MemoryLine, lines_by_part
+from perfctl.orchestrator.analyse.work_trace import operations_of
 from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.cli.predict_subject import TRACED_AT
 from perfctl.orchestrator.errors import ToolMissing, UsageError
@@ -73,11 +73,11 @@ def _traced(model: str) -> Traced | str:
     first, second = (session.at(batch) for batch in TRACED_AT)
     if first.problem or second.problem:
         return first.problem or second.problem or ""
-    works = works_of(first.ops, TRACED_AT[0])
+    works = operations_of(first.ops, TRACED_AT[0])
     unknown = sum(work.calls for work in works if work.kind == "other")
     notes = [f"{unknown} operations have no formula and count by their bytes alone"] if unknown else []
-    lines: tuple[Line, ...] | None = None
-    adam: tuple[Line, ...] = ()
+    lines: tuple[MemoryLine, ...] | None = None
+    adam: tuple[MemoryLine, ...] = ()
     if first.memory_trace is not None and second.memory_trace is not None:
         try:
             parts = lines_by_part(first.memory_trace, second.memory_trace, TRACED_AT)
@@ -87,5 +87,5 @@ def _traced(model: str) -> Traced | str:
     return Traced(model, works, first.parameters, lines, adam, tuple(notes))
 
 
-def _without_state(lines: Sequence[Line], parameters: int) -> tuple[Line, ...]:
-    return tuple(Line(line.fixed - ADAM_STATE * parameters, line.per_sample) for line in lines)
+def _without_state(lines: Sequence[MemoryLine], parameters: int) -> tuple[MemoryLine, ...]:
+    return tuple(MemoryLine(line.fixed - ADAM_STATE * parameters, line.per_sample) for line in lines)

@@ -13,8 +13,8 @@ from perfctl.orchestrator.analyse.formulas_optimizer import state_values
 from perfctl.orchestrator.analyse.machines import machine_name
 from perfctl.orchestrator.analyse.plan_work import works_of_plan
 from perfctl.orchestrator.analyse.step_lengths import computed_ns
-from perfctl.orchestrator.analyse.work_records import Case, Measured, Work
-from perfctl.orchestrator.analyse.work_trace import works_of
+from perfctl.orchestrator.analyse.work_records import Measured, Operation, StepSpec
+from perfctl.orchestrator.analyse.work_trace import operations_of
 from perfctl.workloads.plan import plan
 from perfctl.workloads.spec import SpecError
 
@@ -83,11 +83,11 @@ def measured_of(run: TimedRun) -> Measured | None:
     )
 
 
-def case_of(run: TimedRun) -> Case:
+def case_of(run: TimedRun) -> StepSpec:
     """What ran, under the name by which ``perfctl predict --model`` knows it."""
     name = model_name(run.workload, run.variant)
     training = run.mode == "train"
-    return Case(
+    return StepSpec(
         model=name,
         family=name.partition(":")[0],
         works=_works(name, run),
@@ -99,12 +99,12 @@ def case_of(run: TimedRun) -> Case:
     )
 
 
-def _works(name: str, run: TimedRun) -> tuple[Work, ...]:
+def _works(name: str, run: TimedRun) -> tuple[Operation, ...]:
     """A family's point by its plan, as it is predicted; everything else by what was seen."""
     if run.workload == "families":
         with suppress(SpecError):
             return works_of_plan(plan(name))
-    return works_of(run.ops, run.batch_size)
+    return operations_of(run.ops, run.batch_size)
 
 
 def model_name(workload: str, variant: str | None) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.analyse.memory_lines import Line, LinesError, lines_of
+from perfctl.orchestrator.analyse.memory_lines import LinesError, MemoryLine, lines_of
 from perfctl.orchestrator.analyse.question import DEFAULT_OPTIMIZER, LIKE, OPTIMIZERS, Subject
-from perfctl.orchestrator.analyse.work_records import Work
-from perfctl.orchestrator.analyse.work_trace import works_of
+from perfctl.orchestrator.analyse.work_records import Operation
+from perfctl.orchestrator.analyse.work_trace import operations_of
 from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
@@ -78,7 +78,7 @@ def _traced(model: str, training: bool, asked: str | None, inputs: tuple[str, ..
                 f"'perfctl estimate {model}' says how far it gets; --input names another shape",
             )
     said = optimizer or _its_own(session.source.optimizer)
-    works = works_of(first.ops, TRACED_AT[0])
+    works = operations_of(first.ops, TRACED_AT[0])
     name = session.source.name
     lines, notes = _memory(first, second)
     return Subject(
@@ -99,7 +99,7 @@ def _its_own(optimizer: tuple[str, dict[str, object]] | None) -> str:
     return "momentum" if name == "SGD" and settings.get("momentum") else name.lower()
 
 
-def _about(works: tuple[Work, ...], found: Estimate) -> tuple[str, ...]:
+def _about(works: tuple[Operation, ...], found: Estimate) -> tuple[str, ...]:
     unknown = sorted({work.layer or "the model" for work in works if work.kind == "other"})
     notes = []
     if unknown:
@@ -110,7 +110,7 @@ def _about(works: tuple[Work, ...], found: Estimate) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _memory(first: Estimate, second: Estimate) -> tuple[tuple[Line, ...] | None, tuple[str, ...]]:
+def _memory(first: Estimate, second: Estimate) -> tuple[tuple[MemoryLine, ...] | None, tuple[str, ...]]:
     traces: tuple[MemoryTrace | None, ...] = (first.memory_trace, second.memory_trace)
     if traces[0] is None or traces[1] is None:
         return None, ("memory is not known: the trace has none",)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perfctl.orchestrator.errors import PerfctlError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.speedup_records import Arm, Facts, Speedup
+    from perfctl.orchestrator.analyse.speedup_records import Arm, ArmFacts, Speedup
     from perfctl.parsers.stored import Run
 
 FULL = ("fp32", "tf32")
@@ -27,7 +27,7 @@ def with_paper(study: Speedup, arms: Sequence[Arm]) -> Speedup:
     return replace(study, arms=tuple(_with(facts, newest[facts.label], known) for facts in study.arms))
 
 
-def _with(facts: Facts, run: Run, known: dict[tuple[str, ...], Found]) -> Facts:
+def _with(facts: ArmFacts, run: Run, known: dict[tuple[str, ...], Found]) -> ArmFacts:
     reason = _impossible(run)
     if reason is None:
         own = own_options(run)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from perfctl.orchestrator.analyse.grouping import Study, studies
 from perfctl.orchestrator.analyse.memory_use import MemoryUse
 from perfctl.orchestrator.analyse.run_usage import RunUsage
-from perfctl.orchestrator.analyse.utilisation_ways import Share, Ways
+from perfctl.orchestrator.analyse.utilisation_ways import UsageShare, Ways
 from perfctl.orchestrator.report import charts
 from perfctl.orchestrator.report.chart_view import Chart
 from perfctl.orchestrator.report.numbers import short, size
 from perfctl.parsers.stored import Run
 
-_WAYS: tuple[tuple[str, Callable[[Ways], Share]], ...] = (
+_WAYS: tuple[tuple[str, Callable[[Ways], UsageShare]], ...] = (
     ("kernels", lambda item: item.kernels),
     ("NVML", lambda item: item.nvml),
     ("DLProf", lambda item: item.dlprof),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perfctl.orchestrator.analyse.idle import CAUSES, Idle, Wait
 from perfctl.orchestrator.analyse.memory_use import MemoryUse
 from perfctl.orchestrator.analyse.run_usage import RunUsage
-from perfctl.orchestrator.analyse.utilisation_ways import Share, Ways
+from perfctl.orchestrator.analyse.utilisation_ways import UsageShare, Ways
 from perfctl.orchestrator.report.kernel_view import run_label
 from perfctl.orchestrator.report.numbers import (
     Cell,
@@ -55,7 +55,7 @@ def _ways_row(item: Ways) -> list[Cell]:
     ]
 
 
-def _share(share: Share) -> Cell:
+def _share(share: UsageShare) -> Cell:
     if share.value is None:
         return nothing(share.reason)
     value = round(share.value, 10)

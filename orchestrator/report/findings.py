@@ -106,7 +106,7 @@ def _gaps(found: Analysis) -> list[Finding]:
 
 def _waits(found: Analysis) -> list[Finding]:
     """Batch sizes at which the GPU mostly waits for the host."""
-    waiting = [point.work for point in found.roofline.at("run") if point.bound == "launch" and point.work.busy]
+    waiting = [point.traffic for point in found.roofline.at("run") if point.bound == "launch" and point.traffic.busy]
     if not waiting:
         return []
     worst = min(waiting, key=lambda work: work.busy or 0)
@@ -120,12 +120,12 @@ def _waits(found: Analysis) -> list[Finding]:
 
 def _refused(found: Analysis) -> list[Finding]:
     """Rates over 100 %, which are shown nowhere else."""
-    said = [point for point in found.roofline.points if point.over == "peak" and point.work.level != "kernel"]
+    said = [point for point in found.roofline.points if point.over == "peak" and point.traffic.level != "kernel"]
     if not said:
         return []
     first = said[0]
     more = f" The same in {len(said) - 1} more rows." if len(said) > 1 else ""
-    return [Finding(f"{first.work.name} is refused: {first.refused}.{more}", "roofline", warning=True)]
+    return [Finding(f"{first.traffic.name} is refused: {first.refused}.{more}", "roofline", warning=True)]
 
 
 def _outside(study: PreparedStudy, ledger: Ledger) -> list[Finding]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.counters import PIPE_TENSOR, KernelFlops
 from perfctl.orchestrator.analyse.counts import metric, op
-from perfctl.orchestrator.analyse.figure import Figure, add
+from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.prepared import PreparedRun
-from perfctl.orchestrator.analyse.timing import busy
+from perfctl.orchestrator.analyse.timing import kernel_time_by_device
 from perfctl.orchestrator.report.kernel_view import NO_FLOPS, PATHS, run_label
 from perfctl.orchestrator.report.numbers import count, percent, si, size, time
 from perfctl.parsers.records import Kernel
@@ -81,13 +81,17 @@ def _executed(run: Run, flops: dict[int, KernelFlops]) -> list[Finding]:
     groups: dict[str, list[Kernel]] = defaultdict(list)
     for kernel in run.report.kernels:
         groups[kernel.name].append(kernel)
-    sums = {name: add(flops.get(kernel.launch, NO_FLOPS).total for kernel in same) for name, same in groups.items()}
+    sums = {
+        name: total_of(flops.get(kernel.launch, NO_FLOPS).total for kernel in same) for name, same in groups.items()
+    }
     known = {name: figure for name, figure in sums.items() if figure.value}
     if not known:
         whole = all(figure.value == 0 and not figure.lower_bound for figure in sums.values())
         return [Finding("No kernel executed a FLOP that the counters see.", "kernels")] if whole else []
     name, figure = max(known.items(), key=lambda item: item[1].value or 0)
-    paths = {path: add(getattr(flops.get(kernel.launch, NO_FLOPS), path) for kernel in groups[name]) for path in PATHS}
+    paths = {
+        path: total_of(getattr(flops.get(kernel.launch, NO_FLOPS), path) for kernel in groups[name]) for path in PATHS
+    }
     path, part = max(paths.items(), key=lambda item: item[1].value or 0)
     share = (part.value or 0) / (figure.value or 1)
     most = "" if len(groups) == 1 else ", the most of all kernels"
@@ -123,7 +127,7 @@ def _busy(run: Run) -> list[Finding]:
     length = run.report.duration_ns or run.duration_ns
     if run.profiler == "ncu" or not length:
         return []
-    found = busy(run.report.kernels)
+    found = kernel_time_by_device(run.report.kernels)
     if not found or max(found.values()) > length:
         return []
     if len(found) == 1:
@@ -184,7 +188,7 @@ def lacking_flops(prepared: PreparedRun) -> tuple[str, str] | None:
     if run.profiler != "ncu":
         return "not collected", f"{run.profiler} records no FLOP counters; ncu does"
     each = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in run.report.kernels]
-    whole = add(item.total for item in each)
+    whole = total_of(item.total for item in each)
     if whole.value is None:
         return whole.state.replace("_", " "), whole.reason or "no reason was recorded"
     parts = [f"{whole.of_launches - whole.launches} of {_launches(whole.of_launches)} have no count"]

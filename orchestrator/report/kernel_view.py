@@ -10,7 +10,7 @@ from typing import Any
 
 from perfctl.orchestrator.analyse.algorithms import family
 from perfctl.orchestrator.analyse.counters import KernelFlops, makes_flops
-from perfctl.orchestrator.analyse.figure import Figure, absent, add
+from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.orchestrator.analyse.prepared import PreparedRun
 from perfctl.orchestrator.report.numbers import (
     Cell,
@@ -37,7 +37,7 @@ COUNTER_CELLS = 1_200_000
 """Launches x counters that the page carries; beyond it only the FLOPs made from them."""
 
 PATHS = ("fp32", "fp64", "fp16", "tensor")
-_NONE = absent("not_collected", "no counters for this launch")
+_NONE = missing("not_collected", "no counters for this launch")
 NO_FLOPS = KernelFlops(_NONE, _NONE, _NONE, _NONE, _NONE)
 
 
@@ -99,8 +99,8 @@ def _summary_rows(prepared: PreparedRun, *, label: bool) -> list[list[Cell]]:
                 count(len(use.kernels)),
                 time_cell(took, "this report has no durations", clock),
                 share_cell(took / total if took is not None and total else None),
-                figure_cell(add(found.total for found in use.flops), "FLOP"),
-                *(figure_cell(add(getattr(found, path) for found in use.flops), "FLOP") for path in PATHS),
+                figure_cell(total_of(found.total for found in use.flops), "FLOP"),
+                *(figure_cell(total_of(getattr(found, path) for found in use.flops), "FLOP") for path in PATHS),
             ],
         ))  # fmt: skip
     rows.sort(key=lambda row: row[0])

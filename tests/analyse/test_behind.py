@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from perfctl.orchestrator.analyse.behind import algorithm, guessed, guesses, kernel_uses
-from perfctl.orchestrator.analyse.figure import Figure, absent
+from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.prepared import PreparedRun
 from perfctl.parsers.records import Kernel
 
@@ -44,7 +44,7 @@ def test_what_a_guessed_launch_executed_is_an_estimate_for_its_layer() -> None:
     said = "the layer of some launches was guessed"
     assert guessed(Figure(5, "counted")) == Figure(5, "estimated", said)
     assert guessed(Figure(5, "counted", "by tile")) == Figure(5, "estimated", f"{said}; by tile")
-    assert guessed(absent("refused", "no")) == absent("refused", "no")
+    assert guessed(missing("refused", "no")) == missing("refused", "no")
 
 
 def test_an_algorithm_is_said_in_words() -> None:

@@ -83,8 +83,8 @@ def test_time_in_which_kernels_overlap_is_counted_once_a_device() -> None:
         Kernel(2, "c", start_ns=90, duration_ns=30, device_index=0),
         Kernel(3, "d", start_ns=0, duration_ns=7, device_index=1),
     ]
-    assert timing.busy(kernels) == {0: 120, 1: 7}
-    assert timing.busy([*kernels, Kernel(4, "e", duration_ns=5)]) == {}
+    assert timing.kernel_time_by_device(kernels) == {0: 120, 1: 7}
+    assert timing.kernel_time_by_device([*kernels, Kernel(4, "e", duration_ns=5)]) == {}
 
 
 def test_gradients_of_a_layer_are_one_row_where_some_work_computes_both(synthetic: ModuleType) -> None:

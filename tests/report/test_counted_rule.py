@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import perfctl
 from perfctl.orchestrator.analyse.analysis import analyse
-from perfctl.orchestrator.analyse.figure import Figure, add
+from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.grouping import studies
 from perfctl.orchestrator.analyse.prepared import PreparedRun
 from perfctl.orchestrator.report.foreign_findings import of
@@ -30,7 +30,7 @@ def test_a_rule_that_the_reason_states_already_is_not_said_twice() -> None:
 
 def test_a_sum_names_each_rule_once() -> None:
     both = Figure(3, "counted", rule=f"{PLAIN}; {CORES}")
-    assert add([Figure(1, "counted", rule=PLAIN), both, both]).rule == f"{PLAIN}; {CORES}"
+    assert total_of([Figure(1, "counted", rule=PLAIN), both, both]).rule == f"{PLAIN}; {CORES}"
 
 
 def test_the_ledger_names_the_rules_below_the_table_and_in_every_row() -> None:

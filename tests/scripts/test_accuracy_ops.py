@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfctl.orchestrator.analyse.work_records import Work
+from perfctl.orchestrator.analyse.work_records import Operation
 from scripts import accuracy_ops_model as ops
 from scripts.accuracy_ops_model import LAUNCH, Chip, Parts, Rows, Shared, _all, _matrix, learn, seconds, sustained_rate
 
@@ -18,14 +18,14 @@ SMALL = ops.Chip("small", 8e12, 300e9, 40, 70, 12)
 NEWER = ops.Chip("newer", 20e12, 1500e9, 108, 250, 7)
 
 
-def conv(side: int = 14, inputs: int = 64, outputs: int = 96, kernel: int = 3, stride: int = 1) -> Work:
+def conv(side: int = 14, inputs: int = 64, outputs: int = 96, kernel: int = 3, stride: int = 1) -> Operation:
     rows, depth = side**2, inputs * kernel**2
-    return Work("", "conv", 1, rows * depth * outputs, inputs * rows, outputs * rows, depth * outputs, rows, outputs,
+    return Operation("", "conv", 1, rows * depth * outputs, inputs * rows, outputs * rows, depth * outputs, rows, outputs,
                 depth, 1, kernel**2, stride)  # fmt: skip
 
 
-def linear(inputs: int = 512, outputs: int = 1000) -> Work:
-    return Work("", "linear", 1, inputs * outputs, inputs, outputs, inputs * outputs, 1, outputs, inputs)
+def linear(inputs: int = 512, outputs: int = 1000) -> Operation:
+    return Operation("", "linear", 1, inputs * outputs, inputs, outputs, inputs * outputs, 1, outputs, inputs)
 
 
 def test_a_product_fills_whole_tiles_and_whole_waves() -> None:
@@ -68,7 +68,9 @@ works = st.one_of(
 
 @settings(deadline=None)
 @given(works, st.integers(1, 200), st.integers(1, 50))
-def test_growing_features_never_fall_with_batch_and_fixed_ones_never_move(work: Work, batch: int, more: int) -> None:
+def test_growing_features_never_fall_with_batch_and_fixed_ones_never_move(
+    work: Operation, batch: int, more: int
+) -> None:
     count, fixed = len(ops.GROWING), len(ops.GROWING) + len(ops.FIXED)
     before, after = ops.features(work, batch, BIG), ops.features(work, batch + more, BIG)
     assert all(b >= a for a, b in zip(before[:count], after[:count], strict=True))
@@ -78,7 +80,7 @@ def test_growing_features_never_fall_with_batch_and_fixed_ones_never_move(work: 
 @settings(deadline=None)
 @given(works, st.integers(1, 200), st.integers(1, 50), st.sampled_from([BIG, SMALL, NEWER]))
 def test_seconds_from_shared_coefficients_never_fall_with_batch(
-    work: Work, batch: int, more: int, chip: ops.Chip
+    work: Operation, batch: int, more: int, chip: ops.Chip
 ) -> None:
     first, then = (ops.parts(work, size, chip) for size in (batch, batch + more))
     shared = Shared(5.0, 1.0, (0.3,) * len(first.products))
@@ -117,7 +119,7 @@ TINY = ops.Chip("tiny", 80.0, 10.0, 4, 1, 1)
 """20 FLOP/s of each of 4 SMs, 10 B/s."""
 
 
-def of_names(work: Work, batch: int) -> dict[str, float]:
+def of_names(work: Operation, batch: int) -> dict[str, float]:
     return dict(zip((*ops.GROWING, *ops.FIXED, *ops.UNEVEN), ops.features(work, batch, TINY), strict=True))
 
 
