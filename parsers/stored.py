@@ -47,3 +47,8 @@ class Run:
     """The workload's own options that are not at their default; runs that differ here are never compared."""
     repeats: tuple[tuple[Step, ...], ...] = ()
     """Steps of the other whole runs of the same request in the same sweep (``--repeat``), oldest first."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The device that the run used, where it is known, then every device that its report names."""
+        return ((self.device,) if self.device else ()) + tuple(self.report.devices)

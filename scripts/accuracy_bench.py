@@ -23,7 +23,7 @@ from perfctl.orchestrator.analyse.efficiency_fit import folds
 from perfctl.orchestrator.analyse.machines import of_measured
 from perfctl.orchestrator.analyse.step_fit import Table, table
 from perfctl.orchestrator.analyse.step_parts import roofline
-from perfctl.orchestrator.analyse.work import Machine, Measured
+from perfctl.orchestrator.analyse.work_records import Machine, Measured
 from perfctl.parsers.bench_points import read_points
 from perfctl.workloads.plan import plan
 

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import accuracy_ops_model as ops
 import numpy as np
 from accuracy_ops_data import DEVICES, Table, literature, tables
+from accuracy_ops_model import Rows, Shared, learn, seconds, sustained_rate
 
-from perfctl.orchestrator.analyse import efficiency_ops as ops
 from perfctl.orchestrator.analyse.efficiency_fit import Sample, Settings, folds, interval, trees_of
-from perfctl.orchestrator.analyse.efficiency_transfer import Rows, Shared, learn, seconds, sustained_rate
 from perfctl.orchestrator.analyse.efficiency_trees import totals
 
 SEED = 11

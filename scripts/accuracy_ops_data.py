@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import accuracy_ops_model as ops
 import numpy as np
+from accuracy_ops_model import Chip, Parts
 
-from perfctl.orchestrator.analyse import efficiency_ops as ops
-from perfctl.orchestrator.analyse.efficiency_ops import Chip, Parts
-from perfctl.orchestrator.analyse.work_records import Work, bytes_moved
+from perfctl.orchestrator.analyse.work_records import Operation, bytes_moved
 
 DEVICES = {
     "V100": Chip("Tesla V100-PCIE-32GB", 0, 0, 0, 250, 12),
@@ -75,19 +75,19 @@ def table(folder: Path, kind: str, chip: Chip) -> Table:
     )  # fmt: skip
 
 
-def linear(row: dict[str, str]) -> tuple[tuple[int, ...], Work, int]:
+def linear(row: dict[str, str]) -> tuple[tuple[int, ...], Operation, int]:
     """B x M rows of N inputs, K outputs: M is taken as the batch of single rows."""
     batch, inputs, outputs = int(row["B"]) * int(row["M"]), int(row["N"]), int(row["K"])
-    work = Work("", "linear", 1, inputs * outputs, inputs, outputs, inputs * outputs + outputs, 1, outputs, inputs)
+    work = Operation("", "linear", 1, inputs * outputs, inputs, outputs, inputs * outputs + outputs, 1, outputs, inputs)
     return (batch, inputs, outputs), work, batch
 
 
-def conv(row: dict[str, str]) -> tuple[tuple[int, ...], Work, int]:
+def conv(row: dict[str, str]) -> tuple[tuple[int, ...], Operation, int]:
     batch, inputs, outputs = (int(row[name]) for name in ("B", "Input_Channel", "Output_Channel"))
     kernel, size, stride, padding = (int(row[name]) for name in ("Kernel_Szie", "Input_Size", "Stride", "Padding"))
     side = (size + 2 * padding - kernel) // stride + 1
     depth, rows = inputs * kernel**2, side**2
-    work = Work("", "conv", 1, rows * depth * outputs, inputs * size**2, outputs * rows, depth * outputs + outputs,
+    work = Operation("", "conv", 1, rows * depth * outputs, inputs * size**2, outputs * rows, depth * outputs + outputs,
                 rows, outputs, depth, 1, kernel**2, stride)  # fmt: skip
     return (batch, inputs, outputs, kernel, size, stride, padding), work, batch
 

@@ -35,7 +35,8 @@ from perfctl.orchestrator.analyse.efficiency_fit import folds
 from perfctl.orchestrator.analyse.machines import named
 from perfctl.orchestrator.analyse.step_fit import table
 from perfctl.orchestrator.analyse.step_parts import merged, roofline
-from perfctl.orchestrator.analyse.work import HEAVY, Case, Measured, Work, works_of
+from perfctl.orchestrator.analyse.work_records import HEAVY, Measured, Operation, StepSpec
+from perfctl.orchestrator.analyse.work_trace import operations_of
 from perfctl.workloads.trace import trace
 
 FILE = "benchmark-train-amp-{}-pt112-cu113-rtx3090.csv"
@@ -68,7 +69,7 @@ def trace_one(name: str, size: int) -> dict[str, Any] | None:
         if seen.problem is None:
             module = type(model).__module__.rpartition(".")[2]
             works = merged(
-                alone(op, work) for op, work in zip(_forward(seen.ops), works_of(seen.ops, TRACED_AT), strict=True)
+                alone(op, work) for op, work in zip(_forward(seen.ops), operations_of(seen.ops, TRACED_AT), strict=True)
             )
             parameters = sum(each.numel() for each in model.parameters())
             return {"module": module, "parameters": parameters, "works": [astuple(work)[1:] for work in works]}
@@ -79,7 +80,7 @@ def _forward(ops: Iterable[Any]) -> list[Any]:
     return [op for op in sorted(ops, key=lambda op: op.position) if op.direction == "forward"]
 
 
-def alone(op: Any, work: Work) -> Work:
+def alone(op: Any, work: Operation) -> Operation:
     """What is done to weights (their standardisation) has no batch: its elements are read whatever the batch."""
     shapes = [shape for shape in op.outputs if shape]
     if work.kind in HEAVY or not shapes or any(shape[0] != 1 for shape in shapes):
@@ -121,13 +122,13 @@ def records(rows: list[dict[str, str]], known: dict[str, Any]) -> Iterator[tuple
         found = known.get(f"{row['model']} {row['train_img_size']}")
         if found is None:
             continue
-        works = tuple(Work("", *figures) for figures in found["works"])
+        works = tuple(Operation("", *figures) for figures in found["works"])
         batch, seconds = int(row["train_batch_size"]), float(row["train_step_time"]) / 1e3
-        case = Case(row["model"], found["module"], works, batch, True, "fp16", "momentum", found["parameters"])
+        case = StepSpec(row["model"], found["module"], works, batch, True, "fp16", "momentum", found["parameters"])
         yield found["module"], Measured(case, "RTX 3090", seconds, seconds, seconds)
 
 
-def activations(case: Case) -> float:
+def activations(case: StepSpec) -> float:
     """Outputs of all products, of one sample: what timm calls activations."""
     return sum(work.calls * work.outputs for work in case.works if work.kind in HEAVY)
 

@@ -24,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 
 from perfctl.orchestrator.analyse.algorithms import Algorithm, of_layer, recognise
-from perfctl.orchestrator.analyse.grids import ConvShape, GemmShape, Prediction, predict
+from perfctl.orchestrator.analyse.grids import ConvShape, ExpectedGrid, GemmShape, expected_grid
 
 FAMILIES_WANTED, GRIDS_WANTED = 0.995, 0.999
 VERIFIED = ("implicit gemm", "winograd fused", "winograd not fused", "gemm")
@@ -110,9 +110,9 @@ def _has_its_part(longest: Algorithm, layer: Algorithm) -> bool:
     return longest.family == layer.family
 
 
-def predicted(row: Row) -> Prediction | None:
+def predicted(row: Row) -> ExpectedGrid | None:
     """For the longest kernel, when it is the one that multiplies."""
-    found = predict(recognise(row.longest), row.grid, row.shape)
+    found = expected_grid(recognise(row.longest), row.grid, row.shape)
     if found is not None and found.family == "gemm" and row.operation == "conv":
         return None  # a product between Fourier transforms: complex numbers, no formula
     return found
@@ -134,7 +134,7 @@ def tally(path: Path, limit: int | None = None) -> Tally:
     return found
 
 
-def _add(found: Tally, row: Row, prediction: Prediction) -> None:
+def _add(found: Tally, row: Row, prediction: ExpectedGrid) -> None:
     kind = prediction.family
     found.predicted[kind] += 1
     found.matched[kind] += prediction.matches

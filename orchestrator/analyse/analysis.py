@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from perfctl.orchestrator.analyse.grouping import Study
 from perfctl.orchestrator.analyse.ledger import Ledger, ledger
 from perfctl.orchestrator.analyse.peaks import Peaks
+from perfctl.orchestrator.analyse.prepared import PreparedStudy, prepare
 from perfctl.orchestrator.analyse.roofline_study import Roofline, roofline
 from perfctl.orchestrator.analyse.sweep import BatchPoint, points
 from perfctl.orchestrator.analyse.verdict import judge
@@ -18,14 +19,20 @@ from perfctl.orchestrator.analyse.verdict_records import Judgement
 class Analysis:
     """One study, analysed."""
 
-    study: Study
+    prepared: PreparedStudy
     ledger: Ledger
     judgement: Judgement
     roofline: Roofline
     points: tuple[BatchPoint, ...]
 
+    @property
+    def study(self) -> Study:
+        return self.prepared.study
+
 
 def analyse(study: Study, measured: Sequence[Peaks] = ()) -> Analysis:
     """Ledger, verdicts, roofline and sweep of a study; ``measured`` peaks go before published ones."""
-    entries = ledger(study)
-    return Analysis(study, entries, judge(study, entries), roofline(study, entries, measured), points(study))
+    prepared = prepare(study)
+    entries = ledger(prepared)
+    judgement = judge(prepared, entries)
+    return Analysis(prepared, entries, judgement, roofline(prepared, entries, measured), points(prepared))

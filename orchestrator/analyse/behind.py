@@ -1,19 +1,16 @@
-"""What stands behind a ledger row: its kernels, how their layer was found, and gradients that belong together."""
+"""The kernels of a ledger row, and how their layer was found."""
 
 from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.algorithms import recognise
 from perfctl.orchestrator.analyse.figure import Figure
-from perfctl.orchestrator.analyse.timing import Key, kernel_keys, kernel_steps
-from perfctl.parsers.records import Kernel, Range
-from perfctl.parsers.stored import Run
+from perfctl.orchestrator.analyse.prepared import PreparedRun
+from perfctl.orchestrator.analyse.timing import Key
 
-GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
 GUESSED = "the layer of some launches was guessed"
 
 
@@ -29,35 +26,6 @@ class KernelUse:
     """Launches per step."""
 
 
-def with_whole_backward(runs: Sequence[Run]) -> list[Run]:
-    """Runs of one batch size in which a layer's gradients count as "backward" where any run saw that layer's "backward".
-
-    The nodes of a layer may be told apart in one run and not in another; only sums over the same work are compared.
-    """
-    whole: set[str] = set()
-    for run in runs:
-        whole |= {kernel.layer for kernel in run.report.kernels if kernel.direction == "backward" and kernel.layer}
-        whole |= {item.layer for item in run.report.ranges if item.direction == "backward" and item.layer}
-    if not whole:
-        return list(runs)
-    return [_folded(run, whole) for run in runs]
-
-
-def _folded(run: Run, layers: set[str]) -> Run:
-    def gradient(item: Kernel | Range) -> bool:
-        return item.direction in GRADIENTS and item.layer in layers
-
-    kernels, ranges = list(run.report.kernels), list(run.report.ranges)
-    if not any(map(gradient, kernels)) and not any(map(gradient, ranges)):
-        return run
-    report = replace(
-        run.report,
-        kernels=[kernel._replace(direction="backward") if gradient(kernel) else kernel for kernel in kernels],
-        ranges=[item._replace(direction="backward") if gradient(item) else item for item in ranges],
-    )
-    return replace(run, report=report)
-
-
 def guessed(figure: Figure) -> Figure:
     """What a launch executed is counted, and to which layer it belongs is not: an estimate for that layer."""
     if figure.value is None:
@@ -65,23 +33,23 @@ def guessed(figure: Figure) -> Figure:
     return replace(figure, state="estimated", reason="; ".join(filter(None, (GUESSED, figure.reason))))
 
 
-def guesses(run: Run | None) -> dict[Key, float]:
+def guesses(run: PreparedRun | None) -> dict[Key, float]:
     """(layer, direction) -> share of its launches whose layer was guessed; only where there are any."""
     tallies: dict[Key, list[bool]] = defaultdict(list)
     if run is not None:
-        for kernel, key in zip(run.report.kernels, kernel_keys(run), strict=True):
+        for kernel, key in zip(run.run.report.kernels, run.keys, strict=True):
             if key is not None:
                 tallies[key].append(kernel.layer_source == "guessed")
     return {key: sum(found) / len(found) for key, found in tallies.items() if any(found)}
 
 
-def kernel_uses(run: Run | None) -> dict[Key, tuple[KernelUse, ...]]:
+def kernel_uses(run: PreparedRun | None) -> dict[Key, tuple[KernelUse, ...]]:
     """Kernel names behind each (layer, direction), most launched first."""
     if run is None:
         return {}
-    steps = kernel_steps(run) or 1
+    steps = run.steps or 1
     tallies: dict[Key, Tally[tuple[str, str]]] = defaultdict(Tally)
-    for kernel, key in zip(run.report.kernels, kernel_keys(run), strict=True):
+    for kernel, key in zip(run.run.report.kernels, run.keys, strict=True):
         if key is not None:
             tallies[key][kernel.name, kernel.short_name or kernel.name] += 1
     return {

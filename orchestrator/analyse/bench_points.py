@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from perfctl.orchestrator.analyse.machines import machine_name
 from perfctl.orchestrator.analyse.plan_work import works_of_plan
 from perfctl.orchestrator.analyse.step_lengths import computed_ns
-from perfctl.orchestrator.analyse.work_records import Case, Measured
+from perfctl.orchestrator.analyse.work_records import Measured, StepSpec
 from perfctl.parsers.bench_points import BenchMachine, BenchPoint
 from perfctl.parsers.layer_times import LayerTime
 from perfctl.parsers.planned import Plan
@@ -92,7 +92,7 @@ def measured_of(point: BenchPoint, plan: Plan) -> Measured:
     by_layer = {(layer, "forward"): one / 1e9 for layer, one in point.forward_ns.items()}
     by_layer |= {(layer, "backward"): one / 1e9 for layer, one in point.backward_ns.items()}
     return Measured(
-        case=Case(
+        case=StepSpec(
             model=point.model,
             family=point.family,
             works=works_of_plan(plan),

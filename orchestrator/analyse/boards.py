@@ -17,7 +17,7 @@ PCIE_3, PCIE_4, PCIE_5 = 15.75, 31.5, 63.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class DataSheet:
     """Of one product of ``devices.GPUS``."""
 
     memory_gb: tuple[int, ...]
@@ -31,19 +31,19 @@ class Sheet:
     """MiB of the last-level cache; None where no sure source states it."""
 
 
-def _pcie(memory_gb: int, power_w: int, rate: float, l2_mb: float | None) -> Sheet:
-    return Sheet((memory_gb,), power_w, rate, f"PCIe {({PCIE_3: 3, PCIE_4: 4, PCIE_5: 5})[rate]} x16", l2_mb)
+def _pcie(memory_gb: int, power_w: int, rate: float, l2_mb: float | None) -> DataSheet:
+    return DataSheet((memory_gb,), power_w, rate, f"PCIe {({PCIE_3: 3, PCIE_4: 4, PCIE_5: 5})[rate]} x16", l2_mb)
 
 
-SHEETS: dict[str, Sheet] = {
+SHEETS: dict[str, DataSheet] = {
     "P100 PCIe 16 GB": _pcie(16, 250, PCIE_3, 4),
     "P100 PCIe 12 GB": _pcie(12, 250, PCIE_3, 4),
-    "P100 SXM2": Sheet((16,), 300, 80, "NVLink", 4),
+    "P100 SXM2": DataSheet((16,), 300, 80, "NVLink", 4),
     "P40": _pcie(24, 250, PCIE_3, 3),
     "P4": _pcie(8, 75, PCIE_3, 2),
     "GTX 1080 Ti": _pcie(11, 250, PCIE_3, 2.75),
-    "V100 SXM2": Sheet((16, 32), 300, 150, "NVLink", 6),
-    "V100 PCIe": Sheet((16, 32), 250, PCIE_3, "PCIe 3 x16", 6),
+    "V100 SXM2": DataSheet((16, 32), 300, 150, "NVLink", 6),
+    "V100 PCIe": DataSheet((16, 32), 250, PCIE_3, "PCIe 3 x16", 6),
     "V100S": _pcie(32, 250, PCIE_3, 6),
     "Titan V": _pcie(12, 250, PCIE_3, 4.5),
     "T4": _pcie(16, 70, PCIE_3, 4),
@@ -52,8 +52,8 @@ SHEETS: dict[str, Sheet] = {
     "RTX 2080 Ti": _pcie(11, 250, PCIE_3, 5.5),
     "Titan RTX": _pcie(24, 280, PCIE_3, 6),
     "A100 PCIe 40 GB": _pcie(40, 250, PCIE_4, 40),
-    "A100 SXM4 40 GB": Sheet((40,), 400, 300, "NVLink", 40),
-    "A100 SXM4 80 GB": Sheet((80,), 400, 300, "NVLink", 40),
+    "A100 SXM4 40 GB": DataSheet((40,), 400, 300, "NVLink", 40),
+    "A100 SXM4 80 GB": DataSheet((80,), 400, 300, "NVLink", 40),
     "A100 PCIe 80 GB": _pcie(80, 300, PCIE_4, 40),
     "A30": _pcie(24, 165, PCIE_4, 24),
     "A10": _pcie(24, 150, PCIE_4, 6),
@@ -69,11 +69,11 @@ SHEETS: dict[str, Sheet] = {
     "RTX 4090": _pcie(24, 450, PCIE_4, 72),
     "H100 PCIe": _pcie(80, 350, PCIE_5, 50),
     "H100 NVL": _pcie(94, 400, PCIE_5, 50),
-    "H100 SXM5": Sheet((80,), 700, 450, "NVLink", 50),
+    "H100 SXM5": DataSheet((80,), 700, 450, "NVLink", 50),
     "H200 NVL": _pcie(141, 600, PCIE_5, 50),
-    "H200 SXM": Sheet((141,), 700, 450, "NVLink", 50),
-    "GH200 480 GB": Sheet((96,), None, PCIE_5, "PCIe 5 x16", None),
-    "B200": Sheet((180,), 1000, 900, "NVLink", None),
+    "H200 SXM": DataSheet((141,), 700, 450, "NVLink", 50),
+    "GH200 480 GB": DataSheet((96,), None, PCIE_5, "PCIe 5 x16", None),
+    "B200": DataSheet((180,), 1000, 900, "NVLink", None),
     "RTX 5070": _pcie(12, 250, PCIE_5, None),
     "RTX 5090": _pcie(32, 575, PCIE_5, None),
 }
@@ -88,7 +88,7 @@ class Board:
     memory_gb: int
 
     @property
-    def sheet(self) -> Sheet:
+    def sheet(self) -> DataSheet:
         return SHEETS[self.gpu.name]
 
     @property

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import takewhile
 from math import prod
 
 from perfctl.orchestrator.analyse.algorithms import Algorithm, recognise
-from perfctl.orchestrator.analyse.behind import with_whole_backward
-from perfctl.orchestrator.analyse.counters import PIPE_TENSOR, KernelFlops, flops_by_launch, values_by_launch
+from perfctl.orchestrator.analyse.counters import PIPE_TENSOR, KernelFlops, compute_capability, sm_count
 from perfctl.orchestrator.analyse.counts_tensor import ops_path
-from perfctl.orchestrator.analyse.figure import Figure, add
-from perfctl.orchestrator.analyse.formulas_matmul import left_factor
+from perfctl.orchestrator.analyse.figure import Figure, total_of
+from perfctl.orchestrator.analyse.formulas_conv import CONVOLUTIONS
+from perfctl.orchestrator.analyse.formulas_matmul import LINEAR, left_factor
 from perfctl.orchestrator.analyse.grids import ConvShape, GemmShape
-from perfctl.orchestrator.analyse.grouping import Study
-from perfctl.orchestrator.analyse.ledger import Ledger, LedgerRow, counting_run
+from perfctl.orchestrator.analyse.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.analyse.match import inside, narrowed_to
+from perfctl.orchestrator.analyse.prepared import PreparedBatch, PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.rates import with_counts
-from perfctl.orchestrator.analyse.timing import Key, kernel_keys, kernel_steps
+from perfctl.orchestrator.analyse.timing import Key
 from perfctl.orchestrator.analyse.verdict_records import Place
 from perfctl.orchestrator.analyse.worked import shape_of
 from perfctl.parsers.paper import OpShape
@@ -29,12 +30,10 @@ Shape = ConvShape | GemmShape
 FP = ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")
 PRODUCTS = ("conv", "winograd", "fft", "depthwise", "gemm", "attention", "rnn", None)
 """Families whose main kernels do the multiply-adds on paper; a kernel that no pattern fits is taken for one."""
-CONVOLUTIONS = ("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
-LINEAR = ("aten.addmm", "aten.mm", "aten.linear", "aten._addmm_activation")
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class KernelGroup:
     """All launches of one kernel name with one grid, for one step."""
 
     name: str
@@ -69,11 +68,11 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class RowEvidence:
     """One ledger row and what ncu saw of it."""
 
     row: LedgerRow
-    works: tuple[Work, ...]
+    kernels: tuple[KernelGroup, ...]
     forward: Shape | None
     """Of the layer's forward pass; None when the layer was not seen, or runs several operations."""
     capability: str | None
@@ -98,14 +97,14 @@ class Case:
 
     def total(self, count: str) -> float | None:
         """Sum of one raw count over the row's kernels; None when no kernel has it."""
-        found = [work.counts[count] for work in self.works if count in work.counts]
+        found = [kernel.counts[count] for kernel in self.kernels if count in kernel.counts]
         return sum(found) if found else None
 
     @property
-    def mains(self) -> tuple[Work, ...]:
-        return tuple(work for work in self.works if work.main)
+    def product_kernels(self) -> tuple[KernelGroup, ...]:
+        return tuple(kernel for kernel in self.kernels if kernel.main)
 
-    def at(self, batch: int) -> Case:
+    def with_batch(self, batch: int) -> RowEvidence:
         """The same, with what was profiled taken for a batch of ``batch``."""
         forward: Shape | None = self.forward
         if isinstance(forward, ConvShape):
@@ -141,44 +140,60 @@ class Case:
         return (replace(forward, in_channels=forward.out_channels, out_channels=forward.in_channels),)
 
 
-Loose = Mapping[int, tuple[Work, ...]]
+class EvidenceTable(dict[Place, RowEvidence]):
+    """Every row's evidence by its place. Nothing is added once it is made: what is derived from it is kept."""
+
+    @cached_property
+    def network_order(self) -> Mapping[tuple[int, str], Sequence[RowEvidence]]:
+        """(batch size, direction) -> rows in the network's order."""
+        rows: dict[tuple[int, str], list[RowEvidence]] = {}
+        for evidence in sorted(self.values(), key=lambda evidence: evidence.row.position):
+            rows.setdefault((evidence.row.batch, evidence.row.direction), []).append(evidence)
+        return rows
+
+    @cached_property
+    def positions(self) -> Mapping[Place, int]:
+        """Where each row stands in its list of ``network_order``."""
+        return {evidence.place: at for rows in self.network_order.values() for at, evidence in enumerate(rows)}
+
+
+Loose = Mapping[int, tuple[KernelGroup, ...]]
 """batch -> kernels that no layer's range enclosed, per step (of the whole report where it does not say steps)."""
 
 
-def cases(study: Study, ledger: Ledger) -> tuple[dict[Place, Case], Loose]:
+def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
     """One case a ledger row that has products on paper (or runs forward again), and the kernels of no layer."""
-    found: dict[Place, Case] = {}
-    prepared = {batch: _prepare(study.at(batch)) for batch in study.batches}
+    found = EvidenceTable()
+    seen = {batch.batch: _seen(batch) for batch in study.batches}
     for row in ledger.rows:
         if not row.layer or not (row.paper.value or row.direction == "recompute"):
             continue
-        run, works, shapes = prepared[row.batch]
-        case = Case(
+        run, kernels, shapes = seen[row.batch]
+        evidence = RowEvidence(
             row,
-            tuple(works.get((row.layer, row.direction), ())),
+            tuple(kernels.get((row.layer, row.direction), ())),
             shapes.get(row.layer),
-            _capability(run),
+            compute_capability(run) if run else None,
             run.report.environment if run else {},
             run.precision if run else None,
-            _profiled(run, row.layer, works),
+            _profiled(run, row.layer, kernels),
             _left_out(run),
         )
-        found[case.place] = case
-    return found, {batch: tuple(works.get(None, ())) for batch, (_, works, _) in prepared.items()}
+        found[evidence.place] = evidence
+    return found, {batch: tuple(kernels.get(None, ())) for batch, (_, kernels, _) in seen.items()}
 
 
-Prepared = tuple[Run | None, dict[Key | None, list[Work]], dict[str, Shape]]
+def _seen(batch: PreparedBatch) -> tuple[Run | None, dict[Key | None, list[KernelGroup]], dict[str, Shape]]:
+    """(the run with counters, its kernels by layer and direction, shapes by layer) at one batch size."""
+    counting = batch.counting
+    ops = next((item.run.report.ops for item in batch.runs if item.run.report.ops), ())
+    if counting is None:
+        return None, {}, shapes_by_layer(ops)
+    return counting.run, kernels_by_key(counting), shapes_by_layer(ops)
 
 
-def _prepare(runs: Sequence[Run]) -> Prepared:
-    runs = with_whole_backward(runs)
-    run = counting_run(runs)
-    ops = next((item.report.ops for item in runs if item.report.ops), ())
-    return run, works_by_key(run) if run else {}, shapes_by_layer(ops)
-
-
-def _profiled(run: Run | None, layer: str, works: Mapping[Key | None, object]) -> bool:
-    return run is not None and inside(layer, narrowed_to(run)) and any(key is not None for key in works)
+def _profiled(run: Run | None, layer: str, kernels: Mapping[Key | None, object]) -> bool:
+    return run is not None and inside(layer, narrowed_to(run)) and any(key is not None for key in kernels)
 
 
 _FILTERS = ("--launch-skip", "--launch-count", "--kernel-name")
@@ -195,55 +210,43 @@ def _left_out(run: Run | None) -> str | None:
     return f"ncu was told to leave launches out ({', '.join(used)})" if used else None
 
 
-def _capability(run: Run | None) -> str | None:
-    devices = () if run is None else ((run.device,) if run.device else ()) + run.report.devices
-    return next((device.compute_capability for device in devices if device.compute_capability), None)
-
-
-def works_by_key(run: Run) -> dict[Key | None, list[Work]]:
+def kernels_by_key(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
     """Kernels behind each (layer, direction), launches of one name and grid taken together; None: of no layer."""
-    steps = kernel_steps(run) or 1
-    flops = flops_by_launch(run)
+    sms = sm_count(run.run)
     values = {
-        launch: found if all(name.endswith(".sum") for name in found) else with_counts(found, _sm_count(run))[0]
-        for launch, found in values_by_launch(run.report.counters).items()
+        launch: found if all(name.endswith(".sum") for name in found) else with_counts(found, sms)[0]
+        for launch, found in run.values.items()
     }
-    numbered = any(kernel.step is not None for kernel in run.report.kernels)
     groups: dict[Key | None, dict[tuple[str, tuple[int, int, int] | None], list[int]]] = defaultdict(dict)
-    for kernel, key in zip(run.report.kernels, kernel_keys(run), strict=True):
-        if numbered and kernel.step is None:
-            continue
+    for kernel, key in run.launches:
         grid = None
         if kernel.grid_x is not None:
             grid = (kernel.grid_x, kernel.grid_y or 1, kernel.grid_z or 1)
         groups[key].setdefault((kernel.name, grid), []).append(kernel.launch)
     return {
-        key: [_work(name, grid, launches, steps, flops, values) for (name, grid), launches in found.items()]
+        key: [
+            _group(name, grid, launches, run.steps or 1, run.flops, values) for (name, grid), launches in found.items()
+        ]
         for key, found in groups.items()
     }
 
 
-def _sm_count(run: Run) -> int | None:
-    devices = ((run.device,) if run.device else ()) + run.report.devices
-    return next((device.sm_count for device in devices if device.sm_count), None)
-
-
-def _work(
+def _group(
     name: str,
     grid: tuple[int, int, int] | None,
     launches: list[int],
     steps: int,
     flops: Mapping[int, KernelFlops],
     values: Mapping[int, Mapping[str, float | None]],
-) -> Work:
+) -> KernelGroup:
     counts: dict[str, float] = defaultdict(float)
     for launch in launches:
         for count, value in _raw(values.get(launch, {})).items():
             counts[count] += value / steps
     known = [flops[launch] for launch in launches if launch in flops]
-    return Work(
+    return KernelGroup(
         name, recognise(name), grid, len(launches) / steps, dict(counts),
-        add((item.total for item in known), divide_by=steps), add((item.tensor for item in known), divide_by=steps),
+        total_of((item.total for item in known), divide_by=steps), total_of((item.tensor for item in known), divide_by=steps),
     )  # fmt: skip
 
 

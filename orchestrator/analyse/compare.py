@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import product
 
-from perfctl.orchestrator.analyse.behind import with_whole_backward
 from perfctl.orchestrator.analyse.compare_facts import compared
 from perfctl.orchestrator.analyse.compare_pairs import Opposed, align, common
 from perfctl.orchestrator.analyse.compare_records import (
@@ -27,6 +26,7 @@ from perfctl.orchestrator.analyse.compare_records import (
 from perfctl.orchestrator.analyse.compare_rows import judged, rows
 from perfctl.orchestrator.analyse.compare_stats import holm
 from perfctl.orchestrator.analyse.compare_values import observed
+from perfctl.orchestrator.analyse.prepared import PreparedRun, with_whole_backward
 from perfctl.orchestrator.analyse.timing import preference
 from perfctl.parsers.stored import Run
 
@@ -76,7 +76,8 @@ def _notes(opposed: Opposed, both: Sequence[str]) -> Iterable[str]:
 
 def _rows(a: Sequence[Run], b: Sequence[Run], both: Sequence[str]) -> list[Row]:
     """Each quantity of each level from the first profiler that has it on both sides; with none, one against another."""
-    every = [(run.profiler if both else "", observed(run)) for run in with_whole_backward([*a, *b])]
+    prepared = with_whole_backward([PreparedRun(run) for run in (*a, *b)])
+    every = [(item.run.profiler if both else "", observed(item)) for item in prepared]
     found: list[Row] = []
     for part in product(LEVELS, QUANTITIES):
         found += _first(every[: len(a)], every[len(a) :], both or ("",), part)

@@ -32,13 +32,11 @@ def _said(key: str) -> Callable[[Run], str | None]:
 
 
 def _driver(run: Run) -> str | None:
-    devices = ([run.device] if run.device else []) + list(run.report.devices)
-    return next((device.driver_version for device in devices if device.driver_version), None)
+    return next((device.driver_version for device in run.devices if device.driver_version), None)
 
 
 def _largest_clock(run: Run) -> str | None:
-    devices = ([run.device] if run.device else []) + list(run.report.devices)
-    found = next((device.clock_hz for device in devices if device.clock_hz), None)
+    found = next((device.clock_hz for device in run.devices if device.clock_hz), None)
     return _megahertz(found)
 
 

@@ -7,13 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from perfctl.orchestrator.analyse.compare_records import Key, Observed
-from perfctl.orchestrator.analyse.figure import Figure, add
+from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.grouping import studies
 from perfctl.orchestrator.analyse.ledger import ledger
+from perfctl.orchestrator.analyse.prepared import PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.sweep import memory_figures
-from perfctl.orchestrator.analyse.timing import KERNEL_BASIS, kernel_keys, kernel_steps, layer_times, step_time
+from perfctl.orchestrator.analyse.timing import KERNEL_BASIS
 from perfctl.parsers.records import Kernel
-from perfctl.parsers.stored import Run
 
 PHASES = ("data", "copy", "forward", "backward", "optimizer", "inference")
 UNATTRIBUTED = "not attributed"
@@ -23,34 +23,34 @@ PER_REPORT = "sums over the whole report, for nothing says how many steps it hol
 NO_MORE_THAN = "a lower bound: {}"
 
 
-def observed(run: Run) -> dict[Key, Observed]:
+def observed(run: PreparedRun) -> dict[Key, Observed]:
     """Everything about one run."""
-    return times(run) | memory(run) | (flops(run) if run.report.counters else {})
+    return times(run) | memory(run) | (flops(run) if run.run.report.counters else {})
 
 
-def times(run: Run) -> dict[Key, Observed]:
+def times(run: PreparedRun) -> dict[Key, Observed]:
     """Steps, their phases, layers by direction and kernels, and samples per second."""
     return dict((*_steps(run), *_layers(run), *_kernels(run)))
 
 
-def memory(run: Run) -> dict[Key, Observed]:
+def memory(run: PreparedRun) -> dict[Key, Observed]:
     """Memory figures, in bytes."""
     return {
         Key("step", "memory", name): Observed((float(size),), "memory as the run recorded it")
-        for name, size in memory_figures(run).items()
+        for name, size in memory_figures(run.run).items()
     }
 
 
-def flops(run: Run) -> dict[Key, Observed]:
+def flops(run: PreparedRun) -> dict[Key, Observed]:
     """Counted FLOPs of a step, by layer and direction and in all; 1 multiply-add = 2."""
-    (study,) = studies([run])
-    entries = ledger(study)
+    (study,) = studies([run.run])
+    entries = ledger(PreparedStudy(study, (run,)))
     found = {(row.layer, row.direction): row.counted for row in entries.rows}
     found.update(((UNATTRIBUTED, ""), rest.counted) for rest in entries.unattributed)
     known = {where: figure for where, figure in found.items() if figure.value is not None}
     rows = {Key("layer", "flops", "", *where): _exact(figure) for where, figure in known.items()}
     if known:
-        rows[Key("step", "flops", "counted FLOPs")] = _exact(add(found.values()))
+        rows[Key("step", "flops", "counted FLOPs")] = _exact(total_of(found.values()))
     return rows
 
 
@@ -63,17 +63,18 @@ def _exact(figure: Figure) -> Observed:
     return Observed((float(figure.value or 0),), "counted by ncu, per step", note=note)
 
 
-def _steps(run: Run) -> Iterator[tuple[Key, Observed]]:
-    whole = step_time(run)
+def _steps(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
+    whole = run.step_time
     if whole is None:
         return
     spread, basis = whole
     yield Key("step", "time", "step"), Observed(spread.values, basis)
-    if run.batch_size and min(spread.values) > 0:
-        speeds = tuple(run.batch_size * 1e9 / value for value in spread.values)
+    batch = run.run.batch_size
+    if batch and min(spread.values) > 0:
+        speeds = tuple(batch * 1e9 / value for value in spread.values)
         yield Key("step", "throughput", "samples per second"), Observed(speeds, basis)
     for phase in PHASES:
-        parts = sorted((step for step in run.report.steps if step.phase == phase), key=lambda step: step.number)
+        parts = sorted((step for step in run.run.report.steps if step.phase == phase), key=lambda step: step.number)
         sums: dict[int, float] = {}
         for step in parts:
             if step.duration_ns is not None:  # a step copies twice: its images there, its answers back
@@ -83,11 +84,11 @@ def _steps(run: Run) -> Iterator[tuple[Key, Observed]]:
             yield Key("step", "time", phase), Observed(values, basis)
 
 
-def _layers(run: Run) -> Iterator[tuple[Key, Observed]]:
-    found = layer_times(run)
+def _layers(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
+    found = run.layer_times
     if found is None:
         return
-    if run.report.kernels:
+    if run.run.report.kernels:
         yield Key("step", "time", KERNELS), Observed(found.total.values, found.basis, found.trusted)
     for (layer, direction), spread in found.rows.items():
         yield Key("layer", "time", "", layer, direction), Observed(spread.values, found.basis, found.trusted)
@@ -95,27 +96,26 @@ def _layers(run: Run) -> Iterator[tuple[Key, Observed]]:
         yield Key("layer", "time", "", UNATTRIBUTED), Observed(found.unattributed.values, found.basis, found.trusted)
 
 
-def _kernels(run: Run) -> Iterator[tuple[Key, Observed]]:
+def _kernels(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
     """Each kernel name within its layer and direction, its launches of a step added up."""
-    steps = kernel_steps(run)
-    numbered = any(kernel.step is not None for kernel in run.report.kernels)
+    steps, profiler = run.steps, run.run.profiler
     sums: dict[Key, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
     grids: dict[Key, Tally[str]] = defaultdict(Tally)
     seen: dict[int | None, None] = {}
-    for kernel, where in zip(run.report.kernels, kernel_keys(run), strict=True):
-        if kernel.duration_ns is None or (numbered and kernel.step is None):
+    for kernel, where in run.launches:
+        if kernel.duration_ns is None:
             continue
         layer, direction = where or (UNATTRIBUTED, "")
         key = Key("kernel", "time", "", layer, direction, kernel.short_name or kernel.name)
-        sums[key][kernel.step] += kernel.duration_ns / (1 if numbered else steps or 1)
+        sums[key][kernel.step] += kernel.duration_ns / (1 if run.numbered else steps or 1)
         grids[key][_grid(kernel)] += 1
         seen[kernel.step] = None
-    basis = KERNEL_BASIS.get(run.profiler, f"kernels, {run.profiler}") if steps else PER_REPORT
+    basis = KERNEL_BASIS.get(profiler, f"kernels, {profiler}") if steps else PER_REPORT
     for key, found in sums.items():
         values = tuple(found.get(step, 0.0) for step in seen)
         launches = sum(grids[key].values()) / (steps or 1)
         shapes = tuple(sorted(grids[key], key=lambda grid, tally=grids[key]: (-tally[grid], grid)))  # type: ignore[misc]
-        yield key, Observed(values, basis, run.profiler != "ncu", tuple(filter(None, shapes)), launches)
+        yield key, Observed(values, basis, profiler != "ncu", tuple(filter(None, shapes)), launches)
 
 
 def _grid(kernel: Kernel) -> str:

@@ -16,12 +16,12 @@ from perfctl.orchestrator.analyse import counts, rates
 from perfctl.orchestrator.analyse.algorithms import NOTHING, Algorithm, recognise
 from perfctl.orchestrator.analyse.counts import AMPERE_OR_LATER, PIPE_TENSOR
 from perfctl.orchestrator.analyse.counts_tensor import OPS_PATH, PREFIX, tensor
-from perfctl.orchestrator.analyse.figure import Figure, absent
+from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.parsers.records import Counter
 from perfctl.parsers.stored import Run
 
 __all__ = ["OPS_PATH", "PIPE_TENSOR", "KernelFlops", "Values", "compute_capability", "flops_by_launch", "kernel_flops",
-           "makes_flops", "values_by_launch"]  # fmt: skip
+           "makes_flops", "sm_count", "values_by_launch"]  # fmt: skip
 
 Values = Mapping[str, float | None]
 
@@ -37,7 +37,7 @@ class KernelFlops(NamedTuple):
     total: Figure
     tensor_types: tuple[tuple[str, Figure], ...] = ()
     """("tf32", figure), ... where the report tells them apart; integer types are here too."""
-    integer: Figure = absent("not_collected", "integer tensor operations were not collected")
+    integer: Figure = missing("not_collected", "integer tensor operations were not collected")
     """Integer operations of the tensor cores: no FLOPs, and not in ``total``."""
 
 
@@ -51,21 +51,23 @@ def values_by_launch(counters: Iterable[Counter]) -> dict[int, dict[str, float |
     return found
 
 
-def flops_by_launch(run: Run) -> dict[int, KernelFlops]:
-    """launch -> FLOPs, for every launch of the run that has any counter."""
-    capability, sms = compute_capability(run) or _by_names(run), _sm_count(run)
+def flops_by_launch(run: Run, by_launch: Mapping[int, Values] | None = None) -> dict[int, KernelFlops]:
+    """launch -> FLOPs, for every launch of the run that has any counter.
+
+    ``by_launch`` are the run's ``values_by_launch`` where the caller has them already.
+    """
+    capability, sms = compute_capability(run) or _by_names(run), sm_count(run)
     version = run.profiler_version or run.report.tool_version
     names = {kernel.launch: kernel.name for kernel in run.report.kernels}
     return {
         launch: kernel_flops(values, capability, name=names.get(launch), sm_count=sms, version=version)
-        for launch, values in values_by_launch(run.report.counters).items()
+        for launch, values in (values_by_launch(run.report.counters) if by_launch is None else by_launch).items()
     }
 
 
 def compute_capability(run: Run) -> str | None:
     """Of the GPU the run used; None when no record says so."""
-    devices = ([run.device] if run.device else []) + list(run.report.devices)
-    return next((device.compute_capability for device in devices if device.compute_capability), None)
+    return next((device.compute_capability for device in run.devices if device.compute_capability), None)
 
 
 _LATER = ("ampere", "ada", "hopper", "blackwell")
@@ -78,9 +80,9 @@ def _by_names(run: Run) -> str | None:
     return AMPERE_OR_LATER if later else None
 
 
-def _sm_count(run: Run) -> int | None:
-    devices = ([run.device] if run.device else []) + list(run.report.devices)
-    return next((device.sm_count for device in devices if device.sm_count), None)
+def sm_count(run: Run) -> int | None:
+    """Streaming multiprocessors of the GPU the run used; None when no record says so."""
+    return next((device.sm_count for device in run.devices if device.sm_count), None)
 
 
 def kernel_flops(
@@ -173,14 +175,14 @@ def _total(paths: Mapping[str, Figure]) -> Figure:
     lacking = {name: figure for name, figure in paths.items() if figure.value is None}
     known = [figure for figure in paths.values() if figure.value is not None]
     value = sum(figure.value for figure in known if figure.value is not None)
-    missing = tuple(lacking) + tuple(part for figure in known for part in figure.missing)
-    if not known or (missing and value == 0):
+    without = tuple(lacking) + tuple(part for figure in known for part in figure.missing)
+    if not known or (without and value == 0):
         first = next(iter(lacking.values()), None)
         if first is None:
-            return absent("not_collected", f"{', '.join(missing)} was not collected and the rest is 0")
-        return absent(first.state, first.reason or "not collected")
+            return missing("not_collected", f"{', '.join(without)} was not collected and the rest is 0")
+        return missing(first.state, first.reason or "not collected")
     notes = [figure.reason for figure in known if figure.reason and figure.launches]
     notes += [f"{name}: {figure.reason}" for name, figure in lacking.items()]
     rules = "; ".join(f"{name}: {figure.rule}" for name, figure in paths.items() if figure.rule and figure.value)
     state = "estimated" if any(figure.state == "estimated" for figure in known) else "counted"
-    return Figure(value, state, "; ".join(notes) or None, missing=missing, rule=rules or None)
+    return Figure(value, state, "; ".join(notes) or None, missing=without, rule=rules or None)

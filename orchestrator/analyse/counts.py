@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from perfctl.orchestrator.analyse.figure import Figure, absent
+from perfctl.orchestrator.analyse.figure import Figure, missing
 
 Values = Mapping[str, float | None]
 
@@ -52,11 +52,11 @@ def weighted(values: Values, path: str, weights: Mapping[str, int]) -> Figure:
         total = sum(weights[name] * value for name, value in found.items() if value is not None)
         return Figure(total, "counted", rule=_spelled(weights))
     if any(asked(values, op(name.lower())) for name in lacking):
-        return absent("not_available", f"ncu printed no value for {', '.join(lacking)}")
+        return missing("not_available", f"ncu printed no value for {', '.join(lacking)}")
     if len(lacking) == len(weights):
-        return absent("not_collected", f"{path} counters were not collected ({', '.join(lacking)})")
+        return missing("not_collected", f"{path} counters were not collected ({', '.join(lacking)})")
     had = ", ".join(name.upper() for name in weights if name.upper() not in lacking)
-    return absent("not_collected", f"only {had} was collected; without {', '.join(lacking)} it is no count of FLOPs")
+    return missing("not_collected", f"only {had} was collected; without {', '.join(lacking)} it is no count of FLOPs")
 
 
 def _spelled(weights: Mapping[str, int]) -> str:
@@ -98,7 +98,7 @@ def fp16(values: Values, capability: str | None, phantom: bool, version: str | N
         return figure
     if _may_move_constants(values, capability, phantom):
         chip = "" if capability else " (the chip is not known; it is so from CC 8.0 on)"
-        return absent("refused", f"HFMA2 may only have moved constants{chip}: not added")
+        return missing("refused", f"HFMA2 may only have moved constants{chip}: not added")
     if weights is HALF_BEFORE:
         reason = "HADD + HMUL + 2 HFMA; up to twice that where instructions are packed"
     else:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.algorithms import Algorithm
 from perfctl.orchestrator.analyse.counts import HFMA2_ON_TENSOR_PIPE, PIPE_TENSOR, Values, asked, major, metric, op
-from perfctl.orchestrator.analyse.figure import Figure, absent
+from perfctl.orchestrator.analyse.figure import Figure, missing
 
 OPS_PATH = "sm__ops_path_tensor_src_"
 PREFIX = "sm__ops_path_tensor_"
@@ -84,7 +84,7 @@ def _from_paths(paths: Values, capability: str | None, algorithm: Algorithm) -> 
     integer = (
         Figure(sum(figure.value or 0 for figure in integers), "counted", "integer operations, no FLOPs")
         if integers
-        else absent("not_collected", "integer tensor operations were not collected")
+        else missing("not_collected", "integer tensor operations were not collected")
     )
     return Tensor(_sum_of_types(floats, capability, algorithm), tuple(sorted(types.items())), integer)
 
@@ -93,14 +93,14 @@ def _type(kind: str, levels: dict[int, list[tuple[str | None, float]]]) -> Figur
     level = min(levels)
     value = sum(count for _, count in levels[level])
     parts = {part for part, _ in levels[level] if part}
-    missing: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     if level & 4:
-        missing = (f"tensor {kind} of other instructions",)
+        without = (f"tensor {kind} of other instructions",)
     elif level & 2 and parts != {"on", "off"}:
-        missing = (f"tensor {kind} with sparsity {'off' if parts == {'on'} else 'on'}",)
-    if missing and not value:
-        return absent("not_collected", f"{missing[0]} was not collected, and the rest is 0")
-    return Figure(value, "counted", missing=missing, rule=f"{PREFIX}src_{kind}")
+        without = (f"tensor {kind} with sparsity {'off' if parts == {'on'} else 'on'}",)
+    if without and not value:
+        return missing("not_collected", f"{without[0]} was not collected, and the rest is 0")
+    return Figure(value, "counted", missing=without, rule=f"{PREFIX}src_{kind}")
 
 
 def _sum_of_types(floats: dict[str, Figure], capability: str | None, algorithm: Algorithm) -> Figure:
@@ -110,14 +110,14 @@ def _sum_of_types(floats: dict[str, Figure], capability: str | None, algorithm: 
     if algorithm.tensor_core and algorithm.math and algorithm.math not in INTEGER:
         wanted[algorithm.math] = None
     lacking = tuple(f"tensor {kind}" for kind in wanted if not any(kind in name.split("_") for name in known))
-    missing = (*lacking, *(part for figure in known.values() for part in figure.missing))
-    if not known or (missing and not value):
-        what = ", ".join(missing).replace("tensor ", "") or "floating-point types"
-        return absent("not_collected", f"tensor operations of {what} were not collected" + (
+    without = (*lacking, *(part for figure in known.values() for part in figure.missing))
+    if not known or (without and not value):
+        what = ", ".join(without).replace("tensor ", "") or "floating-point types"
+        return missing("not_collected", f"tensor operations of {what} were not collected" + (
             ", and those of " + ", ".join(sorted(known)) + " are 0" if known else ""))  # fmt: skip
     rule = f"{PREFIX}src: " + " + ".join(sorted(known))
-    reason = f"tensor operations of {', '.join(missing).replace('tensor ', '')} were not collected" if missing else None
-    return Figure(value, "counted", reason, missing=missing, rule=rule)
+    reason = f"tensor operations of {', '.join(without).replace('tensor ', '')} were not collected" if without else None
+    return Figure(value, "counted", reason, missing=without, rule=rule)
 
 
 def _from_instructions(
@@ -127,7 +127,7 @@ def _from_instructions(
     pipe = metric(values, PIPE_TENSOR)
     if pipe and algorithm.math in INTEGER:
         return _integers(pipe, algorithm)
-    integer = Figure(0, "counted") if pipe == 0 else absent("not_available", "their shape is not known")
+    integer = Figure(0, "counted") if pipe == 0 else missing("not_available", "their shape is not known")
     return Tensor(figure, ((algorithm.math, figure),) if figure.value and algorithm.math else (), integer)
 
 
@@ -137,7 +137,7 @@ def _integers(pipe: float, algorithm: Algorithm) -> Tensor:
     each = INTEGER_PER_INSTRUCTION.get(algorithm.instruction or "")
     if each is None:
         return Tensor(
-            flops, (), absent("not_available", "integer tensor instructions have no size without their shape")
+            flops, (), missing("not_available", "integer tensor instructions have no size without their shape")
         )
     rule = f"{each} x tensor instructions ({algorithm.instruction}, by the kernel's name)"
     return Tensor(flops, (), Figure(each * pipe, "estimated", rule, rule=rule))
@@ -151,12 +151,12 @@ def _instructions(
     pipe = metric(values, PIPE_TENSOR)
     if pipe is None:
         if paths_asked or asked(values, PIPE_TENSOR):
-            return absent("not_available", "ncu printed no value for the tensor counters on this chip")
-        return absent("not_collected", "tensor counters were not collected")
+            return missing("not_available", "ncu printed no value for the tensor counters on this chip")
+        return missing("not_collected", "tensor counters were not collected")
     if pipe == 0:
         return Figure(0, "counted", rule="no tensor instruction was executed")
     if phantom and capability is None:
-        return absent(
+        return missing(
             "refused",
             "its instructions are as many as HFMA2, which moves constants on CC 8.x and 9.x; the chip is not known",
         )
@@ -172,7 +172,7 @@ def _sized(values: Values, pipe: float, capability: str | None, algorithm: Algor
     if capability == "7.0" and each is None:
         each, shape = VOLTA_FLOPS_PER_INSTRUCTION, "HMMA.884, fp32 accumulation"
     elif each is None or capability is None:
-        return absent(
+        return missing(
             "not_available", "tensor instructions were counted, but not their shape: no FLOPs follow from that"
         )
     else:

@@ -36,7 +36,7 @@ from perfctl.orchestrator.analyse import efficiency_trees
 from perfctl.orchestrator.analyse.efficiency_trees import Trees, exponential, total
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    pass
 
 FORMAT = "perfctl efficiency 1"
 WIDEST = 4.0
@@ -136,19 +136,6 @@ def _outside(fitted: Fitted, row: Sequence[float], floor: float) -> tuple[float,
         names.append(name)
         excess = max(excess, beyond)
     return excess, tuple(names)
-
-
-def seconds_of(fitted: Fitted, rows: ArrayLike, floors: ArrayLike) -> NDArray[Any]:
-    """``predict(...).seconds`` of many rows at once, bit for bit. rows: (n, features); floors: (n,), seconds."""
-    import numpy as np
-
-    found = efficiency_trees.totals(fitted.trees, np.asarray(rows, dtype=float))
-    floor = np.asarray(floors, dtype=float)
-    inside = np.minimum(np.maximum(floor, fitted.floor_low), fitted.floor_high)
-    scale = np.array([eighths(float(each), fitted.power) for each in inside])
-    learned = scale * np.array([exponential(float(each)) for each in found])
-    beyond = np.where(floor > fitted.floor_high, floor / inside, 1.0)
-    return np.asarray(np.maximum(learned * beyond, floor))
 
 
 def drivers(fitted: Fitted, row: Sequence[float]) -> tuple[tuple[str, float], ...]:

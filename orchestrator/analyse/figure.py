@@ -32,12 +32,12 @@ class Figure:
         return self.value is not None and (bool(self.missing) or self.launches < self.of_launches)
 
 
-def absent(state: str, reason: str, *, of_launches: int = 1) -> Figure:
+def missing(state: str, reason: str, *, of_launches: int = 1) -> Figure:
     """A figure without a value."""
     return Figure(None, state, reason, 0, of_launches)
 
 
-def add(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
+def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
     """Sum of per-launch figures, divided by ``divide_by`` (the number of measured steps).
 
     Launches without a value leave a hole: the sum is then a lower bound and says how many it holds.
@@ -47,12 +47,12 @@ def add(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
     of_launches = sum(figure.of_launches for figure in all_figures)
     if not known:
         if not all_figures:
-            return absent("not_collected", "no launch was profiled", of_launches=0)
-        return absent(all_figures[0].state, all_figures[0].reason or "not collected", of_launches=of_launches)
+            return missing("not_collected", "no launch was profiled", of_launches=0)
+        return missing(all_figures[0].state, all_figures[0].reason or "not collected", of_launches=of_launches)
     total = sum(figure.value for figure in known if figure.value is not None)
     estimated = [figure for figure in known if figure.state == "estimated"]
     reasons = dict.fromkeys(figure.reason for figure in (estimated or known) if figure.reason)
-    missing = dict.fromkeys(part for figure in known for part in figure.missing)
+    without = dict.fromkeys(part for figure in known for part in figure.missing)
     rules = dict.fromkeys(part for figure in known if figure.rule for part in figure.rule.split("; "))
     return Figure(
         _divided(total, divide_by),
@@ -60,7 +60,7 @@ def add(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
         "; ".join(reasons) or None,
         sum(figure.launches for figure in known),
         of_launches,
-        tuple(missing),
+        tuple(without),
         "; ".join(rules) or None,
     )
 

@@ -12,9 +12,7 @@ from perfctl.orchestrator.analyse.worked import Formula
 from perfctl.parsers.paper import OpShape
 
 PRODUCTS: dict[str, Formula] = {
-    "aten.convolution": conv.convolution,
-    "aten._convolution": conv.convolution,
-    "aten.convolution_overrideable": conv.convolution,
+    **dict.fromkeys(conv.CONVOLUTIONS, conv.convolution),
     "aten.convolution_backward": conv.convolution_backward,
     "aten.convolution_backward_overrideable": conv.convolution_backward,
     "aten.mm": matmul.matrix_product,

@@ -11,6 +11,8 @@ from math import prod
 from perfctl.orchestrator.analyse.worked import Part, Shape, flag, integers, number, shape_of, tensors_of, times
 from perfctl.parsers.paper import OpShape
 
+CONVOLUTIONS = ("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
+"""Every name of the forward operation."""
 OUT_LETTERS = {1: ("P",), 2: ("P", "Q"), 3: ("O", "P", "Q")}
 IN_LETTERS = {1: ("W",), 2: ("H", "W"), 3: ("D", "H", "W")}
 KERNEL_LETTERS = {1: ("R",), 2: ("R", "S"), 3: ("T", "R", "S")}

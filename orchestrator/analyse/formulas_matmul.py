@@ -23,6 +23,8 @@ ADDED = (
     "aten.addmm", "aten.addmm_", "aten._addmm_activation", "aten.baddbmm", "aten.baddbmm_", "aten.addmv",
 )  # fmt: skip
 """Their first argument is what is added, the factors are the second and third."""
+LINEAR = ("aten.addmm", "aten.mm", "aten.linear", "aten._addmm_activation")
+"""What a Linear layer runs in its forward pass."""
 
 
 def left_factor(op: OpShape) -> Shape:

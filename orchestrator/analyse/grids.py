@@ -66,7 +66,7 @@ class ConvShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class ExpectedGrid:
     """What a kernel's name and its layer's shape say that one launch does."""
 
     ctas: int
@@ -87,7 +87,7 @@ class Prediction:
     """Blocks that share one sum; each adds its part once more in a reduction."""
 
 
-def predict(algorithm: Algorithm, grid: Grid, shape: GemmShape | ConvShape) -> Prediction | None:
+def expected_grid(algorithm: Algorithm, grid: Grid, shape: GemmShape | ConvShape) -> ExpectedGrid | None:
     """Thread blocks and multiplies of one launch; None where no formula is known for the kernel.
 
     Forward only: the gradients of a convolution use other shapes, and a gradient of a Linear layer is a product of
@@ -113,7 +113,7 @@ def _padded(length: int, step: int | None) -> int:
     return length if not step else ceil(length / step) * step
 
 
-def _implicit(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> Prediction | None:
+def _implicit(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
     """ceil(N P Q / tm) x ceil(Cout / tn) blocks of tm x tn outputs, each over the whole depth."""
     if algorithm.tile is None or algorithm.method not in ("implicit gemm", "explicit gemm"):
         return None
@@ -131,7 +131,7 @@ def _implicit(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> Prediction 
     return _made(ctas, matches, multiplies, shape.macs, rule, verified, "implicit gemm", split)
 
 
-def _winograd_fused(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> Prediction | None:
+def _winograd_fused(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
     """F(2x2,3x3) in one kernel: a block is 32 tiles of 2 x 2 outputs by 32 channels, 16 multiplies each."""
     if algorithm.winograd_block is None or algorithm.winograd != (2, 3) or (shape.kernel_h, shape.kernel_w) != (3, 3):
         return None
@@ -150,7 +150,7 @@ def _winograd_fused(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> Predi
     return _made(ctas, wanted == grid, multiplies, shape.macs, rule, True, "winograd fused", 1)
 
 
-def _winograd_products(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> Prediction | None:
+def _winograd_products(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
     """F(4x4,3x3), transforms apart: 36 products of tiles x Cin by Cin x Cout."""
     if grid[2] != 36 or algorithm.tile is None or (shape.kernel_h, shape.kernel_w) != (3, 3):
         return None
@@ -168,7 +168,7 @@ def _winograd_products(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> Pr
     return _made(ctas, matches, multiplies, shape.macs, rule, True, "winograd not fused", 1)
 
 
-def _pointwise(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> Prediction | None:
+def _pointwise(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
     """A convolution as a plain product (1 x 1, or after im2col): all images at once, or one product an image."""
     whole = _gemm(algorithm, grid, GemmShape(shape.pixels, shape.out_channels, shape.depth))
     if grid[2] != shape.batch or whole is None or (whole.matches and grid[2] == 1):
@@ -178,12 +178,12 @@ def _pointwise(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> Prediction
     return _unverified(apart if apart is not None and apart.matches else whole)
 
 
-def _unverified(found: Prediction) -> Prediction:
-    return Prediction(found.ctas, found.matches, found.multiplies, found.factor, found.rule, False, found.family,
+def _unverified(found: ExpectedGrid) -> ExpectedGrid:
+    return ExpectedGrid(found.ctas, found.matches, found.multiplies, found.factor, found.rule, False, found.family,
                       found.split_k)  # fmt: skip
 
 
-def _gemm(algorithm: Algorithm, grid: Grid, shape: GemmShape) -> Prediction | None:
+def _gemm(algorithm: Algorithm, grid: Grid, shape: GemmShape) -> ExpectedGrid | None:
     """ceil(m / tx) x ceil(n / ty) blocks in either orientation; what is left in z is the batch, then split-K."""
     if algorithm.tile is None:
         return None
@@ -223,5 +223,7 @@ def _blocks(rows: int, columns: int, m: int, n: int, grid: Grid) -> tuple[tuple[
 
 def _made(
     ctas: int, matches: bool, multiplies: int, macs: int, rule: str, verified: bool, family: str, split: int
-) -> Prediction:
-    return Prediction(ctas, matches, multiplies, multiplies / macs, f"{rule} (paper {macs:,})", verified, family, split)
+) -> ExpectedGrid:
+    return ExpectedGrid(
+        ctas, matches, multiplies, multiplies / macs, f"{rule} (paper {macs:,})", verified, family, split
+    )

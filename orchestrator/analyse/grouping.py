@@ -50,8 +50,7 @@ def heading(study: Study) -> str:
 
 def device_label(run: Run) -> str | None:
     """Name of the device, or its kind; None when no record says."""
-    devices = ([run.device] if run.device else []) + list(run.report.devices)
-    return next((device.name or device.kind for device in devices), None)
+    return next((device.name or device.kind for device in run.devices), None)
 
 
 def device_kind(run: Run) -> str | None:

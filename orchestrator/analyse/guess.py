@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.algorithms import Algorithm, recognise
-from perfctl.orchestrator.analyse.guess_fit import GRADIENTS, Item, fits, items_of
-from perfctl.orchestrator.analyse.guess_path import best_path
+from perfctl.orchestrator.analyse.guess_fit import GRADIENTS, LayerItem, fits, items_of
+from perfctl.orchestrator.analyse.guess_path import viterbi
 from perfctl.parsers.paper import LayerCall
 from perfctl.parsers.records import Gap, Kernel
 
@@ -56,7 +56,7 @@ def guess(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -> Guess:
     if len(main) * len(orders[0]) > LONGEST:
         return _none(given, f"{len(main)} launches on {len(orders[0])} layers are too many to align")
     launches = [given[index] for index in main]
-    scored = [best_path(fits(launches, items, known)) for items in orders]
+    scored = [viterbi(fits(launches, items, known)) for items in orders]
     best = max(range(len(orders)), key=lambda number: scored[number][0])
     items, (_, path) = orders[best], scored[best]
     steps = _steps(path)
@@ -106,7 +106,7 @@ def _guessed(
     given: tuple[Kernel, ...],
     order: Sequence[int],
     placed: dict[int, tuple[int | None, int]],
-    items: Sequence[Item],
+    items: Sequence[LayerItem],
     known: dict[str, Algorithm],
     told: bool,
 ) -> Guess:

@@ -20,7 +20,7 @@ _LETTERS = {"forward": "tn", "grad_input": "nn", "grad_weight": "nt"}
 """Which operands BLAS is told to transpose in the products of a Linear layer, as torch calls it."""
 
 
-class Item(NamedTuple):
+class LayerItem(NamedTuple):
     """One layer in one direction, as the step should come to it."""
 
     layer: str
@@ -31,7 +31,7 @@ class Item(NamedTuple):
     """Rows and columns of the product that it is; None when its shape does not follow."""
 
 
-def items_of(calls: Sequence[LayerCall], first: str) -> list[Item]:
+def items_of(calls: Sequence[LayerCall], first: str) -> list[LayerItem]:
     """What one step comes to, in order; of a layer's two gradients ``first`` is first."""
     last = {call.layer: call.position or 0 for call in calls if call.direction == GRADIENTS[0]}
 
@@ -41,7 +41,7 @@ def items_of(calls: Sequence[LayerCall], first: str) -> list[Item]:
 
     wanted = ("forward", "recompute", *GRADIENTS, "backward")
     return [
-        Item(call.layer, call.direction, _families(call.kind), _each(call), _product(call))
+        LayerItem(call.layer, call.direction, _families(call.kind), _each(call), _product(call))
         for call in sorted(calls, key=place)
         if call.macs and call.layer and call.direction in wanted
         for _ in range(call.calls)
@@ -86,7 +86,7 @@ def _families(kind: str) -> frozenset[str]:
     return frozenset({"gemm"})
 
 
-def fits(launches: Sequence[Kernel], items: Sequence[Item], known: Mapping[str, Algorithm]) -> list[list[float]]:
+def fits(launches: Sequence[Kernel], items: Sequence[LayerItem], known: Mapping[str, Algorithm]) -> list[list[float]]:
     """How well each launch fits each item; launches alike share a row."""
     rows: dict[tuple[object, ...], list[float]] = {}
     found = []
@@ -98,7 +98,7 @@ def fits(launches: Sequence[Kernel], items: Sequence[Item], known: Mapping[str, 
     return found
 
 
-def _fit(kernel: Kernel, algorithm: Algorithm, item: Item) -> float:
+def _fit(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
     if algorithm.family not in item.families:
         return _BAD
     score = _FITS
@@ -109,7 +109,7 @@ def _fit(kernel: Kernel, algorithm: Algorithm, item: Item) -> float:
     return score + _shape(kernel, algorithm, item)
 
 
-def _shape(kernel: Kernel, algorithm: Algorithm, item: Item) -> float:
+def _shape(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
     """By the blocks that tiles of the kernel's name ask for; by the outputs that all tiles cover where sides are unknown.
 
     The grid's third side may be split-K or a batch: it is taken both ways.

@@ -23,7 +23,7 @@ LEAVE = 2.0
 """Lost when an element is given to no item."""
 
 
-def best_path(fits: Sequence[Sequence[float]]) -> tuple[float, list[int | None]]:
+def viterbi(fits: Sequence[Sequence[float]]) -> tuple[float, list[int | None]]:
     """(score, item of each element or None): items come in order, and after the last the first again.
 
     ``fits[element][item]`` is gained when they are put together. The path may begin and end anywhere.

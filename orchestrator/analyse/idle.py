@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from perfctl.orchestrator.analyse.remembered import remembered
 from perfctl.orchestrator.analyse.utilisation import spans, union, window_of
 from perfctl.parsers.records import Kernel, Range
 from perfctl.parsers.stored import Run
@@ -56,7 +55,6 @@ class Idle:
     """The SHOWN longest, longest first."""
 
 
-@remembered(256)
 def idle(run: Run) -> tuple[Idle, ...]:
     """Each device that ran kernels; empty under ncu and without start times, as ``busy`` is."""
     kernels = list(run.report.kernels)

@@ -6,29 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.analyse.behind import GRADIENTS, KernelUse, guessed, guesses, kernel_uses, with_whole_backward
-from perfctl.orchestrator.analyse.counters import flops_by_launch
-from perfctl.orchestrator.analyse.figure import Figure, absent, add
-from perfctl.orchestrator.analyse.grouping import Study, device_kind
-from perfctl.orchestrator.analyse.timing import (
-    OPTIMIZER,
-    Key,
-    LayerTimes,
-    Spread,
-    best_layer_times,
-    kernel_keys,
-    kernel_steps,
-    layer_times,
-    widest,
-)
+from perfctl.orchestrator.analyse.behind import KernelUse, guessed, guesses, kernel_uses
+from perfctl.orchestrator.analyse.counted_work import NO_COUNTERS, NOT_COUNTED
+from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
+from perfctl.orchestrator.analyse.prepared import PreparedBatch, PreparedRun, PreparedStudy
+from perfctl.orchestrator.analyse.timing import GRADIENTS, OPTIMIZER, Key, LayerTimes, Spread
 from perfctl.parsers.paper import LayerCall
 from perfctl.parsers.range_names import DIRECTIONS
-from perfctl.parsers.stored import Run
 
 OUTSIDE = "outside of layers"
 _DIRECTION_ORDER = {direction: place for place, direction in enumerate(DIRECTIONS)}
-NOT_COUNTED = "no ncu run at this batch size; 'perfctl ncu' makes one"
-NO_COUNTERS = "the runs were on a CPU; FLOPs are counted on NVIDIA GPUs only, by ncu"
 NOT_TIMED = "no run at this batch size timed its layers"
 
 
@@ -99,13 +86,12 @@ class Ledger:
         return any(row.counted.value is not None for row in self.rows)
 
 
-def ledger(study: Study) -> Ledger:
+def ledger(study: PreparedStudy) -> Ledger:
     """Rows for every batch size of a study."""
     rows: list[LedgerRow] = []
     left_over: list[Unattributed] = []
-    first = widest(study.runs, layer_times) if len(study.batches) > 1 else None
     for batch in study.batches:
-        found, rest = _at_batch(batch, study.at(batch), first)
+        found, rest = _at_batch(batch)
         rows.extend(found)
         left_over.extend(rest)
     order = _positions(rows)
@@ -121,14 +107,13 @@ def _positions(rows: Sequence[LedgerRow]) -> dict[str, int]:
     return found
 
 
-def _at_batch(batch: int, runs: Sequence[Run], first: str | None) -> tuple[list[LedgerRow], list[Unattributed]]:
-    runs = with_whole_backward(runs)
-    calls = _paper(runs)
-    timed = best_layer_times(runs, first)
-    times = timed[1] if timed else None
-    counted, otherwise = _counted(runs)
+def _at_batch(prepared: PreparedBatch) -> tuple[list[LedgerRow], list[Unattributed]]:
+    batch, times = prepared.batch, prepared.times
+    calls = _paper(prepared.runs)
+    counted, otherwise = _counted(prepared)
     measured = set(times.rows if times else ()) | {key for key in counted if key is not None}
-    behind = timed[0] if timed and timed[0].report.kernels else counting_run(runs)
+    timing = prepared.timing
+    behind = timing if timing and timing.run.report.kernels else prepared.counting
     uses, unsure = kernel_uses(behind), guesses(behind)
     rows = []
     for layer, direction in sorted(_keys(calls, measured)):
@@ -170,9 +155,9 @@ def _row(
     )  # fmt: skip
 
 
-def _paper(runs: Iterable[Run]) -> dict[Key, tuple[LayerCall, ...]]:
+def _paper(runs: Iterable[PreparedRun]) -> dict[Key, tuple[LayerCall, ...]]:
     """(layer, direction) -> pen and paper, from the first run that has any; a layer may hold several operations."""
-    calls: Sequence[LayerCall] = next((run.layer_calls for run in runs if run.layer_calls), ())
+    calls: Sequence[LayerCall] = next((item.run.layer_calls for item in runs if item.run.layer_calls), ())
     found: dict[Key, tuple[LayerCall, ...]] = {}
     for call in calls:
         key = (call.layer, call.direction)
@@ -209,48 +194,33 @@ def _parts(calls: Mapping[Key, tuple[LayerCall, ...]], layer: str, direction: st
 
 def _paper_figure(parts: Sequence[LayerCall]) -> Figure:
     if not parts:
-        return absent("not_available", "no formula: its shapes were not seen")
+        return missing("not_available", "no formula: its shapes were not seen")
     known = [call.flops for call in parts if call.flops is not None]
     if len(known) < len(parts):
         lacking = next(call for call in parts if call.flops is None)
-        return absent("not_available", f"no formula for {lacking.kind or 'this operation'} ({lacking.direction})")
+        return missing("not_available", f"no formula for {lacking.kind or 'this operation'} ({lacking.direction})")
     return Figure(sum(known), "counted")
 
 
-def counting_run(runs: Iterable[Run]) -> Run | None:
-    """The run with counters: whole ones before failed ones and those narrowed to some layers, then the newest."""
-    with_counters = [run for run in runs if run.report.counters]
-    narrowed = "ncu:layers"
-    return max(
-        with_counters,
-        key=lambda run: (run.status == "ok", narrowed not in run.report.environment, run.id),
-        default=None,
-    )
-
-
-def _counted(runs: Sequence[Run]) -> tuple[dict[Key | None, Figure], Figure]:
+def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
     """Counted FLOPs per step by (layer, direction), None for what is not attributed; and the figure for all others."""
-    run = counting_run(runs)
-    if run is None:
-        failed = next((item for item in runs if item.profiler == "ncu"), None)
+    counting = batch.counting
+    if counting is None:
+        failed = next((item.run for item in batch.runs if item.run.profiler == "ncu"), None)
         if failed is not None:
             reason = (failed.reason or failed.status).rstrip(".")
-            return {}, absent("not_collected", f"the ncu run has no counters: {reason}")
-        if {device_kind(item) for item in runs} - {None} == {"cpu"}:
-            return {}, absent("not_available", NO_COUNTERS)
-        return {}, absent("not_collected", NOT_COUNTED)
-    steps = kernel_steps(run)
-    if steps is None:
-        return {}, absent("not_collected", "the ncu run does not say how many steps it holds")
-    flops = flops_by_launch(run)
+            return {}, missing("not_collected", f"the ncu run has no counters: {reason}")
+        if batch.on_cpu:
+            return {}, missing("not_available", NO_COUNTERS)
+        return {}, missing("not_collected", NOT_COUNTED)
+    if counting.steps is None:
+        return {}, missing("not_collected", "the ncu run does not say how many steps it holds")
     groups: dict[Key | None, list[Figure]] = defaultdict(list)
-    numbered = any(kernel.step is not None for kernel in run.report.kernels)
-    for kernel, key in zip(run.report.kernels, kernel_keys(run), strict=True):
-        if numbered and kernel.step is None:
-            continue
-        found = flops.get(kernel.launch)
-        total = found.total if found else absent("not_collected", "no counters for this launch")
+    for kernel, key in counting.launches:
+        found = counting.flops.get(kernel.launch)
+        total = found.total if found else missing("not_collected", "no counters for this launch")
         groups[key].append(guessed(total) if key and kernel.layer_source == "guessed" else total)
-    layers = run.report.environment.get("ncu:layers")
+    layers = counting.run.report.environment.get("ncu:layers")
     lacking = f"ncu counted in {layers} only (--layer)" if layers else "ncu saw no kernel of it"
-    return {key: add(figures, divide_by=steps) for key, figures in groups.items()}, absent("not_collected", lacking)
+    figures = {key: total_of(found, divide_by=counting.steps) for key, found in groups.items()}
+    return figures, missing("not_collected", lacking)

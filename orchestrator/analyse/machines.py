@@ -10,7 +10,7 @@ from typing import Any
 
 from perfctl.orchestrator.analyse import boards, devices
 from perfctl.orchestrator.analyse.boards import Board
-from perfctl.orchestrator.analyse.work import Machine
+from perfctl.orchestrator.analyse.work_records import Machine
 
 MIB = 2**20
 

@@ -21,7 +21,7 @@ _OUTSIDE = "outside of layers"
 _CLOSES = {"<": ">", "(": ")", "[": "]"}
 
 
-class Pair(NamedTuple):
+class LaunchPair(NamedTuple):
     """One launch, by its ``Kernel.launch`` in each of the two runs."""
 
     counted: int
@@ -41,7 +41,7 @@ class Left(NamedTuple):
 class Matched:
     """What two runs of the same work have in common."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[LaunchPair, ...]
     only_counted: tuple[Left, ...]
     """Most launches first; likewise the next."""
     only_timed: tuple[Left, ...]
@@ -72,7 +72,7 @@ def match(counted: Run, timed: Run) -> Matched:
     beyond = sum(not _within(launch, steps) for launch in (*ours, *theirs)) if steps else 0
     if steps:
         ours, theirs = ([launch for launch in side if _within(launch, steps)] for side in (ours, theirs))
-    pairs: list[Pair] = []
+    pairs: list[LaunchPair] = []
     for name in (_whole_name, _bare_name):
         found, ours, theirs = _pair(ours, theirs, name)
         pairs += found
@@ -152,17 +152,17 @@ def _bare_name(kernel: Kernel) -> str:
 
 def _pair(
     ours: Sequence[_Launch], theirs: Sequence[_Launch], name: Callable[[Kernel], str]
-) -> tuple[list[Pair], list[_Launch], list[_Launch]]:
+) -> tuple[list[LaunchPair], list[_Launch], list[_Launch]]:
     """(pairs, what is left of ours, what is left of theirs), equal keys paired in order."""
     waiting = _by_key(theirs, name)
     taken: dict[tuple[object, ...], int] = defaultdict(int)
-    pairs: list[Pair] = []
+    pairs: list[LaunchPair] = []
     left: list[_Launch] = []
     for launch in ours:
         key = _key(launch, name)
         partners = waiting.get(key, ())
         if taken[key] < len(partners):
-            pairs.append(Pair(launch.kernel.launch, partners[taken[key]].kernel.launch))
+            pairs.append(LaunchPair(launch.kernel.launch, partners[taken[key]].kernel.launch))
             taken[key] += 1
         else:
             left.append(launch)

@@ -14,7 +14,7 @@ from perfctl.orchestrator.analyse.memory import events
 from perfctl.parsers.paper import MemoryTrace
 
 
-class Line(NamedTuple):
+class MemoryLine(NamedTuple):
     """Bytes at one moment of a step."""
 
     fixed: int
@@ -26,12 +26,12 @@ class LinesError(ValueError):
     """Two traces of which no lines can be made: their steps differ in more than their sizes."""
 
 
-def peak_at(lines: Iterable[Line], batch: int) -> int:
+def peak_at(lines: Iterable[MemoryLine], batch: int) -> int:
     """Bytes at the fullest moment of a step."""
     return max(line.fixed + line.per_sample * batch for line in lines)
 
 
-def largest_fitting(lines: Iterable[Line], limit: float) -> int | None:
+def largest_fitting(lines: Iterable[MemoryLine], limit: float) -> int | None:
     """The largest batch whose peak is at most ``limit`` bytes; 0 when not one sample fits, None without an end."""
     ends = []
     for line in lines:
@@ -42,30 +42,30 @@ def largest_fitting(lines: Iterable[Line], limit: float) -> int | None:
     return min(ends, default=None)
 
 
-def upper(lines: Iterable[Line]) -> tuple[Line, ...]:
+def upper(lines: Iterable[MemoryLine]) -> tuple[MemoryLine, ...]:
     """Those that no other is above at every batch size, the steepest first."""
-    kept: list[Line] = []
+    kept: list[MemoryLine] = []
     for line in sorted(set(lines), reverse=True, key=lambda one: (one.per_sample, one.fixed)):
         if not kept or line.fixed > kept[-1].fixed:
             kept.append(line)
     return tuple(kept)
 
 
-def lines_of(one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> tuple[Line, ...]:
+def lines_of(one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> tuple[MemoryLine, ...]:
     """From the traces of one step at two batch sizes. Raises LinesError when the steps are not the same."""
     return upper(line for _, line in moments(one, other, batches))
 
 
 def lines_by_part(
     one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
-) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
+) -> tuple[tuple[MemoryLine, ...], tuple[MemoryLine, ...]]:
     """As :func:`lines_of`, apart: of forward and backward, and of the optimizer's step."""
     found = list(moments(one, other, batches))
     before = upper(line for moment, line in found if moment <= one.backward_ends)
     return before, upper(line for moment, line in found if moment > one.backward_ends)
 
 
-def moments(one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> Iterator[tuple[int, Line]]:
+def moments(one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> Iterator[tuple[int, MemoryLine]]:
     """(moment, its line) of a step, from its traces at two batch sizes. Raises LinesError when they differ in more."""
     if len(one.allocations) != len(other.allocations) or not (one.whole and other.whole):
         raise LinesError("the two traces have different tensors")
@@ -79,4 +79,4 @@ def moments(one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> I
         slope = slopes[id(storage)]
         fixed += sign * (storage.bytes - slope * batches[0])
         per_sample += sign * slope
-        yield moment, Line(fixed, per_sample)
+        yield moment, MemoryLine(fixed, per_sample)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from perfctl.orchestrator.analyse.memory_lines import Line, upper
+from perfctl.orchestrator.analyse.memory_lines import MemoryLine, upper
 from perfctl.orchestrator.analyse.work_records import STATE
 from perfctl.parsers.planned import Plan, PlanLayer
 
@@ -33,19 +33,19 @@ class _Step:
 
     fixed: int
     per_sample: int
-    moments: list[Line] = field(default_factory=list)
+    moments: list[MemoryLine] = field(default_factory=list)
 
     def take(self, fixed: int, per_sample: int) -> None:
         self.fixed += fixed
         self.per_sample += per_sample
-        self.moments.append(Line(self.fixed, self.per_sample))
+        self.moments.append(MemoryLine(self.fixed, self.per_sample))
 
     def free(self, fixed: int, per_sample: int) -> None:
         self.fixed -= fixed
         self.per_sample -= per_sample
 
 
-def lines_of_plan(plan: Plan, optimizer: str) -> tuple[Line, ...]:
+def lines_of_plan(plan: Plan, optimizer: str) -> tuple[MemoryLine, ...]:
     """Lines of ``memory_lines`` for one training step. ``optimizer``: sgd, momentum or adam."""
     layers = plan.layers
     weights = FLOAT * plan.parameters
@@ -61,7 +61,7 @@ def lines_of_plan(plan: Plan, optimizer: str) -> tuple[Line, ...]:
     return upper(step.moments)
 
 
-def inference_lines(plan: Plan) -> tuple[Line, ...]:
+def inference_lines(plan: Plan) -> tuple[MemoryLine, ...]:
     """Lines of ``memory_lines`` for a forward pass alone: nothing is kept for a backward, so an output lives until its last
     reader is done."""
     layers = plan.layers

@@ -6,7 +6,7 @@ loss): fewer than one element a sample.
 
 from __future__ import annotations
 
-from perfctl.orchestrator.analyse.work_records import Work
+from perfctl.orchestrator.analyse.work_records import Operation
 from perfctl.parsers.planned import Plan, PlanLayer
 
 KINDS = {
@@ -22,22 +22,22 @@ KINDS = {
 """Kind of a plan's layer -> kind of work; what is not here (flatten) computes and copies nothing."""
 
 
-def works_of_plan(plan: Plan) -> tuple[Work, ...]:
+def works_of_plan(plan: Plan) -> tuple[Operation, ...]:
     """The forward operations of one sample, in order, with the loss (cross-entropy) at the end."""
     first = next((place for place, layer in enumerate(plan.layers) if layer.parameters), None)
     layers = [_work(layer, place == first) for place, layer in enumerate(plan.layers) if layer.kind in KINDS]
     answers = float(plan.classes)
     return (
         *layers,
-        Work("", "softmax", 1, 0.0, answers, answers, 0.0, 0.0, 0.0, 0.0),
-        Work("", "loss", 1, 0.0, answers + 1, 1.0, 0.0, 0.0, 0.0, 0.0),  # answers and one target in, one loss out
+        Operation("", "softmax", 1, 0.0, answers, answers, 0.0, 0.0, 0.0, 0.0),
+        Operation("", "loss", 1, 0.0, answers + 1, 1.0, 0.0, 0.0, 0.0, 0.0),  # answers and one target in, one loss out
     )
 
 
-def _work(layer: PlanLayer, first: bool) -> Work:
+def _work(layer: PlanLayer, first: bool) -> Operation:
     product = layer.macs > 0
     area = float(layer.kernel**2) if layer.kind in ("conv", "max_pool") else 1.0
-    return Work(
+    return Operation(
         layer=layer.name,
         kind=KINDS[layer.kind],
         calls=1,

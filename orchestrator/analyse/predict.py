@@ -9,7 +9,7 @@ from perfctl.orchestrator.analyse.predict_shares import fitted_shares, roofline_
 from perfctl.orchestrator.analyse.step_model import drivers, phases_of, predict_step
 from perfctl.orchestrator.analyse.step_parts import peak_of, roofline
 from perfctl.orchestrator.analyse.step_records import StepFitted
-from perfctl.orchestrator.analyse.work_records import Case, Machine, Measured
+from perfctl.orchestrator.analyse.work_records import Machine, Measured, StepSpec
 
 __all__ = ["WAYS", "Share", "StepTime", "predict"]
 
@@ -24,7 +24,7 @@ HOST = 10e-6
 
 
 def predict(
-    case: Case, machine: Machine, measured: Sequence[Measured] = (), fits: Sequence[StepFitted] = ()
+    case: StepSpec, machine: Machine, measured: Sequence[Measured] = (), fits: Sequence[StepFitted] = ()
 ) -> StepTime:
     """The step's time on ``machine``, from what there is.
 
@@ -44,7 +44,7 @@ def predict(
     return _from_roofline(case, machine, (missing, reason, no_other))
 
 
-def _check(case: Case, machine: Machine) -> None:
+def _check(case: StepSpec, machine: Machine) -> None:
     if not case.works:
         raise ValueError(f"{case.model}: no operation is known, so there is nothing to predict from")
     if case.batch < 1:
@@ -52,7 +52,7 @@ def _check(case: Case, machine: Machine) -> None:
     peak_of(machine, case.precision)
 
 
-def _own(case: Case, machine: Machine, measured: Sequence[Measured]) -> tuple[Measured | None, str]:
+def _own(case: StepSpec, machine: Machine, measured: Sequence[Measured]) -> tuple[Measured | None, str]:
     """The record of this very step on this device; else why there is none."""
     here = [record for record in measured if record.machine == machine.name]
     model = [record for record in here if record.case.model == case.model]
@@ -68,15 +68,15 @@ def _own(case: Case, machine: Machine, measured: Sequence[Measured]) -> tuple[Me
     return None, f"measured: no run of {case.model} on {machine.name}"
 
 
-def _kind(case: Case) -> tuple[bool, str, str]:
+def _kind(case: StepSpec) -> tuple[bool, str, str]:
     return case.training, case.precision, case.optimizer if case.training else ""
 
 
-def _words(case: Case) -> str:
+def _words(case: StepSpec) -> str:
     return f"training in {case.precision} with {case.optimizer}" if case.training else f"inference in {case.precision}"
 
 
-def _fit_for(case: Case, machine: Machine, fits: Sequence[StepFitted]) -> tuple[StepFitted | None, str]:
+def _fit_for(case: StepSpec, machine: Machine, fits: Sequence[StepFitted]) -> tuple[StepFitted | None, str]:
     here = [fit for fit in fits if fit.machine.name == machine.name]
     fit = _best(case, [fit for fit in here if (fit.precision, fit.training) == (case.precision, case.training)])
     if fit is not None:
@@ -86,7 +86,7 @@ def _fit_for(case: Case, machine: Machine, fits: Sequence[StepFitted]) -> tuple[
     return None, f"fitted: no bench runs of {what} on {machine.name} to learn from ({others})"
 
 
-def _other_fit(case: Case, machine: Machine, fits: Sequence[StepFitted]) -> tuple[StepFitted | None, str]:
+def _other_fit(case: StepSpec, machine: Machine, fits: Sequence[StepFitted]) -> tuple[StepFitted | None, str]:
     """A fit of another device of the same kind, which must know the precision's path."""
     kind = [fit for fit in fits if fit.machine.kind == machine.kind and fit.training == case.training]
     fit = _best(case, [fit for fit in kind if fit.precision == case.precision])
@@ -95,12 +95,12 @@ def _other_fit(case: Case, machine: Machine, fits: Sequence[StepFitted]) -> tupl
     return None, f"transferred: no fit of another {machine.kind} for {case.precision} to carry over"
 
 
-def _best(case: Case, fits: Sequence[StepFitted]) -> StepFitted | None:
+def _best(case: StepSpec, fits: Sequence[StepFitted]) -> StepFitted | None:
     """One that knows the family first, then the one that learned from most."""
     return max(fits, key=lambda fit: (case.family in fit.families, fit.fitted.rows), default=None)
 
 
-def _from_measured(record: Measured, case: Case, machine: Machine, fits: Sequence[StepFitted]) -> StepTime:
+def _from_measured(record: Measured, case: StepSpec, machine: Machine, fits: Sequence[StepFitted]) -> StepTime:
     fit, _ = _fit_for(case, machine, fits)
     seconds = record.seconds
     phases = {name: getattr(record, name) for name in ("forward", "backward", "optimizer")}
@@ -112,7 +112,7 @@ def _from_measured(record: Measured, case: Case, machine: Machine, fits: Sequenc
     )  # fmt: skip
 
 
-def _from_fit(fit: StepFitted, case: Case, machine: Machine, why_not: tuple[str, ...]) -> StepTime:
+def _from_fit(fit: StepFitted, case: StepSpec, machine: Machine, why_not: tuple[str, ...]) -> StepTime:
     found = predict_step(fit, case, machine)
     own = machine.name == fit.machine.name
     outside = list(_beyond(fit, case, found.outside))
@@ -126,7 +126,7 @@ def _from_fit(fit: StepFitted, case: Case, machine: Machine, why_not: tuple[str,
     )  # fmt: skip
 
 
-def _beyond(fit: StepFitted, case: Case, features: tuple[str, ...]) -> tuple[str, ...]:
+def _beyond(fit: StepFitted, case: StepSpec, features: tuple[str, ...]) -> tuple[str, ...]:
     said = [f"{name} is outside of what was measured" for name in features]
     if case.family not in fit.families:
         said.append(
@@ -137,7 +137,7 @@ def _beyond(fit: StepFitted, case: Case, features: tuple[str, ...]) -> tuple[str
     return tuple(said)
 
 
-def _from_roofline(case: Case, machine: Machine, why_not: tuple[str, ...]) -> StepTime:
+def _from_roofline(case: StepSpec, machine: Machine, why_not: tuple[str, ...]) -> StepTime:
     floor = roofline(case, machine)
     low, middle, high = ROOFLINE.get(case.precision, ROOFLINE["other"])
     launch = machine.launch_seconds if machine.launch_seconds is not None else HOST

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from perfctl.orchestrator.analyse.work_records import Case, Machine
+from perfctl.orchestrator.analyse.work_records import Machine, StepSpec
 
 WAYS = ("measured", "fitted", "transferred", "roofline")
 """From the best to the least: measured here on this device; fitted from steps measured on this device; fitted on another
@@ -30,7 +30,7 @@ class Share:
 class StepTime:
     """How long one step takes."""
 
-    case: Case
+    case: StepSpec
     machine: Machine
     seconds: float
     low: float

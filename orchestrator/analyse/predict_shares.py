@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from perfctl.orchestrator.analyse.predict_records import Share
 from perfctl.orchestrator.analyse.step_parts import BESIDE, PARTS, PLACE, parts, parts_of_work
 from perfctl.orchestrator.analyse.step_records import StepFitted
-from perfctl.orchestrator.analyse.work_records import Case, Machine
+from perfctl.orchestrator.analyse.work_records import Machine, StepSpec
 
 OPTIMIZER, STEP = "(optimizer)", "(step)"
 """Rows that belong to no layer."""
@@ -19,7 +19,7 @@ LIMITS = {
 
 
 def fitted_shares(
-    fit: StepFitted, case: Case, machine: Machine, seconds: float, phases: Mapping[str, float] | None = None
+    fit: StepFitted, case: StepSpec, machine: Machine, seconds: float, phases: Mapping[str, float] | None = None
 ) -> tuple[Share, ...]:
     """By the fit's costs of each part, scaled so that all rows add up to ``seconds``, and those of a phase to its share.
 
@@ -32,7 +32,7 @@ def fitted_shares(
 
 
 def roofline_shares(
-    case: Case, machine: Machine, seconds: float, phases: Mapping[str, float] | None = None
+    case: StepSpec, machine: Machine, seconds: float, phases: Mapping[str, float] | None = None
 ) -> tuple[Share, ...]:
     """By arithmetic and bytes at the machine's peaks, scaled so that all rows add up to ``seconds``."""
     costs = {name: 0.0 if name.startswith(BESIDE) else 1.0 for name in PARTS}
@@ -40,7 +40,7 @@ def roofline_shares(
 
 
 def _shares(
-    costs: Mapping[str, float], case: Case, machine: Machine, seconds: float, phases: Mapping[str, float] | None
+    costs: Mapping[str, float], case: StepSpec, machine: Machine, seconds: float, phases: Mapping[str, float] | None
 ) -> tuple[Share, ...]:
     amounts = list(_amounts(costs, case, machine))
     by_phase: dict[str, float] = {}
@@ -65,7 +65,9 @@ def _shares(
     return tuple(sorted(found, key=lambda share: -share.seconds))
 
 
-def _amounts(costs: Mapping[str, float], case: Case, machine: Machine) -> Iterator[tuple[tuple[str, str], str, float]]:
+def _amounts(
+    costs: Mapping[str, float], case: StepSpec, machine: Machine
+) -> Iterator[tuple[tuple[str, str], str, float]]:
     """((layer, kind), part, how much of it) of each operation, the optimizer and the step."""
     for work in case.works:
         for name, part in parts_of_work(work, case, machine):

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfctl.orchestrator.analyse.machines import Device
-from perfctl.orchestrator.analyse.memory_lines import Line
+from perfctl.orchestrator.analyse.memory_lines import MemoryLine
 from perfctl.orchestrator.analyse.predict_records import StepTime
 from perfctl.orchestrator.analyse.prices import PriceTable
 from perfctl.orchestrator.analyse.training import Training
-from perfctl.orchestrator.analyse.work import Case, Work
+from perfctl.orchestrator.analyse.work_records import Operation, StepSpec
 from perfctl.orchestrator.errors import UsageError
 
 LIKE = {"adamw": "adam", "adadelta": "adam", "rmsprop": "momentum"}
@@ -26,18 +26,18 @@ class Subject:
 
     model: str
     family: str
-    works: tuple[Work, ...]
+    works: tuple[Operation, ...]
     training: bool
     parameters: int
     optimizer: str
     """As said or as the model brings it; "" in inference."""
-    lines: tuple[Line, ...] | None
+    lines: tuple[MemoryLine, ...] | None
     """Memory of a step by batch. None: not known."""
     notes: tuple[str, ...] = ()
     """What has to be known about the operations and the memory."""
 
-    def case(self, batch: int, precision: str) -> Case:
-        return Case(
+    def case(self, batch: int, precision: str) -> StepSpec:
+        return StepSpec(
             model=self.model, family=self.family, works=self.works, batch=batch, training=self.training,
             precision=precision, optimizer=LIKE.get(self.optimizer, self.optimizer), parameters=self.parameters,
         )  # fmt: skip
@@ -103,7 +103,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class AnswerPoint:
     """One batch size."""
 
     step: StepTime
@@ -117,7 +117,7 @@ class Answer:
     question: Question
     subject: Subject
     device: Device
-    points: tuple[Point, ...]
+    points: tuple[AnswerPoint, ...]
     prices: PriceTable
     notes: tuple[str, ...]
     """What has to be known to use the numbers."""

@@ -21,7 +21,7 @@ PATH_OF = {"fp32": "fp32", "fp64": "fp64", "tf32": "tensor tf32", "bf16": "tenso
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Traffic:
     """What one kernel name, one layer and direction, or a whole step did. Per step, or for the whole report."""
 
     level: str
@@ -50,10 +50,10 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class RooflinePoint:
     """Work set against the roofs. A share over 1 is refused: ``refused`` says so, and the shares are None."""
 
-    work: Work
+    traffic: Traffic
     flops: float | None
     source: str
     """counted, estimated, or paper: which FLOPs ``achieved`` is made of."""
@@ -83,88 +83,92 @@ class Point:
     """What is over 100 %: peak (then no rate is shown) or bandwidth (then only what rests on the bytes is not)."""
 
 
-def place(work: Work, peaks: Peaks) -> Point:
+def place(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
     """Set ``work`` under ``peaks``."""
-    path = roof(work)
+    path = roof(traffic)
     peak = peaks.flops.get(path) if path else None
-    flops = work.counted.value if work.counted.value is not None else work.paper
-    source = work.counted.state if work.counted.value is not None else "paper"
-    seconds = work.time_ns / 1e9 if work.time_ns else None
+    flops = traffic.counted.value if traffic.counted.value is not None else traffic.paper
+    source = traffic.counted.state if traffic.counted.value is not None else "paper"
+    seconds = traffic.time_ns / 1e9 if traffic.time_ns else None
     achieved = flops / seconds if flops and seconds else None
-    stream = work.dram.value / seconds if work.dram.value is not None and seconds else None
-    intensity = work.counted.value / work.dram.value if work.counted.value and work.dram.value else None
+    stream = traffic.dram.value / seconds if traffic.dram.value is not None and seconds else None
+    intensity = traffic.counted.value / traffic.dram.value if traffic.counted.value and traffic.dram.value else None
     attainable = peak
     if peak and intensity and peaks.bandwidth:
         attainable = min(peak, intensity * peaks.bandwidth)
-    refused = _refused(work, peaks, path, peak, achieved)
-    mfu = work.paper / seconds / peak if work.paper and seconds and peak else None
-    hfu = work.counted.value / seconds / peak if work.counted.value and seconds and peak else None
+    refused = _refused(traffic, peaks, path, peak, achieved)
+    mfu = traffic.paper / seconds / peak if traffic.paper and seconds and peak else None
+    hfu = traffic.counted.value / seconds / peak if traffic.counted.value and seconds and peak else None
     over = "peak" if refused else None
-    if refused is None and (refused := _over_bandwidth(work, peaks, stream)):
+    if refused is None and (refused := _over_bandwidth(traffic, peaks, stream)):
         over = "bandwidth"
     mfu_refused = None
     if over != "peak" and mfu and mfu > 1:
-        cause = _why(work, peaks, mfu * (peak or 0), paper=True)
+        cause = _why(traffic, peaks, mfu * (peak or 0), paper=True)
         mfu_refused = f"paper FLOPs would take {mfu * 100:.0f} % of the {path} peak: {cause}"
     reached = achieved / attainable if achieved and attainable and not refused else None
     ridge = peaks.ridge(path) if path else None
-    return Point(
-        work, flops, source, path, peak, intensity, ridge, achieved, stream, attainable, reached,
-        None if refused else _bound(work, intensity, ridge, reached, stream, peaks.bandwidth),
+    return RooflinePoint(
+        traffic, flops, source, path, peak, intensity, ridge, achieved, stream, attainable, reached,
+        None if refused else _bound(traffic, intensity, ridge, reached, stream, peaks.bandwidth),
         None if over == "peak" or mfu_refused else mfu, None if over == "peak" else hfu, refused, mfu_refused, over,
     )  # fmt: skip
 
 
-def roof(work: Work) -> str | None:
+def roof(traffic: Traffic) -> str | None:
     """The path with the most counted FLOPs; without a count, what the precision asks for; None for no FLOPs at all."""
-    known = {path: figure.value for path, figure in work.paths.items() if figure.value}
+    known = {path: figure.value for path, figure in traffic.paths.items() if figure.value}
     if known:
         return max(known, key=lambda path: known[path])
-    if work.counted.value is not None or not work.paper:
+    if traffic.counted.value is not None or not traffic.paper:
         return None
-    return PATH_OF.get(work.precision or "")
+    return PATH_OF.get(traffic.precision or "")
 
 
 def _bound(
-    work: Work, intensity: float | None, ridge: float | None, reached: float | None,
+    traffic: Traffic, intensity: float | None, ridge: float | None, reached: float | None,
     stream: float | None, bandwidth: float | None,
 ) -> str | None:  # fmt: skip
     """Launch-bound where launches are too short (or a step mostly waits) and no roof is near; else the lower roof."""
-    if work.level == "run" and work.busy is not None and work.busy < 0.5:
+    if traffic.level == "run" and traffic.busy is not None and traffic.busy < 0.5:
         return "launch"
     near = max(reached or 0, stream / bandwidth if stream and bandwidth else 0)
-    each = work.time_ns / work.launches if work.launches and work.time_ns and work.level != "run" else None
+    each = (
+        traffic.time_ns / traffic.launches if traffic.launches and traffic.time_ns and traffic.level != "run" else None
+    )
     if each is not None and each < LAUNCH_NS and near < FAR:
         return "launch"
     if intensity is not None and ridge is not None:
         return "compute" if intensity >= ridge else "memory"
-    if work.counted.value == 0 and stream and bandwidth:
+    if traffic.counted.value == 0 and stream and bandwidth:
         return "memory"
     return None
 
 
-def _refused(work: Work, peaks: Peaks, path: str | None, peak: float | None, achieved: float | None) -> str | None:
+def _refused(
+    traffic: Traffic, peaks: Peaks, path: str | None, peak: float | None, achieved: float | None
+) -> str | None:
     """How far the rate is over the peak and why that is likely; None when it is not."""
     if not achieved or not peak or achieved <= peak:
         return None
-    return f"{achieved / peak * 100:.0f} % of the {path} peak of the {peaks.device}: {_why(work, peaks, achieved)}"
+    return f"{achieved / peak * 100:.0f} % of the {path} peak of the {peaks.device}: {_why(traffic, peaks, achieved)}"
 
 
-def _over_bandwidth(work: Work, peaks: Peaks, stream: float | None) -> str | None:
+def _over_bandwidth(traffic: Traffic, peaks: Peaks, stream: float | None) -> str | None:
     """How far the bytes are over what the memory can move in the time; None when they are not."""
     if not stream or not peaks.bandwidth or stream <= peaks.bandwidth:
         return None
-    cause = _mismatch(work) or (
+    cause = _mismatch(traffic) or (
         "ncu empties the caches before a kernel, so some of the counted bytes come from the L2 cache when it runs alone"
     )
     return f"{stream / peaks.bandwidth * 100:.0f} % of the memory bandwidth of the {peaks.device}: {cause}"
 
 
-def _why(work: Work, peaks: Peaks, rate: float, *, paper: bool = False) -> str:
+def _why(traffic: Traffic, peaks: Peaks, rate: float, *, paper: bool = False) -> str:
     """The likely cause of a rate over the peak, the most telling first."""
-    if mismatch := _mismatch(work):
+    if mismatch := _mismatch(traffic):
         return mismatch
-    if work.busy and work.busy > 1:
+    if traffic.busy and traffic.busy > 1:
         return "its kernels add up to more time than the step took by the host's clock, which did not wait for them"
     if peaks.kind == "derived":
         return "the clock in the run's record is not the one it ran at"
@@ -172,18 +176,18 @@ def _why(work: Work, peaks: Peaks, rate: float, *, paper: bool = False) -> str:
         return (
             "the measurement had fewer threads than the run, or other work beside it; delete its file and measure again"
         )
-    if paper and work.counted.value is not None and work.paper and work.counted.value < 0.9 * work.paper:
+    if paper and traffic.counted.value is not None and traffic.paper and traffic.counted.value < 0.9 * traffic.paper:
         return "fewer FLOPs were executed than stand on paper; see the counted share"
     tf32 = peaks.flops.get("tensor tf32")
-    if work.counted.value is None and work.precision == "fp32" and tf32 and rate <= tf32:
+    if traffic.counted.value is None and traffic.precision == "fp32" and tf32 and rate <= tf32:
         return "TF32 is likely on (torch lets cuDNN use it by default); 'perfctl ncu' would count it"
-    if work.counted.value is None:
+    if traffic.counted.value is None:
         return "fewer FLOPs may have been executed than stand on paper (Winograd), or kernels are missing from the time"
     return "the wrong device, a clock above the published one, or launches that the time does not hold"
 
 
-def _mismatch(work: Work) -> str | None:
-    counted, timed = work.counted_launches, work.launches
+def _mismatch(traffic: Traffic) -> str | None:
+    counted, timed = traffic.counted_launches, traffic.launches
     if counted and timed and abs(counted - timed) > 0.01 * counted:
         return f"the time holds {timed:g} launches and the count {counted:g}: not the same work"
     return None

@@ -13,16 +13,15 @@ from perfctl.orchestrator.analyse import sheet_attention as attention
 from perfctl.orchestrator.analyse import sheet_elementwise as elementwise
 from perfctl.orchestrator.analyse.estimate import estimate, fused_only
 from perfctl.orchestrator.analyse.formulas import PRODUCTS
-from perfctl.orchestrator.analyse.formulas_matmul import left_factor
+from perfctl.orchestrator.analyse.formulas_conv import CONVOLUTIONS
+from perfctl.orchestrator.analyse.formulas_matmul import LINEAR, left_factor
 from perfctl.orchestrator.analyse.sheet_conv import conv
 from perfctl.orchestrator.analyse.sheet_linear import linear
-from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Section, Work, space_lines
+from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Section, WorkedLayer, space_lines
 from perfctl.orchestrator.analyse.sheet_rnn import recurrent
 from perfctl.orchestrator.analyse.worked import Shape, flag, number
 from perfctl.parsers.paper import LayerCall, OpShape
 
-CONVOLUTIONS = ("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
-LINEAR = ("aten.addmm", "aten.mm", "aten.linear", "aten._addmm_activation")
 RECURRENT = ("perfctl.lstm", "perfctl.gru", "perfctl.rnn")
 BACKWARD = ("grad_input", "grad_weight", "grad_bias", "backward")
 DIRECTIONS_SAID = {
@@ -86,7 +85,7 @@ def _heaviest(forward: Sequence[OpShape]) -> OpShape | None:
     return max(heavy, key=lambda op: PRODUCTS[op.op](op)[0].macs, default=forward[0] if forward else None)
 
 
-def _work(ops: Sequence[OpShape], kind: str, output: Shape | None) -> Work:
+def _work(ops: Sequence[OpShape], kind: str, output: Shape | None) -> WorkedLayer:
     """Which sheet fits what the layer ran."""
     heavy = [op for op in ops if op.op in PRODUCTS]
     if len(heavy) > 1 or (heavy and kind == "MultiheadAttention"):

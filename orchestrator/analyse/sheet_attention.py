@@ -7,14 +7,14 @@ from math import prod
 
 from perfctl.orchestrator.analyse.formulas import PRODUCTS
 from perfctl.orchestrator.analyse.formulas_matmul import left_factor
-from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Way, Work, by, in_flop, macs
+from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Way, WorkedLayer, by, in_flop, macs
 from perfctl.orchestrator.analyse.worked import flag, number, shape_of, tensors_of, times
 from perfctl.parsers.paper import OpShape
 
 SDPA = "perfctl.scaled_dot_product_attention"
 
 
-def attention(op: OpShape) -> Work:
+def attention(op: OpShape) -> WorkedLayer:
     """One call of scaled_dot_product_attention."""
     query, key, value = (shape_of(op.inputs, place) for place in range(3))
     batch, heads = (query[0], prod(query[1:-2])) if len(query) > 2 else (1, 1)
@@ -35,7 +35,7 @@ def attention(op: OpShape) -> Work:
     items = [Item(name, *tensor) for name, tensor in named if tensor is not None]
     items.insert(3, Item("scores, where a kernel keeps them", (batch, heads, rows, columns), items[0].item))
     facts = Facts(batch, 0, 0, False, _ways(heads, rows, columns, wide, deep, flag(op, "is_causal")))
-    return Work(tuple(shapes), tuple(steps), tuple(items), facts)
+    return WorkedLayer(tuple(shapes), tuple(steps), tuple(items), facts)
 
 
 def _steps(batch: int, heads: int, rows: int, columns: int, wide: int, deep: int) -> list[Line]:
@@ -74,7 +74,7 @@ def _ways(heads: int, rows: int, columns: int, wide: int, deep: int, causal: boo
     return tuple(ways)
 
 
-def products(ops: Sequence[OpShape], batch: int, parameters: int, multihead: bool) -> Work:
+def products(ops: Sequence[OpShape], batch: int, parameters: int, multihead: bool) -> WorkedLayer:
     """A layer of several products (nn.MultiheadAttention: projections and attention), one line each."""
     heavy = [op for op in ops if op.op in PRODUCTS]
     names = _names(heavy, multihead)
@@ -99,7 +99,7 @@ def products(ops: Sequence[OpShape], batch: int, parameters: int, multihead: boo
     size = items[0].item if items else 4
     if parameters:
         items.insert(0, Item("parameters", (parameters,), size))
-    return Work(shapes, tuple(steps), tuple(items), _facts(batch, parameters, names, macs_of))
+    return WorkedLayer(shapes, tuple(steps), tuple(items), _facts(batch, parameters, names, macs_of))
 
 
 def _batch(heavy: Sequence[OpShape]) -> int:

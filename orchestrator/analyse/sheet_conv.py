@@ -11,7 +11,7 @@ from perfctl.orchestrator.analyse.sheet_records import (
     Item,
     Line,
     Way,
-    Work,
+    WorkedLayer,
     bias_line,
     by,
     in_flop,
@@ -25,7 +25,7 @@ SIDES = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")
 POOLS = (2, 3, 4)
 
 
-def conv(op: OpShape) -> Work:
+def conv(op: OpShape) -> WorkedLayer:
     """aten.convolution, transposed or not."""
     weight = shape_of(op.inputs, 1)
     data, result = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.outputs, 0), weight)
@@ -45,7 +45,7 @@ def conv(op: OpShape) -> Work:
         weight, result[2:], data[2:], settings, integer(op, "groups", 1)
     )  # fmt: skip
     facts = Facts(data[0], prod(weight), result[1] if bias else 0, bias, ways)
-    return Work(tuple(shapes), tuple(steps), _space(op, bias), facts)
+    return WorkedLayer(tuple(shapes), tuple(steps), _space(op, bias), facts)
 
 
 def _each(op: OpShape, name: str, rank: int) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from math import prod
 
 from perfctl.orchestrator.analyse.formulas import formula_for
 from perfctl.orchestrator.analyse.sheet_conv import SIDES
-from perfctl.orchestrator.analyse.sheet_records import Item, Line, Work, by
+from perfctl.orchestrator.analyse.sheet_records import Item, Line, WorkedLayer, by
 from perfctl.orchestrator.analyse.worked import Shape, flag, integer, integers, number, shape_of, tensors_of, times
 from perfctl.parsers.paper import OpShape
 
@@ -24,7 +24,7 @@ def _items(op: OpShape, *named: tuple[str, str, int]) -> tuple[Item, ...]:
     return tuple(found)
 
 
-def embedding(op: OpShape) -> Work:
+def embedding(op: OpShape) -> WorkedLayer:
     """aten.embedding(table, indices): a lookup."""
     table, indices, result = shape_of(op.inputs, 0), shape_of(op.inputs, 1), shape_of(op.outputs, 0)
     shapes = (
@@ -38,7 +38,7 @@ def embedding(op: OpShape) -> Work:
         Line("values copied", "rows x E", times(read, table[-1]), number(read * table[-1])),
         Line("operations", "a lookup multiplies nothing", "", "0 MAC"),
     )
-    return Work(shapes, steps, _items(op, ("table", "in", 0), ("output map", "out", 0)))
+    return WorkedLayer(shapes, steps, _items(op, ("table", "in", 0), ("output map", "out", 0)))
 
 
 NORMS = {
@@ -49,7 +49,7 @@ NORMS = {
 }  # fmt: skip
 
 
-def norm(op: OpShape) -> Work:
+def norm(op: OpShape) -> WorkedLayer:
     """Batch, instance, layer and group norm: which values share a mean, and the work on each value."""
     data = shape_of(op.inputs, 0)
     kind = NORMS[op.op]
@@ -71,7 +71,7 @@ def norm(op: OpShape) -> Work:
     ]
     whole = sum(each for _, each in parts) * values
     lines.append(Line("in all, elementwise", "no multiply-adds", "", f"{number(whole)} FLOP"))
-    return Work(shapes, tuple(lines), _norm_space(op, kind, training))
+    return WorkedLayer(shapes, tuple(lines), _norm_space(op, kind, training))
 
 
 def _shared(op: OpShape, kind: str, data: Shape) -> tuple[str, Shape, int]:
@@ -98,7 +98,7 @@ def _norm_space(op: OpShape, kind: str, training: bool) -> tuple[Item, ...]:
 POOLS = ("aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices", "aten.avg_pool2d", "aten.avg_pool3d")
 
 
-def pooling(op: OpShape) -> Work:
+def pooling(op: OpShape) -> WorkedLayer:
     """Max and average pooling: a window for each output value."""
     rank = 3 if "3d" in op.op else 2
     data, result = shape_of(op.inputs, 0), shape_of(op.outputs, 0)
@@ -122,7 +122,7 @@ def pooling(op: OpShape) -> Work:
         Line("operations", "no multiply-adds, no weights", "", "0 MAC"),
     )
     named = [("output map", "out", 0), ("places of the largest, kept for backward", "out", 1)]
-    return Work(tuple(shapes), steps, _items(op, *named))
+    return WorkedLayer(tuple(shapes), steps, _items(op, *named))
 
 
 def _each(op: OpShape, name: str, rank: int, default: int) -> tuple[int, ...]:
@@ -138,7 +138,7 @@ def _window(side: str, sizes: Shape, up: bool) -> Line:
     return Line(f"output {side}", formula, f"({size} - {wide} + 2x{padding})/{stride} + 1", number(result))
 
 
-def plain(ops: Sequence[OpShape]) -> Work:
+def plain(ops: Sequence[OpShape]) -> WorkedLayer:
     """Anything else: what each operation does to how many values."""
     first, last = ops[0], ops[-1]
     shapes = (
@@ -155,7 +155,7 @@ def plain(ops: Sequence[OpShape]) -> Work:
         part = formula(op)[0]
         result = macs(part.macs) if part.macs else f"{number(part.elementwise)} FLOP" if part.elementwise else "0 FLOP"
         steps.append(Line(name, part.text, "", result))
-    return Work(shapes, tuple(steps), _items(last, ("output map", "out", 0)))
+    return WorkedLayer(shapes, tuple(steps), _items(last, ("output map", "out", 0)))
 
 
 def macs(value: int) -> str:

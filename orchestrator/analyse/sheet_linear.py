@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import prod
 
 from perfctl.orchestrator.analyse.formulas_matmul import ADDED, left_factor
-from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Way, Work, bias_line, by, in_flop, macs
+from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Way, WorkedLayer, bias_line, by, in_flop, macs
 from perfctl.orchestrator.analyse.worked import Shape, number, shape_of, tensors_of, times
 from perfctl.parsers.paper import OpShape
 
 
-def linear(op: OpShape, module_output: Shape | None = None) -> Work:
+def linear(op: OpShape, module_output: Shape | None = None) -> WorkedLayer:
     """aten.addmm(bias, rows, weight), aten.mm(rows, weight) or aten.linear(data, weight, bias).
 
     The dispatcher sees the leading dimensions flattened to rows; ``module_output`` says what they were.
@@ -40,7 +40,7 @@ def linear(op: OpShape, module_output: Shape | None = None) -> Work:
     named = [("weights", tensors.inputs[first + 1]), ("biases", tensors.inputs[given] if bias else None)]
     items = [Item(what, *tensor) for what, tensor in (*named, ("output map", tensors.outputs[0])) if tensor is not None]
     facts = Facts(leading[0], ins * outs, outs if bias else 0, bias, linear_ways(leading[1:], ins, outs))
-    return Work(tuple(shapes), tuple(steps), tuple(items), facts)
+    return WorkedLayer(tuple(shapes), tuple(steps), tuple(items), facts)
 
 
 def _leading(data: Shape, rows: int, module_output: Shape | None) -> Shape:

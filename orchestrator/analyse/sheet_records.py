@@ -76,7 +76,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WorkedLayer:
     """One layer's forward pass, worked."""
 
     shapes: tuple[Line, ...]

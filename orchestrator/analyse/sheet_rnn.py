@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Way, Work, by, in_flop, macs
+from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Way, WorkedLayer, by, in_flop, macs
 from perfctl.orchestrator.analyse.worked import flag, integer, number, shape_of, tensors_of, times
 from perfctl.parsers.paper import OpShape
 
@@ -47,7 +47,7 @@ class Net:
         return tuple(found)
 
 
-def recurrent(op: OpShape) -> Work:
+def recurrent(op: OpShape) -> WorkedLayer:
     """perfctl.lstm, perfctl.gru, perfctl.rnn."""
     kind = op.op.removeprefix("perfctl.")
     rows, first = integer(op, "rows"), integer(op, "first_rows")
@@ -69,7 +69,7 @@ def recurrent(op: OpShape) -> Work:
     weights = sum(net.directions * _weights(net, layer) for layer in range(net.layers))
     biases = 2 * net.gates * net.hidden * net.directions * net.layers if bias else 0
     facts = Facts(batch, weights, biases, False, _ways(net))
-    return Work(_shapes(op, net, kind, rows, batch), tuple(steps), _space(op, net, bias), facts)
+    return WorkedLayer(_shapes(op, net, kind, rows, batch), tuple(steps), _space(op, net, bias), facts)
 
 
 def _weights(net: Net, layer: int) -> int:

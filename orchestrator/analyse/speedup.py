@@ -17,8 +17,18 @@ from perfctl.orchestrator.analyse.compare_records import Difference
 from perfctl.orchestrator.analyse.compare_stats import ratio
 from perfctl.orchestrator.analyse.compare_values import PHASES, UNATTRIBUTED, times
 from perfctl.orchestrator.analyse.peaks import Peaks
+from perfctl.orchestrator.analyse.prepared import PreparedRun
 from perfctl.orchestrator.analyse.speedup_arms import epochs, facts_of
-from perfctl.orchestrator.analyse.speedup_records import Against, Arm, Facts, Gain, IfOnly, Line, Reached, Speedup
+from perfctl.orchestrator.analyse.speedup_records import (
+    Against,
+    Arm,
+    ArmFacts,
+    Gain,
+    GainLine,
+    IfOnly,
+    Reached,
+    Speedup,
+)
 from perfctl.orchestrator.analyse.timing import GRADIENTS
 from perfctl.parsers.stored import Run
 
@@ -99,7 +109,7 @@ def _values(runs: Sequence[Run]) -> Values:
         if spent:
             found["epoch", "epoch"].append(tuple(spent))
         layers: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-        for key, seen in times(run).items():
+        for key, seen in times(PreparedRun(run)).items():
             if not seen.trusted or key.quantity != "time":
                 continue
             if key.level == "step" and (key.what == "step" or key.what in PHASES):
@@ -114,13 +124,13 @@ def _values(runs: Sequence[Run]) -> Values:
     return found
 
 
-def _line(key: tuple[str, str], a: list[tuple[float, ...]], b: list[tuple[float, ...]]) -> Line:
+def _line(key: tuple[str, str], a: list[tuple[float, ...]], b: list[tuple[float, ...]]) -> GainLine:
     level, name = key
     medians = [statistics.median(value for run in side for value in run) if side else None for side in (a, b)]
     found = gain(level, a, b)
     if isinstance(found, str):
-        return Line(level, name, medians[0], medians[1], None, found)
-    return Line(level, name, medians[0], medians[1], found, None)
+        return GainLine(level, name, medians[0], medians[1], None, found)
+    return GainLine(level, name, medians[0], medians[1], found, None)
 
 
 def gain(level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Gain | str:
@@ -143,7 +153,7 @@ def gain(level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]])
     return Gain(math.sqrt(low * high), low, high, basis or found.basis)
 
 
-def if_only(lines: Sequence[Line]) -> tuple[IfOnly, ...]:
+def if_only(lines: Sequence[GainLine]) -> tuple[IfOnly, ...]:
     """For each layer, the step's speed-up if that layer alone ran as fast as on the other arm; the largest first.
 
     T / (T - t + t / s) with T the first arm's step, t the layer's part of it and s the layer's speed-up.
@@ -166,7 +176,7 @@ def amdahl(share: float, faster: float) -> float:
     return 1 / (1 - share + share / faster)
 
 
-def reached(arms: Sequence[Facts]) -> tuple[Reached, ...]:
+def reached(arms: Sequence[ArmFacts]) -> tuple[Reached, ...]:
     """Training time to the test loss, accuracy and Dice that every arm reaches: the worst arm's best."""
     found = []
     for what, field, lower in (

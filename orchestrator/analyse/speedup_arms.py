@@ -10,7 +10,7 @@ from perfctl.orchestrator.analyse import categories
 from perfctl.orchestrator.analyse.estimate import BACKWARD, totals
 from perfctl.orchestrator.analyse.grouping import device_kind, device_label
 from perfctl.orchestrator.analyse.peaks import Peaks, peaks_of
-from perfctl.orchestrator.analyse.speedup_records import Arm, Epoch, Facts, Rate, Top
+from perfctl.orchestrator.analyse.speedup_records import Arm, ArmFacts, Epoch, Rate, Top
 from perfctl.orchestrator.analyse.sweep import memory_figures
 from perfctl.orchestrator.analyse.timing import step_time
 from perfctl.orchestrator.analyse.utilisation import busy
@@ -22,7 +22,7 @@ PATHS = {"fp32": "fp32", "tf32": "tensor tf32", "bf16": "tensor bf16", "fp16": "
 """Precision of a run -> the path whose peak it is held against."""
 
 
-def facts_of(arm: Arm, peaks: Sequence[Peaks] = ()) -> Facts:
+def facts_of(arm: Arm, peaks: Sequence[Peaks] = ()) -> ArmFacts:
     """Of the arm's newest run, except ``runs``. Arms have at least one whole run."""
     run = arm.runs[-1]
     timed = step_time(run)
@@ -30,7 +30,7 @@ def facts_of(arm: Arm, peaks: Sequence[Peaks] = ()) -> Facts:
     course = epochs(run)
     wanted = ("layer ranges",) if device_kind(run) == "cpu" else ("layer ranges", "kernel")
     gaps = [(gap.quantity, gap.reason) for gap in run.report.gaps if gap.quantity in wanted]
-    return Facts(
+    return ArmFacts(
         label=arm.label,
         device=device_label(run),
         precision=run.precision,

@@ -29,7 +29,7 @@ class Gain(NamedTuple):
     """What the spread was taken from, in words."""
 
 
-class Line(NamedTuple):
+class GainLine(NamedTuple):
     """One thing that both arms did."""
 
     level: str
@@ -85,7 +85,7 @@ class Rate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ArmFacts:
     """Everything about one arm alone."""
 
     label: str
@@ -144,7 +144,7 @@ class Against:
     refused: tuple[str, ...]
     """Why there is no speed-up; empty when there is one."""
     differences: tuple[Difference, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[GainLine, ...]
     if_only: tuple[IfOnly, ...]
 
 
@@ -165,7 +165,7 @@ class Speedup:
     workload: str | None
     batch: int | None
     base: str
-    arms: tuple[Facts, ...]
+    arms: tuple[ArmFacts, ...]
     against: tuple[Against, ...]
     reached: tuple[Reached, ...]
     failed: tuple[tuple[str, str], ...] = ()

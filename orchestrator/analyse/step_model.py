@@ -16,10 +16,10 @@ from perfctl.orchestrator.analyse import efficiency
 from perfctl.orchestrator.analyse.efficiency import Prediction
 from perfctl.orchestrator.analyse.step_parts import features, parts
 from perfctl.orchestrator.analyse.step_records import HEADROOM, TRANSFER, StepFitted
-from perfctl.orchestrator.analyse.work_records import Case, Machine
+from perfctl.orchestrator.analyse.work_records import Machine, StepSpec
 
 
-def predict_step(fit: StepFitted, case: Case, machine: Machine | None = None) -> Prediction:
+def predict_step(fit: StepFitted, case: StepSpec, machine: Machine | None = None) -> Prediction:
     """The step's time, on the fit's machine or another one. Raises ValueError without a peak for the precision."""
     own = parts(case, fit.machine)
     row = features(case, own)
@@ -48,7 +48,7 @@ def weighed(costs: tuple[float, ...], found: tuple[float, ...]) -> float:
     return total
 
 
-def phases_of(fit: StepFitted, case: Case, seconds: float, machine: Machine | None = None) -> dict[str, float]:
+def phases_of(fit: StepFitted, case: StepSpec, seconds: float, machine: Machine | None = None) -> dict[str, float]:
     """Seconds of forward, backward and optimizer, which add up to ``seconds``; empty when the fit had no phases."""
     found = parts(case, machine or fit.machine)
     each = {name: weighed(costs, found) for name, costs in fit.phases.items()}
@@ -58,6 +58,6 @@ def phases_of(fit: StepFitted, case: Case, seconds: float, machine: Machine | No
     return {name: seconds * (value / total) for name, value in each.items()} if total > 0 else {}
 
 
-def drivers(fit: StepFitted, case: Case) -> tuple[tuple[str, float], ...]:
+def drivers(fit: StepFitted, case: StepSpec) -> tuple[tuple[str, float], ...]:
     """(feature, factor on the time), the strongest first: what the trees made of this network's shape."""
     return efficiency.drivers(fit.fitted, features(case, parts(case, fit.machine)))

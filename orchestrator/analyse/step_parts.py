@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from perfctl.orchestrator.analyse.work_records import HEAVY, STATE, Case, Machine, Work, element_bytes
+from perfctl.orchestrator.analyse.work_records import HEAVY, STATE, Machine, Operation, StepSpec, element_bytes
 
 PRODUCTS = ("conv", "pointwise", "grouped", "depthwise", "linear", "matmul")
 """Groups with multiply-adds: windows wider than 1x1, 1x1, groups of channels, each channel by itself, with weights, between
@@ -50,16 +50,16 @@ FP32 = 4.0
 MICROSECOND, MILLISECOND = 1e-6, 1e-3
 
 
-def merged(works: Iterable[Work]) -> tuple[Work, ...]:
+def merged(works: Iterable[Operation]) -> tuple[Operation, ...]:
     """Equal operations of different layers as one, their calls added, in the order of the first; layer names go."""
-    calls: dict[Work, int] = {}
+    calls: dict[Operation, int] = {}
     for work in works:
         alike = replace(work, layer="", calls=1)
         calls[alike] = calls.get(alike, 0) + work.calls
     return tuple(replace(work, calls=count) for work, count in calls.items())
 
 
-def group_of(work: Work) -> str:
+def group_of(work: Operation) -> str:
     """Which of :data:`PRODUCTS` or :data:`PLAIN` an operation belongs to."""
     if work.kind == "conv":
         return "conv" if work.kernel > 1 else "pointwise"
@@ -87,7 +87,7 @@ def peak_of(machine: Machine, precision: str, depthwise: bool = False) -> float:
     raise ValueError(f"{machine.name}: no peak is known for {precision} (looked for {' or '.join(paths)})")
 
 
-def parts_of_work(work: Work, case: Case, machine: Machine) -> tuple[tuple[str, float], ...]:
+def parts_of_work(work: Operation, case: StepSpec, machine: Machine) -> tuple[tuple[str, float], ...]:
     """(part, seconds) of one operation, all its calls, at the case's batch."""
     size, batch = element_bytes(case.precision), float(case.batch)
     calls, group = float(work.calls), group_of(work)
@@ -127,13 +127,15 @@ def parts_of_work(work: Work, case: Case, machine: Machine) -> tuple[tuple[str, 
     return tuple(found)
 
 
-def _directions(work: Work) -> float:
+def _directions(work: Operation) -> float:
     """Products in backward for one in forward: one for each input that has a gradient."""
     weights = 1.0 if work.weights or work.kind in ("matmul", "attention") else 0.0
     return weights + (0.0 if work.first else 1.0)
 
 
-def _arithmetic(work: Work, case: Case, machine: Machine, group: str, products: float) -> list[tuple[str, float]]:
+def _arithmetic(
+    work: Operation, case: StepSpec, machine: Machine, group: str, products: float
+) -> list[tuple[str, float]]:
     peak = peak_of(machine, case.precision, group == "depthwise")
     seconds = float(work.calls) * (2.0 * float(case.batch) * work.macs) / peak
     narrow = seconds * (REFERENCE / max(work.columns, 1.0)) if group != "depthwise" else 0.0
@@ -148,7 +150,7 @@ def _arithmetic(work: Work, case: Case, machine: Machine, group: str, products: 
     return found
 
 
-def parts(case: Case, machine: Machine) -> tuple[float, ...]:
+def parts(case: StepSpec, machine: Machine) -> tuple[float, ...]:
     """Seconds of each of :data:`PARTS`. Raises ValueError when the machine has no peak for the precision."""
     found = [0.0] * len(PARTS)
     for work in merged(case.works):
@@ -163,13 +165,13 @@ def parts(case: Case, machine: Machine) -> tuple[float, ...]:
     return tuple(found)
 
 
-def _optimizer(case: Case, machine: Machine) -> float:
+def _optimizer(case: StepSpec, machine: Machine) -> float:
     """Gradient read, parameter and each value of state read and written, in fp32."""
     values = 3.0 + 2.0 * STATE.get(case.optimizer, 0)
     return float(case.parameters) * values * FP32 / machine.bytes_per_second
 
 
-def roofline(case: Case, machine: Machine) -> float:
+def roofline(case: StepSpec, machine: Machine) -> float:
     """Seconds of the step below which nothing goes: each operation's larger of arithmetic and bytes, added up."""
     total = 0.0
     for work in merged(case.works):
@@ -192,7 +194,7 @@ INCREASING = ("arithmetic", "bytes", "batch", "bytes an operation")
 """Those that batch drives; they grow with it."""
 
 
-def features(case: Case, found: tuple[float, ...]) -> tuple[float, ...]:
+def features(case: StepSpec, found: tuple[float, ...]) -> tuple[float, ...]:
     """One figure for each of :data:`FEATURES`. ``found``: :func:`parts` of the case, on the machine of the fit."""
     arithmetic = sum_of(found, [f"{group} {phase}" for group in PRODUCTS for phase in ("forward", "backward")])
     moved = sum_of(found, [name for name in PARTS if " bytes " in name])
@@ -208,7 +210,7 @@ def features(case: Case, found: tuple[float, ...]) -> tuple[float, ...]:
     )  # fmt: skip
 
 
-def _sums(works: tuple[Work, ...]) -> Mapping[str, float]:
+def _sums(works: tuple[Operation, ...]) -> Mapping[str, float]:
     """Over all operations, of one sample: products' macs by group, plain groups' elements, and macs over each size."""
     sums = dict.fromkeys(
         (*PRODUCTS, *PLAIN, "operations", "macs", "elements", "by columns", "by depth", "by rows"), 0.0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.compare_stats import interval
-from perfctl.orchestrator.analyse.grouping import Study
-from perfctl.orchestrator.analyse.timing import Spread, preference, step_time, widest
+from perfctl.orchestrator.analyse.prepared import PreparedRun, PreparedStudy
+from perfctl.orchestrator.analyse.timing import Spread, preference
 from perfctl.parsers.stored import Run
 
 MEMORY_LINES = (
@@ -44,17 +44,18 @@ class BatchPoint:
         return self.step.median / self.batch if self.step else None
 
 
-def points(study: Study) -> tuple[BatchPoint, ...]:
+def points(study: PreparedStudy) -> tuple[BatchPoint, ...]:
     """One point per batch size, ascending; a failed one too, without figures."""
-    first = widest(study.runs, step_time)
-    return tuple(_point(batch, study.at(batch), first) for batch in study.batches)
+    return tuple(_point(batch, study.recorded(batch), study.step_clock) for batch in study.study.batches)
 
 
-def _point(batch: int, runs: tuple[Run, ...], first: str | None) -> BatchPoint:
-    ranked = sorted(runs, key=lambda run: (run.status != "ok", preference(run.profiler, first), -run.id))
-    run, timed = next(((run, found) for run in ranked if (found := step_time(run)) is not None), (None, None))
-    memory: dict[str, int] = next((figures for run in ranked if (figures := memory_figures(run))), {})
-    bad = [run for run in runs if run.status != "ok"]
+def _point(batch: int, runs: Sequence[PreparedRun], first: str | None) -> BatchPoint:
+    ranked = sorted(
+        runs, key=lambda item: (item.run.status != "ok", preference(item.run.profiler, first), -item.run.id)
+    )
+    run, timed = next(((item.run, found) for item in ranked if (found := item.step_time) is not None), (None, None))
+    memory: dict[str, int] = next((figures for item in ranked if (figures := memory_figures(item.run))), {})
+    bad = [item.run for item in runs if item.run.status != "ok"]
     problems = tuple(f"{run.profiler}: {run.status}, {run.reason or 'no reason given'}" for run in bad)
     return BatchPoint(batch, timed[0] if timed else None, timed[1] if timed else None, memory, problems,
                       _repeats(run, timed[0]) if run and timed else ())  # fmt: skip

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from perfctl.orchestrator.analyse.algorithms import Algorithm, of_layer
-from perfctl.orchestrator.analyse.behind import with_whole_backward
-from perfctl.orchestrator.analyse.figure import Figure, absent
-from perfctl.orchestrator.analyse.grouping import Study
-from perfctl.orchestrator.analyse.ledger import Ledger, counting_run
-from perfctl.orchestrator.analyse.roofline_study import NO_BYTES, counts
-from perfctl.orchestrator.analyse.timing import Key, kernel_keys
-from perfctl.parsers.stored import Run
+from perfctl.orchestrator.analyse.counted_work import NO_BYTES
+from perfctl.orchestrator.analyse.figure import Figure, missing
+from perfctl.orchestrator.analyse.ledger import Ledger
+from perfctl.orchestrator.analyse.prepared import PreparedBatch, PreparedRun, PreparedStudy
+from perfctl.orchestrator.analyse.timing import Key
 
-NOT_COUNTED = absent("not_collected", "no counters at this batch size; 'perfctl ncu' collects them")
+NOT_COUNTED = missing("not_collected", "no counters at this batch size; 'perfctl ncu' collects them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +72,17 @@ class LayerKernels:
     switches: tuple[Switch, ...]
 
 
-def along_sweep(study: Study, ledger: Ledger) -> tuple[LayerKernels, ...]:
+def algorithm_changes(study: PreparedStudy, ledger: Ledger) -> tuple[LayerKernels, ...]:
     """Every layer and direction with kernels, in the ledger's order; nothing for a report without batch sizes."""
-    by_batch = {batch: _sets(study, batch) for batch in study.batches}
+    by_batch = [_sets(batch) for batch in study.batches]
     rows = {(row.layer, row.direction): row.name for row in ledger.rows}
     found = []
     for (layer, direction), name in rows.items():
-        sets = tuple(sets[layer, direction] for sets in by_batch.values() if (layer, direction) in sets)
+        sets = tuple(sets[layer, direction] for sets in by_batch if (layer, direction) in sets)
         if sets:
             switches = tuple(Switch(old, new) for old, new in pairwise(sets) if set(old.kernels) != set(new.kernels))
             found.append(LayerKernels(layer, direction, name, sets, switches))
     return tuple(found)
-
-
-def switched(study: Study, ledger: Ledger) -> tuple[LayerKernels, ...]:
-    """Only layers that some batch size serves with other kernels."""
-    return tuple(item for item in along_sweep(study, ledger) if item.switches)
 
 
 def describe(algorithm: Algorithm) -> str:
@@ -102,43 +94,33 @@ def describe(algorithm: Algorithm) -> str:
     return ", ".join(filter(None, (" ".join(filter(None, (algorithm.method, tile))), math)))
 
 
-def _sets(study: Study, batch: int) -> dict[Key, KernelSet]:
+def _sets(batch: PreparedBatch) -> dict[Key, KernelSet]:
     """Of the counted run where there is one, else of the first run with kernels."""
-    runs = with_whole_backward(study.at(batch))
-    counting = counting_run(runs)
-    run = counting or next((item for item in runs if item.report.kernels), None)
+    counting = batch.counting
+    run = counting or next((item for item in batch.runs if item.run.report.kernels), None)
     if run is None:
         return {}
-    work = counts(counting, kernel_keys(counting), study.precision) if counting else {}
+    work = counting.work_by_key if counting else {}
     found = {}
     for key, names in _names(run).items():
         mine = work.get(key)
         found[key] = KernelSet(
-            batch,
+            batch.batch,
             of_layer(names),
             tuple(dict.fromkeys(short for short in names.values())),
-            _per_sample(mine.total, batch) if mine else NOT_COUNTED,
-            _per_sample(mine.dram, batch) if mine else NO_BYTES,
+            _per_sample(mine.total, batch.batch) if mine else NOT_COUNTED,
+            _per_sample(mine.dram, batch.batch) if mine else NO_BYTES,
         )
     return found
 
 
-def _names(run: Run) -> dict[Key, dict[str, str]]:
-    """(layer, direction) -> whole name -> short name, in order of first launch."""
+def _names(run: PreparedRun) -> dict[Key, dict[str, str]]:
+    """(layer, direction) -> whole name -> short name, in order of first launch in the measured steps."""
     found: dict[Key, dict[str, str]] = {}
-    for kernel, key in zip(run.report.kernels, _keys(run), strict=True):
+    for kernel, key in run.launches:
         if key is not None:
             found.setdefault(key, {}).setdefault(kernel.name, kernel.short_name or kernel.name)
     return found
-
-
-def _keys(run: Run) -> Sequence[Key | None]:
-    """Launches outside of the measured steps (warm-up, benchmark of candidates) serve no layer of a step."""
-    numbered = any(kernel.step is not None for kernel in run.report.kernels)
-    return [
-        None if numbered and kernel.step is None else key
-        for kernel, key in zip(run.report.kernels, kernel_keys(run), strict=True)
-    ]
 
 
 def _per_sample(figure: Figure, batch: int) -> Figure:

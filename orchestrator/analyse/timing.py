@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfctl.orchestrator.analyse.grouping import device_kind
@@ -67,10 +67,18 @@ def spread(values: Sequence[float]) -> Spread:
     )
 
 
-def layer_times(run: Run) -> LayerTimes | None:
-    """Time per step by layer and direction; None when the run has nothing to tell it from."""
-    if run.profiler in KERNEL_BASIS and any(kernel.duration_ns is not None for kernel in run.report.kernels):
-        return _from_kernels(run)
+def times_kernels(run: Run) -> bool:
+    """True when kernels with durations tell the run's time by layer."""
+    return run.profiler in KERNEL_BASIS and any(kernel.duration_ns is not None for kernel in run.report.kernels)
+
+
+def layer_times(run: Run, keys: Sequence[Key | None], steps: int | None) -> LayerTimes | None:
+    """Time per step by layer and direction; None when the run has nothing to tell it from.
+
+    ``keys`` are the run's ``kernel_keys``, ``steps`` its ``kernel_steps``.
+    """
+    if times_kernels(run):
+        return _from_kernels(run, keys, steps)
     if device_kind(run) == "gpu":
         return None
     return _from_ranges(run)
@@ -79,27 +87,6 @@ def layer_times(run: Run) -> LayerTimes | None:
 def preference(profiler: str, first: str | None = None) -> int:
     """Smaller is better: ``first`` (what timed the whole sweep), nsys, torch, others, ncu last."""
     return -1 if profiler == first and profiler != "ncu" else {"nsys": 0, "torch": 1, "ncu": 9}.get(profiler, 2)
-
-
-def widest(runs: Iterable[Run], timed: Callable[[Run], object]) -> str | None:
-    """The profiler whose runs are ``timed`` at most batch sizes: one clock for a whole sweep; None when none is."""
-    batches: dict[str, set[int | None]] = defaultdict(set)
-    for run in runs:
-        if timed(run) is not None:
-            batches[run.profiler].add(run.batch_size)
-    return min(batches, key=lambda profiler: (-len(batches[profiler]), preference(profiler)), default=None)
-
-
-def best_layer_times(runs: Iterable[Run], first: str | None = None) -> tuple[Run, LayerTimes] | None:
-    """The most trustworthy among runs of one batch size, by ``preference``; one that knows no layer only for want of others."""
-    without = None
-    for run in sorted(runs, key=lambda run: (preference(run.profiler, first), run.status != "ok", -run.id)):
-        found = layer_times(run)
-        if found is not None and found.rows:
-            return run, found
-        if found is not None and run.report.kernels:
-            without = without or (run, found)
-    return without
 
 
 def measured_steps(run: Run) -> int | None:
@@ -140,7 +127,7 @@ def step_time(run: Run) -> tuple[Spread, str] | None:
     return (spread(ranges), f"step ranges, {run.profiler}") if ranges else None
 
 
-def busy(kernels: Iterable[Kernel]) -> dict[int, int | float]:
+def kernel_time_by_device(kernels: Iterable[Kernel]) -> dict[int, int | float]:
     """device -> nanoseconds in which at least one kernel ran on it; empty unless every kernel has start and duration."""
     spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for kernel in kernels:
@@ -194,16 +181,15 @@ def kernel_keys(run: Run) -> list[Key | None]:
     return [whole.get(key, key) if key is not None else None for key in keys]
 
 
-def _from_kernels(run: Run) -> LayerTimes | None:
+def _from_kernels(run: Run, keys: Sequence[Key | None], count: int | None) -> LayerTimes | None:
     """Sum kernels by step; without step numbers, spread the window's total over the steps that were measured."""
-    count = kernel_steps(run)
     if count is None:
         return None
     numbered = any(kernel.step is not None for kernel in run.report.kernels)
     divisor = 1 if numbered else count
     sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
     steps: dict[int | None, None] = {}
-    for kernel, key in zip(run.report.kernels, kernel_keys(run), strict=True):
+    for kernel, key in zip(run.report.kernels, keys, strict=True):
         if kernel.duration_ns is not None and (kernel.step is not None or not numbered):
             sums[key][kernel.step] += kernel.duration_ns / divisor
             steps[kernel.step] = None

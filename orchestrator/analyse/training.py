@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from perfctl.orchestrator.analyse import cost_parallel
 from perfctl.orchestrator.analyse.cost import Energy, Rental, Span, energy, rentals, steps_of
 from perfctl.orchestrator.analyse.cost_parallel import Parallel
-from perfctl.orchestrator.analyse.memory_lines import Line, largest_fitting, peak_at
+from perfctl.orchestrator.analyse.memory_lines import MemoryLine, largest_fitting, peak_at
 from perfctl.orchestrator.analyse.prices import Price
 
 CLOSE = 0.9
@@ -138,7 +138,7 @@ def _parallel(alone: Span, job: Job, backward: float | None) -> Parallel | None:
     return cost_parallel.over_link(alone, job.parameters, job.gpus, job.link_gbs, job.link, job.overlap, backward)
 
 
-def room_of(lines: Sequence[Line], batch: int, limit: float | None) -> Room:
+def room_of(lines: Sequence[MemoryLine], batch: int, limit: float | None) -> Room:
     """Memory at one batch size, from the lines of ``memory_lines``."""
     largest = largest_fitting(lines, limit) if limit is not None else None
     return Room(peak_at(lines, batch), limit, largest)

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from perfctl.orchestrator.analyse.timing import KERNEL_BASIS, kernel_keys
+from perfctl.orchestrator.analyse.prepared import PreparedRun
+from perfctl.orchestrator.analyse.timing import times_kernels
 from perfctl.parsers.records import Gap, Kernel, Range
 from perfctl.parsers.stored import Run
 
@@ -39,10 +40,9 @@ class Cause:
     """Kernel launches behind it; None where host ranges were timed."""
 
 
-def causes(run: Run) -> tuple[Cause, ...]:
+def causes(run: PreparedRun) -> tuple[Cause, ...]:
     """Causes of the unattributed time of a run, the largest first; their shares add up to 1. Empty when there is none."""
-    timed = run.profiler in KERNEL_BASIS and any(kernel.duration_ns is not None for kernel in run.report.kernels)
-    return _of_kernels(run) if timed else _of_ranges(run)
+    return _of_kernels(run) if times_kernels(run.run) else _of_ranges(run.run)
 
 
 def beyond_time(run: Run) -> tuple[str, ...]:
@@ -59,16 +59,14 @@ def _is_graph(gap: Gap) -> bool:
     return gap.quantity == "kernel" and "graph" in gap.reason
 
 
-def _of_kernels(run: Run) -> tuple[Cause, ...]:
-    kernels = list(run.report.kernels)
-    ranges = {item.number: item for item in run.report.ranges}
-    numbered = any(kernel.step is not None for kernel in kernels)
+def _of_kernels(run: PreparedRun) -> tuple[Cause, ...]:
+    ranges = {item.number: item for item in run.run.report.ranges}
     # ncu and DLProf give launches their layers without listing ranges
-    directions = {item.direction for item in ranges.values()} | {kernel.direction for kernel in kernels}
+    directions = {item.direction for item in ranges.values()} | {kernel.direction for kernel in run.run.report.kernels}
     times: defaultdict[str, float] = defaultdict(float)
     launches: defaultdict[str, int] = defaultdict(int)
-    for kernel, key in zip(kernels, kernel_keys(run), strict=True):
-        if key is None and kernel.duration_ns is not None and (kernel.step is not None or not numbered):
+    for kernel, key in run.launches:
+        if key is None and kernel.duration_ns is not None:
             cause = _cause(kernel, ranges, directions)
             times[cause] += kernel.duration_ns
             launches[cause] += 1

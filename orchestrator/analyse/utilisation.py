@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.analyse.remembered import remembered
 from perfctl.parsers.records import Kernel, Sample
 from perfctl.parsers.stored import Run
 
@@ -61,7 +60,6 @@ class Readings:
     """Smallest, Hz."""
 
 
-@remembered(256)
 def busy(run: Run) -> tuple[Busy, ...]:
     """Devices of a run, each followed by its streams where there are several. Empty under ncu and without start times."""
     kernels = list(run.report.kernels)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from perfctl.orchestrator.analyse.utilisation import busy, is_host
+from perfctl.orchestrator.analyse.utilisation import Busy, is_host
 from perfctl.parsers.records import Sample
 from perfctl.parsers.stored import Run
 
@@ -32,7 +32,7 @@ CSV_STEP = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class UsageShare:
     """A share, 0..1, or why there is none."""
 
     value: float | None
@@ -45,14 +45,14 @@ class Ways:
     """One run."""
 
     run: Run
-    kernels: Share
-    nvml: Share
-    dlprof: Share
-    dlprof_tensor: Share
+    kernels: UsageShare
+    nvml: UsageShare
+    dlprof: UsageShare
+    dlprof_tensor: UsageShare
     """Share of kernel time in kernels that use tensor cores, as DLProf has it."""
-    occupancy: Share
+    occupancy: UsageShare
     """Warps on an SM over the most it can hold, mean by time of kernels (ncu)."""
-    tensor_pipe: Share
+    tensor_pipe: UsageShare
     """Cycles with the tensor pipe at work, mean by time of kernels (ncu)."""
     host_cores: float | None
     """Cores that the run's processes kept busy in its steps, mean by time."""
@@ -64,26 +64,26 @@ class Ways:
         return self.host_cores is not None or any(share.value is not None for share in shares)
 
 
-def ways(run: Run) -> Ways:
-    """All figures of a run."""
+def ways(run: Run, busy: Sequence[Busy]) -> Ways:
+    """All figures of a run; ``busy`` is what ``utilisation.busy`` says of it."""
     host, why = _mean(run, [sample for sample in run.report.samples if is_host(sample)], "host_cpu")
     return Ways(
-        run, _kernels(run), _nvml(run), _dlprof(run), _unrounded(run, _labelled(run, _DLPROF_TENSOR)),
+        run, _kernels(run, busy), _nvml(run), _dlprof(run), _unrounded(run, _labelled(run, _DLPROF_TENSOR)),
         _pipe(run, OCCUPANCY), _pipe(run, TENSOR_PIPE), host, why,
     )  # fmt: skip
 
 
-def _kernels(run: Run) -> Share:
-    found = [item for item in busy(run) if item.stream is None and item.share is not None]
+def _kernels(run: Run, busy: Sequence[Busy]) -> UsageShare:
+    found = [item for item in busy if item.stream is None and item.share is not None]
     if not found:
         why = "ncu runs kernels one by one" if run.profiler == "ncu" else "no kernels with start times"
-        return Share(None, why)
+        return UsageShare(None, why)
     value = sum(item.share or 0 for item in found) / len(found)
     over = f", mean of {len(found)} GPUs" if len(found) > 1 else ""
-    return Share(value, f"{found[0].window}{over}")
+    return UsageShare(value, f"{found[0].window}{over}")
 
 
-def _nvml(run: Run) -> Share:
+def _nvml(run: Run) -> UsageShare:
     """Of the device that did the work, where samples tell devices apart; else of all."""
     devices: dict[int | None, list[Sample]] = defaultdict(list)
     for sample in run.report.samples:
@@ -95,7 +95,7 @@ def _nvml(run: Run) -> Share:
     found = [_mean(run, group, "gpu_utilisation") for group in devices.values()] or [_mean(run, [], "gpu_utilisation")]
     known = [value for value, _ in found if value is not None]
     over = f", mean of {len(known)} GPUs" if len(known) > 1 else ""
-    return Share(sum(known) / len(known) if known else None, found[0][1] + over)
+    return UsageShare(sum(known) / len(known) if known else None, found[0][1] + over)
 
 
 def _mean(run: Run, samples: Sequence[Sample], field: str) -> tuple[float | None, str]:
@@ -138,56 +138,60 @@ def mean_over_time(points: Iterable[tuple[int, float]], window: tuple[int, int] 
     return total / weight if weight else None
 
 
-def _dlprof(run: Run) -> Share:
+def _dlprof(run: Run) -> UsageShare:
     found = _labelled(run, _DLPROF)
     if found.value is None:
         idle = _labelled(run, _DLPROF_IDLE)
-        found = Share(1 - idle.value, "1 - GPU Idle") if idle.value is not None else found
+        found = UsageShare(1 - idle.value, "1 - GPU Idle") if idle.value is not None else found
     return _unrounded(run, found)
 
 
-def _unrounded(run: Run, found: Share) -> Share:
+def _unrounded(run: Run, found: UsageShare) -> UsageShare:
     """No value where DLProf's CSV rounded it to nothing."""
     if found.value is not None and found.value < CSV_STEP / 2 and run.report.form.startswith("DLProf CSV"):
-        return Share(
+        return UsageShare(
             None, "DLProf's CSV rounds: 0.0 % is anything below 0.05 %. Its database (dlprof_dldb.sqlite) has it"
         )
     return found
 
 
-def _labelled(run: Run, label: re.Pattern[str]) -> Share:
+def _labelled(run: Run, label: re.Pattern[str]) -> UsageShare:
     """Mean over domains where DLProf tells several apart."""
     found = [item for item in run.report.summaries if item.value is not None and label.match(item.name)]
     if not found:
-        return Share(None, "no line of DLProf's is about it" if run.profiler == "dlprof" else "not a report of DLProf")
-    return Share(sum(item.value or 0 for item in found) / len(found) / 100, f"DLProf: {found[0].name}")
+        return UsageShare(
+            None, "no line of DLProf's is about it" if run.profiler == "dlprof" else "not a report of DLProf"
+        )
+    return UsageShare(sum(item.value or 0 for item in found) / len(found) / 100, f"DLProf: {found[0].name}")
 
 
-def _pipe(run: Run, metrics: Sequence[str]) -> Share:
+def _pipe(run: Run, metrics: Sequence[str]) -> UsageShare:
     """Mean of a percentage over the launches that have it, by their time."""
     if not any(True for _ in run.report.counters):
-        return Share(None, "no counters were collected")
+        return UsageShare(None, "no counters were collected")
     times = {kernel.launch: kernel.duration_ns for kernel in run.report.kernels if kernel.duration_ns}
     for metric in metrics:
         known = [(times[item.launch], item.value) for item in run.report.counters
                  if item.name == metric and item.value is not None and item.launch in times]  # fmt: skip
         if known:
             weight = sum(time for time, _ in known)
-            return Share(sum(time * value for time, value in known) / weight / 100, f"{metric}, {len(known)} launches")
-    return Share(None, f"{metrics[0]} was not collected")
+            return UsageShare(
+                sum(time * value for time, value in known) / weight / 100, f"{metric}, {len(known)} launches"
+            )
+    return UsageShare(None, f"{metrics[0]} was not collected")
 
 
-def busy_from(runs: Iterable[Run], threshold: float = BUSY) -> tuple[int, bool] | None:
+def busy_from(found: Sequence[Ways], threshold: float = BUSY) -> tuple[int, bool] | None:
     """(smallest batch size from which on the GPU is busy, True), or (largest measured, False) where it never is.
 
     By kernels where they are known, else by NVML; None where nothing is known of any batch size.
     """
     shares: dict[int, float] = {}
     for way in ("kernels", "nvml"):
-        for run in runs:
-            share = getattr(ways(run), way).value
-            if run.batch_size is not None and share is not None:
-                shares.setdefault(run.batch_size, share)
+        for item in found:
+            share = getattr(item, way).value
+            if item.run.batch_size is not None and share is not None:
+                shares.setdefault(item.run.batch_size, share)
         if shares:
             break
     if not shares:

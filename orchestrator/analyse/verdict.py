@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable
 from math import prod
 
 from perfctl.orchestrator.analyse import verdict_missing, verdict_sweep, verdict_tensor, verdict_window, verdict_work
-from perfctl.orchestrator.analyse.case import cases
-from perfctl.orchestrator.analyse.grouping import Study
+from perfctl.orchestrator.analyse.case import EvidenceTable, row_evidence
 from perfctl.orchestrator.analyse.ledger import Ledger
+from perfctl.orchestrator.analyse.prepared import PreparedStudy
 from perfctl.orchestrator.analyse.verdict_headlines import Headline, headlines
 from perfctl.orchestrator.analyse.verdict_records import Judged, Judgement, Verdict
-from perfctl.orchestrator.analyse.verdict_scene import Scene, explained, is_news
+from perfctl.orchestrator.analyse.verdict_scene import RuleInput, explained, is_news
 
 __all__ = ["VERDICTS", "Headline", "headlines", "judge"]
 
-Rule = Callable[[Scene], Verdict | None]
+Rule = Callable[[RuleInput], Verdict | None]
 
 VERDICTS: tuple[Rule, ...] = (
     verdict_window.wrong_window,
@@ -40,32 +40,34 @@ VERDICTS: tuple[Rule, ...] = (
 """All rules about one row. A new one is a function and a line here."""
 
 
-def judge(study: Study, ledger: Ledger) -> Judgement:
+def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
     """All verdicts of a study; nothing for a report without layers on paper."""
-    known, loose = cases(study, ledger)
+    known, loose = row_evidence(study, ledger)
     window = verdict_window.find_window(known, loose)
     if window is not None and window.batch is not None:
         seen, places = window.batch, window.places
-        known = {
-            place: case.at(seen) if places and (place in places or not case.works) else case
-            for place, case in known.items()
-        }
-    rows = {place: judged for place, case in known.items() if (judged := _judged(Scene(case, known))).verdicts}
+        known = EvidenceTable(
+            (place, evidence.with_batch(seen) if places and (place in places or not evidence.kernels) else evidence)
+            for place, evidence in known.items()
+        )
+    rows = {
+        place: judged for place, evidence in known.items() if (judged := _judged(RuleInput(evidence, known))).verdicts
+    }
     sweep = (
         *verdict_window.window(window),
-        *verdict_sweep.times_flat(study, ledger, window),
-        *verdict_window.loose_additions(known, loose),
-        *verdict_sweep.hand_estimates(study),
+        *verdict_sweep.times_flat(study.study, ledger, window),
+        *verdict_window.unattributed_fadds(known, loose),
+        *verdict_sweep.hand_estimates(study.study),
         *verdict_missing.directions_missing(known, loose),
-        *verdict_sweep.switches(known),
+        *verdict_sweep.algorithm_switches(known),
     )
     return Judgement(rows, sweep)
 
 
-def _judged(scene: Scene) -> Judged:
-    found = [said for rule in VERDICTS if (said := rule(scene)) is not None]
+def _judged(given: RuleInput) -> Judged:
+    found = [said for rule in VERDICTS if (said := rule(given)) is not None]
     found.sort(key=lambda said: -(said.explained if said.explained is not None else -1.0))
-    return Judged(tuple(found), unexplained(scene.ratio, found))
+    return Judged(tuple(found), unexplained(given.ratio, found))
 
 
 def unexplained(ratio: float | None, found: Iterable[Verdict]) -> float | None:

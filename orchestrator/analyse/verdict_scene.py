@@ -2,45 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import log
 
-from perfctl.orchestrator.analyse.case import Case, Work
-from perfctl.orchestrator.analyse.verdict_budget import Budget, budget
-from perfctl.orchestrator.analyse.verdict_records import Place, Verdict
+from perfctl.orchestrator.analyse.case import EvidenceTable, KernelGroup, RowEvidence
+from perfctl.orchestrator.analyse.verdict_budget import Breakdown, breakdown
+from perfctl.orchestrator.analyse.verdict_records import Verdict
 
 NEWS = 0.005
 """A factor nearer to 1 than this is not worth a verdict, and a gap smaller than this is none."""
 
 
 @dataclass(frozen=True)
-class Scene:
+class RuleInput:
     """One case with the others around it."""
 
-    case: Case
-    cases: Mapping[Place, Case]
+    evidence: RowEvidence
+    table: EvidenceTable
 
     @cached_property
-    def budget(self) -> Budget:
-        batch, layer, _ = self.case.place
-        return budget(self.case, self.cases.get((batch, layer, "forward")))
+    def breakdown(self) -> Breakdown:
+        batch, layer, _ = self.evidence.place
+        return breakdown(self.evidence, self.table.get((batch, layer, "forward")))
 
     @property
     def counted(self) -> float | None:
         """FLOPs of the row; None without a count."""
-        return self.case.row.counted.value
+        return self.evidence.row.counted.value
 
     @property
     def ratio(self) -> float | None:
         """Counted / paper, as the ledger has it."""
-        return self.case.row.ratio
+        return self.evidence.row.ratio
 
     @property
     def who(self) -> str:
         """ "conv2 forward at batch 64"."""
-        return f"{self.case.row.name} at batch {self.case.row.batch}"
+        return f"{self.evidence.row.name} at batch {self.evidence.row.batch}"
 
 
 def is_news(factor: float) -> bool:
@@ -75,12 +74,12 @@ def amount(flops: float) -> str:
     return f"{flops:.3g} "
 
 
-def names(works: tuple[Work, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(work.name for work in works))
+def names(kernels: tuple[KernelGroup, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(kernel.name for kernel in kernels))
 
 
 def verdict(
-    scene: Scene, rule: str, sentence: str, factor: float | None, todo: str, works: tuple[Work, ...] = ()
+    given: RuleInput, rule: str, sentence: str, factor: float | None, todo: str, kernels: tuple[KernelGroup, ...] = ()
 ) -> Verdict:
     """A verdict of one row, its share of the gap worked out."""
-    return Verdict(rule, sentence, factor, explained(scene.ratio, factor), todo, names(works))
+    return Verdict(rule, sentence, factor, explained(given.ratio, factor), todo, names(kernels))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from perfctl.orchestrator.analyse.algorithms import of_layer
-from perfctl.orchestrator.analyse.case import Case
+from perfctl.orchestrator.analyse.case import RowEvidence
 from perfctl.orchestrator.analyse.check import check, explain
 from perfctl.orchestrator.analyse.grouping import Study
 from perfctl.orchestrator.analyse.ledger import Ledger
@@ -110,10 +110,10 @@ def hand_estimates(study: Study) -> list[Verdict]:
     return list(said.values())
 
 
-def switches(cases: Mapping[Place, Case]) -> list[Verdict]:
+def algorithm_switches(table: Mapping[Place, RowEvidence]) -> list[Verdict]:
     """A layer's algorithm is another one from some batch size on."""
     said = []
-    for group in along(cases).values():
+    for group in along(table).values():
         for before, after in pairwise(group):
             old, new = _algorithm(before), _algorithm(after)
             if old != new and old is not None and new is not None:
@@ -121,12 +121,12 @@ def switches(cases: Mapping[Place, Case]) -> list[Verdict]:
     return said
 
 
-def _algorithm(case: Case) -> str | None:
-    found = of_layer(work.name for work in case.works if work.main or work.algorithm.role == "transform")
+def _algorithm(evidence: RowEvidence) -> str | None:
+    found = of_layer(kernel.name for kernel in evidence.kernels if kernel.main or kernel.algorithm.role == "transform")
     return found.method or found.family
 
 
-def _switch(before: Case, after: Case, old: str, new: str) -> Verdict:
+def _switch(before: RowEvidence, after: RowEvidence, old: str, new: str) -> Verdict:
     start = f"{after.row.name} runs another algorithm from batch {after.row.batch} on: {new}, up to batch "
     start += f"{before.row.batch} {old}"
     todo = "Compare batch sizes on either side of it only by time per sample: their counted FLOPs differ by algorithm."
@@ -134,4 +134,6 @@ def _switch(before: Case, after: Case, old: str, new: str) -> Verdict:
     if was and now:
         each, then = was / before.row.batch, now / after.row.batch
         start += f"; FLOPs per sample go from {amount(each)}FLOP to {amount(then)}FLOP"
-    return Verdict("algorithm switch", f"{start}.", None, None, todo, tuple(work.name for work in after.mains))
+    return Verdict(
+        "algorithm switch", f"{start}.", None, None, todo, tuple(kernel.name for kernel in after.product_kernels)
+    )

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfctl.orchestrator.analyse.case import FP, Case, Loose, Work
+from perfctl.orchestrator.analyse.case import FP, KernelGroup, Loose, RowEvidence
 from perfctl.orchestrator.analyse.verdict_budget import fills_tiles, fills_unknown_tile, fits_grids, from_grids
 from perfctl.orchestrator.analyse.verdict_records import Place, Verdict
-from perfctl.orchestrator.analyse.verdict_scene import Scene, times, verdict
+from perfctl.orchestrator.analyse.verdict_scene import RuleInput, times, verdict
 
 SAME = 1.001
 """Counts no further apart than this are the same."""
@@ -31,22 +31,22 @@ class Window:
     """Ledger rows whose counts are the same at every batch size; empty when only kernels outside of layers are."""
     batch: int | None
     """The batch size that explains the counts; None when none does."""
-    evidence: str
+    reason: str
     """What is constant, and why that batch size: "... = 36,864,000 at batch 16 to 256"."""
     kernels: tuple[str, ...]
 
 
-def wrong_window(scene: Scene) -> Verdict | None:
+def wrong_window(given: RuleInput) -> Verdict | None:
     """The row's count belongs to another batch size."""
-    case = scene.case
-    if case.seen_batch is None or case.seen_batch == case.row.batch or not any(map(case.total, COUNTS)):
+    evidence = given.evidence
+    if evidence.seen_batch is None or evidence.seen_batch == evidence.row.batch or not any(map(evidence.total, COUNTS)):
         return None
-    factor = case.seen_batch / case.row.batch
+    factor = evidence.seen_batch / evidence.row.batch
     sentence = (
-        f"{scene.who} shows the count of a batch of {case.seen_batch:,}, {times(factor)} times paper's: the same at "
+        f"{given.who} shows the count of a batch of {evidence.seen_batch:,}, {times(factor)} times paper's: the same at "
         "every batch size."
     )
-    return verdict(scene, "wrong window", sentence, factor, WINDOW_TODO, case.works)
+    return verdict(given, "wrong window", sentence, factor, WINDOW_TODO, evidence.kernels)
 
 
 WINDOW_TODO = (
@@ -55,58 +55,68 @@ WINDOW_TODO = (
 )
 
 
-def find_window(cases: Mapping[Place, Case], loose: Loose) -> Window | None:
+def find_window(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None:
     """Counts that stay while the work on paper grows; first in the layers' rows, then in kernels outside of them."""
-    return _in_rows(cases) or _in_loose(cases, loose)
+    return _in_rows(table) or _in_loose(table, loose)
 
 
-def _in_rows(cases: Mapping[Place, Case]) -> Window | None:
+def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
     """None unless most of the counted work stays: one row may, when both batches fill the same tiles."""
-    constant: list[Case] = []
+    constant: list[RowEvidence] = []
     proving = whole = 0.0
-    for group in along(cases).values():
-        pairs = [(case.paper, sum(case.total(count) or 0 for count in COUNTS)) for case in group]
-        weight = sum(work for work, count in pairs if count)
+    for group in along(table).values():
+        pairs = [(evidence.paper, sum(evidence.total(count) or 0 for count in COUNTS)) for evidence in group]
+        weight = sum(paper for paper, count in pairs if count)
         whole += weight
         if _stays(pairs):
             constant += group
-            proving += 0 if all(fills_tiles(case) or fills_unknown_tile(case) for case in group) else weight
+            proving += 0 if all(fills_tiles(evidence) or fills_unknown_tile(evidence) for evidence in group) else weight
     if proving <= whole / 2:
         return None
     batch = _agreed(constant)
-    proof = next(((case, said) for case in constant for said in batches_of(case, case.works) if said[2] == batch), None)
-    case = proof[0] if proof else constant[0]
+    proof = next(
+        (
+            (evidence, said)
+            for evidence in constant
+            for said in batches_of(evidence, evidence.kernels)
+            if said[2] == batch
+        ),
+        None,
+    )
+    evidence = proof[0] if proof else constant[0]
     sizes = sorted({item.row.batch for item in constant})
     span = f"batch {sizes[0]} to {sizes[-1]}"
     if proof is None:
-        evidence = f"{case.row.name} executed the same at {span}"
+        reason = f"{evidence.row.name} executed the same at {span}"
     else:
         op, value, _ = proof[1]
-        evidence = f"{case.row.name} executed {value:,.0f} {op.upper()} at {span}, which is a batch of {batch:,}"
-    return Window(frozenset(item.place for item in constant), batch, evidence, tuple(work.name for work in case.works))
+        reason = f"{evidence.row.name} executed {value:,.0f} {op.upper()} at {span}, which is a batch of {batch:,}"
+    return Window(
+        frozenset(item.place for item in constant), batch, reason, tuple(kernel.name for kernel in evidence.kernels)
+    )
 
 
-def _agreed(constant: list[Case]) -> int | None:
+def _agreed(constant: list[RowEvidence]) -> int | None:
     """The batch size that most of the counts fit: exactly, or in grid and multiplies; None when none is proposed."""
-    proposed = Tally(batch for case in constant for _, _, batch in batches_of(case, case.works))
+    proposed = Tally(batch for evidence in constant for _, _, batch in batches_of(evidence, evidence.kernels))
     votes: Tally[int] = Tally()
     for batch, _ in proposed.most_common(PROPOSED):
-        for case in constant:
-            seen = case.at(batch)
-            exact = fits_grids(seen) and any(found == batch for _, _, found in batches_of(case, case.works))
-            votes[batch] += exact or from_grids(seen, seen.mains) is not None
+        for evidence in constant:
+            seen = evidence.with_batch(batch)
+            exact = fits_grids(seen) and any(found == batch for _, _, found in batches_of(evidence, evidence.kernels))
+            votes[batch] += exact or from_grids(seen, seen.product_kernels) is not None
     return min(votes, key=lambda item: (-votes[item], item), default=None)
 
 
-def _in_loose(cases: Mapping[Place, Case], loose: Loose) -> Window | None:
+def _in_loose(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None:
     """Kernels of no layer, by name. The optimizer's do not grow with the batch either: only products are looked at."""
-    by_name: dict[str, dict[int, list[Work]]] = defaultdict(lambda: defaultdict(list))
+    by_name: dict[str, dict[int, list[KernelGroup]]] = defaultdict(lambda: defaultdict(list))
     for batch, found in loose.items():
-        for work in found:
-            if work.main and work.algorithm.family is not None:
-                by_name[work.name][batch].append(work)
+        for kernel in found:
+            if kernel.main and kernel.algorithm.family is not None:
+                by_name[kernel.name][batch].append(kernel)
     counts = {
-        name: {batch: sum(work.counts.get(op, 0) for work in works for op in FP) for batch, works in at.items()}
+        name: {batch: sum(kernel.counts.get(op, 0) for kernel in kernels for op in FP) for batch, kernels in at.items()}
         for name, at in by_name.items()
     }
     staying = [name for name, found in counts.items() if _stays(list(found.items()))]
@@ -114,41 +124,41 @@ def _in_loose(cases: Mapping[Place, Case], loose: Loose) -> Window | None:
     if not staying or sum(last[name] for name in staying) <= sum(last.values()) / 2:
         return None
     name = max(staying, key=lambda name: last[name])
-    return _of_kernel(name, by_name[name], cases)
+    return _of_kernel(name, by_name[name], table)
 
 
-def _of_kernel(name: str, at: Mapping[int, list[Work]], cases: Mapping[Place, Case]) -> Window:
+def _of_kernel(name: str, at: Mapping[int, list[KernelGroup]], table: Mapping[Place, RowEvidence]) -> Window:
     """Whose outputs or multiply-adds, of which batch size, the kernel's count is."""
-    sizes, works = f"batch {min(at)} to {max(at)}", at[max(at)]
+    sizes, kernels = f"batch {min(at)} to {max(at)}", at[max(at)]
     fits = [
-        (seen, case, op, value)
-        for case in cases.values()
-        if case.row.batch == max(at) and case.row.direction == "forward" and may_serve(works[0], case)
-        for op, value, seen in batches_of(case, works)
+        (seen, evidence, op, value)
+        for evidence in table.values()
+        if evidence.row.batch == max(at) and evidence.row.direction == "forward" and may_serve(kernels[0], evidence)
+        for op, value, seen in batches_of(evidence, kernels)
     ]
     if not fits:
         return Window(frozenset(), None, f"{name} executed the same at {sizes}", (name,))
-    seen, case, op, value = min(fits, key=lambda item: item[0])
+    seen, evidence, op, value = min(fits, key=lambda item: item[0])
     what = "add per output" if op == "fadd" else "multiply per output" if op == "fmul" else "FFMA per multiply-add"
-    evidence = (
-        f"{name} executed {value:,.0f} {op.upper()} at {sizes}, one {what} of {case.row.layer} for a batch of {seen:,} "
+    reason = (
+        f"{name} executed {value:,.0f} {op.upper()} at {sizes}, one {what} of {evidence.row.layer} for a batch of {seen:,} "
         f"({seen:,} x {value / seen:,.0f})"
     )
-    return Window(frozenset(), seen, evidence, (name,))
+    return Window(frozenset(), seen, reason, (name,))
 
 
-def may_serve(work: Work, case: Case) -> bool:
-    convolution = bool(case.row.kind and "Conv" in case.row.kind)
-    return convolution if work.algorithm.family in ("conv", "winograd", "fft", "depthwise") else True
+def may_serve(kernel: KernelGroup, evidence: RowEvidence) -> bool:
+    convolution = bool(evidence.row.kind and "Conv" in evidence.row.kind)
+    return convolution if kernel.algorithm.family in ("conv", "winograd", "fft", "depthwise") else True
 
 
-def along(cases: Mapping[Place, Case]) -> dict[tuple[str, str], list[Case]]:
+def along(table: Mapping[Place, RowEvidence]) -> dict[tuple[str, str], list[RowEvidence]]:
     """(layer, direction) -> its rows along the sweep, those with kernels, by batch size."""
-    found: dict[tuple[str, str], list[Case]] = defaultdict(list)
-    for case in cases.values():
-        if case.works:
-            found[case.row.layer, case.row.direction].append(case)
-    return {key: sorted(group, key=lambda case: case.row.batch) for key, group in found.items()}
+    found: dict[tuple[str, str], list[RowEvidence]] = defaultdict(list)
+    for evidence in table.values():
+        if evidence.kernels:
+            found[evidence.row.layer, evidence.row.direction].append(evidence)
+    return {key: sorted(group, key=lambda evidence: evidence.row.batch) for key, group in found.items()}
 
 
 def _stays(pairs: Sequence[tuple[float, float]]) -> bool:
@@ -157,19 +167,21 @@ def _stays(pairs: Sequence[tuple[float, float]]) -> bool:
     return min(*work, *counts) > 0 and max(counts) <= SAME * min(counts) and max(work) >= GROWS * min(work)
 
 
-def batches_of(case: Case, works: Iterable[Work]) -> list[tuple[str, float, int]]:
+def batches_of(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list[tuple[str, float, int]]:
     """(count, its value, batch size): batch sizes at which one count is one per multiply-add, or one per output."""
-    row = case.row
+    row = evidence.row
     per_sample: dict[str, float] = {"ffma": (row.paper.value or 0) / 2 / row.batch}
     outputs = sum(call.output_elements or 0 for call in row.calls) / row.batch
     if row.direction == "forward":
         per_sample |= {"fadd": outputs, "fmul": outputs}
     found = []
     direct = [
-        work for work in works if work.algorithm.role == "main" and work.algorithm.family not in ("winograd", "fft")
+        kernel
+        for kernel in kernels
+        if kernel.algorithm.role == "main" and kernel.algorithm.family not in ("winograd", "fft")
     ]
     for op, each in per_sample.items():
-        value = sum(work.counts.get(op, 0) for work in direct)
+        value = sum(kernel.counts.get(op, 0) for kernel in direct)
         if value and each and value % each == 0 and value // each <= LARGEST:
             found.append((op, value, int(value // each)))
     return found
@@ -180,42 +192,42 @@ def window(found: Window | None) -> list[Verdict]:
     if found is None:
         return []
     text = (
-        f"The count does not follow the batch size: {found.evidence}. The profiler's window caught something other than "
+        f"The count does not follow the batch size: {found.reason}. The profiler's window caught something other than "
         "the step that was asked for."
     )
     return [Verdict("wrong window", text, None, None, WINDOW_TODO, found.kernels)]
 
 
-def loose_additions(cases: Mapping[Place, Case], loose: Loose) -> list[Verdict]:
+def unattributed_fadds(table: Mapping[Place, RowEvidence], loose: Loose) -> list[Verdict]:
     """FADD without FFMA where no kernel has a layer: one sentence for the largest."""
-    if any(case.works for case in cases.values()):
+    if any(evidence.kernels for evidence in table.values()):
         return []
     found = [
-        (work.counts["fadd"], batch, work)
-        for batch, works in loose.items()
-        for work in works
-        if "fadd" in work.counts and "ffma" not in work.counts
+        (kernel.counts["fadd"], batch, kernel)
+        for batch, kernels in loose.items()
+        for kernel in kernels
+        if "fadd" in kernel.counts and "ffma" not in kernel.counts
     ]
     if not found:
         return []
-    value, batch, work = max(found, key=lambda item: (item[0], item[1]))
-    forward = [case for case in cases.values() if case.row.batch == batch and case.row.direction == "forward"]
-    fits = [case for case in forward if any(op == "fadd" for op, _, _ in batches_of(case, (work,)))]
-    fits = [case for case in fits if may_serve(work, case)]
+    value, batch, kernel = max(found, key=lambda item: (item[0], item[1]))
+    forward = [
+        evidence for evidence in table.values() if evidence.row.batch == batch and evidence.row.direction == "forward"
+    ]
+    fits = [evidence for evidence in forward if any(op == "fadd" for op, _, _ in batches_of(evidence, (kernel,)))]
+    fits = [evidence for evidence in fits if may_serve(kernel, evidence)]
     more = ""
     if fits:
-        case = max(fits, key=lambda case: case.paper)
-        outputs = sum(call.output_elements or 0 for call in case.row.calls)
-        deep = case.paper / 2 / outputs
-        more = (
-            f" One output of {case.row.layer} takes {deep:,.0f} multiply-adds, so FFMA should be {deep * value:,.0f}."
-        )
+        evidence = max(fits, key=lambda evidence: evidence.paper)
+        outputs = sum(call.output_elements or 0 for call in evidence.row.calls)
+        deep = evidence.paper / 2 / outputs
+        more = f" One output of {evidence.row.layer} takes {deep:,.0f} multiply-adds, so FFMA should be {deep * value:,.0f}."
     text = (
-        f"Only FADD was collected, {value:,.0f} in {work.name}: it omits the multiply-adds, which are FFMA "
+        f"Only FADD was collected, {value:,.0f} in {kernel.name}: it omits the multiply-adds, which are FFMA "
         f"instructions.{more}"
     )
     todo = (
         "Collect smsp__sass_thread_inst_executed_op_{fadd,fmul,ffma}_pred_on.sum: FLOPs = FADD + FMUL + 2 FFMA; "
         "'perfctl ncu' asks for all of them."
     )
-    return [Verdict("FADD alone", text, None, None, todo, (work.name,))]
+    return [Verdict("FADD alone", text, None, None, todo, (kernel.name,))]

@@ -24,7 +24,7 @@ STATE = {"sgd": 0, "momentum": 1, "adam": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Operation:
     """One forward operation of a network, for one SAMPLE: batch multiplies rows, inputs, outputs and macs, never weights.
 
     ``macs == groups * rows * columns * depth`` wherever the operation is a product.
@@ -61,12 +61,12 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class StepSpec:
     """What is predicted: one step of a network."""
 
     model: str
     family: str
-    works: tuple[Work, ...]
+    works: tuple[Operation, ...]
     batch: int
     training: bool
     """False: forward alone."""
@@ -107,7 +107,7 @@ class Machine:
 class Measured:
     """A case and how long its step took on a machine."""
 
-    case: Case
+    case: StepSpec
     machine: str
     """Name of the :class:`Machine`."""
     seconds: float
@@ -129,11 +129,11 @@ def element_bytes(precision: str) -> int:
     return {"fp64": 8, "fp16": 2, "bf16": 2, "int8": 1, "fp8": 1}.get(precision, 4)
 
 
-def flops(work: Work, batch: float) -> float:
+def flops(work: Operation, batch: float) -> float:
     """Of one call, forward, 1 multiply-add = 2."""
     return 2.0 * batch * work.macs
 
 
-def bytes_moved(work: Work, batch: float, precision: str = "fp32") -> float:
+def bytes_moved(work: Operation, batch: float, precision: str = "fp32") -> float:
     """Least bytes of one call, forward: everything read once, everything written once."""
     return (batch * (work.inputs + work.outputs) + work.weights) * element_bytes(precision)

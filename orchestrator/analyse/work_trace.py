@@ -13,13 +13,12 @@ from perfctl.orchestrator.analyse.formulas import (
     SAMPLING,
     formula_for,
 )
-from perfctl.orchestrator.analyse.formulas_conv import batched
+from perfctl.orchestrator.analyse.formulas_conv import CONVOLUTIONS, batched
 from perfctl.orchestrator.analyse.formulas_matmul import ADDED
-from perfctl.orchestrator.analyse.work_records import Work
+from perfctl.orchestrator.analyse.work_records import Operation
 from perfctl.orchestrator.analyse.worked import flag, input_elements, integer, integers, output_elements, shape_of
 from perfctl.parsers.paper import OpShape
 
-CONVOLUTIONS = ("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
 BATCHED = ("aten.bmm", "aten.baddbmm", "aten.baddbmm_")
 
 ACTIVATIONS = (
@@ -34,7 +33,7 @@ LOSSES = (
 )  # fmt: skip
 
 
-def works_of(ops: Iterable[OpShape], batch: int = 1) -> tuple[Work, ...]:
+def operations_of(ops: Iterable[OpShape], batch: int = 1) -> tuple[Operation, ...]:
     """The forward operations of a step traced at ``batch`` samples, in order, each for one sample.
 
     Which operations need no grad_input is read from the backward rows; without backward rows it is the first operation
@@ -66,10 +65,10 @@ def _asks_grad_input(op: OpShape, backward: list[OpShape]) -> bool:
     return any(each.op in PRODUCTS and each.attributes.get("role") == "grad_input" for each in mine)
 
 
-def _work(op: OpShape, batch: int, first: bool) -> Work:
+def _work(op: OpShape, batch: int, first: bool) -> Operation:
     make = _maker(op)
     kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride = make(op, batch)
-    return Work(
+    return Operation(
         op.layer, kind, op.calls, macs / batch, inputs / batch, outputs / batch, weights, rows / batch, columns, depth,
         groups, kernel, stride, first,
     )  # fmt: skip

@@ -7,10 +7,10 @@ from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from perfctl.orchestrator.analyse.behind import with_whole_backward
 from perfctl.orchestrator.analyse.grouping import Study, device_label
-from perfctl.orchestrator.analyse.ledger import Ledger, counting_run
+from perfctl.orchestrator.analyse.ledger import Ledger
 from perfctl.orchestrator.analyse.match import match, unmatched_lines
+from perfctl.orchestrator.analyse.prepared import PreparedStudy
 from perfctl.orchestrator.report.foreign_findings import lacking_flops
 from perfctl.orchestrator.report.kernel_view import run_label
 from perfctl.orchestrator.report.numbers import Cell, count, nothing, plain, time_cell
@@ -81,8 +81,9 @@ def _facts(runs: Sequence[Run]) -> dict[str, dict[str, list[str]]]:
     return values
 
 
-def gaps(study: Study, ledger: Ledger) -> Table | None:
+def gaps(prepared: PreparedStudy, ledger: Ledger) -> Table | None:
     """What is missing and why; equal gaps of several runs on one row."""
+    study = prepared.study
     found: dict[tuple[str, str, str, str | None], list[str]] = defaultdict(list)
     for run in study.runs:
         for gap in run.report.gaps:
@@ -110,27 +111,28 @@ def gaps(study: Study, ledger: Ledger) -> Table | None:
         for (what, state, reason), who in lacking.items()
     ]  # fmt: skip
     rows += [
-        [plain("executed FLOPs"), plain(state), plain(why), nothing("all kernels"), plain(run_label(run))]
-        for run in study.runs
-        if study.foreign and (said := lacking_flops(run)) is not None
+        [plain("executed FLOPs"), plain(state), plain(why), nothing("all kernels"), plain(run_label(item.run))]
+        for item in prepared.runs
+        if study.foreign and (said := lacking_flops(item)) is not None
         for state, why in [said]
     ]
     rows += [
         [plain("partner of a launch"), plain("not matched"), plain(line), plain(f"batch {batch}"), plain(pair)]
-        for batch, pair, lines in _unmatched(study)
+        for batch, pair, lines in _unmatched(prepared)
         for line in lines
     ]
     return listing("What is missing, and why", columns, rows, drop_run=False)
 
 
-def _unmatched(study: Study) -> Iterable[tuple[int, str, list[str]]]:
+def _unmatched(study: PreparedStudy) -> Iterable[tuple[int, str, list[str]]]:
     """(batch, which two runs, lines): launches that only one of the counting and the timing run saw."""
     for batch in study.batches:
-        runs = with_whole_backward(study.at(batch))
-        counting = counting_run(runs)
+        runs = [item.run for item in batch.runs]
         timing = next((run for run in runs if run.profiler in ("nsys", "torch") and run.report.kernels), None)
-        if counting is not None and timing is not None:
-            yield batch, f"{counting.profiler} and {timing.profiler}", unmatched_lines(match(counting, timing))
+        if batch.counting is not None and timing is not None:
+            counting = batch.counting.run
+            lines = unmatched_lines(match(counting, timing))
+            yield batch.batch, f"{counting.profiler} and {timing.profiler}", lines
 
 
 def diagnostics(runs: Sequence[Run]) -> Table | None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from perfctl.orchestrator.analyse.grouping import Study, studies
-from perfctl.orchestrator.analyse.memory_use import MemoryUse, memory_use
-from perfctl.orchestrator.analyse.utilisation_ways import Share, Ways, ways
+from perfctl.orchestrator.analyse.memory_use import MemoryUse
+from perfctl.orchestrator.analyse.run_usage import RunUsage
+from perfctl.orchestrator.analyse.utilisation_ways import UsageShare, Ways
 from perfctl.orchestrator.report import charts
 from perfctl.orchestrator.report.chart_view import Chart
 from perfctl.orchestrator.report.numbers import short, size
 from perfctl.parsers.stored import Run
 
-_WAYS: tuple[tuple[str, Callable[[Ways], Share]], ...] = (
+_WAYS: tuple[tuple[str, Callable[[Ways], UsageShare]], ...] = (
     ("kernels", lambda item: item.kernels),
     ("NVML", lambda item: item.nvml),
     ("DLProf", lambda item: item.dlprof),
@@ -24,7 +25,7 @@ Line = tuple[str, str, dict[int, float]]
 
 def across(runs: Sequence[Run]) -> tuple[Chart, ...]:
     """Both drawings with all studies of ``runs`` in them."""
-    named = [(label(study), study.runs) for study in studies(runs) if not study.foreign]
+    named = [(label(study), [RunUsage(run) for run in study.runs]) for study in studies(runs) if not study.foreign]
     found = (utilisation_chart("all-utilisation", named), memory_chart("all-memory", named))
     return tuple(chart for chart in found if chart is not None)
 
@@ -35,27 +36,27 @@ def label(study: Study) -> str:
     return model or ", ".join(part for part in (study.workload, study.variant) if part)
 
 
-def utilisation_chart(name: str, studies: Sequence[tuple[str, Sequence[Run]]]) -> Chart | None:
+def utilisation_chart(name: str, studies: Sequence[tuple[str, Sequence[RunUsage]]]) -> Chart | None:
     """Busy share against batch size: a line a way, and a line a model where there are several. On a CPU, cores busy."""
     lines: list[Line] = []
     for model, runs in studies:
         for way, share in _WAYS:
-            lines.append((model, way, _points(runs, lambda run, share=share: share(ways(run)).value)))  # type: ignore[misc]
+            lines.append((model, way, _points(runs, lambda run, share=share: share(run.ways).value)))  # type: ignore[misc]
     note = "kernels: start and length of each; NVML: the driver's figure, mean over time; DLProf: its summary"
     drawn = _chart(name, "Share of time with the GPU busy", lines, lambda share: f"{share * 100:.3g} %", note)
     if drawn is not None:
         return drawn
-    hosts = [(model, "host", _points(runs, lambda run: ways(run).host_cores)) for model, runs in studies]
+    hosts = [(model, "host", _points(runs, lambda run: run.ways.host_cores)) for model, runs in studies]
     note = "cores that the run's processes kept busy in its steps, mean over time"
     return _chart(name, "Host cores busy", hosts, lambda cores: f"{cores:.3g}", note)
 
 
-def memory_chart(name: str, studies: Sequence[tuple[str, Sequence[Run]]]) -> Chart | None:
+def memory_chart(name: str, studies: Sequence[tuple[str, Sequence[RunUsage]]]) -> Chart | None:
     """Memory against batch size, a line a model: by NVML where it was read, else the allocator's, else the host's."""
     lines: list[Line] = []
     for model, runs in studies:
         for what, read in _MEMORIES:
-            points = _points(runs, lambda run, read=read: read(memory_use(run)))  # type: ignore[misc]
+            points = _points(runs, lambda run, read=read: read(run.memory))  # type: ignore[misc]
             if points:
                 lines.append((model, what, points))
                 break
@@ -73,14 +74,14 @@ _MEMORIES: tuple[tuple[str, Callable[[MemoryUse], int | None]], ...] = (
 )
 
 
-def _points(runs: Sequence[Run], read: Callable[[Run], float | None]) -> dict[int, float]:
+def _points(runs: Sequence[RunUsage], read: Callable[[RunUsage], float | None]) -> dict[int, float]:
     """batch size -> value, of runs that nothing slows before others."""
     order = {"none": 0, "nsys": 1, "torch": 2}
     points: dict[int, float] = {}
-    for run in sorted(runs, key=lambda run: order.get(run.profiler, 3)):
-        value = read(run)
-        if run.batch_size is not None and value is not None:
-            points.setdefault(run.batch_size, value)
+    for item in sorted(runs, key=lambda item: order.get(item.run.profiler, 3)):
+        value, batch = read(item), item.run.batch_size
+        if batch is not None and value is not None:
+            points.setdefault(batch, value)
     return points
 
 

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfctl.orchestrator.analyse.idle import idle
-from perfctl.orchestrator.analyse.memory_use import Fits, fits, memory_use
-from perfctl.orchestrator.analyse.utilisation_ways import BUSY, busy_from, ways
+from perfctl.orchestrator.analyse.memory_use import Fits, fits
+from perfctl.orchestrator.analyse.run_usage import RunUsage
+from perfctl.orchestrator.analyse.utilisation_ways import BUSY, busy_from
 from perfctl.orchestrator.report.foreign_findings import Finding
 from perfctl.orchestrator.report.numbers import percent, size, time
-from perfctl.parsers.stored import Run
 
 SECTION = "utilisation"
 MUCH_IDLE = 0.2
 """A larger share of time without a kernel has its causes told."""
 
 
-def busy_findings(runs: Sequence[Run]) -> list[Finding]:
+def busy_findings(runs: Sequence[RunUsage]) -> list[Finding]:
     """From which batch size on the GPU is busy, where it waits before, and what fits."""
     found: list[Finding] = []
-    since = busy_from(runs)
+    since = busy_from([run.ways for run in runs])
     if since is not None:
         batch, is_busy = since
-        at = [share for run in runs if run.batch_size == batch and (share := _best(run)) is not None]
+        at = [share for run in runs if run.run.batch_size == batch and (share := _best(run)) is not None]
         there = f": {percent(at[0])} there" if at else ""
         if is_busy:
             text = f"The GPU is busy ({percent(BUSY)} of the time or more) from batch {batch} on{there}."
@@ -30,19 +29,19 @@ def busy_findings(runs: Sequence[Run]) -> list[Finding]:
             text = f"The GPU is busy at no measured batch size ({percent(BUSY)} of the time or more), up to batch {batch}{there}."
         found.append(Finding(text, SECTION))
     found += _idle_finding(runs)
-    held = fits([memory_use(run) for run in runs])
+    held = fits([run.memory for run in runs])
     return [*found, Finding(_fits_text(held), "memory")] if held else found
 
 
-def _best(run: Run) -> float | None:
-    item = ways(run)
+def _best(run: RunUsage) -> float | None:
+    item = run.ways
     return item.kernels.value if item.kernels.value is not None else item.nvml.value
 
 
-def _idle_finding(runs: Sequence[Run]) -> list[Finding]:
+def _idle_finding(runs: Sequence[RunUsage]) -> list[Finding]:
     """What most of the waiting is, at the batch size with the largest share of it."""
     shares = [
-        (sum(item.by_cause.values()) / item.window_ns, item) for run in runs for item in idle(run) if item.window_ns
+        (sum(item.by_cause.values()) / item.window_ns, item) for run in runs for item in run.idle if item.window_ns
     ]
     if not shares:
         return []

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfctl.orchestrator.analyse.idle import CAUSES, Idle, Wait, idle
-from perfctl.orchestrator.analyse.memory_use import MemoryUse, memory_use
-from perfctl.orchestrator.analyse.utilisation_ways import Share, Ways, ways
+from perfctl.orchestrator.analyse.idle import CAUSES, Idle, Wait
+from perfctl.orchestrator.analyse.memory_use import MemoryUse
+from perfctl.orchestrator.analyse.run_usage import RunUsage
+from perfctl.orchestrator.analyse.utilisation_ways import UsageShare, Ways
 from perfctl.orchestrator.report.kernel_view import run_label
 from perfctl.orchestrator.report.numbers import (
     Cell,
@@ -21,13 +22,12 @@ from perfctl.orchestrator.report.numbers import (
 from perfctl.orchestrator.report.study_view import listing
 from perfctl.orchestrator.report.tables import Column, Table
 from perfctl.parsers.records import Kernel
-from perfctl.parsers.stored import Run
 
 NAME = 60
 """Characters of a kernel's name around a wait."""
 
 
-def ways_table(runs: Sequence[Run]) -> Table | None:
+def ways_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: the three ways side by side, then what of the GPU was used, then the host."""
     columns = [
         Column("run", look="text"),
@@ -39,7 +39,7 @@ def ways_table(runs: Sequence[Run]) -> Table | None:
         Column("tensor pipe", note="cycles with the tensor pipe at work, mean by time of kernels, counted by ncu"),
         Column("host cores busy", note="cores that the run's processes kept busy in its steps"),
     ]
-    found = [item for run in runs if (item := ways(run)).anything]
+    found = [run.ways for run in runs if run.ways.anything]
     return listing("How busy, by every way that is known", columns, [_ways_row(item) for item in found], drop_run=False)
 
 
@@ -55,7 +55,7 @@ def _ways_row(item: Ways) -> list[Cell]:
     ]
 
 
-def _share(share: Share) -> Cell:
+def _share(share: UsageShare) -> Cell:
     if share.value is None:
         return nothing(share.reason)
     value = round(share.value, 10)
@@ -67,9 +67,9 @@ def _fine(share: float) -> str:
     return f"{share * 100:.5g} %"
 
 
-def waits_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
+def waits_tables(runs: Sequence[RunUsage]) -> tuple[Table, ...]:
     """Where the time without a kernel went, and the longest waits with what lies around them."""
-    found = [item for run in runs for item in idle(run) if item.count]
+    found = [item for run in runs for item in run.idle if item.count]
     several = len({item.device for item in found}) > 1
     columns = [
         Column("run", look="text"), *([Column("device")] if several else []), Column("waits"),
@@ -124,9 +124,9 @@ def _kernel(kernel: Kernel | None, why: str) -> Cell:
     return plain((name if len(name) <= NAME else f"{name[: NAME - 1]}…") + where, kernel.name)
 
 
-def memory_use_table(runs: Sequence[Run]) -> Table | None:
+def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: paper, torch's allocator, NVML, host."""
-    found = [memory_use(run) for run in runs]
+    found = [run.memory for run in runs]
     columns = [
         Column("run", look="text"),
         Column("weights, paper", base="B", note="elements of all parameters, 4 bytes each"),

@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 from perfctl.orchestrator.analyse import step_records
-from perfctl.orchestrator.analyse.memory_lines import Line
+from perfctl.orchestrator.analyse.memory_lines import MemoryLine
 from perfctl.orchestrator.analyse.predict import HOST, ROOFLINE
 from perfctl.orchestrator.analyse.prices import Price
 from perfctl.orchestrator.analyse.step_parts import (
@@ -21,9 +21,9 @@ from perfctl.orchestrator.analyse.step_parts import (
     merged,
 )
 from perfctl.orchestrator.analyse.step_records import StepFitted
-from perfctl.orchestrator.analyse.work import KINDS, Machine, Measured, Work
+from perfctl.orchestrator.analyse.work_records import KINDS, Machine, Measured, Operation
 
-WORK_FIELDS = tuple(field.name for field in fields(Work) if field.name not in ("layer", "calls", "kind"))
+WORK_FIELDS = tuple(field.name for field in fields(Operation) if field.name not in ("layer", "calls", "kind"))
 _SLIDERS = {
     "depth": (4, 152), "width": (8, 512), "hidden": (64, 8192), "image": (16, 512), "channels": (1, 16),
     "classes": (2, 10_000), "blocks": (1, 48),
@@ -37,12 +37,12 @@ class Traced:
 
     name: str
     """As ``perfctl predict --model`` takes it: torchvision:resnet50."""
-    works: tuple[Work, ...]
+    works: tuple[Operation, ...]
     parameters: int
     """Elements of all parameters, shared ones once."""
-    lines: tuple[Line, ...] | None
+    lines: tuple[MemoryLine, ...] | None
     """Memory of a step with plain SGD. None: not known."""
-    adam: tuple[Line, ...] = ()
+    adam: tuple[MemoryLine, ...] = ()
     """Moments that only Adam's step has, without what it keeps."""
     notes: tuple[str, ...] = ()
     """What has to be known about its operations."""

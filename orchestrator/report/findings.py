@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.grouping import Study
 from perfctl.orchestrator.analyse.ledger import Ledger
+from perfctl.orchestrator.analyse.prepared import PreparedStudy
 from perfctl.orchestrator.analyse.sweep import BatchPoint
-from perfctl.orchestrator.analyse.timing import best_layer_times, layer_times, widest
 from perfctl.orchestrator.analyse.unattributed import beyond_time, causes
 from perfctl.orchestrator.analyse.verdict import headlines
 from perfctl.orchestrator.report import foreign_findings
@@ -30,16 +30,16 @@ def findings(found: Analysis) -> tuple[Finding, ...]:
     """Findings, the largest gaps and their reasons first, then warnings; empty when nothing stands out."""
     study, ledger = found.study, found.ledger
     if study.foreign:
-        return (*foreign_findings.of(study.runs), *_failures(study))
+        return (*foreign_findings.of(found.prepared.runs), *_failures(study))
     return (
         *_gaps(found),
         *_where_time_goes(ledger),
         *(inference_findings(study.runs) or _per_sample(found.points)),
         *_waits(found),
-        *busy_findings(study.runs),
-        *_outside(study, ledger),
+        *busy_findings([item.usage for item in found.prepared.runs]),
+        *_outside(found.prepared, ledger),
         *_refused(found),
-        *_not_counted(study, ledger),
+        *_not_counted(ledger),
         *_failures(study),
     )
 
@@ -106,7 +106,7 @@ def _gaps(found: Analysis) -> list[Finding]:
 
 def _waits(found: Analysis) -> list[Finding]:
     """Batch sizes at which the GPU mostly waits for the host."""
-    waiting = [point.work for point in found.roofline.at("run") if point.bound == "launch" and point.work.busy]
+    waiting = [point.traffic for point in found.roofline.at("run") if point.bound == "launch" and point.traffic.busy]
     if not waiting:
         return []
     worst = min(waiting, key=lambda work: work.busy or 0)
@@ -120,34 +120,32 @@ def _waits(found: Analysis) -> list[Finding]:
 
 def _refused(found: Analysis) -> list[Finding]:
     """Rates over 100 %, which are shown nowhere else."""
-    said = [point for point in found.roofline.points if point.over == "peak" and point.work.level != "kernel"]
+    said = [point for point in found.roofline.points if point.over == "peak" and point.traffic.level != "kernel"]
     if not said:
         return []
     first = said[0]
     more = f" The same in {len(said) - 1} more rows." if len(said) > 1 else ""
-    return [Finding(f"{first.work.name} is refused: {first.refused}.{more}", "roofline", warning=True)]
+    return [Finding(f"{first.traffic.name} is refused: {first.refused}.{more}", "roofline", warning=True)]
 
 
-def _outside(study: Study, ledger: Ledger) -> list[Finding]:
+def _outside(study: PreparedStudy, ledger: Ledger) -> list[Finding]:
     """Time that no layer explains, where it is more than a twentieth, and what is likely missing."""
     big = [item for item in ledger.unattributed if item.share > MUCH]
     if not big:
         return []
     worst = max(big, key=lambda item: item.share)
     text = f"{percent(worst.share)} of the {worst.whole} at batch {worst.batch} is outside of every layer"
-    first = widest(study.runs, layer_times) if len(study.batches) > 1 else None
-    timed = best_layer_times(study.at(worst.batch), first)
-    run = timed[0] if timed else None
+    run = study.at(worst.batch).timing
     why = [
         f"{percent(cause.share * worst.share)} {cause.text}"
         + (f" ({cause.launches:,} {'launch' if cause.launches == 1 else 'launches'})" if cause.launches else "")
         for cause in (causes(run) if run else ())
     ]
-    beyond = "".join(f" Not in this time: {reason}." for reason in (beyond_time(run) if run else ()))
+    beyond = "".join(f" Not in this time: {reason}." for reason in (beyond_time(run.run) if run else ()))
     return [Finding(f"{text} and the optimizer{': ' if why else ''}{'; '.join(why)}.{beyond}", "ledger")]
 
 
-def _not_counted(study: Study, ledger: Ledger) -> list[Finding]:
+def _not_counted(ledger: Ledger) -> list[Finding]:
     if not ledger.rows:
         return []
     if not ledger.any_counted:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perfctl.orchestrator.analyse.counters import PIPE_TENSOR, KernelFlops, flops_by_launch, values_by_launch
+from perfctl.orchestrator.analyse.counters import PIPE_TENSOR, KernelFlops
 from perfctl.orchestrator.analyse.counts import metric, op
-from perfctl.orchestrator.analyse.figure import Figure, add
-from perfctl.orchestrator.analyse.timing import busy
+from perfctl.orchestrator.analyse.figure import Figure, total_of
+from perfctl.orchestrator.analyse.prepared import PreparedRun
+from perfctl.orchestrator.analyse.timing import kernel_time_by_device
 from perfctl.orchestrator.report.kernel_view import NO_FLOPS, PATHS, run_label
 from perfctl.orchestrator.report.numbers import count, percent, si, size, time
 from perfctl.parsers.records import Kernel
@@ -31,16 +32,16 @@ class Finding:
     """True for what is missing or failed."""
 
 
-def of(runs: Sequence[Run]) -> tuple[Finding, ...]:
+def of(runs: Sequence[PreparedRun]) -> tuple[Finding, ...]:
     """Findings, then warnings, of runs without layers; nothing for a run without kernels."""
     found: list[Finding] = []
-    for run in runs:
+    for prepared in runs:
+        run = prepared.run
         if not run.report.kernels:
             found += _no_kernels(run)
             continue
-        flops = flops_by_launch(run)
-        found += [*_largest(run), *_executed(run, flops), *_moved(run, flops)]
-        found += [*_busy(run), *_copies(run), *_missing(run, flops)]
+        found += [*_largest(run), *_executed(run, prepared.flops), *_moved(prepared)]
+        found += [*_busy(run), *_copies(run), *_missing(prepared)]
     return tuple(sorted(found, key=lambda item: item.warning))
 
 
@@ -80,13 +81,17 @@ def _executed(run: Run, flops: dict[int, KernelFlops]) -> list[Finding]:
     groups: dict[str, list[Kernel]] = defaultdict(list)
     for kernel in run.report.kernels:
         groups[kernel.name].append(kernel)
-    sums = {name: add(flops.get(kernel.launch, NO_FLOPS).total for kernel in same) for name, same in groups.items()}
+    sums = {
+        name: total_of(flops.get(kernel.launch, NO_FLOPS).total for kernel in same) for name, same in groups.items()
+    }
     known = {name: figure for name, figure in sums.items() if figure.value}
     if not known:
         whole = all(figure.value == 0 and not figure.lower_bound for figure in sums.values())
         return [Finding("No kernel executed a FLOP that the counters see.", "kernels")] if whole else []
     name, figure = max(known.items(), key=lambda item: item[1].value or 0)
-    paths = {path: add(getattr(flops.get(kernel.launch, NO_FLOPS), path) for kernel in groups[name]) for path in PATHS}
+    paths = {
+        path: total_of(getattr(flops.get(kernel.launch, NO_FLOPS), path) for kernel in groups[name]) for path in PATHS
+    }
     path, part = max(paths.items(), key=lambda item: item[1].value or 0)
     share = (part.value or 0) / (figure.value or 1)
     most = "" if len(groups) == 1 else ", the most of all kernels"
@@ -97,13 +102,13 @@ def _executed(run: Run, flops: dict[int, KernelFlops]) -> list[Finding]:
     return [Finding(f"{text}{rule}.", "kernels")]
 
 
-def _moved(run: Run, flops: dict[int, KernelFlops]) -> list[Finding]:
+def _moved(run: PreparedRun) -> list[Finding]:
     """Instructions that look like half-precision and tensor work, move constants, and are in no count."""
-    launches = [launch for launch, item in flops.items() if item.fp16.value is not None
+    launches = [launch for launch, item in run.flops.items() if item.fp16.value is not None
                 and "moved constants" in (item.fp16.reason or "")]  # fmt: skip
     if not launches:
         return []
-    values = values_by_launch(run.report.counters)
+    values = run.values
     halves = sum(int(metric(values[launch], op("hfma")) or 0) for launch in launches)
     pipe = sum(int(metric(values[launch], PIPE_TENSOR) or 0) for launch in launches)
     text = (
@@ -122,7 +127,7 @@ def _busy(run: Run) -> list[Finding]:
     length = run.report.duration_ns or run.duration_ns
     if run.profiler == "ncu" or not length:
         return []
-    found = busy(run.report.kernels)
+    found = kernel_time_by_device(run.report.kernels)
     if not found or max(found.values()) > length:
         return []
     if len(found) == 1:
@@ -157,9 +162,9 @@ def _copies(run: Run) -> list[Finding]:
     return [Finding(text, "ranges")]
 
 
-def _missing(run: Run, flops: dict[int, KernelFlops]) -> list[Finding]:
+def _missing(prepared: PreparedRun) -> list[Finding]:
     """Times and FLOPs that the report has not, or not of every launch."""
-    kernels = list(run.report.kernels)
+    run, kernels = prepared.run, list(prepared.run.report.kernels)
     found = []
     timed = sum(kernel.duration_ns is not None for kernel in kernels)
     if timed < len(kernels):
@@ -167,7 +172,7 @@ def _missing(run: Run, flops: dict[int, KernelFlops]) -> list[Finding]:
         which = "No launch has" if timed == 0 else f"Only {count(timed).text} of {_launches(len(kernels))} have"
         why = f": {gap.reason.rstrip('.')}" if gap else ""
         found.append(Finding(f"{which} a duration{why}.", "gaps", warning=True))
-    said = lacking_flops(run, flops)
+    said = lacking_flops(prepared)
     if said is not None:
         state, why = said
         what = "Executed FLOPs are lower bounds" if state == "lower bound" else f"Executed FLOPs are {state}"
@@ -175,15 +180,15 @@ def _missing(run: Run, flops: dict[int, KernelFlops]) -> list[Finding]:
     return found
 
 
-def lacking_flops(run: Run, flops: Mapping[int, KernelFlops] | None = None) -> tuple[str, str] | None:
+def lacking_flops(prepared: PreparedRun) -> tuple[str, str] | None:
     """(state in words, why) of what its counts of FLOPs are without; None when they are whole or there is no kernel."""
+    run = prepared.run
     if not run.report.kernels:
         return None
     if run.profiler != "ncu":
         return "not collected", f"{run.profiler} records no FLOP counters; ncu does"
-    flops = flops_by_launch(run) if flops is None else flops
-    each = [flops.get(kernel.launch, NO_FLOPS) for kernel in run.report.kernels]
-    whole = add(item.total for item in each)
+    each = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in run.report.kernels]
+    whole = total_of(item.total for item in each)
     if whole.value is None:
         return whole.state.replace("_", " "), whole.reason or "no reason was recorded"
     parts = [f"{whole.of_launches - whole.launches} of {_launches(whole.of_launches)} have no count"]

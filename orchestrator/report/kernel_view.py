@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfctl.orchestrator.analyse.algorithms import family
-from perfctl.orchestrator.analyse.counters import KernelFlops, flops_by_launch, makes_flops, values_by_launch
-from perfctl.orchestrator.analyse.figure import Figure, absent, add
+from perfctl.orchestrator.analyse.counters import KernelFlops, makes_flops
+from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
+from perfctl.orchestrator.analyse.prepared import PreparedRun
 from perfctl.orchestrator.report.numbers import (
     Cell,
     count,
@@ -36,7 +37,7 @@ COUNTER_CELLS = 1_200_000
 """Launches x counters that the page carries; beyond it only the FLOPs made from them."""
 
 PATHS = ("fp32", "fp64", "fp16", "tensor")
-_NONE = absent("not_collected", "no counters for this launch")
+_NONE = missing("not_collected", "no counters for this launch")
 NO_FLOPS = KernelFlops(_NONE, _NONE, _NONE, _NONE, _NONE)
 
 
@@ -51,7 +52,7 @@ def run_label(run: Run) -> str:
     return f"{run.profiler} b{run.batch_size}" if run.batch_size is not None else f"{run.profiler} run {run.id}"
 
 
-def summary(runs: Sequence[Run], *, paths: bool = True) -> Table | None:
+def summary(runs: Sequence[PreparedRun], *, paths: bool = True) -> Table | None:
     """One row a run and kernel name, by total time. ``paths`` adds fp32, fp64, fp16 and tensor of what was executed."""
     rows: list[list[Cell]] = []
     for run in runs:
@@ -75,9 +76,9 @@ def summary(runs: Sequence[Run], *, paths: bool = True) -> Table | None:
     return table("Kernels by name", columns, kept)
 
 
-def _summary_rows(run: Run, *, label: bool) -> list[list[Cell]]:
+def _summary_rows(prepared: PreparedRun, *, label: bool) -> list[list[Cell]]:
     uses: dict[str, _Use] = defaultdict(_Use)
-    flops = flops_by_launch(run)
+    run, flops = prepared.run, prepared.flops
     for kernel in run.report.kernels:
         use = uses[kernel.name]
         use.kernels.append(kernel)
@@ -98,8 +99,8 @@ def _summary_rows(run: Run, *, label: bool) -> list[list[Cell]]:
                 count(len(use.kernels)),
                 time_cell(took, "this report has no durations", clock),
                 share_cell(took / total if took is not None and total else None),
-                figure_cell(add(found.total for found in use.flops), "FLOP"),
-                *(figure_cell(add(getattr(found, path) for found in use.flops), "FLOP") for path in PATHS),
+                figure_cell(total_of(found.total for found in use.flops), "FLOP"),
+                *(figure_cell(total_of(getattr(found, path) for found in use.flops), "FLOP") for path in PATHS),
             ],
         ))  # fmt: skip
     rows.sort(key=lambda row: row[0])
@@ -113,9 +114,9 @@ def name_cell(name: str, short: str | None = None) -> Cell:
     return Cell(shown, name[:1000] if name != shown else None, value=name)
 
 
-def launches(runs: Sequence[Run]) -> Grid | None:
+def launches(runs: Sequence[PreparedRun]) -> Grid | None:
     """Every launch of the runs; None when there is none. ``state`` of a column: look, mark and reason of each value."""
-    rows = [(run, kernel) for run in runs for kernel in run.report.kernels]
+    rows = [(run, kernel) for run in runs for kernel in run.run.report.kernels]
     if not rows:
         return None
     total, rows = len(rows), rows[:LAUNCHES_SHOWN]
@@ -129,7 +130,7 @@ def launches(runs: Sequence[Run]) -> Grid | None:
     return Grid("launches", "Every launch", len(rows), kept, total - len(rows), tuple(notes), first)
 
 
-def _plain_columns(rows: Sequence[tuple[Run, Kernel]]) -> list[tuple[tuple[str, str, str], list[Any]]]:
+def _plain_columns(rows: Sequence[tuple[PreparedRun, Kernel]]) -> list[tuple[tuple[str, str, str], list[Any]]]:
     def size(x: int | None, y: int | None, z: int | None) -> str | None:
         return (
             None
@@ -146,9 +147,9 @@ def _plain_columns(rows: Sequence[tuple[Run, Kernel]]) -> list[tuple[tuple[str, 
         else (kernel.static_shared_bytes or 0) + (kernel.dynamic_shared_bytes or 0)
         for _, kernel in rows
     ]  # fmt: skip
-    labels = {id(run): run_label(run) for run, _ in rows}
+    labels = {run: run_label(run.run) for run, _ in rows}
     return [
-        (("run", "", "text"), [labels[id(run)] for run, _ in rows]),
+        (("run", "", "text"), [labels[run] for run, _ in rows]),
         (("launch", "", "int"), [kernel.launch for _, kernel in rows]),
         (("kernel", "", "code"), [kernel.name for _, kernel in rows]),
         (("family", "", "text"), [family(kernel.name) for _, kernel in rows]),
@@ -166,19 +167,19 @@ def _plain_columns(rows: Sequence[tuple[Run, Kernel]]) -> list[tuple[tuple[str, 
     ]
 
 
-def _counter_columns(runs: Sequence[Run], rows: Sequence[tuple[Run, Kernel]]) -> tuple[list[dict[str, Any]], list[str]]:
+def _counter_columns(
+    runs: Sequence[PreparedRun], rows: Sequence[tuple[PreparedRun, Kernel]]
+) -> tuple[list[dict[str, Any]], list[str]]:
     """FLOPs made from counters, then the counters themselves as far as they fit."""
-    if not any(run.report.counters for run in runs):
+    if not any(run.run.report.counters for run in runs):
         return [], []
-    flops = {id(run): flops_by_launch(run) for run in runs}
     columns = []
     for path in ("total", *PATHS):
-        figures: list[Figure] = [getattr(flops[id(run)].get(kernel.launch, NO_FLOPS), path) for run, kernel in rows]
+        figures: list[Figure] = [getattr(run.flops.get(kernel.launch, NO_FLOPS), path) for run, kernel in rows]
         if path == "total" or any(figure.value is not None or figure.state == "refused" for figure in figures):
             label = "executed" if path == "total" else path
             columns.append(packed(label, "FLOP", "si", [figure.value for figure in figures]) | _states(figures))
-    by_launch = {id(run): values_by_launch(run.report.counters) for run in runs}
-    units = {counter.name: counter.unit or "" for run in runs for counter in run.report.counters}
+    units = {counter.name: counter.unit or "" for run in runs for counter in run.run.report.counters}
     if len(units) * len(rows) > COUNTER_CELLS:
         return columns, [f"{len(units)} counters of each launch are in the store and not in this page, for its size"]
     empty: dict[str, float | None] = {}
@@ -187,7 +188,7 @@ def _counter_columns(runs: Sequence[Run], rows: Sequence[tuple[Run, Kernel]]) ->
         notes = [f"{len(units) - COUNTER_COLUMNS} more counters are in the table of counters"]
         units = dict(sorted(units.items(), key=lambda item: not makes_flops(item[0]))[:COUNTER_COLUMNS])
     for name, unit in units.items():
-        found = [by_launch[id(run)].get(kernel.launch, empty).get(name) for run, kernel in rows]
+        found = [run.values.get(kernel.launch, empty).get(name) for run, kernel in rows]
         columns.append(packed(name, unit, "si", found))
     return columns, notes
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.ledger import LedgerRow, Unattributed
-from perfctl.orchestrator.analyse.roofline import Point
+from perfctl.orchestrator.analyse.roofline import RooflinePoint
 from perfctl.orchestrator.analyse.roofline_study import Roofline
 from perfctl.orchestrator.report.numbers import why
 from perfctl.orchestrator.report.roofline_view import spoken
@@ -67,10 +67,10 @@ def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
     }
 
 
-def _roofs(point: Point | None, roofline: Roofline) -> dict[str, Any]:
+def _roofs(point: RooflinePoint | None, roofline: Roofline) -> dict[str, Any]:
     """Where a row stands below the roofs; None throughout where the roofline has no point for it."""
     return {
-        "dram_bytes": point.work.dram.value if point else None,
+        "dram_bytes": point.traffic.dram.value if point else None,
         "flops_per_byte": point.intensity if point else None,
         "roof": point.path if point else None,
         "peak_flops_per_s": point.peak if point else None,

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.cost import Rental, Span
-from perfctl.orchestrator.analyse.question import Answer, Point
+from perfctl.orchestrator.analyse.question import Answer, AnswerPoint
 from perfctl.orchestrator.analyse.training import Room
 from perfctl.orchestrator.report import prices_text
 
@@ -41,7 +41,7 @@ def as_json(found: Answer, best: Frontier | None) -> dict[str, Any]:
     }
 
 
-def _point(point: Point) -> dict[str, Any]:
+def _point(point: AnswerPoint) -> dict[str, Any]:
     step, training = point.step, point.training
     return {
         "batch": step.case.batch,
@@ -68,7 +68,7 @@ def _point(point: Point) -> dict[str, Any]:
     }
 
 
-def _gaps(point: Point) -> dict[str, str]:
+def _gaps(point: AnswerPoint) -> dict[str, str]:
     """Name of a field that is null or empty -> why."""
     step, training = point.step, point.training
     job = training.job

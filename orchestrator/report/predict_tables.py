@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.analyse.cost import Rental, Span
-from perfctl.orchestrator.analyse.question import Answer, Point
+from perfctl.orchestrator.analyse.question import Answer, AnswerPoint
 from perfctl.orchestrator.analyse.training import Training
 from perfctl.orchestrator.report.amounts import (
     compact,
@@ -102,7 +102,7 @@ def batches(found: Answer) -> Table:
     return grid
 
 
-def explained(point: Point) -> Iterator[RenderableType]:
+def explained(point: AnswerPoint) -> Iterator[RenderableType]:
     shares = point.step.shares
     if not shares:
         return

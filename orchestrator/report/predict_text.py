@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.analyse.question import Answer, Point
+from perfctl.orchestrator.analyse.question import Answer, AnswerPoint
 from perfctl.orchestrator.analyse.training import Room, Training
 from perfctl.orchestrator.report.amounts import digits, duration, gigabytes, short, with_range
 from perfctl.orchestrator.report.predict_tables import ON_TOP, batches, costs, exactly, explained, frontier
@@ -53,7 +53,7 @@ def _heading(found: Answer) -> str:
     return f"{subject.model}, {how}, batch {batch}, {question.precision}, on {where}"
 
 
-def _one(found: Answer, point: Point) -> list[tuple[str, str]]:
+def _one(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
     job, training = found.question, point.training
     lacks = training.room is not None and training.room.fits is False
     rows = [("memory", _memory(training.room, ON_TOP[found.device.machine.kind]))] if lacks else []
@@ -106,7 +106,7 @@ def _parallel(training: Training) -> list[tuple[str, str]]:
     ]
 
 
-def _grounds(point: Point) -> list[tuple[str, str]]:
+def _grounds(point: AnswerPoint) -> list[tuple[str, str]]:
     step = point.step
     covered = ""
     if step.coverage is not None:
@@ -120,7 +120,7 @@ def _grounds(point: Point) -> list[tuple[str, str]]:
 
 def _all_grounds(found: Answer) -> list[tuple[str, str]]:
     """What each batch size rests on: said once for those that rest on the same."""
-    same: dict[tuple[tuple[str, str], ...], list[Point]] = {}
+    same: dict[tuple[tuple[str, str], ...], list[AnswerPoint]] = {}
     for point in found.points:
         # Why a measurement is missing names its batch size; the ways and what lies beyond their data decide.
         same.setdefault(((point.step.way, point.step.source), *((said, "") for said in point.step.outside)), []).append(
@@ -134,7 +134,7 @@ def _all_grounds(found: Answer) -> list[tuple[str, str]]:
     return rows
 
 
-def _about(found: Answer, point: Point) -> list[tuple[str, str]]:
+def _about(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
     rows = [("device", f"{found.device.source}; roofline {short(exactly(point.step.floor))} a step")]
     return rows + [("note" if not place else "", note) for place, note in enumerate(found.notes)]
 

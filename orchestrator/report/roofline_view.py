@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from perfctl.orchestrator.analyse.roofline import FAR, LAUNCH_NS, Point
+from perfctl.orchestrator.analyse.roofline import FAR, LAUNCH_NS, RooflinePoint
 from perfctl.orchestrator.analyse.roofline_study import Roofline
 from perfctl.orchestrator.report import charts
 from perfctl.orchestrator.report.chart_view import Chart
@@ -33,17 +33,15 @@ LABELLED = 6
 LEVELS = ("run", "layer", "kernel")
 
 
-def spoken(point: Point, roofs: Roofline) -> str | None:
+def spoken(point: RooflinePoint, roofs: Roofline) -> str | None:
     """What bounds this work, with the number behind it; None when nothing can be said."""
-    work, peaks = point.work, roofs.peaks
+    traffic, peaks = point.traffic, roofs.peaks
     if point.refused:
         return f"refused: {point.refused}"
-    if point.bound == "launch" and work.level == "run":
-        return (
-            f"launch-bound: kernels run in {percent(min(work.busy or 0, 1))} of the step; the rest waits for the host"
-        )
-    if point.bound == "launch" and work.time_ns and work.launches:
-        each = time(work.time_ns / work.launches)
+    if point.bound == "launch" and traffic.level == "run":
+        return f"launch-bound: kernels run in {percent(min(traffic.busy or 0, 1))} of the step; the rest waits for the host"
+    if point.bound == "launch" and traffic.time_ns and traffic.launches:
+        each = time(traffic.time_ns / traffic.launches)
         return f"launch-bound: {each} a launch on average, and starting one takes about {short(time(LAUNCH_NS))}"
     if point.bound and point.intensity is not None and point.ridge is not None:
         side = "above" if point.bound == "compute" else "below"
@@ -62,7 +60,7 @@ def spoken(point: Point, roofs: Roofline) -> str | None:
     return None
 
 
-def bound_cell(point: Point | None, roofs: Roofline) -> Cell:
+def bound_cell(point: RooflinePoint | None, roofs: Roofline) -> Cell:
     """ "memory 71 %", with the sentence behind it."""
     if point is None:
         return nothing("no time and no count")
@@ -74,24 +72,24 @@ def bound_cell(point: Point | None, roofs: Roofline) -> Cell:
     if point.bound is None:
         return Cell(f"{_whole(point.reached or 0)} of peak", said, "est", value="not known")
     share = f" {_whole(point.reached)}" if point.reached is not None and point.bound != "launch" else ""
-    return Cell(point.bound + share, said, "" if point.work.trusted else "est", value=point.bound)
+    return Cell(point.bound + share, said, "" if point.traffic.trusted else "est", value=point.bound)
 
 
 def _whole(share: float) -> str:
     return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
 
 
-def why_not(point: Point, roofs: Roofline) -> str:
+def why_not(point: RooflinePoint, roofs: Roofline) -> str:
     """Why nothing can be said about what bounds this work."""
-    work = point.work
-    if work.time_ns is None:
+    traffic = point.traffic
+    if traffic.time_ns is None:
         return "not timed"
     if roofs.peaks.reason:
         return roofs.peaks.reason
-    if work.counted.value is None and not work.paper:
-        return work.counted.reason or "FLOPs were not counted"
-    if work.dram.value is None:
-        return work.dram.reason or "DRAM bytes were not counted"
+    if traffic.counted.value is None and not traffic.paper:
+        return traffic.counted.reason or "FLOPs were not counted"
+    if traffic.dram.value is None:
+        return traffic.dram.reason or "DRAM bytes were not counted"
     if point.path and point.peak is None:
         return f"the {point.path} peak of this device is not known"
     return "no FLOPs and no bytes"
@@ -119,9 +117,9 @@ def roofline_tables(roofs: Roofline) -> tuple[Table, ...]:
         points = [point for point in roofs.at(level) if _worth(point)]
         hidden = 0
         if level == "kernel" and points:
-            largest = max((point.work.batch or 0 for point in points), default=0)
-            points = [point for point in points if (point.work.batch or 0) == largest]
-            points.sort(key=lambda point: -(point.work.time_ns or 0))
+            largest = max((point.traffic.batch or 0 for point in points), default=0)
+            points = [point for point in points if (point.traffic.batch or 0) == largest]
+            points.sort(key=lambda point: -(point.traffic.time_ns or 0))
             hidden, points = max(len(points) - KERNELS_SHOWN, 0), points[:KERNELS_SHOWN]
         made = _table(captions[level], level, points, roofs, hidden)
         if made is not None:
@@ -129,12 +127,12 @@ def roofline_tables(roofs: Roofline) -> tuple[Table, ...]:
     return tuple(found)
 
 
-def _worth(point: Point) -> bool:
+def _worth(point: RooflinePoint) -> bool:
     """False for rows of nothing but dashes."""
     return bool(point.achieved or point.bytes_per_second or point.refused or point.intensity)
 
 
-def _table(caption: str, level: str, points: Sequence[Point], roofs: Roofline, hidden: int) -> Table | None:
+def _table(caption: str, level: str, points: Sequence[RooflinePoint], roofs: Roofline, hidden: int) -> Table | None:
     columns = [
         Column({"run": "batch", "layer": "layer, direction", "kernel": "kernel"}[level], look="num" if level == "run" else "code"),
         Column("batch"),
@@ -144,52 +142,52 @@ def _table(caption: str, level: str, points: Sequence[Point], roofs: Roofline, h
         Column("of attainable", note="achieved / min(peak, intensity x bandwidth)"),
         Column("MFU", note="model FLOPs utilisation: paper FLOPs / time / peak"),
         Column("HFU", note="hardware FLOPs utilisation: counted FLOPs / time / peak"),
-        Column("time", base="ns", note="; ".join(sorted({p.work.basis for p in points if p.work.basis}))),
+        Column("time", base="ns", note="; ".join(sorted({p.traffic.basis for p in points if p.traffic.basis}))),
         Column("bound", look="text"),
     ]  # fmt: skip
     rows = [_row(point, roofs, level) for point in points]
     drop = 0 if level == "run" else 1 if level == "kernel" else None
     if drop is not None:
         columns, rows = columns[:drop] + columns[drop + 1 :], [row[:drop] + row[drop + 1 :] for row in rows]
-    if level == "kernel" and points and points[0].work.batch is not None:
-        caption += f", batch {points[0].work.batch}"
+    if level == "kernel" and points and points[0].traffic.batch is not None:
+        caption += f", batch {points[0].traffic.batch}"
     return table(
         caption + (f", first {len(points)} of {len(points) + hidden} by time" if hidden else ""), columns, rows
     )
 
 
-def _row(point: Point, roofs: Roofline, level: str) -> list[Cell]:
-    work = point.work
+def _row(point: RooflinePoint, roofs: Roofline, level: str) -> list[Cell]:
+    traffic = point.traffic
     lacking = why_not(point, roofs)
-    look = "est" if point.source != "counted" or not work.trusted else ""
+    look = "est" if point.source != "counted" or not traffic.trusted else ""
     achieved = amount(point.achieved, "FLOP/s", lacking)
     if point.over == "peak":
         achieved = Cell(si(point.achieved or 0, "FLOP/s"), point.refused, "refused")
     elif achieved.look != "no" and look:
         notes = [f"from {point.source} FLOPs"] if point.source != "counted" else []
-        notes += [] if work.trusted else [work.basis or ""]
+        notes += [] if traffic.trusted else [traffic.basis or ""]
         achieved = Cell(achieved.text, "; ".join([achieved.title or "", *notes]), look, achieved.value, achieved.unit)
-    intensity = nothing(work.dram.reason or lacking)
+    intensity = nothing(traffic.dram.reason or lacking)
     if point.intensity is not None:
-        title = f"{full(work.counted.value or 0, 'FLOP')} / {full(work.dram.value or 0, 'B')}"
+        title = f"{full(traffic.counted.value or 0, 'FLOP')} / {full(traffic.dram.value or 0, 'B')}"
         intensity = Cell(significant(float(point.intensity)), title, value=rounded(point.intensity))
-    named = name_cell(work.name, _short(work.name) if level == "kernel" else None)
+    named = name_cell(traffic.name, _short(traffic.name) if level == "kernel" else None)
     return [
-        named, plain(work.batch) if work.batch is not None else nothing("not said"), intensity, achieved,
+        named, plain(traffic.batch) if traffic.batch is not None else nothing("not said"), intensity, achieved,
         plain(point.path) if point.path else nothing(lacking), share_cell(_round(point.reached), point.refused or lacking),
         _mfu_cell(point, lacking),
-        share_cell(_round(point.hfu), point.refused or (work.counted.reason or lacking)),
-        time_cell(work.time_ns, "not timed", work.basis), _bound_text(point, roofs),
+        share_cell(_round(point.hfu), point.refused or (traffic.counted.reason or lacking)),
+        time_cell(traffic.time_ns, "not timed", traffic.basis), _bound_text(point, roofs),
     ]  # fmt: skip
 
 
-def _mfu_cell(point: Point, lacking: str) -> Cell:
+def _mfu_cell(point: RooflinePoint, lacking: str) -> Cell:
     if point.mfu_refused:
         return Cell("refused", point.mfu_refused, "refused")
-    return share_cell(_round(point.mfu), point.refused or ("nothing on paper" if not point.work.paper else lacking))
+    return share_cell(_round(point.mfu), point.refused or ("nothing on paper" if not point.traffic.paper else lacking))
 
 
-def _bound_text(point: Point, roofs: Roofline) -> Cell:
+def _bound_text(point: RooflinePoint, roofs: Roofline) -> Cell:
     said = spoken(point, roofs)
     if said is None:
         return nothing(why_not(point, roofs))
@@ -213,21 +211,21 @@ def roofline_chart(key: str, roofs: Roofline, colours: Mapping[str, int]) -> Cha
     drawn = [p for p in roofs.at(level) if p.intensity and p.achieved and not p.refused]
     if not drawn or not peaks.known or not peaks.bandwidth:
         return None
-    largest = max(p.work.batch or 0 for p in drawn)
-    drawn = [p for p in drawn if (p.work.batch or 0) == largest]
-    drawn.sort(key=lambda point: -(point.work.time_ns or 0))
+    largest = max(p.traffic.batch or 0 for p in drawn)
+    drawn = [p for p in drawn if (p.traffic.batch or 0) == largest]
+    drawn.sort(key=lambda point: -(point.traffic.time_ns or 0))
     used = [path for path in peaks.flops if path in {p.path for p in drawn}] or ["fp32"]
     spots = [
-        charts.Spot(p.work.name if level == "layer" else _short(p.work.name), p.intensity or 1, p.achieved or 1,
-                    colours.get(p.work.layer or "", 7), number < LABELLED, p.source == "counted" and p.work.trusted)
+        charts.Spot(p.traffic.name if level == "layer" else _short(p.traffic.name), p.intensity or 1, p.achieved or 1,
+                    colours.get(p.traffic.layer or "", 7), number < LABELLED, p.source == "counted" and p.traffic.trusted)
         for number, p in enumerate(drawn[:40])
     ]  # fmt: skip
     said = "; ".join(f"{s.label} {significant(float(s.x))} FLOP/B {si(s.y, 'FLOP/s')}" for s in spots[:LABELLED])
     svg = charts.roofline(
         f"{key}-roofline", f"Roofline. {said}", spots, {path: peaks.flops[path] for path in used}, peaks.bandwidth
     )
-    refused = sum(1 for p in roofs.at(level) if p.refused and (p.work.batch or 0) == largest)
-    note = f"{peaks.source}; {'; '.join(sorted({p.work.basis or '' for p in drawn}))}"
+    refused = sum(1 for p in roofs.at(level) if p.refused and (p.traffic.batch or 0) == largest)
+    note = f"{peaks.source}; {'; '.join(sorted({p.traffic.basis or '' for p in drawn}))}"
     note += "; open circles: estimated, or time under ncu" if not all(s.sure for s in spots) else ""
     note += f"; {refused} refused and not drawn" if refused else ""
     where = f" at batch {largest}" if largest else ""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.categories import CATEGORIES
-from perfctl.orchestrator.analyse.speedup_records import Facts, Speedup
+from perfctl.orchestrator.analyse.speedup_records import ArmFacts, Speedup
 from perfctl.orchestrator.report.charts import shares
 from perfctl.orchestrator.report.numbers import percent, ratio, short, significant, size, time
 from perfctl.orchestrator.report.speedup_drawings import Bar, Course, bars, epoch, pies, plotted
@@ -91,7 +91,7 @@ def _work_charts(one: Speedup, key: str, pie: bool) -> list[Chart]:
     return found
 
 
-def _operations(arm: Facts, name: str, place: int, pie: bool) -> Chart:
+def _operations(arm: ArmFacts, name: str, place: int, pie: bool) -> Chart:
     title = f"The most expensive on {arm.label}"
     if pie:
         parts = {item.name: item.share for item in arm.top[:_PIECES]}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.categories import CATEGORIES
-from perfctl.orchestrator.analyse.speedup_records import Facts, Gain, Line, Speedup
+from perfctl.orchestrator.analyse.speedup_records import ArmFacts, Gain, GainLine, Speedup
 from perfctl.orchestrator.report import speedup_charts
 from perfctl.orchestrator.report.numbers import (
     Cell,
@@ -136,19 +136,19 @@ def _arms(one: Speedup) -> Table | None:
     return table("Each by itself", heads, rows)
 
 
-def _of_peak(arm: Facts) -> Cell:
+def _of_peak(arm: ArmFacts) -> Cell:
     if arm.rate.peak is None or arm.rate.per_second is None:
         return nothing(arm.rate.reason or "not known")
     return share_cell(arm.rate.per_second / arm.rate.peak)
 
 
-def _paper_memory(arm: Facts) -> Cell:
+def _paper_memory(arm: ArmFacts) -> Cell:
     if arm.paper_memory is None:
         return nothing(arm.paper_memory_reason or "not worked out")
     return size_cell(arm.paper_memory)
 
 
-def _of_paper(arm: Facts) -> Cell:
+def _of_paper(arm: ArmFacts) -> Cell:
     """Only of a device: torch's allocator counts there what paper counts."""
     measured = arm.memory.get("peak allocated")
     if measured is None:
@@ -158,7 +158,7 @@ def _of_paper(arm: Facts) -> Cell:
     return share_cell(measured / arm.paper_memory)
 
 
-def peak_memory(arm: Facts) -> int | None:
+def peak_memory(arm: ArmFacts) -> int | None:
     """Of the device where it was recorded, else of the host."""
     return next((size for name in ("peak allocated", "peak host_resident", "peak host resident")
                  if (size := arm.memory.get(name)) is not None), None)  # fmt: skip
@@ -169,7 +169,7 @@ def _gains(one: Speedup, levels: Sequence[str], caption: str) -> Table | None:
     heads = [Column("", look=CODE if levels == ("layer",) else TEXT), Column(one.base)]
     for other in compared:
         heads += [Column(other.label), Column(f"{other.label} faster", "times"), Column("95 % interval", look=TEXT)]
-    named: dict[tuple[str, str], list[Line | None]] = {}
+    named: dict[tuple[str, str], list[GainLine | None]] = {}
     for place, other in enumerate(compared):
         for line in other.lines:
             if line.level in levels:
@@ -184,7 +184,7 @@ def _gains(one: Speedup, levels: Sequence[str], caption: str) -> Table | None:
     return table(caption, heads, rows)
 
 
-def _gain_cells(line: Line | None) -> list[Cell]:
+def _gain_cells(line: GainLine | None) -> list[Cell]:
     if line is None:
         return [nothing("on one side only")] * 3
     if line.gain is None:
@@ -258,7 +258,7 @@ def _categories(one: Speedup) -> Table | None:
     return table("Where the time in the trace goes", heads, rows)
 
 
-def _top(arm: Facts) -> Table | None:
+def _top(arm: ArmFacts) -> Table | None:
     heads = [Column("operation", look=CODE), Column("kind", look=TEXT), Column("calls"), Column("self time"),
              Column("with what it called"), Column("of all")]  # fmt: skip
     rows = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfctl.orchestrator.analyse.analysis import Analysis
-from perfctl.orchestrator.analyse.switches import KernelSet, LayerKernels, Switch, along_sweep, describe
+from perfctl.orchestrator.analyse.switches import KernelSet, LayerKernels, Switch, algorithm_changes, describe
 from perfctl.orchestrator.report.kernel_view import name_cell
 from perfctl.orchestrator.report.numbers import Cell, figure_cell, nothing, plain, ratio
 from perfctl.orchestrator.report.tables import Column, Table, table
@@ -27,7 +27,7 @@ def switch_table(found: Analysis) -> Table | None:
         Column("bytes a sample", "B", note="DRAM, counted, at the first of these batch sizes"),
         Column("changes", look="text", note="against the batch size before"),
     ]
-    served = along_sweep(found.study, found.ledger)
+    served = algorithm_changes(found.prepared, found.ledger)
     served = tuple(sorted(served, key=lambda item: not item.switches))
     rows = [row for item in served for row in _rows(item)]
     return table("Kernels along the sweep, layers whose kernels change first", columns, rows)

@@ -54,12 +54,14 @@ def run_details(run: Run) -> list[RenderableType]:
     if analysis.ledger.rows:
         out += ledger_table(analysis)
     out += [_from_view(view) for view in inference_tables([run])]
+    prepared = analysis.prepared.runs
+    used = [item.usage for item in prepared]
     views = (
-        kernel_view.summary([run], paths=False), study_view.operators([run]), busy_view.ways_table([run]),
-        usage_view.busy_table([run]), usage_view.readings_table([run]), usage_view.memory_list(run), study_view.summaries([run]),
+        kernel_view.summary(prepared, paths=False), study_view.operators([run]), busy_view.ways_table(used),
+        usage_view.busy_table(used), usage_view.readings_table(used), usage_view.memory_list(run), study_view.summaries([run]),
     )  # fmt: skip
     out += [_from_view(view) for view in views if view is not None]
-    missing = about_view.gaps(study, analysis.ledger)
+    missing = about_view.gaps(analysis.prepared, analysis.ledger)
     return [*out, _from_view(missing)] if missing else out
 
 

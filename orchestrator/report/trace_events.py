@@ -18,7 +18,6 @@ HOST = 0
 """Process number of the host's threads; a GPU's is its ordinal + 1."""
 _LOOSE = 10_000_000
 """Added to a thread's number for its ranges that need not nest, which have a line of their own."""
-_COPIES = ("HtoD", "DtoH", "DtoD", "HtoH", "PtoP")
 
 
 def steps(run: Run) -> list[int]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfctl.orchestrator.analyse.utilisation import Busy, Readings, busy, readings
+from perfctl.orchestrator.analyse.run_usage import RunUsage
+from perfctl.orchestrator.analyse.utilisation import Busy, Readings
 from perfctl.orchestrator.report.kernel_view import run_label
 from perfctl.orchestrator.report.numbers import (
     Cell,
@@ -22,9 +23,9 @@ from perfctl.orchestrator.report.tables import Column, Table
 from perfctl.parsers.stored import Run
 
 
-def busy_table(runs: Sequence[Run]) -> Table | None:
+def busy_table(runs: Sequence[RunUsage]) -> Table | None:
     """Share of time with a kernel running, a row a device, and a row a stream where there are several."""
-    found = [item for run in runs for item in busy(run)]
+    found = [item for run in runs for item in run.busy]
     windows = "; ".join(dict.fromkeys(item.window for item in found))
     columns = [
         Column("run", look="text"), Column("device"), Column("stream", look="text"), Column("launches"),
@@ -58,7 +59,7 @@ def _busy_row(item: Busy) -> list[Cell]:
     ]  # fmt: skip
 
 
-def readings_table(runs: Sequence[Run]) -> Table | None:
+def readings_table(runs: Sequence[RunUsage]) -> Table | None:
     """What nvidia-smi, DCGM or NVML read while a run went on."""
     columns = [
         Column("run", look="text"), Column("device"), Column("samples"),
@@ -67,7 +68,7 @@ def readings_table(runs: Sequence[Run]) -> Table | None:
         Column("power", "W", note="mean"), Column("temperature", "°C", note="highest"),
         Column("SM clock", "Hz", note="lowest"),
     ]  # fmt: skip
-    rows = [_readings_row(item) for run in runs for item in readings(run)]
+    rows = [_readings_row(item) for run in runs for item in run.readings]
     return listing("What devices said about themselves", columns, rows, drop_run=False)
 
 

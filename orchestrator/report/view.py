@@ -82,8 +82,8 @@ def _study(found: Analysis, key: str) -> StudyView:
 
 def _facts(study: Study) -> tuple[tuple[str, str], ...]:
     started = sorted(run.started_at for run in study.runs if run.started_at)
-    devices = [study.runs[0].device] if study.runs[0].device else list(study.runs[0].report.devices)
-    capability = next((device.compute_capability for device in devices if device.compute_capability), None)
+    used = study.runs[0].devices[:1]
+    capability = next((device.compute_capability for device in used), None)
     facts = [
         ("device", f"{study.device or 'not recorded'}" + (f" (CC {capability})" if capability else "")),
         ("batch", " ".join(map(str, study.batches))),
@@ -127,7 +127,8 @@ def _parts(found: Analysis, key: str, origin: str | None) -> Iterable[Section]:
         title = "Steps" if study.foreign else "Batch sweep"
         yield Section("sweep", title, tables=swept, folded=steps, charts=drawn[CHARTS_FIRST:])
     yield from _tables("switches", "Kernel switches", switch_table(found))
-    by_name, launches, counters = kernel_view.summary(some), kernel_view.launches(some), study_view.counters(some)
+    by_name, launches = kernel_view.summary(found.prepared.runs), kernel_view.launches(found.prepared.runs)
+    counters = study_view.counters(some)
     if by_name or launches or counters:
         grids = tuple(grid for grid in (launches, counters) if grid)
         yield Section("kernels", "Kernels", tables=_some(by_name), grids=grids)
@@ -136,12 +137,12 @@ def _parts(found: Analysis, key: str, origin: str | None) -> Iterable[Section]:
     yield from _tables(
         "ranges", "Ranges and copies", study_view.ranges(some), study_view.copies(some), folded=not study.foreign
     )
-    yield from _usage(key, some)
+    yield from _usage(key, found)
     yield from _tables("summaries", "Summaries", study_view.summaries(some))
     facts = about_view.environment(some)
     tables = _some(about_view.runs_table(study), about_view.differences(some))
     yield Section("runs", "Runs and environment", tables=tables, environment=facts)
-    yield from _tables("gaps", "Gaps", about_view.gaps(study, entries), about_view.diagnostics(some))
+    yield from _tables("gaps", "Gaps", about_view.gaps(found.prepared, entries), about_view.diagnostics(some))
     if again := about_view.commands(study):
         yield Section("repeat", "Repeat", commands=again)
 
@@ -153,14 +154,15 @@ def _timeline(runs: Sequence[Run], colours: Mapping[str, int]) -> Iterable[Secti
         yield Section("timeline", "Timeline", note=f"Not collected: {why}.")
 
 
-def _usage(key: str, runs: Sequence[Run]) -> Iterable[Section]:
-    chart = busy_charts.utilisation_chart(f"{key}-utilisation", [("", runs)])
-    found = _some(busy_view.ways_table(runs), usage_view.busy_table(runs), usage_view.readings_table(runs))
-    if tables := (*found, *busy_view.waits_tables(runs)):
+def _usage(key: str, found: Analysis) -> Iterable[Section]:
+    runs, used = found.study.runs, [item.usage for item in found.prepared.runs]
+    chart = busy_charts.utilisation_chart(f"{key}-utilisation", [("", used)])
+    known = _some(busy_view.ways_table(used), usage_view.busy_table(used), usage_view.readings_table(used))
+    if tables := (*known, *busy_view.waits_tables(used)):
         yield Section("utilisation", "Utilisation", tables=tables, charts=(chart,) if chart else ())
     elif why := usage_view.absent(runs):
         yield Section("utilisation", "Utilisation", note=f"Not collected: {why}.")
-    yield from _tables("memory", "Memory", busy_view.memory_use_table(runs), usage_view.memory_table(runs))
+    yield from _tables("memory", "Memory", busy_view.memory_use_table(used), usage_view.memory_table(runs))
 
 
 def _some(*found: Table | None) -> tuple[Table, ...]:

@@ -9,17 +9,17 @@ from perfctl.orchestrator.analyse.efficiency import Fitted
 from perfctl.orchestrator.analyse.efficiency_trees import Trees
 from perfctl.orchestrator.analyse.step_parts import FEATURES, PARTS
 from perfctl.orchestrator.analyse.step_records import StepFitted
-from perfctl.orchestrator.analyse.work_records import Case, Machine, Work
+from perfctl.orchestrator.analyse.work_records import Machine, Operation, StepSpec
 
 CPU = Machine("Test CPU", "cpu", {"fp32": 100e9}, 20e9)
-CONV = Work("c", "conv", 1, 3600.0 * 100, 400.0, 800.0, 3600.0, 100.0, 8.0, 36.0, kernel=9)
+CONV = Operation("c", "conv", 1, 3600.0 * 100, 400.0, 800.0, 3600.0, 100.0, 8.0, 36.0, kernel=9)
 """3 x 3 from 4 to 8 channels on 10 x 10... with twelve times the weights, so that no two sizes are alike."""
 
 
 def case_of(
-    *works: Work, batch: int = 2, training: bool = True, optimizer: str = "momentum", precision: str = "fp32"
-) -> Case:
-    return Case("m", "f", works, batch, training, precision, optimizer if training else "", 1000)
+    *works: Operation, batch: int = 2, training: bool = True, optimizer: str = "momentum", precision: str = "fp32"
+) -> StepSpec:
+    return StepSpec("m", "f", works, batch, training, precision, optimizer if training else "", 1000)
 
 
 def constant(value: float) -> Trees:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from perfctl.orchestrator.analyse.algorithms import NOTHING, Algorithm
-from perfctl.orchestrator.analyse.case import Case, Work
+from perfctl.orchestrator.analyse.case import EvidenceTable, KernelGroup, RowEvidence
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.ledger import LedgerRow
 from perfctl.parsers.paper import LayerCall
@@ -21,14 +21,23 @@ def call(
 
 
 def work(name: str = "gemm", algorithm: Algorithm = GEMM, grid: tuple[int, int, int] | None = None, *,
-         flops: float | None = None, tensor: float | None = 0, launches: float = 1, **counts: float) -> Work:  # fmt: skip
+         flops: float | None = None, tensor: float | None = 0, launches: float = 1, **counts: float) -> KernelGroup:  # fmt: skip
     """``flops`` are those of the counts (FFMA twice, all others once) where not given."""
     total = sum((2 if count == "ffma" else 1) * value for count, value in counts.items()) if flops is None else flops
-    return Work(name, algorithm, grid, launches, counts, Figure(total, "counted"), Figure(tensor, "counted"))
+    return KernelGroup(name, algorithm, grid, launches, counts, Figure(total, "counted"), Figure(tensor, "counted"))
 
 
-def case(batch: int, *works: Work, direction: str = "forward", layer: str = "fc", kind: str = "Linear", counted: float | None = None,
-         calls: tuple[LayerCall, ...] | None = None, position: int = 0, **more: Any) -> Case:  # fmt: skip
+def case(
+    batch: int,
+    *kernels: KernelGroup,
+    direction: str = "forward",
+    layer: str = "fc",
+    kind: str = "Linear",
+    counted: float | None = None,
+    calls: tuple[LayerCall, ...] | None = None,
+    position: int = 0,
+    **more: Any,
+) -> RowEvidence:
     said = calls if calls is not None else (call(batch, direction, layer=layer, kind=kind),)
     paper = sum(item.flops or 0 for item in said)
     row = LedgerRow(
@@ -37,12 +46,12 @@ def case(batch: int, *works: Work, direction: str = "forward", layer: str = "fc"
         ratio=counted / paper if counted is not None and paper else None, time=None, time_reason=None, basis=None, trusted=True,
         share=None, whole=None, achieved=None, kernels=(),
     )  # fmt: skip
-    made = Case(row, works, None, None, {}, "fp32", True)
+    made = RowEvidence(row, kernels, None, None, {}, "fp32", True)
     return replace(made, **more)
 
 
-def by_place(*cases: Case) -> dict[tuple[int, str, str], Case]:
-    return {one.place: one for one in cases}
+def by_place(*cases: RowEvidence) -> EvidenceTable:
+    return EvidenceTable((one.place, one) for one in cases)
 
 
 __all__ = ["GEMM", "NOTHING", "by_place", "call", "case", "work"]

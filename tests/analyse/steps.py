@@ -9,7 +9,7 @@ from perfctl.orchestrator.analyse.efficiency_fit import Settings
 from perfctl.orchestrator.analyse.step_fit import fit_steps
 from perfctl.orchestrator.analyse.step_parts import PARTS, parts
 from perfctl.orchestrator.analyse.step_records import StepFitted
-from perfctl.orchestrator.analyse.work import Case, Machine, Measured, Work
+from perfctl.orchestrator.analyse.work_records import Machine, Measured, Operation, StepSpec
 
 CPU = Machine("Test CPU", "cpu", {"fp32": 100e9}, 20e9, sms=1)
 FAST = Machine("Faster CPU", "cpu", {"fp32": 200e9}, 40e9, sms=1)
@@ -19,24 +19,26 @@ COSTS = {"arithmetic": 1.5, "bytes": 3.0, "operations": 10.0, "step": 0.5}
 """What one second at the peaks takes in the made-up times, by class of part."""
 
 
-def conv(layer: str, channels: int, out: int, image: int, kernel: int = 3, first: bool = False) -> Work:
+def conv(layer: str, channels: int, out: int, image: int, kernel: int = 3, first: bool = False) -> Operation:
     positions = image * image
     weights = out * channels * kernel * kernel
-    return Work(
+    return Operation(
         layer, "conv", 1, positions * weights, channels * positions, out * positions, weights, positions, out,
         channels * kernel * kernel, kernel=kernel * kernel, first=first,
     )  # fmt: skip
 
 
-def plain(layer: str, kind: str, elements: int) -> Work:
-    return Work(layer, kind, 1, 0, elements, elements, 0, 0, 0, 0)
+def plain(layer: str, kind: str, elements: int) -> Operation:
+    return Operation(layer, kind, 1, 0, elements, elements, 0, 0, 0, 0)
 
 
-def linear(layer: str, inputs: int, outputs: int) -> Work:
-    return Work(layer, "linear", 1, inputs * outputs, inputs, outputs, inputs * outputs, 1, outputs, inputs)
+def linear(layer: str, inputs: int, outputs: int) -> Operation:
+    return Operation(layer, "linear", 1, inputs * outputs, inputs, outputs, inputs * outputs, 1, outputs, inputs)
 
 
-def network(width: int, depth: int, batch: int, family: str = "plain", image: int = 16, optimizer: str = "sgd") -> Case:
+def network(
+    width: int, depth: int, batch: int, family: str = "plain", image: int = 16, optimizer: str = "sgd"
+) -> StepSpec:
     """``depth`` convolutions with an activation each, and a linear layer."""
     works = [conv("conv0", 3, width, image, first=True), plain("act0", "activation", width * image * image)]
     for place in range(1, depth):
@@ -46,7 +48,9 @@ def network(width: int, depth: int, batch: int, family: str = "plain", image: in
         ]
     works.append(linear("fc", width, 10))
     parameters = int(sum(work.weights for work in works))
-    return Case(f"{family}:{width},{depth},{image}", family, tuple(works), batch, True, "fp32", optimizer, parameters)
+    return StepSpec(
+        f"{family}:{width},{depth},{image}", family, tuple(works), batch, True, "fp32", optimizer, parameters
+    )
 
 
 def costs() -> list[float]:
@@ -55,11 +59,11 @@ def costs() -> list[float]:
     return [0.0 if name.split(" ")[0] in EXTRA else COSTS[class_of(name)] for name in PARTS]
 
 
-def seconds_of(case: Case, machine: Machine = CPU) -> float:
+def seconds_of(case: StepSpec, machine: Machine = CPU) -> float:
     return sum(cost * part for cost, part in zip(costs(), parts(case, machine), strict=True))
 
 
-def measured(case: Case, machine: Machine = CPU, factor: float = 1.0) -> Measured:
+def measured(case: StepSpec, machine: Machine = CPU, factor: float = 1.0) -> Measured:
     seconds = seconds_of(case, machine) * factor
     found = parts(case, machine)
     phases = {
@@ -69,7 +73,7 @@ def measured(case: Case, machine: Machine = CPU, factor: float = 1.0) -> Measure
     return Measured(case, machine.name, seconds, seconds * 0.98, seconds * 1.03, **phases)
 
 
-def cases(family: str = "plain") -> list[Case]:
+def cases(family: str = "plain") -> list[StepSpec]:
     return [
         network(width, depth, batch, family, image)
         for width, depth, image in ((8, 2, 16), (16, 3, 16), (32, 4, 24), (24, 2, 32), (48, 5, 16), (64, 3, 8))
@@ -85,5 +89,5 @@ def fitted() -> StepFitted:
     return fit_steps(f"{len(rows)} steps made up for {where.name}", rows, where, QUICK)
 
 
-def with_batch(case: Case, batch: int) -> Case:
+def with_batch(case: StepSpec, batch: int) -> StepSpec:
     return replace(case, batch=batch)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from perfctl.orchestrator.analyse.behind import algorithm, guessed, guesses, kernel_uses, with_whole_backward
-from perfctl.orchestrator.analyse.figure import Figure, absent
-from perfctl.parsers.records import Kernel, Range
+from perfctl.orchestrator.analyse.behind import algorithm, guessed, guesses, kernel_uses
+from perfctl.orchestrator.analyse.figure import Figure, missing
+from perfctl.orchestrator.analyse.prepared import PreparedRun
+from perfctl.parsers.records import Kernel
 
 GEMM = "volta_sgemm_128x64_tn"
 
@@ -18,7 +19,7 @@ def kernel(name: str = "k", direction: str | None = "forward", layer: str | None
 def test_kernels_of_a_row_are_counted_per_step_the_most_launched_first(synthetic: ModuleType) -> None:
     kernels = [kernel("rare"), kernel(GEMM, short_name="sgemm"), kernel(GEMM, short_name="sgemm", step=1), kernel(layer=None),
                kernel(GEMM, short_name="sgemm"), kernel(GEMM, "backward")]  # fmt: skip
-    uses = kernel_uses(synthetic.make_run(profiler="nsys", kernels=kernels))
+    uses = kernel_uses(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels)))
     assert set(uses) == {("fc", "forward"), ("fc", "backward")}
     assert [(use.name, use.family, use.per_step) for use in uses["fc", "forward"]] == [
         ("sgemm", "gemm", 1.5),
@@ -27,13 +28,15 @@ def test_kernels_of_a_row_are_counted_per_step_the_most_launched_first(synthetic
     assert uses["fc", "backward"][0].name == GEMM
     assert kernel_uses(None) == {}
     unnumbered = synthetic.make_run(profiler="dlprof", kernels=[kernel(step=None), kernel(step=None)])
-    assert kernel_uses(unnumbered)["fc", "forward"][0].per_step == 2, "of the whole report where no steps are known"
+    assert kernel_uses(PreparedRun(unnumbered))["fc", "forward"][0].per_step == 2, (
+        "of the whole report where no steps are known"
+    )
 
 
 def test_the_share_of_guessed_launches_is_told_where_there_are_any(synthetic: ModuleType) -> None:
     kernels = [kernel(layer_source="guessed"), kernel(layer_source="range"), kernel(layer_source="guessed"), kernel(),
                kernel(direction="backward"), kernel(layer=None, layer_source="guessed")]  # fmt: skip
-    assert guesses(synthetic.make_run(kernels=kernels)) == {("fc", "forward"): 0.5}
+    assert guesses(PreparedRun(synthetic.make_run(kernels=kernels))) == {("fc", "forward"): 0.5}
     assert guesses(None) == {}
 
 
@@ -41,30 +44,7 @@ def test_what_a_guessed_launch_executed_is_an_estimate_for_its_layer() -> None:
     said = "the layer of some launches was guessed"
     assert guessed(Figure(5, "counted")) == Figure(5, "estimated", said)
     assert guessed(Figure(5, "counted", "by tile")) == Figure(5, "estimated", f"{said}; by tile")
-    assert guessed(absent("refused", "no")) == absent("refused", "no")
-
-
-def test_gradients_fold_where_any_run_saw_that_layer_s_backward(synthetic: ModuleType) -> None:
-    def ranges(*places: tuple[str, str]) -> list[Range]:
-        return [
-            Range(n, "r", None, 0, 1, 1, 0, None, layer=layer, direction=direction)
-            for n, (layer, direction) in enumerate(places)
-        ]
-
-    split = [kernel(direction=direction) for direction in ("grad_input", "grad_weight", "grad_bias", "forward")]
-    other = kernel(direction="grad_weight", layer="conv")
-    apart = synthetic.make_run(1, kernels=[*split, other])
-    for seen in (
-        synthetic.make_run(2, kernels=[kernel(direction="backward")]),
-        synthetic.make_run(2, ranges=ranges(("fc", "backward"))),
-    ):
-        first, second = with_whole_backward([apart, seen])
-        assert [item.direction for item in first.report.kernels] == ["backward"] * 3 + ["forward", "grad_weight"]
-        assert second is seen
-    by_range = synthetic.make_run(3, ranges=ranges(("fc", "grad_bias"), ("conv", "grad_bias"), ("fc", "forward")))
-    _, folded = with_whole_backward([synthetic.make_run(2, kernels=[kernel(direction="backward")]), by_range])
-    assert [item.direction for item in folded.report.ranges] == ["backward", "grad_bias", "forward"]
-    assert with_whole_backward([apart, by_range]) == [apart, by_range], "nobody saw a backward"
+    assert guessed(missing("refused", "no")) == missing("refused", "no")
 
 
 def test_an_algorithm_is_said_in_words() -> None:

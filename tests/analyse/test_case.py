@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.algorithms import Algorithm
-from perfctl.orchestrator.analyse.case import Case, cases, shapes_by_layer, works_by_key
+from perfctl.orchestrator.analyse.case import RowEvidence, kernels_by_key, row_evidence, shapes_by_layer
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.grids import ConvShape, GemmShape
 from perfctl.orchestrator.analyse.grouping import studies
 from perfctl.orchestrator.analyse.ledger import ledger
+from perfctl.orchestrator.analyse.prepared import PreparedRun, prepare
 from perfctl.parsers.paper import LayerCall, OpShape
 from perfctl.parsers.records import Counter, Device, Kernel, Step
 from perfctl.parsers.stored import Run
@@ -26,9 +27,9 @@ CONV2 = op(
 FC1 = op("aten.addmm", ((128,), (64, 9216), (9216, 128)), ((64, 128),), layer="fc1")
 
 
-def of(*runs: Run) -> tuple[dict[tuple[int, str, str], Case], Any]:
+def of(*runs: Run) -> tuple[dict[tuple[int, str, str], RowEvidence], Any]:
     (study,) = studies(runs)
-    return cases(study, ledger(study))
+    return row_evidence(prepare(study), ledger(prepare(study)))
 
 
 def with_ops(run: Run, *ops: OpShape) -> Run:
@@ -49,7 +50,7 @@ def test_rows_with_products_on_paper_and_those_computed_again_have_a_case_and_no
     found, loose = of(synthetic.make_run(layer_calls=calls))
     assert set(found) == {(64, "fc", "forward"), (64, "fc", "recompute"), (64, "odd", "recompute")}
     assert loose == {64: ()}
-    assert all(one.works == () and one.forward is None and not one.profiled for one in found.values())
+    assert all(one.kernels == () and one.forward is None and not one.profiled for one in found.values())
     assert found[64, "odd", "recompute"].paper == 0, "no formula"
 
 
@@ -58,12 +59,12 @@ def test_a_case_has_its_kernels_counts_per_step_its_shape_and_its_chip(synthetic
     found, loose = of(nsys, with_ops(ncu, CONV2, FC1))
     one = found[64, "conv2", "forward"]
     half = 64 * 24 * 24 * 64 * 288 // 2
-    (work,) = one.works
+    (work,) = one.kernels
     assert (work.grid, work.launches, work.main, work.algorithm.family) == ((64, 4, 1), 1, True, "conv")
     assert (work.counts["ffma"], work.counts["fadd"], work.counts["pipe"]) == (half, 0, 0)
     assert (work.products, work.executed, work.tensor.value) == (2 * half, 2 * half, 0)
     assert (one.total("ffma"), one.total("fmul"), one.total("ops_path")) == (half, 0, None)
-    assert one.mains == (work,)
+    assert one.product_kernels == (work,)
     assert (one.paper, one.place) == (4 * half, (64, "conv2", "forward"))
     assert (one.capability, one.precision, one.profiled, one.left_out) == ("7.0", "fp32", True, None)
     assert one.forward == ConvShape(64, 32, 64, 24, 24, 3, 3)
@@ -83,17 +84,19 @@ def test_launches_of_one_name_and_grid_are_one_work_and_those_outside_of_steps_n
     ]  # fmt: skip
     counters = [counter for launch in range(7) for counter in synthetic.fp_counters(launch, 10, 1, 100 * 2**launch)]
     run = synthetic.make_run(profiler="ncu", device=synthetic.V100, kernels=kernels, counters=counters)
-    (works,) = works_by_key(run).values()
+    (works,) = kernels_by_key(PreparedRun(run)).values()
     assert [(work.grid, work.launches, work.counts["fadd"], work.counts["ffma"]) for work in works] == [
         ((4, 1, 1), 1.5, 15, (100 + 200 + 400) / 2), ((4, 2, 1), 0.5, 5, 800 / 2), (None, 0.5, 5, 1600 / 2),
         ((4, 3, 2), 0.5, 5, 6400 / 2),
     ]  # fmt: skip
     assert [work.flops.value for work in works] == [716.5, 405.5 + 400, 1605.5, 6405.5]
     bare = [kernel._replace(step=None) for kernel in kernels]
-    (together,) = works_by_key(replace(run, report=replace(run.report, kernels=bare))).values()
+    (together,) = kernels_by_key(PreparedRun(replace(run, report=replace(run.report, kernels=bare)))).values()
     assert together[0].launches == 4, "without steps, of the whole report"
     steps = tuple(Step(number, "step", None, 5) for number in range(8))
-    (spread,) = works_by_key(replace(run, report=replace(run.report, kernels=bare, steps=steps))).values()
+    (spread,) = kernels_by_key(
+        PreparedRun(replace(run, report=replace(run.report, kernels=bare, steps=steps)))
+    ).values()
     assert (spread[0].launches, spread[0].counts["fadd"]) == (4 / 8, 40 / 8)
 
 
@@ -111,7 +114,7 @@ def test_counters_are_read_in_either_form_and_those_without_a_value_are_not_ther
         kernels=[Kernel(0, "k", layer="fc", direction="forward", step=0, duration_ns=5)],
         counters=[Counter(0, name, value, "inst") for name, value in names.items()],
     )  # fmt: skip
-    ((work,),) = works_by_key(run).values()
+    ((work,),) = kernels_by_key(PreparedRun(run)).values()
     assert dict(work.counts) == {"ffma": 8, "pipe": 6, "ops_path": 4096}
 
 
@@ -128,7 +131,7 @@ def test_averages_are_made_counts_with_the_chips_sms(own: bool, synthetic: Modul
         kernels=[Kernel(0, "k", layer="fc", direction="forward", step=0, duration_ns=5)],
         counters=[Counter(0, name, value, "inst") for name, value in names.items()],
     )  # fmt: skip
-    ((work,),) = works_by_key(run).values()
+    ((work,),) = kernels_by_key(PreparedRun(run)).values()
     assert dict(work.counts) == {"fadd": 3 * 80, "ffma": 5 * 320, "fmul": 7}
 
 
@@ -158,11 +161,11 @@ def test_sums_over_a_row_are_of_the_kernels_that_have_the_count() -> None:
 def test_profiled_at_another_batch_paper_and_shapes_are_of_that_batch() -> None:
     linear = rows.case(64, forward=GemmShape(m=64 * 7, n=10, k=100))
     assert linear.paper == 64 * 2000
-    other = linear.at(16)
+    other = linear.with_batch(16)
     assert (other.paper, other.seen_batch, other.forward) == (16 * 2000, 16, GemmShape(16 * 7, 10, 100))
-    conv = rows.case(64, forward=ConvShape(64, 3, 8, 5, 5, 3, 3)).at(128)
+    conv = rows.case(64, forward=ConvShape(64, 3, 8, 5, 5, 3, 3)).with_batch(128)
     assert (conv.paper, conv.forward) == (128 * 2000, ConvShape(128, 3, 8, 5, 5, 3, 3))
-    assert rows.case(64).at(2).forward is None
+    assert rows.case(64).with_batch(2).forward is None
 
 
 def test_a_linear_layers_gradients_are_products_of_the_same_three_sizes() -> None:
@@ -183,7 +186,7 @@ def test_a_convolutions_input_gradient_has_its_channels_changed_over_and_no_veri
     forward = ConvShape(64, 3, 8, 5, 6, 3, 3, same_size=True)
     inner, weight = rows.call(64, "grad_input"), rows.call(64, "grad_weight")
 
-    def made(shape: ConvShape = forward, direction: str = "backward", *calls: LayerCall) -> Case:
+    def made(shape: ConvShape = forward, direction: str = "backward", *calls: LayerCall) -> RowEvidence:
         return rows.case(64, direction=direction, calls=calls or (inner, weight), forward=shape)
 
     assert (made().shapes, made(direction="forward").shapes) == ((), (forward,))

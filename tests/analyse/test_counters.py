@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.analyse.counters import flops_by_launch, kernel_flops, values_by_launch
-from perfctl.orchestrator.analyse.figure import Figure, absent, add
+from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.parsers.records import Counter, Kernel
 
 
@@ -121,19 +121,19 @@ def test_blackwell_without_packed_counters_is_a_lower_bound() -> None:
 
 
 def test_a_sum_with_holes_says_how_many_launches_it_holds() -> None:
-    found = add([Figure(10, "counted"), absent("not_collected", "no counters"), Figure(20, "counted")])
+    found = total_of([Figure(10, "counted"), missing("not_collected", "no counters"), Figure(20, "counted")])
     assert (found.value, found.launches, found.of_launches, found.lower_bound) == (30, 2, 3, True)
 
 
 def test_a_sum_of_nothing_known_has_no_value() -> None:
-    assert add([absent("not_available", "because")]).value is None
-    assert add([]).value is None
+    assert total_of([missing("not_available", "because")]).value is None
+    assert total_of([]).value is None
 
 
 def test_large_counts_stay_exact() -> None:
     big = 2**60 + 1
-    assert add([Figure(big, "counted"), Figure(0, "counted")]).value == big
-    assert add([Figure(3 * big, "counted")], divide_by=3).value == big
+    assert total_of([Figure(big, "counted"), Figure(0, "counted")]).value == big
+    assert total_of([Figure(3 * big, "counted")], divide_by=3).value == big
 
 
 def test_a_metric_repeated_by_sections_is_read_once() -> None:
@@ -194,7 +194,7 @@ def test_every_count_names_its_rule() -> None:
     found = kernel_flops(ops(**ZEROS | {"fadd": 1, "ffma": 2}) | {PIPE: 0}, "7.0")
     assert found.fp32.rule == "FADD + FMUL + 2 FFMA"
     assert found.total.rule == "fp32: FADD + FMUL + 2 FFMA"
-    assert add([found.fp32, found.fp32]).rule == "FADD + FMUL + 2 FFMA"
+    assert total_of([found.fp32, found.fp32]).rule == "FADD + FMUL + 2 FFMA"
 
 
 def test_a_chip_is_ampere_or_later_where_a_kernel_was_made_for_it(synthetic: object) -> None:

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from perfctl.orchestrator.analyse.counters import compute_capability, flops_by_launch, kernel_flops, makes_flops
-from perfctl.orchestrator.analyse.figure import Figure, absent
+from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.parsers.records import Counter, Device, Kernel
 
 ZEROS = dict.fromkeys(("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma"), 0)
@@ -95,11 +95,11 @@ def test_the_total_adds_every_path_and_says_what_is_not_in_it() -> None:
 def test_nothing_but_0_with_a_part_missing_is_no_total_and_says_which_part() -> None:
     packed = kernel_flops(ops(**ZEROS) | {PIPE: 0}, "10.0")
     assert (packed.fp32.value, packed.fp32.missing) == (0, ("packed fp32",))
-    assert packed.total == absent("not_collected", "packed fp32 was not collected and the rest is 0")
+    assert packed.total == missing("not_collected", "packed fp32 was not collected and the rest is 0")
     path = kernel_flops(ops(**ZEROS), "8.0").total
-    assert path == absent("not_collected", "tensor counters were not collected")
+    assert path == missing("not_collected", "tensor counters were not collected")
     first = kernel_flops(ops(fadd=None, fmul=1, ffma=1), "8.0").total
-    assert first == absent("not_available", "ncu printed no value for FADD")
+    assert first == missing("not_available", "ncu printed no value for FADD")
     nothing = kernel_flops(ops(**ZEROS) | {PIPE: 0}, "8.0").total
     assert nothing == Figure(0, "counted"), "nothing is missing: it is 0"
 
@@ -129,7 +129,7 @@ def test_rates_that_give_no_counts_are_named_path_by_path() -> None:
     }
     found = kernel_flops(rates, "8.0")
     said = "fp32 counters (FADD, FMUL, FFMA) are there as rates only, from which no whole counts follow"
-    assert found.fp32 == found.total == absent("not_collected", said)
+    assert found.fp32 == found.total == missing("not_collected", said)
     assert found.fp64.reason == "fp64 counters were not collected (DADD, DMUL, DFMA)", "one of its three is not there"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfctl.orchestrator.analyse import counts
-from perfctl.orchestrator.analyse.figure import Figure, absent
+from perfctl.orchestrator.analyse.figure import Figure, missing
 
 PIPE = "sm__inst_executed_pipe_tensor.sum"
 HALF = "HADD + HMUL + 2 HFMA"
@@ -47,7 +47,7 @@ def test_a_sum_of_the_sm_is_taken_before_one_of_its_parts() -> None:
     ],
 )
 def test_a_path_needs_all_of_its_instructions(values: dict[str, float | None], state: str, reason: str) -> None:
-    assert counts.fp64(ops(**values)) == absent(state, reason)
+    assert counts.fp64(ops(**values)) == missing(state, reason)
 
 
 def test_each_path_weighs_a_multiply_add_twice_and_names_its_rule() -> None:
@@ -125,7 +125,7 @@ def test_multiply_adds_that_may_be_moves_of_constants_are_refused(
     assert found.value == value
     if value is None:
         chip = "" if capability else " (the chip is not known; it is so from CC 8.0 on)"
-        assert found == absent("refused", f"HFMA2 may only have moved constants{chip}: not added")
+        assert found == missing("refused", f"HFMA2 may only have moved constants{chip}: not added")
     elif not value:
         assert found == Figure(0, "counted")
 

@@ -18,7 +18,6 @@ from perfctl.orchestrator.analyse.efficiency import (
     eighths,
     from_json,
     predict,
-    seconds_of,
     to_json,
 )
 from perfctl.orchestrator.analyse.efficiency_trees import LEAF, Trees, exponential, total
@@ -98,12 +97,6 @@ def test_it_learns_what_it_was_shown() -> None:
 
 def test_json_gives_back_the_same_numbers() -> None:
     assert from_json(json.loads(json.dumps(to_json(fitted())))) == fitted()
-
-
-def test_many_rows_at_once_give_the_same_seconds_to_the_last_bit() -> None:
-    rows, floors = zip(*(made(batch, depth) for batch in (1, 7, 500) for depth in (0.5, 33.0, 900.0)), strict=True)
-    one_by_one = [predict(fitted(), row, floor).seconds for row, floor in zip(rows, floors, strict=True)]
-    assert list(seconds_of(fitted(), rows, floors)) == one_by_one
 
 
 @patient

@@ -8,9 +8,7 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.analyse import efficiency, efficiency_trees
-from perfctl.orchestrator.analyse.efficiency import Fitted, drivers, eighths, predict, seconds_of
-from perfctl.orchestrator.analyse.efficiency_ops import LAUNCH, Chip, Parts
-from perfctl.orchestrator.analyse.efficiency_transfer import Shared, seconds, sustained_rate
+from perfctl.orchestrator.analyse.efficiency import Fitted, drivers, eighths, predict
 from perfctl.orchestrator.analyse.efficiency_trees import LEAF, Trees, exponential, from_json, path, to_json, total
 
 
@@ -113,7 +111,6 @@ def test_nothing_is_faster_than_its_floor() -> None:
     fast = replace(FITTED, trees=constant(math.log(0.5)))
     found = predict(fast, (2.0, 15.0), 0.01)
     assert (found.seconds, found.low, found.efficiency) == (0.01, 0.01, 1.0)
-    assert list(seconds_of(fast, [(2.0, 15.0)], [0.01])) == [0.01]
     near = replace(FITTED, trees=constant(math.log(1.1)))
     assert predict(near, (2.0, 15.0), 0.01).low == 0.01  # 1.1 / e^0.2 is below it
 
@@ -151,32 +148,6 @@ def test_a_feature_that_was_0_everywhere_is_as_far_outside_as_counts() -> None:
 def test_the_spread_stays_within_what_was_seen(spread: float, taken: float) -> None:
     found = predict(replace(FITTED, spread=constant(spread)), (2.0, 15.0), 0.01)
     assert math.log(found.high / found.seconds) == pytest.approx(2 * taken)
-
-
-def test_many_rows_at_once_are_the_same_inside_above_and_below_the_floors() -> None:
-    floors = (0.0001, 0.001, 0.05, 0.1, 7.0)
-    rows = [(2.0, 15.0)] * len(floors)
-    given = replace(FITTED, power=6)
-    one_by_one = [predict(given, row, floor).seconds for row, floor in zip(rows, floors, strict=True)]
-    assert list(seconds_of(given, rows, floors)) == one_by_one
-
-
-def test_a_transferred_product_adds_launch_memory_and_the_fourth_root_of_both_limits() -> None:
-    shared = Shared(launch=2.0, memory=3.0, products=(0.5, 0.25), drift=9.0)
-    parts = Parts((4.0, 8.0), 30.0, 0.1)  # 0.5 x 4 + 0.25 x 8 = 4 s of products; 30 FLOP
-    assert seconds(shared, parts, 10.0) == pytest.approx(2 * LAUNCH + 0.3 + (4**4 + 3**4) ** 0.25)
-    assert seconds(shared, Parts((4.0, 8.0), 0.0, 0.0), 10.0) == pytest.approx(2 * LAUNCH + 4)
-
-
-def test_a_rate_that_power_allows_is_the_smaller_of_the_best_share_and_the_flops_a_joule() -> None:
-    def chip(flops: float, watts: float, process: int) -> Chip:
-        return Chip("a GPU", flops, 1e9, 10, watts, process)
-
-    new = chip(100.0, 50.0, 7)
-    assert sustained_rate(new, {chip(10.0, 10.0, 16): 8.0, chip(10.0, 10.0, 12): 6.0}) == 80.0  # 0.8 of its peak
-    assert sustained_rate(new, {chip(10.0, 10.0, 7): 8.0}) == 40.0  # 0.8 FLOP a joule
-    assert sustained_rate(new, {chip(10.0, 2.0, 7): 8.0}) == 80.0
-    assert sustained_rate(new, {chip(10.0, 10.0, 7): 8.0, chip(10.0, 8.0, 7): 7.2}) == pytest.approx(45.0)
 
 
 def test_a_fit_is_written_as_plain_numbers_and_what_is_missing_or_of_another_format_is_named() -> None:

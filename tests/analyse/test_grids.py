@@ -11,15 +11,15 @@ from types import ModuleType
 import pytest
 
 from perfctl.orchestrator.analyse.algorithms import recognise
-from perfctl.orchestrator.analyse.grids import ConvShape, GemmShape, Prediction, predict
+from perfctl.orchestrator.analyse.grids import ConvShape, ExpectedGrid, GemmShape, expected_grid
 
 IMPLICIT = "volta_scudnn_128x64_relu_xregs_large_nn_v1"
 FUSED = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
 MNIST_CONV2 = ConvShape(batch=64, in_channels=32, out_channels=64, out_h=24, out_w=24, kernel_h=3, kernel_w=3)
 
 
-def found(name: str, grid: tuple[int, int, int], shape: ConvShape | GemmShape) -> Prediction:
-    prediction = predict(recognise(name), grid, shape)
+def found(name: str, grid: tuple[int, int, int], shape: ConvShape | GemmShape) -> ExpectedGrid:
+    prediction = expected_grid(recognise(name), grid, shape)
     assert prediction is not None
     return prediction
 
@@ -102,11 +102,11 @@ def test_a_convolution_with_a_filter_of_one_is_a_product_of_its_pixels() -> None
      "void splitKreduce_kernel<32, 16, int, float>(x)"],
 )  # fmt: skip
 def test_what_has_no_formula_gets_no_number(name: str) -> None:
-    assert predict(recognise(name), (1, 1, 1), MNIST_CONV2) is None
+    assert expected_grid(recognise(name), (1, 1, 1), MNIST_CONV2) is None
 
 
 def test_grouped_convolutions_have_no_formula() -> None:
-    assert predict(recognise(IMPLICIT), (1, 1, 1), ConvShape(1, 8, 8, 4, 4, 3, 3, groups=8)) is None
+    assert expected_grid(recognise(IMPLICIT), (1, 1, 1), ConvShape(1, 8, 8, 4, 4, 3, 3, groups=8)) is None
 
 
 def test_a_convolution_s_sizes() -> None:
@@ -153,7 +153,7 @@ def test_fused_winograd_needs_every_side_of_its_grid(grid: tuple[int, int, int],
 def test_winograd_is_for_filters_of_three_by_three() -> None:
     for sides in ((3, 1), (1, 3), (5, 5)):
         shape = ConvShape(64, 128, 256, 24, 24, *sides)
-        assert predict(recognise(FUSED), (1, 1, 1), shape) is None
+        assert expected_grid(recognise(FUSED), (1, 1, 1), shape) is None
         assert found("volta_sgemm_128x64_nn", (2, 36, 36), shape).family == "gemm"
 
 
@@ -251,7 +251,7 @@ def test_a_wrong_rule_would_show_in_the_public_measurements(shared: Path) -> Non
         shape = row.shape
         larger = ConvShape(2 * shape.batch, shape.in_channels, shape.out_channels, shape.out_h, shape.out_w,
                            shape.kernel_h, shape.kernel_w)  # fmt: skip
-        prediction = predict(recognise(row.longest), row.grid, larger)
+        prediction = expected_grid(recognise(row.longest), row.grid, larger)
         if prediction is not None:
             matches.append(prediction.matches)
     assert sum(matches) < 0.5 * len(matches)

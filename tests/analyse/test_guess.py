@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfctl.orchestrator.analyse.guess import guess
-from perfctl.orchestrator.analyse.guess_path import AGAIN, LATE, LEAVE, MOST, SKIP, best_path
+from perfctl.orchestrator.analyse.guess_path import AGAIN, LATE, LEAVE, MOST, SKIP, viterbi
 from perfctl.parsers.records import Kernel
 from tests.analyse.known_network import RELU, Layer, blocks, calls, launches, mnist, step
 
@@ -110,7 +110,7 @@ def brute(fits: list[list[float]]) -> float:
 @given(st.integers(1, 3).flatmap(lambda n: st.lists(
     st.lists(st.sampled_from([-4.0, 1.0, 3.0]), min_size=n, max_size=n), min_size=1, max_size=5)))  # fmt: skip
 def test_the_path_is_the_best_there_is(fits: list[list[float]]) -> None:
-    score, path = best_path(fits)
+    score, path = viterbi(fits)
     assert score == pytest.approx(brute(fits))
     assert len(path) == len(fits)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfctl.orchestrator.analyse.algorithms import Algorithm
-from perfctl.orchestrator.analyse.guess_fit import Item, fits, items_of
+from perfctl.orchestrator.analyse.guess_fit import LayerItem, fits, items_of
 from perfctl.parsers.paper import LayerCall
 from perfctl.parsers.records import Kernel
 
@@ -14,7 +14,10 @@ CONV = frozenset({"conv", "winograd", "fft", "depthwise", "gemm"})
 
 
 def score(
-    algorithm: Algorithm, item: Item, name: str = "kernel", grid: tuple[int | None, int | None, int | None] = (1, 1, 1)
+    algorithm: Algorithm,
+    item: LayerItem,
+    name: str = "kernel",
+    grid: tuple[int | None, int | None, int | None] = (1, 1, 1),
 ) -> float:
     kernel = Kernel(0, name, grid_x=grid[0], grid_y=grid[1], grid_z=grid[2])
     ((found,),) = fits([kernel], [item], {name: algorithm})
@@ -32,18 +35,18 @@ def call(
 @pytest.mark.parametrize(
     ("family", "stated", "item", "expected"),
     [
-        ("conv", None, Item("l", "forward", GEMM, None, None), -4.0),
-        ("conv", None, Item("l", "forward", CONV, None, None), 1.0),
-        ("conv", "forward", Item("l", "forward", CONV, None, None), 3.0),
-        ("conv", "grad_input", Item("l", "grad_input", CONV, None, None), 3.0),
-        ("conv", "grad_input", Item("l", "grad_weight", CONV, None, None), -3.0),
-        ("conv", "forward", Item("l", "grad_weight", CONV, None, None), -3.0),
-        ("conv", "forward", Item("l", "recompute", CONV, None, None), 1.0),
-        ("conv", "forward", Item("l", "backward", CONV, None, None), 1.0),
+        ("conv", None, LayerItem("l", "forward", GEMM, None, None), -4.0),
+        ("conv", None, LayerItem("l", "forward", CONV, None, None), 1.0),
+        ("conv", "forward", LayerItem("l", "forward", CONV, None, None), 3.0),
+        ("conv", "grad_input", LayerItem("l", "grad_input", CONV, None, None), 3.0),
+        ("conv", "grad_input", LayerItem("l", "grad_weight", CONV, None, None), -3.0),
+        ("conv", "forward", LayerItem("l", "grad_weight", CONV, None, None), -3.0),
+        ("conv", "forward", LayerItem("l", "recompute", CONV, None, None), 1.0),
+        ("conv", "forward", LayerItem("l", "backward", CONV, None, None), 1.0),
     ],
 )
 def test_the_family_must_fit_and_a_stated_direction_weighs_more(
-    family: str, stated: str | None, item: Item, expected: float
+    family: str, stated: str | None, item: LayerItem, expected: float
 ) -> None:
     assert score(Algorithm(family, direction=stated), item) == expected
 
@@ -65,7 +68,7 @@ def test_the_family_must_fit_and_a_stated_direction_weighs_more(
 def test_the_letters_of_a_product_are_a_hint_for_linear_layers(
     name: str, direction: str, families: frozenset[str], expected: float
 ) -> None:
-    assert score(Algorithm("gemm"), Item("l", direction, families, None, None), name) == expected
+    assert score(Algorithm("gemm"), LayerItem("l", direction, families, None, None), name) == expected
 
 
 @pytest.mark.parametrize(
@@ -90,7 +93,7 @@ def test_the_grid_that_the_product_s_sides_ask_for(
     # 300 x 70 in tiles of 128 x 64: 3 x 2 = 6 blocks; in tiles of 64 x 128: 5 x 1 = 5 blocks.
     # 450 x 70: 4 x 2 = 8, or 8 x 1 = 8.
     rows = 300 if grid[0] == 5 else 450
-    item = Item("l", "forward", GEMM, rows * 70, (rows, 70))
+    item = LayerItem("l", "forward", GEMM, rows * 70, (rows, 70))
     assert score(Algorithm("gemm", tile=(128, 64, None)), item, grid=grid) == expected
 
 
@@ -110,12 +113,12 @@ def test_the_grid_that_the_product_s_sides_ask_for(
     ],
 )
 def test_without_sides_the_area_under_all_tiles_must_be_near_the_outputs(blocks: int, expected: float) -> None:
-    item = Item("l", "forward", CONV, 100 * 128 * 64, None)
+    item = LayerItem("l", "forward", CONV, 100 * 128 * 64, None)
     assert score(Algorithm("conv", tile=(128, 64, 8)), item, grid=(blocks, 1, 1)) == expected
 
 
 def test_the_area_is_taken_with_and_without_the_grid_s_third_side() -> None:
-    item = Item("l", "forward", CONV, 100 * 128 * 64, None)
+    item = LayerItem("l", "forward", CONV, 100 * 128 * 64, None)
     tiled = Algorithm("conv", tile=(128, 64, 8))
     assert score(tiled, item, grid=(10, 1, 10)) == 2.0
     assert score(tiled, item, grid=(25, 4, 7)) == 2.0
@@ -124,14 +127,16 @@ def test_the_area_is_taken_with_and_without_the_grid_s_third_side() -> None:
 
 
 def test_without_a_tile_or_outputs_the_shape_says_nothing() -> None:
-    assert score(Algorithm("conv"), Item("l", "forward", CONV, 9999, None), grid=(7, 7, 7)) == 1.0
-    assert score(Algorithm("conv", tile=(128, 64, 8)), Item("l", "forward", CONV, None, None), grid=(7, 7, 7)) == 1.0
+    assert score(Algorithm("conv"), LayerItem("l", "forward", CONV, 9999, None), grid=(7, 7, 7)) == 1.0
+    assert (
+        score(Algorithm("conv", tile=(128, 64, 8)), LayerItem("l", "forward", CONV, None, None), grid=(7, 7, 7)) == 1.0
+    )
 
 
 def test_launches_of_one_name_differ_by_their_grids() -> None:
     kernels = [Kernel(n, "k", grid_x=x, grid_y=y, grid_z=z)
                for n, (x, y, z) in enumerate(((8, 1, 1), (1, 1, 1), (8, 8, 8), (8, 1, 1)))]  # fmt: skip
-    item = Item("l", "forward", GEMM, 450 * 70, (450, 70))
+    item = LayerItem("l", "forward", GEMM, 450 * 70, (450, 70))
     rows = fits(kernels, [item, item], {"k": Algorithm("gemm", tile=(128, 64, None))})
     assert rows == [[3.0, 3.0], [-3.0, -3.0], [-3.0, -3.0], [3.0, 3.0]]
 

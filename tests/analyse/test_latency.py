@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.latency import latencies, latency, least_watched
+from perfctl.orchestrator.analyse.prepared import PreparedRun
 from perfctl.orchestrator.analyse.roofline_study import wall_time
 from perfctl.parsers.records import Gap, Step, Summary
 
@@ -90,12 +91,12 @@ def test_of_several_profilers_the_one_that_watched_least_speaks_for_the_batch(in
 
 
 def test_waiting_for_images_is_no_time_of_the_device(infer: Any) -> None:
-    assert wall_time(infer(steps=steps(3))) == (
+    assert wall_time(PreparedRun(infer(steps=steps(3)))) == (
         14 * MS,
         "host clock around each step, with no profiler, without waiting for images",
     )
     whole_only = tuple(row for row in steps(3) if row.phase == "step")
-    assert wall_time(infer(steps=whole_only)) == (19 * MS, "host clock around each step, with no profiler")
+    assert wall_time(PreparedRun(infer(steps=whole_only))) == (19 * MS, "host clock around each step, with no profiler")
 
 
 def test_whose_answer_it_is_and_how_its_images_came_are_told(infer: Any) -> None:

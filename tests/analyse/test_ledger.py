@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.grouping import studies
-from perfctl.orchestrator.analyse.ledger import Ledger, LedgerRow, counting_run, ledger
+from perfctl.orchestrator.analyse.ledger import Ledger, LedgerRow, ledger
+from perfctl.orchestrator.analyse.prepared import PreparedRun, counting_run, prepare
 from perfctl.orchestrator.analyse.sweep import points
 from perfctl.parsers.paper import LayerCall
 from perfctl.parsers.records import Kernel
@@ -24,7 +25,7 @@ def row(entries: Ledger, layer: str, direction: str, batch: int) -> LedgerRow:
 def gpu(synthetic: ModuleType) -> Ledger:
     runs = [run for number, batch in enumerate(synthetic.BATCHES, 1) for run in synthetic.gpu_pair(number, batch)]
     (study,) = studies(runs)
-    return ledger(study)
+    return ledger(prepare(study))
 
 
 @pytest.mark.parametrize("batch", [16, 32, 64, 128, 256])
@@ -66,41 +67,41 @@ def test_rows_stand_in_the_order_of_the_network(gpu: Ledger) -> None:
 
 def test_on_a_cpu_counts_are_not_available_and_have_no_value(synthetic: ModuleType) -> None:
     (study,) = studies([synthetic.cpu_run(1, 64)])
-    entries = ledger(study)
+    entries = ledger(prepare(study))
     assert {r.counted.state for r in entries.rows} == {"not_available"}
     assert {r.counted.value for r in entries.rows} == {None} == {r.ratio for r in entries.rows}
 
 
 def test_without_an_ncu_run_the_reason_names_it(synthetic: ModuleType) -> None:
     (study,) = studies(synthetic.gpu_pair(1, 64)[:1])
-    assert "no ncu run" in (ledger(study).rows[0].counted.reason or "")
+    assert "no ncu run" in (ledger(prepare(study)).rows[0].counted.reason or "")
 
 
 def test_a_failed_ncu_run_gives_its_own_reason(synthetic: ModuleType) -> None:
     nsys, ncu = synthetic.gpu_pair(1, 64)
     ncu = replace(ncu, status="failed", reason="ERR_NVGPUCTRPERM", report=replace(ncu.report, kernels=[], counters=[]))
     (study,) = studies([nsys, ncu])
-    assert "ERR_NVGPUCTRPERM" in (ledger(study).rows[0].counted.reason or "")
+    assert "ERR_NVGPUCTRPERM" in (ledger(prepare(study)).rows[0].counted.reason or "")
 
 
 def test_a_hole_in_the_counters_makes_a_lower_bound(synthetic: ModuleType) -> None:
     _, ncu = synthetic.gpu_pair(1, 64)
     kept = [counter for counter in ncu.report.counters if counter.launch != 2]  # conv2 forward of step 0
     (study,) = studies([replace(ncu, report=replace(ncu.report, counters=kept))])
-    found = row(ledger(study), "conv2", "forward", 64).counted
+    found = row(ledger(prepare(study)), "conv2", "forward", 64).counted
     assert found.lower_bound and (found.launches, found.of_launches) == (2, 3)
 
 
 def test_an_ncu_time_is_shown_as_one_not_to_trust_and_gives_no_rate(synthetic: ModuleType) -> None:
     (study,) = studies(synthetic.gpu_pair(1, 64)[1:])
-    found = row(ledger(study), "conv2", "forward", 64)
+    found = row(ledger(prepare(study)), "conv2", "forward", 64)
     assert found.time is not None and not found.trusted and found.achieved is None
 
 
 def test_no_formula_is_no_zero(synthetic: ModuleType) -> None:
     call = LayerCall("odd", "Mystery", "forward", None, None, None, None, None, None, None)
     (study,) = studies([synthetic.make_run(layer_calls=(call,))])
-    found = row(ledger(study), "odd", "forward", 64)
+    found = row(ledger(prepare(study)), "odd", "forward", 64)
     assert found.paper.value is None and found.paper.state == "not_available" and found.time is None
 
 
@@ -121,13 +122,13 @@ def test_every_foreign_report_is_a_study_of_its_own(synthetic: ModuleType) -> No
 def test_a_run_that_failed_early_stays_with_its_sweep(synthetic: ModuleType) -> None:
     (study,) = studies([synthetic.cpu_run(1, 64), synthetic.failed_run(2, 256)])
     assert study.batches == (64, 256)
-    small, large = points(study)
+    small, large = points(prepare(study))
     assert small.step is not None and large.step is None and "out of memory" in large.problems[0]
 
 
 def test_time_per_sample_is_the_median_step_over_the_batch(synthetic: ModuleType) -> None:
     (study,) = studies([synthetic.cpu_run(1, 64)])
-    (point,) = points(study)
+    (point,) = points(prepare(study))
     assert point.per_sample == (64 * 10_100 + 1000) / 64
     assert point.memory == {"peak host resident": 564_000_000}
 
@@ -138,7 +139,7 @@ def test_shares_add_up_although_steps_differ(synthetic: ModuleType) -> None:
         for n, (layer, step, ns) in enumerate([("a", 0, 1), ("b", 0, 9), ("a", 1, 9), ("b", 1, 1), ("a", 2, 5), (None, 2, 9)])
     ])  # fmt: skip
     (study,) = studies([run])
-    entries = ledger(study)
+    entries = ledger(prepare(study))
     assert [r.share for r in entries.rows] == [pytest.approx(15 / 34), pytest.approx(10 / 34)]
     assert entries.unattributed[0].share == pytest.approx(9 / 34)
 
@@ -150,7 +151,7 @@ def test_gradients_seen_by_one_run_fold_into_the_backward_that_another_saw(synth
         for kernel in ncu.report.kernels
     ]  # fmt: skip
     (study,) = studies([nsys, replace(ncu, report=replace(ncu.report, kernels=by_node))])
-    found = ledger(study)
+    found = ledger(prepare(study))
     assert row(found, "conv2", "backward", 64).ratio == 1
     assert not [r for r in found.rows if r.layer == "conv2" and r.direction.startswith("grad")]
 
@@ -163,7 +164,7 @@ def test_a_first_layer_with_its_weight_gradient_alone_meets_the_paper_of_that_di
         for run in synthetic.gpu_pair(1, 64)
     ]  # fmt: skip
     (study,) = studies(runs)
-    found = row(ledger(study), "conv1", "grad_weight", 64)
+    found = row(ledger(prepare(study)), "conv1", "grad_weight", 64)
     assert found.paper.value == 2 * 64 * 32 * 26 * 26 * 9 and found.ratio == 1
 
 
@@ -174,7 +175,7 @@ def test_a_guessed_layer_makes_an_estimate_and_says_so(synthetic: ModuleType) ->
         for run in synthetic.gpu_pair(1, 64)
     ]  # fmt: skip
     (study,) = studies(runs)
-    found = ledger(study)
+    found = ledger(prepare(study))
     guess = row(found, "fc2", "forward", 64)
     assert guess.guessed == 1 and guess.counted.state == "estimated" and "guessed" in (guess.counted.reason or "")
     sure = row(found, "fc1", "forward", 64)
@@ -200,7 +201,7 @@ def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last(sy
     seen = Kernel(0, "k", layer="unknown", direction="forward", step=0, duration_ns=5)
     run = synthetic.make_run(layer_calls=calls, profiler="nsys", device=synthetic.V100, kernels=[seen])
     (study,) = studies([run])
-    rows = ledger(study).rows
+    rows = ledger(prepare(study)).rows
     assert [found.name for found in rows] == [
         "a forward", "a grad_weight", "b forward", "b grad_input", "b grad_weight", "outside of layers forward",
         "unknown forward", "optimizer",
@@ -221,7 +222,7 @@ def test_an_optimizer_that_was_seen_layer_by_layer_has_rows_of_its_own(synthetic
         layer_calls=(call("fc", "optimizer", 0, 3), call("b", "optimizer", 1, 4)), profiler="nsys", kernels=[seen]
     )
     (study,) = studies([run])
-    assert [(found.layer, found.name, found.paper.value) for found in ledger(study).rows] == [
+    assert [(found.layer, found.name, found.paper.value) for found in ledger(prepare(study)).rows] == [
         ("fc", "fc optimizer", 3), ("", "optimizer", 7),
     ]  # fmt: skip
 
@@ -232,7 +233,7 @@ def test_a_bias_s_gradient_is_in_the_weight_s_row_and_a_part_without_a_formula_s
     def rows(direction: str, *calls: LayerCall) -> list[tuple[str, float | None, str | None]]:
         seen = Kernel(0, "k", layer="fc", direction=direction, step=0, duration_ns=5)
         (study,) = studies([synthetic.make_run(layer_calls=calls, profiler="nsys", kernels=[seen])])
-        return [(found.direction, found.paper.value, found.paper.reason) for found in ledger(study).rows]
+        return [(found.direction, found.paper.value, found.paper.reason) for found in ledger(prepare(study)).rows]
 
     weight, bias, inner = call("fc", "grad_weight", 0), call("fc", "grad_bias", 0, 2), call("fc", "grad_input", 0, 20)
     assert rows("grad_weight", weight, bias) == [("grad_weight", 10, None)]
@@ -254,15 +255,20 @@ def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_cou
 
     whole, newer, narrowed, broken = made(1), made(2), made(3, layers="conv2"), made(4, status="partial")
     above = made(5, status="zzz")
-    assert counting_run([whole, newer, narrowed, broken, above]) is newer
-    assert counting_run([narrowed, broken, above]) is narrowed
-    assert counting_run([above, broken]) is above
-    assert counting_run([replace(ncu, report=replace(ncu.report, counters=[]))]) is None
+
+    def counting(*runs: Any) -> Any:
+        found = counting_run(map(PreparedRun, runs))
+        return found and found.run
+
+    assert counting(whole, newer, narrowed, broken, above) is newer
+    assert counting(narrowed, broken, above) is narrowed
+    assert counting(above, broken) is above
+    assert counting(replace(ncu, report=replace(ncu.report, counters=[]))) is None
     (study,) = studies([replace(narrowed, layer_calls=(*narrowed.layer_calls, call("late", "forward", 9)))])
-    late = row(ledger(study), "late", "forward", 64).counted
+    late = row(ledger(prepare(study)), "late", "forward", 64).counted
     assert (late.state, late.reason) == ("not_collected", "ncu counted in conv2 only (--layer)")
     (study,) = studies([replace(whole, layer_calls=(*whole.layer_calls, call("late", "forward", 9)))])
-    assert row(ledger(study), "late", "forward", 64).counted.reason == "ncu saw no kernel of it"
+    assert row(ledger(prepare(study)), "late", "forward", 64).counted.reason == "ncu saw no kernel of it"
 
 
 def test_why_nothing_was_counted(synthetic: ModuleType) -> None:
@@ -271,7 +277,7 @@ def test_why_nothing_was_counted(synthetic: ModuleType) -> None:
 
     def reason(*runs: Any) -> str | None:
         (study,) = studies(runs)
-        return ledger(study).rows[0].counted.reason
+        return ledger(prepare(study)).rows[0].counted.reason
 
     assert reason(replace(bare, status="failed", reason="no right.")) == "the ncu run has no counters: no right"
     assert reason(replace(bare, status="failed", reason=None)) == "the ncu run has no counters: failed"
@@ -292,6 +298,6 @@ def test_kernels_outside_of_the_steps_are_not_counted_into_them(synthetic: Modul
     kernels[first] = kernels[first]._replace(step=None)
     (study,) = studies([replace(ncu, report=replace(ncu.report, kernels=kernels))])
     # Two of three launches, over three steps: each executed half of the paper's 2 FLOPs a multiply-add.
-    assert row(ledger(study), "conv2", "forward", 64).counted.value == pytest.approx(
+    assert row(ledger(prepare(study)), "conv2", "forward", 64).counted.value == pytest.approx(
         2 / 3 * synthetic.macs("conv2", 64)
     )

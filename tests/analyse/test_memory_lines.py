@@ -10,8 +10,8 @@ import pytest
 
 from perfctl.orchestrator.analyse.memory import peak
 from perfctl.orchestrator.analyse.memory_lines import (
-    Line,
     LinesError,
+    MemoryLine,
     largest_fitting,
     lines_by_part,
     lines_of,
@@ -34,7 +34,7 @@ def trace(batch: int, *storages: tuple[int, int, int, int | None], ends: int = 9
 def test_the_peak_is_the_largest_of_the_moments_at_every_batch() -> None:
     storages = ((1000, 0, 0, None), (0, 30, 1, 4), (0, 12, 2, 5), (500, 0, 6, 8), (0, 1, 7, None))
     lines = lines_of(trace(2, *storages), trace(3, *storages), (2, 3))
-    assert lines == (Line(1000, 42), Line(1500, 1))
+    assert lines == (MemoryLine(1000, 42), MemoryLine(1500, 1))
     for batch in (1, 5, 12, 13, 400):
         assert peak_at(lines, batch) == peak(trace(batch, *storages)).bytes == max(1000 + 42 * batch, 1500 + batch)
 
@@ -42,20 +42,23 @@ def test_the_peak_is_the_largest_of_the_moments_at_every_batch() -> None:
 def test_the_optimizers_moments_stand_apart() -> None:
     storages = ((1000, 0, 0, None), (0, 30, 1, 4), (500, 0, 7, 8))
     before, after = lines_by_part(trace(2, *storages), trace(3, *storages), (2, 3))
-    assert before == (Line(1000, 30),) and after == (Line(1500, 0),)
+    assert before == (MemoryLine(1000, 30),) and after == (MemoryLine(1500, 0),)
 
 
 def test_the_largest_batch_that_fits_fills_the_limit_and_one_more_does_not() -> None:
-    lines = (Line(1000, 42), Line(1500, 1))
+    lines = (MemoryLine(1000, 42), MemoryLine(1500, 1))
     for limit in (1600, 5200, 99_999):
         batch = largest_fitting(lines, limit)
         assert batch is not None and peak_at(lines, batch) <= limit < peak_at(lines, batch + 1)
     assert largest_fitting(lines, 1499) == 0, "not even the parameters fit"
-    assert largest_fitting((Line(100, 0),), 200) is None and largest_fitting((Line(100, 0),), 50) == 0
+    assert largest_fitting((MemoryLine(100, 0),), 200) is None and largest_fitting((MemoryLine(100, 0),), 50) == 0
 
 
 def test_only_lines_that_are_on_top_somewhere_or_may_be_are_kept() -> None:
-    assert upper([Line(5, 1), Line(4, 1), Line(5, 0), Line(9, 0), Line(5, 1)]) == (Line(5, 1), Line(9, 0))
+    assert upper([MemoryLine(5, 1), MemoryLine(4, 1), MemoryLine(5, 0), MemoryLine(9, 0), MemoryLine(5, 1)]) == (
+        MemoryLine(5, 1),
+        MemoryLine(9, 0),
+    )
 
 
 def test_steps_that_differ_in_more_than_size_have_no_lines() -> None:
@@ -75,7 +78,7 @@ def test_steps_that_differ_in_more_than_size_have_no_lines() -> None:
 def test_backwards_last_moment_is_not_the_optimizers() -> None:
     storages = ((1000, 0, 0, None), (0, 30, 6, 7), (500, 0, 7, 8))
     before, after = lines_by_part(trace(2, *storages), trace(3, *storages), (2, 3))
-    assert (before, after) == ((Line(1000, 30),), (Line(1500, 0),))
+    assert (before, after) == ((MemoryLine(1000, 30),), (MemoryLine(1500, 0),))
 
 
 def traced(model: str, optimizer: str, batch: int) -> Any:
@@ -118,7 +121,9 @@ def test_a_model_that_was_traced_with_adam_has_its_lines_for_the_other_optimizer
     assert left_out == () and found.lines is not None
     for optimizer, values in (("sgd", 0), ("momentum", 1), ("adam", 2)):
         extra = found.adam if optimizer == "adam" else ()
-        lines = [Line(line.fixed + 4 * values * found.parameters, line.per_sample) for line in (*found.lines, *extra)]
+        lines = [
+            MemoryLine(line.fixed + 4 * values * found.parameters, line.per_sample) for line in (*found.lines, *extra)
+        ]
         small, more = (traced("torchvision:squeezenet1_1", optimizer, batch).memory_trace for batch in (2, 3))
         for batch in (1, 2, 32, 500):
             assert peak_at(lines, batch) == peak_at(lines_of(small, more, (2, 3)), batch), (optimizer, batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfctl.orchestrator.analyse.memory_lines import Line, peak_at
+from perfctl.orchestrator.analyse.memory_lines import MemoryLine, peak_at
 from perfctl.orchestrator.analyse.plan_memory import (
     _backward,
     _forward,
@@ -15,7 +15,7 @@ from perfctl.orchestrator.analyse.plan_memory import (
     lines_of_plan,
 )
 from perfctl.orchestrator.analyse.plan_work import works_of_plan
-from perfctl.orchestrator.analyse.work_records import Work
+from perfctl.orchestrator.analyse.work_records import Operation
 from perfctl.parsers.planned import Plan, PlanLayer
 
 
@@ -40,25 +40,25 @@ def test_one_linear_layer_holds_parameters_input_output_and_the_losss_tensors() 
     # Input 10 values and the class's place; output 4; loss 4 + 8 bytes; logarithms, theirs and the answers' gradient.
     fixed, answers = 4 * 44, 4 * 4
     sample = 4 * 10 + 8 + answers
-    at_loss = Line(fixed + 8, sample + 3 * answers)
-    at_gradient = Line(fixed + 8 + 4 * 44, sample + answers)
+    at_loss = MemoryLine(fixed + 8, sample + 3 * answers)
+    at_gradient = MemoryLine(fixed + 8 + 4 * 44, sample + answers)
     assert lines_of_plan(ONE, "sgd") == (at_loss, at_gradient)
     assert peak_at(lines_of_plan(ONE, "sgd"), 1) == max(184 + 112, 360 + 80)
 
 
 def test_optimizers_keep_their_state_and_adam_takes_two_more_of_the_largest_matrix() -> None:
     plain = lines_of_plan(ONE, "sgd")
-    assert lines_of_plan(ONE, "momentum") == tuple(Line(line.fixed + 176, line.per_sample) for line in plain)
-    loss, gradient = (Line(line.fixed + 352, line.per_sample) for line in plain)
+    assert lines_of_plan(ONE, "momentum") == tuple(MemoryLine(line.fixed + 176, line.per_sample) for line in plain)
+    loss, gradient = (MemoryLine(line.fixed + 352, line.per_sample) for line in plain)
     # The step comes last, when the answers' gradient is gone: 40 elements of the matrix, the bias of 4 apart.
-    assert lines_of_plan(ONE, "adam") == (loss, gradient, Line(gradient.fixed + 2 * 4 * 40, 4 * 10 + 8 + 16))
+    assert lines_of_plan(ONE, "adam") == (loss, gradient, MemoryLine(gradient.fixed + 2 * 4 * 40, 4 * 10 + 8 + 16))
 
 
 def test_inference_lets_go_of_what_has_been_read() -> None:
     parameters = 4 * (66 + 28)
     # The input stays the caller's; fc1's 6 values live until act1 is done, whose 6 until fc2 is.
-    assert inference_lines(TWO) == (Line(parameters, 4 * 10 + 8 + 4 * (6 + 6)),)
-    assert inference_lines(ONE) == (Line(176, 48 + 16),)
+    assert inference_lines(TWO) == (MemoryLine(parameters, 4 * 10 + 8 + 4 * (6 + 6)),)
+    assert inference_lines(ONE) == (MemoryLine(176, 48 + 16),)
 
 
 def test_an_activation_keeps_its_output_or_its_input_for_backward() -> None:
@@ -66,15 +66,15 @@ def test_an_activation_keeps_its_output_or_its_input_for_backward() -> None:
     keeps_one = inputs + 4 * 6 + 4 * 4  # relu reads its output, fc2 its input: the same 6 values; the answers
     # The loss takes three more of the answers; fc2's gradients and its input's are no more than what comes next.
     # act1 makes its input's gradient of 6 beside its output's, and its output is still kept.
-    act = Line(parameters + 8 + 4 * 28, keeps_one + 24 + 24)
+    act = MemoryLine(parameters + 8 + 4 * 28, keeps_one + 24 + 24)
     # fc1 makes its parameters' gradients of 66; what act1 kept is gone.
-    last = Line(parameters + 8 + 4 * (28 + 66), inputs + 4 * 4 + 24)
+    last = MemoryLine(parameters + 8 + 4 * (28 + 66), inputs + 4 * 4 + 24)
     relu = lines_of_plan(TWO, "sgd")
     assert relu == (act, last)
     gelu = lines_of_plan(plan_of(*TWO.layers, classes=4, activation="gelu"), "sgd")
     # fc1's output and act1's are both kept, so that the loss is the fullest; fc2 is done with act1's before act1's turn.
     assert gelu == (
-        Line(parameters + 8, keeps_one + 24 + 3 * 16), Line(parameters + 8 + 4 * 28, keeps_one + 24 + 16 + 24), last,
+        MemoryLine(parameters + 8, keeps_one + 24 + 3 * 16), MemoryLine(parameters + 8 + 4 * 28, keeps_one + 24 + 16 + 24), last,
     )  # fmt: skip
 
 
@@ -98,27 +98,27 @@ def test_inference_of_a_network_with_branches_frees_each_storage_after_its_last_
     image, small = 4 * 180, 4 * 45
     # conv + norm; norm + act; act + pool with its places; pool + add; pool + add + cat; cat + fc.
     fullest = max(2 * image, image + small + 8 * 45, small + small + 2 * small, 4 * 90 + 16)
-    assert inference_lines(CNN) == (Line(parameters, inputs + fullest),)
+    assert inference_lines(CNN) == (MemoryLine(parameters, inputs + fullest),)
     wide = plan_of(CONV, PlanLayer("pool", "max_pool", (0,), (5, 6, 6), (5, 6, 6), kernel=3, padding=1), classes=4)
-    assert inference_lines(wide) == (Line(4 * 135, inputs + image + image + 8 * 180),)
+    assert inference_lines(wide) == (MemoryLine(4 * 135, inputs + image + image + 8 * 180),)
 
 
 def test_works_of_a_plan_are_its_layers_with_a_softmax_and_a_loss_at_the_end() -> None:
     assert works_of_plan(CNN) == (
-        Work("conv", "conv", 1, 180 * 27, 108, 180, 135, 36, 5, 27, kernel=9, first=True),
-        Work("norm", "norm", 1, 0, 180, 180, 10, 0, 0, 0),
-        Work("act", "activation", 1, 0, 180, 180, 0, 0, 0, 0),
-        Work("pool", "pool", 1, 0, 180, 90, 0, 0, 0, 0, kernel=4, stride=2),
-        Work("add", "elementwise", 1, 0, 90, 45, 0, 0, 0, 0),
-        Work("cat", "memory", 1, 0, 90, 90, 0, 0, 0, 0),
-        Work("fc", "linear", 1, 360, 90, 4, 364, 1, 4, 90),
-        Work("", "softmax", 1, 0, 4, 4, 0, 0, 0, 0),
-        Work("", "loss", 1, 0, 5, 1, 0, 0, 0, 0),
+        Operation("conv", "conv", 1, 180 * 27, 108, 180, 135, 36, 5, 27, kernel=9, first=True),
+        Operation("norm", "norm", 1, 0, 180, 180, 10, 0, 0, 0),
+        Operation("act", "activation", 1, 0, 180, 180, 0, 0, 0, 0),
+        Operation("pool", "pool", 1, 0, 180, 90, 0, 0, 0, 0, kernel=4, stride=2),
+        Operation("add", "elementwise", 1, 0, 90, 45, 0, 0, 0, 0),
+        Operation("cat", "memory", 1, 0, 90, 90, 0, 0, 0, 0),
+        Operation("fc", "linear", 1, 360, 90, 4, 364, 1, 4, 90),
+        Operation("", "softmax", 1, 0, 4, 4, 0, 0, 0, 0),
+        Operation("", "loss", 1, 0, 5, 1, 0, 0, 0, 0),
     )
     assert [work.first for work in works_of_plan(TWO)] == [True, False, False, False, False]
 
 
-def moments(plan: Plan) -> tuple[list[Line], list[Line], list[Line], Line]:
+def moments(plan: Plan) -> tuple[list[MemoryLine], list[MemoryLine], list[MemoryLine], MemoryLine]:
     """Of forward, loss and backward, from nothing; and what lives at the end."""
     step, owners, found = _Step(0, 0), _owners(plan.layers), []
     for phase in (
@@ -129,7 +129,7 @@ def moments(plan: Plan) -> tuple[list[Line], list[Line], list[Line], Line]:
         before = len(step.moments)
         phase()
         found.append(step.moments[before:])
-    return found[0], found[1], found[2], Line(step.fixed, step.per_sample)
+    return found[0], found[1], found[2], MemoryLine(step.fixed, step.per_sample)
 
 
 def test_every_moment_of_a_network_with_branches() -> None:
@@ -204,8 +204,8 @@ def test_a_mean_over_a_window_is_elementwise_work_without_a_window_of_its_own() 
         classes=2,
     )
     assert works_of_plan(plan)[:2] == (
-        Work("mean", "elementwise", 1, 0, 180, 45, 0, 0, 0, 0, stride=2),
-        Work("conv", "conv", 1, 2 * 45, 45, 2, 92, 1, 2, 45, kernel=9, stride=2, first=True),
+        Operation("mean", "elementwise", 1, 0, 180, 45, 0, 0, 0, 0, stride=2),
+        Operation("conv", "conv", 1, 2 * 45, 45, 2, 92, 1, 2, 45, kernel=9, stride=2, first=True),
     )
 
 
@@ -218,7 +218,7 @@ def test_an_image_that_is_flattened_first_stays_the_input_and_needs_no_gradient(
     forward, loss, backward, end = moments(plan)
     assert (forward, loss, backward) == ([(0, 16)], [(8, 32), (8, 48), (8, 64)], [(8 + 4 * 52, 32)])
     assert end == (8 + 4 * 52, 16)
-    assert inference_lines(plan) == (Line(4 * 52, 4 * 12 + 8 + 16),)
+    assert inference_lines(plan) == (MemoryLine(4 * 52, 4 * 12 + 8 + 16),)
 
 
 def test_answers_that_backward_reads_are_still_there_after_it() -> None:

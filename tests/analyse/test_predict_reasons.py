@@ -10,7 +10,7 @@ import pytest
 from perfctl.orchestrator.analyse.predict import predict
 from perfctl.orchestrator.analyse.step_parts import FEATURES, parts, roofline
 from perfctl.orchestrator.analyse.step_records import StepFitted
-from perfctl.orchestrator.analyse.work_records import Case, Machine, Measured
+from perfctl.orchestrator.analyse.work_records import Machine, Measured, StepSpec
 from tests.analyse.made_fits import CONV, CPU, case_of, fit_of
 
 CASE = case_of(CONV)
@@ -21,7 +21,7 @@ OTHER = Machine("Other CPU", "cpu", {"fp32": 50e9, "fp64": 25e9}, 20e9)
 
 
 def record(
-    case: Case = CASE, seconds: float = 2.0, low: float = 1.9, high: float = 2.2, machine: str = CPU.name
+    case: StepSpec = CASE, seconds: float = 2.0, low: float = 1.9, high: float = 2.2, machine: str = CPU.name
 ) -> Measured:
     return Measured(case, machine, seconds, low, high)
 
@@ -91,7 +91,7 @@ def test_a_run_elsewhere_or_of_another_model_is_none_of_this_model_here(run: Mea
     ],
 )  # fmt: skip
 def test_a_fit_of_another_precision_direction_or_kind_of_device_is_not_taken(
-    case: Case, fit: StepFitted, fitted: str, transferred: str
+    case: StepSpec, fit: StepFitted, fitted: str, transferred: str
 ) -> None:
     found = predict(case, CPU, (), [fit])
     assert found.way == "roofline"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.question import LIKE, OPTIMIZERS, Answer, Point, Question, Subject
+from perfctl.orchestrator.analyse.question import LIKE, OPTIMIZERS, Answer, AnswerPoint, Question, Subject
 from perfctl.orchestrator.errors import UsageError
 from tests.analyse.steps import linear
 
@@ -76,7 +76,7 @@ def test_an_optimizer_is_predicted_as_the_one_that_keeps_as_many_values(said: st
 
 
 def test_an_answers_step_and_training_are_those_of_its_first_batch() -> None:
-    points: Any = (Point("step of 1", "training of 1"), Point("step of 2", "training of 2"))  # type: ignore[arg-type]
+    points: Any = (AnswerPoint("step of 1", "training of 1"), AnswerPoint("step of 2", "training of 2"))  # type: ignore[arg-type]
     nothing: Any = None
     answer = Answer(ASKED, nothing, nothing, points, nothing, ())
     assert (answer.step, answer.training) == ("step of 1", "training of 1")

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.analysis import analyse
-from perfctl.orchestrator.analyse.figure import Figure, absent
+from perfctl.orchestrator.analyse.counted_work import dram_bytes
+from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.grouping import studies
 from perfctl.orchestrator.analyse.peaks import Peaks, peaks_of, read_measured
-from perfctl.orchestrator.analyse.roofline import Work, place
-from perfctl.orchestrator.analyse.roofline_study import dram_bytes
+from perfctl.orchestrator.analyse.roofline import Traffic, place
 from perfctl.parsers.records import Counter, Device
 
 PEAKS = Peaks("X", "made up", "published", {"fp32": 10e12, "tensor tf32": 100e12}, 1e12)
 """Ridge of fp32 at 10 FLOP per byte."""
 
 
-def work(**changes: Any) -> Work:
+def work(**changes: Any) -> Traffic:
     """2 GFLOP of fp32 in 1 ms (20 % of the peak) and 1 GB (100 % of the bandwidth would be 1 ms)."""
     fields: dict[str, Any] = {
         "level": "layer", "name": "conv2 forward", "batch": 64, "layer": "conv2", "direction": "forward",
@@ -28,7 +28,7 @@ def work(**changes: Any) -> Work:
         "dram": Figure(5e8, "counted"), "time_ns": 1e6, "basis": "kernels, nsys", "trusted": True, "launches": 1,
         "counted_launches": 1, "precision": "fp32",
     }  # fmt: skip
-    return Work(**(fields | changes))
+    return Traffic(**(fields | changes))
 
 
 def test_below_the_ridge_the_memory_is_the_roof() -> None:
@@ -62,7 +62,7 @@ def test_a_step_in_which_kernels_run_less_than_half_is_launch_bound() -> None:
 
 
 def test_without_bytes_nothing_is_said_about_the_roof_and_the_share_of_the_peak_stays() -> None:
-    point = place(work(dram=absent("not_collected", "no")), PEAKS)
+    point = place(work(dram=missing("not_collected", "no")), PEAKS)
     assert point.bound is None and point.intensity is None and point.reached == pytest.approx(0.2)
 
 
@@ -77,8 +77,8 @@ def test_without_time_or_peak_there_is_no_share() -> None:
     [
         ({}, "wrong device"),
         ({"launches": 1, "counted_launches": 3}, "1 launches and the count 3"),
-        ({"counted": absent("not_collected", "-"), "paths": {}}, "TF32 is likely on"),
-        ({"counted": absent("not_collected", "-"), "paths": {}, "precision": "tf32", "time_ns": 1e4}, "Winograd"),
+        ({"counted": missing("not_collected", "-"), "paths": {}}, "TF32 is likely on"),
+        ({"counted": missing("not_collected", "-"), "paths": {}, "precision": "tf32", "time_ns": 1e4}, "Winograd"),
         ({"level": "run", "busy": 2.0}, "did not wait"),
     ],
 )
@@ -149,18 +149,18 @@ def test_a_study_has_points_for_steps_layers_and_kernels(synthetic: ModuleType) 
     took = next(k.duration_ns for k in nsys.report.kernels if (k.layer, k.direction) == ("conv2", "forward"))
     assert point.achieved == pytest.approx(synthetic.macs("conv2", 64) / took * 1e9)
     assert point.mfu == pytest.approx(2 * (point.hfu or 0)), "paper is twice what was executed"
-    assert point.work.basis == "kernels, nsys"
-    names = {p.work.name for p in roofs.at("kernel")}
+    assert point.traffic.basis == "kernels, nsys"
+    names = {p.traffic.name for p in roofs.at("kernel")}
     assert names == {kernel.name for kernel in ncu.report.kernels}
-    assert all(p.work.trusted for p in roofs.at("kernel")), "times of the same launches under nsys"
-    assert [p.work.batch for p in roofs.at("run")] == [64]
+    assert all(p.traffic.trusted for p in roofs.at("kernel")), "times of the same launches under nsys"
+    assert [p.traffic.batch for p in roofs.at("run")] == [64]
 
 
 def test_time_under_ncu_is_used_only_without_better_and_is_named(synthetic: ModuleType) -> None:
     (study,) = studies([with_bytes(synthetic.gpu_pair(1, 64)[1], 10**6)])
     points = analyse(study).roofline
     kernel = points.at("kernel")[0]
-    assert not kernel.work.trusted and "locked clocks" in (kernel.work.basis or "")
+    assert not kernel.traffic.trusted and "locked clocks" in (kernel.traffic.basis or "")
     assert points.at("run")[0].achieved is None, "a step was not timed"
 
 
@@ -168,7 +168,7 @@ def test_a_foreign_ncu_report_has_its_kernels_under_the_roofs(synthetic: ModuleT
     counters = [*synthetic.fp_counters(0, 0, 0, 500), *synthetic.fp_counters(1, 0, 0, 500)]
     run = with_bytes(synthetic.foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters), 100)
     (study,) = studies([run])
-    points = {p.work.name: p for p in analyse(study).roofline.points}
+    points = {p.traffic.name: p for p in analyse(study).roofline.points}
     gemm = points["gemm_v0<float>(float*, float*)"]
-    assert gemm.flops == 2 * 500 * 2 and gemm.intensity == 2000 / 200 and gemm.work.time_ns == 2000
+    assert gemm.flops == 2 * 500 * 2 and gemm.intensity == 2000 / 200 and gemm.traffic.time_ns == 2000
     assert points["relu"].flops is None

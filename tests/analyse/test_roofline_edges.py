@@ -6,27 +6,27 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.figure import Figure, absent
+from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.peaks import Peaks, peaks_of, read_measured
-from perfctl.orchestrator.analyse.roofline import Work, place, roof
+from perfctl.orchestrator.analyse.roofline import Traffic, place, roof
 from perfctl.parsers.records import Device
 
 PEAKS = Peaks("X", "made up", "published", {"fp32": 10e12, "tensor tf32": 100e12}, 1e12)
-NONE = absent("not_collected", "-")
+NONE = missing("not_collected", "-")
 
 
 def counted(value: float) -> Figure:
     return Figure(value, "counted")
 
 
-def work(**changes: Any) -> Work:
+def work(**changes: Any) -> Traffic:
     """2 GFLOP of fp32 and 0.5 GB in 1 ms: a fifth of the peak, half of the bandwidth."""
     fields: dict[str, Any] = {
         "level": "layer", "name": "conv2 forward", "batch": 64, "layer": "conv2", "direction": "forward",
         "paths": {"fp32": counted(2e9)}, "counted": counted(2e9), "paper": 4e9, "dram": counted(5e8), "time_ns": 1e6,
         "basis": "kernels, nsys", "trusted": True, "launches": 1, "counted_launches": 1, "precision": "fp32",
     }  # fmt: skip
-    return Work(**(fields | changes))
+    return Traffic(**(fields | changes))
 
 
 def test_every_figure_of_a_point_is_worked_out_from_flops_bytes_and_time() -> None:

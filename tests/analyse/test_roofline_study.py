@@ -10,7 +10,8 @@ import pytest
 
 from perfctl.orchestrator.analyse.grouping import studies
 from perfctl.orchestrator.analyse.ledger import ledger
-from perfctl.orchestrator.analyse.roofline_study import Roofline, counts, roofline
+from perfctl.orchestrator.analyse.prepared import PreparedRun, prepare
+from perfctl.orchestrator.analyse.roofline_study import Roofline, roofline
 from perfctl.parsers.records import Counter, Device, Kernel, Step
 from perfctl.parsers.stored import Run
 
@@ -19,7 +20,7 @@ READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 
 def of(*runs: Run) -> Roofline:
     (study,) = studies(runs)
-    return roofline(study, ledger(study))
+    return roofline(prepare(study), ledger(prepare(study)))
 
 
 def kernel(launch: int, name: str, layer: str | None, step: int | None, nanoseconds: int | None, **more: Any) -> Kernel:
@@ -46,20 +47,21 @@ def test_counts_are_sums_per_step_and_launches_outside_of_steps_are_left_out(syn
         kernel(4, "c", None, 1, 5),
     ]  # fmt: skip
     run = ncu(synthetic, kernels, {0: (10, 100), 1: (20, 200), 2: (40, 300), 3: (999, 999)})
-    found = counts(run, ["x", "y", "x", "x", "z"], "fp32")
+    found = PreparedRun(run, "fp32").work_by_name
     assert {key: (item.total.value, item.dram.value, item.launches) for key, item in found.items()} == {
-        "x": (2 * 50 / 2, 2 * 400 / 2, 1), "y": (2 * 20 / 2, 2 * 200 / 2, 0.5), "z": (None, None, 0.5),
+        "a": (2 * 50 / 2, 2 * 400 / 2, 1), "b": (2 * 20 / 2, 2 * 200 / 2, 0.5), "c": (None, None, 0.5),
     }  # fmt: skip
-    assert found["x"].paths["fp32"].value == 50
-    assert {path: figure.value for path, figure in found["y"].paths.items()} == {
+    assert found["a"].paths["fp32"].value == 50
+    assert {path: figure.value for path, figure in found["b"].paths.items()} == {
         "fp32": 20, "fp64": 0, "fp16": 0, "tensor fp16": 0,
     }  # fmt: skip
-    assert (dict(found["z"].paths), found["z"].total.state, found["z"].dram.reason) == (
+    assert (dict(found["c"].paths), found["c"].total.state, found["c"].dram.reason) == (
         {}, "not_collected", "DRAM bytes were not counted; 'perfctl ncu' collects them",
     )  # fmt: skip
     unnumbered = [item._replace(step=None) for item in kernels]
     four = tuple(Step(number, "step", None, 5) for number in range(4))
-    whole = counts(ncu(synthetic, unnumbered, {0: (10, 100), 3: (30, 20)}, steps=four), [0] * 5, "fp32")[0]
+    whole = PreparedRun(ncu(synthetic, unnumbered, {0: (10, 100), 3: (30, 20)}, steps=four), "fp32").whole_work
+    assert whole is not None
     assert (whole.total.value, whole.dram.value, whole.launches) == (2 * 40 / 4, 2 * 120 / 4, 5 / 4)
     assert (whole.total.launches, whole.total.of_launches) == (2, 5), "a lower bound"
 
@@ -74,7 +76,8 @@ def test_tensor_work_goes_by_its_type_and_integers_are_no_flops(synthetic: Modul
         profiler="ncu", device=Device("A100", "gpu", compute_capability="8.0", sm_count=108),
         kernels=[kernel(0, "k", "conv1", 0, 5)], counters=counters,
     )  # fmt: skip
-    paths = {path: figure.value for path, figure in counts(run, [0], "fp32")[0].paths.items()}
+    (work,) = PreparedRun(run, "fp32").work_by_key.values()
+    paths = {path: figure.value for path, figure in work.paths.items()}
     assert paths["tensor bf16"] == 800
     assert "tensor int8" not in paths
 
@@ -99,27 +102,27 @@ def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share(
     )
     (whole,) = of(timed(synthetic), counted).at("run")
     paper = 2 * 3 * sum(synthetic.macs(layer, 64) for layer in synthetic.LAYERS) - 2 * synthetic.macs("conv1", 64)
-    assert (whole.work.name, whole.work.batch, whole.work.layer, whole.work.direction) == (
+    assert (whole.traffic.name, whole.traffic.batch, whole.traffic.layer, whole.traffic.direction) == (
         "whole step, batch 64", 64, None, None,
     )  # fmt: skip
-    assert (whole.work.paper, whole.work.counted.value, whole.work.dram.value) == (paper, 30, 240)
-    assert (whole.work.time_ns, whole.work.busy, whole.work.trusted) == (1100, 450 / 1100, True)
-    assert whole.work.basis == "host clock around each step, while nsys was recording"
+    assert (whole.traffic.paper, whole.traffic.counted.value, whole.traffic.dram.value) == (paper, 30, 240)
+    assert (whole.traffic.time_ns, whole.traffic.busy, whole.traffic.trusted) == (1100, 450 / 1100, True)
+    assert whole.traffic.basis == "host clock around each step, while nsys was recording"
     assert whole.bound == "launch", "kernels run less than half of the step"
     (bare,) = of(timed(synthetic, steps=()), counted).at("run")
-    assert (bare.work.time_ns, bare.work.basis, bare.work.busy) == (450, "kernels, nsys", None)
+    assert (bare.traffic.time_ns, bare.traffic.basis, bare.traffic.busy) == (450, "kernels, nsys", None)
     (alone,) = of(counted).at("run")
-    assert (alone.work.time_ns, alone.work.basis, alone.work.busy) == (None, None, None), "no time under ncu"
+    assert (alone.traffic.time_ns, alone.traffic.basis, alone.traffic.busy) == (None, None, None), "no time under ncu"
     (uncounted,) = of(timed(synthetic)).at("run")
-    assert (uncounted.work.counted.state, uncounted.work.dram.state) == ("not_collected", "not_collected")
+    assert (uncounted.traffic.counted.state, uncounted.traffic.dram.state) == ("not_collected", "not_collected")
 
 
 def test_on_a_cpu_there_is_nothing_to_count(synthetic: ModuleType) -> None:
     (whole,) = of(synthetic.cpu_run(1, 64)).at("run")
-    assert (whole.work.counted.state, whole.work.dram.reason) == (
+    assert (whole.traffic.counted.state, whole.traffic.dram.reason) == (
         "not_available", "DRAM bytes are counted on NVIDIA GPUs only, by ncu",
     )  # fmt: skip
-    assert (whole.work.time_ns, whole.work.busy) == (64 * 10_100 + 1000, None)
+    assert (whole.traffic.time_ns, whole.traffic.busy) == (64 * 10_100 + 1000, None)
 
 
 def test_a_row_has_its_time_its_launches_on_either_side_and_its_bytes(synthetic: ModuleType) -> None:
@@ -130,16 +133,20 @@ def test_a_row_has_its_time_its_launches_on_either_side_and_its_bytes(synthetic:
     roofs = of(timed(synthetic), counted)
     point = roofs.of(64, "conv1", "forward")
     assert point is not None
-    assert (point.work.time_ns, point.work.launches, point.work.counted_launches) == (330, 1, 2)
-    assert (point.work.counted.value, point.work.dram.value, point.work.paper) == (
+    assert (point.traffic.time_ns, point.traffic.launches, point.traffic.counted_launches) == (330, 1, 2)
+    assert (point.traffic.counted.value, point.traffic.dram.value, point.traffic.paper) == (
         60,
         300,
         2 * synthetic.macs("conv1", 64),
     )
-    assert (point.work.name, point.work.basis, point.work.precision) == ("conv1 forward", "kernels, nsys", "fp32")
+    assert (point.traffic.name, point.traffic.basis, point.traffic.precision) == (
+        "conv1 forward",
+        "kernels, nsys",
+        "fp32",
+    )
     other = roofs.of(64, "fc1", "forward")
     assert other is not None
-    assert (other.work.time_ns, other.work.launches, other.work.counted_launches, other.work.dram.value) == (
+    assert (other.traffic.time_ns, other.traffic.launches, other.traffic.counted_launches, other.traffic.dram.value) == (
         None, None, None, None,
     )  # fmt: skip
     assert roofs.of(64, "conv1", "grad_input") is None, "nothing on paper, counted or timed"
@@ -153,7 +160,7 @@ def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_nc
          kernel(2, "new", None, 0, 700, grid_x=1), kernel(3, "bare", None, 0, None, grid_x=1)],
         {0: (10, 100), 1: (20, 50), 2: (1, 1), 3: (1, 1)},
     )  # fmt: skip
-    points = {point.work.name: point.work for point in of(timed(synthetic), counted).at("kernel")}
+    points = {point.traffic.name: point.traffic for point in of(timed(synthetic), counted).at("kernel")}
     assert list(points) == ["a", "new", "bare"]
     # Mean of 300 and 360, one launch a step; "new" runs in one of two steps.
     assert (points["a"].time_ns, points["a"].basis, points["a"].trusted) == (330, "kernels, nsys", True)
@@ -163,7 +170,7 @@ def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_nc
     assert points["new"].basis == "kernels under ncu, locked clocks: not a time to trust"
     assert (points["bare"].time_ns, points["bare"].basis) == (None, None)
     zero = timed(synthetic, kernels=[kernel(7, "a", "conv1", 0, 0, grid_x=1), kernel(9, "c", None, 0, 5, grid_x=1)])
-    (none,) = [point.work for point in of(zero, counted).at("kernel") if point.work.name == "a"]
+    (none,) = [point.traffic for point in of(zero, counted).at("kernel") if point.traffic.name == "a"]
     assert none.time_ns is None, "a time of 0 elsewhere is not made good by ncu's"
     assert of(timed(synthetic)).at("kernel") == (), "nothing was counted"
 
@@ -187,7 +194,9 @@ def test_every_batch_size_has_its_points_with_one_clock_where_it_can(synthetic: 
     runs = [replace(synthetic.cpu_run(number, batch)) for number, batch in enumerate((16, 64), 1)]
     nsys = replace(synthetic.cpu_run(9, 16), profiler="nsys")
     roofs = of(nsys, *runs)
-    assert [point.work.batch for point in roofs.at("run")] == [16, 64]
-    assert {point.work.basis for point in roofs.at("run")} == {"host clock around each step, while torch was recording"}
+    assert [point.traffic.batch for point in roofs.at("run")] == [16, 64]
+    assert {point.traffic.basis for point in roofs.at("run")} == {
+        "host clock around each step, while torch was recording"
+    }
     conv2 = [roofs.of(batch, "conv2", "forward") for batch in (16, 64)]
-    assert [point.work.time_ns for point in conv2 if point] == [2000 * 16, 2000 * 64]
+    assert [point.traffic.time_ns for point in conv2 if point] == [2000 * 16, 2000 * 64]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from perfctl.orchestrator.analyse.check import check
-from perfctl.orchestrator.analyse.sheet_records import Item, Line, Work
+from perfctl.orchestrator.analyse.sheet_records import Item, Line, WorkedLayer
 from perfctl.orchestrator.analyse.sheet_rnn import recurrent
 from tests.analyse.shapes import Shape, op
 
 
-def sheet(kind: str, given: Shape, result: Shape | None, **sizes: Any) -> Work:
+def sheet(kind: str, given: Shape, result: Shape | None, **sizes: Any) -> WorkedLayer:
     return recurrent(op(f"perfctl.{kind}", (given,), (result,), dtype="float16", **sizes))
 
 

@@ -11,7 +11,7 @@ import pytest
 from perfctl.orchestrator.analyse.compare_stats import t_quantile
 from perfctl.orchestrator.analyse.speedup import amdahl, gain, if_only, reached, speedup
 from perfctl.orchestrator.analyse.speedup_arms import epochs
-from perfctl.orchestrator.analyse.speedup_records import Arm, Gain, Line
+from perfctl.orchestrator.analyse.speedup_records import Arm, Gain, GainLine
 from perfctl.parsers.records import Kernel, Step, Summary
 from perfctl.parsers.stored import Run
 
@@ -151,8 +151,8 @@ def test_what_neither_recorded_is_said_and_what_one_alone_recorded_refuses(synth
     assert half.refused == ("seed differs: cpu has not recorded, other has 0",)
 
 
-def layer_line(name: str, base: float | None, faster: Gain | None, level: str = "layer") -> Line:
-    return Line(level, name, base, base, faster, None if faster else "why not")
+def layer_line(name: str, base: float | None, faster: Gain | None, level: str = "layer") -> GainLine:
+    return GainLine(level, name, base, base, faster, None if faster else "why not")
 
 
 def test_one_layer_alone_saves_no_more_than_its_part_of_the_step() -> None:

@@ -12,7 +12,7 @@ from perfctl.orchestrator.analyse.step_fit import costs_of, fit_steps, table
 from perfctl.orchestrator.analyse.step_model import phases_of, predict_step
 from perfctl.orchestrator.analyse.step_parts import PARTS, PLACE, group_of, parts, parts_of_work
 from perfctl.orchestrator.analyse.step_records import TRANSFER, from_json, to_json
-from perfctl.orchestrator.analyse.work import Measured
+from perfctl.orchestrator.analyse.work_records import Measured
 from perfctl.orchestrator.errors import UsageError
 from tests.analyse.steps import CPU, FAST, QUICK, cases, costs, fitted, measured, network, seconds_of, with_batch
 

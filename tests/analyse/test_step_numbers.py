@@ -16,11 +16,11 @@ from perfctl.orchestrator.analyse.step_parts import (
     peak_of,
     roofline,
 )
-from perfctl.orchestrator.analyse.work_records import Case, Machine, Work, bytes_moved, element_bytes, flops
+from perfctl.orchestrator.analyse.work_records import Machine, Operation, StepSpec, bytes_moved, element_bytes, flops
 from tests.analyse.made_fits import CONV, CPU, case_of
 
 
-def seen(case: Case, machine: Machine = CPU) -> dict[str, float]:
+def seen(case: StepSpec, machine: Machine = CPU) -> dict[str, float]:
     """Parts that are not 0, apart from the step's own millisecond."""
     found = dict(zip(PARTS, parts(case, machine), strict=True))
     assert found.pop("step forward") == 1e-3
@@ -58,7 +58,7 @@ def test_in_inference_there_is_nothing_backward_and_no_optimizer() -> None:
         (replace(CONV, kind="matmul", weights=0.0, first=True), 1),
     ],
 )
-def test_backward_has_one_product_for_each_input_that_needs_a_gradient(work: Work, products: int) -> None:
+def test_backward_has_one_product_for_each_input_that_needs_a_gradient(work: Operation, products: int) -> None:
     found = seen(case_of(work))
     group = group_of(work)
     assert found[f"{group} backward"] == pytest.approx(products * found[f"{group} forward"])
@@ -67,7 +67,7 @@ def test_backward_has_one_product_for_each_input_that_needs_a_gradient(work: Wor
 
 
 def test_what_moves_bytes_alone_moves_them_once_more_backward_except_copies() -> None:
-    norm = Work("n", "norm", 2, 0, 100, 100, 16, 0, 0, 0)
+    norm = Operation("n", "norm", 2, 0, 100, 100, 16, 0, 0, 0)
     moved = 2 * 2 * 200 * 4 / 20e9
     assert seen(case_of(norm)) == pytest.approx({
         "norm bytes forward": moved, "norm bytes backward": moved, "operations forward": 2e-6, "operations backward": 2e-6,
@@ -78,7 +78,7 @@ def test_what_moves_bytes_alone_moves_them_once_more_backward_except_copies() ->
 
 
 def test_a_pools_window_is_read_forward_and_backward() -> None:
-    pool = Work("p", "pool", 1, 0, 400, 100, 0, 0, 0, 0, kernel=9)
+    pool = Operation("p", "pool", 1, 0, 400, 100, 0, 0, 0, 0, kernel=9)
     found = seen(case_of(pool))
     assert found["window forward"] == found["window backward"] == pytest.approx(2 * 100 * 9 * 4 / 20e9)
     assert "window backward" not in seen(case_of(pool, training=False))
@@ -88,7 +88,7 @@ def test_a_pools_window_is_read_forward_and_backward() -> None:
 
 def test_bytes_beyond_2_and_32_mib_are_spilled_and_overflow() -> None:
     def one(elements: int) -> dict[str, float]:
-        return seen(case_of(Work("a", "activation", 1, 0, elements / 2, elements / 2, 0, 0, 0, 0), batch=1))
+        return seen(case_of(Operation("a", "activation", 1, 0, elements / 2, elements / 2, 0, 0, 0, 0), batch=1))
 
     assert "spilled forward" not in one(2**19)  # 2 MiB exactly
     more = one(2**19 + 2)
@@ -101,7 +101,7 @@ def test_bytes_beyond_2_and_32_mib_are_spilled_and_overflow() -> None:
 
 def test_gradients_of_weights_beyond_32_mib_are_memory_that_is_mapped_anew_and_so_is_what_adam_makes_of_them() -> None:
     def one(weights: float, optimizer: str, *, training: bool = True) -> dict[str, float]:
-        work = Work("a", "linear", 3, 1000, 10, 10, weights, 100, 10, 1)
+        work = Operation("a", "linear", 3, 1000, 10, 10, weights, 100, 10, 1)
         found = seen(replace(case_of(work, training=training), optimizer=optimizer, batch=1))
         return {name: seconds for name, seconds in found.items() if name.startswith("fresh")}
 
@@ -131,7 +131,7 @@ def test_an_optimizer_reads_and_writes_each_of_its_values(optimizer: str, values
     ],
 )  # fmt: skip
 def test_the_group_of_an_operation(kind: str, kernel: float, depth: float, group: str) -> None:
-    assert group_of(Work("", kind, 1, 0, 0, 0, 0, 0, 0, depth, kernel=kernel)) == group
+    assert group_of(Operation("", kind, 1, 0, 0, 0, 0, 0, 0, depth, kernel=kernel)) == group
 
 
 def test_a_depthwise_convolution_is_neither_narrow_nor_shallow_and_off_the_tensor_cores() -> None:
@@ -152,12 +152,12 @@ def test_operations_that_differ_in_more_than_their_layer_are_not_merged() -> Non
 
 
 def test_features_are_shares_means_and_counts_of_the_step() -> None:
-    grouped = Work("g", "grouped_conv", 1, 1000.0, 10.0, 10.0, 9.0, 50.0, 2.0, 18.0, kernel=9)
+    grouped = Operation("g", "grouped_conv", 1, 1000.0, 10.0, 10.0, 9.0, 50.0, 2.0, 18.0, kernel=9)
     depthwise = replace(grouped, depth=9.0, macs=500.0)
-    linear = Work("l", "linear", 2, 2000.0, 40.0, 60.0, 7.0, 5.0, 20.0, 40.0)
+    linear = Operation("l", "linear", 2, 2000.0, 40.0, 60.0, 7.0, 5.0, 20.0, 40.0)
     norm, activation = (
-        Work("n", "norm", 1, 0, 30.0, 20.0, 0, 0, 0, 0),
-        Work("a", "activation", 3, 0, 5.0, 5.0, 0, 0, 0, 0),
+        Operation("n", "norm", 1, 0, 30.0, 20.0, 0, 0, 0, 0),
+        Operation("a", "activation", 3, 0, 5.0, 5.0, 0, 0, 0, 0),
     )
     case = case_of(CONV, grouped, depthwise, linear, norm, activation, batch=3)
     mine = parts(case, CPU)
@@ -179,7 +179,7 @@ def test_features_are_shares_means_and_counts_of_the_step() -> None:
 
 
 def test_the_roofline_adds_the_larger_of_arithmetic_and_bytes_of_each_operation_and_direction() -> None:
-    norm = Work("n", "norm", 1, 0, 100, 100, 0, 0, 0, 0)
+    norm = Operation("n", "norm", 1, 0, 100, 100, 0, 0, 0, 0)
     arithmetic = 2 * 2 * 360000 / 100e9
     moved, held = 2 * 1200 * 4 / 20e9, 3600 * 4 / 20e9
     assert arithmetic > moved + held
@@ -215,7 +215,7 @@ def test_sizes_that_are_not_known_or_below_one_count_as_one() -> None:
 
 
 def test_features_of_a_network_without_products_and_of_next_to_nothing() -> None:
-    case = case_of(Work("n", "norm", 1, 0, 0.25, 0.25, 0, 0, 0, 0), training=False)
+    case = case_of(Operation("n", "norm", 1, 0, 0.25, 0.25, 0, 0, 0, 0), training=False)
     found = dict(zip(FEATURES, features(case, parts(case, CPU)), strict=True))
     assert found == pytest.approx({
         "arithmetic": 0.0, "bytes": 2 * 0.5 * 4 / 20e9, "batch": 2.0, "bytes an operation": 2 * 0.5 * 4 / 20e9, "operations": 1.0,
@@ -239,8 +239,8 @@ def test_a_precision_runs_on_its_own_path_or_is_refused_with_the_paths_looked_fo
 
 
 def test_a_roofline_leaves_out_what_is_no_floor_and_adds_the_optimizer_in_training_alone() -> None:
-    large = Work("a", "activation", 2, 0, 2**24, 2**24, 0, 0, 0, 0)
-    pool = Work("p", "pool", 1, 0, 400, 100, 0, 0, 0, 0, kernel=9)
+    large = Operation("a", "activation", 2, 0, 2**24, 2**24, 0, 0, 0, 0)
+    pool = Operation("p", "pool", 1, 0, 400, 100, 0, 0, 0, 0, kernel=9)
     moved = (2 * 2 * 2**25 + 2 * 500) * 4 / 20e9
     assert roofline(case_of(large, pool, training=False), CPU) == pytest.approx(moved)
     assert roofline(case_of(large, pool, optimizer="adam"), CPU) == pytest.approx(2 * moved + 1000 * 7 * 4 / 20e9)

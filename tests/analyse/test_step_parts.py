@@ -17,15 +17,15 @@ from perfctl.orchestrator.analyse.step_parts import (
     peak_of,
     roofline,
 )
-from perfctl.orchestrator.analyse.work import Case
+from perfctl.orchestrator.analyse.work_records import StepSpec
 from tests.analyse.steps import CPU, GPU, conv, linear, network, plain, with_batch
 
 
-def case_of(*works: object, batch: int = 2, training: bool = True, precision: str = "fp32") -> Case:
-    return Case("m", "f", works, batch, training, precision, "momentum" if training else "", 1000)  # type: ignore[arg-type]
+def case_of(*works: object, batch: int = 2, training: bool = True, precision: str = "fp32") -> StepSpec:
+    return StepSpec("m", "f", works, batch, training, precision, "momentum" if training else "", 1000)  # type: ignore[arg-type]
 
 
-def part(case: Case, name: str) -> float:
+def part(case: StepSpec, name: str) -> float:
     return parts(case, CPU)[PLACE[name]]
 
 

@@ -9,7 +9,8 @@ import pytest
 from perfctl.orchestrator.analyse.algorithms import recognise
 from perfctl.orchestrator.analyse.grouping import studies
 from perfctl.orchestrator.analyse.ledger import ledger
-from perfctl.orchestrator.analyse.switches import LayerKernels, along_sweep, describe, switched
+from perfctl.orchestrator.analyse.prepared import prepare
+from perfctl.orchestrator.analyse.switches import LayerKernels, algorithm_changes, describe
 from perfctl.parsers.records import Counter, Kernel
 from perfctl.parsers.stored import Run
 
@@ -36,7 +37,7 @@ def run(synthetic: ModuleType, batch: int, names: tuple[str, ...], macs: int, mo
 
 def conv2(runs: list[Run], synthetic: ModuleType) -> LayerKernels:
     (study,) = studies(runs)
-    (found,) = along_sweep(study, ledger(study))
+    (found,) = algorithm_changes(prepare(study), ledger(prepare(study)))
     assert (found.layer, found.direction, found.name) == ("conv2", "forward", "conv2 forward")
     return found
 
@@ -75,13 +76,14 @@ def test_bytes_that_nobody_counted_are_not_zero(synthetic: ModuleType) -> None:
 def test_a_sweep_with_one_algorithm_has_no_switch(synthetic: ModuleType) -> None:
     runs = [run(synthetic, batch, (IMPLICIT,), 100, 1) for batch in (16, 32)]
     (study,) = studies(runs)
-    assert not switched(study, ledger(study))
+    found = algorithm_changes(prepare(study), ledger(prepare(study)))
+    assert found and not any(item.switches for item in found)
 
 
 def test_kernels_without_counters_are_shown_and_not_counted(synthetic: ModuleType) -> None:
     timed = [synthetic.gpu_pair(number, batch)[0] for number, batch in enumerate((16, 32), 1)]
     (study,) = studies(timed)
-    rows = along_sweep(study, ledger(study))
+    rows = algorithm_changes(prepare(study), ledger(prepare(study)))
     assert ("conv2", "forward") in {(row.layer, row.direction) for row in rows}
     assert all(item.flops_per_sample.state == "not_collected" for row in rows for item in row.sets)
 

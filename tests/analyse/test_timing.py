@@ -6,18 +6,19 @@ from dataclasses import replace
 from types import ModuleType
 
 from perfctl.orchestrator.analyse import timing
+from perfctl.orchestrator.analyse.prepared import PreparedRun
 from perfctl.parsers.records import Kernel, Range, Step
 
 
 def test_a_module_that_holds_others_counts_for_what_is_left_of_it(synthetic: ModuleType) -> None:
-    times = timing.layer_times(synthetic.cpu_run(1, 64))
+    times = PreparedRun(synthetic.cpu_run(1, 64)).layer_times
     assert times is not None
     assert times.rows["conv2", "forward"].median == 64 * 2000
     assert times.rows["block", "forward"].median == 100
 
 
 def test_ranges_outside_of_measured_steps_do_not_count(synthetic: ModuleType) -> None:
-    times = timing.layer_times(synthetic.cpu_run(1, 64))
+    times = PreparedRun(synthetic.cpu_run(1, 64)).layer_times
     assert times is not None and times.rows["conv2", "forward"].high == 64 * 2000
     assert times.rows["conv2", "forward"].count == synthetic.STEPS
 
@@ -25,7 +26,7 @@ def test_ranges_outside_of_measured_steps_do_not_count(synthetic: ModuleType) ->
 def test_the_step_is_split_without_rest_into_layers_optimizer_and_what_is_left(synthetic: ModuleType) -> None:
     run = synthetic.cpu_run(1, 64)
     run = replace(run, report=replace(run.report, ranges=[r for r in run.report.ranges if r.step in (None, 1)]))
-    times = timing.layer_times(run)
+    times = PreparedRun(run).layer_times
     assert times is not None
     parts = sum(row.median for row in times.rows.values()) + times.unattributed.median
     assert parts == times.total.median == 64 * 10_100 + 1000
@@ -34,7 +35,7 @@ def test_the_step_is_split_without_rest_into_layers_optimizer_and_what_is_left(s
 
 def test_host_ranges_on_a_gpu_are_launches_and_no_time(synthetic: ModuleType) -> None:
     run = replace(synthetic.cpu_run(1, 64), device=synthetic.V100)
-    assert timing.layer_times(run) is None
+    assert PreparedRun(run).layer_times is None
 
 
 def test_a_range_on_another_thread_belongs_to_the_step_it_falls_into(synthetic: ModuleType) -> None:
@@ -43,7 +44,7 @@ def test_a_range_on_another_thread_belongs_to_the_step_it_falls_into(synthetic: 
         Range(1, "fc:backward", None, 120, 20, 2, 0, None, layer="fc", direction="backward"),
         Range(2, "fc:backward", None, 160, 20, 2, 0, None, layer="fc", direction="backward"),
     ])  # fmt: skip
-    times = timing.layer_times(run)
+    times = PreparedRun(run).layer_times
     assert times is not None and times.rows["fc", "backward"].median == 20
 
 
@@ -53,7 +54,7 @@ def test_kernel_times_are_summed_by_step_and_the_median_is_taken(synthetic: Modu
         for n, (step, ns) in enumerate([(0, 10), (0, 5), (1, 100), (2, 20), (None, 999)])
     ]
     run = synthetic.make_run(profiler="nsys", device=synthetic.V100, kernels=kernels)
-    times = timing.layer_times(run)
+    times = PreparedRun(run).layer_times
     assert times is not None and times.basis == "kernels, nsys"
     spread = times.rows["fc", "forward"]
     assert (spread.median, spread.low, spread.high, spread.count) == (20, 15, 100, 3)
@@ -63,18 +64,9 @@ def test_kernels_without_step_numbers_are_divided_by_the_steps_measured(syntheti
     kernels = [Kernel(n, "k", layer="fc", direction="forward", duration_ns=30) for n in range(4)]
     steps = tuple(Step(n, "step", None, 1000) for n in range(4))
     run = synthetic.make_run(profiler="nsys", device=synthetic.V100, kernels=kernels, steps=steps)
-    times = timing.layer_times(run)
+    times = PreparedRun(run).layer_times
     assert times is not None and times.rows["fc", "forward"].median == 30
-    assert timing.layer_times(replace(run, report=replace(run.report, steps=()))) is None
-
-
-def test_nsys_is_believed_before_torch_and_ncu_last(synthetic: ModuleType) -> None:
-    nsys, ncu = synthetic.gpu_pair(1, 64)
-    torch = replace(nsys, profiler="torch", id=50)
-    assert timing.best_layer_times([ncu, torch, nsys])[0] is nsys  # type: ignore[index]
-    assert timing.best_layer_times([ncu, torch])[1].basis == "kernels, torch (CUPTI)"  # type: ignore[index]
-    only = timing.best_layer_times([ncu])
-    assert only is not None and not only[1].trusted and "not a time to trust" in only[1].basis
+    assert PreparedRun(replace(run, report=replace(run.report, steps=()))).layer_times is None
 
 
 def test_step_times_under_ncu_are_never_read(synthetic: ModuleType) -> None:
@@ -91,17 +83,8 @@ def test_time_in_which_kernels_overlap_is_counted_once_a_device() -> None:
         Kernel(2, "c", start_ns=90, duration_ns=30, device_index=0),
         Kernel(3, "d", start_ns=0, duration_ns=7, device_index=1),
     ]
-    assert timing.busy(kernels) == {0: 120, 1: 7}
-    assert timing.busy([*kernels, Kernel(4, "e", duration_ns=5)]) == {}
-
-
-def test_one_clock_serves_a_whole_sweep_where_it_can(synthetic: ModuleType) -> None:
-    torch = [synthetic.cpu_run(n, batch) for n, batch in enumerate((16, 64, 256), 1)]
-    nsys = replace(synthetic.cpu_run(9, 16), profiler="nsys")
-    assert timing.widest([nsys, *torch], timing.layer_times) == "torch"
-    assert timing.best_layer_times([nsys, torch[0]], "torch")[0] is torch[0]  # type: ignore[index]
-    assert timing.widest([nsys, torch[0]], timing.layer_times) == "nsys"
-    assert timing.widest([], timing.layer_times) is None
+    assert timing.kernel_time_by_device(kernels) == {0: 120, 1: 7}
+    assert timing.kernel_time_by_device([*kernels, Kernel(4, "e", duration_ns=5)]) == {}
 
 
 def test_gradients_of_a_layer_are_one_row_where_some_work_computes_both(synthetic: ModuleType) -> None:
@@ -118,7 +101,7 @@ def test_gradients_of_a_layer_are_one_row_where_some_work_computes_both(syntheti
         )
     ]
     run = synthetic.make_run(profiler="nsys", device=synthetic.V100, kernels=kernels)
-    times = timing.layer_times(run)
+    times = PreparedRun(run).layer_times
     assert times is not None
     assert {key: row.median for key, row in times.rows.items()} == {
         ("fc", "backward"): 54,
@@ -134,14 +117,14 @@ def test_adding_a_gradient_on_the_cpu_is_part_of_its_layers_backward(synthetic: 
         Range(1, "fc:backward", None, 110, 20, 1, 1, 0, layer="fc", direction="backward"),
         Range(2, "fc:grad_weight", None, 130, 5, 1, 1, 0, layer="fc", direction="grad_weight"),
     ])  # fmt: skip
-    times = timing.layer_times(run)
+    times = PreparedRun(run).layer_times
     assert times is not None
     assert {key: row.median for key, row in times.rows.items()} == {("fc", "backward"): 25}
 
 
 def test_a_step_of_which_no_kernel_has_a_time_has_none(synthetic: ModuleType) -> None:
     kernels = [Kernel(0, "k", step=0), Kernel(1, "k", duration_ns=5)]
-    assert timing.layer_times(synthetic.make_run(profiler="nsys", device=synthetic.V100, kernels=kernels)) is None
+    assert PreparedRun(synthetic.make_run(profiler="nsys", device=synthetic.V100, kernels=kernels)).layer_times is None
 
 
 def test_work_in_the_optimizers_phase_is_the_optimizers(synthetic: ModuleType) -> None:
@@ -151,7 +134,7 @@ def test_work_in_the_optimizers_phase_is_the_optimizers(synthetic: ModuleType) -
         ranges=[Range(7, "perfctl:phase:optimizer", None, 0, 10, 1, 0, None, phase="optimizer")],
         kernels=[Kernel(0, "k", step=0, duration_ns=3, range_number=7)],
     )
-    assert timing.kernel_keys(run) == [timing.OPTIMIZER]
+    assert PreparedRun(run).keys == [timing.OPTIMIZER]
 
 
 def test_clocks_are_preferred_in_a_fixed_order_and_ncu_is_never_the_one_of_a_sweep() -> None:
@@ -160,22 +143,6 @@ def test_clocks_are_preferred_in_a_fixed_order_and_ncu_is_never_the_one_of_a_swe
     assert [timing.preference(name, "torch") for name in order] == [0, -1, 2, 2, 9]
     assert [timing.preference(name, "zzz") for name in order] == [0, 1, 2, 2, 9]
     assert timing.preference("ncu", "ncu") == 9
-
-
-def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest(synthetic: ModuleType) -> None:
-    nsys, _ = synthetic.gpu_pair(1, 64)
-    newer, broken = replace(nsys, id=5), replace(nsys, id=9, status="partial")
-    assert timing.best_layer_times([nsys, broken, newer])[0] is newer  # type: ignore[index]
-    assert timing.best_layer_times([broken])[0] is broken  # type: ignore[index]
-    unknown = replace(
-        nsys, id=7, report=replace(nsys.report, kernels=[k._replace(layer=None) for k in nsys.report.kernels])
-    )
-    assert timing.best_layer_times([unknown, nsys])[0] is nsys, "one that knows layers"  # type: ignore[index]
-    older = replace(unknown, id=6)
-    found = timing.best_layer_times([older, unknown])
-    assert found is not None
-    assert (found[0], found[1].rows) == (unknown, {}), "for want of others, the best of those that know none"
-    assert timing.best_layer_times([synthetic.make_run()]) is None
 
 
 def test_how_many_steps_were_measured_is_read_where_it_is_said_first(synthetic: ModuleType) -> None:
@@ -238,7 +205,7 @@ def test_a_step_holds_its_first_moment_and_not_its_last(synthetic: ModuleType) -
         (249, (0, 3)),
         (250, None),
     ):
-        found = timing.layer_times(synthetic.make_run(ranges=[*steps, layer(5, start)]))
+        found = PreparedRun(synthetic.make_run(ranges=[*steps, layer(5, start)])).layer_times
         assert found is not None
         assert {key: sorted(row.values) for key, row in found.rows.items()} == (
             {("fc", "forward"): sorted(values)} if values else {}
@@ -250,14 +217,14 @@ def test_a_step_holds_its_first_moment_and_not_its_last(synthetic: ModuleType) -
 def test_ranges_within_a_layer_that_are_no_layers_are_its_own_time_and_one_without_an_end_has_none(
     synthetic: ModuleType,
 ) -> None:
-    found = timing.layer_times(synthetic.make_run(ranges=[
+    found = PreparedRun(synthetic.make_run(ranges=[
         Range(0, "perfctl:step:0", None, 0, 100, 1, 0, None, step=0),
         Range(1, "fc:forward", None, 5, 50, 1, 1, 0, layer="fc", direction="forward"),
         Range(2, "aten::addmm", None, 6, 30, 1, 2, 1),
         Range(3, "act:forward", None, 7, 20, 1, 3, 2, layer="act", direction="forward"),
         Range(4, "cut:forward", None, 8, None, 1, 4, 3, layer="cut", direction="forward"),
         Range(5, "deep:forward", None, 9, 4, 1, 5, 4, layer="deep", direction="forward"),
-    ]))  # fmt: skip
+    ])).layer_times  # fmt: skip
     assert found is not None
     assert {key[0]: row.median for key, row in found.rows.items()} == {"fc": 50 - 20, "act": 20 - 4, "deep": 4}
     assert (found.total.median, found.unattributed.median) == (100, 50)
@@ -276,7 +243,7 @@ def test_kernels_that_no_layer_explains_are_what_is_left(synthetic: ModuleType) 
             )
         )
     ]
-    found = timing.layer_times(synthetic.make_run(profiler="ncu", kernels=kernels))
+    found = PreparedRun(synthetic.make_run(profiler="ncu", kernels=kernels)).layer_times
     assert found is not None
     assert {key: row.values for key, row in found.rows.items()} == {
         ("fc", "forward"): (10, 0),

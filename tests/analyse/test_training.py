@@ -6,7 +6,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.boards import meant
 from perfctl.orchestrator.analyse.cost import Span
-from perfctl.orchestrator.analyse.memory_lines import Line
+from perfctl.orchestrator.analyse.memory_lines import MemoryLine
 from perfctl.orchestrator.analyse.prices import Price
 from perfctl.orchestrator.analyse.training import Job, Room, room_of, training
 
@@ -38,7 +38,7 @@ def test_several_gpus_share_the_data_and_wait_for_their_gradients() -> None:
 
 
 def test_memory_is_a_line_in_batch_and_the_largest_batch_is_where_it_meets_the_limit() -> None:
-    lines = (Line(1000, 10), Line(400, 30))
+    lines = (MemoryLine(1000, 10), MemoryLine(400, 30))
     assert room_of(lines, 10, 1500).needed == 1100  # 1000 + 10 x 10 above 400 + 30 x 10
     assert room_of(lines, 40, 1700).needed == 1600
     room = room_of(lines, 50, 1600)
@@ -49,7 +49,7 @@ def test_memory_is_a_line_in_batch_and_the_largest_batch_is_where_it_meets_the_l
 
 
 def test_a_device_whose_memory_is_not_known_neither_fits_nor_does_not() -> None:
-    room = room_of((Line(1000, 10),), 10, None)
+    room = room_of((MemoryLine(1000, 10),), 10, None)
     assert (room.fits, room.largest, room.close, room.lacking) == (None, None, False, 0.0)
 
 

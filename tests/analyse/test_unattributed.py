@@ -9,6 +9,7 @@ import pytest
 from perfctl.orchestrator.analyse.analysis import analyse
 from perfctl.orchestrator.analyse.grouping import studies
 from perfctl.orchestrator.analyse.ledger import ledger
+from perfctl.orchestrator.analyse.prepared import PreparedRun, prepare
 from perfctl.orchestrator.analyse.unattributed import (
     BETWEEN,
     COMPILED_CODE,
@@ -47,12 +48,12 @@ IN_CONV = {"layer": "conv1", "direction": "forward", "layer_source": "range"}
 
 
 def shares(run: Run) -> dict[str, float]:
-    return {cause.text: cause.share for cause in causes(run)}
+    return {cause.text: cause.share for cause in causes(PreparedRun(run))}
 
 
 def test_a_report_without_ranges_says_so(synthetic: ModuleType) -> None:
     run = gpu(synthetic, [kernel(0, 10), kernel(1, 30)], [])
-    (cause,) = causes(run)
+    (cause,) = causes(PreparedRun(run))
     assert (cause.text, cause.share, cause.launches) == (NO_RANGES, 1, 2)
 
 
@@ -83,7 +84,7 @@ def test_launches_outside_of_all_steps_and_graphs_without_kernels_are_not_in_the
     kernels = [kernel(0, 50, 3, **IN_CONV), kernel(1, 1000, step=None)]
     gap = Gap("kernel", "not_collected", "CUDA graphs were recorded as a whole: record with --cuda-graph-trace=node")
     run = gpu(synthetic, kernels, [STEP, FORWARD, CONV], gaps=(gap,))
-    assert causes(run) == ()
+    assert causes(PreparedRun(run)) == ()
     graph, outside = beyond_time(run)
     assert "--cuda-graph-trace=node" in graph
     assert outside.startswith("1 of 2 launches lie outside of every measured step")
@@ -120,13 +121,13 @@ def test_the_page_speaks_of_it_above_a_twentieth(loose: int, said: bool, synthet
 
 def test_a_run_of_which_no_kernel_has_a_layer_still_has_its_row_of_unattributed_time(synthetic: ModuleType) -> None:
     (study,) = studies([gpu(synthetic, [kernel(0, 10), kernel(1, 30)], [STEP])])
-    (item,) = ledger(study).unattributed
+    (item,) = ledger(prepare(study)).unattributed
     assert (item.share, item.time.median) == (1, 40)
 
 
 def test_a_run_whose_kernels_took_no_time_at_all_has_no_share_to_state(synthetic: ModuleType) -> None:
     (study,) = studies([gpu(synthetic, [kernel(0, 0), kernel(1, 0, 3, **IN_CONV)], [STEP, CONV])])
-    found = ledger(study)
+    found = ledger(prepare(study))
     assert found.unattributed == ()
     assert {row.share for row in found.rows} == {None}
 
@@ -146,13 +147,13 @@ def test_a_run_whose_kernels_took_no_time_at_all_has_no_share_to_state(synthetic
 def test_each_phase_is_named_on_either_clock(phase: str, cause: str, synthetic: ModuleType) -> None:
     around = [STEP, span(1, f"perfctl:phase:{phase}", 0, 60, phase=phase), CONV._replace(parent=0), GRADIENT]
     inner = span(7, "aten::relu", 1)
-    (found,) = causes(gpu(synthetic, [kernel(0, 50, 3, **IN_CONV), kernel(1, 30, 7)], [*around, inner]))
+    (found,) = causes(PreparedRun(gpu(synthetic, [kernel(0, 50, 3, **IN_CONV), kernel(1, 30, 7)], [*around, inner])))
     assert (found.text, found.share, found.launches) == (cause, 1, 1)
     timed = synthetic.make_run(
         ranges=[STEP, around[1], span(3, "conv1:forward", 1, 25, layer="conv1", direction="forward")]
     )
     # 100 of the step, 60 of the phase, 25 of a layer in it.
-    assert [(item.text, item.share, item.launches) for item in causes(timed)] == [
+    assert [(item.text, item.share, item.launches) for item in causes(PreparedRun(timed))] == [
         (BETWEEN, 40 / 75, None), (cause, 35 / 75, None),
     ]  # fmt: skip
 
@@ -163,8 +164,12 @@ def test_the_largest_cause_is_first_and_each_has_its_launches(synthetic: ModuleT
         kernel(6, 0, 1),
     ]  # fmt: skip
     found = causes(
-        gpu(
-            synthetic, [*kernels, kernel(7, 5, 2)._replace(duration_ns=None)], [STEP, FORWARD, BACKWARD, CONV, GRADIENT]
+        PreparedRun(
+            gpu(
+                synthetic,
+                [*kernels, kernel(7, 5, 2)._replace(duration_ns=None)],
+                [STEP, FORWARD, BACKWARD, CONV, GRADIENT],
+            )
         )
     )
     assert [(item.text.split(", ")[0], item.share, item.launches) for item in found] == [
@@ -173,7 +178,7 @@ def test_the_largest_cause_is_first_and_each_has_its_launches(synthetic: ModuleT
         (BETWEEN.split(", ")[0], 10 / 70, 1),
     ]  # fmt: skip
     unnumbered = [item._replace(step=None) for item in kernels[:3]]
-    whole = causes(gpu(synthetic, unnumbered, [STEP, FORWARD, BACKWARD, CONV, GRADIENT]))
+    whole = causes(PreparedRun(gpu(synthetic, unnumbered, [STEP, FORWARD, BACKWARD, CONV, GRADIENT])))
     assert [(item.share, item.launches) for item in whole] == [(20 / 30, 1), (10 / 30, 1)], "no launch says its step"
 
 
@@ -224,7 +229,12 @@ def test_on_a_cpu_what_lies_outside_of_steps_in_layers_or_has_no_end_takes_no_ti
     )
     over = [ranges[0]._replace(duration_ns=500), ranges[1]._replace(duration_ns=600), layer]
     assert list(shares(synthetic.make_run(1, ranges=over)).values()) == [1], "no cause takes less than no time"
-    assert causes(synthetic.make_run(1, ranges=[ranges[0]._replace(duration_ns=500), layer._replace(parent=0)])) == ()
+    assert (
+        causes(
+            PreparedRun(synthetic.make_run(1, ranges=[ranges[0]._replace(duration_ns=500), layer._replace(parent=0)]))
+        )
+        == ()
+    )
 
 
 def test_launches_outside_of_steps_are_said_only_beside_others_that_are_inside(synthetic: ModuleType) -> None:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from perfctl import parsers
 from perfctl.orchestrator.analyse.idle import idle
 from perfctl.orchestrator.analyse.memory_use import fits, memory_use
+from perfctl.orchestrator.analyse.run_usage import RunUsage
 from perfctl.orchestrator.analyse.utilisation import busy, union
-from perfctl.orchestrator.analyse.utilisation_ways import mean_over_time, measured_window, ways
+from perfctl.orchestrator.analyse.utilisation_ways import mean_over_time, measured_window
 from perfctl.parsers.paper import LayerCall
 from perfctl.parsers.records import Copy, Counter, Device, Gap, Kernel, MemoryFigure, Range, Sample, Step, Summary
 from perfctl.parsers.stored import Run
@@ -77,19 +78,19 @@ def test_on_real_nsys_files_it_is_what_counting_open_kernels_gives(
 
 
 def test_dlprof_s_database_gives_its_utilisation_in_full(reports: Path, synthetic: ModuleType) -> None:
-    found = ways(run_of(reports / "dlprof" / "odema_pytorch" / "no_relu_dlprof_dldb.sqlite", synthetic)).dlprof
+    found = RunUsage(run_of(reports / "dlprof" / "odema_pytorch" / "no_relu_dlprof_dldb.sqlite", synthetic)).ways.dlprof
     assert found.value == pytest.approx(0.010363 / 100, rel=1e-9)
 
 
 def test_dlprof_s_rounded_zero_is_not_known_and_not_zero(reports: Path, synthetic: ModuleType) -> None:
-    item = ways(run_of(reports / "dlprof" / "odema_pytorch" / "no_relu", synthetic))
+    item = RunUsage(run_of(reports / "dlprof" / "odema_pytorch" / "no_relu", synthetic)).ways
     for found in (item.dlprof, item.dlprof_tensor):
         assert found.value is None
         assert "below 0.05 %" in found.reason
 
 
 def test_dlprof_1_7_is_read_by_label_where_line_15_is_another(reports: Path, synthetic: ModuleType) -> None:
-    item = ways(run_of(reports / "dlprof" / "chelseajohn_pytorch" / "dlprof_summary.csv", synthetic))
+    item = RunUsage(run_of(reports / "dlprof" / "chelseajohn_pytorch" / "dlprof_summary.csv", synthetic)).ways
     lines = (reports / "dlprof" / "chelseajohn_pytorch" / "dlprof_summary.csv").read_text().splitlines()
     said = {line.split(",")[0].strip('"'): line.split(",")[1].strip('"') for line in lines if line.count(",") == 1}
     assert item.dlprof.value == pytest.approx(float(said["GPU Utilization %"]) / 100)
@@ -99,7 +100,7 @@ def test_dlprof_1_7_is_read_by_label_where_line_15_is_another(reports: Path, syn
 @pytest.mark.parametrize("label", ["GPU Utilization", "GPU Utilization %", "model: GPU Utilization"])
 def test_every_spelling_of_the_label_counts(label: str, synthetic: ModuleType) -> None:
     run = synthetic.foreign_run(1, profiler="dlprof", kernels=[], summaries=(Summary(label, 12.5, "%"),))
-    assert ways(run).dlprof.value == 0.125
+    assert RunUsage(run).ways.dlprof.value == 0.125
 
 
 def test_readings_are_averaged_over_time_and_inside_of_the_steps(synthetic: ModuleType) -> None:
@@ -109,16 +110,16 @@ def test_readings_are_averaged_over_time_and_inside_of_the_steps(synthetic: Modu
     assert mean_over_time(points, (60, 70)) is None
     samples = [Sample(at, value, None, None, None, None, None, 0) for at, value in points]
     run = synthetic.make_run(samples=samples, steps=(Step(0, "step", 5, 10), Step(1, "step", 15, 15)), device=GPU)
-    assert ways(run).nvml.value == pytest.approx(mean_over_time(points, (5, 30)) or 0)
+    assert RunUsage(run).ways.nvml.value == pytest.approx(mean_over_time(points, (5, 30)) or 0)
 
 
 def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none(synthetic: ModuleType) -> None:
     samples = [Sample(at, 0.5, None, None, None, None, None, 0) for at in (0, 100)]
     short = synthetic.make_run(samples=samples, steps=(Step(0, "step", 40, 5),), device=GPU)
     late = synthetic.make_run(samples=samples, steps=(Step(0, "step", 140, 5),), device=GPU)
-    assert ways(short).nvml.value == 0.5
-    assert ways(late).nvml.value is None
-    assert "none of 2 readings" in ways(late).nvml.reason
+    assert RunUsage(short).ways.nvml.value == 0.5
+    assert RunUsage(late).ways.nvml.value is None
+    assert "none of 2 readings" in RunUsage(late).ways.nvml.reason
 
 
 def test_gpus_of_a_log_that_are_read_in_turn_are_averaged_each_for_itself(reports: Path, synthetic: ModuleType) -> None:
@@ -128,7 +129,7 @@ def test_gpus_of_a_log_that_are_read_in_turn_are_averaged_each_for_itself(report
         points = [(s.at_ns, s.gpu_utilisation or 0.0) for s in run.report.samples if s.device_index == device]
         each.append(mean_over_time(points) or 0.0)
     assert each[0] > 0.8 > 0.01 > each[1]
-    assert ways(run).nvml.value == pytest.approx(sum(each) / 2)
+    assert RunUsage(run).ways.nvml.value == pytest.approx(sum(each) / 2)
 
 
 def test_a_header_that_is_repeated_before_every_reading_changes_nothing(reports: Path, synthetic: ModuleType) -> None:
@@ -142,17 +143,17 @@ def test_a_header_that_is_repeated_before_every_reading_changes_nothing(reports:
 def test_cores_that_a_run_on_a_cpu_kept_busy(synthetic: ModuleType) -> None:
     samples = [Sample(at, None, None, None, None, None, None, host_cpu=cores) for at, cores in ((10, 9.0), (20, 1.5))]
     run = synthetic.make_run(samples=samples, steps=(Step(0, "step", 12, 8),))
-    assert ways(run).host_cores == 1.5
-    assert ways(run).nvml.value is None
+    assert RunUsage(run).ways.host_cores == 1.5
+    assert RunUsage(run).ways.nvml.value is None
 
 
 def test_occupancy_and_tensor_pipe_are_weighted_by_time_and_absent_without_counters(synthetic: ModuleType) -> None:
     name = "sm__warps_active.avg.pct_of_peak_sustained_active"
     counters = [Counter(0, name, 20.0, "%"), Counter(1, name, 80.0, "%")]
     run = synthetic.make_run(profiler="ncu", counters=counters, kernels=[kernel(0, 10), kernel(10, 30, launch=1)])
-    assert ways(run).occupancy.value == pytest.approx((10 * 0.2 + 30 * 0.8) / 40)
-    assert ways(run).tensor_pipe.value is None
-    assert "was not collected" in ways(run).tensor_pipe.reason
+    assert RunUsage(run).ways.occupancy.value == pytest.approx((10 * 0.2 + 30 * 0.8) / 40)
+    assert RunUsage(run).ways.tensor_pipe.value is None
+    assert "was not collected" in RunUsage(run).ways.tensor_pipe.reason
 
 
 def test_each_wait_has_its_cause_and_what_lies_around_it(synthetic: ModuleType) -> None:
@@ -181,16 +182,18 @@ def test_a_wait_that_nothing_explains_is_the_host_s(synthetic: ModuleType) -> No
 
 
 def test_a_way_that_gives_nothing_says_why_and_one_that_averages_gpus_says_of_how_many(synthetic: ModuleType) -> None:
-    two = ways(synthetic.foreign_run(1, ranges=[], kernels=[kernel(0, 50), kernel(0, 100, device=1)])).kernels
+    two = RunUsage(synthetic.foreign_run(1, ranges=[], kernels=[kernel(0, 50), kernel(0, 100, device=1)])).ways.kernels
     assert (two.value, two.reason) == (0.75, "from the first kernel's start to the last one's end, mean of 2 GPUs")
-    assert ways(synthetic.foreign_run(1, ranges=[])).kernels.reason.endswith("the last one's end"), "one GPU is no mean"
+    assert RunUsage(synthetic.foreign_run(1, ranges=[])).ways.kernels.reason.endswith("the last one's end"), (
+        "one GPU is no mean"
+    )
     for profiler, kernels_why, dlprof_why in (
         ("ncu", "ncu runs kernels one by one", "not a report of DLProf"),
         ("nsys", "no kernels with start times", "not a report of DLProf"),
         ("dlprof", "no kernels with start times", "no line of DLProf's is about it"),
         ("a", "no kernels with start times", "not a report of DLProf"),
     ):
-        found = ways(synthetic.make_run(profiler=profiler))
+        found = RunUsage(synthetic.make_run(profiler=profiler)).ways
         assert (found.kernels.reason, found.dlprof.reason) == (kernels_why, dlprof_why)
         assert (found.nvml.reason, found.host_reason) == ("not sampled", "not sampled")
         assert found.occupancy.reason == found.tensor_pipe.reason == "no counters were collected"
@@ -207,7 +210,7 @@ def test_the_device_that_did_the_work_is_the_one_sampled(synthetic: ModuleType) 
         (replace(GPU, index=1), "mnist_cnn", 0.6, ""), (GPU, "mnist_cnn", 0.2, ""), (None, "mnist_cnn", 0.2, ""),
         (replace(GPU, index=5), "mnist_cnn", 0.4, ", mean of 2 GPUs"), (GPU, None, 0.4, ", mean of 2 GPUs"),
     ):  # fmt: skip
-        found = ways(synthetic.make_run(samples=samples, device=device, workload=workload)).nvml
+        found = RunUsage(synthetic.make_run(samples=samples, device=device, workload=workload)).ways.nvml
         assert found.value == pytest.approx(value)
         assert found.reason == f"mean over time of 2 readings, whole capture{over}"
 
@@ -226,7 +229,7 @@ def test_a_gap_that_the_sampler_noted_is_the_reason(synthetic: ModuleType) -> No
         Gap("sample.host_cpu", "not_available", "no /proc here"),
         Gap("sample.power_w", "not_available", "no sensor"),
     )
-    found = ways(synthetic.make_run(gaps=gaps))
+    found = RunUsage(synthetic.make_run(gaps=gaps)).ways
     assert (found.host_reason, found.nvml.reason) == ("no /proc here", "not sampled")
 
 
@@ -247,7 +250,7 @@ def test_dlprof_s_line_or_what_its_idle_line_leaves(
 ) -> None:
     summaries = tuple(Summary(name, percent, "%") for name, percent in lines.items())
     run = synthetic.make_run(profiler="dlprof", summaries=summaries)
-    found = ways(replace(run, report=replace(run.report, form=form))).dlprof
+    found = RunUsage(replace(run, report=replace(run.report, form=form))).ways.dlprof
     assert found.value == (None if value is None else pytest.approx(value))
     assert found.value is None or "DLProf: " in found.reason or found.reason == "1 - GPU Idle"
 
@@ -258,7 +261,7 @@ def test_the_second_name_of_a_counter_is_taken_where_the_first_is_not_there(synt
                 Counter(7, later, 99.0, "%")]  # fmt: skip
     timeless = Kernel(1, "k1", start_ns=20, duration_ns=0)
     run = synthetic.make_run(counters=counters, kernels=[kernel(0, 10), timeless, kernel(30, 5, launch=2)])
-    found = ways(run)
+    found = RunUsage(run).ways
     assert (found.tensor_pipe.value, found.tensor_pipe.reason) == (0.4, f"{later}, 1 launches")
     assert found.occupancy.reason == "sm__warps_active.avg.pct_of_peak_sustained_active was not collected"
     assert found.anything

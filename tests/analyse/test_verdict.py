@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from perfctl.orchestrator.analyse.grouping import studies
 from perfctl.orchestrator.analyse.ledger import Ledger, ledger
+from perfctl.orchestrator.analyse.prepared import prepare
 from perfctl.orchestrator.analyse.verdict import headlines, judge
 from perfctl.orchestrator.analyse.verdict_records import Judgement, Verdict
 from perfctl.orchestrator.analyse.verdict_scene import explained
@@ -22,8 +23,8 @@ Scenario = sim.Scenario
 
 def judged(scenario: Any) -> tuple[Judgement, Ledger]:
     (study,) = studies(sim.make_runs(scenario))
-    entries = ledger(study)
-    return judge(study, entries), entries
+    entries = ledger(prepare(study))
+    return judge(prepare(study), entries), entries
 
 
 def assert_exactly_the_truth(scenario: Any) -> Judgement:
@@ -177,8 +178,8 @@ def test_what_no_rule_explains_is_said_in_percent() -> None:
     halved = [counter._replace(value=(counter.value or 0) // 2) for counter in runs[0].report.counters]
     runs[0].report.counters[:] = halved  # type: ignore[index]
     (study,) = studies(runs)
-    entries = ledger(study)
-    judgement = judge(study, entries)
+    entries = ledger(prepare(study))
+    judgement = judge(prepare(study), entries)
     assert all(not judged.verdicts for judged in judgement.rows.values())
     said = headlines(judgement, entries)
     assert len(said) == 3 and all("0.500 of the FLOPs on paper" in item.sentence for item in said)
@@ -206,7 +207,7 @@ def test_gaps_come_before_switches_of_which_the_first_is_told() -> None:
 
 def test_a_report_without_layers_on_paper_gets_no_verdict(synthetic: Any) -> None:
     (study,) = studies([synthetic.foreign_run(1)])
-    assert judge(study, ledger(study)) == Judgement()
+    assert judge(prepare(study), ledger(prepare(study))) == Judgement()
 
 
 def test_forward_that_ran_again_under_a_range_of_its_own_is_recomputation() -> None:
@@ -223,7 +224,7 @@ def test_forward_that_ran_again_under_a_range_of_its_own_is_recomputation() -> N
         ]
         runs.append(replace(run, report=replace(run.report, kernels=kernels)))
     (study,) = studies(runs)
-    found = judge(study, ledger(study))
+    found = judge(prepare(study), ledger(prepare(study)))
     (item,) = found.at(64, "conv2", "recompute").verdicts
     assert item.rule == "recomputation" and "1.36 GFLOP" in item.sentence
     assert not found.at(64, "conv2", "backward").verdicts

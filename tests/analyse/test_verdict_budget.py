@@ -9,7 +9,13 @@ import pytest
 
 from perfctl.orchestrator.analyse.algorithms import Algorithm
 from perfctl.orchestrator.analyse.grids import ConvShape, GemmShape
-from perfctl.orchestrator.analyse.verdict_budget import Budget, budget, fills_tiles, fills_unknown_tile, fits_grids
+from perfctl.orchestrator.analyse.verdict_budget import (
+    Breakdown,
+    breakdown,
+    fills_tiles,
+    fills_unknown_tile,
+    fits_grids,
+)
 from tests.analyse.rows import call, case, work
 
 TILED = Algorithm("gemm", "gemm", tile=(128, 64, None))
@@ -24,11 +30,11 @@ def gemm(ffma: float, *, grid: tuple[int, int, int] | None = (1, 1, 1), **more: 
 
 
 def test_a_part_makes_those_before_it_grow() -> None:
-    found = Budget(100, 200, "", None, None, (), 0, transforms=50, repeated=250, summed=100, extra=60)
+    found = Breakdown(100, 200, "", None, None, (), 0, transforms=50, repeated=250, summed=100, extra=60)
     assert {part: found.grown(part) for part in ("transforms", "repeated", "summed", "extra")} == {
         "transforms": 1 + 50 / 200, "repeated": 1 + 250 / 250, "summed": 1 + 100 / 500, "extra": 1 + 60 / 600,
     }  # fmt: skip
-    assert Budget(0, 0, "", None, None, (), 0, extra=60).grown("extra") == 1
+    assert Breakdown(0, 0, "", None, None, (), 0, extra=60).grown("extra") == 1
     with pytest.raises(KeyError):
         found.grown("base")
 
@@ -37,7 +43,7 @@ def test_a_part_makes_those_before_it_grow() -> None:
     ("counted", "predicted"), [(1, True), (1.19, True), (1.21, False), (0.84, True), (0.82, False)]
 )
 def test_a_forward_product_is_the_predicted_one_within_a_fifth(counted: float, predicted: bool) -> None:
-    found = budget(case(32, gemm(round(TILE * counted)), forward=FC), None)
+    found = breakdown(case(32, gemm(round(TILE * counted)), forward=FC), None)
     assert found.base == (2 * TILE if predicted else PAPER)
     assert found.rule.startswith("ceil(32 / " if predicted else "")
     assert (found.paper, found.seen, found.method, found.family) == (PAPER, 2 * round(TILE * counted), "gemm", "gemm")
@@ -51,18 +57,18 @@ def test_nothing_is_predicted_without_a_grid_that_matches_or_for_several_launche
         gemm(0),
         gemm(TILE, algorithm=Algorithm("gemm")),
     ):
-        assert (budget(case(32, seen, forward=FC), None).base, budget(case(32, seen, forward=FC), None).rule) == (
+        assert (breakdown(case(32, seen, forward=FC), None).base, breakdown(case(32, seen, forward=FC), None).rule) == (
             PAPER,
             "",
         )
-    assert budget(case(32, gemm(TILE)), None).rule == "", "a layer whose shape is not known"
+    assert breakdown(case(32, gemm(TILE)), None).rule == "", "a layer whose shape is not known"
 
 
 @pytest.mark.parametrize(
     ("depth", "padded"), [(100, None), (104, 104), (112, 112), (128, 128), (113, 112), (108, None)]
 )
 def test_a_sum_is_padded_to_a_step_that_the_name_does_not_say(depth: int, padded: int | None) -> None:
-    found = budget(case(32, gemm(128 * 64 * depth), forward=FC), None)
+    found = breakdown(case(32, gemm(128 * 64 * depth), forward=FC), None)
     assert found.base == 2 * 128 * 64 * (padded or 100)
     assert found.rule.endswith(f"; its sum of 100 is padded to {padded}") is (padded is not None)
 
@@ -70,7 +76,7 @@ def test_a_sum_is_padded_to_a_step_that_the_name_does_not_say(depth: int, padded
 @pytest.mark.parametrize("depth", [100, 104, 112])
 def test_a_step_that_the_name_says_is_the_one_that_pads(depth: int) -> None:
     stepped = replace(TILED, tile=(128, 64, 8))
-    found = budget(case(32, gemm(128 * 64 * depth, algorithm=stepped), forward=FC), None)
+    found = breakdown(case(32, gemm(128 * 64 * depth, algorithm=stepped), forward=FC), None)
     assert (found.base, "padded" in found.rule) == (2 * 128 * 64 * 104, False)
 
 
@@ -78,12 +84,14 @@ def test_both_gradients_of_a_linear_layer_have_a_tile_each() -> None:
     calls = (call(32, "grad_input"), call(32, "grad_weight"))
     # 32 x 100 of depth 10: one tile of 64 x 128 or 128 x 64 twice; 10 x 100 of depth 32 likewise.
     seen = [gemm(128 * 64 * 10), gemm(128 * 64 * 32)]
-    found = budget(case(32, *seen, direction="backward", calls=calls, forward=FC), None)
+    found = breakdown(case(32, *seen, direction="backward", calls=calls, forward=FC), None)
     assert found.base == 2 * 128 * 64 * (10 + 32)
     assert found.rule.count("multiplies") == 2
-    one = budget(case(32, *seen, direction="grad_weight", calls=calls[1:], forward=FC), None)
+    one = breakdown(case(32, *seen, direction="grad_weight", calls=calls[1:], forward=FC), None)
     assert one.base == 2 * 128 * 64 * 32, "and the other product is no gradient of the weight"
-    far = budget(case(32, gemm(round(128 * 64 * 32 * 1.1)), direction="grad_weight", calls=calls[1:], forward=FC), None)
+    far = breakdown(
+        case(32, gemm(round(128 * 64 * 32 * 1.1)), direction="grad_weight", calls=calls[1:], forward=FC), None
+    )
     assert far.rule == "" or "padded" in far.rule
 
 
@@ -91,7 +99,7 @@ def test_work_beside_the_products_is_told_apart_by_what_it_does() -> None:
     def other(name: str, role: str, family: str = "gemm", fadd: float = 40) -> Any:
         return work(name, Algorithm(family, role=role), fadd=fadd)
 
-    found = budget(case(32, gemm(32_000, grid=None, fadd=320), other("sum", "reduction"), other("nchw", "layout", "layout", 7),
+    found = breakdown(case(32, gemm(32_000, grid=None, fadd=320), other("sum", "reduction"), other("nchw", "layout", "layout", 7),
                         other("offsets", "offsets", fadd=3)), None)  # fmt: skip
     assert (found.base, found.seen) == (PAPER, PAPER)
     assert (found.summed, [item.name for item in found.summing]) == (40, ["sum"])
@@ -106,10 +114,10 @@ def test_winograd_without_a_grid_that_fits_is_taken_by_theory(sizes: tuple[int, 
     name = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
     kernel = work(name, Algorithm("winograd", "winograd", winograd=sizes), None, ffma=14_000, fadd=900)
     transform = work("cudnn::winograd::generateWinogradTilesKernel", Algorithm("winograd", role="transform"), fadd=100)
-    found = budget(case(32, kernel, transform, kind="Conv2d"), None)
+    found = breakdown(case(32, kernel, transform, kind="Conv2d"), None)
     assert (found.base, found.rule) == (pytest.approx(PAPER * share), rule)
     assert (found.transforms, found.extra, found.transforming) == (100 + 900, 0, (transform,))
-    half = budget(case(32, kernel, direction="backward", kind="Conv2d",
+    half = breakdown(case(32, kernel, direction="backward", kind="Conv2d",
                        calls=(call(32, "grad_input"), call(32, "grad_weight"))), None)  # fmt: skip
     assert half.base == pytest.approx(2 * PAPER * (0.5 + 0.5 * share)), "one of two gradients"
 
@@ -124,7 +132,7 @@ def test_a_product_of_fourier_transforms_covers_the_outputs_in_tiles(
 ) -> None:
     shape = ConvShape(2, 8, 16, *out, *filters)
     kernel = work(f"void fft2d_r2c_{tile}x{tile}<float>(float2*)", Algorithm("fft", "fft"), None, ffma=5)
-    found = budget(case(2, kernel, kind="Conv2d", forward=shape), None)
+    found = breakdown(case(2, kernel, kind="Conv2d", forward=shape), None)
     if tiles is None:
         assert (found.base, found.rule) == (found.paper, "")
         return
@@ -177,7 +185,7 @@ def test_forward_that_ran_again_is_told_by_names_and_grids() -> None:
         ((named("f", 32_000), named("g", 32_000), named("h", 7_600)), False),  # less than 0.24 of a gradient
         ((named("f", 32_000), named("g", 32_000), named("h", 7_700)), True),
     ):
-        found = budget(case(32, *works, direction="backward", calls=calls), forward)
+        found = breakdown(case(32, *works, direction="backward", calls=calls), forward)
         assert [item.name for item in found.repeating] == (["f"] if again else [])
         assert found.repeated == (64_000 if again else 0)
-    assert budget(case(32, *forward.works), forward).repeating == (), "forward itself"
+    assert breakdown(case(32, *forward.kernels), forward).repeating == (), "forward itself"

@@ -11,6 +11,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.grouping import studies
 from perfctl.orchestrator.analyse.ledger import Ledger, ledger
+from perfctl.orchestrator.analyse.prepared import prepare
 from perfctl.orchestrator.analyse.verdict import headlines, judge
 from perfctl.orchestrator.analyse.verdict_records import Judgement, Verdict
 from perfctl.parsers.stored import Run
@@ -22,8 +23,8 @@ Scenario, Work = sim.Scenario, made.Work
 
 def judged(runs: Iterable[Run]) -> tuple[Judgement, Ledger]:
     (study,) = studies(list(runs))
-    entries = ledger(study)
-    return judge(study, entries), entries
+    entries = ledger(prepare(study))
+    return judge(prepare(study), entries), entries
 
 
 def rules(judgement: Judgement, batch: int, layer: str, direction: str = "forward") -> list[str]:

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.algorithms import Algorithm
-from perfctl.orchestrator.analyse.case import Case, Work
-from perfctl.orchestrator.analyse.figure import Figure, absent
+from perfctl.orchestrator.analyse.case import KernelGroup, RowEvidence
+from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.verdict_missing import (
     direction_missing,
     directions_missing,
     fadd_alone,
     not_collected,
 )
-from perfctl.orchestrator.analyse.verdict_scene import Scene
+from perfctl.orchestrator.analyse.verdict_scene import RuleInput
 from tests.analyse.rows import by_place, call, case, work
 
 FP32 = "smsp__sass_thread_inst_executed_op_{fadd,fmul,ffma}_pred_on.sum"
@@ -26,11 +26,11 @@ TENSOR = "sm__ops_path_tensor_src_*.sum (older ncu: sm__inst_executed_pipe_tenso
 WHOLE = {"ffma": 5.0, "dfma": 0.0, "hfma": 0.0, "pipe": 0.0}
 
 
-def scene(one: Case, *others: Case) -> Scene:
-    return Scene(one, by_place(one, *others))
+def scene(one: RowEvidence, *others: RowEvidence) -> RuleInput:
+    return RuleInput(one, by_place(one, *others))
 
 
-def counted(figure: Figure, *works: Work) -> Case:
+def counted(figure: Figure, *works: KernelGroup) -> RowEvidence:
     made = case(32, *works)
     return replace(made, row=replace(made.row, counted=figure))
 
@@ -68,7 +68,7 @@ def test_what_was_not_collected_is_named_with_the_counters_to_ask_for(
     )
     assert said.todo == f"Collect {metrics}; 'perfctl ncu' asks for all of them."
     assert (said.rule, said.factor, said.kernels) == ("counter not collected", None, ("whole", "k"))
-    none = not_collected(scene(counted(absent("not_collected", "x", of_launches=2), work("k", **counts))))
+    none = not_collected(scene(counted(missing("not_collected", "x", of_launches=2), work("k", **counts))))
     assert none is not None
     assert none.sentence == (
         f"fc forward at batch 32: no FLOPs, because {parts} counters were not collected (0 of 2 launches have a figure)."
@@ -91,7 +91,7 @@ def test_either_form_of_tensor_counters_will_do() -> None:
     [
         (Figure(10, "counted", "ncu printed n/a", 2, 2, ("fp64", "tensor")),
          "at least 10 FLOP, because fp64 and tensor counters have no value: ncu printed n/a (2 of 2 launches have a figure)."),
-        (absent("not_available", "ncu printed n/a", of_launches=2),
+        (missing("not_available", "ncu printed n/a", of_launches=2),
          "no FLOPs, because its counters have no value: ncu printed n/a (0 of 2 launches have a figure)."),
         (Figure(None, "not_available", None, 0, 2),
          "no FLOPs, because its counters have no value: not said why (0 of 2 launches have a figure)."),
@@ -110,7 +110,7 @@ def test_counters_without_a_value_say_ncus_own_reason(figure: Figure, why: str |
 
 def test_counters_that_tensor_cores_explain_are_theirs() -> None:
     half = Algorithm("gemm", "gemm", tensor_core=True, math="fp16")
-    kernel = replace(work("k", half, ffma=0, dfma=0, hfma=0, pipe=9), tensor=absent("not_available", "shape"))
+    kernel = replace(work("k", half, ffma=0, dfma=0, hfma=0, pipe=9), tensor=missing("not_available", "shape"))
     figure = Figure(10, "counted", None, 2, 2, ("tensor",))
     assert not_collected(scene(counted(figure, kernel))) is None
     assert not_collected(scene(counted(figure, replace(kernel, algorithm=Algorithm("gemm"), counts=WHOLE)))) is not None
@@ -146,7 +146,7 @@ def test_what_ncu_did_not_look_at_or_has_nothing_on_paper_is_not_missing() -> No
     assert direction_missing(scene(served, owner)) is None, "its neighbour's kernel does it"
 
 
-def network(*missing: tuple[str, str], batches: tuple[int, ...] = (16, 64), **more: Any) -> dict[Any, Case]:
+def network(*missing: tuple[str, str], batches: tuple[int, ...] = (16, 64), **more: Any) -> dict[Any, RowEvidence]:
     """Layers a, b, c, d of 1, 2, 3, 4 thousand multiply-adds a sample each way; those ``missing`` have no kernels."""
     made = []
     for batch in batches:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.algorithms import Algorithm
-from perfctl.orchestrator.analyse.case import Case, Work
+from perfctl.orchestrator.analyse.case import KernelGroup, RowEvidence
 from perfctl.orchestrator.analyse.grouping import Study, studies
 from perfctl.orchestrator.analyse.ledger import Ledger
 from perfctl.orchestrator.analyse.timing import spread
-from perfctl.orchestrator.analyse.verdict_sweep import HOST_TODO, hand_estimates, switches, times_flat
+from perfctl.orchestrator.analyse.verdict_sweep import HOST_TODO, algorithm_switches, hand_estimates, times_flat
 from perfctl.orchestrator.analyse.verdict_window import WINDOW_TODO, Window
 from perfctl.parsers.records import Summary
 from tests.analyse.rows import by_place, case, work
@@ -104,11 +104,11 @@ VOLTA_WINOGRAD = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
 TILES = "cudnn::winograd::generateWinogradTilesKernel"
 
 
-def kernel(name: str = VOLTA, algorithm: Algorithm = IMPLICIT) -> Work:
+def kernel(name: str = VOLTA, algorithm: Algorithm = IMPLICIT) -> KernelGroup:
     return work(name, algorithm, ffma=5)
 
 
-def conv(batch: int, *works: Work, **more: Any) -> Case:
+def conv(batch: int, *works: KernelGroup, **more: Any) -> RowEvidence:
     return case(batch, *works, layer="conv2", kind="Conv2d", **more)
 
 
@@ -119,17 +119,19 @@ def test_a_switch_says_where_from_what_to_what_and_what_it_does_to_a_sample() ->
         conv(16, kernel(), counted=16 * 2000),
         conv(32, kernel(), counted=32 * 2000),
     )
-    (said,) = switches(by_place(*rows))
+    (said,) = algorithm_switches(by_place(*rows))
     assert said.sentence == (
         "conv2 forward runs another algorithm from batch 64 on: winograd F(2x2,3x3), up to batch 32 implicit gemm; FLOPs per "
         "sample go from 2 kFLOP to 900 FLOP."
     )
     assert (said.rule, said.factor, said.kernels) == ("algorithm switch", None, (VOLTA_WINOGRAD,))
-    (uncounted,) = switches(by_place(conv(16, kernel()), conv(64, *wino, counted=5)))
+    (uncounted,) = algorithm_switches(by_place(conv(16, kernel()), conv(64, *wino, counted=5)))
     assert uncounted.sentence.endswith("winograd F(2x2,3x3), up to batch 16 implicit gemm.")
-    assert switches(by_place(conv(16, kernel()), conv(64, kernel("my_kernel")))) == [], "a name that says nothing"
-    assert switches(by_place(conv(16, kernel()), conv(64, kernel()))) == []
-    there_and_back = switches(by_place(conv(16, kernel()), conv(32, *wino), conv(64, kernel())))
+    assert algorithm_switches(by_place(conv(16, kernel()), conv(64, kernel("my_kernel")))) == [], (
+        "a name that says nothing"
+    )
+    assert algorithm_switches(by_place(conv(16, kernel()), conv(64, kernel()))) == []
+    there_and_back = algorithm_switches(by_place(conv(16, kernel()), conv(32, *wino), conv(64, kernel())))
     assert [item.sentence.split(":")[0] for item in there_and_back] == [
         f"conv2 forward runs another algorithm from batch {batch} on" for batch in (32, 64)
     ]

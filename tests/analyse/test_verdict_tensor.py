@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.algorithms import Algorithm
-from perfctl.orchestrator.analyse.figure import Figure, absent
-from perfctl.orchestrator.analyse.verdict_scene import Scene
+from perfctl.orchestrator.analyse.figure import Figure, missing
+from perfctl.orchestrator.analyse.verdict_scene import RuleInput
 from perfctl.orchestrator.analyse.verdict_tensor import constant_moves, tensor_cores
 from tests.analyse.rows import by_place, case, work
 
@@ -20,7 +20,7 @@ UNKNOWN = replace(HALF, math=None)
 
 def judged(one: Any, **more: Any) -> Any:
     row = case(32, one, **more)
-    return tensor_cores(Scene(row, by_place(row)))
+    return tensor_cores(RuleInput(row, by_place(row)))
 
 
 @pytest.mark.parametrize(("ffma", "told"), [(0, True), (3200, True), (3201, False), (32_000, False)])
@@ -79,7 +79,9 @@ def test_work_whose_flops_no_counter_says_is_known_by_instructions_or_by_name(
     pipe: int | None, tensor_core: bool | None, how: str | None
 ) -> None:
     counts = {"ffma": 320.0} | ({} if pipe is None else {"pipe": float(pipe)})
-    seen = replace(work("k", replace(HALF, tensor_core=tensor_core), **counts), tensor=absent("not_available", "shape"))
+    seen = replace(
+        work("k", replace(HALF, tensor_core=tensor_core), **counts), tensor=missing("not_available", "shape")
+    )
     said = judged(seen, counted=640)
     if how is None:
         assert said is None
@@ -96,7 +98,7 @@ def test_moves_of_constants_are_added_up_to_what_they_seem_to_be() -> None:
     works = (replace(work("k", hfma=1200, pipe=40), flops=moved), replace(work("l", hfma=2000, pipe=60), flops=moved),
              work("m", hfma=999, pipe=9), replace(work("n", pipe=9), flops=moved))  # fmt: skip
     row = case(32, *works)
-    said = constant_moves(Scene(row, by_place(row)))
+    said = constant_moves(RuleInput(row, by_place(row)))
     assert said is not None
     # 2 x 3,200 + 512 x 100 = 57,600 of 64,000
     assert said.sentence == (
@@ -105,8 +107,8 @@ def test_moves_of_constants_are_added_up_to_what_they_seem_to_be() -> None:
     )
     assert (said.kernels, said.factor) == (("k", "l"), None)
     alone = case(32, replace(work("k", hfma=3200), flops=moved))
-    said = constant_moves(Scene(alone, by_place(alone)))
+    said = constant_moves(RuleInput(alone, by_place(alone)))
     assert said is not None
     assert "shows 3,200 HFMA that move constants: added up they would be 6.4 kFLOP, 10 % of paper" in said.sentence
     none = case(32, work("m", hfma=999))
-    assert constant_moves(Scene(none, by_place(none))) is None
+    assert constant_moves(RuleInput(none, by_place(none))) is None

@@ -7,8 +7,14 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.analyse.algorithms import Algorithm
-from perfctl.orchestrator.analyse.verdict_scene import Scene
-from perfctl.orchestrator.analyse.verdict_window import batches_of, find_window, loose_additions, window, wrong_window
+from perfctl.orchestrator.analyse.verdict_scene import RuleInput
+from perfctl.orchestrator.analyse.verdict_window import (
+    batches_of,
+    find_window,
+    unattributed_fadds,
+    window,
+    wrong_window,
+)
 from tests.analyse.rows import by_place, call, case, work
 
 CONV = Algorithm("conv", "implicit gemm")
@@ -44,16 +50,14 @@ def test_counts_that_stay_while_the_work_grows_are_another_batch_s() -> None:
     found = find_window(cases, {})
     assert found is not None
     assert (found.batch, found.places, found.kernels) == (5, frozenset(cases), ("k",))
-    assert found.evidence == "fc forward executed 5,000 FFMA at batch 16 to 64, which is a batch of 5"
+    assert found.reason == "fc forward executed 5,000 FFMA at batch 16 to 64, which is a batch of 5"
     (said,) = window(found)
     assert said.rule == "wrong window"
-    assert said.sentence.startswith(
-        f"The count does not follow the batch size: {found.evidence}. The profiler's window"
-    )
+    assert said.sentence.startswith(f"The count does not follow the batch size: {found.reason}. The profiler's window")
     assert window(None) == []
     nobody = find_window(by_place(*(case(batch, work("k", ffma=5500)) for batch in (16, 64))), {})
     assert nobody is not None
-    assert (nobody.batch, nobody.evidence) == (None, "fc forward executed the same at batch 16 to 64")
+    assert (nobody.batch, nobody.reason) == (None, "fc forward executed the same at batch 16 to 64")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +105,7 @@ def test_kernels_of_no_layer_tell_whose_outputs_they_are(counts: dict[str, float
     cases = by_place(case(16), case(64), case(64, direction="grad_weight", layer="other"))
     found = find_window(cases, {16: (work("k", **counts),), 64: (work("k", **counts),)})
     assert found is not None
-    assert (found.places, found.kernels, found.evidence) == (frozenset(), ("k",), f"k {said}")
+    assert (found.places, found.kernels, found.reason) == (frozenset(), ("k",), f"k {said}")
     assert (found.batch is None) is ("the same" in said)
 
 
@@ -113,7 +117,7 @@ def test_a_convolution_s_kernel_serves_no_linear_layer() -> None:
     assert linear.batch is None
     both = find_window(by_place(case(64), case(64, layer="conv", kind="Conv2d")), loose)
     assert both is not None
-    assert "of conv for a batch of 5" in both.evidence
+    assert "of conv for a batch of 5" in both.reason
 
 
 def test_what_grows_outweighs_what_stays_and_kernels_that_multiply_nothing_are_not_asked() -> None:
@@ -130,19 +134,19 @@ def test_what_grows_outweighs_what_stays_and_kernels_that_multiply_nothing_are_n
 
 
 def test_a_row_of_the_wrong_window_says_whose_count_it_has() -> None:
-    seen = case(16, work(ffma=5000), counted=10_000).at(40)
-    said = wrong_window(Scene(seen, by_place(seen)))
+    seen = case(16, work(ffma=5000), counted=10_000).with_batch(40)
+    said = wrong_window(RuleInput(seen, by_place(seen)))
     assert said is not None
     assert (said.factor, said.sentence) == (
         2.5, "fc forward at batch 16 shows the count of a batch of 40, 2.50 times paper's: the same at every batch size.",
     )  # fmt: skip
     for other in (
         case(16, work(ffma=5000)),
-        case(16, work(ffma=5000)).at(16),
-        case(16).at(40),
-        case(16, work(other=5)).at(40),
+        case(16, work(ffma=5000)).with_batch(16),
+        case(16).with_batch(40),
+        case(16, work(other=5)).with_batch(40),
     ):
-        assert wrong_window(Scene(other, by_place(other))) is None
+        assert wrong_window(RuleInput(other, by_place(other))) is None
 
 
 def test_additions_alone_outside_of_layers_name_the_multiply_adds_that_are_not_there() -> None:
@@ -151,15 +155,15 @@ def test_additions_alone_outside_of_layers_name_the_multiply_adds_that_are_not_t
         16: (work("small", fadd=160),),
         64: (work("other", fadd=9, ffma=9), work("large", fadd=640), work("none", fmul=999)),
     }
-    (said,) = loose_additions(cases, loose)
+    (said,) = unattributed_fadds(cases, loose)
     assert said.sentence == (
         "Only FADD was collected, 640 in large: it omits the multiply-adds, which are FFMA instructions. "
         "One output of fc takes 100 multiply-adds, so FFMA should be 64,000."
     )
     assert (said.rule, said.kernels) == ("FADD alone", ("large",))
-    (unfit,) = loose_additions(cases, {64: (work("odd", fadd=645),)})
+    (unfit,) = unattributed_fadds(cases, {64: (work("odd", fadd=645),)})
     assert unfit.sentence.endswith("which are FFMA instructions.")
-    (conv,) = loose_additions(cases, {64: (work("conv", CONV, fadd=640),)})
+    (conv,) = unattributed_fadds(cases, {64: (work("conv", CONV, fadd=640),)})
     assert conv.sentence.endswith("which are FFMA instructions.")
-    assert loose_additions(cases, {64: (work("whole", fadd=5, ffma=5),)}) == []
-    assert loose_additions(by_place(case(16, work(ffma=5))), loose) == []
+    assert unattributed_fadds(cases, {64: (work("whole", fadd=5, ffma=5),)}) == []
+    assert unattributed_fadds(by_place(case(16, work(ffma=5))), loose) == []

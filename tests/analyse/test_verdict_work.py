@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.algorithms import Algorithm
-from perfctl.orchestrator.analyse.case import Case
+from perfctl.orchestrator.analyse.case import RowEvidence
 from perfctl.orchestrator.analyse.grids import ConvShape, GemmShape
-from perfctl.orchestrator.analyse.verdict_scene import Scene
+from perfctl.orchestrator.analyse.verdict_scene import RuleInput
 from perfctl.orchestrator.analyse.verdict_work import (
     AGAIN,
     fourier,
@@ -28,8 +28,8 @@ PAPER = 64_000
 PLAIN = Algorithm("gemm", "gemm")
 
 
-def scene(one: Case, *others: Case) -> Scene:
-    return Scene(one, by_place(one, *others))
+def scene(one: RowEvidence, *others: RowEvidence) -> RuleInput:
+    return RuleInput(one, by_place(one, *others))
 
 
 def beside(name: str, role: str, fadd: float, family: str = "gemm") -> Any:
@@ -103,7 +103,7 @@ def test_a_forward_pass_under_a_range_of_its_own_has_an_amount_and_no_factor() -
     assert recomputation(scene(case(32, work(ffma=32_000), counted=PAPER))) is None
 
 
-def row(layer: str, position: int, *works: Any, batch: int = 32) -> Case:
+def row(layer: str, position: int, *works: Any, batch: int = 32) -> RowEvidence:
     return case(batch, *works, layer=layer, position=position, counted=1 if works else None)
 
 
@@ -128,7 +128,7 @@ def test_a_kernel_serves_as_many_neighbours_as_its_count_has_room_for(times: flo
     a, b, c = row("a", 0, work("k", ffma=32_000 * times)), row("b", 1), row("c", 2)
     d, before = row("d", 3, work("other", ffma=32_000)), row("before", -1)
     rows = by_place(d, c, b, a, before, row("elsewhere", 1, batch=64))
-    said = {one.row.layer: shared_kernel(Scene(one, rows)) for one in (a, b, c, d, before)}
+    said = {one.row.layer: shared_kernel(RuleInput(one, rows)) for one in (a, b, c, d, before)}
     assert [layer for layer, one in said.items() if one is not None] == ["a", "b", "c"][: served + 1 if served else 0]
     if served:
         owner, first = said["a"], said["b"]
@@ -149,20 +149,20 @@ def test_a_kernel_serves_as_many_neighbours_as_its_count_has_room_for(times: flo
 def test_a_neighbour_with_a_kernel_of_its_own_is_served_by_nobody() -> None:
     a, b, c = row("a", 0, work("k", ffma=64_000)), row("b", 1, work("own", ffma=32_000)), row("c", 2)
     rows = by_place(a, b, c)
-    assert [shared_kernel(Scene(one, rows)) for one in (a, b, c)] == [None, None, None]
+    assert [shared_kernel(RuleInput(one, rows)) for one in (a, b, c)] == [None, None, None]
 
 
 @pytest.mark.parametrize(("times", "served"), [(1.0, False), (1.02, False), (1.03, True)])
 def test_a_small_neighbour_is_not_served_by_a_count_that_is_the_owners_alone(times: float, served: bool) -> None:
     a = row("a", 0, work("k", ffma=32_000 * times))
     b = case(32, layer="b", position=1, calls=(call(32, macs=20, layer="b"),))
-    assert (shared_kernel(Scene(a, by_place(a, b))) is not None) is served
+    assert (shared_kernel(RuleInput(a, by_place(a, b))) is not None) is served
 
 
 def test_a_neighbour_of_half_the_size_makes_one_and_a_half() -> None:
     a = row("a", 0, work("k", ffma=48_000))
     b = case(32, layer="b", position=1, calls=(call(32, macs=500, layer="b"),))
-    said = shared_kernel(Scene(a, by_place(a, b)))
+    said = shared_kernel(RuleInput(a, by_place(a, b)))
     assert said is not None
     assert said.factor == 1.5
     assert "executes 1.500 times its own paper count" in said.sentence

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.work import bytes_moved, flops, works_of
+from perfctl.orchestrator.analyse.work_records import bytes_moved, flops
+from perfctl.orchestrator.analyse.work_trace import operations_of
 from perfctl.parsers.paper import OpShape
 
 
@@ -20,7 +21,7 @@ def conv(batch: int, groups: int = 1, **more: object) -> OpShape:
 
 
 def test_a_convolution_is_a_product_of_positions_channels_and_window() -> None:
-    (work,) = works_of([conv(4)], batch=4)
+    (work,) = operations_of([conv(4)], batch=4)
     assert (work.kind, work.rows, work.columns, work.depth) == ("conv", 5 * 5, 16, 8 * 9)
     assert work.macs == 25 * 16 * 72
     assert (work.inputs, work.outputs) == (8 * 100, 16 * 25)
@@ -30,11 +31,11 @@ def test_a_convolution_is_a_product_of_positions_channels_and_window() -> None:
 
 @pytest.mark.parametrize("batch", [1, 3, 64])
 def test_what_is_per_sample_does_not_depend_on_the_traced_batch(batch: int) -> None:
-    assert works_of([conv(batch)], batch) == works_of([conv(2)], 2)
+    assert operations_of([conv(batch)], batch) == operations_of([conv(2)], 2)
 
 
 def test_groups_are_products_of_their_own() -> None:
-    (work,) = works_of([conv(2, groups=4)], 2)
+    (work,) = operations_of([conv(2, groups=4)], 2)
     assert (work.kind, work.groups, work.columns, work.depth) == ("grouped_conv", 4, 4, 2 * 9)
     assert work.macs == work.groups * work.rows * work.columns * work.depth == 25 * 16 * 18
 
@@ -42,14 +43,14 @@ def test_groups_are_products_of_their_own() -> None:
 def test_a_transposed_convolution_counts_the_positions_of_its_input() -> None:
     attributes = {"stride": [2, 2], "transposed": True, "groups": 1}
     op = shape("aten.convolution", ((2, 8, 5, 5), (8, 4, 3, 3)), ((2, 4, 11, 11),), attributes=attributes)
-    (work,) = works_of([op], 2)
+    (work,) = operations_of([op], 2)
     assert work.kind == "transposed_conv"
     assert work.macs == work.rows * work.columns * work.depth == 25 * 8 * 4 * 9
 
 
 def test_a_linear_reads_its_weights_once_whatever_the_batch() -> None:
     op = shape("aten.addmm", ((10,), (6, 128), (128, 10)), ((6, 10),), parameters=1290)
-    (work,) = works_of([op], 6)
+    (work,) = operations_of([op], 6)
     assert (work.kind, work.weights, work.rows) == ("linear", 1290, 1)
     assert bytes_moved(work, 6) == 4 * (6 * (128 + 10) + 1290)
     assert flops(work, 6) == 2 * 6 * 1280
@@ -57,7 +58,7 @@ def test_a_linear_reads_its_weights_once_whatever_the_batch() -> None:
 
 def test_a_batched_product_has_one_product_a_head() -> None:
     op = shape("aten.bmm", ((24, 7, 16), (24, 16, 9)), ((24, 7, 9),))
-    (work,) = works_of([op], 2)
+    (work,) = operations_of([op], 2)
     assert (work.kind, work.groups, work.rows, work.columns, work.depth) == ("matmul", 12, 7, 9, 16)
     assert work.macs == 12 * 7 * 9 * 16
     assert work.weights == 0
@@ -66,12 +67,14 @@ def test_a_batched_product_has_one_product_a_head() -> None:
 def test_attention_counts_both_products() -> None:
     query, key, value = (2, 4, 10, 16), (2, 4, 12, 16), (2, 4, 12, 8)
     op = shape("perfctl.scaled_dot_product_attention", (query, key, value), ((2, 4, 10, 8),))
-    (work,) = works_of([op], 2)
+    (work,) = operations_of([op], 2)
     assert work.macs == 4 * 10 * 12 * (16 + 8) == work.groups * work.rows * work.columns * work.depth
 
 
 def test_an_operation_without_a_formula_is_other_and_not_elementwise() -> None:
-    (unknown, known) = works_of([shape("own.thing", ((2, 4),), ((2, 4),)), shape("aten.add", ((2, 4),), ((2, 4),))], 2)
+    (unknown, known) = operations_of(
+        [shape("own.thing", ((2, 4),), ((2, 4),)), shape("aten.add", ((2, 4),), ((2, 4),))], 2
+    )
     assert (unknown.kind, known.kind) == ("other", "elementwise")
 
 
@@ -81,16 +84,16 @@ def test_only_the_layer_whose_input_needs_no_gradient_is_first() -> None:
                      direction="backward", attributes=mask, position=9)  # fmt: skip
     asked = shape("aten.convolution_backward", ((2, 16, 5, 5), (2, 8, 10, 10), (16, 8, 3, 3)), (None,),
                   direction="backward", attributes=mask | {"output_mask": [True, True, True]}, layer="m")  # fmt: skip
-    works = works_of([conv(2), conv(2, layer="m", position=1), backward, asked], 2)
+    works = operations_of([conv(2), conv(2, layer="m", position=1), backward, asked], 2)
     assert [work.first for work in works] == [True, False]
 
 
 def test_without_a_backward_pass_the_first_layer_with_weights_is_first() -> None:
     relu = shape("aten.relu", ((2, 4),), ((2, 4),))
-    works = works_of([relu, conv(2, position=1), conv(2, position=2)], 2)
+    works = operations_of([relu, conv(2, position=1), conv(2, position=2)], 2)
     assert [work.first for work in works] == [False, True, False]
 
 
 def test_what_is_computed_again_in_backward_is_no_forward_work() -> None:
     again = shape("aten.relu", ((2, 4),), ((2, 4),), attributes={"recompute": True})
-    assert works_of([again], 2) == ()
+    assert operations_of([again], 2) == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
+from perfctl.orchestrator.analyse.run_usage import RunUsage
 from perfctl.orchestrator.report.busy_charts import across
 from perfctl.orchestrator.report.busy_findings import busy_findings
 from perfctl.orchestrator.report.busy_view import memory_use_table, waits_tables, ways_table
@@ -40,35 +41,35 @@ def test_a_utilisation_far_below_a_tenth_of_a_percent_is_shown_and_not_rounded_t
     run = synthetic.foreign_run(
         1, profiler="dlprof", kernels=[], summaries=(Summary("GPU Utilization", 0.010363, "%"),)
     )
-    assert cells(ways_table([run]), "DLProf") == ["0.010363 %"]
+    assert cells(ways_table([RunUsage(run)]), "DLProf") == ["0.010363 %"]
 
 
 def test_three_ways_stand_side_by_side(synthetic: ModuleType) -> None:
-    table = ways_table([made(synthetic, 1, 1, 0.5)])
+    table = ways_table([RunUsage(made(synthetic, 1, 1, 0.5))])
     assert (cells(table, "kernels"), cells(table, "NVML")) == (["50.0 %"], ["25.0 %"])
 
 
 def test_waits_are_told_by_cause_and_the_longest_with_their_neighbours(synthetic: ModuleType) -> None:
-    by_cause, longest = waits_tables([made(synthetic, 1, 1, 0.5)])
+    by_cause, longest = waits_tables([RunUsage(made(synthetic, 1, 1, 0.5))])
     assert cells(by_cause, "host")[0].startswith("500")
     assert (cells(longest, "after"), cells(longest, "before")) == (["gemm"], ["last"])
 
 
 def test_findings_say_from_where_on_the_gpu_is_busy_why_it_waits_and_what_fits(synthetic: ModuleType) -> None:
     runs = [made(synthetic, batch, batch, share) for batch, share in ((1, 0.3), (5, 0.92), (10, 0.95))]
-    texts = [finding.text for finding in busy_findings(runs)]
+    texts = [finding.text for finding in busy_findings([RunUsage(run) for run in runs])]
     assert "from batch 5 on" in texts[0]
     assert "At batch 1 no kernel runs in 70" in texts[1] and "waiting for the host" in texts[1]
     assert texts[2].startswith("Batch 4,950 is the largest that fits")
-    assert "at no measured batch size" in busy_findings(runs[:1])[0].text
+    assert "at no measured batch size" in busy_findings([RunUsage(runs[0])])[0].text
 
 
 def test_nothing_is_said_of_a_cpu(synthetic: ModuleType) -> None:
-    assert busy_findings([synthetic.make_run()]) == []
+    assert busy_findings([RunUsage(synthetic.make_run())]) == []
 
 
 def test_memory_has_a_column_for_each_hand_that_measured_it(synthetic: ModuleType) -> None:
-    table = memory_use_table([made(synthetic, 1, 1, 0.5)])
+    table = memory_use_table([RunUsage(made(synthetic, 1, 1, 0.5))])
     assert table is not None
     titles = [column.label for column in table.columns]
     assert {"peak reserved", "device in use", "device"} <= set(titles)

@@ -20,7 +20,7 @@ from perfctl.orchestrator.analyse.question import Question
 from perfctl.orchestrator.analyse.step_parts import roofline
 from perfctl.orchestrator.analyse.step_records import StepFitted
 from perfctl.orchestrator.analyse.training import Job, room_of, training
-from perfctl.orchestrator.analyse.work import Case, Machine, Measured
+from perfctl.orchestrator.analyse.work_records import Machine, Measured, StepSpec
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.report.calculator_data import Known, Place, Traced
@@ -127,10 +127,10 @@ def planned_of(model: str, optimizer: str) -> Plan:
     return plan(canonical(family, settings | {"optimizer": optimizer}))
 
 
-def case_of(model: str, batch: int, precision: str, optimizer: str) -> Case:
+def case_of(model: str, batch: int, precision: str, optimizer: str) -> StepSpec:
     planned = planned_of(model, optimizer)
     name = model if model in MODELS else planned.spec
-    return Case(name, name.partition(":")[0], works_of_plan(planned), batch, True, precision, optimizer,
+    return StepSpec(name, name.partition(":")[0], works_of_plan(planned), batch, True, precision, optimizer,
                 planned.parameters)  # fmt: skip
 
 

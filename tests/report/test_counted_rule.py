@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import perfctl
 from perfctl.orchestrator.analyse.analysis import analyse
-from perfctl.orchestrator.analyse.figure import Figure, add
+from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.grouping import studies
+from perfctl.orchestrator.analyse.prepared import PreparedRun
 from perfctl.orchestrator.report.foreign_findings import of
 from perfctl.orchestrator.report.ledger_columns import MEANINGS
 from perfctl.orchestrator.report.ledger_view import ledger_view
@@ -29,7 +30,7 @@ def test_a_rule_that_the_reason_states_already_is_not_said_twice() -> None:
 
 def test_a_sum_names_each_rule_once() -> None:
     both = Figure(3, "counted", rule=f"{PLAIN}; {CORES}")
-    assert add([Figure(1, "counted", rule=PLAIN), both, both]).rule == f"{PLAIN}; {CORES}"
+    assert total_of([Figure(1, "counted", rule=PLAIN), both, both]).rule == f"{PLAIN}; {CORES}"
 
 
 def test_the_ledger_names_the_rules_below_the_table_and_in_every_row() -> None:
@@ -48,11 +49,12 @@ def test_instructions_that_only_move_constants_are_named_where_there_are_no_laye
     scenario = simulated.Scenario(forward={"fc1": "phantom"}, batches=(16,))
     run = simulated.make_runs(scenario)[0]
     moves = 4 * 8 * -(-16 * 128 // 256)  # 4 a warp, 8 warps a block, a block for 256 of 16 x 128 outputs
-    (said,) = (item.text for item in of([run]) if "constants" in item.text)
+    (said,) = (item.text for item in of([PreparedRun(run)]) if "constants" in item.text)
     halves, pipe = (int("".join(filter(str.isdigit, part))) for part in said.split(" in ")[0].split(" and "))
     assert (halves, pipe) == (simulated.STEPS * 32 * moves, simulated.STEPS * moves)
     assert f"in {simulated.STEPS} launches" in said
 
 
 def test_without_constant_moves_nothing_is_said_of_them() -> None:
-    assert not any("constants" in item.text for item in of(simulated.make_runs(simulated.Scenario(batches=(16,)))[:1]))
+    plain = simulated.make_runs(simulated.Scenario(batches=(16,)))[0]
+    assert not any("constants" in item.text for item in of([PreparedRun(plain)]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.figure import Figure, absent
+from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.report import numbers
 
 
@@ -38,8 +38,8 @@ def test_the_full_value_keeps_every_digit() -> None:
 def test_the_four_states_have_four_looks() -> None:
     looks = [
         numbers.figure_cell(figure, "FLOP")
-        for figure in (Figure(5, "counted"), Figure(5, "estimated", "a rule"), absent("not_collected", "nobody asked"),
-                       absent("refused", "would be wrong"))
+        for figure in (Figure(5, "counted"), Figure(5, "estimated", "a rule"), missing("not_collected", "nobody asked"),
+                       missing("refused", "would be wrong"))
     ]  # fmt: skip
     assert [cell.look for cell in looks] == ["", "est", "no", "refused"]
     assert looks[1].text.startswith("~ ")

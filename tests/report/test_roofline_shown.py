@@ -62,7 +62,7 @@ def test_refused_points_are_not_drawn_and_counted_in_the_note(synthetic: ModuleT
     assert drawn is not None
     over = [p for p in roofs.at("layer") if p.refused]
     assert over and f"{len(over)} refused and not drawn" in drawn.note
-    assert not any(f">{p.work.name}<" in drawn.svg for p in over)
+    assert not any(f">{p.traffic.name}<" in drawn.svg for p in over)
     assert ">conv2 backward<" in drawn.svg
 
 

@@ -6,11 +6,11 @@ import re
 
 from perfctl.orchestrator.analyse.speedup_records import (
     Against,
+    ArmFacts,
     Epoch,
-    Facts,
     Gain,
+    GainLine,
     IfOnly,
-    Line,
     Rate,
     Reached,
     Speedup,
@@ -22,8 +22,8 @@ from perfctl.orchestrator.report.speedup_view import tables
 HOSTILE = "<script>alert(1)</script>"
 
 
-def facts(label: str, *epochs: Epoch, shortest: float = 9.0) -> Facts:
-    return Facts(
+def facts(label: str, *epochs: Epoch, shortest: float = 9.0) -> ArmFacts:
+    return ArmFacts(
         label=label, device="a device", precision="fp32", runs=1, total_ns=None, step_ns=10.0,
         step_range=(shortest, 11.0), steps_per_second=1e8, samples_per_second=8e8, warmup=3, epochs=epochs,
         memory={"peak host resident": 1000}, top=(), categories={"GEMM": 0.75, "other": 0.25},
@@ -31,7 +31,7 @@ def facts(label: str, *epochs: Epoch, shortest: float = 9.0) -> Facts:
     )  # fmt: skip
 
 
-def study(lines: tuple[Line, ...], refused: tuple[str, ...] = ()) -> Speedup:
+def study(lines: tuple[GainLine, ...], refused: tuple[str, ...] = ()) -> Speedup:
     epochs = (Epoch(0, 5.0, 5.0, 1.0, 0.9, 0.5, None), Epoch(1, 5.0, 10.0, 0.8, 0.7, 0.6, None))
     gain = Gain(2.0, 1.5, 2.5, "10 and 10 steps")
     against = Against("gpu", refused, (), lines, (IfOnly("fc", 0.5, gain, 2.0),) if lines else ())
@@ -40,9 +40,9 @@ def study(lines: tuple[Line, ...], refused: tuple[str, ...] = ()) -> Speedup:
 
 
 LINES = (
-    Line("step", "step", 30.0, 10.0, Gain(3.0, 2.5, 3.5, "10 and 10 steps"), None),
-    Line("phase", "forward", 20.0, 5.0, None, "one run each, and of 3 steps"),
-    Line("layer", HOSTILE, 20.0, None, None, "on one side only"),
+    GainLine("step", "step", 30.0, 10.0, Gain(3.0, 2.5, 3.5, "10 and 10 steps"), None),
+    GainLine("phase", "forward", 20.0, 5.0, None, "one run each, and of 3 steps"),
+    GainLine("layer", HOSTILE, 20.0, None, None, "on one side only"),
 )
 
 

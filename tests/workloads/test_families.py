@@ -10,7 +10,8 @@ import pytest
 
 from perfctl.orchestrator.actions.estimate import Request, Session
 from perfctl.orchestrator.analyse.plan_work import works_of_plan
-from perfctl.orchestrator.analyse.work import Work, works_of
+from perfctl.orchestrator.analyse.work_records import Operation
+from perfctl.orchestrator.analyse.work_trace import operations_of
 from perfctl.workloads.plan import PARAMETERS, plan
 from perfctl.workloads.spec import SpecError, parse_arguments
 
@@ -73,13 +74,13 @@ def test_the_traced_model_has_the_plans_layers_parameters_and_multiply_adds(spec
 
 @pytest.mark.parametrize("spec", [spec for family in PARAMETERS for spec in random_points(family)[:2]])
 def test_work_from_the_plan_is_work_from_the_trace(spec: str) -> None:
-    traced = works_of(Session(Request(spec)).at(BATCH).ops, BATCH)
+    traced = operations_of(Session(Request(spec)).at(BATCH).ops, BATCH)
 
     whole = [work for work in traced if max(work.inputs, work.outputs) >= 1]
     assert Counter(map(_plain, works_of_plan(plan(spec)))) == Counter(map(_plain, whole))
 
 
-def _plain(work: Work) -> Work:
+def _plain(work: Operation) -> Operation:
     return replace(work, **{name: float(getattr(work, name)) for name in ("macs", "weights", "rows", "columns", "depth")},
                    groups=float(work.groups), kernel=float(work.kernel), stride=float(work.stride))  # fmt: skip
 

@@ -4,15 +4,28 @@ A GPU works in waves of thread blocks: a tile of the output each, as many at onc
 whole waves for the tiles that cuBLAS and cuDNN use, at full clock; what power allows is a part of its own, since a board
 of 70 W cannot run all of its SMs at their highest clock. Winograd F(2x2, 3x3) and F(4x4, 3x3) need fewer multiplies:
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015. Every part grows with batch.
+
+From GPUs that were measured to one that was not, a few coefficients are shared: ``seconds = launch + memory +
+((sum of products)^4 + (executed / sustained)^4)^(1/4)``, each term times a coefficient that holds on every GPU.
+``sustained`` is what power allows: see :func:`sustained_rate`. Learning needs scipy, which comes with scikit-learn; what
+comes out are plain numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
+from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.analyse.work_records import Work, bytes_moved
+from perfctl.orchestrator.analyse.work_records import Operation, bytes_moved
+from perfctl.orchestrator.errors import ToolMissing
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 LAUNCH = 1e-5
 """Seconds: the unit of what starting costs."""
@@ -50,7 +63,7 @@ class Parts:
     """Least bytes over bandwidth."""
 
 
-def winograd(work: Work) -> bool:
+def winograd(work: Operation) -> bool:
     """Can run as Winograd: 3 x 3, stride 1, one group."""
     return work.kind == "conv" and work.kernel == 9 and work.stride == 1
 
@@ -61,7 +74,7 @@ def tiled(m: float, n: float, tile: tuple[int, int], sms: int, products: float =
     return ceil(blocks / sms) * tile[0] * tile[1]
 
 
-def parts(work: Work, batch: int, chip: Chip) -> Parts:
+def parts(work: Operation, batch: int, chip: Chip) -> Parts:
     """Of one call, forward, fp32."""
     rows, channels = batch * work.rows, work.columns
     rate = chip.flops / chip.sms
@@ -82,17 +95,17 @@ def parts(work: Work, batch: int, chip: Chip) -> Parts:
     return Parts((four, two, implicit), flops / EXECUTED, memory)
 
 
-def _side(work: Work) -> float:
+def _side(work: Operation) -> float:
     """Of a square map with as many positions."""
     return sqrt(work.rows)
 
 
-def _tiles(work: Work, batch: int) -> float:
+def _tiles(work: Operation, batch: int) -> float:
     """Of F(4x4), padded as cuDNN does."""
     return 16 * ceil(batch / 16) * ceil(_side(work) / 4) ** 2
 
 
-def floor(work: Work, batch: int, chip: Chip) -> float:
+def floor(work: Operation, batch: int, chip: Chip) -> float:
     """Seconds below which the product cannot go on this chip."""
     flops = 2.0 * batch * work.macs / (LEAST if winograd(work) else 1.0)
     return max(flops / chip.flops, bytes_moved(work, batch) / chip.bandwidth)
@@ -121,7 +134,7 @@ UNEVEN = ("last wave 128x128", "last wave 128x64", "last wave 64x64", "last of t
 """Features that rise and fall with batch; left out where seconds must not fall with it."""
 
 
-def features(work: Work, batch: int, chip: Chip) -> tuple[float, ...]:
+def features(work: Operation, batch: int, chip: Chip) -> tuple[float, ...]:
     """One figure for each of GROWING, FIXED and UNEVEN, in that order."""
     m, n, k, sms = batch * work.rows, work.columns, work.depth, chip.sms
     inputs = work.depth / work.kernel
@@ -152,3 +165,88 @@ def features(work: Work, batch: int, chip: Chip) -> tuple[float, ...]:
 def _three(products: Sequence[float]) -> tuple[float, float, float]:
     first, second, *rest = products
     return first, second, rest[0] if rest else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The coefficients, of one kind of operation."""
+
+    launch: float
+    memory: float
+    products: tuple[float, ...]
+    drift: float = 0.0
+    """Seconds by which the measuring program itself slows with every row; 0 where it does not. Never predicted."""
+
+
+def seconds(shared: Shared, parts: Parts, sustained: float) -> float:
+    """Of one product on a GPU that sustains so many FLOP/s."""
+    full = sum(weight * part for weight, part in zip(shared.products, parts.products, strict=True))
+    capped = parts.executed / sustained
+    squares = full * full * full * full + capped * capped * capped * capped
+    return shared.launch * LAUNCH + shared.memory * parts.memory + sqrt(sqrt(squares))
+
+
+def sustained_rate(chip: Chip, reached: Mapping[Chip, float]) -> float:
+    """FLOP/s that ``chip`` can keep up, from what other GPUs reached (FLOP/s of their largest products).
+
+    The smaller of two: the best part of its peak that any GPU reached, of this one's peak; and the most FLOPs a joule
+    that GPUs of the same process reached, at this one's power limit. Without a GPU of that process: the former alone.
+    """
+    best = max(rate / other.flops for other, rate in reached.items()) * chip.flops
+    alike = [rate / other.watts for other, rate in reached.items() if other.process == chip.process]
+    return min(best, max(alike) * chip.watts) if alike else best
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What was measured on one GPU."""
+
+    parts: Sequence[Parts]
+    seconds: Sequence[float]
+    sustained: float
+    """FLOP/s."""
+    places: Sequence[float] | None = None
+    """Place of each row in the order of measuring, where the measuring program drifted."""
+
+
+def learn(measured: Sequence[Rows], limit: int = 900, seed: int = 0) -> Shared:
+    """Least squares of the logarithms, robust; at most ``limit`` rows of each GPU. Raises ToolMissing without scipy."""
+    from importlib.util import find_spec
+
+    if find_spec("scipy") is None:
+        raise ToolMissing("learning from measurements needs scikit-learn, which is not installed",
+                          "pip install 'perfctl[predict]'")  # fmt: skip
+    import numpy as np
+    from scipy.optimize import least_squares
+
+    rng = np.random.default_rng(seed)
+    taken = [_matrix(rows, rng.permutation(len(rows.seconds))[:limit]) for rows in measured]
+    count = len(measured[0].parts[0].products)
+    start = np.log(np.array([5.0, 1.0, 0.8, *([0.3] * count)]))
+
+    def missed(logs: Floats) -> Floats:
+        found = [np.log(_all(np.exp(logs), matrix) / matrix[:, 0]) for matrix in taken]
+        return np.concatenate([*found, 0.05 * (logs - start)])
+
+    best = np.exp(least_squares(missed, start, loss="soft_l1", f_scale=0.1).x)
+    drifted = any(rows.places is not None for rows in measured)
+    weights = tuple(float(weight) for weight in best[3:])
+    return Shared(float(best[0]), float(best[1]), weights, float(best[2]) * 1e-7 if drifted else 0.0)
+
+
+def _matrix(rows: Rows, chosen: NDArray[np.intp]) -> Floats:
+    """seconds, memory, place, capped, products..."""
+    import numpy as np
+
+    places = rows.places or [0.0] * len(rows.seconds)
+    return np.array([
+        (rows.seconds[i], rows.parts[i].memory, places[i], rows.parts[i].executed / rows.sustained, *rows.parts[i].products)
+        for i in chosen
+    ])  # fmt: skip
+
+
+def _all(weights: Floats, matrix: Floats) -> Floats:
+    full = matrix[:, 4:] @ weights[3:]
+    rest = LAUNCH * weights[0] + weights[1] * matrix[:, 1] + 1e-7 * weights[2] * matrix[:, 2]
+    found: Floats = (full**4 + matrix[:, 3] ** 4) ** 0.25 + rest
+    return found

@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfctl.orchestrator.analyse import efficiency_ops as ops
-from perfctl.orchestrator.analyse.efficiency_transfer import Rows, Shared, _all, _matrix, learn, seconds, sustained_rate
-from perfctl.orchestrator.analyse.work import Work
+from perfctl.orchestrator.analyse.work_records import Operation
+from scripts import accuracy_ops_model as ops
+from scripts.accuracy_ops_model import LAUNCH, Chip, Parts, Rows, Shared, _all, _matrix, learn, seconds, sustained_rate
 
 BIG = ops.Chip("big", 14e12, 900e9, 80, 250, 12)
 SMALL = ops.Chip("small", 8e12, 300e9, 40, 70, 12)
 NEWER = ops.Chip("newer", 20e12, 1500e9, 108, 250, 7)
 
 
-def conv(side: int = 14, inputs: int = 64, outputs: int = 96, kernel: int = 3, stride: int = 1) -> Work:
+def conv(side: int = 14, inputs: int = 64, outputs: int = 96, kernel: int = 3, stride: int = 1) -> Operation:
     rows, depth = side**2, inputs * kernel**2
-    return Work("", "conv", 1, rows * depth * outputs, inputs * rows, outputs * rows, depth * outputs, rows, outputs,
+    return Operation("", "conv", 1, rows * depth * outputs, inputs * rows, outputs * rows, depth * outputs, rows, outputs,
                 depth, 1, kernel**2, stride)  # fmt: skip
 
 
-def linear(inputs: int = 512, outputs: int = 1000) -> Work:
-    return Work("", "linear", 1, inputs * outputs, inputs, outputs, inputs * outputs, 1, outputs, inputs)
+def linear(inputs: int = 512, outputs: int = 1000) -> Operation:
+    return Operation("", "linear", 1, inputs * outputs, inputs, outputs, inputs * outputs, 1, outputs, inputs)
 
 
 def test_a_product_fills_whole_tiles_and_whole_waves() -> None:
@@ -68,7 +68,9 @@ works = st.one_of(
 
 @settings(deadline=None)
 @given(works, st.integers(1, 200), st.integers(1, 50))
-def test_growing_features_never_fall_with_batch_and_fixed_ones_never_move(work: Work, batch: int, more: int) -> None:
+def test_growing_features_never_fall_with_batch_and_fixed_ones_never_move(
+    work: Operation, batch: int, more: int
+) -> None:
     count, fixed = len(ops.GROWING), len(ops.GROWING) + len(ops.FIXED)
     before, after = ops.features(work, batch, BIG), ops.features(work, batch + more, BIG)
     assert all(b >= a for a, b in zip(before[:count], after[:count], strict=True))
@@ -78,7 +80,7 @@ def test_growing_features_never_fall_with_batch_and_fixed_ones_never_move(work: 
 @settings(deadline=None)
 @given(works, st.integers(1, 200), st.integers(1, 50), st.sampled_from([BIG, SMALL, NEWER]))
 def test_seconds_from_shared_coefficients_never_fall_with_batch(
-    work: Work, batch: int, more: int, chip: ops.Chip
+    work: Operation, batch: int, more: int, chip: ops.Chip
 ) -> None:
     first, then = (ops.parts(work, size, chip) for size in (batch, batch + more))
     shared = Shared(5.0, 1.0, (0.3,) * len(first.products))
@@ -117,7 +119,7 @@ TINY = ops.Chip("tiny", 80.0, 10.0, 4, 1, 1)
 """20 FLOP/s of each of 4 SMs, 10 B/s."""
 
 
-def of_names(work: Work, batch: int) -> dict[str, float]:
+def of_names(work: Operation, batch: int) -> dict[str, float]:
     return dict(zip((*ops.GROWING, *ops.FIXED, *ops.UNEVEN), ops.features(work, batch, TINY), strict=True))
 
 
@@ -209,3 +211,21 @@ def test_no_more_rows_of_a_gpu_are_learned_from_than_the_limit() -> None:
     one, both = (learn([rows], limit=limit).launch for limit in (1, 2))
     assert min(abs(one / 6 - 1), abs(one / 60 - 1)) < 0.02
     assert 7 < both < 50
+
+
+def test_a_transferred_product_adds_launch_memory_and_the_fourth_root_of_both_limits() -> None:
+    shared = Shared(launch=2.0, memory=3.0, products=(0.5, 0.25), drift=9.0)
+    parts = Parts((4.0, 8.0), 30.0, 0.1)  # 0.5 x 4 + 0.25 x 8 = 4 s of products; 30 FLOP
+    assert seconds(shared, parts, 10.0) == pytest.approx(2 * LAUNCH + 0.3 + (4**4 + 3**4) ** 0.25)
+    assert seconds(shared, Parts((4.0, 8.0), 0.0, 0.0), 10.0) == pytest.approx(2 * LAUNCH + 4)
+
+
+def test_a_rate_that_power_allows_is_the_smaller_of_the_best_share_and_the_flops_a_joule() -> None:
+    def chip(flops: float, watts: float, process: int) -> Chip:
+        return Chip("a GPU", flops, 1e9, 10, watts, process)
+
+    new = chip(100.0, 50.0, 7)
+    assert sustained_rate(new, {chip(10.0, 10.0, 16): 8.0, chip(10.0, 10.0, 12): 6.0}) == 80.0  # 0.8 of its peak
+    assert sustained_rate(new, {chip(10.0, 10.0, 7): 8.0}) == 40.0  # 0.8 FLOP a joule
+    assert sustained_rate(new, {chip(10.0, 2.0, 7): 8.0}) == 80.0
+    assert sustained_rate(new, {chip(10.0, 10.0, 7): 8.0, chip(10.0, 8.0, 7): 7.2}) == pytest.approx(45.0)
