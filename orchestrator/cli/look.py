@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 from perfctl.orchestrator.cli import secret_names
-from perfctl.parsers.secrets import is_database, names_in
+from perfctl.parsers.secret_scan import is_database, names_in
 
 LARGE = 1 << 25
 """Bytes from which on the look for secrets is worth a process: it takes some 0.1 s to start."""

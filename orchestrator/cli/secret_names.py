@@ -12,7 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
-from perfctl.parsers.secrets import names_in
+from perfctl.parsers.secret_scan import names_in
 
 
 def main() -> None:
