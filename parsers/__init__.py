@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.parsers.errors import ReportError
+from perfctl.sqlite_header import HEADER_BYTES, stated_bytes
 
 if TYPE_CHECKING:
     from perfctl.parsers.records import Report
@@ -133,16 +134,8 @@ def is_stump(path: Path) -> bool:
     """Is it what is left of a report: empty, git's pointer to it, or an SQLite file without its end?"""
     size = path.stat().st_size
     with path.open("rb") as file:
-        head = file.read(100)
-    return not size or head.startswith(LFS) or size < _database_bytes(head)
-
-
-def _database_bytes(head: bytes) -> int:
-    """The size that the header of an SQLite file states; 0 for other files and where it does not say."""
-    if not head.startswith(b"SQLite format 3\0") or len(head) < 100 or head[24:28] != head[92:96]:
-        return 0
-    page = int.from_bytes(head[16:18], "big")
-    return (65536 if page == 1 else page) * int.from_bytes(head[28:32], "big")
+        head = file.read(HEADER_BYTES)
+    return not size or head.startswith(LFS) or size < stated_bytes(head)
 
 
 def _why_unknown(path: Path) -> tuple[str, str]:
@@ -153,7 +146,7 @@ def _why_unknown(path: Path) -> tuple[str, str]:
         head = file.read(512)
     if head.startswith(LFS):
         return "this is a git-LFS pointer, not the report itself", "Run 'git lfs pull' where it came from"
-    if path.stat().st_size < (whole := _database_bytes(head)):
+    if path.stat().st_size < (whole := stated_bytes(head)):
         reason = f"it is an SQLite database that is cut off: {path.stat().st_size:,} of {whole:,} bytes are here"
         return reason, "Copy it again, or have the profiler export it again"
     if head.startswith(b"\x1f\x8b"):

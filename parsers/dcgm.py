@@ -12,8 +12,7 @@ import re
 from pathlib import Path
 
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.monitor_text import Clock, Text, head_lines
-from perfctl.parsers.nvidia_smi_csv import others
+from perfctl.parsers.monitor_text import Clock, MonitorText
 from perfctl.parsers.readings import (
     MEMORY_TOTAL,
     MEMORY_USED,
@@ -25,6 +24,7 @@ from perfctl.parsers.readings import (
     Readings,
 )
 from perfctl.parsers.records import Diagnostic, Gap, Report
+from perfctl.parsers.text.tool_text import head_lines
 from perfctl.parsers.timestamps import YEARS, Stamp
 from perfctl.parsers.unknown import not_understood, words
 from perfctl.parsers.unknown import others as others_of
@@ -85,7 +85,7 @@ def parse(path: Path) -> Report:
     try:
         with path.open("rb") as file:
             is_csv = any(map(_is_csv_header, head_lines(file.read(_HEAD_BYTES))))
-        text = Text(path, TOOL)
+        text = MonitorText(path, TOOL)
         readings = Readings()
         clock, gaps = (_read_csv if is_csv else _read_text)(text, readings)
     except OSError as error:
@@ -100,7 +100,7 @@ def parse(path: Path) -> Report:
         samples=readings.samples,
         summaries=tuple(readings.summaries()),
         gaps=(*gaps, *clock.gaps(), *readings.gaps(), Gap("device", "not_available", "DCGM's lists name no device")),
-        diagnostics=(*others(readings), *text.diagnostics(), *_unknown(readings)),
+        diagnostics=(*readings.diagnostics(), *text.diagnostics(), *_unknown(readings)),
         started_at=clock.started_at,
         duration_ns=clock.duration_ns,
     )
@@ -115,7 +115,7 @@ def _is_csv_header(line: str) -> bool:
     return tuple(cell.strip().lower().lstrip("\ufeff") for cell in line.split(",")) == _CSV_HEADER
 
 
-def _read_csv(text: Text, readings: Readings) -> tuple[Clock, list[Gap]]:
+def _read_csv(text: MonitorText, readings: Readings) -> tuple[Clock, list[Gap]]:
     """Cells are gathered by GPU and moment, in the order of first appearance."""
     moments: dict[tuple[int, int], list[tuple[Column, str]]] = {}
     columns: dict[str, Column] = {}
@@ -140,7 +140,7 @@ def _read_csv(text: Text, readings: Readings) -> tuple[Clock, list[Gap]]:
     return clock, gaps
 
 
-def _read_text(text: Text, readings: Readings) -> tuple[Clock, list[Gap]]:
+def _read_text(text: MonitorText, readings: Readings) -> tuple[Clock, list[Gap]]:
     """A round begins with the first GPU that the round already has."""
     columns: list[Column] = []
     rounds: list[tuple[int, int, list[tuple[Column, str]]]] = []

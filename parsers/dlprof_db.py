@@ -15,9 +15,10 @@ from pathlib import Path
 
 from perfctl.parsers import dlprof_db_summary, dlprof_known, dlprof_records
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.nsys_sqlite import COPY_KINDS
-from perfctl.parsers.nsys_tables import MAGIC, Database, check_whole, connect
 from perfctl.parsers.records import Copy, Gap, Kernel, Operation, Report, Step
+from perfctl.parsers.text.cupti import COPY_KINDS
+from perfctl.parsers.text.sqlite import Database, check_whole, connect
+from perfctl.sqlite_header import is_sqlite
 
 TOOL = "dlprof"
 KERNEL = "read_only_kernels"
@@ -30,7 +31,7 @@ _AGAIN = "Copy it again, or let dlprof make it again (dlprof --force=true ...)"
 
 def sniff(path: Path, head: bytes) -> bool:
     """A SQLite file with DLProf's tables; a damaged one by the table names in its head."""
-    if not head.startswith(MAGIC):
+    if not is_sqlite(head):
         return False
     try:
         with closing(connect(path)) as connection:
@@ -67,7 +68,7 @@ def parse(path: Path) -> Report:
 def _opened(path: Path) -> Iterator[Database]:
     """Read-only, leaving nothing beside the file; every SQLite error becomes a ReportError."""
     try:
-        check_whole(path)
+        check_whole(path, TOOL, _AGAIN)
         with closing(connect(path)) as connection:
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA temp_store = MEMORY")
@@ -80,8 +81,6 @@ def _opened(path: Path) -> Iterator[Database]:
     except (sqlite3.Error, OverflowError, UnicodeError) as error:
         shown = " ".join(str(error).split())
         raise ReportError(path, TOOL, f"the database is damaged or cut off ({shown[:200]})", _AGAIN) from error
-    except ReportError as error:
-        raise ReportError(path, TOOL, error.reason, _AGAIN) from None
 
 
 def _word(column: str) -> str:

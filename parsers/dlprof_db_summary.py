@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from math import isfinite
 
 from perfctl.parsers import dlprof_records
-from perfctl.parsers.nsys_tables import Database
 from perfctl.parsers.records import Device, Diagnostic, Gap, Summary
+from perfctl.parsers.text.sqlite import Database
 
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)+)")
 _FACTS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from perfctl.parsers.nsys_tables import Database
 from perfctl.parsers.records import Diagnostic
+from perfctl.parsers.text.sqlite import Database
 from perfctl.parsers.unknown import newer, not_understood, others, words
 
 NEWEST = "1.8"

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from perfctl.parsers.nsys_tables import KERNEL, Database
+from perfctl.parsers.nsys_tables import KERNEL
 from perfctl.parsers.records import Device, Diagnostic, Gap
+from perfctl.parsers.text.sqlite import Database
 
 MIB = 1 << 20
 HOST_FACTS = {

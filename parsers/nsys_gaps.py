@@ -8,8 +8,9 @@ from perfctl.parsers.attribution import NOBODY
 from perfctl.parsers.nsys_devices import versions
 from perfctl.parsers.nsys_launches import Launched
 from perfctl.parsers.nsys_ranges import PUSH_POP, RangeTable
-from perfctl.parsers.nsys_tables import GRAPH, MEMCPY, MEMSET, RUNTIME, Database
+from perfctl.parsers.nsys_tables import GRAPH, MEMCPY, MEMSET, RUNTIME
 from perfctl.parsers.records import Gap
+from perfctl.parsers.text.sqlite import Database
 
 
 def find_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iterator[Gap]:

@@ -11,8 +11,9 @@ from perfctl.parsers.attribution import NOBODY, SLICE
 from perfctl.parsers.bulk_rows import NO_NAME, Columns, SqlKernels
 from perfctl.parsers.nsys_launches import Around
 from perfctl.parsers.nsys_ranges import RangeTable, objects
-from perfctl.parsers.nsys_tables import KERNEL, Database, Strings, opened
+from perfctl.parsers.nsys_tables import KERNEL, Strings, opened
 from perfctl.parsers.records import Kernel
+from perfctl.parsers.text.sqlite import Database
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from perfctl.parsers.nsys_devices import versions
-from perfctl.parsers.nsys_tables import KERNEL, MEMCPY, MEMSET, NVTX, RUNTIME, STRINGS, Database
+from perfctl.parsers.nsys_tables import KERNEL, MEMCPY, MEMSET, NVTX, RUNTIME, STRINGS
 from perfctl.parsers.records import Diagnostic
+from perfctl.parsers.text.sqlite import Database
 from perfctl.parsers.unknown import newer, not_understood, others, words
 
 NEWEST_SCHEMA = "3.24"

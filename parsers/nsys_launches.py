@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from perfctl.parsers.attribution import NOBODY, SLICE, Spans
 from perfctl.parsers.correlation import Calls, Wanted
 from perfctl.parsers.nsys_ranges import PROCESS_BITS, RangeTable
-from perfctl.parsers.nsys_tables import RUNTIME, Database
+from perfctl.parsers.nsys_tables import RUNTIME
+from perfctl.parsers.text.sqlite import Database
 
 if TYPE_CHECKING:
     import numpy as np

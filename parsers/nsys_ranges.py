@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Spans
 from perfctl.parsers.bulk_rows import Columns
-from perfctl.parsers.nsys_tables import NVTX, STRINGS, Database
+from perfctl.parsers.nsys_tables import NVTX, STRINGS
 from perfctl.parsers.range_names import RangeName, read_range_name
 from perfctl.parsers.records import Range
+from perfctl.parsers.text.sqlite import Database
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,36 +16,14 @@ from perfctl.parsers.errors import ReportError
 from perfctl.parsers.nsys_gaps import find_gaps
 from perfctl.parsers.nsys_launches import Around
 from perfctl.parsers.nsys_ranges import RangeTable
-from perfctl.parsers.nsys_tables import (
-    KERNEL,
-    MAGIC,
-    MEMCPY,
-    MEMSET,
-    STRINGS,
-    TOOL,
-    Database,
-    check_whole,
-    connect,
-    opened,
-)
+from perfctl.parsers.nsys_tables import EXPORT_AGAIN, KERNEL, MEMCPY, MEMSET, STRINGS, TOOL, opened
 from perfctl.parsers.records import Copy, Report
+from perfctl.parsers.text.cupti import COPY_KINDS
+from perfctl.parsers.text.sqlite import Database, check_whole, connect
+from perfctl.sqlite_header import is_sqlite
 
 MARKERS = {"ProcessStreams", "NVTX_EVENTS", "ThreadNames", "EXPORT_META_DATA", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
 """Beside StringIds, any one of these tells an nsys export from another SQLite file."""
-
-COPY_KINDS: dict[object, str] = {
-    1: "HtoD",
-    2: "DtoH",
-    3: "HtoA",
-    4: "AtoH",
-    5: "AtoA",
-    6: "AtoD",
-    7: "DtoA",
-    8: "DtoD",
-    9: "HtoH",
-    10: "PtoP",
-}
-"""CUPTI's numbers of the kinds that have a short word here."""
 
 COPY_LABELS = {
     "Host-to-Device": "HtoD",
@@ -58,7 +36,7 @@ COPY_LABELS = {
 
 def sniff(path: Path, head: bytes) -> bool:
     """Is it an nsys export, whole or broken? By its tables; a damaged one by the table names in its head."""
-    if not head.startswith(MAGIC):
+    if not is_sqlite(head):
         return False
     try:
         with closing(connect(path)) as connection:
@@ -74,7 +52,7 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read it. Raises ReportError when it is cut off, damaged, or what a failed export left behind."""
     try:
-        check_whole(path)
+        check_whole(path, TOOL, EXPORT_AGAIN)
     except OSError as error:
         raise ReportError(path, TOOL, f"it cannot be read ({error.strerror})", "Check its permissions") from error
     with opened(path) as database:

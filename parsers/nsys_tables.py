@@ -1,30 +1,20 @@
-"""An nsys SQLite export as tables and columns looked up by name, and the file opened without a trace.
+"""Tables of an nsys SQLite export: their names, its strings, and the file opened for reading.
 
-nsys leaves out a table that would be empty, and adds columns from version to version (2020.3 to 2026.1
-were seen): nothing here goes by position, and what a version does not have reads as NULL.
+nsys leaves out a table that would be empty, and adds columns from version to version (2020.3 to 2026.1 were seen).
 """
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import warnings
-from collections.abc import Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-from perfctl.parsers.errors import ReportError
-
-if TYPE_CHECKING:
-    from perfctl.parsers.attribution import Integers
+from perfctl.parsers.text import sqlite
+from perfctl.parsers.text.sqlite import Database
 
 TOOL = "nsys"
-MAGIC = b"SQLite format 3\0"
-EXPORT_AGAIN = "Export the .nsys-rep again: nsys export --type sqlite --force-overwrite true REPORT.nsys-rep"
+EXPORT_AGAIN = (
+    "Copy it again, or export the report again: nsys export --type sqlite --force-overwrite true REPORT.nsys-rep"
+)
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -33,144 +23,6 @@ RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 GRAPH = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 NVTX = "NVTX_EVENTS"
 STRINGS = "StringIds"
-
-_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
-"""A virtual table is a program's; no profiler writes one."""
-_LONGEST = 256 << 20
-"""Bytes of one value; the largest that profilers write, nsys's own messages, have a few thousand."""
-SEPARATOR = 0x1F
-"""Stands between texts that SQLite joins: a control character made for that."""
-MOST_SLICES = 10_000
-SLICE_ROWS = 1 << 18
-"""Rows joined into one text at a time: keeps the peak low and far from SQLite's limit of 1e9 bytes."""
-
-
-class Database:
-    """A read-only connection and the tables and columns it has."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        # Real exports hold strings that are no UTF-8 (nsys 2021.3, a property of the host).
-        connection.text_factory = partial(str, encoding="utf-8", errors="replace")
-        self.connection = connection
-        self.tables: dict[str, frozenset[str]] = {}
-        for (table,) in connection.execute(_TABLES).fetchall():
-            columns = connection.execute(f"PRAGMA table_info({_quoted(table)})")
-            self.tables[table] = frozenset(row[1] for row in columns)
-
-    def has(self, table: str, *columns: str) -> bool:
-        """Is there such a table, with all of these columns?"""
-        return table in self.tables and self.tables[table].issuperset(columns)
-
-    def filled(self, table: str) -> bool:
-        """Is there such a table, with a row in it? (``--lazy=false`` exports empty tables too.)"""
-        return table in self.tables and self.connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None
-
-    def holds(self, table: str, column: str | None = None) -> bool:
-        """Is there a row in this table of any name, or a value in this column?"""
-        where = "" if column is None else f" WHERE {_quoted(column)} IS NOT NULL"
-        found = self.connection.execute(f"SELECT 1 FROM {_quoted(table)}{where} LIMIT 1").fetchone()
-        return found is not None
-
-    def column(self, table: str, name: str, default: str = "NULL") -> str:
-        """The column for use in SQL, or ``default`` where this version does not have it."""
-        return name if self.has(table, name) else default
-
-    def rows(self, table: str, *columns: str) -> list[tuple[object, ...]]:
-        """All rows of a small table in its order, None in the place of a missing column; [] without the table."""
-        if table not in self.tables:
-            return []
-        wanted = ", ".join(self.column(table, name) for name in columns)
-        return self.connection.execute(f"SELECT {wanted} FROM {table}").fetchall()
-
-    def pairs(self, table: str) -> dict[str, str]:
-        """A (name, value) table as a dict; empty without the table."""
-        return {str(name): str(value) for name, value in self.rows(table, "name", "value")}
-
-    def integers(self, table: str, *expressions: str, where: str = "1", few: Collection[str] = ()) -> list[Integers]:
-        """One int64 array an expression (SQL, never NULL), in the order of the table; empty without the table.
-
-        ``few`` names expressions that give the same few large numbers again and again (threads, processes).
-        """
-        import numpy as np
-
-        columns: list[Integers] = [np.empty(0, np.int64) for _ in expressions]
-        for pieces in self.pieces(table, *expressions, where=where, few=few):
-            for column, values in zip(columns, pieces, strict=True):
-                column.resize(len(column) + len(values), refcheck=False)  # in place: the system moves pages, not bytes
-                column[len(column) - len(values) :] = values
-        return columns
-
-    def pieces(
-        self, table: str, *expressions: str, where: str = "1", few: Collection[str] = ()
-    ) -> Iterator[list[Integers]]:
-        """The same as ``integers``, at most SLICE_ROWS rows at a time.
-
-        Joined inside SQLite and split by numpy: twice as fast as fetching tuples. What stands in ``few`` is only counted
-        while it is the same in all rows, and else written as its difference to the first row, bit by bit, which is short.
-        """
-        bases = [self._first(table, expression, where) if expression in few else 0 for expression in expressions]
-        pairs = list(zip(expressions, bases, strict=True))
-        joined = [f"group_concat({_differing(*pair)})" for pair in pairs]
-        others = {i: f"sum(CAST({one} AS INTEGER) <> {base})" for i, (one, base) in enumerate(pairs) if one in few}
-        rows = f"FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? AND {where}"
-
-        def read(ends: tuple[int, int]) -> tuple[Any, ...]:
-            shown = ", ".join(others.get(number, text) for number, text in enumerate(joined))
-            row: tuple[Any, ...] = self.connection.execute(f"SELECT count(*), {shown} {rows}", ends).fetchone()
-            if not any(row[1 + number] for number in others):
-                return row
-            others.clear()
-            return read(ends)
-
-        for row in _ahead(map(read, self._slices(table))):
-            columns = [_zeros(row[0]) if value == 0 else _split(value or "") for value in row[1:]]
-            if any(len(values) != row[0] for values in columns):
-                raise sqlite3.DatabaseError(f"table {table} holds values that are no numbers")
-            yield [values ^ base if base else values for values, base in zip(columns, bases, strict=True)]
-
-    def _first(self, table: str, expression: str, where: str) -> int:
-        """The first row's value; 0 without one."""
-        if table not in self.tables:
-            return 0
-        query = f"SELECT CAST({expression} AS INTEGER) FROM {table} NOT INDEXED WHERE {where} ORDER BY rowid LIMIT 1"
-        row = self.connection.execute(query).fetchone()
-        return int(row[0] or 0) if row else 0
-
-    def texts(self, table: str, expression: str, where: str = "1") -> Iterator[str]:
-        """One text a row (SQL, never NULL), in the order of the table; nothing without the table.
-
-        Joined inside SQLite and split by Python, for the same reason as in ``integers``.
-        """
-        for first, last in self._slices(table):
-            rows = f"FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? AND {where}"
-            joined = f"SELECT count(*), group_concat({expression}, char({SEPARATOR})) {rows}"
-            try:
-                count, text = self.connection.execute(joined, (first, last)).fetchone()
-            except sqlite3.DataError:  # more than SQLite's limit of 1e9 bytes
-                count, text = -1, ""
-            parts = text.split(chr(SEPARATOR)) if count else []
-            if len(parts) == count:
-                yield from parts
-            else:  # a text holds the separator itself
-                single = self.connection.execute(f"SELECT {expression} {rows}", (first, last))
-                yield from (value for (value,) in single)
-
-    def _slices(self, table: str) -> Iterator[tuple[int, int]]:
-        """(first, last) rowid of slices of at most SLICE_ROWS rows."""
-        if table not in self.tables:
-            return
-        first = self.connection.execute(f"SELECT min(rowid) FROM {table}").fetchone()[0]
-        if first is None:
-            return
-        last = self.connection.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0]
-        if last - first < SLICE_ROWS * MOST_SLICES:
-            yield from ((start, start + SLICE_ROWS - 1) for start in range(first, last + 1, SLICE_ROWS))
-            return
-        after = f"SELECT rowid FROM {table} NOT INDEXED WHERE rowid >= ? ORDER BY rowid LIMIT 1 OFFSET {SLICE_ROWS}"
-        while first is not None:  # row ids are far apart
-            following = self.connection.execute(after, (first,)).fetchone()
-            yield first, following[0] - 1 if following else last
-            first = following[0] if following else None
 
 
 class Strings(dict[object, str | None]):
@@ -190,94 +42,6 @@ class Strings(dict[object, str | None]):
         return self[key]
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[Database]:
-    """The export at ``path``, read-only and leaving nothing beside it.
-
-    Every SQLite error inside the block becomes a ReportError.
-    """
-    connection = None
-    try:
-        connection = connect(path)
-        yield Database(connection)
-    except sqlite3.Error as error:
-        reason = f"the database is damaged or cut off ({error})"
-        raise ReportError(path, TOOL, reason, f"Copy it again, or start over. {EXPORT_AGAIN}") from error
-    finally:
-        if connection is not None:
-            connection.close()
-
-
-def connect(path: Path) -> sqlite3.Connection:
-    """Read-only; ``immutable`` keeps SQLite from making -shm, -wal or -journal files.
-
-    What the file's schema calls may only compute, and no value fills the memory.
-    """
-    address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
-    connection = sqlite3.connect(address, uri=True, check_same_thread=False)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
-    connection.execute("PRAGMA trusted_schema = OFF")
-    return connection
-
-
-def check_whole(path: Path) -> None:
-    """Raise ReportError for a file that is shorter than its header says, or still has a log beside it.
-
-    SQLite itself notices a missing end only when it happens to read there.
-    """
-    with path.open("rb") as file:
-        head = file.read(100)
-    page = int.from_bytes(head[16:18], "big")
-    page = 65536 if page == 1 else page
-    pages = int.from_bytes(head[28:32], "big")
-    size = path.stat().st_size
-    if len(head) < 100 or (head[24:28] == head[92:96] and size < page * pages):
-        reason = f"the database is cut off: {size:,} of {page * pages:,} bytes are here"
-        raise ReportError(path, TOOL, reason, f"Copy it again, or start over. {EXPORT_AGAIN}")
-    for ending in ("-wal", "-journal"):
-        log = path.with_name(path.name + ending)
-        if log.is_file() and _first_byte(log) not in (b"", b"\0"):
-            reason = f"the database was not closed: {log.name} lies beside it and holds changes"
-            raise ReportError(path, TOOL, reason, f"Wait for the program that writes it, or start over. {EXPORT_AGAIN}")
-
-
-def _first_byte(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(1)
-
-
-def _quoted(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
-
-
-def _ahead(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """The same; while one is worked on, SQLite makes the next in a thread of its own."""
-    with ThreadPoolExecutor(1) as pool:
-        following = pool.submit(next, rows, None)
-        while (row := following.result()) is not None:
-            following = pool.submit(next, rows, None)
-            yield row
-
-
-def _differing(expression: str, base: int) -> str:
-    """SQL of the bits in which an integer differs from ``base`` (SQLite has no operator for that; this never overflows)."""
-    value = f"CAST({expression} AS INTEGER)"
-    return f"(({value} | {base}) - ({value} & {base}))" if base else value
-
-
-def _zeros(count: int) -> Integers:
-    import numpy as np
-
-    return np.zeros(count, np.int64)
-
-
-def _split(text: str) -> Integers:
-    import numpy as np
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        try:
-            return np.fromstring(text, dtype=np.int64, sep=",")
-        except (ValueError, DeprecationWarning) as error:
-            raise sqlite3.DatabaseError(f"values that are no numbers ({error})") from error
+def opened(path: Path) -> AbstractContextManager[Database]:
+    """Open the export at ``path`` read-only. Raises ReportError for every SQLite error inside the block."""
+    return sqlite.opened(path, TOOL, EXPORT_AGAIN)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from perfctl.parsers import nvidia_smi_csv, nvidia_smi_dmon, nvidia_smi_table
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.monitor_text import head_lines
 from perfctl.parsers.records import Report
+from perfctl.parsers.text.tool_text import head_lines
 
 _FORMS: tuple[tuple[Callable[[list[str]], bool], Callable[[Path], Report]], ...] = (
     (nvidia_smi_dmon.recognise, nvidia_smi_dmon.parse),

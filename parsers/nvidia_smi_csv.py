@@ -1,8 +1,8 @@
 """``nvidia-smi --query-gpu=... --format=csv[,noheader][,nounits]``.
 
 nvidia-smi quotes nothing and parts cells by ", ". Without units the header still has them ("utilization.gpu [%]");
-without a header the columns are told by their units as far as only one reading makes sense
-(:mod:`nvidia_smi_headless`). A header again, or a line that ``date`` printed, begins another round.
+rows without a header are refused but for one form (:mod:`nvidia_smi_headless`). A header again, or a line that
+``date`` printed, begins another round.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.monitor_text import Clock, Text
+from perfctl.parsers.monitor_text import Clock, MonitorText
 from perfctl.parsers.nvidia_smi_devices import Placer, devices_of, environment_of
 from perfctl.parsers.nvidia_smi_header import UNITS, Layout, read_header
-from perfctl.parsers.nvidia_smi_headless import guess, is_row
+from perfctl.parsers.nvidia_smi_headless import is_row, layout_of
 from perfctl.parsers.nvidia_smi_rows import LINE_LIMIT, Row, Survey, rows, survey
 from perfctl.parsers.readings import Readings, read_cell
 from perfctl.parsers.records import Diagnostic, Gap, Report
@@ -33,17 +33,16 @@ def recognise(found: list[str]) -> bool:
 
 def parse(path: Path) -> Report:
     """Raises ReportError when there is no whole row, or nothing tells what its columns are."""
-    known = survey(Text(path, TOOL))
+    known = survey(MonitorText(path, TOOL))
     if not known.count and known.first is None:
         raise ReportError(path, TOOL, "there is a header and no whole row below it", "Let nvidia-smi run longer")
-    told: list[Diagnostic] = []
-    gaps: list[Gap] = []
+    warnings: list[Diagnostic] = []
     layout = known.first
     if layout is None:
-        columns, told, gaps = guess(known.headless, path)
-        layout = Layout(columns)
+        layout, warning = layout_of(known.headless, path)
+        warnings.append(warning)
     known.settle(layout)
-    text = Text(path, TOOL)
+    text = MonitorText(path, TOOL)
     rounds = _Rounds(known)
     for row in rows(text):
         row_layout = row.layout or layout
@@ -53,7 +52,7 @@ def parse(path: Path) -> Report:
             rounds.add(row, row_layout, text.interval_ns)
     if not rounds.devices:
         raise ReportError(path, TOOL, "there is a header and no whole row of its kind", "Let nvidia-smi run longer")
-    return _report(rounds, layout, text, gaps, told)
+    return _report(rounds, layout, text, warnings)
 
 
 class _Rounds:
@@ -94,22 +93,22 @@ class _Rounds:
         return (*self._halves, *dates, *self.clock.gaps(), *self.placer.gaps(), *self.readings.gaps())
 
 
-def _report(rounds: _Rounds, first: Layout, text: Text, gaps: list[Gap], told: list[Diagnostic]) -> Report:
+def _report(rounds: _Rounds, first: Layout, text: MonitorText, warnings: list[Diagnostic]) -> Report:
     readings, clock, placer = rounds.readings, rounds.clock, rounds.placer
     return Report(
         tool=TOOL,
         path=text.path,
-        form="nvidia-smi CSV" if not told else "nvidia-smi CSV, no header",
+        form="nvidia-smi CSV" if not warnings else "nvidia-smi CSV, no header",
         devices=devices_of(rounds.devices, readings.samples),
         environment=environment_of(rounds.devices),
         samples=readings.samples,
         summaries=tuple(readings.summaries()),
-        gaps=(*gaps, *rounds.gaps()),
+        gaps=rounds.gaps(),
         diagnostics=(
-            *told,
+            *warnings,
             *clock.diagnostics(),
             *placer.diagnostics(),
-            *others(readings),
+            *readings.diagnostics(),
             *text.diagnostics(),
             *unknown_units(first),
         ),
@@ -131,11 +130,3 @@ def _half_cell(row: Row, layout: Layout) -> Gap | None:
         return None
     row.cells[-1] = ""
     return Gap(f"sample:{name}", "unreadable", "the file ends within its last number, which is left out")
-
-
-def others(readings: Readings) -> list[Diagnostic]:
-    """Says which columns became summaries."""
-    if not readings.others:
-        return []
-    text = f"kept as summaries, mean, min and max over the file: {', '.join(readings.others[:40])}"
-    return [Diagnostic("info", "perfctl", text)]

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from perfctl.parsers import unknown
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.monitor_text import Clock, Text
-from perfctl.parsers.nvidia_smi_csv import others
+from perfctl.parsers.monitor_text import Clock, MonitorText
 from perfctl.parsers.readings import (
     MEMORY_USED,
     POWER,
@@ -88,7 +87,7 @@ def _split(line: str, by_comma: bool) -> list[str]:
 
 def parse(path: Path) -> Report:
     """Raises ReportError when no row follows a header."""
-    text = Text(path, TOOL)
+    text = MonitorText(path, TOOL)
     rows = _rows(text)
     if not rows:
         raise ReportError(
@@ -115,13 +114,19 @@ def parse(path: Path) -> Report:
         samples=readings.samples,
         summaries=tuple(readings.summaries()),
         gaps=(*clock.gaps(), *readings.gaps(), Gap("device", "not_available", "dmon and pmon name no device")),
-        diagnostics=(*clock.diagnostics(), *_told(is_pmon), *others(readings), *text.diagnostics(), *_unknown(rows)),
+        diagnostics=(
+            *clock.diagnostics(),
+            *_told(is_pmon),
+            *readings.diagnostics(),
+            *text.diagnostics(),
+            *_unknown(rows),
+        ),
         started_at=clock.started_at,
         duration_ns=clock.duration_ns,
     )
 
 
-def _rows(text: Text) -> list[tuple[_Header, list[str]]]:
+def _rows(text: MonitorText) -> list[tuple[_Header, list[str]]]:
     """Every row below a header that has all its cells; a command may have blanks."""
     rows: list[tuple[_Header, list[str]]] = []
     header: _Header | None = None

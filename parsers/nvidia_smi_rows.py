@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from perfctl.parsers.monitor_text import Text
+from perfctl.parsers.monitor_text import MonitorText
 from perfctl.parsers.nvidia_smi_header import Layout, read_header
 from perfctl.parsers.nvidia_smi_headless import is_row
 from perfctl.parsers.timestamps import day_is_first, is_stamp
 
 LINE_LIMIT = 4096
-_GUESSED_FROM = 20_000
-"""Rows without a header that their columns are told from."""
+_CHECKED = 20_000
+"""Rows without a header whose units are checked."""
 _DATES_KEPT = 100_000
 
 
@@ -33,7 +33,7 @@ class Row:
     """The file ends with it, and not with the end of a line."""
 
 
-def rows(text: Text) -> Iterator[Row]:
+def rows(text: MonitorText) -> Iterator[Row]:
     """All rows; lines of others are set aside in ``text``."""
     layout: Layout | None = None
     date: str | None = None
@@ -93,7 +93,7 @@ class Survey:
             self.dates[stamp] = None
 
     def settle(self, layout: Layout) -> None:
-        """Rows above any header are of this layout: the first header's, or a guess."""
+        """Rows above any header are of this layout: the first header's, or the one form without a header."""
         for cells in self.headless:
             if len(cells) == len(layout.columns):
                 self.take(layout, cells, date="" if self.by_date else None)
@@ -103,7 +103,7 @@ class Survey:
         return day_is_first(self.dates)
 
 
-def survey(text: Text) -> Survey:
+def survey(text: MonitorText) -> Survey:
     """One pass over the file."""
     found = Survey()
     for row in rows(text):
@@ -114,6 +114,6 @@ def survey(text: Text) -> Survey:
             continue
         found.by_date &= row.date is not None
         found.note(row.date)
-        if len(found.headless) < _GUESSED_FROM:
+        if len(found.headless) < _CHECKED:
             found.headless.append(row.cells)
     return found

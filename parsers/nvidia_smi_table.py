@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.monitor_text import Clock, Text
-from perfctl.parsers.nvidia_smi_csv import others
+from perfctl.parsers.monitor_text import Clock, MonitorText
 from perfctl.parsers.readings import (
     MEMORY_TOTAL,
     MEMORY_USED,
@@ -73,7 +72,7 @@ _LINE_LIMIT = 300
 class _State:
     """What has been met so far."""
 
-    text: Text
+    text: MonitorText
     readings: Readings = field(default_factory=Readings)
     devices: dict[int, Device] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -97,7 +96,7 @@ def recognise(found: list[str]) -> bool:
 
 def parse(path: Path) -> Report:
     """Raises ReportError when there is no GPU in any table."""
-    state = _State(Text(path, TOOL))
+    state = _State(MonitorText(path, TOOL))
     clock = Clock()
     for line in state.text:
         _take(state, line.strip() if len(line) < _LINE_LIMIT else "", clock)
@@ -127,7 +126,7 @@ def parse(path: Path) -> Report:
         diagnostics=(
             *clock.diagnostics(),
             *_rounding(),
-            *others(state.readings),
+            *state.readings.diagnostics(),
             *state.text.diagnostics(),
             *not_understood({"parts": state.strange}),
         ),

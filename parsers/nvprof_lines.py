@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfctl.parsers.monitor_text import Text, head_lines
 from perfctl.parsers.records import Diagnostic
+from perfctl.parsers.text.tool_text import ToolText, head_lines
 
 TRACE, SUMMARY, UNIFIED, METRIC = "trace", "summary", "unified memory", "metric"
 _WORDS = {TRACE: "GPU trace", SUMMARY: "summary", UNIFIED: "unified memory", METRIC: "metrics"}
@@ -91,7 +91,7 @@ class Lines:
         """What stands once in a process's output -> the line of its table."""
         self._announced = False
         """Did nvprof say that a table follows, which has not come yet?"""
-        self._text = Text(path, "nvprof")
+        self._text = ToolText(path, "nvprof")
         self._said: Tally[tuple[str, str]] = Tally()
         self._kind: str | None = None
         self._names: list[str] = []

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from perfctl.parsers.records import Gap, Sample, Summary
+from perfctl.parsers.records import Diagnostic, Gap, Sample, Summary
 from perfctl.parsers.units import base_unit
 
 UTILISATION, MEMORY_USED, MEMORY_TOTAL = "gpu_utilisation", "memory_used_bytes", "memory_total_bytes"
@@ -131,6 +131,13 @@ class Readings:
     def others(self) -> list[str]:
         """The columns that samples have no field for, in order of appearance."""
         return list(dict.fromkeys(name for _, name in self._figures))
+
+    def diagnostics(self) -> list[Diagnostic]:
+        """Names the columns that became summaries."""
+        if not self.others:
+            return []
+        text = f"kept as summaries, mean, min and max over the file: {', '.join(self.others[:40])}"
+        return [Diagnostic("info", "perfctl", text)]
 
     def summaries(self) -> list[Summary]:
         """Mean, least and largest of the other columns by device; how often each text stood in them."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 
-from perfctl.parsers import nvidia_smi
+from perfctl.parsers import parse as parse_report
 from perfctl.parsers.errors import ReportError
 from perfctl.parsers.records import Diagnostic, Gap, Report, Sample, Summary
 from perfctl.parsers.unknown import not_understood, others
@@ -137,7 +137,7 @@ def _gaps(found: _Read) -> list[Gap]:
 def _from_nvidia_smi(log: Path, first_ns: str | None) -> tuple[list[Sample], list[Gap]]:
     """Its samples on the run's clock: their stamps are local time, so that the first one's arrival settles them."""
     try:
-        report = nvidia_smi.parse(log)
+        report = parse_report(log)
         samples = list(report.samples)
     except ReportError as error:
         return [], [Gap("sample", "unreadable", str(error))]

@@ -20,7 +20,9 @@ from typing import IO, cast
 
 from perfctl.parsers import scrub_nsys, secrets
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.nsys_tables import EXPORT_AGAIN, MAGIC
+from perfctl.parsers.nsys_tables import EXPORT_AGAIN
+from perfctl.parsers.secret_scan import texts_of
+from perfctl.sqlite_header import is_sqlite
 
 EXPORTS = {
     ".nsys-rep": "nsys export --type sqlite REPORT",
@@ -66,7 +68,7 @@ def scrub(path: Path, target: Path) -> Scrubbed:
                 part.with_name(part.name + ending).unlink(missing_ok=True)
     except (sqlite3.Error, UnicodeError) as error:
         reason = f"the database or its text is damaged or cut off ({error})"
-        raise ReportError(path, "unknown", reason, f"Copy it again. {EXPORT_AGAIN}") from error
+        raise ReportError(path, "unknown", reason, EXPORT_AGAIN) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ReportError(path, "unknown", f"it is no whole gzip file ({error})", "Copy it again") from error
     except OSError as error:
@@ -83,7 +85,7 @@ def _is_database(path: Path) -> bool:
         head = file.read(512)
     if not head:
         raise ReportError(path, "unknown", "the file is empty", "Check the path")
-    if head.startswith(MAGIC):
+    if is_sqlite(head):
         return True
     ways = [way for ending, way in EXPORTS.items() if path.name.endswith(ending)]
     if ways or (b"\0" in head and not head.startswith((GZIP, *UTF_16))):
@@ -93,7 +95,7 @@ def _is_database(path: Path) -> bool:
 
 
 def _scrub_database(path: Path, part: Path, target: Path) -> Scrubbed:
-    names = set(secrets.names_of(secrets.texts_of(path)))
+    names = set(secrets.names_of(texts_of(path)))
     shutil.copyfile(path, part)
     rows = scrub_nsys.rewrite(part, names)
     return Scrubbed(target, tuple(sorted(names)), rows)
@@ -164,7 +166,7 @@ def _between(found: Iterable[secrets.Secret], cut: int) -> int:
 
 def _check_clean(path: Path, part: Path, database: bool) -> None:
     """Look through the whole copy once more. Raises ReportError when anything is left in it."""
-    left = set(secrets.names_of(secrets.texts_of(part, limit=1 << 62)))
+    left = set(secrets.names_of(texts_of(part, limit=1 << 62)))
     if database:
         with part.open("rb") as file:  # what SQLite no longer shows must not lie in the file either
             left |= set(secrets.names_of(iter(lambda: file.read(CHUNK), b"")))

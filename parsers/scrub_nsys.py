@@ -9,7 +9,8 @@ from contextlib import closing
 from pathlib import Path
 
 from perfctl.parsers import secrets
-from perfctl.parsers.nsys_tables import STRINGS, connect
+from perfctl.parsers.nsys_tables import STRINGS
+from perfctl.parsers.text.sqlite import connect
 
 HOST_FACTS = ("CpuDescription", "CpuCores", "CpuArchitecture", "OsDescription", "CudaDriverVersion", "NvDriverVersion")
 """What stays of TARGET_INFO_SYSTEM_ENV: what is said about the machine itself."""

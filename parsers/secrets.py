@@ -6,32 +6,13 @@ output stands in ncu's logs. Only names leave this module (``HF_TOKEN``, "a GitH
 
 from __future__ import annotations
 
-import gzip
 import re
-import sqlite3
-import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import closing
-from pathlib import Path
-from typing import IO, NamedTuple, cast
-
-from perfctl.parsers.nsys_tables import MAGIC, STRINGS, connect
+from typing import NamedTuple
 
 REMOVED = b"(removed)"
-LOOKED_AT = 8 << 20
-"""Bytes at the beginning of a text that ``names_in`` looks at whole: there profilers and programs print their messages."""
 CHUNK = 1 << 20
-SAMPLE = 1 << 18
-"""Of what follows, so much of every EVERY bytes, and the last CHUNK: looking through all of it would take more than half
-as long as parsing does (13 ms a megabyte beside 20), and so takes less than a tenth. ``scrub`` looks through all."""
-EVERY = 4 << 20
-WORDY_TABLES = {
-    STRINGS: "value",
-    "TARGET_INFO_SYSTEM_ENV": "name || '=' || value",
-    "META_DATA_CAPTURE": "name || '=' || value",
-    "DIAGNOSTIC_EVENT": "text",
-}
-"""Table of an nsys export in which environments and messages stand -> what is read of a row."""
+"""Bytes after which a secret that goes on is named, though its end was not seen."""
 
 _WORDS = (
     *(b"token", b"secret", b"password", b"passwd", b"passphrase", b"credential", b"api_key", b"apikey", b"api-key"),
@@ -72,7 +53,6 @@ _HARMLESS = re.compile(
 )
 BEFORE = 300
 """Bytes before a secret by which it is known to be one: the name of a variable, the beginning of a URL."""
-_GAP = re.compile(rb"[\s\",;]")
 
 
 class Secret(NamedTuple):
@@ -81,33 +61,6 @@ class Secret(NamedTuple):
     start: int
     end: int
     name: str
-
-
-def names_in(path: Path, limit: int = LOOKED_AT) -> list[str]:
-    """Names of what looks like a secret in a report, sorted; [] also for what cannot be read at all.
-
-    Of an nsys export all its strings, environments and messages; of anything else, gzipped or not, the first
-    ``limit`` bytes, and samples of the rest (SAMPLE).
-    """
-    if path.is_dir():
-        return []
-    try:
-        return names_of(texts_of(path, limit))
-    except (OSError, EOFError, zlib.error, sqlite3.Error, UnicodeError):
-        return []
-
-
-def texts_of(path: Path, limit: int = LOOKED_AT) -> Iterator[bytes]:
-    """What ``names_in`` looks at, piece by piece. Raises what reading a damaged file raises."""
-    with path.open("rb") as file:
-        head = file.read(len(MAGIC))
-    yield from _database_texts(path) if head == MAGIC else _chunks(path, head, limit)
-
-
-def is_database(path: Path) -> bool:
-    """Of an SQLite database ``names_in`` looks at a few tables. Raises OSError where it cannot be read."""
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
 
 
 def names_of(pieces: Iterable[bytes]) -> list[str]:
@@ -199,56 +152,3 @@ def _logins(text: bytes) -> Iterator[Secret]:
         match = _LOGIN.match(text, at, place) if at >= 0 else None
         if match and match[1] != REMOVED:
             yield Secret(*match.span(1), "a password in a URL")
-
-
-def _chunks(path: Path, head: bytes, limit: int) -> Iterator[bytes]:
-    """The first ``limit`` bytes, unzipped, and samples of the rest; UTF-16 as what it would be in ASCII."""
-    wide = head.startswith((b"\xff\xfe", b"\xfe\xff"))
-    is_zipped = head.startswith(b"\x1f\x8b")
-    with gzip.open(path) if is_zipped else path.open("rb") as opened:
-        file = cast("IO[bytes]", opened)
-        while limit > 0 and (chunk := file.read(min(limit, CHUNK))):
-            limit -= len(chunk)
-            yield chunk.replace(b"\0", b"") if wide else chunk
-        if limit <= 0:
-            for chunk in _zipped_samples(file) if is_zipped else _samples(file, path.stat().st_size):
-                yield _whole_words(chunk.replace(b"\0", b"") if wide else chunk)
-
-
-def _samples(file: IO[bytes], size: int) -> Iterator[bytes]:
-    """Parts of what follows, evenly apart, and the end."""
-    end = max(file.tell(), (size - CHUNK) & ~1)
-    for place in range(file.tell(), end, EVERY):
-        file.seek(place)
-        yield file.read(min(SAMPLE, end - place))
-    file.seek(end)
-    yield file.read(CHUNK)
-
-
-def _zipped_samples(file: IO[bytes]) -> Iterator[bytes]:
-    """The same of a stream that cannot be sought in: all is unzipped, and little looked at."""
-    before = last = b""
-    number = 0
-    while chunk := file.read(CHUNK):
-        if number % (EVERY // CHUNK) == 0:
-            yield chunk[:SAMPLE]
-        before, last, number = last, chunk, number + 1
-    yield (before + last)[-CHUNK:]
-
-
-def _whole_words(sample: bytes) -> bytes:
-    """Without what it begins with in the middle of a word, and apart from the sample before."""
-    start = _GAP.search(sample)
-    return b"\n" + sample[start.end() :] + b"\n" if start else b"\n"
-
-
-def _database_texts(path: Path) -> Iterator[bytes]:
-    """The strings of an nsys export; nothing of another database."""
-    with closing(connect(path)) as connection:
-        connection.text_factory = bytes
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        for table, text in WORDY_TABLES.items():
-            if table.encode() in tables:
-                rows = connection.execute(f"SELECT CAST({text} AS BLOB) FROM {table} WHERE length({text}) > 8")
-                while batch := rows.fetchmany(4096):
-                    yield b"\n".join(value for (value,) in batch) + b"\n"

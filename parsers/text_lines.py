@@ -82,7 +82,7 @@ def tail_of(path: Path, head: bytes) -> str:
 
 
 @contextmanager
-def open_text(path: Path) -> Iterator[Text]:
+def open_text(path: Path) -> Iterator[Readable]:
     """The file as text; bytes that do not decode become U+FFFD. Lines end at "\n" and keep a "\r" before it."""
     with path.open("rb", buffering=0) as file:
         encoding = encoding_of(file.read(4096))
@@ -90,7 +90,7 @@ def open_text(path: Path) -> Iterator[Text]:
         yield _Decoded(file, encoding)
 
 
-class Text(Protocol):
+class Readable(Protocol):
     """What is read from its beginning to its end."""
 
     def read(self, size: int, /) -> str:
@@ -115,7 +115,7 @@ class _Decoded:
 class Lines:
     """The lines of a file; one longer than LINE_LIMIT is dropped and counted, never held whole."""
 
-    def __init__(self, file: Text, log: Log) -> None:
+    def __init__(self, file: Readable, log: Log) -> None:
         self._file, self._log = file, log
         self._lines: list[str] = [""]
         """What was read last, without the "\n"; the last may go on in what is not read yet."""

@@ -169,8 +169,7 @@ def _run(line: str, folder: Path) -> tuple[str, int]:
 
 def main(names: list[str]) -> int:
     """Renew the pages named, or all."""
-    import list_messages  # both beside this file
-    import list_operations
+    import list_operations  # beside this file
 
     failed = 0
     for path in [Path(name).resolve() for name in names] or pages():
@@ -184,7 +183,6 @@ def main(names: list[str]) -> int:
         if now != before:
             path.write_text(now, encoding="utf-8")
             print(f"changed: {path.relative_to(ROOT)}")
-    (DOCS / "messages.md").write_text(list_messages.markdown(), encoding="utf-8")
     (DOCS / "operations.md").write_text(list_operations.markdown(), encoding="utf-8")
     return 1 if failed else 0
 

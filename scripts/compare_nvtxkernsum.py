@@ -30,7 +30,8 @@ import numpy as np
 from perfctl.parsers import nsys_ranges
 from perfctl.parsers.attribution import NOBODY, Attribution, Spans
 from perfctl.parsers.correlation import Calls
-from perfctl.parsers.nsys_tables import KERNEL, NVTX, RUNTIME, STRINGS, Database, opened
+from perfctl.parsers.nsys_tables import KERNEL, NVTX, RUNTIME, STRINGS, opened
+from perfctl.parsers.text.sqlite import Database
 
 Row = tuple[str, ...]
 """The 13 columns of nvtxkernsum as nsys prints them."""

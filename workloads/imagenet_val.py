@@ -80,8 +80,8 @@ def check_sum(path: Path, tick: Tick = lambda done, total: None) -> bool:
             tick(done, total)
     if digest.hexdigest() != wanted:
         raise WorkloadError(
-            f"{path}: its MD5 is {digest.hexdigest()}, that of the published file {wanted}. Fetch it again, or say "
-            "--no-verify if it is meant to differ"
+            f"{path}: its MD5 is {digest.hexdigest()}, that of the published file {wanted}. Fetch it again, or set "
+            "`no_verify` if it is meant to differ"
         )
     return True
 
@@ -100,7 +100,7 @@ def read_devkit(path: Path, synsets: Path | None = None) -> DevKit:
     except (ValueError, OverflowError) as error:
         raise WorkloadError(f"{where}: the classes cannot be read ({first_line(error)})") from error
     if unknown := sorted(set(numbers) - set(names)):
-        raise WorkloadError(f"{path}: {_TRUTH} names class {unknown[0]}, of which the table of classes knows nothing")
+        raise WorkloadError(f"{path}: {_TRUTH} names class {unknown[0]}, which is not in the table of classes")
     if not numbers:
         raise WorkloadError(f"{path}: {_TRUTH} is empty")
     return DevKit(tuple(names[number] for number in numbers), tuple(sorted(names.values())))
@@ -112,17 +112,17 @@ def _devkit_files(path: Path) -> tuple[bytes, bytes | None]:
         found = read_members(path, (_TRUTH, _META))
     except (*_TAR_ERRORS, OSError) as error:
         raise WorkloadError(
-            f"--devkit {path} cannot be read ({_why(error)}): name ILSVRC2012_devkit_t12.tar.gz"
+            f"`devkit` {path} cannot be read ({_why(error)}): name ILSVRC2012_devkit_t12.tar.gz"
         ) from error
     if _TRUTH not in found:
-        raise WorkloadError(f"--devkit {path} has no {_TRUTH}: name ILSVRC2012_devkit_t12.tar.gz")
+        raise WorkloadError(f"`devkit` {path} has no {_TRUTH}: name ILSVRC2012_devkit_t12.tar.gz")
     return found[_TRUTH], found.get(_META)
 
 
 def _from_meta(meta: bytes | None, path: Path) -> dict[int, str]:
     """Class number -> folder, of the classes that have none below them (the rest of WordNet's tree is in it, too)."""
     if meta is None:
-        raise MatError(f"there is no {_META} in it; give a table of classes with --synsets")
+        raise MatError(f"there is no {_META} in it; give a table of classes in `synsets`")
     names: dict[int, str] = {}
     for row in read_structs(meta, "synsets"):
         number, name = row.get("ILSVRC2012_ID"), row.get("WNID")

@@ -1,130 +1,89 @@
-"""Just enough of MATLAB's level 5 MAT-files to read the table of classes in ImageNet's development kit.
+"""The table of classes in ImageNet's development kit: a MATLAB file, read by scipy (extra ``imagenet``).
 
-One variable that is an array of structs, whose fields are text or numbers, plain or compressed. Written after
-MathWorks' "MAT-File Format", 1999 and later; held against files that scipy 1.17 wrote.
+scipy's reader is native code that ends the whole interpreter on some damaged files (segmentation fault, seen with
+1.17.1), so it runs in a process of its own with limits on memory and time: ``python -m perfctl.workloads.matfile NAME``
+takes the file on standard input and prints the structs of the array NAME as JSON.
 """
 
 from __future__ import annotations
 
-import struct
+import io
+import json
+import resource
+import subprocess
+import sys
 import zlib
-from typing import NamedTuple
+from importlib.util import find_spec
+from typing import cast
 
-_HEADER_BYTES = 128
-_MATRIX, _COMPRESSED = 14, 15
-_CODES = {1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "f", 9: "d", 12: "q", 13: "Q"}
-"""Numeric types of data elements -> struct's letters."""
-_TEXT = {1: "utf-8", 2: "utf-8", 16: "utf-8", 4: "utf-16-le", 17: "utf-16-le", 18: "utf-32-le"}
-_STRUCT_CLASS, _CHAR_CLASS = 2, 4
-_NUMBER_CLASSES = range(6, 16)
-_MOST_BYTES = 64 << 20
-"""Of one variable once it is unpacked; the table of classes has a quarter of a megabyte."""
+READER = "perfctl.workloads.matfile"
+READER_SECONDS = 60
+
+_MEMORY_LIMIT = 4 << 30
+"""Bytes of address space of the reading process, of which numpy and scipy take most."""
+_UNREADABLE = 3
+"""Exit code of the reading process after it has said what is wrong with the file."""
 
 Value = str | float | None
 
 
 class MatError(ValueError):
-    """Not such a file, or cut off. One line."""
-
-
-class _Element(NamedTuple):
-    kind: int
-    data: bytes
-    end: int
-    """Where the next one begins."""
+    """The file is not a MATLAB file, is damaged, or cannot be read on this machine. One line."""
 
 
 def read_structs(content: bytes, variable: str) -> list[dict[str, Value]]:
-    """The structs of ``variable``, field by field: text, the first number, or None for anything else and nothing.
+    """Return the structs of the array ``variable``, field by field: text, a number, or None for anything else.
 
     Raises MatError.
     """
-    if len(content) < _HEADER_BYTES or content[126:128] != b"IM":
-        raise MatError("this is no MAT-file of level 5 in little-endian order")
-    at = _HEADER_BYTES
+    if find_spec("scipy") is None:
+        raise MatError(
+            "reading meta.mat needs scipy, which is not installed: pip install 'perfctl[imagenet]', "
+            "or give a table of classes in `synsets`"
+        )
+    command = [sys.executable, "-P", "-m", READER, variable]
     try:
-        while at < len(content):
-            element = _element(content, at, padded=False)
-            at = element.end
-            if element.kind == _COMPRESSED:
-                element = _element(_unpacked(element.data), 0, padded=False)
-            if element.kind == _MATRIX and (found := _structs(element.data, variable)) is not None:
-                return found
-    except MatError:
-        raise
-    except (struct.error, zlib.error, IndexError, KeyError, ValueError) as error:
-        raise MatError(f"it is cut off or damaged ({error})") from error
-    raise MatError(f"it has no array of structs called {variable}")
+        done = subprocess.run(command, input=content, capture_output=True, timeout=READER_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise MatError(f"it is damaged: reading it took more than {READER_SECONDS} s") from error
+    if done.returncode == _UNREADABLE:
+        raise MatError(done.stdout.decode("utf-8", "replace"))
+    if done.returncode:
+        raise MatError(f"it is damaged: scipy's reader failed with exit code {done.returncode}")
+    return cast(list[dict[str, Value]], json.loads(done.stdout))
 
 
-def _unpacked(data: bytes) -> bytes:
-    """Of a compressed element; MatError where it would fill the memory."""
-    stream = zlib.decompressobj()
-    plain = stream.decompress(data, _MOST_BYTES)
-    if stream.unconsumed_tail:
-        raise MatError(f"a variable unpacks to more than {_MOST_BYTES >> 20} MiB, which no table of classes does")
-    return plain
+def main(arguments: list[str]) -> int:
+    """Print the structs of the array named, or what is wrong with the file on standard input."""
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_LIMIT, _MEMORY_LIMIT))
+    (variable,) = arguments
+    damaged = (MatReadError, ValueError, TypeError, OSError, LookupError, ArithmeticError, NotImplementedError)
+    try:
+        file = io.BytesIO(sys.stdin.buffer.read())
+        found = loadmat(file, variable_names=[variable], simplify_cells=True).get(variable)
+    except MemoryError:
+        print("it claims more memory than a table of classes takes", end="")
+        return _UNREADABLE
+    except (*damaged, zlib.error) as error:
+        print(f"it is not a MATLAB file, or is cut off or damaged ({' '.join(str(error).split())})", end="")
+        return _UNREADABLE
+    rows = found if isinstance(found, list) else [found]
+    if not rows or not all(isinstance(row, dict) for row in rows):
+        print(f"it has no array of structs called {variable}", end="")
+        return _UNREADABLE
+    print(json.dumps([{str(name): _value(value) for name, value in row.items()} for row in rows]))
+    return 0
 
 
-def _element(content: bytes, at: int, *, padded: bool = True) -> _Element:
-    """The data element at ``at``; those within a matrix are padded to 8 bytes, and small ones fit into 8."""
-    (word,) = struct.unpack_from("<I", content, at)
-    if word >> 16:
-        kind, size, start, end = word & 0xFFFF, word >> 16, at + 4, at + 8
-    else:
-        kind, (size,), start = word, struct.unpack_from("<I", content, at + 4), at + 8
-        end = start + size + (-size % 8 if padded else 0)
-    if start + size > len(content):
-        raise MatError("an element reaches beyond the end")
-    return _Element(kind, content[start : start + size], end)
+def _value(value: object) -> Value:
+    """A text or a number; None for arrays, nested structs and empty cells."""
+    if isinstance(value, str):
+        return value or None
+    return float(value) if isinstance(value, (int, float)) else None
 
 
-def _structs(data: bytes, variable: str) -> list[dict[str, Value]] | None:
-    """The structs of one matrix; None when it is another variable, or no struct array."""
-    flags = _element(data, 0)
-    dimensions = _element(data, flags.end)
-    name = _element(data, dimensions.end)
-    if flags.data[0] != _STRUCT_CLASS or name.data.decode("ascii") != variable:
-        return None
-    width_of = _element(data, name.end)
-    names_of = _element(data, width_of.end)
-    (width,) = struct.unpack("<i", width_of.data)
-    names = [
-        names_of.data[start : start + width].split(b"\0")[0].decode("ascii")
-        for start in range(0, len(names_of.data), width)
-    ]
-    if not names:
-        raise MatError(f"the structs of {variable} have no fields")
-    at, found = names_of.end, []
-    for _ in range(_product(dimensions)):
-        row: dict[str, Value] = {}
-        for field in names:
-            cell = _element(data, at)
-            row[field], at = _value(cell.data), cell.end
-        found.append(row)
-    return found
-
-
-def _value(data: bytes) -> Value:
-    """Text, or the first number of a matrix."""
-    if not data:
-        return None
-    flags = _element(data, 0)
-    dimensions = _element(data, flags.end)
-    name = _element(data, dimensions.end)
-    kind = flags.data[0]
-    if kind not in (_CHAR_CLASS, *_NUMBER_CLASSES) or not _product(dimensions):
-        return None
-    values = _element(data, name.end)
-    if kind == _CHAR_CLASS:
-        return values.data.decode(_TEXT[values.kind]) if values.kind in _TEXT else None
-    code = _CODES[values.kind]
-    number: float = struct.unpack_from(f"<{code}", values.data)[0]
-    return number
-
-
-def _product(dimensions: _Element) -> int:
-    product = 1
-    for size in struct.unpack(f"<{len(dimensions.data) // 4}i", dimensions.data):
-        product *= size
-    return product
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

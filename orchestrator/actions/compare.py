@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.sqlite_header import HEADER_BYTES, application_id
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.compare_records import Comparison, Side
@@ -84,8 +85,8 @@ def _is_store(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        head = file.read(72)
-    return head.startswith(b"SQLite format 3\0") and int.from_bytes(head[68:72], "big") == APPLICATION_ID
+        head = file.read(HEADER_BYTES)
+    return application_id(head) == APPLICATION_ID
 
 
 def _of_store(path: Path) -> list[Run]:

@@ -16,6 +16,7 @@ from perfctl.orchestrator.errors import sentence
 from perfctl.orchestrator.launch.paths import RunPaths
 from perfctl.orchestrator.launch.process import STARTED
 from perfctl.orchestrator.launch.profiler import Outcome, RunRequest, Verdict
+from perfctl.sqlite_header import HEADER_BYTES, is_sqlite, stated_bytes
 
 _TAIL_BYTES = 65536
 _LINE_CHARACTERS = 300
@@ -159,12 +160,10 @@ def sqlite_tables(path: Path) -> set[str]:
 def sqlite_problem(path: Path) -> str | None:
     """Why an exported database cannot be used; None when it can."""
     with path.open("rb") as file:
-        head = file.read(100)
-    if not head.startswith(b"SQLite format 3\0") or len(head) < 100:
+        head = file.read(HEADER_BYTES)
+    if not is_sqlite(head) or len(head) < HEADER_BYTES:
         return "is not an SQLite database"
-    page_bytes = int.from_bytes(head[16:18], "big")
-    pages = int.from_bytes(head[28:32], "big")
-    if pages * (65536 if page_bytes == 1 else page_bytes) > path.stat().st_size:
+    if stated_bytes(head) > path.stat().st_size:
         return "is cut off"
     try:
         tables = sqlite_tables(path)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, nsys_tables, parse
+from perfctl.parsers import ReportError, parse
+from perfctl.parsers.text import sqlite
 from tests.parsers.nsys_builder import NsysBuilder, training_step
 
 ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n AS id, n AS value FROM t"
@@ -28,8 +29,8 @@ def test_views_named_like_tables_are_no_tables_and_never_run(tmp_path: Path) -> 
     path = report(
         tmp_path, "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME", f"CREATE VIEW CUPTI_ACTIVITY_KIND_RUNTIME AS {ENDLESS}"
     )
-    with closing(nsys_tables.connect(path)) as connection:
-        assert "TARGET_INFO_GPU" not in nsys_tables.Database(connection).tables
+    with closing(sqlite.connect(path)) as connection:
+        assert "TARGET_INFO_GPU" not in sqlite.Database(connection).tables
     assert len(list(parse(path).kernels)) == 5
     with pytest.raises(ReportError):
         parse(report(tmp_path / "again", "DROP TABLE StringIds", f"CREATE VIEW StringIds AS {ENDLESS}"))
@@ -37,8 +38,8 @@ def test_views_named_like_tables_are_no_tables_and_never_run(tmp_path: Path) -> 
 
 def test_virtual_tables_are_left_out(tmp_path: Path) -> None:
     path = report(tmp_path, "CREATE VIRTUAL TABLE DIAGNOSTIC_EVENT USING fts4(severity, source, text)")
-    with closing(nsys_tables.connect(path)) as connection:
-        assert "DIAGNOSTIC_EVENT" not in nsys_tables.Database(connection).tables
+    with closing(sqlite.connect(path)) as connection:
+        assert "DIAGNOSTIC_EVENT" not in sqlite.Database(connection).tables
     assert parse(path).diagnostics == ()
 
 
@@ -54,7 +55,7 @@ def test_a_column_that_is_computed_is_no_column(tmp_path: Path) -> None:
 
 def test_a_value_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
     path = report(tmp_path)
-    with closing(nsys_tables.connect(path)) as connection:
+    with closing(sqlite.connect(path)) as connection:
         with pytest.raises(sqlite3.DataError, match="too big"):
             connection.execute("SELECT zeroblob(900000000)").fetchone()
         assert connection.execute("PRAGMA trusted_schema").fetchone() == (0,)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, monitor_text, parse
-from perfctl.parsers.monitor_text import Clock, Text, head_lines
+from perfctl.parsers import ReportError, parse
+from perfctl.parsers.monitor_text import Clock, MonitorText
 from perfctl.parsers.records import Diagnostic, Gap
+from perfctl.parsers.text import tool_text
+from perfctl.parsers.text.tool_text import head_lines
 from perfctl.parsers.timestamps import Stamp
 
 HEADER = "timestamp, index, utilization.gpu [%]\n"
@@ -17,7 +19,6 @@ DMON = "#Date       Time        gpu   pwr\n#YYYYMMDD   HH:MM:SS    Idx     W\n"
 DCGM = "GPUId,TimeStampUs,Field,Values\n"
 LOGS = {
     "query": (HEADER + QUERY, 1),
-    "query without header": (QUERY, 1),
     "dmon": (DMON + "".join(f" 20240305   10:00:0{second}      0    70\n" for second in range(5)), 1),
     "DCGM": (DCGM + "".join(f"0,170963280{second}000000,power_usage,70.5\n" for second in range(5)), 1),
     "of a job": ("job 7 on node 3\n\n" + HEADER + QUERY, 1),
@@ -51,7 +52,7 @@ def test_readings_of_one_second_that_are_alike_are_one_log(tmp_path: Path) -> No
 def test_a_log_of_too_many_lines_is_refused_before_it_fills_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(monitor_text, "LINES", 4)
+    monkeypatch.setattr(tool_text, "LINES", 4)
     (tmp_path / "smi.csv").write_text(HEADER + QUERY)
     with pytest.raises(ReportError, match=r"more than 4 lines.*head, tail"):
         parse(tmp_path / "smi.csv")
@@ -64,7 +65,7 @@ def begins_again(tmp_path: Path, lines: list[str]) -> int | None:
     path = tmp_path / "log.txt"
     path.write_text("".join(f"{line}\n" for line in lines))
     try:
-        list(Text(path, "nvidia-smi"))
+        list(MonitorText(path, "nvidia-smi"))
     except ReportError as error:
         return int(error.reason.partition("from line ")[2].partition(":")[0])
     return None
@@ -117,7 +118,7 @@ def test_a_log_begins_again_where_its_first_lines_come_after_another_time(
 def test_the_command_that_stands_in_a_log_states_the_time_between_readings(
     tmp_path: Path, command: str, interval_ns: int | None
 ) -> None:
-    text = Text(tmp_path / "log.txt", "nvidia-smi")
+    text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
     text.stray(command)
     assert text.interval_ns == interval_ns
     text.stray("nvidia-smi dmon -d 7")
@@ -125,7 +126,7 @@ def test_the_command_that_stands_in_a_log_states_the_time_between_readings(
 
 
 def test_five_strays_are_shown_and_all_are_counted(tmp_path: Path) -> None:
-    text = Text(tmp_path / "log.txt", "nvidia-smi")
+    text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
     assert text.diagnostics() == []
     for line in ("  one\t2 ", "x" * 161, "b\0ad", "four", "five", "six"):
         text.stray(line)
@@ -135,12 +136,12 @@ def test_five_strays_are_shown_and_all_are_counted(tmp_path: Path) -> None:
 
 def test_lines_come_without_their_ends_and_a_last_one_that_is_cut_is_told(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_bytes(b"a \r\n\nb\0\nc\n")
-    text = Text(tmp_path / "log.txt", "nvidia-smi")
+    text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
     assert list(text) == ["a ", "", "c"]
     assert text.ends_whole
     assert "1 lines are no readings, among them 'b?'" in text.diagnostics()[0].text
     (tmp_path / "log.txt").write_bytes(b"a\nb")
-    text = Text(tmp_path / "log.txt", "nvidia-smi")
+    text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
     assert list(text) == ["a", "b"]
     assert not text.ends_whole
 

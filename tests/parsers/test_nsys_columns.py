@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import nsys_tables, parse
+from perfctl.parsers import parse
+from perfctl.parsers.text import sqlite
 from tests.parsers.nsys_builder import NsysBuilder, read, training_step
 
 NAMES = ("plain", "with \x1f inside", "", "a,b\n\x1f", "conv1:forward")
@@ -36,6 +37,6 @@ def test_many_small_slices_give_what_one_large_one_gives(tmp_path: Path, monkeyp
     path = training_step(NsysBuilder()).write(tmp_path / "report.sqlite")
     whole = parse(path)
     expected = [list(whole.kernels), list(whole.ranges)]
-    monkeypatch.setattr(nsys_tables, "SLICE_ROWS", 2)
+    monkeypatch.setattr(sqlite, "SLICE_ROWS", 2)
     sliced = parse(path)
     assert [list(sliced.kernels), list(sliced.ranges)] == expected

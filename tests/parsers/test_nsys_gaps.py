@@ -10,8 +10,8 @@ import pytest
 
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.bulk_rows import SqlKernels
-from perfctl.parsers.nsys_tables import check_whole
 from perfctl.parsers.records import Report
+from perfctl.parsers.text.sqlite import check_whole
 from tests.parsers.nsys_builder import NsysBuilder, gap, read, training_step
 
 
@@ -191,19 +191,19 @@ def test_a_database_is_cut_off_from_the_first_missing_byte_on(page: int, tmp_pat
     path = tmp_path / "r.sqlite"
     whole = database(path, page)
     assert len(whole) == 2 * page
-    check_whole(path)
+    check_whole(path, "nsys", "Copy it again")
     path.write_bytes(whole + b"\0")
-    check_whole(path)
+    check_whole(path, "nsys", "Copy it again")
     path.write_bytes(whole[:-1])
-    with pytest.raises(ReportError, match=f"cut off: {2 * page - 1:,} of {2 * page:,} bytes are here"):
-        check_whole(path)
+    with pytest.raises(ReportError, match=f"cut off: only {2 * page - 1:,} of {2 * page:,} bytes are there"):
+        check_whole(path, "nsys", "Copy it again")
     path.write_bytes(whole[:99])
-    with pytest.raises(ReportError, match="cut off: 99 of"):
-        check_whole(path)
+    with pytest.raises(ReportError, match="cut off: only 99 of"):
+        check_whole(path, "nsys", "Copy it again")
     stale = bytearray(whole[:-1])
     stale[95] ^= 1  # the page count was written by a program that does not keep it
     path.write_bytes(stale)
-    check_whole(path)
+    check_whole(path, "nsys", "Copy it again")
 
 
 @pytest.mark.parametrize("ending", ["-wal", "-journal"])
@@ -213,7 +213,7 @@ def test_a_log_with_changes_beside_the_database_is_refused_and_an_empty_one_is_n
     log = tmp_path / f"r.sqlite{ending}"
     for content in (b"", b"\0rest"):
         log.write_bytes(content)
-        check_whole(path)
+        check_whole(path, "nsys", "Copy it again")
     log.write_bytes(b"7")
-    with pytest.raises(ReportError, match=f"r.sqlite{ending} lies beside it and holds changes"):
-        check_whole(path)
+    with pytest.raises(ReportError, match=f"r.sqlite{ending} beside it holds changes"):
+        check_whole(path, "nsys", "Copy it again")

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from perfctl.parsers.nsys_known import unknown
-from perfctl.parsers.nsys_tables import Database
+from perfctl.parsers.text.sqlite import Database
 
 FIRST = "not understood and left out: "
 

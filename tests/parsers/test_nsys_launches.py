@@ -10,10 +10,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from perfctl.parsers import attribution, correlation, nsys_launches, nsys_tables, parse
+from perfctl.parsers import attribution, correlation, nsys_launches, parse
 from perfctl.parsers.attribution import NEVER, NOBODY
 from perfctl.parsers.bulk_rows import SqlKernels
 from perfctl.parsers.nsys_launches import Around
+from perfctl.parsers.text import sqlite
 from tests.parsers.nsys_builder import NsysBuilder, gap, global_tid, read
 
 PLACES = [(7, 7), (7, 8), (9, 9)]
@@ -74,7 +75,7 @@ def test_every_kernel_gets_its_ranges_from_pieces_of_any_size(
 ) -> None:
     for module in (attribution, correlation, nsys_launches):
         monkeypatch.setattr(module, "SLICE", size)
-    monkeypatch.setattr(nsys_tables, "SLICE_ROWS", size + 1)
+    monkeypatch.setattr(sqlite, "SLICE_ROWS", size + 1)
     builder, expected = made_up(Random(seed), 1)
     assert [(kernel.range_number, kernel.layer) for kernel in read(builder, tmp_path).kernels] == expected
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfctl.parsers import nsys_tables
 from perfctl.parsers.errors import ReportError
-from perfctl.parsers.nsys_tables import Database, Strings, opened
+from perfctl.parsers.nsys_tables import Strings, opened
+from perfctl.parsers.text import sqlite
+from perfctl.parsers.text.sqlite import Database
 
 NUMBERS = st.sampled_from([7, -1, 281546145665170, 2**63 - 1, -(2**63)])
 
@@ -35,7 +36,7 @@ def test_columns_are_what_a_query_gives_however_often_a_number_comes_again(
     rows: list[tuple[int, int, str]], rows_of_a_slice: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nsys_tables, "SLICE_ROWS", rows_of_a_slice)
+        patch.setattr(sqlite, "SLICE_ROWS", rows_of_a_slice)
         thread, start = database(rows).integers("t", "thread", "start", few=("thread",))
     assert thread.tolist() == [row[0] for row in rows]
     assert start.tolist() == [row[1] for row in rows]
@@ -43,7 +44,7 @@ def test_columns_are_what_a_query_gives_however_often_a_number_comes_again(
 
 @pytest.mark.parametrize("change_at", [0, 1, 3, 5])
 def test_a_number_that_changes_in_a_later_slice_is_seen(monkeypatch: pytest.MonkeyPatch, change_at: int) -> None:
-    monkeypatch.setattr(nsys_tables, "SLICE_ROWS", 2)
+    monkeypatch.setattr(sqlite, "SLICE_ROWS", 2)
     rows = [(5 if number < change_at else 6, number, "") for number in range(6)]
     pieces = list(database(rows).pieces("t", "start", "thread", few=("thread",)))
     assert [piece[1].tolist() for piece in pieces] == [
@@ -52,7 +53,7 @@ def test_a_number_that_changes_in_a_later_slice_is_seen(monkeypatch: pytest.Monk
 
 
 def test_rows_are_chosen_before_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nsys_tables, "SLICE_ROWS", 2)
+    monkeypatch.setattr(sqlite, "SLICE_ROWS", 2)
     rows = [(1, 0, ""), (2, 1, ""), (2, 2, ""), (1, 3, ""), (1, 4, "")]
     (start,) = database(rows).integers("t", "start", where="thread = 2")
     assert start.tolist() == [1, 2]
@@ -64,8 +65,8 @@ def test_rows_are_chosen_before_they_are_counted(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("ids", [[1, 2, 3], [-5, 10**15, 2 * 10**15], [7, 8, 10**12]])
 def test_row_ids_may_be_far_apart(monkeypatch: pytest.MonkeyPatch, ids: list[int]) -> None:
-    monkeypatch.setattr(nsys_tables, "SLICE_ROWS", 2)
-    monkeypatch.setattr(nsys_tables, "MOST_SLICES", 2)
+    monkeypatch.setattr(sqlite, "SLICE_ROWS", 2)
+    monkeypatch.setattr(sqlite, "MOST_SLICES", 2)
     rows = [(1, number, f"{number}") for number in range(3)]
     (start,) = database(rows, ids).integers("t", "start")
     assert start.tolist() == [0, 1, 2]
@@ -102,9 +103,9 @@ def test_texts_that_are_too_long_together_are_read_one_by_one() -> None:
 def test_slices_hold_every_row_once_and_no_more_rows_than_they_may(
     monkeypatch: pytest.MonkeyPatch, rows_of_a_slice: int, ids: list[int]
 ) -> None:
-    monkeypatch.setattr(nsys_tables, "SLICE_ROWS", rows_of_a_slice)
+    monkeypatch.setattr(sqlite, "SLICE_ROWS", rows_of_a_slice)
     for most in (1, 2, 10_000):
-        monkeypatch.setattr(nsys_tables, "MOST_SLICES", most)
+        monkeypatch.setattr(sqlite, "MOST_SLICES", most)
         pieces = [piece[0].tolist() for piece in database([(1, 1, "")] * 4, ids).pieces("t", "id")]
         assert [number for piece in pieces for number in piece] == ids
         assert max(map(len, pieces)) <= rows_of_a_slice

@@ -154,10 +154,13 @@ def test_rows_above_the_first_header_are_of_its_kind_or_set_aside(tmp_path: Path
 
 
 def test_rows_without_a_header_are_as_wide_as_the_first(tmp_path: Path) -> None:
-    rows = "1 %, 5 MiB, 31.5 W\n2 %, 6 MiB\n3 %, 7 MiB, 32.5 W\n4 %, 8 MiB, 33.5 W, 1 %\n5 %, 9 MiB, x\nEpoch 1\n"
+    rows = "".join(
+        f"{n} %, 5 MiB, 9 MiB, 24, 31.5 W\n{more}\n"
+        for n, more in ((1, "2 %, 6 MiB"), (3, "4 %, 8 MiB, 9 MiB, 24, 3 W, 1 %"), (5, "Epoch 1"))
+    )
     report = read(tmp_path, rows)
     assert [sample.gpu_utilisation for sample in report.samples] == [0.01, 0.03, 0.05]
-    assert "3 lines are no readings, among them '2 %, 6 MiB'; '4 %, 8 MiB, 33.5 W, 1 %'; 'Epoch 1'" in said(
+    assert "3 lines are no readings, among them '2 %, 6 MiB'; '4 %, 8 MiB, 9 MiB, 24, 3 W, 1 %'; 'Epoch 1'" in said(
         report, "info"
     )
 
@@ -253,22 +256,22 @@ def test_a_line_of_more_than_4096_characters_is_no_row(tmp_path: Path) -> None:
         assert len(list(report.samples)) == rows
 
 
-@pytest.mark.parametrize("head", ["utilization.gpu [%], memory.used [MiB]\n", ""])
+ROW = "1 %, 5 MiB, 9 MiB, 24, 31.5 W\n"
+
+
+@pytest.mark.parametrize(
+    "head", ["utilization.gpu [%], memory.used [MiB], memory.total [MiB], temperature.gpu, power.draw [W]\n", ""]
+)
 def test_day_or_month_first_is_told_from_lines_of_date_with_and_without_a_header(tmp_path: Path, head: str) -> None:
     """12 and 13 March: a day above 12 is a date too, and settles that of the lines above it."""
-    text = f"{head}12/03/2026 10:00:00\n1 %, 5 MiB\n13/03/2026 10:00:00\n2 %, 6 MiB\n"
+    text = f"{head}12/03/2026 10:00:00\n{ROW}13/03/2026 10:00:00\n{ROW}"
     report = read(tmp_path, text)
     twelfth = 1773309600 * SECOND
     assert placed(report) == [(twelfth, 0), (twelfth + 86_400 * SECOND, 0)]
     for date in ("03-11-2026", "3/11/2026"):
-        undecided = read(tmp_path, f"{head}{date} 10:00:00\n1 %, 5 MiB\n")
+        undecided = read(tmp_path, f"{head}{date} 10:00:00\n{ROW}")
         reason = "'03-11-2026' was taken as month first: nothing in the file decides"
         assert Gap("sample.at_ns", "ambiguous", reason) in undecided.gaps
-
-
-def test_a_column_of_days_above_12_is_a_timestamp_without_a_header_too(tmp_path: Path) -> None:
-    report = read(tmp_path, "12-03-2026 10:00:00, 1 %, 5 MiB\n13-03-2026 10:00:00, 2 %, 6 MiB\n")
-    assert report.duration_ns == 86_400 * SECOND
 
 
 def test_a_file_without_anything_of_nvidia_smi_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, parse, scrub, secrets
+from perfctl.parsers import ReportError, parse, scrub, secret_scan
 from perfctl.parsers.records import Report
 from tests.parsers.nsys_builder import NsysBuilder, training_step
 from tests.parsers.nsys_secrets import EXPECTED, GITHUB, PASSWORD, VALUES, with_environment
@@ -149,7 +149,7 @@ def test_every_real_export_keeps_its_rows_and_passes_the_second_look(reports: Pa
             continue
         done = scrub.scrub(original, tmp_path / original.name)
         assert facts(parse(done.path)) == before, original.name
-        assert secrets.names_in(done.path) == []
+        assert secret_scan.names_in(done.path) == []
         assert done.rows["StringIds"] > 0
         scrubbed += 1
     assert scrubbed > 10

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import secrets
+from perfctl.parsers import secret_scan, secrets
 from perfctl.parsers.masked import masked, masked_fact, masked_line, masked_words
 
 MIB = 1 << 20
@@ -101,14 +101,14 @@ def test_of_a_long_file_a_quarter_of_every_fourth_megabyte_and_the_last_one_are_
     text[1000 + place : 1000 + place + len(secret)] = secret
     path = tmp_path / "long.csv"
     path.write_bytes(gzip.compress(bytes(text), 1) if zipped else bytes(text))
-    assert secrets.names_in(path, limit=1000) == (["HF_TOKEN"] if found else [])
+    assert secret_scan.names_in(path, limit=1000) == (["HF_TOKEN"] if found else [])
 
 
 def test_utf_16_of_either_order_is_looked_into(tmp_path: Path) -> None:
     for mark, coding in ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
         path = tmp_path / coding
         path.write_bytes(mark + "DB_PASSWORD=abcdefgh\r\n".encode(coding))
-        assert secrets.names_in(path) == ["DB_PASSWORD"]
+        assert secret_scan.names_in(path) == ["DB_PASSWORD"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import secrets
+from perfctl.parsers import secret_scan, secrets
 from tests.parsers.nsys_secrets import GITHUB, with_environment
 
 
@@ -78,15 +78,15 @@ def test_a_secret_that_lies_across_two_pieces_is_found(cut: int) -> None:
 
 @pytest.mark.parametrize("generation", ["2020.3", "2022.1", "2024.2", "2026.1"])
 def test_an_nsys_export_names_the_variables_of_its_environments(generation: str, tmp_path: Path) -> None:
-    assert secrets.names_in(with_environment(tmp_path / "r.sqlite", generation)) == ["DB_PASSWORD", "FAKE_TOKEN"]
+    assert secret_scan.names_in(with_environment(tmp_path / "r.sqlite", generation)) == ["DB_PASSWORD", "FAKE_TOKEN"]
 
 
 def test_a_gzipped_and_a_utf_16_report_are_looked_into(tmp_path: Path) -> None:
     zipped, wide = tmp_path / "trace.json.gz", tmp_path / "report.csv"
     zipped.write_bytes(gzip.compress(b'{"HF_TOKEN": "abcdefgh"}'))
     wide.write_bytes("DB_PASSWORD=abcdefgh\r\n".encode("utf-16"))
-    assert secrets.names_in(zipped) == ["HF_TOKEN"]
-    assert secrets.names_in(wide) == ["DB_PASSWORD"]
+    assert secret_scan.names_in(zipped) == ["HF_TOKEN"]
+    assert secret_scan.names_in(wide) == ["DB_PASSWORD"]
 
 
 def test_files_that_cannot_be_read_have_no_names(tmp_path: Path) -> None:
@@ -95,14 +95,14 @@ def test_files_that_cannot_be_read_have_no_names(tmp_path: Path) -> None:
     cut = tmp_path / "cut.json.gz"
     cut.write_bytes(gzip.compress(b"HF_TOKEN=abc" * 999)[:40])
     for path in (tmp_path, tmp_path / "missing", broken, cut):
-        assert secrets.names_in(path) == []
+        assert secret_scan.names_in(path) == []
 
 
 def test_only_the_first_megabytes_of_a_text_are_looked_at(tmp_path: Path) -> None:
     path = tmp_path / "long.log"
-    path.write_bytes(b"x\n" * (secrets.LOOKED_AT // 2) + b"HF_TOKEN=abcdefgh\n")
-    assert secrets.names_in(path) == []
-    assert secrets.names_in(path, limit=1 << 30) == ["HF_TOKEN"]
+    path.write_bytes(b"x\n" * (secret_scan.LOOKED_AT // 2) + b"HF_TOKEN=abcdefgh\n")
+    assert secret_scan.names_in(path) == []
+    assert secret_scan.names_in(path, limit=1 << 30) == ["HF_TOKEN"]
 
 
 def test_long_runs_of_almost_secrets_take_no_time() -> None:
@@ -113,7 +113,7 @@ def test_long_runs_of_almost_secrets_take_no_time() -> None:
 
 
 def test_the_real_trace_with_a_token_in_it_is_found_out(reports: Path) -> None:
-    assert secrets.names_in(reports / "kineto" / "tracelens_h100_Falconsai_vit.json.gz") == ["HF_TOKEN"]
+    assert secret_scan.names_in(reports / "kineto" / "tracelens_h100_Falconsai_vit.json.gz") == ["HF_TOKEN"]
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -121,14 +121,14 @@ def test_a_secret_at_the_end_of_a_long_file_is_found(tmp_path: Path, zipped: boo
     text = b"0,1,2,3,4,5,6,7,8,9\n" * 700_000 + b"the program ends with HF_TOKEN=abcdefgh\n"
     path = tmp_path / "long.csv"
     path.write_bytes(gzip.compress(text, 1) if zipped else text)
-    assert len(text) > secrets.LOOKED_AT
-    assert secrets.names_in(path) == ["HF_TOKEN"]
+    assert len(text) > secret_scan.LOOKED_AT
+    assert secret_scan.names_in(path) == ["HF_TOKEN"]
 
 
 def test_samples_of_a_long_file_are_small_and_begin_with_whole_words(tmp_path: Path) -> None:
     word = b"desk-" + b"abcdefghijklmnopqrstuvwxyz0123456789" * 8 + b" "
     path = tmp_path / "long.csv"
     path.write_bytes(word * (40_000_000 // len(word)))
-    pieces = list(secrets.texts_of(path))
-    assert sum(map(len, pieces)) < secrets.LOOKED_AT + 4_000_000
+    pieces = list(secret_scan.texts_of(path))
+    assert sum(map(len, pieces)) < secret_scan.LOOKED_AT + 4_000_000
     assert secrets.names_of(pieces) == [], "no sample begins at 'sk-'"

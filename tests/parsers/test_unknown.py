@@ -228,13 +228,6 @@ def test_unknown_words_and_lines_of_nvidia_smi_s_table_are_named(tmp_path: Path)
     assert report.samples == plain.samples
 
 
-def test_a_unit_that_no_list_has_is_named_in_rows_without_a_header(tmp_path: Path) -> None:
-    rows = "5 %, 100 MiB, 3 l/min, 31.5 W\n6 %, 120 MiB, 4 l/min, 32.5 W\n"
-    said = warning(written(tmp_path, "rows.csv", rows))
-    assert said.endswith("units of column 3 [l/min]")
-    assert warning(written(tmp_path, "rows.csv", rows.replace(" l/min", " MHz"))) == ""
-
-
 def test_unknown_columns_of_samples_are_named_whatever_stands_in_them(tmp_path: Path) -> None:
     text = "# perfctl samples 1\nat_ns,device_index,power_w,coolant\n1000,0,70.5,warm\n# readings: 1\n"
     report = written(tmp_path, "samples.csv", text)
