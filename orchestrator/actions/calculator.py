@@ -14,11 +14,13 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 from difflib import get_close_matches
+from http import HTTPStatus
 from importlib import metadata, resources
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from typing import Any
+from urllib.parse import parse_qsl
 
 from perfctl.orchestrator.analyse import machines
 from perfctl.orchestrator.analyse.boards import BOARDS
@@ -35,9 +37,10 @@ from perfctl.orchestrator.cli.predict_sources import Known as Learned
 from perfctl.orchestrator.cli.predict_sources import find_device, known_of, power_of
 from perfctl.orchestrator.cli.predict_subject import TRACED_AT
 from perfctl.orchestrator.cli.price_files import load
-from perfctl.orchestrator.errors import ToolMissing, UsageError
+from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.report.calculator import Known, Model, Place, family_data, grid_data
 from perfctl.workloads.plan import PARAMETERS, canonical, plan, settle
+from perfctl.workloads.spec import SpecError
 
 FLOAT = 4
 """Bytes of a parameter, and of each value that an optimizer keeps for it."""
@@ -46,11 +49,11 @@ LONGEST = 300
 KEPT = 64
 """Networks whose answers are kept."""
 
-Say = Callable[[str], None]
-"""Takes a line on what is going on."""
+Progress = Callable[[str, int, int], None]
+"""Takes the model that is worked out now, which one it is, and of how many."""
 
 
-def gather(store: Path, models: str, say: Say) -> Known:
+def gather(store: Path, models: str, progress: Progress) -> Known:
     """Everything that a page shows. ``models``: "all", "none" or names of torchvision's; the families are always there.
 
     Raises UsageError for a name that torchvision has not, PerfctlError for a store or price table that cannot be read.
@@ -59,7 +62,7 @@ def gather(store: Path, models: str, say: Say) -> Known:
     prices = load()
     learned, devices = store_and_devices(store)
     planned = [planned_model(family) for family in PARAMETERS]
-    traced, failed = trace_all(names, say, _cache_file())
+    traced, failed = trace_all(names, progress, _cache_file())
     return Known(
         models=(*planned, *traced),
         places=tuple(places(learned, devices, prices.prices)),
@@ -147,7 +150,9 @@ def _watts(learned: Learned, device: Device) -> dict[str, tuple[float, str]]:
     return {model: watts for model, watts in found.items() if watts is not None and (not model or watts != found[""])}
 
 
-def trace_all(names: Sequence[str], say: Say, cache: Path | None = None) -> tuple[tuple[Model, ...], tuple[str, ...]]:
+def trace_all(
+    names: Sequence[str], progress: Progress, cache: Path | None = None
+) -> tuple[tuple[Model, ...], tuple[str, ...]]:
     """(models, why others are not among them). ``cache``: a file that keeps them for the next time."""
     found, left_out = [], []
     kept = _Kept(cache)
@@ -157,7 +162,7 @@ def trace_all(names: Sequence[str], say: Say, cache: Path | None = None) -> tupl
         for place, name in enumerate(names, 1):
             model = kept.get(name)
             if model is None:
-                say(f"working out torchvision:{name} ({place} of {len(names)})")
+                progress(f"torchvision:{name}", place, len(names))
                 model = _traced(f"torchvision:{name}")
                 kept.add(name, model)
             if isinstance(model, Model):
@@ -286,14 +291,29 @@ class FamilyAnswers:
         self._known: tuple[Learned, tuple[Device, ...]] | None = None
         self._answers: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
-    def families(self) -> dict[str, Any]:
-        """Parameters of each family with their ranges."""
-        return {"families": family_data(PARAMETERS)}
+    def answer(self, query: str) -> tuple[HTTPStatus, Mapping[str, Any]]:
+        """Of a request: ``model=SPEC`` gives :meth:`network`, nothing the families, everything else an error."""
+        if not query:
+            return HTTPStatus.OK, {"families": family_data(PARAMETERS)}
+        try:
+            given = parse_qsl(query, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=1)
+        except ValueError:
+            return HTTPStatus.BAD_REQUEST, {"error": "the request is not model=FAMILY:NAME=VALUE,..."}
+        ((key, spec),) = given
+        if key != "model" or len(spec) > LONGEST or not (spec.isascii() and spec.isprintable()):
+            return HTTPStatus.BAD_REQUEST, {"error": "the request is not model=FAMILY:NAME=VALUE,..."}
+        try:
+            return HTTPStatus.OK, self.network(spec)
+        except SpecError as error:
+            return HTTPStatus.BAD_REQUEST, {"error": str(error)}
+        except PerfctlError as error:
+            return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(error), "again": True}
 
     def network(self, spec: str) -> dict[str, Any]:
         """What the page shows of one network: its name, the optimizer that the specification named, and its grid.
 
-        Raises SpecError for one that cannot be built, and for a text that is none.
+        Raises SpecError for one that cannot be built, and for a text that is none; PerfctlError for a store that cannot
+        be read.
         """
         family, settings = settle(spec)
         asked, own = settings["optimizer"], PARAMETERS[family]["optimizer"].default

@@ -283,7 +283,11 @@ class _Maker:
         """On the fit's machine; for another one the range is as wide as it is there."""
         found = predict_step(fit, replace(case, batch=batch))
         wide = (found.high / found.seconds) ** TRANSFER
-        return (found.seconds, found.low, found.high) if own else (found.seconds, found.seconds / wide, found.seconds * wide)
+        return (
+            (found.seconds, found.low, found.high)
+            if own
+            else (found.seconds, found.seconds / wide, found.seconds * wide)
+        )
 
     def _moved(self, fit: StepFitted, case: Case, machine: Machine, batch: int) -> tuple[float, float, float]:
         """How much longer a step takes than on the fit's machine."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,6 +50,11 @@ def _page(store: Path, models: str) -> tuple[str, Known]:
     from perfctl.orchestrator.report.calculator import page_view
     from perfctl.orchestrator.report.page import render_calculator
 
-    known = gather(store, models, console.note)
+    known = gather(store, models, _progress)
     view = page_view(known, date=datetime.now(UTC).date().isoformat(), version=__version__)
     return render_calculator(view), known
+
+
+def _progress(model: str, place: int, total: int) -> None:
+    if sys.stderr.isatty() or place % 10 == 1:
+        console.note(f"working out {model} ({place} of {total})")
