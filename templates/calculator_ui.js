@@ -8,7 +8,7 @@ const opened = (grid, model) => {
   if (!model.open) {
     const knots = unpack(model.knots), starts = [], splits = unpack(model.splits), rows = [];
     for (let n = 0; n < knots.length; n += 4) if (knots[n] === 0) starts.push(n);
-    model.rows.reduce((at, row) => { rows.push(at); return at + grid.rows[row].length * grid.split_at.length; }, 0);
+    model.rows.reduce((at, row) => { rows.push(at); return at + grid.rows[row].rows.length * grid.rows[row].batches.length; }, 0);
     model.open = { knots, ends: [...starts.slice(1), knots.length], starts, splits, rows };
   }
   return model.open;
@@ -45,9 +45,9 @@ const stepOf = (network, choice) => {
 };
 // {work: {limit: amount}} of a step, which are only held against each other.
 const splitOf = (network, choice) => {
-  const { grid, model } = network, { cell, layout } = cellOf(network, choice), { splits, rows } = opened(grid, model), split = layout.split[cell], at = grid.split_at, found = {};
+  const { grid, model } = network, { cell, layout } = cellOf(network, choice), { splits, rows } = opened(grid, model), split = layout.split[cell], { batches: at, rows: works } = grid.rows[model.rows[split]], found = {};
   const right = Math.max(1, at.findIndex((batch, place) => batch >= choice.batch || place === at.length - 1)), part = (choice.batch - at[right - 1]) / (at[right] - at[right - 1]);
-  grid.rows[model.rows[split]].forEach(([work, limit, optimizer], row) => {
+  works.forEach(([work, limit, optimizer], row) => {
     if (optimizer && optimizer !== choice.optimizer) return;
     const from = rows[split] + row * at.length, limits = (found[work] ??= {});
     limits[limit] = (limits[limit] ?? 0) + Math.max(0, straight(grid, splits[from + right - 1], splits[from + right], part));

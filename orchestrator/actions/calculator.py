@@ -154,23 +154,26 @@ def trace_all(
     names: Sequence[str], progress: Progress, cache: Path | None = None
 ) -> tuple[tuple[Model, ...], tuple[str, ...]]:
     """(models, why others are not among them). ``cache``: a file that keeps them for the next time."""
-    found, left_out = [], []
     kept = _Kept(cache)
     with warnings.catch_warnings():
         # A CUDA build of torch beside an old driver library says so in the first backward; nothing here runs on CUDA.
         warnings.filterwarnings("ignore", message="CUDA initialization", category=UserWarning)
-        for place, name in enumerate(names, 1):
-            model = kept.get(name)
-            if model is None:
-                progress(f"torchvision:{name}", place, len(names))
-                model = _traced(f"torchvision:{name}")
-                kept.add(name, model)
-            if isinstance(model, Model):
-                found.append(model)
-            else:
-                left_out.append(f"{name} is not among them: {model}.")
-    kept.write()
-    return tuple(found), tuple(left_out)
+        try:
+            all_of_them = [(name, _kept_or_traced(kept, name, place, len(names), progress))
+                           for place, name in enumerate(names, 1)]  # fmt: skip
+        finally:
+            kept.write()
+    models = tuple(model for _, model in all_of_them if isinstance(model, Model))
+    return models, tuple(f"{name} is not among them: {why}." for name, why in all_of_them if isinstance(why, str))
+
+
+def _kept_or_traced(kept: _Kept, name: str, place: int, total: int, progress: Progress) -> Model | str:
+    model = kept.get(name)
+    if model is None:
+        progress(f"torchvision:{name}", place, total)
+        model = _traced(f"torchvision:{name}")
+        kept.add(name, model)
+    return model
 
 
 def _traced(model: str) -> Model | str:
@@ -222,7 +225,7 @@ class _Kept:
         except (OSError, ValueError, KeyError, TypeError):
             pass  # none yet, or not what was written here: traced anew
 
-    def get(self, name: str) -> Model | str | None:
+    def get(self, name: str) -> Model | None:
         try:
             return _model_from(self.models[name])
         except (KeyError, ValueError, TypeError):

@@ -43,8 +43,10 @@ LARGEST = 65_536
 """The largest batch size of a grid."""
 TOLERANCE = 0.004
 """Of the value: how far a line between two knots may be from the prediction."""
-SPLIT_AT = (1, 64, 4096)
-"""Batch sizes at which the parts of a step are kept."""
+ENDS = (1, 4096)
+"""Batch sizes at which the parts of a step are kept where each is straight in batch: at the machine's peaks."""
+OCTETS = (1, 8, 64, 512, 4096)
+"""And where they bend: by a fit, of which some parts begin at a size."""
 PROBE = 65_521
 """A batch size that nobody measured: what is said of it holds for all, with the number put in."""
 
@@ -71,13 +73,15 @@ class Part:
     limit: str
     """arithmetic, bytes or operations."""
     amounts: tuple[float, ...]
-    """At each of :data:`SPLIT_AT`, in seconds that are only held against each other."""
+    """At each batch size of the split, in seconds that are only held against each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
     """Where the time of a step goes."""
 
+    batches: tuple[int, ...]
+    """Between and beyond these the amounts are straight."""
     parts: tuple[Part, ...]
     optimizers: Mapping[str, tuple[Part, ...]]
     """By optimizer: what its step adds."""
@@ -328,31 +332,31 @@ def roofline_split(found: Sequence[Floor], rates: Rates, parameters: int, machin
     """At the machine's peaks."""
     amounts: dict[tuple[str, str], list[float]] = {}
     for floor in found:
-        for place, batch in enumerate(SPLIT_AT):
+        for place, batch in enumerate(ENDS):
             arithmetic, moved = floor_seconds(floor, batch, rates)
             for limit, seconds in (("arithmetic", arithmetic), ("bytes", moved)):
-                amounts.setdefault((floor.group, limit), [0.0] * len(SPLIT_AT))[place] += seconds
+                amounts.setdefault((floor.group, limit), [0.0] * len(ENDS))[place] += seconds
     optimizers = {
-        name: (Part("optimizer", "bytes", (optimizer_seconds(parameters, name, machine),) * len(SPLIT_AT)),)
+        name: (Part("optimizer", "bytes", (optimizer_seconds(parameters, name, machine),) * len(ENDS)),)
         for name in OPTIMIZERS
     }
-    return Split(_parts(amounts), optimizers)
+    return Split(ENDS, _parts(amounts), optimizers)
 
 
 def fitted_split(fit: StepFitted, case: Case, machine: Machine) -> Split:
     """By the fit's cost of each part."""
     rows: dict[tuple[str, str], list[float]] = {}
     optimizers: dict[str, dict[tuple[str, str], list[float]]] = {name: {} for name in OPTIMIZERS}
-    for place, batch in enumerate(SPLIT_AT):
+    for place, batch in enumerate(OCTETS):
         for group, part, seconds in fitted_amounts(fit, replace(case, batch=batch), machine):
             if group != "optimizer":
-                rows.setdefault((group, limit_of(part)), [0.0] * len(SPLIT_AT))[place] += seconds
+                rows.setdefault((group, limit_of(part)), [0.0] * len(OCTETS))[place] += seconds
     for name, into in optimizers.items():
         for group, part, seconds in fitted_amounts(fit, replace(case, batch=1, optimizer=name), machine):
             if group == "optimizer":
-                row = into.setdefault((group, limit_of(part)), [0.0] * len(SPLIT_AT))
+                row = into.setdefault((group, limit_of(part)), [0.0] * len(OCTETS))
                 row[:] = [value + seconds for value in row]
-    return Split(_parts(rows), {name: _parts(into) for name, into in optimizers.items()})
+    return Split(OCTETS, _parts(rows), {name: _parts(into) for name, into in optimizers.items()})
 
 
 def _parts(amounts: Mapping[tuple[str, str], Sequence[float]]) -> tuple[Part, ...]:

@@ -11,13 +11,14 @@ import struct
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from math import log
 from typing import Any
 
-from perfctl.orchestrator.analyse.memory_lines import Line, largest_fitting
+from perfctl.orchestrator.analyse.memory_lines import Line, largest_fitting, upper
 from perfctl.orchestrator.analyse.prices import Price
 from perfctl.orchestrator.analyse.question import PRECISIONS
-from perfctl.orchestrator.analyse.step_grid import LARGEST, PROBE, SPLIT_AT, Cell, Curve, Grid, Network, Split, grid_of
+from perfctl.orchestrator.analyse.step_grid import LARGEST, PROBE, Cell, Curve, Grid, Network, Split, grid_of
 from perfctl.orchestrator.analyse.step_records import StepFitted
 from perfctl.orchestrator.analyse.training import CLOSE
 from perfctl.orchestrator.analyse.work_records import OPTIMIZERS, Machine, Measured
@@ -329,7 +330,7 @@ def grid_data(
     return {
         "format": FORMAT, "machines": [machine.name for machine in machines], "precisions": PRECISIONS,
         "optimizers": OPTIMIZERS, "largest": LARGEST, "levels": LEVELS, "least": LEAST, "close": CLOSE,
-        "split_at": SPLIT_AT, "said": said.items, "layouts": layouts.items, "rows": rows.items, "models": found,
+        "said": said.items, "layouts": layouts.items, "rows": rows.items, "models": found,
         "measured": [_record(one) for one in measured],
     }  # fmt: skip
 
@@ -381,9 +382,18 @@ def _model(model: Model, machines: Sequence[Machine]) -> dict[str, Any]:
     network, lines = model.network, model.lines
     return {
         "name": network.name, "family": network.family, "parameters": network.parameters, "notes": model.notes,
-        "names": dict(network.names), "lines": lines,
+        "names": dict(network.names), "lines": lines and {name: _lines(of) for name, of in lines.items()},
         "largest": lines and {name: [_largest(of, machine) for machine in machines] for name, of in lines.items()},
     }  # fmt: skip
+
+
+def _lines(lines: Sequence[Line]) -> list[Line]:
+    """Those that are the highest at a batch size of the page."""
+    batches = {1, LARGEST}
+    for steep, flat in pairwise(upper(lines)):
+        crossing = (flat.fixed - steep.fixed) // (steep.per_sample - flat.per_sample)
+        batches |= {min(max(batch, 1), LARGEST) for batch in (crossing, crossing + 1)}
+    return sorted({max(lines, key=lambda line: line.fixed + line.per_sample * batch) for batch in batches})
 
 
 def _largest(lines: Sequence[Line], machine: Machine) -> int | None:
@@ -406,12 +416,11 @@ def _knots(curves: Iterable[Curve]) -> list[int]:
     ]
 
 
-def _rows(split: Split) -> list[tuple[str, str, str]]:
-    """(work, limit, optimizer or "" for all) of each row of a split."""
+def _rows(split: Split) -> dict[str, Any]:
+    """(work, limit, optimizer or "" for all) of each row of a split, and the batch sizes of its amounts."""
     common = [(WORK[part.group], LIMITS[part.limit], "") for part in split.parts]
-    return common + [
-        (WORK[part.group], LIMITS[part.limit], name) for name, parts in split.optimizers.items() for part in parts
-    ]
+    own = [(WORK[part.group], LIMITS[part.limit], name) for name, parts in split.optimizers.items() for part in parts]
+    return {"batches": split.batches, "rows": common + own}
 
 
 def _amounts(splits: Iterable[Split]) -> list[int]:

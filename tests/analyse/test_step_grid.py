@@ -15,7 +15,6 @@ from perfctl.orchestrator.analyse.predict_shares import roofline_shares
 from perfctl.orchestrator.analyse.question import PRECISIONS
 from perfctl.orchestrator.analyse.step_grid import (
     LARGEST,
-    SPLIT_AT,
     TOLERANCE,
     Knot,
     Network,
@@ -105,7 +104,7 @@ def test_the_split_of_a_roofline_is_that_of_its_layers() -> None:
     cell = grid_of(one, [machine]).cells[1]
     assert cell.basis is not None
     split = grid_of(one, [machine]).splits[cell.split]
-    for place, batch in enumerate(SPLIT_AT):
+    for place, batch in enumerate(split.batches):
         case = one.case(batch, "fp32", "momentum")
         whole = predict(case, machine).seconds
         shares = roofline_shares(case, machine, whole)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,32 @@ def test_page_and_python_agree_by_every_way_of_predicting(
         errors.append((*points.error(said, expected), str(choice)))
     assert ways == {"measured", "fitted", "transferred", "roofline"}
     assert max(errors)[0] < MOST, max(errors)
+
+
+def test_where_the_time_goes_is_where_the_layers_shares_say(
+    open_tab: Any, known: Known, devices: dict[str, Device], tmp_path: Path
+) -> None:
+    file = tmp_path / "c.html"
+    without = replace(known, measured=())
+    file.write_text(render_calculator(page_view(without, date="2026-11-20", version="0")), encoding="utf-8")
+    rng = random.Random(22)
+    choices = [points.random_choice(rng, MODELS, DEVICES) | {"precision": "fp32"} for _ in range(40)]
+    found = open_tab(file).evaluate(
+        """choices => choices.map(one => { const page = perfctlCalculator, choice = { ...page.firstChoice(), ...one };
+        return page.splitOf(page.networks.get(choice.model), choice); })""",
+        choices,
+    )
+    for choice, works in zip(choices, found, strict=True):
+        case = case_of(choice["model"], choice["batch"], "fp32", choice["optimizer"])
+        shares = predict(case, devices[choice["device"]].machine, (), known.fits).shares
+        amounts = {work: sum(limits.values()) for work, limits in works.items()}
+        total = sum(amounts.values())
+        for work, kind in (("the optimizer", "optimizer"), ("normalisations", "norm"), ("activations", "activation")):
+            expected = sum(share.part for share in shares if share.kind == kind)
+            assert amounts.get(work, 0.0) / total == pytest.approx(expected, abs=0.02), (choice, work)
+        convolutions = sum(share.part for share in shares if share.kind == "conv")
+        mine = sum(amount for work, amount in amounts.items() if "convolutions" in work)
+        assert mine / total == pytest.approx(convolutions, abs=0.02), choice
 
 
 def canonical_of(model: str) -> str:

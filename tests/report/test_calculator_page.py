@@ -273,12 +273,14 @@ def test_through_serve_the_sliders_of_a_family_make_its_networks(served: Any) ->
 
 
 def test_through_serve_a_network_that_cannot_be_is_refused_with_the_reason_and_no_number(served: Any) -> None:
+    from playwright.sync_api import expect
+
     at(served, "#model=resnet:depth=27&batch=64&device=T4")
     assert "say depth=26 or depth=28" in served.locator("#troubles").inner_text()
     assert "no such network" in served.locator("#figures").inner_text().lower()
     assert served.locator("#figures dd:not(.no)").count() == 0
     served.locator("#c-p-depth").fill("26")
-    served.wait_for_function("document.getElementById('troubles').hidden")
+    expect(served.locator("#troubles")).to_be_hidden()
     settled(served)
     assert served.locator("#figures dd.est").count() == 5
 
