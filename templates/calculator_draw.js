@@ -109,7 +109,7 @@ const connect = (box, field, get, set) => {
     show(false);
   });
   if (!field.options) input.addEventListener("blur", () => show());
-  range?.addEventListener("input", () => { set(toValue(field, Number(range.value))); show(); });
+  range?.addEventListener("input", () => { set((field.snap ?? Number)(toValue(field, Number(range.value)))); show(); });
   return show;
 };
 const parameterField = (field) => {

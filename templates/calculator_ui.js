@@ -261,7 +261,7 @@ const fillWork = tableOf(byId("work"), [["work", "text"], ["time", "", "", "s"],
 function showWork(a) {
   const rows = a.time ? Object.entries(splitOf(a.network, choice)).map(([work, limits]) => [work, Object.values(limits).reduce((x, y) => x + y, 0), Object.entries(limits).reduce((x, y) => (y[1] > x[1] ? y : x))[0]]) : [];
   const total = rows.reduce((sum, [, amount]) => sum + amount, 0);
-  fillWork(rows.length ? "Forward and backward of one GPU by kind of work, the longest first" : "Nothing to show", rows.filter(([, amount]) => amount > 0).sort((x, y) => y[1] - x[1]).map(([work, amount, limit]) => {
+  fillWork(rows.length ? "A step of one GPU by kind of work, the longest first" : "Nothing to show", rows.filter(([, amount]) => amount > 0).sort((x, y) => y[1] - x[1]).map(([work, amount, limit]) => {
     const part = amount / total, value = a.time.value * part;
     return rowOf([textCell(work), estimated({ value, low: value, high: value }, duration), make("td", { class: "est" }, `~ ${percent(part)}`), textCell(limit)], [work, value, part, limit]);
   }));
@@ -327,7 +327,8 @@ const specOf = (family, settings) => {
   const words = Object.entries(families[family]).filter(([name, p]) => name !== "optimizer" && settings[name] !== p.default).map(([name]) => `${name}=${settings[name]}`);
   return words.length ? `${family}:${words.join(",")}` : family;
 };
-// A slider stops at what a parameter may be: odd numbers, or multiples.
+// A slider stops at what a parameter may be: odd numbers, multiples, or the values that are named.
+const nearest = (stops) => (value) => stops.reduce((a, b) => (Math.abs(b - value) < Math.abs(a - value) ? b : a));
 const allowed = ({ least, most, odd, multiple }, value) => {
   const step = odd ? 2 : multiple, start = odd ? 1 : 0;
   return Math.min(most, Math.max(least, start + Math.round((value - start) / step) * step));
@@ -343,7 +344,7 @@ function showParameters() {
     host.dataset.family = family;
     shows.parameters = [];
     host.replaceChildren(...Object.entries(families[family]).filter(([name]) => name !== "optimizer").map(([name, p]) => {
-      const field = { key: `p-${name}`, label: name, about: p.about, low: p.least, high: p.most, whole: true, options: p.words ?? null, scale: p.words ? "" : "log", slider: p.slider, step: 1 }, node = parameterField(field);
+      const field = { key: `p-${name}`, label: name, about: p.about, low: p.least, high: p.most, whole: true, options: p.words ?? null, scale: p.words ? "" : "log", slider: p.slider, step: 1, snap: p.stops && nearest(p.stops) }, node = parameterField(field);
       shows.parameters.push(connect(node, field, () => settingsOf(choice.model)[name], (value) => takeModel(specOf(family, { ...settingsOf(choice.model), [name]: p.words ? value : allowed(p, value) }))));
       return node;
     }));

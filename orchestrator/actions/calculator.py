@@ -14,6 +14,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 from difflib import get_close_matches
+from functools import cache
 from http import HTTPStatus
 from importlib import metadata, resources
 from importlib.util import find_spec
@@ -168,11 +169,12 @@ def trace_all(
 
 
 def _kept_or_traced(kept: _Kept, name: str, place: int, total: int, progress: Progress) -> Model | str:
-    model = kept.get(name)
-    if model is None:
-        progress(f"torchvision:{name}", place, total)
-        model = _traced(f"torchvision:{name}")
-        kept.add(name, model)
+    known = kept.get(name)
+    if known is not None:
+        return known
+    progress(f"torchvision:{name}", place, total)
+    model = _traced(f"torchvision:{name}")
+    kept.add(name, model)
     return model
 
 
@@ -285,6 +287,24 @@ def _model_from(found: Mapping[str, Any]) -> Model:
     return Model(network, lines, tuple(map(str, found["notes"])))
 
 
+@cache
+def families() -> dict[str, Any]:
+    """Parameters of each family with their ranges; a residual network's depth with those that its blocks can make."""
+    found = family_data(PARAMETERS)
+    depth = found["resnet"]["depth"]
+    low, high = depth["slider"]
+    depth["stops"] = [value for value in range(low, high + 1) if _can_be(f"resnet:depth={value}")]
+    return found
+
+
+def _can_be(spec: str) -> bool:
+    try:
+        plan(spec)
+    except SpecError:
+        return False
+    return True
+
+
 class FamilyAnswers:
     """Networks of the families by their parameters, worked out when they are asked for; safe for several threads."""
 
@@ -295,9 +315,9 @@ class FamilyAnswers:
         self._answers: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     def answer(self, query: str) -> tuple[HTTPStatus, Mapping[str, Any]]:
-        """Of a request: ``model=SPEC`` gives :meth:`network`, nothing the families, everything else an error."""
+        """Of a request: ``model=SPEC`` gives :meth:`network`, nothing :func:`families`, everything else an error."""
         if not query:
-            return HTTPStatus.OK, {"families": family_data(PARAMETERS)}
+            return HTTPStatus.OK, {"families": families()}
         try:
             given = parse_qsl(query, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=1)
         except ValueError:

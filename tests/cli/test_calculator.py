@@ -102,6 +102,8 @@ def test_the_families_are_told_with_their_ranges(tmp_path: Path) -> None:
     status, said = FamilyAnswers(tmp_path / "none.db").answer("")
     assert status == 200 and set(said["families"]) == {"vgg", "resnet", "inception", "mlp"}
     assert said["families"]["resnet"]["kernel"]["odd"] is True
+    stops = said["families"]["resnet"]["depth"]["stops"]
+    assert {10, 18, 34, 50, 101, 152} <= set(stops) and 51 not in stops
     assert said["families"]["inception"]["width"] | {"about": ""} == {
         "default": 32, "least": 4, "most": 4096, "odd": False, "multiple": 4, "about": "", "slider": [8, 512],
     }  # fmt: skip

@@ -71,7 +71,9 @@ def test_page_and_command_agree_without_measurements(open_tab: Any, tmp_path: Pa
                 choice["gpus"] > 1 and "reach each other is not known" in said["refused"]
             ), choice
             continue
-        errors.append((*points.error(said, points.said_of(found.step, found.training)), str(choice)))
+        expected = points.said_of(found.step, found.training)
+        assert (said["memory"], said["steps"]) == (expected["memory"], expected["steps"]), choice
+        errors.append((*points.error(said, expected), str(choice)))
     assert 0 < refused < POINTS / 2, "some GPUs have no tensor cores"
     assert max(errors)[0] < MOST, max(errors)
 
@@ -142,6 +144,7 @@ def test_page_and_python_agree_by_every_way_of_predicting(
             assert str(error) in said["refused"] or "reach each other is not known" in said["refused"], choice
             continue
         ways.add(said["way"])
+        assert (said["memory"], said["steps"]) == (expected["memory"], expected["steps"]), choice
         errors.append((*points.error(said, expected), str(choice)))
     assert ways == {"measured", "fitted", "transferred", "roofline"}
     assert max(errors)[0] < MOST, max(errors)

@@ -80,7 +80,7 @@ def test_the_slider_moves_the_number_and_the_number_the_slider(visit: Any) -> No
 
 def test_from_disk_the_page_says_in_a_sentence_what_free_parameters_need(visit: Any) -> None:
     said = visit.locator("#from-disk")
-    assert "perfctl serve" in said.inner_text() and said.inner_text().count(".") == 2
+    assert "perfctl serve" in said.inner_text() and said.inner_text().count(".") == 1
     assert visit.locator("#parameters *").count() == 0
     at(visit, FREE)
     assert "other networks of a family need 'perfctl serve'" in visit.locator("#troubles").inner_text()
@@ -270,6 +270,18 @@ def test_through_serve_the_sliders_of_a_family_make_its_networks(served: Any) ->
     served.locator("#c-family").select_option("inception")
     expect(served.locator("#sentence")).to_contain_text("Training inception for")
     assert served.locator("#c-p-blocks").input_value() == "6"
+
+
+def test_through_serve_the_slider_of_a_residual_networks_depth_stops_at_whole_blocks(served: Any) -> None:
+    at(served, "#model=resnet&batch=64&device=T4")
+    slider = served.locator("#parameters [data-key=p-depth] [type=range]")
+    depths = set()
+    for place in range(80, 1001, 92):
+        slider.evaluate("(node, place) => { node.value = place; node.dispatchEvent(new Event('input')); }", place)
+        settled(served)
+        depths.add(int(served.locator("#c-p-depth").input_value()))
+        assert not served.locator("#troubles").is_visible(), depths
+    assert len(depths) > 5 and max(depths) > 100
 
 
 def test_through_serve_a_network_that_cannot_be_is_refused_with_the_reason_and_no_number(served: Any) -> None:
