@@ -1,8 +1,7 @@
 """How fast the calculator's page answers a slider in headless Chromium: ``python bench/calculator.py`` (part of bench/run.py)
 
 The page holds real fits (tests/data/bench-cpu), every device of the table, and four torchvision networks. Every slider is
-moved to 15 places; the time is from the move until all numbers of the first screen are new, as the page itself says it.
-The chart over batch sizes and the table of GPUs follow between frames.
+moved to 15 places; the time is from the move until all numbers are new, chart and tables too, as the page itself says it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import statistics
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data" / "bench-cpu"
@@ -72,14 +70,13 @@ def row(model: str, device: str, took: list[float]) -> str:
 def page() -> tuple[str, str]:
     """(the page, the name of the CPU that its fits are for)"""
     from perfctl import __version__
-    from perfctl.orchestrator.actions.prices import load
+    from perfctl.orchestrator.actions.calculator import names_of, planned_model, trace_all
     from perfctl.orchestrator.analyse import machines
     from perfctl.orchestrator.analyse.bench_points import measured_of
     from perfctl.orchestrator.analyse.boards import BOARDS
     from perfctl.orchestrator.analyse.step_fit import fit_steps
-    from perfctl.orchestrator.cli.calculator_models import names_of, trace_all
-    from perfctl.orchestrator.report.calculator_data import Known, Place
-    from perfctl.orchestrator.report.calculator_view import page_view
+    from perfctl.orchestrator.actions.prices import load
+    from perfctl.orchestrator.report.calculator import Known, Place, page_view
     from perfctl.orchestrator.report.page import render_calculator
     from perfctl.parsers.bench_points import read_points
     from perfctl.workloads.plan import PARAMETERS, plan
@@ -89,11 +86,12 @@ def page() -> tuple[str, str]:
     fit = fit_steps("tests/data/bench-cpu", records, device.machine)
     boards = [machines.Device(machines.of_board(board), "published figures", board) for board in BOARDS]
     places = [Place(one.machine, one.source, None, "", (), {}) for one in (*boards, device)]
-    traced, _ = trace_all(names_of(TRACED))
+    names, _ = names_of(TRACED)
+    traced, _ = trace_all(names, lambda *_: None)
     prices = load()
-    known = Known(PARAMETERS, traced, tuple(places), (fit,), tuple(records), prices.prices)
-    view: Any = page_view(known, date="2026-11-22", version=__version__, prices_from=prices.where)
-    return render_calculator(view), device.machine.name
+    models = (*map(planned_model, PARAMETERS), *traced)
+    known = Known(models, tuple(places), (fit,), tuple(records), prices.prices, prices.where)
+    return render_calculator(page_view(known, date="2026-11-22", version=__version__)), device.machine.name
 
 
 if __name__ == "__main__":

@@ -1,183 +1,135 @@
-// The page: the choice drives everything that is shown. The answer comes at once, curve and table a slice at a time.
-let [choice, troubles] = readChoice(location.hash);
-const shows = {};
-const boxes = Object.fromEntries([...document.querySelectorAll(".choice .field")].map((box) => [box.dataset.key, box]));
-const inTime = {
-  unit: (v) => TIME_UNITS.find(([end]) => v < end)[1],
-  tick: (v, one) => `${digits3(v / one)} ${TIME_UNITS.find(([, size]) => size === one)[2]}`,
-};
-const MEASURES = [
-  ["training time", (a) => a.training, duration, inTime],
-  ["cost", (a) => a.cost, dollars, { unit: () => 1, tick: money }],
-  ["time of a step", (a) => a.step, duration, inTime],
-  ["time per sample", (a) => a.sample, duration, inTime],
-];
-let measure = MEASURES[0];
+// The choice drives everything that is shown. Times are looked up in the grid that Python worked out; prices are multiplied here.
+const FIELDS = DATA.fields, MACHINES = new Map(DATA.machines.map((machine) => [machine.name, machine]));
+const BATCHES = Array.from({ length: 13 }, (_, n) => 2 ** n);
 
-const set = (key, value) => {
-  choice[key] = value;
-  if (key === "model") buildParameters();
-  update();
-};
-for (const field of FIELDS) {
-  if (field.key === "model") continue;
-  shows[field.key] = connect(boxes[field.key], field, () => choice[field.key], (value) => set(field.key, value));
-}
-
-// The network: a family with its parameters, or a model that was traced.
-const modelLists = { family: byId("c-family"), traced: byId("c-traced") };
-const familyFields = (family) => Object.entries(DATA.families[family]).filter(([name]) => name !== "optimizer").map(([name, p]) => ({
-  key: `p-${name}`, name, label: name, about: p.about, low: p.least, high: p.most, whole: true, multiple: p.multiple ?? 1, odd: p.odd ?? false,
-  options: p.words ?? null, scale: p.words ? null : "log", slider: p.words ? null : p.slider, step: 1,
-}));
-// Residual networks are made of whole blocks: the slider stops at these, the box takes what is typed.
-const wholeBlocks = (value, { block, depth }) => { const size = block === "bottleneck" || (block === "auto" && depth >= 50 && value >= 50) ? 3 : 2; return 2 + size * Math.round((value - 2) / size); };
-const settled = (field, value) => {
-  if (field.options) return value;
-  const step = field.odd ? 2 : field.multiple, start = field.odd ? 1 : 0;
-  return Math.min(field.high, Math.max(field.low, start + Math.max(field.odd ? 0 : 1, Math.round((value - start) / step)) * step));
-};
-function buildParameters() {
-  const host = byId("parameters"), family = familyOf(choice.model);
-  modelLists.family.value = family ?? "torchvision";
-  modelLists.traced.closest(".field").hidden = family !== null;
-  if (family === null) { modelLists.traced.value = choice.model; host.replaceChildren(); host.dataset.family = ""; return; }
-  const settings = () => settle(choice.model)[1];
-  if (host.dataset.family === family) { for (const show of Object.values(shows.parameters)) show(); return; }
-  host.dataset.family = family;
-  shows.parameters = {};
-  host.replaceChildren(...familyFields(family).map((field) => {
-    const box = numberField(field);
-    box.title = field.about;
-    const take = (value) => {
-      choice.model = canonical(family, { ...settings(), [field.name]: settled(field, value) });
-      update();
-    };
-    const reader = { ...field, snap: (value) => (family === "resnet" && field.name === "depth" ? wholeBlocks(value, { ...settings(), depth: value }) : value) };
-    shows.parameters[field.name] = connect(box, reader, () => settings()[field.name], take);
-    return box;
-  }));
-  for (const show of Object.values(shows.parameters)) show();
-}
-modelLists.family.addEventListener("change", () => { const value = modelLists.family.value; set("model", value === "torchvision" ? modelLists.traced.value : value); });
-modelLists.traced.addEventListener("change", () => set("model", modelLists.traced.value));
-
-// Slices of work between frames, the newest request only.
-let turn = 0;
-const inSlices = (jobs, done) => {
-  const mine = ++turn;
-  let at = 0;
-  const go = () => {
-    if (mine !== turn) return;
-    for (const end = performance.now() + 12; at < jobs.length && performance.now() < end; at++) jobs[at]();
-    at < jobs.length ? setTimeout(go) : done();
-  };
-  setTimeout(go);
-};
-let saving;
-const save = () => {
-  clearTimeout(saving);
-  saving = setTimeout(() => { saving = null; history.replaceState(null, "", writeChoice(choice)); }, 200);
-};
-
-function update() {
-  const began = performance.now(), answer = answerOf(choice);
-  showAnswer(answer);
-  document.documentElement.dataset.answered = (performance.now() - began).toFixed(2);
-  save();
-  const now = { ...choice }, points = [], rows = [];
-  const sizes = batchesFor(now);
-  const jobs = [
-    ...sizes.map((batch) => () => points.push([batch, answerOf({ ...now, batch })])),
-    () => showCurve(points),
-    ...DATA.machines.map((machine) => () => rows.push(answerOf({ ...now, device: machine.name }))),
-  ];
-  document.documentElement.dataset.busy = "";
-  inSlices(jobs, () => { showGpus(rows); delete document.documentElement.dataset.busy; });
-}
-const batchesFor = (now) => {
-  const all = Array.from({ length: 13 }, (_, n) => 2 ** n);
-  return [...new Set([...all, now.batch])].sort((a, b) => a - b);
-};
-
-const WAYS = {
-  measured: "Measured here on this device", fitted: "Fitted to your own runs on this device",
-  transferred: "Fitted to runs on another device, and moved by peaks and bandwidth", roofline: "From the roofline alone",
-};
-function showAnswer(a) {
-  const list = byId("troubles"), said = a.impossible ? [...troubles, a.impossible] : troubles;
-  list.hidden = said.length === 0;
-  list.replaceChildren(...said.map((text) => make("li", {}, text)));
-  byId("sentence").replaceChildren(...sentence(a));
-  byId("figures").replaceChildren(...figuresOf(a));
-  byId("notes").replaceChildren(...notesOf(a).map(([text, warn]) => make("li", warn ? { class: "warn" } : {}, text)));
-  showLayers(a);
-  byId("brief").textContent = briefOf(a);
-  document.querySelector('fieldset[data-part="parallel"]').hidden = choice.gpus === 1;
-  byId("command").textContent = commandOf(choice);
-}
-const briefOf = (a) => (a.time ? [`~ ${inTwo(duration(a.training))[0]}`, a.room?.fits === false ? "does not fit" : a.cost ? `~ ${inTwo(dollars(a.cost))[0]}` : "no price", a.room ? `~ ${gigabytes(a.room.needed)}` : ""].filter(Boolean).join("   ") : "not predicted");
-const bold = (text) => make("b", {}, text);
-const offerSaid = ({ price, instances }) => [price.provider, instances > 1 ? `${instances} x ` : "", price.instance || price.gpu || ""].filter(Boolean).join(" ");
-const payWords = { on_demand: "on demand", spot: "as spot instances" };
-const sentence = (a) => {
-  if (a.impossible) return ["There is no such network, so nothing is predicted."];
-  const where = `${choice.gpus > 1 ? `${choice.gpus} x ` : ""}${choice.device}`;
-  if (!a.time) return [`Training ${choice.model} on ${where} is not predicted: ${a.reason}.`];
-  const lacks = a.room?.fits === false;
-  const [time, range] = inTwo(duration(a.training)), epochs = `${grouped(choice.epochs)} ${choice.epochs === 1 ? "epoch" : "epochs"} of ${grouped(choice.samples)} samples`;
-  const parts = lacks ? [bold(`Batch ${grouped(choice.batch)} does not fit on a ${choice.device}`), `: ${gigabytes(a.room.lacking)} of its ${gigabytes(a.room.limit)} are missing, and ${a.room.largest ? `the largest batch that fits is ${grouped(a.room.largest)}` : "not even one sample fits"}. If it fitted, `] : [];
-  parts.push(`${lacks ? "training" : "Training"} ${choice.model} for ${epochs} at batch ${grouped(choice.batch)} on ${where} ${lacks ? "would take" : "takes"} `, bold(`about ${time}`), ` (${range})`);
-  if (a.cost && !lacks) { const [cost, costs] = inTwo(dollars(a.cost)); parts.push(" and costs ", bold(`about ${cost}`), `${costs ? ` (${costs})` : ""} ${payWords[choice.pay]} at ${offerSaid(a.offer)}`); }
-  return [...parts, "."];
-};
-const figuresOf = (a) => {
-  const reason = a.impossible ? "no such network" : a.reason ?? "", rate = a.step ? { value: (choice.batch * choice.gpus) / a.step.value, low: 1, high: 1 } : null;
-  const { room } = a, lacks = room?.fits === false, hedge = lacks ? ["if it fitted"] : [];
-  return [
-    spanBox("A step", a.step, duration, reason, [...(rate ? [`${digits3(rate.value)} samples/s`] : []), ...hedge]),
-    spanBox("An epoch", a.epoch, duration, reason, a.steps ? [`${grouped(a.steps)} ${a.steps === 1 ? "step" : "steps"}`, ...hedge] : []),
-    spanBox("The training", a.training, duration, reason, hedge),
-    spanBox("Cost", lacks ? null : a.cost, dollars, lacks ? "the batch does not fit in memory" : a.time ? whyNoCost(a) : reason, a.offer ? [`${offerSaid(a.offer)}${a.offer.idle ? `, ${a.offer.idle} idle` : ""}`] : []),
-    room ? box("Memory of a GPU", `~ ${gigabytes(room.needed)}`, [memorySaid(room)], room.fits === false ? "bad" : "") : box("Memory of a GPU", DASH, [a.impossible ? reason : "not known: the trace gave none"], "no"),
-  ];
-};
-const whyNoCost = (a) => (a.rentals.length ? `no ${choice.pay === "spot" ? "spot" : "on-demand"} price in the table` : `no offer of a ${choice.device} in the table; say a price of your own`);
-const notesOf = (a) => {
-  if (!a.time) return [];
-  const { time } = a, notes = [[`${WAYS[time.way]}: ${time.source}${time.coverage === null ? "" : `; the range covers ${fixed(time.coverage * 100, 0)} % of held-out cases`}.`, false]];
-  for (const said of time.outside) notes.push([`Beyond the data: ${said}.`, true]);
-  if (a.job.precision === "bf16" || a.job.precision === "fp16") notes.push(["Memory is worked out in fp32: under autocast activations take less.", false]);
-  for (const said of a.notes ?? []) notes.push([`${said}.`, true]);
-  for (const said of time.why_not) if (said) notes.push([`Not ${said}.`, false]);
-  if (a.offer?.price.date) notes.push([`Price: ${a.offer.price.provider} of ${a.offer.price.date}, ${a.offer.price.source}${a.offer.price.boards > 1 ? "; the provider does not say which form of the GPU" : ""}.`, false]);
-  if (a.parallel) {
-    const p = a.parallel, moved = `${gigabytes(p.moved_bytes)} of gradients a step and GPU`;
-    notes.push([`${choice.gpus} GPUs at an efficiency of ${percent(p.efficiency)}: ${moved}${p.communication === null ? ", efficiency as said" : `, ${short(p.communication)} over ${digits3(p.link_gbs)} GB/s (${p.link}), of which ${short(p.exposed)} not hidden`}.`, false]);
-    if (choice.gpus > 8 && !choice.interconnect && !choice.efficiency) notes.push(["More than 8 GPUs sit in several machines: say what the network between them reaches, or an efficiency.", true]);
+// The grid. A curve is a row of knots of four numbers, batch - 1 and three levels; between two knots it is straight in batch.
+const unpack = (text) => new Uint16Array(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
+const opened = (grid, model) => {
+  if (!model.open) {
+    const knots = unpack(model.knots), starts = [], splits = unpack(model.splits), rows = [];
+    for (let n = 0; n < knots.length; n += 4) if (knots[n] === 0) starts.push(n);
+    model.rows.reduce((at, row) => { rows.push(at); return at + grid.rows[row].rows.length * grid.rows[row].batches.length; }, 0);
+    model.open = { knots, ends: [...starts.slice(1), knots.length], starts, splits, rows };
   }
-  if (a.energy) { const cost = a.energy.cost ? `, ${dollars(a.energy.cost)} at the tariff` : ""; notes.push([`Energy of the GPUs: ${withRange(a.energy.kwh, "kWh")}${cost}, at ${digits3(a.energy.watts)} W a GPU (${a.energy.source}).`, false]); }
-  return notes;
+  return model.open;
 };
-function showCurve(points) {
-  const host = byId("curve"), [label, pick, write, axis] = measure;
-  const marks = points.map(([batch, a]) => {
-    const span = pick(a), lacks = a.room?.fits === false ? "; does not fit in memory" : "";
-    return { x: batch, y: span ? span.value : null, low: span?.low ?? null, high: span?.high ?? null, fits: a.room ? a.room.fits : null, tip: `batch ${grouped(batch)}: ${span ? `~ ${write(span)}` : "not available"}${lacks}` };
+const numberOf = (grid, level) => (level ? Math.exp(level / grid.levels) * grid.least : 0);
+const straight = (grid, low, high, part) => { const from = numberOf(grid, low); return from + part * (numberOf(grid, high) - from); };
+const onCurve = (grid, model, place, batch) => {
+  const { knots, starts, ends } = opened(grid, model);
+  let right = starts[place] + 4;
+  while (right < ends[place] - 4 && knots[right] + 1 < batch) right += 4;
+  const left = right - 4, part = (batch - 1 - knots[left]) / (knots[right] - knots[left]);
+  const [value, low, high] = [1, 2, 3].map((n) => straight(grid, knots[left + n], knots[right + n], part));
+  return { value, low, high };
+};
+const cellOf = ({ grid, model }, choice) => {
+  const place = grid.machines.indexOf(choice.device), layout = grid.layouts[model.layout];
+  const cell = (place * grid.precisions.length + grid.precisions.indexOf(choice.precision)) * grid.optimizers.length + grid.optimizers.indexOf(choice.optimizer);
+  return { place, cell, layout, said: place < 0 ? { reason: "{device} is not known to perfctl serve" } : grid.said[layout.said[cell]] };
+};
+// The step on one GPU, what it rests on, or the reason why there is none.
+const stepOf = (network, choice) => {
+  const { grid, model } = network, name = model.names[choice.optimizer] ?? model.name, { cell, layout, said } = cellOf(network, choice);
+  const named = (text) => text.replace(/\{(model|device|batch)\}/g, (_, key) => ({ model: name, device: choice.device, batch: choice.batch })[key]);
+  if (said.reason) return { reason: named(said.reason) };
+  const same = grid.measured.filter((one) => one.model === name && one.machine === choice.device && one.batch === choice.batch && one.precision === choice.precision && one.optimizer === choice.optimizer);
+  if (same.length) {
+    const { seconds: value, low, high, backward } = same.reduce((a, b) => ((b.high - b.low) / b.seconds < (a.high - a.low) / a.seconds ? b : a));
+    return { value, low, high, backward, way: "measured", source: `median of the steps measured on ${choice.device}`, coverage: null, whyNot: [], outside: [] };
+  }
+  const along = (curves) => (curves && curves[cell] >= 0 ? onCurve(grid, model, curves[cell], choice.batch) : null);
+  const span = times(along(layout.curve), along(layout.times)?.value ?? 1), part = along(layout.backward);
+  const [, beyond] = model.beyond[layout.beyond[cell]].findLast(([from]) => from <= choice.batch) ?? [1, []];
+  return { ...span, backward: part && part.value * span.value, way: said.way, source: named(said.source), coverage: said.coverage, whyNot: said.why_not.map(named), outside: [...beyond, ...said.outside.map(named)] };
+};
+// {work: {limit: amount}} of a step, which are only held against each other.
+const splitOf = (network, choice) => {
+  const { grid, model } = network, { cell, layout } = cellOf(network, choice), { splits, rows } = opened(grid, model), split = layout.split[cell], { batches: at, rows: works } = grid.rows[model.rows[split]], found = {};
+  const right = Math.max(1, at.findIndex((batch, place) => batch >= choice.batch || place === at.length - 1)), part = (choice.batch - at[right - 1]) / (at[right] - at[right - 1]);
+  works.forEach(([work, limit, optimizer], row) => {
+    if (optimizer && optimizer !== choice.optimizer) return;
+    const from = rows[split] + row * at.length, limits = (found[work] ??= {});
+    limits[limit] = (limits[limit] ?? 0) + Math.max(0, straight(grid, splits[from + right - 1], splits[from + right], part));
   });
-  const title = label[0].toUpperCase() + label.slice(1);
-  host.querySelector("figcaption").textContent = `${title} of ${choice.model} on ${choice.device}, by batch size`;
-  const svg = curve(marks, choice.batch, axis, `${title} by batch size. The arrow keys say the points, Enter takes one.`);
-  liveChart(svg, (batch) => { hideTip(); choice.batch = batch; shows.batch(); update(); });
-  const held = host.contains(document.activeElement);
-  host.querySelector("div").replaceChildren(svg);
-  if (held) svg.focus();
-  const known = points.find(([, a]) => a.time)?.[1];
-  const why = points[0][1].impossible ?? points[0][1].reason ?? (points[0][1].time ? whyNoCost(points[0][1]) : "");
-  host.querySelector(".note").textContent = marks.some((p) => p.y !== null) ? `Line: predicted. Band: ${bandSaid(known.time)}. Ring: the batch that is chosen.` : `Nothing to draw: ${why}.`;
-}
-const bandSaid = (time) => (time.coverage === null ? { transferred: "the fit's range, widened for another device", roofline: "the range that the literature reports", measured: "spread of the measured steps" }[time.way] ?? "the range" : `covers ${fixed(time.coverage * 100, 0)} % of held-out cases`);
-const quoted = (text) => (/^[\w:=,.-]+$/.test(text) ? text : `'${text}'`);
+  return found;
+};
+const roomOf = ({ grid, model }, choice) => {
+  if (!model.lines) return null;
+  const needed = Math.max(...model.lines[choice.optimizer].map(([fixed, perSample]) => fixed + perSample * choice.batch)), limit = MACHINES.get(choice.device).memory_bytes;
+  const largest = model.largest[choice.optimizer][grid.machines.indexOf(choice.device)] ?? null;
+  return { needed, limit, largest, fits: limit === null ? null : needed <= limit, close: limit !== null && needed > grid.close * limit, lacking: limit === null ? 0 : Math.max(needed - limit, 0) };
+};
+
+// Several GPUs, epochs, prices: arithmetic on what the grid gave.
+const parallelOf = (choice, alone, parameters, machine) => {
+  const { gpus } = choice, moved = ((2 * (gpus - 1)) / gpus) * parameters * 4;
+  if (gpus === 1) return null;
+  if (choice.efficiency > 0) return { step: times(alone, 1 / choice.efficiency), efficiency: choice.efficiency, moved, communication: null };
+  const link = choice.interconnect > 0 ? choice.interconnect : machine.link_gbs;
+  if (link === null) return { reason: "how fast these devices reach each other is not known: say a link or an efficiency" };
+  const communication = moved / (link * 1e9), exposed = communication - Math.min(choice.overlap * communication, alone.backward ?? alone.value);
+  const step = { value: alone.value + exposed, low: alone.low + exposed, high: alone.high + exposed };
+  return { step, efficiency: alone.value / step.value, moved, communication, exposed, link, said: choice.interconnect > 0 ? "as said" : machine.link };
+};
+const rentalsOf = (choice, machine, seconds) => {
+  const own = { provider: "your own price", instance: "", count: 1, on_demand: choice.price, spot: choice.price, region: "", date: "", source: "as said" };
+  return (choice.price > 0 ? [own] : machine.offers.map((place) => DATA.prices[place])).map((price) => {
+    const instances = Math.ceil(choice.gpus / price.count), cost = (each) => (each === null ? null : times(seconds, (instances / 3600) * each));
+    return { price, instances, idle: instances * price.count - choice.gpus, on_demand: cost(price.on_demand), spot: cost(price.spot) };
+  }).sort((a, b) => (a.on_demand === null) - (b.on_demand === null) || (a.on_demand ?? a.spot).value - (b.on_demand ?? b.spot).value);
+};
+const energyOf = (choice, machine, name, seconds) => {
+  const known = Object.hasOwn(machine.watts, name) ? machine.watts[name] : machine.watts[""];
+  if (!known) return null;
+  const kwh = times(seconds, (known[0] * choice.gpus) / 3.6e6);
+  return { watts: known[0], source: known[1], kwh, cost: choice.tariff > 0 ? times(kwh, choice.tariff) : null };
+};
+const answerOf = (choice) => {
+  const network = networks.get(choice.model);
+  if (!network?.grid) return { choice, impossible: network?.error ?? "perfctl serve has not answered yet" };
+  const { model } = network, machine = MACHINES.get(choice.device), time = stepOf(network, choice), answer = { choice, network, machine, room: roomOf(network, choice), notes: model.notes, reason: time.reason ?? null };
+  const parallel = time.reason ? null : parallelOf(choice, time, model.parameters, machine);
+  if (time.reason || parallel?.reason) return { ...answer, reason: time.reason ?? parallel.reason };
+  const step = parallel?.step ?? { value: time.value, low: time.low, high: time.high }, steps = Math.ceil(choice.samples / (choice.batch * choice.gpus));
+  const epoch = times(step, steps), training = times(epoch, choice.epochs), rentals = rentalsOf(choice, machine, training);
+  const whole = rentals.filter((one) => one.instances === 1), priced = (whole.length ? whole : rentals).filter((one) => one[choice.pay] !== null);
+  const offer = priced.reduce((a, b) => (a === null || b[choice.pay].value < a[choice.pay].value ? b : a), null);
+  return {
+    ...answer, time, parallel, step, steps, epoch, training, rentals, offer, sample: times(step, 1 / (choice.batch * choice.gpus)),
+    cost: offer ? offer[choice.pay] : null, energy: energyOf(choice, machine, model.names[choice.optimizer] ?? model.name, training),
+  };
+};
+
+// The choice: read from the address after #, checked, and written back, so that a link reproduces it.
+const networks = new Map(DATA.grid.models.map((model) => [model.name, { grid: DATA.grid, model }])); // or {error}
+let families = null; // parameters of the families, where perfctl serve is there to answer for them
+const familyOf = (text) => text.split(":")[0].trim();
+const shown = (text) => `'${text.length > 60 ? text.slice(0, 60) + "…" : text}'`;
+const firstChoice = () => Object.fromEntries(FIELDS.map((field) => [field.key, field.value]));
+const readModel = (text, troubles) => {
+  if (networks.has(text) || (families && Object.hasOwn(families, familyOf(text)))) return text;
+  const known = DATA.grid.models.some((model) => model.family === familyOf(text) && model.family !== "torchvision");
+  troubles.push(`The link has ${shown(text)}, which is not in this page${known ? "; other networks of a family need 'perfctl serve'" : ""}.`);
+  return undefined;
+};
+const readChoice = (hash) => {
+  const choice = firstChoice(), troubles = [];
+  for (const [key, text] of new URLSearchParams(hash.replace(/^#/, ""))) {
+    const field = FIELDS.find((one) => one.key === key);
+    if (!field) { troubles.push(`The link has ${shown(key)}, which this page does not know.`); continue; }
+    const value = key === "model" ? readModel(text, troubles) : readField(field, text);
+    if (value !== undefined) choice[key] = value;
+    else if (key !== "model") troubles.push(`The link has ${key} = ${shown(text)}, which cannot be; ${choice[key]} is taken.`);
+  }
+  return [choice, troubles];
+};
+const writeChoice = (choice) => {
+  const parts = new URLSearchParams();
+  for (const field of FIELDS) if (choice[field.key] !== field.value || field.always) parts.set(field.key, String(choice[field.key]));
+  return "#" + parts.toString().replaceAll("%3A", ":").replaceAll("%3D", "=").replaceAll("%2C", ",");
+};
+const quoted = (text) => (/^[\w:=,.-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 const commandOf = (c) => {
   const parts = ["perfctl predict", "--model", quoted(c.model), "--batch", c.batch, "--device", quoted(MACHINES.get(c.device).kind === "cpu" ? "cpu" : c.device), "--dataset-size", c.samples, "--epochs", c.epochs, "--precision", c.precision, "--optimizer", c.optimizer];
   if (c.gpus > 1) parts.push("--gpus", c.gpus);
@@ -185,6 +137,240 @@ const commandOf = (c) => {
   if (c.tariff) parts.push("--tariff", c.tariff);
   return parts.join(" ");
 };
+
+// The sentence, the five figures below it, and the notes.
+const WAYS = {
+  measured: "Measured here on this device", fitted: "Fitted to your own runs on this device",
+  transferred: "Fitted to runs on another device, and moved by peaks and bandwidth", roofline: "From the roofline alone",
+};
+const PAY = { on_demand: "on demand", spot: "as spot instances" };
+const offerSaid = ({ price, instances }) => [price.provider, instances > 1 ? `${instances} x ` : "", price.instance || price.gpu || ""].filter(Boolean).join(" ");
+const whyNoCost = (a) => (a.rentals.length ? `no ${choice.pay === "spot" ? "spot" : "on-demand"} price in the table` : `no offer of a ${choice.device} in the table; say a price of your own`);
+const memorySaid = ({ limit, fits, lacking, largest, close }) => {
+  if (limit === null) return "how much the device has is not known";
+  if (!fits) return `does not fit in ${gigabytes(limit)}: ${gigabytes(lacking)} are missing; ${largest ? `the largest batch that fits is ${grouped(largest)}` : "not even one sample fits"}`;
+  return `of ${gigabytes(limit)}: fits${close ? ", but little is left" : ""}${largest === null ? "" : `; largest batch ${grouped(largest)}`}`;
+};
+const sentence = (a) => {
+  if (a.impossible) return ["There is no such network, so nothing is predicted."];
+  const where = `${choice.gpus > 1 ? `${choice.gpus} x ` : ""}${choice.device}`, bold = (text) => make("b", {}, text);
+  if (!a.time) return [`Training ${choice.model} on ${where} is not predicted: ${a.reason}.`];
+  const lacks = a.room?.fits === false, [time, range] = inTwo(duration(a.training)), epochs = `${grouped(choice.epochs)} ${choice.epochs === 1 ? "epoch" : "epochs"} of ${grouped(choice.samples)} samples`;
+  const parts = lacks ? [bold(`Batch ${grouped(choice.batch)} does not fit on a ${choice.device}`), `: ${gigabytes(a.room.lacking)} of its ${gigabytes(a.room.limit)} are missing, and ${a.room.largest ? `the largest batch that fits is ${grouped(a.room.largest)}` : "not even one sample fits"}. If it fitted, `] : [];
+  parts.push(`${lacks ? "training" : "Training"} ${choice.model} for ${epochs} at batch ${grouped(choice.batch)} on ${where} ${lacks ? "would take" : "takes"} `, bold(`about ${time}`), ` (${range})`);
+  if (a.cost && !lacks) { const [cost, costs] = inTwo(dollars(a.cost)); parts.push(" and costs ", bold(`about ${cost}`), `${costs ? ` (${costs})` : ""} ${PAY[choice.pay]} at ${offerSaid(a.offer)}`); }
+  return [...parts, "."];
+};
+const box = (name, value, lines, look) => {
+  const node = make("div", look === "bad" ? { class: "lacks" } : {}), dd = make("dd", { class: look === "no" ? "no" : "est" }, value);
+  for (const line of lines) if (line) dd.append(make("small", {}, line));
+  node.append(make("dt", {}, name), dd);
+  return node;
+};
+const spanBox = (name, span, write, reason, lines = []) => {
+  if (!span) return box(name, DASH, [reason], "no");
+  const [value, range] = inTwo(write(span));
+  return box(name, `~ ${value}`, [range, ...lines]);
+};
+const figuresOf = (a) => {
+  const reason = a.impossible ? "no such network" : a.reason ?? "", { room } = a, lacks = room?.fits === false, hedge = lacks ? ["if it fitted"] : [];
+  return [
+    spanBox("A step", a.step, duration, reason, [...(a.step ? [`${digits3((choice.batch * choice.gpus) / a.step.value)} samples/s`] : []), ...hedge]),
+    spanBox("An epoch", a.epoch, duration, reason, a.steps ? [`${grouped(a.steps)} ${a.steps === 1 ? "step" : "steps"}`, ...hedge] : []),
+    spanBox("The training", a.training, duration, reason, hedge),
+    spanBox("Cost", lacks ? null : a.cost, dollars, lacks ? "the batch does not fit in memory" : a.time ? whyNoCost(a) : reason, a.offer ? [`${offerSaid(a.offer)}${a.offer.idle ? `, ${a.offer.idle} idle` : ""}`] : []),
+    room ? box("Memory of a GPU", `~ ${gigabytes(room.needed)}`, [memorySaid(room)], lacks ? "bad" : "") : box("Memory of a GPU", DASH, [a.impossible ? reason : "not known: the trace gave none"], "no"),
+  ];
+};
+const notesOf = (a) => {
+  if (!a.time) return [];
+  const { time, parallel: p } = a, notes = [[`${WAYS[time.way]}: ${time.source}${time.coverage === null ? "" : `; the range covers ${percent(time.coverage, 0)} of held-out cases`}.`, false]];
+  for (const said of time.outside) notes.push([`Beyond the data: ${said}.`, true]);
+  if (choice.precision === "bf16" || choice.precision === "fp16") notes.push(["Memory is worked out in fp32: under autocast activations take less.", false]);
+  for (const said of a.notes) notes.push([`${said}.`, true]);
+  for (const said of time.whyNot) if (said) notes.push([`Not ${said}.`, false]);
+  if (a.offer?.price.date) notes.push([`Price: ${a.offer.price.provider} of ${a.offer.price.date}, ${a.offer.price.source}${a.offer.price.boards > 1 ? "; the provider does not say which form of the GPU" : ""}.`, false]);
+  if (p) {
+    notes.push([`${choice.gpus} GPUs at an efficiency of ${percent(p.efficiency)}: ${gigabytes(p.moved)} of gradients a step and GPU${p.communication === null ? ", efficiency as said" : `, ${short(p.communication)} over ${digits3(p.link)} GB/s (${p.said}), of which ${short(p.exposed)} not hidden`}.`, false]);
+    if (choice.gpus > 8 && !choice.interconnect && !choice.efficiency) notes.push(["More than 8 GPUs sit in several machines: say what the network between them reaches, or an efficiency.", true]);
+  }
+  if (a.energy) notes.push([`Energy of the GPUs: ${withRange(a.energy.kwh, "kWh")}${a.energy.cost ? `, ${dollars(a.energy.cost)} at the tariff` : ""}, at ${digits3(a.energy.watts)} W a GPU (${a.energy.source}).`, false]);
+  return notes;
+};
+const briefOf = (a) => (a.time ? [`~ ${inTwo(duration(a.training))[0]}`, a.room?.fits === false ? "does not fit" : a.cost ? `~ ${inTwo(dollars(a.cost))[0]}` : "no price", a.room ? `~ ${gigabytes(a.room.needed)}` : ""].filter(Boolean).join("   ") : "not predicted");
+function showAnswer(a) {
+  const list = byId("troubles"), said = a.impossible ? [...troubles, a.impossible] : troubles;
+  list.hidden = said.length === 0;
+  list.replaceChildren(...said.map((text) => make("li", {}, text)));
+  byId("sentence").replaceChildren(...sentence(a));
+  byId("figures").replaceChildren(...figuresOf(a));
+  byId("notes").replaceChildren(...notesOf(a).map(([text, warn]) => make("li", warn ? { class: "warn" } : {}, text)));
+  byId("brief").textContent = briefOf(a);
+  document.querySelector('fieldset[data-part="parallel"]').hidden = choice.gpus === 1;
+  byId("command").textContent = commandOf(choice);
+}
+
+// Tables: cells with their value, unit and state, sorted by a click, copied as CSV.
+const nothingCell = (reason) => make("td", { class: "no", title: reason, tabindex: "0" }, DASH);
+const textCell = (text) => make("td", { class: "text s" }, text);
+const estimated = (span, write, reason) => {
+  if (!span) return nothingCell(reason);
+  const [value, range] = inTwo(write(span)), [number, unit = ""] = value.split(" "), td = make("td", { class: "est", title: range || "no range" }, `~ ${number}`);
+  if (unit) td.append(" ", make("u", { class: "w" }, unit));
+  return td;
+};
+const rowOf = (cells, values) => { const node = make("tr"); node.append(...cells); return { node, values }; };
+const tableOf = (host, heads) => {
+  const table = host.querySelector("table"), line = table.tHead.rows[0], state = { rows: [] };
+  const showRows = () => {
+    const rows = state.place === undefined ? state.rows : ordered(state.rows, (row) => row.values[state.place] ?? null, state.way);
+    const held = table.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+    table.tBodies[0].replaceChildren(...rows.map((row) => row.node));
+    if (held !== undefined) table.querySelector(`[data-key="${CSS.escape(held)}"]`)?.focus();
+  };
+  for (const [label, look, note] of heads) line.append(make("th", { scope: "col", class: look || "num", ...(note ? { title: note } : {}) }, label));
+  sortable([...line.cells], (place, way) => { state.place = place; state.way = way; showRows(); });
+  const button = make("button", { type: "button", title: "Full values, to the clipboard and as a file" }, "CSV"), box = make("span", { class: "controls" });
+  button.addEventListener("click", () => download(host.id, [heads.map(([label, , , base]) => (base ? `${label} (${base})` : label)), ...state.rows.map((row) => row.values)]));
+  box.append(button);
+  host.querySelector("figcaption").append(box);
+  return (caption, rows) => { state.rows = rows; host.querySelector("figcaption > span").textContent = caption; showRows(); };
+};
+const fillGpus = tableOf(byId("gpus"), [
+  ["device", "text"], ["step", "", "", "s"], ["training", "", "", "s"], ["range", "text", "sorted by its low end", "low end, s"], ["memory", "", "", "B"], ["largest batch"], ["cost", "", "", "$"], ["offer", "text"], ["rests on", "text"],
+]);
+function showGpus(answers) {
+  fillGpus(`The same training on ${answers.length} devices`, answers.map((a) => {
+    const name = a.choice.device, button = make("button", { type: "button", "data-key": name, title: "Take this device" }, name), first = make("td", { class: "text s" });
+    button.addEventListener("click", () => { choice.device = name; shows.device(); update(); });
+    first.append(button);
+    const reason = a.impossible ?? a.reason ?? "", { room } = a, lacks = room?.fits === false, why = lacks ? memorySaid(room) : reason, at = (span) => (lacks ? null : span ?? null);
+    const memory = room ? make("td", { class: lacks ? "refused" : "est", title: memorySaid(room) }) : nothingCell("not known");
+    if (room) memory.append(lacks ? make("s", {}, gigabytes(room.needed)) : `~ ${gigabytes(room.needed)}`);
+    const largest = room && room.largest !== null ? make("td", { class: "est" }, `~ ${grouped(room.largest)}`) : nothingCell(room ? "without an end" : "not known");
+    const offer = at(a.offer) && offerSaid(a.offer), range = at(a.training) ? textCell(inTwo(duration(a.training))[1]) : nothingCell(why);
+    const row = rowOf(
+      [first, estimated(at(a.step), duration, why), estimated(at(a.training), duration, why), range, memory, largest, estimated(at(a.cost), dollars, lacks ? "does not fit in memory" : a.time ? "no such price in the table" : reason), textCell(offer ?? DASH), textCell(a.time?.way ?? DASH)],
+      [name, at(a.step)?.value ?? null, at(a.training)?.value ?? null, at(a.training)?.low ?? null, room?.needed ?? null, room?.largest ?? null, at(a.cost)?.value ?? null, offer, a.time?.way ?? null],
+    );
+    if (name === choice.device) row.node.setAttribute("aria-current", "true");
+    return row;
+  }));
+}
+const fillWork = tableOf(byId("work"), [["work", "text"], ["time", "", "", "s"], ["of the step", "", "", "part of 1"], ["driven by", "text"]]);
+function showWork(a) {
+  const rows = a.time ? Object.entries(splitOf(a.network, choice)).map(([work, limits]) => [work, Object.values(limits).reduce((x, y) => x + y, 0), Object.entries(limits).reduce((x, y) => (y[1] > x[1] ? y : x))[0]]) : [];
+  const total = rows.reduce((sum, [, amount]) => sum + amount, 0);
+  fillWork(rows.length ? "A step of one GPU by kind of work, the longest first" : "Nothing to show", rows.filter(([, amount]) => amount > 0).sort((x, y) => y[1] - x[1]).map(([work, amount, limit]) => {
+    const part = amount / total, value = a.time.value * part;
+    return rowOf([textCell(work), estimated({ value, low: value, high: value }, duration), make("td", { class: "est" }, `~ ${percent(part)}`), textCell(limit)], [work, value, part, limit]);
+  }));
+}
+
+// The curve over batch size.
+const inTime = {
+  unit: (v) => TIME_UNITS.find(([end]) => v < end)[1],
+  tick: (v, one) => `${digits3(v / one)} ${TIME_UNITS.find(([, size]) => size === one)[2]}`,
+};
+const MEASURES = [["training time", "training", duration, inTime], ["cost", "cost", dollars, { unit: () => 1, tick: money }], ["time of a step", "step", duration, inTime], ["time per sample", "sample", duration, inTime]];
+let measure = MEASURES[0];
+const bandSaid = ({ way, coverage }) => (coverage === null ? { transferred: "the fit's range, widened for another device", roofline: "the range that the literature reports", measured: "spread of the measured steps" }[way] : `covers ${percent(coverage, 0)} of held-out cases`);
+function showCurve(answers) {
+  const host = byId("curve"), [label, key, write, axis] = measure, title = label[0].toUpperCase() + label.slice(1);
+  const marks = answers.map((a) => {
+    const span = a[key], { batch } = a.choice, lacks = a.room?.fits === false ? "; does not fit in memory" : "";
+    return { x: batch, y: span?.value ?? null, low: span?.low ?? null, high: span?.high ?? null, fits: a.room ? a.room.fits : null, tip: `batch ${grouped(batch)}: ${span ? `~ ${write(span)}` : "not available"}${lacks}` };
+  });
+  host.querySelector("figcaption").textContent = `${title} of ${choice.model} on ${choice.device}, by batch size`;
+  const svg = curve(marks, choice.batch, axis, `${title} by batch size. The arrow keys say the points, Enter takes one.`), held = host.contains(document.activeElement);
+  liveChart(svg, (batch) => { hideTip(); choice.batch = batch; shows.batch(); update(); });
+  host.querySelector("div").replaceChildren(svg);
+  if (held) svg.focus();
+  const [a] = answers, known = answers.find((one) => one.time);
+  host.querySelector(".note").textContent = marks.some((p) => p.y !== null) ? `Line: predicted. Band: ${bandSaid(known.time)}. Ring: the batch that is chosen.` : `Nothing to draw: ${a.impossible ?? a.reason ?? whyNoCost(a)}.`;
+}
+
+// The network: a model of the page, or one of a family that perfctl serve works out.
+let [choice, troubles] = readChoice(location.hash);
+const shows = {}, boxes = Object.fromEntries([...document.querySelectorAll(".choice .field")].map((node) => [node.dataset.key, node]));
+const lists = { family: byId("c-family"), traced: byId("c-traced") };
+const askServer = async (query) => {
+  try {
+    const answer = await fetch(`/calculator.json${query}`), said = answer.headers.get("Content-Type")?.startsWith("application/json") ? await answer.json() : {};
+    return answer.ok || said.error ? said : { error: `perfctl serve answered ${answer.status}`, again: true };
+  } catch { return { error: "perfctl serve does not answer", again: true }; }
+};
+let asking;
+const takeModel = (text) => {
+  choice.model = text;
+  clearTimeout(asking);
+  showParameters();
+  if (networks.get(text)?.again) networks.delete(text);
+  if (networks.has(text)) { delete document.documentElement.dataset.busy; update(); return; }
+  document.documentElement.dataset.busy = "";
+  asking = setTimeout(async () => {
+    const { name = text, optimizer, grid, error, again } = await askServer(`?model=${encodeURIComponent(text)}`);
+    const found = grid?.format === DATA.grid.format ? { grid, model: grid.models[0] } : { error: error ?? "perfctl serve is of another version than this page", again };
+    networks.set(text, found).set(name, found);
+    if (choice.model !== text) return; // another one was chosen since
+    choice.model = name;
+    if (optimizer) { choice.optimizer = optimizer; shows.optimizer(); }
+    delete document.documentElement.dataset.busy;
+    update();
+  }, 120);
+};
+const settingsOf = (text) => {
+  const family = families[familyOf(text)], given = Object.fromEntries(text.slice(text.indexOf(":") + 1).split(",").map((part) => part.split("=").map((word) => word.trim())));
+  return Object.fromEntries(Object.entries(family).map(([name, p]) => [name, Object.hasOwn(given, name) && text.includes(":") ? (p.words ? given[name] : Number(given[name])) : p.default]));
+};
+const specOf = (family, settings) => {
+  const words = Object.entries(families[family]).filter(([name, p]) => name !== "optimizer" && settings[name] !== p.default).map(([name]) => `${name}=${settings[name]}`);
+  return words.length ? `${family}:${words.join(",")}` : family;
+};
+// A slider stops at what a parameter may be: odd numbers, multiples, or the values that are named.
+const nearest = (stops) => (value) => stops.reduce((a, b) => (Math.abs(b - value) < Math.abs(a - value) ? b : a));
+const allowed = ({ least, most, odd, multiple }, value) => {
+  const step = odd ? 2 : multiple, start = odd ? 1 : 0;
+  return Math.min(most, Math.max(least, start + Math.round((value - start) / step) * step));
+};
+function showParameters() {
+  const host = byId("parameters"), family = familyOf(choice.model), traced = family === "torchvision";
+  lists.family.value = family;
+  lists.traced.closest(".field").hidden = !traced;
+  byId("from-disk").hidden = traced || families !== null;
+  if (traced) lists.traced.value = choice.model;
+  if (traced || !families) { host.replaceChildren(); host.dataset.family = ""; return; }
+  if (host.dataset.family !== family) {
+    host.dataset.family = family;
+    shows.parameters = [];
+    host.replaceChildren(...Object.entries(families[family]).filter(([name]) => name !== "optimizer").map(([name, p]) => {
+      const field = { key: `p-${name}`, label: name, about: p.about, low: p.least, high: p.most, whole: true, options: p.words ?? null, scale: p.words ? "" : "log", slider: p.slider, step: 1, snap: p.stops && nearest(p.stops) }, node = parameterField(field);
+      shows.parameters.push(connect(node, field, () => settingsOf(choice.model)[name], (value) => takeModel(specOf(family, { ...settingsOf(choice.model), [name]: p.words ? value : allowed(p, value) }))));
+      return node;
+    }));
+  }
+  for (const show of shows.parameters) show(!host.contains(document.activeElement) || document.activeElement.type !== "text");
+}
+lists.family.addEventListener("change", () => takeModel(lists.family.value === "torchvision" ? lists.traced.value : lists.family.value));
+lists.traced.addEventListener("change", () => takeModel(lists.traced.value));
+
+// The page.
+let saving;
+function update() {
+  const began = performance.now(), answer = answerOf(choice);
+  showAnswer(answer);
+  showWork(answer);
+  showCurve([...new Set([...BATCHES, choice.batch])].sort((a, b) => a - b).map((batch) => answerOf({ ...choice, batch })));
+  showGpus(DATA.machines.map(({ name }) => answerOf({ ...choice, device: name })));
+  document.documentElement.dataset.answered = (performance.now() - began).toFixed(2);
+  clearTimeout(saving);
+  saving = setTimeout(() => history.replaceState(null, "", writeChoice(choice)), 200);
+}
+function showAll() {
+  for (const field of FIELDS) shows[field.key]?.();
+  takeModel(choice.model);
+}
+for (const field of FIELDS) if (field.key !== "model") shows[field.key] = connect(boxes[field.key], field, () => choice[field.key], (value) => { choice[field.key] = value; update(); });
 byId("measures").append(...MEASURES.map((entry) => {
   const button = make("button", { type: "button", "aria-pressed": String(entry === measure) }, entry[0]);
   button.addEventListener("click", () => {
@@ -206,11 +392,10 @@ byId("copy").addEventListener("click", (event) => {
 document.querySelector(".choice").addEventListener("reset", (event) => { event.preventDefault(); choice = firstChoice(); troubles = []; showAll(); });
 document.querySelector(".choice").addEventListener("submit", (event) => event.preventDefault());
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); const main = byId("main"); main.tabIndex = -1; main.focus(); main.scrollIntoView(); });
-function showAll() {
-  buildParameters();
-  for (const field of FIELDS) shows[field.key]?.();
-  update();
-}
-showAll();
-// For scripts, and for tests that hold these numbers against 'perfctl predict'.
-globalThis.perfctlCalculator = { answerOf, planOf, networkOf, linesOfPlan, firstChoice, readChoice, writeChoice, duration, dollars, gigabytes, digits3, fixed, memorySaid };
+const begin = async () => {
+  if (location.protocol.startsWith("http")) families = (await askServer("")).families ?? null;
+  [choice, troubles] = readChoice(location.hash);
+  showAll();
+};
+globalThis.perfctlCalculator = { answerOf, splitOf, networks, firstChoice, readChoice }; // for scripts, and for tests that hold these numbers against 'perfctl predict'
+begin();

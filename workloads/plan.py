@@ -10,7 +10,7 @@ A specification is FAMILY, or FAMILY:NAME=VALUE,NAME=VALUE,... with the names of
     mlp:depth=4,width=512,image=28,channels=1,optimizer=adam
 
 Values are whole numbers or words. ``plan`` makes the layers; the model (``perfctl.workloads.families``), the estimate and
-the calculator's page are made of these, so they cannot differ. The arithmetic is plain on purpose: the page repeats it.
+the predictions are made of these, so they cannot differ.
 """
 
 from __future__ import annotations

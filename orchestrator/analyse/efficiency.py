@@ -19,10 +19,6 @@ JSON of :class:`Fitted`, numbers and strings only, see :func:`to_json`::
     {"format": "perfctl efficiency 1", "name": "...", "features": ["rows", ...], "low": [...], "high": [...],
      "power": 6, "floor_low": 1e-5, "floor_high": 0.2, "trees": {...}, "spread": {...}, "spread_low": 0.01,
      "spread_high": 1.0, "quantile": 1.9, "coverage": 0.9, "rows": 4000, "error": 0.05}
-
-A JavaScript twin does the same operations in the same order as :func:`predict`: sums of trees start with ``start`` and add
-leaves in the order of ``roots``; a row goes left when ``row[feature] <= threshold``; the exponential is that of
-``efficiency_trees``.
 """
 
 from __future__ import annotations

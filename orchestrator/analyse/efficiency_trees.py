@@ -1,8 +1,7 @@
-"""Boosted trees as plain numbers, and their evaluation: the same float64 operations in the same order everywhere.
+"""Boosted trees as plain numbers, and their evaluation, the same to the last digit on every machine.
 
-Only ``+ - * /``, comparisons and square roots are used, which IEEE 754 rounds alike in every language; the exponential
-is worked out here for the same reason (a library's may differ in the last digit). The page's JavaScript does exactly
-what :func:`total` and :func:`exponential` do.
+Only ``+ - * /``, comparisons and square roots are used, which IEEE 754 rounds alike everywhere; the exponential is worked
+out here because libraries differ in the last digit.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.predict_records import WAYS, Share, StepTime
 from perfctl.orchestrator.analyse.predict_shares import fitted_shares, roofline_shares
@@ -23,6 +24,20 @@ HOST = 10e-6
 """Seconds a framework takes to start one operation, where the machine does not say."""
 
 
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a step's time is predicted from, and why not from something better."""
+
+    way: str
+    """One of :data:`WAYS`."""
+    record: Measured | None
+    """The measured step. None: another way."""
+    fit: StepFitted | None
+    """What was fitted; of a measured step what its layers' shares follow. None: nothing that applies."""
+    why_not: tuple[str, ...]
+    """A sentence for each better way."""
+
+
 def predict(
     case: StepSpec, machine: Machine, measured: Sequence[Measured] = (), fits: Sequence[StepFitted] = ()
 ) -> StepTime:
@@ -31,17 +46,37 @@ def predict(
     Raises ValueError, in one line, for a case without operations, a batch below 1, or a machine without a peak for the
     precision.
     """
+    basis = basis_of(case, machine, measured, fits)
+    found = time_from(basis, case, machine)
+    known = found.phases if basis.record is not None else None
+    if basis.fit is None:
+        return replace(found, shares=roofline_shares(case, machine, found.seconds, known))
+    shares = fitted_shares(basis.fit, case, machine, found.seconds, known)
+    return replace(found, shares=shares, drivers=() if basis.record is not None else drivers(basis.fit, case))
+
+
+def basis_of(case: StepSpec, machine: Machine, measured: Sequence[Measured] = (), fits: Sequence[StepFitted] = ()) -> Basis:
+    """The best that there is for this step. Raises ValueError as :func:`predict` does."""
     _check(case, machine)
     mine, missing = _own(case, machine, measured)
-    if mine is not None:
-        return _from_measured(mine, case, machine, fits)
     fit, reason = _fit_for(case, machine, fits)
+    if mine is not None:
+        return Basis("measured", mine, fit, ())
     if fit is not None:
-        return _from_fit(fit, case, machine, (missing,))
+        return Basis("fitted", None, fit, (missing,))
     other, no_other = _other_fit(case, machine, fits)
     if other is not None:
-        return _from_fit(other, case, machine, (missing, reason))
-    return _from_roofline(case, machine, (missing, reason, no_other))
+        return Basis("transferred", None, other, (missing, reason))
+    return Basis("roofline", None, None, (missing, reason, no_other))
+
+
+def time_from(basis: Basis, case: StepSpec, machine: Machine) -> StepTime:
+    """The step's time without its layers' shares and what drives it."""
+    if basis.record is not None:
+        return _from_measured(basis.record, case, machine)
+    if basis.fit is not None:
+        return _from_fit(basis.fit, case, machine, basis.why_not)
+    return _from_roofline(case, machine, basis.why_not)
 
 
 def _check(case: StepSpec, machine: Machine) -> None:
@@ -100,51 +135,63 @@ def _best(case: StepSpec, fits: Sequence[StepFitted]) -> StepFitted | None:
     return max(fits, key=lambda fit: (case.family in fit.families, fit.fitted.rows), default=None)
 
 
-def _from_measured(record: Measured, case: StepSpec, machine: Machine, fits: Sequence[StepFitted]) -> StepTime:
-    fit, _ = _fit_for(case, machine, fits)
+def _from_measured(record: Measured, case: StepSpec, machine: Machine) -> StepTime:
     seconds = record.seconds
     phases = {name: getattr(record, name) for name in ("forward", "backward", "optimizer")}
     known = {name: value for name, value in phases.items() if value is not None}
     return StepTime(
         case, machine, seconds, min(record.low, seconds), max(record.high, seconds), "measured",
-        f"median of the steps measured on {machine.name}", None, (), (), roofline(case, machine), known,
-        fitted_shares(fit, case, machine, seconds, known) if fit else roofline_shares(case, machine, seconds, known), (),
+        f"median of the steps measured on {machine.name}", None, (), (), roofline(case, machine), known, (), (),
     )  # fmt: skip
 
 
 def _from_fit(fit: StepFitted, case: StepSpec, machine: Machine, why_not: tuple[str, ...]) -> StepTime:
     found = predict_step(fit, case, machine)
     own = machine.name == fit.machine.name
-    outside = list(_beyond(fit, case, found.outside))
-    if not own:
-        outside.append(f"learned on {fit.machine.name}: peaks and bandwidth are those of {machine.name}")
     return StepTime(
         case, machine, found.seconds, found.low, found.high, "fitted" if own else "transferred", fit.name,
-        fit.fitted.coverage if own else None, why_not, tuple(outside), roofline(case, machine),
-        phases_of(fit, case, found.seconds, machine), fitted_shares(fit, case, machine, found.seconds),
-        drivers(fit, case),
+        fit.fitted.coverage if own else None, why_not, (*beyond_range(found.outside), *beyond_fit(fit, case, machine)),
+        roofline(case, machine), phases_of(fit, case, found.seconds, machine), (), (),
     )  # fmt: skip
 
 
-def _beyond(fit: StepFitted, case: StepSpec, features: tuple[str, ...]) -> tuple[str, ...]:
-    said = [f"{name} is outside of what was measured" for name in features]
+def beyond_range(features: Sequence[str]) -> tuple[str, ...]:
+    """Sentences on the features that lie outside of what was measured."""
+    return tuple(f"{name} is outside of what was measured" for name in features)
+
+
+def beyond_fit(fit: StepFitted, case: StepSpec, machine: Machine) -> tuple[str, ...]:
+    """Sentences on what the fit has not seen at any batch size: family, optimizer, device."""
+    said = []
     if case.family not in fit.families:
         said.append(
             f"no {case.family or 'network of this family'} was among what was measured ({', '.join(fit.families)})"
         )
     if case.training and case.optimizer not in fit.optimizers:
         said.append(f"{case.optimizer} was not measured ({', '.join(fit.optimizers)})")
+    if machine.name != fit.machine.name:
+        said.append(f"learned on {fit.machine.name}: peaks and bandwidth are those of {machine.name}")
     return tuple(said)
 
 
 def _from_roofline(case: StepSpec, machine: Machine, why_not: tuple[str, ...]) -> StepTime:
     floor = roofline(case, machine)
-    low, middle, high = ROOFLINE.get(case.precision, ROOFLINE["other"])
-    launch = machine.launch_seconds if machine.launch_seconds is not None else HOST
-    started = launch * sum(work.calls for work in case.works) * (3 if case.training else 1)
-    seconds = max(middle * floor, started)
+    low, _, high = ROOFLINE.get(case.precision, ROOFLINE["other"])
+    seconds, least, most = around_roofline(floor, case.precision, started(case, machine))
     return StepTime(
-        case, machine, seconds, low * floor, max(high * floor, 3 * started), "roofline",
+        case, machine, seconds, least, most, "roofline",
         f"peaks of {machine.name} alone; measured steps of whole networks took {low:g} to {high:g} times the roofline",
-        None, why_not, (), floor, {}, roofline_shares(case, machine, seconds), (),
+        None, why_not, (), floor, {}, (), (),
     )  # fmt: skip
+
+
+def started(case: StepSpec, machine: Machine) -> float:
+    """Seconds in which the host starts all operations of a step, one after the other."""
+    launch = machine.launch_seconds if machine.launch_seconds is not None else HOST
+    return launch * sum(work.calls for work in case.works) * (3 if case.training else 1)
+
+
+def around_roofline(floor: float, precision: str, host: float) -> tuple[float, float, float]:
+    """(seconds, low, high) of a step from its roofline and the seconds of the host, which may be the longer ones."""
+    low, middle, high = ROOFLINE.get(precision, ROOFLINE["other"])
+    return max(middle * floor, host), low * floor, max(high * floor, 3 * host)

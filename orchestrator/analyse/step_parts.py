@@ -3,14 +3,12 @@
 Each part is a sum of floors (FLOPs/peak or bytes/bandwidth), a count, or one; all grow with batch or stay as they are. The
 step model (``step_model``) gives each part a cost, the reciprocal of an efficiency, and adds them up. Training follows by
 rule: grad_input (unless ``first``) and grad_weight each cost the forward's multiply-adds. 1 multiply-add is 2 FLOPs.
-
-A JavaScript twin repeats this: only ``+ - * /``, in the order written here, over equal operations merged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.work_records import HEAVY, STATE, Machine, Operation, StepSpec, element_bytes
 
@@ -52,8 +50,11 @@ MICROSECOND, MILLISECOND = 1e-6, 1e-3
 
 def merged(works: Iterable[Operation]) -> tuple[Operation, ...]:
     """Equal operations of different layers as one, their calls added, in the order of the first; layer names go."""
+    found = tuple(works)
+    if not any(work.layer for work in found) and len(set(found)) == len(found):
+        return found  # merged before
     calls: dict[Operation, int] = {}
-    for work in works:
+    for work in found:
         alike = replace(work, layer="", calls=1)
         calls[alike] = calls.get(alike, 0) + work.calls
     return tuple(replace(work, calls=count) for work, count in calls.items())
@@ -157,7 +158,7 @@ def parts(case: StepSpec, machine: Machine) -> tuple[float, ...]:
         for name, seconds in parts_of_work(work, case, machine):
             found[PLACE[name]] += seconds
     if case.training:
-        moved = _optimizer(case, machine)
+        moved = optimizer_seconds(case.parameters, case.optimizer, machine)
         found[PLACE["bytes optimizer"]] = moved
         found[PLACE["adam optimizer"]] = moved if case.optimizer == "adam" else 0.0
         found[PLACE["overflow optimizer"]] = max(moved - OVERFLOW / machine.bytes_per_second, 0.0)
@@ -165,24 +166,77 @@ def parts(case: StepSpec, machine: Machine) -> tuple[float, ...]:
     return tuple(found)
 
 
-def _optimizer(case: StepSpec, machine: Machine) -> float:
+def optimizer_seconds(parameters: int, optimizer: str, machine: Machine) -> float:
     """Gradient read, parameter and each value of state read and written, in fp32."""
-    values = 3.0 + 2.0 * STATE.get(case.optimizer, 0)
-    return float(case.parameters) * values * FP32 / machine.bytes_per_second
+    values = 3.0 + 2.0 * STATE.get(optimizer, 0)
+    return float(parameters) * values * FP32 / machine.bytes_per_second
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What one operation costs at least: all its calls, forward and backward together."""
+
+    group: str
+    """See :func:`group_of`."""
+    flops: float
+    """Per sample, 1 multiply-add = 2; 0 without a product."""
+    elements: float
+    """Activations read and written, per sample."""
+    weights: float
+    """Parameter elements read, whatever the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The peaks of a machine that one precision runs at."""
+
+    products: float
+    """FLOP/s."""
+    depthwise: float
+    """FLOP/s of depthwise convolutions."""
+    bytes: float
+    """Bytes/s."""
+    size: int
+    """Bytes of an element."""
+
+
+def rates_of(machine: Machine, precision: str) -> Rates:
+    """Raises ValueError when the machine has no peak for the precision."""
+    return Rates(
+        peak_of(machine, precision), peak_of(machine, precision, depthwise=True), machine.bytes_per_second,
+        element_bytes(precision),
+    )  # fmt: skip
+
+
+def floors(works: Iterable[Operation], training: bool) -> tuple[Floor, ...]:
+    """Of each operation."""
+    return tuple(_floor(work, training) for work in works)
+
+
+def _floor(work: Operation, training: bool) -> Floor:
+    heavy = work.kind in HEAVY
+    times = float(work.calls) * (1.0 + ((_directions(work) if heavy else 1.0) if training else 0.0))
+    return Floor(
+        group_of(work), times * 2.0 * work.macs if heavy else 0.0, times * (work.inputs + work.outputs),
+        times * work.weights if heavy else 0.0,
+    )  # fmt: skip
+
+
+def floor_seconds(floor: Floor, batch: int, rates: Rates) -> tuple[float, float]:
+    """(arithmetic at its peak, bytes at the bandwidth) of one operation."""
+    peak = rates.depthwise if floor.group == "depthwise" else rates.products
+    return batch * floor.flops / peak, (batch * floor.elements + floor.weights) * rates.size / rates.bytes
+
+
+def operations_floor(found: Iterable[Floor], batch: int, rates: Rates) -> float:
+    """Seconds of all operations: each one's larger of arithmetic and bytes, added up."""
+    return sum(max(floor_seconds(floor, batch, rates)) for floor in found)
 
 
 def roofline(case: StepSpec, machine: Machine) -> float:
-    """Seconds of the step below which nothing goes: each operation's larger of arithmetic and bytes, added up."""
-    total = 0.0
-    for work in merged(case.works):
-        by_phase: dict[str, list[float]] = {"forward": [0.0, 0.0], "backward": [0.0, 0.0]}
-        for name, seconds in parts_of_work(work, case, machine):
-            phase = name.rpartition(" ")[2]
-            if name.split(" ")[0] in BESIDE:
-                continue
-            by_phase[phase][0 if name == f"{group_of(work)} {phase}" else 1] += seconds
-        total += max(*by_phase["forward"]) + max(*by_phase["backward"])
-    return total + (_optimizer(case, machine) if case.training else 0.0)
+    """Seconds of the step below which nothing goes: all operations at the machine's peaks, and the optimizer."""
+    found = operations_floor(floors(case.works, case.training), case.batch, rates_of(machine, case.precision))
+    return found + (optimizer_seconds(case.parameters, case.optimizer, machine) if case.training else 0.0)
 
 
 FEATURES = (

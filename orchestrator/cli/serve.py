@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perfctl.orchestrator.cli import console
+from perfctl.orchestrator.cli.store_access import DEFAULT
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.actions.calculator import FamilyAnswers
+    from perfctl.orchestrator.report.page_server import Answers
 
 HERE = "127.0.0.1"
 
@@ -18,9 +25,13 @@ def serve(
     folder: Annotated[Path, typer.Argument(help="Folder with pages and perfctl-runs.")] = Path(),
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8765,
     host: Annotated[str, typer.Option(help="Address; any other than this machine's own lets others in.")] = HERE,
+    store: Annotated[
+        Path, typer.Option("--db", "--store", help="Its runs are used for the calculator where it is there.")
+    ] = DEFAULT,
 ) -> None:
     """Show the pages of a folder in the browser, and how far its sweeps are. Ctrl-C ends it.
 
+    Calculator pages opened through it take the parameters of the families: depth, width, image size and others.
     From a laptop: ssh -L 8765:127.0.0.1:8765 LOGIN-NODE, then open http://127.0.0.1:8765/.
     """
     from perfctl.orchestrator.report.page_server import PageServer
@@ -28,7 +39,7 @@ def serve(
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such folder", "Name the folder that holds the pages")
     try:
-        server = PageServer(folder, host, port, lambda: _listing(folder))
+        server = PageServer(folder, host, port, lambda: _listing(folder), _answers(store))
     except OSError as error:
         raise PerfctlError(
             f"{host}:{port} cannot be used ({error.strerror or error})", "Name another --port, or --port 0"
@@ -42,6 +53,20 @@ def serve(
             server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:
         console.note("ended")
+
+
+def _answers(store: Path) -> Answers:
+    """Answers the calculator's page; what it rests on is read when it first asks."""
+    found: list[FamilyAnswers] = []
+
+    def answer(query: str) -> tuple[HTTPStatus, Mapping[str, Any]]:
+        from perfctl.orchestrator.actions.calculator import FamilyAnswers
+
+        if not found:
+            found.append(FamilyAnswers(store))
+        return found[0].answer(query)
+
+    return answer
 
 
 def _listing(folder: Path) -> str:

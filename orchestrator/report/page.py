@@ -53,7 +53,7 @@ def render_speedup(studies: Sequence[Speedup]) -> str:
 
 
 def render_calculator(view: object) -> str:
-    """HTML of the calculator, from ``calculator_view.page_view``. The same view gives the same bytes."""
+    """HTML of the calculator, from ``report.calculator.page_view``. The same view gives the same bytes."""
     return _filled("calculator.html", view)
 
 

@@ -2,17 +2,21 @@
 
 Only GET and HEAD; only what a page or a paper needs (PAGES), never a store, a report or a log; nothing outside the
 folder, whatever links lead there; only to callers that named this machine (a name that somebody else's DNS points
-here is refused). Pages may run their own inline script and load nothing from anywhere.
+here is refused). Pages may run their own inline script and load nothing but the answers of this server.
+
+The one address that is no file is ``/calculator.json``: what ``answers`` makes of its query, as JSON. It computes, so only
+callers on this machine are answered, and only where the server listens on this machine's own address.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import shutil
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,11 +32,15 @@ PAGES = {
     ".md": "text/plain; charset=utf-8",
 }
 """Ending -> content type of what is served."""
+ANSWERS = "/calculator.json"
+Answers = Callable[[str], tuple[HTTPStatus, Mapping[str, Any]]]
+"""Takes what stands behind the ? of the address."""
 SHOWN = 500
 """Pages in the list."""
 _LOCKED = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _POLICY = {
-    "text/html; charset=utf-8": f"{_LOCKED}; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; font-src data:",
+    "text/html; charset=utf-8": f"{_LOCKED}; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+    "font-src data:; connect-src 'self'",
     "image/svg+xml": f"{_LOCKED}; style-src 'unsafe-inline'",
 }
 _HEADERS = {
@@ -46,17 +54,20 @@ _HEADERS = {
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves ``folder``; ``listing`` gives the HTML of its list of pages and sweeps.
+    """Serves ``folder``; ``listing`` gives the HTML of its list of pages and sweeps, ``answers`` those of ``ANSWERS``.
 
     Raises OSError when the address is taken or is not this machine's.
     """
 
     daemon_threads = True
 
-    def __init__(self, folder: Path, host: str, port: int, listing: Callable[[], str]) -> None:
+    def __init__(
+        self, folder: Path, host: str, port: int, listing: Callable[[], str], answers: Answers | None = None
+    ) -> None:
         self.folder = folder.resolve()
         self.listing = listing
         self.local = _is_local(host)
+        self.answers = answers if self.local else None
         self.names = {"localhost", host.lower()} | (set() if self.local else {socket.gethostname().lower()})
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
@@ -107,6 +118,9 @@ class _Handler(BaseHTTPRequestHandler):
         if path in ("/", "/index.html") and not (path != "/" and self.server.find(path)):
             self._send_text(HTTPStatus.OK, PAGES[".html"], self.server.listing().encode("utf-8", "replace"))
             return
+        if path == ANSWERS and self.server.answers is not None and _is_local(self.client_address[0]):
+            self._send_answer(self.server.answers)
+            return
         file = self.server.find(path) if path.startswith("/") else None
         if file is None:
             self.send_error(HTTPStatus.NOT_FOUND, "There is no such page in this folder")
@@ -114,6 +128,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_file(file)
 
     do_HEAD = do_GET
+
+    def _send_answer(self, answers: Answers) -> None:
+        if self.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
+            self.send_error(HTTPStatus.FORBIDDEN, "Only pages of this server are answered")
+            return
+        status, said = answers(self.path.partition("?")[2].partition("#")[0])
+        self._send_text(status, "application/json", json.dumps(said, separators=(",", ":")).encode())
 
     def _send_file(self, file: Path) -> None:
         try:

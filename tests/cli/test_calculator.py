@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.cli.calculator_models import names_of
+from perfctl.orchestrator.actions import calculator as actions
+from perfctl.orchestrator.actions.calculator import FamilyAnswers, names_of, trace_all
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import UsageError
 
@@ -24,7 +26,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_page_is_whole_and_small(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>") and text.rstrip().endswith("</html>")
-    assert len(text.encode()) < 2e6
+    assert len(text.encode()) < 3e5
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "") and "https://" not in text
 
 
@@ -38,4 +40,70 @@ def test_a_model_that_torchvision_has_not_is_said_with_close_names() -> None:
     pytest.importorskip("torchvision")
     with pytest.raises(UsageError, match=r"no classification model 'resnet51'.*resnet50"):
         names_of("resnet18,resnet51")
-    assert names_of("resnet18,torchvision:resnet18,vgg16") == ("resnet18", "vgg16")
+    assert names_of("resnet18,torchvision:resnet18,vgg16") == (("resnet18", "vgg16"), ())
+
+
+def test_each_of_the_default_models_may_take_so_much_that_all_stay_below_three_megabytes(page: Path) -> None:
+    """84 models: 21 times what the four of this page take, and everything else once."""
+    text = page.read_text(encoding="utf-8")
+    data = json.loads(text.split('<script type="application/json" id="data">')[1].split("</script>")[0])
+    models = data["grid"]["models"]
+    four = len(json.dumps(models, separators=(",", ":")))
+    assert len(models) == 4
+    assert len(text.encode()) - four + 21 * four < 3e6
+
+
+def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torchvision")
+    cache, traced = tmp_path / "deep" / "models.json", []
+    first, left_out = trace_all(("squeezenet1_1",), lambda *said: traced.append(said), cache)
+    assert traced == [("torchvision:squeezenet1_1", 1, 1)] and left_out == ()
+    again, _ = trace_all(("squeezenet1_1",), lambda *said: traced.append(said), cache)
+    assert len(traced) == 1 and again == first, "nothing was traced"
+    for damaged in ("", "{}", '{"key": 1, "models": []}', cache.read_text().replace('"works": [[', '"works": [["x", ')):
+        cache.write_text(damaged)
+        monkeypatch.setattr(actions, "_traced", lambda model: "not now")
+        assert trace_all(("squeezenet1_1",), lambda *said: None, cache) == (
+            (), ("squeezenet1_1 is not among them: not now.",)
+        ), damaged  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [("model=resnet:depth=27", "say depth=26 or depth=28"), ("model=alexnet", "no family of networks"),
+     ("model=mlp:depth=1e3", "is not possible"), ("model=mlp:shape=3", "no parameter 'shape'"),
+     ("model=", "no family of networks"), ("model", "is not model="), ("model=mlp&model=vgg", "is not model="),
+     ("store=/etc/passwd", "is not model="), ("model=mlp&x=1", "is not model="), ("model=" + "k" * 301, "is not model="),
+     ("model=mlp%0a", "is not model="), ("model=mlp%ff", "is not model="), ("model=ｍlp", "is not model=")],
+)  # fmt: skip
+def test_a_request_that_is_not_one_network_is_refused_with_the_reason(tmp_path: Path, query: str, said: str) -> None:
+    status, answer = FamilyAnswers(tmp_path / "none.db").answer(query)
+    assert status == 400 and said in answer["error"] and set(answer) == {"error"}
+
+
+def test_the_same_network_is_worked_out_once_whatever_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = FamilyAnswers(tmp_path / "none.db")
+    made: list[str] = []
+    plain = actions.planned_model
+    monkeypatch.setattr(actions, "planned_model", lambda spec: made.append(spec) or plain(spec))
+    status, first = answers.answer("model=mlp:width=96,depth=3")
+    assert status == 200 and (first["name"], first["optimizer"]) == ("mlp:width=96", None)
+    _, second = answers.answer("model=mlp:optimizer%3Dadam,width%3D96")
+    assert (second["name"], second["optimizer"]) == ("mlp:width=96", "adam")
+    assert made == ["mlp:width=96"] and second["grid"] is first["grid"]
+    assert [model["name"] for model in first["grid"]["models"]] == ["mlp:width=96"]
+
+
+def test_the_families_are_told_with_their_ranges(tmp_path: Path) -> None:
+    status, said = FamilyAnswers(tmp_path / "none.db").answer("")
+    assert status == 200 and set(said["families"]) == {"vgg", "resnet", "inception", "mlp"}
+    assert said["families"]["resnet"]["kernel"]["odd"] is True
+    stops = said["families"]["resnet"]["depth"]["stops"]
+    assert {10, 18, 34, 50, 101, 152} <= set(stops) and 51 not in stops
+    assert said["families"]["inception"]["width"] | {"about": ""} == {
+        "default": 32, "least": 4, "most": 4096, "odd": False, "multiple": 4, "about": "", "slider": [8, 512],
+    }  # fmt: skip

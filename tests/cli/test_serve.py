@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -42,14 +43,22 @@ def folder(tmp_path: Path) -> Path:
     return inside
 
 
-@pytest.fixture
-def server(folder: Path) -> Iterator[PageServer]:
-    with PageServer(folder, "127.0.0.1", 0, lambda: _listing(folder)) as found:
+@contextmanager
+def running(found: PageServer) -> Iterator[PageServer]:
+    with found:
         thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
+        try:
+            yield found
+        finally:
+            found.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[PageServer]:
+    with running(PageServer(folder, "127.0.0.1", 0, lambda: _listing(folder))) as found:
         yield found
-        found.shutdown()
-        thread.join()
 
 
 def ask(
@@ -138,6 +147,44 @@ def test_the_list_names_pages_that_its_links_lead_to(server: PageServer) -> None
     assert ask(server, "/sub/a%20b%231.html")[2] == b"<h1>odd name</h1>"
     assert not any(name in text for name in ("hidden.html", "outside", "perfctl.db", "link.html"))
     assert "Content-Security-Policy" in headers
+
+
+def answering(folder: Path, host: str = "127.0.0.1") -> PageServer:
+    return PageServer(folder, host, 0, lambda: "", lambda query: (HTTPStatus.OK, {"asked": query}))
+
+
+def test_the_calculator_is_answered_in_json_that_runs_nothing(folder: Path) -> None:
+    with running(answering(folder)) as server:
+        status, headers, body = ask(server, "/calculator.json?model=mlp:depth=3")
+        assert (status, json.loads(body)) == (200, {"asked": "model=mlp:depth=3"})
+        assert headers["Content-Type"] == "application/json"
+        assert headers["Content-Security-Policy"].startswith("default-src 'none'") and "script" not in str(headers)
+        assert ask(server, "/calculator.json", "HEAD")[2] == b""
+        assert ask(server, "/calculator.json", "POST")[0] == 405
+        assert ask(server, "/calculator.json", host="evil.example")[0] == 421
+        assert ask(server, "/sub/calculator.json")[0] == 404
+        assert "connect-src 'self'" in ask(server, "/page.html")[1]["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(
+    ("site", "status"), [("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403)]
+)
+def test_the_calculator_answers_no_page_of_another_site(folder: Path, site: str, status: int) -> None:
+    with running(answering(folder)) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+        with closing(connection):
+            connection.request("GET", "/calculator.json", headers={"Sec-Fetch-Site": site})
+            assert connection.getresponse().status == status
+
+
+def test_the_calculator_is_not_answered_where_others_are_let_in(folder: Path) -> None:
+    with running(answering(folder, "0.0.0.0")) as server:
+        assert ask(server, "/page.html")[0] == 200
+        assert ask(server, "/calculator.json?model=mlp")[0] == 404
+
+
+def test_a_server_without_answers_has_no_such_address(server: PageServer) -> None:
+    assert ask(server, "/calculator.json")[0] == 404
 
 
 def test_a_sweep_that_runs_makes_the_list_refresh_until_it_ends(

@@ -1,4 +1,4 @@
-"""The calculator's page in Chromium gives the numbers that perfctl predict gives, to the digit, on random choices."""
+"""The calculator's page in Chromium against Python, off the grid: times within 1 %, memory and sentences the same."""
 
 from __future__ import annotations
 
@@ -10,28 +10,26 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.predict import answer
+from perfctl.orchestrator.actions.calculator import planned_model
 from perfctl.orchestrator.analyse.cost import Span
 from perfctl.orchestrator.analyse.machines import Device, named
 from perfctl.orchestrator.analyse.plan_memory import lines_of_plan
-from perfctl.orchestrator.analyse.plan_work import works_of_plan
 from perfctl.orchestrator.analyse.predict import predict
 from perfctl.orchestrator.analyse.question import Question
 from perfctl.orchestrator.analyse.step_parts import roofline
-from perfctl.orchestrator.analyse.step_records import StepFitted
 from perfctl.orchestrator.analyse.training import Job, room_of, training
 from perfctl.orchestrator.analyse.work_records import Machine, Measured, StepSpec
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import PerfctlError
-from perfctl.orchestrator.report.calculator_data import Known, Place, Traced
-from perfctl.orchestrator.report.calculator_view import page_view
+from perfctl.orchestrator.report.calculator import Known, Model, Place, page_view
 from perfctl.orchestrator.report.page import render_calculator
-from perfctl.parsers.planned import Plan
-from perfctl.workloads.plan import PARAMETERS, canonical, plan, settle
-from perfctl.workloads.spec import SpecError
+from perfctl.orchestrator.actions.predict import answer
+from perfctl.workloads.plan import canonical, plan, settle
 from tests.report import calculator_points as points
 
-POINTS = 200
+POINTS = 250
+MOST = 0.01
+FAMILIES = ("vgg", "resnet", "inception", "mlp")
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +42,7 @@ def open_tab(browser: Any) -> Iterator[Any]:
             tab = context.new_page()
             tab.on("pageerror", lambda error: troubles.append(str(error)))
             tab.goto(file.as_uri())
+            tab.wait_for_selector("html[data-answered]:not([data-busy])", state="attached")
             assert troubles == []
             return tab
 
@@ -56,8 +55,8 @@ def test_page_and_command_agree_without_measurements(open_tab: Any, tmp_path: Pa
     assert run(["calculator", "--out", str(tmp_path / "c.html"), "--models", "none", "--store", str(store)]) == 0
     tab, rng = open_tab(tmp_path / "c.html"), random.Random(20)
     devices = tab.locator("#c-device option").evaluate_all("all => all.map(one => one.value)")
-    choices = [points.random_choice(rng, [], devices) for _ in range(POINTS)]
-    refused = 0
+    choices = [points.random_choice(rng, FAMILIES, devices) for _ in range(POINTS)]
+    refused, errors = 0, []
     for choice, said in zip(choices, tab.evaluate(points.IN_PAGE, choices), strict=True):
         question = Question(
             choice["model"], (choice["batch"],), choice["device"], None, choice["samples"], choice["epochs"],
@@ -66,17 +65,22 @@ def test_page_and_command_agree_without_measurements(open_tab: Any, tmp_path: Pa
         )  # fmt: skip
         try:
             found, _ = answer(question)
-        except PerfctlError:
+        except PerfctlError as error:
             refused += 1
-            assert list(said) == ["refused"] and said["refused"], choice
+            assert said == {"refused": error.message.removeprefix(f"--gpus {choice['gpus']}: ")} or (
+                choice["gpus"] > 1 and "reach each other is not known" in said["refused"]
+            ), choice
             continue
-        assert points.difference(said, points.said_of(found.subject.model, found.step, found.training)) is None, choice
-    assert POINTS / 10 < refused < POINTS / 1.5, "some networks cannot be built, and some GPUs have no tensor cores"
+        expected = points.said_of(found.step, found.training)
+        assert (said["memory"], said["steps"]) == (expected["memory"], expected["steps"]), choice
+        errors.append((*points.error(said, expected), str(choice)))
+    assert 0 < refused < POINTS / 2, "some GPUs have no tensor cores"
+    assert max(errors)[0] < MOST, max(errors)
 
 
 MEASURED_ON = ("RTX 3090", "T4")
 DEVICES = (*MEASURED_ON, "A100 SXM4 40 GB", "P40", "Desk CPU")
-MODELS = ("torchvision:one", "torchvision:two")
+MODELS = ("resnet:depth=34", "inception", "vgg:width=16", "resnet:depth=26,width=16")
 
 
 @pytest.fixture(scope="module")
@@ -87,20 +91,19 @@ def devices() -> dict[str, Device]:
 
 @pytest.fixture(scope="module")
 def known(devices: dict[str, Device]) -> Known:
-    """Fits to made-up steps on three devices, some of these steps themselves, and two models as if traced."""
+    """Fits to made-up steps on three devices, and some of these steps themselves."""
     pytest.importorskip("sklearn")
     from perfctl.orchestrator.analyse.step_fit import fit_steps
 
     records = {name: tuple(steps(devices[name].machine)) for name in (*MEASURED_ON, "Desk CPU")}
-    fits: list[StepFitted] = [fit_steps(f"steps made up on {name}", found, devices[name].machine)
-                              for name, found in records.items()]  # fmt: skip
-    traced = [as_if_traced(name, spec) for name, spec in zip(MODELS, ("resnet:depth=34", "inception"), strict=True)]
+    fits = [fit_steps(f"steps made up on {name}", found, devices[name].machine) for name, found in records.items()]
+    models: list[Model] = [planned_model(spec) for spec in MODELS]
     places = [
         Place(one.machine, one.source, one.board.sheet.link_gbs if one.board else None, "data sheet", (), {})
         for one in devices.values()
     ]
     measured = [one for found in records.values() for one in found[:20]]
-    return Known(PARAMETERS, traced, places, fits, measured, ())
+    return Known(models, places, fits, measured, ())
 
 
 def steps(machine: Machine) -> Iterator[Measured]:
@@ -115,50 +118,68 @@ def steps(machine: Machine) -> Iterator[Measured]:
                                    seconds / 2, seconds / 6)  # fmt: skip
 
 
-def as_if_traced(name: str, spec: str) -> Traced:
-    planned = plan(spec)
-    return Traced(name, works_of_plan(planned), planned.parameters, lines_of_plan(planned, "sgd"))
-
-
-def planned_of(model: str, optimizer: str) -> Plan:
-    """The plan behind a choice. Raises SpecError where it cannot be built."""
-    spec = {"torchvision:one": "resnet:depth=34", "torchvision:two": "inception"}.get(model, model)
-    family, settings = settle(spec)
-    return plan(canonical(family, settings | {"optimizer": optimizer}))
-
-
 def case_of(model: str, batch: int, precision: str, optimizer: str) -> StepSpec:
-    planned = planned_of(model, optimizer)
-    name = model if model in MODELS else planned.spec
-    return StepSpec(name, name.partition(":")[0], works_of_plan(planned), batch, True, precision, optimizer,
-                planned.parameters)  # fmt: skip
+    return planned_model(model).network.case(batch, precision, optimizer)
 
 
 def test_page_and_python_agree_by_every_way_of_predicting(
     open_tab: Any, known: Known, devices: dict[str, Device], tmp_path: Path
 ) -> None:
     file = tmp_path / "c.html"
-    view = page_view(replace(known), date="2026-11-20", version="0", prices_from="no table")
-    file.write_text(render_calculator(view), encoding="utf-8")
+    file.write_text(render_calculator(page_view(known, date="2026-11-20", version="0")), encoding="utf-8")
     rng = random.Random(21)
-    choices = [points.random_choice(rng, MODELS, DEVICES) for _ in range(POINTS)]
-    of_record = rng.sample(known.measured, 12)
+    choices = [points.random_choice(rng, MODELS, DEVICES) for _ in range(2 * POINTS)]
+    mine = [one for one in known.measured if canonical_of(one.case.model) in MODELS]
     choices += [
         points.random_choice(rng, MODELS, DEVICES)
-        | {"model": one.case.model, "batch": one.case.batch, "optimizer": one.case.optimizer, "precision": "fp32",
-           "device": one.machine, "gpus": 1}
-        for one in of_record
+        | {"model": canonical_of(one.case.model), "batch": one.case.batch, "optimizer": one.case.optimizer,
+           "precision": "fp32", "device": one.machine, "gpus": 1}
+        for one in mine
     ]  # fmt: skip
-    ways = set()
+    ways, errors = set(), []
     for choice, said in zip(choices, open_tab(file).evaluate(points.IN_PAGE, choices), strict=True):
         try:
             expected = expected_of(choice, known, devices[choice["device"]])
-        except (ValueError, SpecError):
-            assert list(said) == ["refused"] and said["refused"], choice
+        except ValueError as error:
+            assert str(error) in said["refused"] or "reach each other is not known" in said["refused"], choice
             continue
-        ways.add(said.get("way"))
-        assert points.difference(said, expected) is None, choice
+        ways.add(said["way"])
+        assert (said["memory"], said["steps"]) == (expected["memory"], expected["steps"]), choice
+        errors.append((*points.error(said, expected), str(choice)))
     assert ways == {"measured", "fitted", "transferred", "roofline"}
+    assert max(errors)[0] < MOST, max(errors)
+
+
+def test_where_the_time_goes_is_where_the_layers_shares_say(
+    open_tab: Any, known: Known, devices: dict[str, Device], tmp_path: Path
+) -> None:
+    file = tmp_path / "c.html"
+    without = replace(known, measured=())
+    file.write_text(render_calculator(page_view(without, date="2026-11-20", version="0")), encoding="utf-8")
+    rng = random.Random(22)
+    choices = [points.random_choice(rng, MODELS, DEVICES) | {"precision": "fp32"} for _ in range(40)]
+    found = open_tab(file).evaluate(
+        """choices => choices.map(one => { const page = perfctlCalculator, choice = { ...page.firstChoice(), ...one };
+        return page.splitOf(page.networks.get(choice.model), choice); })""",
+        choices,
+    )
+    for choice, works in zip(choices, found, strict=True):
+        case = case_of(choice["model"], choice["batch"], "fp32", choice["optimizer"])
+        shares = predict(case, devices[choice["device"]].machine, (), known.fits).shares
+        amounts = {work: sum(limits.values()) for work, limits in works.items()}
+        total = sum(amounts.values())
+        for work, kind in (("the optimizer", "optimizer"), ("normalisations", "norm"), ("activations", "activation")):
+            expected = sum(share.part for share in shares if share.kind == kind)
+            assert amounts.get(work, 0.0) / total == pytest.approx(expected, abs=0.02), (choice, work)
+        convolutions = sum(share.part for share in shares if share.kind == "conv")
+        mine = sum(amount for work, amount in amounts.items() if "convolutions" in work)
+        assert mine / total == pytest.approx(convolutions, abs=0.02), choice
+
+
+def canonical_of(model: str) -> str:
+    """Without the optimizer that a measured step's name carries."""
+    family, settings = settle(model)
+    return canonical(family, {**settings, "optimizer": "sgd"})
 
 
 def expected_of(choice: dict[str, Any], known: Known, device: Device) -> dict[str, Any]:
@@ -168,39 +189,15 @@ def expected_of(choice: dict[str, Any], known: Known, device: Device) -> dict[st
     sheet = device.board.sheet if device.board else None
     job = Job(choice["batch"], choice["samples"], choice["epochs"], choice["gpus"], case.parameters,
               sheet.link_gbs if sheet else None, "", choice["overlap"], choice["efficiency"] or None)  # fmt: skip
-    planned = planned_of(choice["model"], choice["optimizer"])
-    lines = lines_of_plan(planned, "sgd" if choice["model"] in MODELS else choice["optimizer"])
-    if choice["model"] in MODELS:
-        state = 4 * case.parameters * {"sgd": 0, "momentum": 1, "adam": 2}[choice["optimizer"]]
-        lines = tuple(line._replace(fixed=line.fixed + state) for line in lines)
+    lines = lines_of_plan(plan(choice["model"]), choice["optimizer"])
     found = training(
         Span(step.seconds, step.low, step.high), job, backward=step.phases.get("backward"),
         room=room_of(lines, choice["batch"], device.machine.memory_bytes),
     )  # fmt: skip
-    result: dict[str, Any] = points.said_of(case.model, step, found)
+    result: dict[str, Any] = points.said_of(step, found)
     return result
 
 
-def test_the_page_lists_the_layers_that_the_plan_lists(open_tab: Any, known: Known, tmp_path: Path) -> None:
-    file = tmp_path / "c.html"
-    view = page_view(replace(known, fits=(), measured=()), date="2026-11-20", version="0", prices_from="no table")
-    file.write_text(render_calculator(view), encoding="utf-8")
-    rng = random.Random(22)
-    specs = [points.random_spec(rng) for _ in range(400)]
-    found = open_tab(file).evaluate(
-        """specs => specs.map(spec => { try { const plan = perfctlCalculator.planOf(spec); return [plan.spec, plan.layers.map(
-        one => [one.name, one.kind, one.of, one.given, one.gives, one.kernel, one.stride, one.padding, one.bias])]; }
-        catch (error) { return error.message; } })""",
-        specs,
-    )
-    built = 0
-    for spec, said in zip(specs, found, strict=True):
-        try:
-            planned = plan(spec)
-        except SpecError as error:
-            assert said == str(error), spec
-            continue
-        built += 1
-        assert said == [planned.spec, [[item if isinstance(item, (str, bool, int)) else list(item) for item in layer]
-                                       for layer in planned.layers]], spec  # fmt: skip
-    assert built > 200
+def test_a_page_of_a_store_with_fits_stays_small(known: Known) -> None:
+    text = render_calculator(page_view(known, date="2026-11-20", version="0"))
+    assert len(text.encode()) < 4e5

@@ -1,0 +1,443 @@
+"""The calculator's page: the controls, what it rests on, and the numbers that were worked out ahead, as compact JSON.
+
+The page computes no time and no memory. It looks them up: between the knots of ``step_grid`` on a straight line. Numbers of
+a curve are stored as 16-bit levels, whose logarithms are evenly spaced (``LEVELS`` a factor of e: 0.025 % at most).
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from math import log
+from typing import Any
+
+from perfctl.orchestrator.analyse.memory_lines import Line, largest_fitting, upper
+from perfctl.orchestrator.analyse.prices import Price
+from perfctl.orchestrator.analyse.question import PRECISIONS
+from perfctl.orchestrator.analyse.step_grid import LARGEST, PROBE, Cell, Curve, Grid, Network, Split, grid_of
+from perfctl.orchestrator.analyse.step_records import StepFitted
+from perfctl.orchestrator.analyse.training import CLOSE
+from perfctl.orchestrator.analyse.work_records import OPTIMIZERS, Machine, Measured
+from perfctl.orchestrator.report.prices_text import days, sources
+
+SCRIPTS = ("calculator_draw.js", "calculator_ui.js")
+"""In the order in which they stand in the page."""
+FORMAT = "perfctl grid 1"
+LEVELS, LEAST = 2000, 1e-7
+"""Of a stored number: levels for each factor of e, and the smallest number (0 is kept as 0)."""
+_SLIDERS = {
+    "depth": (4, 152), "width": (8, 512), "hidden": (64, 8192), "image": (16, 512), "channels": (1, 16),
+    "classes": (2, 10_000), "blocks": (1, 48),
+}  # fmt: skip
+"""Where a slider ends, where the parameter goes on for orders of magnitude; the box beside it takes all of them."""
+WORK = {
+    "conv": "convolutions", "pointwise": "1x1 convolutions", "grouped": "grouped convolutions",
+    "depthwise": "depthwise convolutions", "linear": "linear layers", "matmul": "matrix products of activations, attention",
+    "norm": "normalisations", "activation": "activations", "elementwise": "elementwise operations", "pool": "pooling",
+    "softmax": "softmax and loss", "memory": "copies and other moves of bytes", "optimizer": "the optimizer",
+    "overhead": "a step by itself",
+}  # fmt: skip
+"""Group of work -> what the page calls it."""
+LIMITS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model of the page."""
+
+    network: Network
+    lines: Mapping[str, tuple[Line, ...]] | None
+    """By optimizer: memory of a step over batch size. None: not known."""
+    notes: tuple[str, ...] = ()
+    """What has to be known about its operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A device that can be picked."""
+
+    machine: Machine
+    source: str
+    """Where its peaks come from, in words."""
+    link_gbs: float | None
+    """GB/s one way between several. None: not known."""
+    link: str
+    """What kind of link, and where that is stated."""
+    offers: tuple[int, ...]
+    """Numbers of the prices that have it."""
+    watts: Mapping[str, tuple[float, str]]
+    """Model, or "" for all others -> (W of one, where that comes from). Empty: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the page shows."""
+
+    models: Sequence[Model]
+    places: Sequence[Place]
+    fits: Sequence[StepFitted]
+    measured: Sequence[Measured]
+    """Training steps alone."""
+    prices: Sequence[Price]
+    prices_from: str = ""
+    """Which price table this is, in words."""
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One choice of the reader. ``key`` is its name after the # of a link."""
+
+    key: str
+    label: str
+    value: float | int | str
+    """What it begins with."""
+    unit: str = ""
+    low: float = 0
+    high: float | None = None
+    """None: no upper end."""
+    whole: bool = False
+    scale: str = ""
+    """Of the slider: log2, log or linear; "" without one."""
+    slider: tuple[float, float] | None = None
+    step: float = 1
+    said: tuple[tuple[str, str], ...] = ()
+    """(value, how it is written) of a list to pick from; empty for a number."""
+    always: bool = False
+    """Stands in every link."""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the scripts need of it."""
+        found = {key: value for key, value in asdict(self).items() if key not in ("said", "unit")}
+        return found | {"options": [value for value, _ in self.said] or None}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Fields under one heading."""
+
+    key: str
+    title: str
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PageView:
+    """What the template reads."""
+
+    parts: tuple[Part, ...]
+    about: tuple[str, ...]
+    made: str
+    data: Mapping[str, Any]
+    title: str = "calculator of training time and cost"
+    scripts: Sequence[str] = field(default=SCRIPTS)
+
+
+PRECISION_NAMES = (
+    ("fp32", "fp32 (TF32 off)"), ("tf32", "tf32"), ("bf16", "bf16, autocast"), ("fp16", "fp16, autocast"),
+)  # fmt: skip
+OPTIMIZER_NAMES = (("sgd", "SGD"), ("momentum", "SGD, momentum"), ("adam", "Adam"))
+PAY = (("on_demand", "on demand"), ("spot", "spot, which can be taken away"))
+NOT_IN_IT = (
+    "Not in the times: loading and preparing data, validation, checkpoints. Not in the costs: storage, traffic, the host's "
+    "energy, and on spot instances what has to be computed again."
+)
+MEMORY = (
+    "Memory is that of the tensors at the fullest moment, in fp32: the allocator's rounding, workspaces and the CUDA context "
+    "come on top, and under autocast activations take less."
+)
+
+
+def page_view(known: Known, *, date: str, version: str) -> PageView:
+    """``date``: of the page, YYYY-MM-DD."""
+    first = _first_model(known)
+    return PageView(
+        parts=(_network(known, first), _training(), _devices(known), _parallel(), _money()),
+        about=(*_about(known), *known.notes),
+        made=f"perfctl {version} calculator, made on {date}.",
+        data=page_data(known) | {"fields": [one.data for one in _fields(known, first)]},
+    )
+
+
+def _first_model(known: Known) -> str:
+    names = [model.network.name for model in known.models]
+    return "torchvision:resnet50" if "torchvision:resnet50" in names else names[0]
+
+
+def _fields(known: Known, first: str) -> tuple[Field, ...]:
+    parts = (_training(), _devices(known), _parallel(), _money())
+    return (Field("model", "model", first, always=True), *(field for part in parts for field in part.fields))
+
+
+def _network(known: Known, first: str) -> Part:
+    families = dict.fromkeys(model.network.family for model in known.models)
+    models = tuple(
+        (model.network.name, model.network.name.partition(":")[2])
+        for model in known.models
+        if model.network.family == "torchvision"
+    )
+    return Part(
+        "network",
+        "Network",
+        (
+            Field("family", "Family", first, said=tuple((name, name) for name in families)),
+            Field("traced", "Model", first, said=models or (("", "none"),)),
+        ),
+    )
+
+
+def _training() -> Part:
+    return Part(
+        "training",
+        "Training",
+        (
+            Field("batch", "Batch a GPU", 64, low=1, high=LARGEST, whole=True, scale="log2", slider=(1, 4096),
+                  always=True),
+            Field("samples", "Samples", 1_281_167, low=1, whole=True, scale="log", slider=(1e3, 1e8),
+                  always=True),
+            Field("epochs", "Epochs", 90, low=1, whole=True, scale="log", slider=(1, 1000), always=True),
+            Field("precision", "Precision", "fp32", said=PRECISION_NAMES, always=True),
+            Field("optimizer", "Optimizer", "momentum", said=OPTIMIZER_NAMES, always=True),
+        ),
+    )  # fmt: skip
+
+
+def _devices(known: Known) -> Part:
+    names = tuple((place.machine.name, place.machine.name) for place in known.places)
+    first = next((name for name, _ in names if name.startswith("A100 SXM4 40")), names[0][0])
+    return Part("device", "Device", (Field("device", "Device", first, said=names, always=True),
+                                     Field("gpus", "GPUs", 1, low=1, whole=True, scale="log2", slider=(1, 64),
+                                           always=True)))  # fmt: skip
+
+
+def _parallel() -> Part:
+    return Part(
+        "parallel",
+        "Several GPUs",
+        (
+            Field("overlap", "Hidden part", 0, unit="0 to 1, of the communication", high=1),
+            Field("interconnect", "Link", 0, unit="GB/s; 0: data sheet"),
+            Field("efficiency", "Efficiency", 0, unit="0: from the link", high=1),
+        ),
+    )
+
+
+def _money() -> Part:
+    return Part(
+        "money",
+        "Money",
+        (
+            Field("pay", "Instances", "on_demand", said=PAY),
+            Field("price", "Own price", 0, unit="$/h a GPU; 0: the table's"),
+            Field("tariff", "Energy", 0, unit="$/kWh; 0: not priced"),
+        ),
+    )
+
+
+def _about(known: Known) -> tuple[str, ...]:
+    traced = sum(model.network.family == "torchvision" for model in known.models)
+    return (
+        _fits(known.fits),
+        "The times in this page were worked out ahead, at batch sizes between which they run straight: they are within 1 % "
+        "of those of 'perfctl predict'.",
+        f"{traced} torchvision models were traced without data, for inputs as their weights state them."
+        if traced else "No torchvision model is in this page: it was made without torch, or with --models none.",
+        f"Prices: {len(known.prices)} offers of {days(known.prices)}, {known.prices_from} "
+        f"({', '.join(sources(known.prices))}). Prices change: look before you rent."
+        if known.prices else "There is no price in this page.",
+        MEMORY,
+        NOT_IN_IT,
+    )  # fmt: skip
+
+
+def _fits(fits: Sequence[StepFitted]) -> str:
+    if not fits:
+        return (
+            "Nothing was fitted: the store has no 20 measured steps of one device. Times are those of the roofline, scaled "
+            "by what the literature reports, with its wide range; 'perfctl bench' measures what a fit needs."
+        )
+    said = "; ".join(f"{fit.name} (error of models held out: {fit.fitted.error:.1%})" for fit in fits)
+    return f"Fitted: {said}. On other devices of the kind the fit is moved by peaks and bandwidth, or the roofline is taken."
+
+
+def page_data(known: Known) -> dict[str, Any]:
+    """Everything that the scripts read."""
+    machines = [place.machine for place in known.places]
+    return {
+        "grid": grid_data(known.models, machines, known.measured, known.fits),
+        "machines": [_place(place) for place in known.places],
+        "prices": [_price(one) for one in known.prices],
+    }
+
+
+def _place(place: Place) -> dict[str, Any]:
+    machine = place.machine
+    return {
+        "name": machine.name, "kind": machine.kind, "memory_bytes": machine.memory_bytes, "source": place.source,
+        "link_gbs": place.link_gbs, "link": place.link, "offers": list(place.offers), "watts": dict(place.watts),
+    }  # fmt: skip
+
+
+def _price(one: Price) -> dict[str, Any]:
+    names = ("provider", "instance", "gpu", "count", "on_demand", "spot", "region", "date", "source")
+    return {name: getattr(one, name) for name in names} | {"boards": len(one.boards)}
+
+
+def family_data(families: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Parameters of each family (``workloads.plan.PARAMETERS``) with their ranges and where a slider ends."""
+    return {family: {name: _parameter(name, one) for name, one in known.items()} for family, known in families.items()}
+
+
+def _parameter(name: str, one: Any) -> dict[str, Any]:
+    if hasattr(one, "words"):
+        return {"default": one.default, "words": list(one.words), "about": one.about}
+    low, high = _SLIDERS.get(name, (one.least, one.most))
+    return {
+        "default": one.default, "least": one.least, "most": one.most, "odd": one.odd, "multiple": one.multiple,
+        "about": one.about, "slider": [max(low, one.least), min(high, one.most)],
+    }  # fmt: skip
+
+
+def grid_data(
+    models: Sequence[Model], machines: Sequence[Machine], measured: Sequence[Measured], fits: Sequence[StepFitted]
+) -> dict[str, Any]:
+    """Times of all models on all machines. Cells are in the order of machines, precisions, optimizers.
+
+    ``layouts``: of each cell its sentences (``said``), curves and split, shared by models that have them alike. A curve is
+    a row of knots, each four 16-bit numbers: batch - 1, then value, low and high as levels; a new one begins with batch 1.
+    """
+    said, layouts, rows = _Once(), _Once(), _Once()
+    found = []
+    for model in models:
+        grid = grid_of(model.network, machines, measured, fits)
+        beyond = _Once()
+        layout = {
+            "said": [said.place(_said(cell, *_names(place, model, machines))) for place, cell in enumerate(grid.cells)],
+            "curve": [-1 if cell.basis is None else cell.curve for cell in grid.cells],
+            "split": [cell.split for cell in grid.cells],
+            **_optional("times", grid), **_optional("backward", grid),
+            "beyond": [beyond.place(cell.beyond) for cell in grid.cells],
+        }  # fmt: skip
+        found.append(_model(model, machines) | {
+            "layout": layouts.place(layout), "beyond": beyond.items, "knots": packed(_knots(grid.curves)),
+            "rows": [rows.place(_rows(split)) for split in grid.splits], "splits": packed(_amounts(grid.splits)),
+        })  # fmt: skip
+    return {
+        "format": FORMAT, "machines": [machine.name for machine in machines], "precisions": PRECISIONS,
+        "optimizers": OPTIMIZERS, "largest": LARGEST, "levels": LEVELS, "least": LEAST, "close": CLOSE,
+        "said": said.items, "layouts": layouts.items, "rows": rows.items, "models": found,
+        "measured": [_record(one) for one in measured],
+    }  # fmt: skip
+
+
+class _Once:
+    """A list in which equal things stand once."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self._places: dict[str, int] = {}
+
+    def place(self, item: Any) -> int:
+        key = json.dumps(item)
+        if key not in self._places:
+            self._places[key] = len(self.items)
+            self.items.append(item)
+        return self._places[key]
+
+
+def _names(place: int, model: Model, machines: Sequence[Machine]) -> tuple[str, str]:
+    """(model, machine) as the sentences of a cell name them."""
+    optimizer = OPTIMIZERS[place % len(OPTIMIZERS)]
+    machine = machines[place // (len(OPTIMIZERS) * len(PRECISIONS))]
+    return model.network.names.get(optimizer, model.network.name), machine.name
+
+
+def _said(cell: Cell, model: str, machine: str) -> dict[str, Any]:
+    """What is said of a cell's times, with {model}, {device} and {batch} where the page puts in the names."""
+
+    def general(text: str) -> str:
+        text = text.replace(machine, "{device}").removesuffix(f"not at {PROBE}")
+        return (text + "not at {batch}" if text.endswith(", ") else text).replace(f" {model} ", " {model} ")
+
+    if cell.basis is None:
+        return {"reason": general(cell.reason)}
+    return {
+        "way": cell.basis.way, "source": general(cell.source), "coverage": cell.coverage,
+        "why_not": [general(text) for text in cell.basis.why_not], "outside": [general(text) for text in cell.outside],
+    }  # fmt: skip
+
+
+def _optional(name: str, grid: Grid) -> dict[str, list[int]]:
+    """Left out where no cell has it."""
+    places = [getattr(cell, name) for cell in grid.cells]
+    return {name: [-1 if place is None else place for place in places]} if any(p is not None for p in places) else {}
+
+
+def _model(model: Model, machines: Sequence[Machine]) -> dict[str, Any]:
+    network, lines = model.network, model.lines
+    return {
+        "name": network.name, "family": network.family, "parameters": network.parameters, "notes": model.notes,
+        "names": dict(network.names), "lines": lines and {name: _lines(of) for name, of in lines.items()},
+        "largest": lines and {name: [_largest(of, machine) for machine in machines] for name, of in lines.items()},
+    }  # fmt: skip
+
+
+def _lines(lines: Sequence[Line]) -> list[Line]:
+    """Those that are the highest at a batch size of the page."""
+    batches = {1, LARGEST}
+    for steep, flat in pairwise(upper(lines)):
+        crossing = (flat.fixed - steep.fixed) // (steep.per_sample - flat.per_sample)
+        batches |= {min(max(batch, 1), LARGEST) for batch in (crossing, crossing + 1)}
+    return sorted({max(lines, key=lambda line: line.fixed + line.per_sample * batch) for batch in batches})
+
+
+def _largest(lines: Sequence[Line], machine: Machine) -> int | None:
+    """The largest batch that fits. None: the memory is not known, or there is no end."""
+    return None if machine.memory_bytes is None else largest_fitting(lines, machine.memory_bytes)
+
+
+def _record(one: Measured) -> dict[str, Any]:
+    case = one.case
+    return {
+        "model": case.model, "machine": one.machine, "batch": case.batch, "precision": case.precision,
+        "optimizer": case.optimizer, "seconds": one.seconds, "low": min(one.low, one.seconds),
+        "high": max(one.high, one.seconds), "backward": one.backward,
+    }  # fmt: skip
+
+
+def _knots(curves: Iterable[Curve]) -> list[int]:
+    return [
+        number for curve in curves for knot in curve for number in (knot.batch - 1, *(level(one) for one in knot[1:]))
+    ]
+
+
+def _rows(split: Split) -> dict[str, Any]:
+    """(work, limit, optimizer or "" for all) of each row of a split, and the batch sizes of its amounts."""
+    common = [(WORK[part.group], LIMITS[part.limit], "") for part in split.parts]
+    own = [(WORK[part.group], LIMITS[part.limit], name) for name, parts in split.optimizers.items() for part in parts]
+    return {"batches": split.batches, "rows": common + own}
+
+
+def _amounts(splits: Iterable[Split]) -> list[int]:
+    return [
+        level(amount)
+        for split in splits
+        for parts in (split.parts, *split.optimizers.values())
+        for part in parts
+        for amount in part.amounts
+    ]
+
+
+def level(value: float) -> int:
+    """The stored number of a value, 0 or more; :data:`LEAST` for what is less."""
+    return min(max(round(log(value / LEAST) * LEVELS), 1), 0xFFFF) if value > 0 else 0
+
+
+def packed(numbers: Sequence[int]) -> str:
+    """16-bit numbers, little end first, in base64."""
+    return b64encode(struct.pack(f"<{len(numbers)}H", *numbers)).decode("ascii")
