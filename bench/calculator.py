@@ -71,11 +71,11 @@ def page() -> tuple[str, str]:
     """(the page, the name of the CPU that its fits are for)"""
     from perfctl import __version__
     from perfctl.orchestrator.actions.calculator import names_of, planned_model, trace_all
+    from perfctl.orchestrator.actions.prices import load
     from perfctl.orchestrator.analyse import machines
     from perfctl.orchestrator.analyse.bench_points import measured_of
     from perfctl.orchestrator.analyse.boards import BOARDS
     from perfctl.orchestrator.analyse.step_fit import fit_steps
-    from perfctl.orchestrator.actions.prices import load
     from perfctl.orchestrator.report.calculator import Known, Place, page_view
     from perfctl.orchestrator.report.page import render_calculator
     from perfctl.parsers.bench_points import read_points

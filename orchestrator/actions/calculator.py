@@ -23,21 +23,21 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qsl
 
+from perfctl.orchestrator.actions.measurements import Known as Learned
+from perfctl.orchestrator.actions.measurements import known_of, power_of
+from perfctl.orchestrator.actions.predict import TRACED_AT, find_device
+from perfctl.orchestrator.actions.prices import load
 from perfctl.orchestrator.analyse import machines
 from perfctl.orchestrator.analyse.boards import BOARDS
 from perfctl.orchestrator.analyse.machines import Device
-from perfctl.orchestrator.analyse.memory_lines import Line, LinesError, lines_by_part, upper
+from perfctl.orchestrator.analyse.memory_lines import LinesError, MemoryLine, lines_by_part, upper
 from perfctl.orchestrator.analyse.plan_memory import lines_of_plan
 from perfctl.orchestrator.analyse.plan_work import works_of_plan
 from perfctl.orchestrator.analyse.prices import Price
 from perfctl.orchestrator.analyse.step_grid import Network
 from perfctl.orchestrator.analyse.step_parts import merged
-from perfctl.orchestrator.analyse.work_records import operations_of
 from perfctl.orchestrator.analyse.work_records import OPTIMIZERS, STATE, Operation
-from perfctl.orchestrator.cli.predict_sources import Known as Learned
-from perfctl.orchestrator.cli.predict_sources import find_device, known_of, power_of
-from perfctl.orchestrator.cli.predict_subject import TRACED_AT
-from perfctl.orchestrator.cli.price_files import load
+from perfctl.orchestrator.analyse.work_trace import operations_of
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.report.calculator import Known, Model, Place, family_data, grid_data
 from perfctl.workloads.plan import PARAMETERS, canonical, plan, settle
@@ -123,11 +123,11 @@ def store_and_devices(store: Path) -> tuple[Learned, tuple[Device, ...]]:
 
 def _this_cpu(store: Path) -> Device | None:
     """With as many threads as most of the store's runs on it had; None where it has none: nothing is measured then."""
-    from perfctl.orchestrator.cli.measured import from_store
+    from perfctl.orchestrator.actions.measurements import measurements_from_store
     from perfctl.orchestrator.launch.environment import host_facts
 
     name = host_facts().get("cpu") or ""
-    seen = Counter(machines.threads_of(name, one.machine) for one in from_store(store).measured)
+    seen = Counter(machines.threads_of(name, one.machine) for one in measurements_from_store(store).measured)
     most = next((threads for threads, _ in seen.most_common() if threads is not None), None)
     return find_device("cpu", None, store, most) if most is not None else None
 
@@ -180,7 +180,7 @@ def _kept_or_traced(kept: _Kept, name: str, place: int, total: int, progress: Pr
 
 def _traced(model: str) -> Model | str:
     """The model, or why it cannot be worked out."""
-    from perfctl.estimation import Request, Session
+    from perfctl.orchestrator.actions.estimate import Request, Session
     from perfctl.workloads.models import ModelError
 
     try:
@@ -193,7 +193,7 @@ def _traced(model: str) -> Model | str:
     works = operations_of(first.ops, TRACED_AT[0])
     unknown = sum(work.calls for work in works if work.kind == "other")
     notes = [f"{unknown} operations have no formula and count by their bytes alone"] if unknown else []
-    lines: dict[str, tuple[Line, ...]] | None = None
+    lines: dict[str, tuple[MemoryLine, ...]] | None = None
     if first.memory_trace is not None and second.memory_trace is not None:
         try:
             parts = lines_by_part(first.memory_trace, second.memory_trace, TRACED_AT)
@@ -203,12 +203,12 @@ def _traced(model: str) -> Model | str:
     return Model(Network(model, model.partition(":")[0], merged(works), first.parameters), lines, tuple(notes))
 
 
-def _with_state(parts: tuple[Sequence[Line], Sequence[Line]], optimizer: str, parameters: int) -> tuple[Line, ...]:
+def _with_state(parts: tuple[Sequence[MemoryLine], Sequence[MemoryLine]], optimizer: str, parameters: int) -> tuple[MemoryLine, ...]:
     """Of a step traced with Adam, as it is with another optimizer: only Adam's own step needs memory beside its state."""
     before, step = parts
     change = FLOAT * parameters * (STATE[optimizer] - STATE["adam"])
     lines = (*before, *step) if optimizer == "adam" else before
-    return upper(Line(line.fixed + change, line.per_sample) for line in lines)
+    return upper(MemoryLine(line.fixed + change, line.per_sample) for line in lines)
 
 
 class _Kept:
@@ -282,7 +282,7 @@ def _model_from(found: Mapping[str, Any]) -> Model:
     works = tuple(Operation(*row) for row in found["works"])
     lines = found["lines"]
     if lines is not None:
-        lines = {name: tuple(Line(int(fixed), int(each)) for fixed, each in lines[name]) for name in OPTIMIZERS}
+        lines = {name: tuple(MemoryLine(int(fixed), int(each)) for fixed, each in lines[name]) for name in OPTIMIZERS}
     network = Network(str(found["name"]), str(found["family"]), works, int(found["parameters"]))
     return Model(network, lines, tuple(map(str, found["notes"])))
 

@@ -25,7 +25,7 @@ from perfctl.orchestrator.analyse.formulas_optimizer import state_values
 from perfctl.orchestrator.analyse.machines import Device, machine_name
 from perfctl.orchestrator.analyse.plan_work import works_of_plan
 from perfctl.orchestrator.analyse.step_lengths import computed_ns
-from perfctl.orchestrator.analyse.work import Case, Machine, Measured, Work, works_of
+from perfctl.orchestrator.analyse.work import Machine, Measured, Operation, StepSpec, operations_of
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.workloads.plan import plan
 from perfctl.workloads.spec import SpecError
@@ -104,11 +104,11 @@ def measured_of(run: TimedRun) -> Measured | None:
     )
 
 
-def case_of(run: TimedRun) -> Case:
+def case_of(run: TimedRun) -> StepSpec:
     """What ran, under the name that ``perfctl predict --model`` uses for it."""
     name = model_name(run.workload, run.variant)
     training = run.mode == "train"
-    return Case(
+    return StepSpec(
         model=name,
         family=name.partition(":")[0],
         works=_works(name, run),
@@ -120,12 +120,12 @@ def case_of(run: TimedRun) -> Case:
     )
 
 
-def _works(name: str, run: TimedRun) -> tuple[Work, ...]:
+def _works(name: str, run: TimedRun) -> tuple[Operation, ...]:
     """A network of a family from its plan, as it is predicted; every other model from what was traced."""
     if run.workload == "families":
         with suppress(SpecError):
             return works_of_plan(plan(name))
-    return works_of(run.ops, run.batch_size)
+    return operations_of(run.ops, run.batch_size)
 
 
 def model_name(workload: str, variant: str | None) -> str:

@@ -21,13 +21,22 @@ from perfctl.orchestrator.analyse.cost import Span
 from perfctl.orchestrator.analyse.cost_frontier import Choice, Frontier, frontier
 from perfctl.orchestrator.analyse.cost_parallel import GRADIENT_BYTES
 from perfctl.orchestrator.analyse.machines import Device, DeviceError, of_board
-from perfctl.orchestrator.analyse.memory_lines import Line, LinesError, lines_of
+from perfctl.orchestrator.analyse.memory_lines import LinesError, MemoryLine, lines_of
 from perfctl.orchestrator.analyse.predict import predict as predict_step
 from perfctl.orchestrator.analyse.predict_records import StepTime
 from perfctl.orchestrator.analyse.prices import Price, PriceTable, for_board
-from perfctl.orchestrator.analyse.question import DEFAULT_OPTIMIZER, LIKE, OPTIMIZERS, Answer, Point, Question, Subject
+from perfctl.orchestrator.analyse.question import (
+    DEFAULT_OPTIMIZER,
+    LIKE,
+    OPTIMIZERS,
+    Answer,
+    AnswerPoint,
+    Question,
+    Subject,
+)
 from perfctl.orchestrator.analyse.training import Job, Room, Training, room_of, training
-from perfctl.orchestrator.analyse.work import Machine, Work, works_of
+from perfctl.orchestrator.analyse.work_records import Machine, Operation
+from perfctl.orchestrator.analyse.work_trace import operations_of
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 if TYPE_CHECKING:
@@ -121,7 +130,7 @@ def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Kno
     return Answer(question, subject, device, points, prices, notes), known
 
 
-def _point(question: Question, subject: Subject, device: Device, known: Known, prices: PriceTable, batch: int) -> Point:
+def _point(question: Question, subject: Subject, device: Device, known: Known, prices: PriceTable, batch: int) -> AnswerPoint:
     step = step_on(device.machine, question, subject, known, batch)
     job = job_on(device.board, question, subject, batch)
     try:
@@ -136,7 +145,7 @@ def _point(question: Question, subject: Subject, device: Device, known: Known, p
         )
     except ValueError as error:
         raise UsageError(f"`gpus` {question.gpus}: {error}", "Give `interconnect` in GB/s, or `efficiency`") from error
-    return Point(step, found)
+    return AnswerPoint(step, found)
 
 
 def step_on(machine: Machine, question: Question, subject: Subject, known: Known, batch: int) -> StepTime:
@@ -162,7 +171,7 @@ def job_on(board: Board | None, question: Question, subject: Subject, batch: int
     )  # fmt: skip
 
 
-def _notes(question: Question, points: Sequence[Point]) -> Iterator[str]:
+def _notes(question: Question, points: Sequence[AnswerPoint]) -> Iterator[str]:
     yield "loading and preparing data, validation and checkpoints are not in the times"
     if question.precision in ("bf16", "fp16"):
         yield "memory is worked out in fp32; under autocast activations take less, so a step needs less than this"
@@ -275,7 +284,7 @@ def _traced(model: str, training: bool, asked: str | None, inputs: tuple[str, ..
                 f"'perfctl estimate {model}' shows how far it gets; `inputs` gives another shape",
             )
     said = optimizer or _its_own(session.source.optimizer)
-    works = works_of(first.ops, TRACED_AT[0])
+    works = operations_of(first.ops, TRACED_AT[0])
     name = session.source.name
     lines, notes = _memory(first, second)
     return Subject(
@@ -296,7 +305,7 @@ def _its_own(optimizer: tuple[str, dict[str, object]] | None) -> str:
     return "momentum" if name == "SGD" and settings.get("momentum") else name.lower()
 
 
-def _about(works: tuple[Work, ...], found: Estimate) -> tuple[str, ...]:
+def _about(works: tuple[Operation, ...], found: Estimate) -> tuple[str, ...]:
     unknown = sorted({work.layer or "the model" for work in works if work.kind == "other"})
     notes = []
     if unknown:
@@ -307,7 +316,7 @@ def _about(works: tuple[Work, ...], found: Estimate) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _memory(first: Estimate, second: Estimate) -> tuple[tuple[Line, ...] | None, tuple[str, ...]]:
+def _memory(first: Estimate, second: Estimate) -> tuple[tuple[MemoryLine, ...] | None, tuple[str, ...]]:
     traces: tuple[MemoryTrace | None, ...] = (first.memory_trace, second.memory_trace)
     if traces[0] is None or traces[1] is None:
         return None, ("memory unknown: the trace has none",)

@@ -76,11 +76,11 @@ def report(
 
 def _choose(store: Path, sweep: int | None, asked: Sequence[int], studies: int) -> _Chosen:
     """The runs of the page. Raises PerfctlError when there are none."""
-    from perfctl.orchestrator.store import database, newest, read
+    from perfctl.orchestrator.store import database, read
 
     with database.reading(store) as connection:
         ids = list(asked) or _default_ids(connection, sweep)
-        kept, others = (ids, 0) if asked else newest.newest_studies(connection, ids, studies)
+        kept, others = (ids, 0) if asked else read.newest_studies(connection, ids, studies)
         runs = read.load(connection, kept)
         last_change = read.last_change(connection)
     if not runs:
@@ -95,12 +95,12 @@ def _choose(store: Path, sweep: int | None, asked: Sequence[int], studies: int) 
 
 def _default_ids(connection: sqlite3.Connection, sweep: int | None) -> list[int]:
     """The newest run of each kind; of a bench the fastest run of each point."""
-    from perfctl.orchestrator.store import bench_runs, read
+    from perfctl.orchestrator.store import read
 
     ids = read.run_ids(connection, sweep=sweep, latest_of_each=True)
     if sweep is not None:
         return ids
-    fastest, slower = bench_runs.by_speed(connection)
+    fastest, slower = read.fastest_bench_runs(connection)
     return sorted({*ids, *fastest} - {*slower})
 
 

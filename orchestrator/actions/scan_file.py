@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.parsers.secrets import is_database, names_in
+from perfctl.parsers.secret_scan import is_database, names_in
 
 if TYPE_CHECKING:
     from perfctl.parsers.scrub import Scrubbed

@@ -17,12 +17,12 @@ from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.sweep import Listening
-    from perfctl.orchestrator.analyse.speedup_records import Arm, Facts, Speedup
+    from perfctl.orchestrator.analyse.speedup_records import Arm, ArmFacts, Speedup
     from perfctl.orchestrator.launch.sweep_records import SweepRequest
     from perfctl.parsers.stored import Run
 
 ALLOWED = ("precision", "seed", "data", "batch", "mode", "variant", "workload", "compile", "samples", "length")
-"""Facts that may be allowed to differ."""
+"""ArmFacts that may be allowed to differ."""
 ASKED = frozenset({"precision", "compile"})
 """What differs because the list of devices asks for it."""
 _WITH = {"cpu": ("bf16", "compile"), "cuda": ("tf32", "bf16", "fp16", "compile")}
@@ -171,7 +171,7 @@ def store_of(options: SweepOptions) -> Path:
 
 
 def allowed_facts(names: Iterable[str]) -> frozenset[str]:
-    """Facts that may differ. Raises UsageError for one that is not known."""
+    """ArmFacts that may differ. Raises UsageError for one that is not known."""
     found = frozenset(names)
     for name in sorted(found - set(ALLOWED)):
         raise UsageError(f"`allow`: '{name}' is not known", f"Use {', '.join(ALLOWED)}")
@@ -349,7 +349,7 @@ def with_paper(study: Speedup, arms: Sequence[Arm]) -> Speedup:
     return replace(study, arms=tuple(_with(facts, newest[facts.label], known) for facts in study.arms))
 
 
-def _with(facts: Facts, run: Run, known: dict[tuple[str, ...], Found]) -> Facts:
+def _with(facts: ArmFacts, run: Run, known: dict[tuple[str, ...], Found]) -> ArmFacts:
     reason = _impossible(run)
     if reason is None:
         own = own_options(run)

@@ -37,7 +37,7 @@ from perfctl.orchestrator.analyse.step_parts import (
     rates_of,
 )
 from perfctl.orchestrator.analyse.step_records import TRANSFER, StepFitted
-from perfctl.orchestrator.analyse.work_records import OPTIMIZERS, StepSpec, Machine, Measured, Operation
+from perfctl.orchestrator.analyse.work_records import OPTIMIZERS, Machine, Measured, Operation, StepSpec
 
 LARGEST = 65_536
 """The largest batch size of a grid."""

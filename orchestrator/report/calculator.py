@@ -15,7 +15,7 @@ from itertools import pairwise
 from math import log
 from typing import Any
 
-from perfctl.orchestrator.analyse.memory_lines import Line, largest_fitting, upper
+from perfctl.orchestrator.analyse.memory_lines import MemoryLine, largest_fitting, upper
 from perfctl.orchestrator.analyse.prices import Price
 from perfctl.orchestrator.analyse.question import PRECISIONS
 from perfctl.orchestrator.analyse.step_grid import LARGEST, PROBE, Cell, Curve, Grid, Network, Split, grid_of
@@ -50,7 +50,7 @@ class Model:
     """A model of the page."""
 
     network: Network
-    lines: Mapping[str, tuple[Line, ...]] | None
+    lines: Mapping[str, tuple[MemoryLine, ...]] | None
     """By optimizer: memory of a step over batch size. None: not known."""
     notes: tuple[str, ...] = ()
     """What has to be known about its operations."""
@@ -387,7 +387,7 @@ def _model(model: Model, machines: Sequence[Machine]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _lines(lines: Sequence[Line]) -> list[Line]:
+def _lines(lines: Sequence[MemoryLine]) -> list[MemoryLine]:
     """Those that are the highest at a batch size of the page."""
     batches = {1, LARGEST}
     for steep, flat in pairwise(upper(lines)):
@@ -396,7 +396,7 @@ def _lines(lines: Sequence[Line]) -> list[Line]:
     return sorted({max(lines, key=lambda line: line.fixed + line.per_sample * batch) for batch in batches})
 
 
-def _largest(lines: Sequence[Line], machine: Machine) -> int | None:
+def _largest(lines: Sequence[MemoryLine], machine: Machine) -> int | None:
     """The largest batch that fits. None: the memory is not known, or there is no end."""
     return None if machine.memory_bytes is None else largest_fitting(lines, machine.memory_bytes)
 

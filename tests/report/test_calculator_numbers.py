@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.actions.calculator import planned_model
+from perfctl.orchestrator.actions.predict import answer
 from perfctl.orchestrator.analyse.cost import Span
 from perfctl.orchestrator.analyse.machines import Device, named
 from perfctl.orchestrator.analyse.plan_memory import lines_of_plan
@@ -23,7 +24,6 @@ from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.report.calculator import Known, Model, Place, page_view
 from perfctl.orchestrator.report.page import render_calculator
-from perfctl.orchestrator.actions.predict import answer
 from perfctl.workloads.plan import canonical, plan, settle
 from tests.report import calculator_points as points
 
