@@ -1,7 +1,7 @@
 """What a profiler is to perfctl: argument lists, an artifact, and how its failures read.
 
 A new profiler is one file with one class that fits :class:`Profiler`, one line in PROFILERS of ``launch/__init__.py``,
-a command in SWEEPS of ``cli/sweeps.py``, and one test file that compares whole argument lists.
+a command in SWEEPS of ``cli/profilers.py``, and one test file that compares whole argument lists.
 """
 
 from __future__ import annotations
