@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sqlite3
@@ -98,6 +99,24 @@ def test_after_an_error_in_the_middle_the_triggers_are_where_they_were(store: Pa
             raise KeyError
         assert connection.execute("SELECT count(*) FROM step").fetchone() == (2,)
     assert asked(store, "SELECT name, sql FROM sqlite_master") == before
+
+
+def _die_while_triggers_are_away(path: Path) -> None:
+    with database.writing(path) as connection, database.transaction(connection):
+        connection.execute("DELETE FROM step")
+        assert connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'").fetchone() == (0,)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_after_a_kill_in_the_middle_the_triggers_are_where_they_were(store: Path) -> None:
+    change(store, "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM gap; END")
+    before = asked(store, "SELECT name, sql FROM sqlite_master")
+    writer = multiprocessing.get_context("spawn").Process(target=_die_while_triggers_are_away, args=(store,))
+    writer.start()
+    writer.join(120)
+    assert writer.exitcode == -signal.SIGKILL
+    assert asked(store, "SELECT name, sql FROM sqlite_master") == before
+    assert is_read_as_written(store)
 
 
 def test_a_trigger_that_deletes_does_not_fire_when_a_failed_run_is_forgotten(store: Path) -> None:
