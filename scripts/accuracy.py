@@ -34,7 +34,7 @@ from accuracy_line import Line
 from accuracy_peers import side_by_side
 from torch.utils.flop_counter import FlopCounterMode
 
-from perfctl import estimation
+from perfctl.orchestrator.actions import estimate as estimation
 from perfctl.orchestrator.analyse.memory import memory_of
 from perfctl.workloads.trace import make_optimizer, trace
 
@@ -214,7 +214,7 @@ def detection(folder: Path) -> tuple[list[str], Line]:
 
 def size_of_largest() -> Line:
     """Peak memory of a process that works out the largest model, built from its name."""
-    code = f"from perfctl import estimation as e; e.Session(e.Request('torchvision:{LARGEST}')).at(1);"
+    code = f"from perfctl.orchestrator.actions import estimate as e; e.Session(e.Request('torchvision:{LARGEST}')).at(1);"
     code += "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     size = int(done.stdout) * 1024

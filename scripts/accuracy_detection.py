@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import accuracy_cases as cases
 import torch
 
-from perfctl import estimation
+from perfctl.orchestrator.actions import estimate as estimation
 from perfctl.workloads.trace import trace
 
 SEEDS = (0, 1, 2)

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from perfctl import estimation
+from perfctl.orchestrator.actions import estimate as estimation
 
 
 def counter_macs(model: Any, given: tuple[Any, ...]) -> int:

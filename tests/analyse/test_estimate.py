@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from perfctl import estimation
+from perfctl.orchestrator.actions import estimate as estimation
 from perfctl.orchestrator.analyse.estimate import BACKWARD, estimate, totals
 from perfctl.parsers.paper import LayerCall, OpShape
 from perfctl.workloads.mnist_cnn import make_model

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from perfctl import estimation
+from perfctl.orchestrator.actions import estimate as estimation
 from perfctl.workloads import trace, watch
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")

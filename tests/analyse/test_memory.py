@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from perfctl import estimation
+from perfctl.orchestrator.actions import estimate as estimation
 from perfctl.orchestrator.analyse.memory import (
     LARGE_SEGMENT,
     SMALL_SEGMENT,

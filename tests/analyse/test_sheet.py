@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from perfctl import estimation
+from perfctl.orchestrator.actions import estimate as estimation
 from perfctl.orchestrator.analyse.sheet import Sheet, sheet_for
 from perfctl.orchestrator.analyse.sheet_records import out_size
 from perfctl.orchestrator.report.sheet_text import FORMS, as_html, as_markdown, as_text

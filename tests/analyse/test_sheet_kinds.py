@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from perfctl import estimation
+from perfctl.orchestrator.actions import estimate as estimation
 from perfctl.orchestrator.analyse.check import check
 from perfctl.orchestrator.analyse.sheet import Line, Sheet, sheet_for
 from perfctl.orchestrator.report.sheet_text import FORMS
