@@ -144,7 +144,7 @@ def places(learned: Learned, devices: Sequence[Device], prices: Sequence[Price])
 
 def _watts(learned: Learned, device: Device) -> dict[str, tuple[float, str]]:
     """By model where it was measured, and "" for every other."""
-    from perfctl.orchestrator.cli.measured import model_name
+    from perfctl.orchestrator.actions.measurements import model_name
 
     models = {"", *(model_name(one.workload, one.variant) for one in learned.power if one.workload is not None)}
     found = {model: power_of(learned, device, model, None) for model in sorted(models)}
