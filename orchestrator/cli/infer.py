@@ -115,10 +115,10 @@ def _for_programs(requests: dict[str, SweepRequest], asked: Asked) -> None:
 def _profiler(name: str) -> Profiler:
     from perfctl.orchestrator.launch.dlprof import DLProf
     from perfctl.orchestrator.launch.nsys import Nsys
-    from perfctl.orchestrator.launch.plain import Plain
+    from perfctl.orchestrator.launch.plain import NoProfiler
     from perfctl.orchestrator.launch.torch_profiler import TorchProfiler
 
-    known = {kind().name: kind for kind in (Plain, Nsys, TorchProfiler, DLProf)}
+    known = {kind().name: kind for kind in (NoProfiler, Nsys, TorchProfiler, DLProf)}
     if name not in known:
         raise UsageError(f"--profiler: '{name}' is not known", f"Say {', '.join(known)}")
     return known[name]()

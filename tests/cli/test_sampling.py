@@ -10,13 +10,13 @@ from typing import Any
 from perfctl.orchestrator.cli.run_intake import with_samples
 from perfctl.orchestrator.cli.sweep_command import Asked
 from perfctl.orchestrator.cli.sweep_request import sweep_request
-from perfctl.orchestrator.launch.plain import Plain
+from perfctl.orchestrator.launch.plain import NoProfiler
 from perfctl.orchestrator.store import database, read
 from perfctl.parsers.records import Report
 
 
 def test_sampling_is_on_unless_it_is_turned_off_and_makes_no_other_sweep() -> None:
-    on, off = (sweep_request(Plain(), replace(Asked(device="cpu"), sample=text), (), None) for text in ("50ms", "off"))
+    on, off = (sweep_request(NoProfiler(), replace(Asked(device="cpu"), sample=text), (), None) for text in ("50ms", "off"))
     assert (on.sample_s, off.sample_s) == (0.05, None)
     assert on.name == off.name
 

@@ -123,7 +123,7 @@ def test_nothing_whole_is_lost_or_counted_twice_whatever_happens_to_the_tasks(
     assert rows(cwd / "perfctl.db") == expected
     page = (cwd / "perfctl-report.html").read_text(encoding="utf-8")
     assert "this batch size was not recorded" in page
-    assert "it never began" in page
+    assert "it never started" in page
     told = cluster.perfctl(cwd, "slurm", "status", plan.folder)
     assert "was not recorded" in told
     assert "--tasks 2,3" in told
@@ -194,7 +194,7 @@ def test_a_profiler_that_meets_the_time_limit_leaves_a_partial_report(cluster: C
         wait_until(lambda: ended(endless), "the time limit")
     assert states(endless) == {2: "partial"}, said(endless, 2)
     assert "told to stop" in endless.state(endless.tasks[0]).read_text()
-    assert "the report holds what ran until then" in said(endless, 2)
+    assert "the report covers the run up to then" in said(endless, 2)
     home = endless.folder.parents[1]
     assert rows(home / "perfctl.db") == [("nsys", 2, "partial")]
     with closing(sqlite3.connect(home / "perfctl.db")) as connection, connection:

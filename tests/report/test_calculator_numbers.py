@@ -27,7 +27,7 @@ from perfctl.orchestrator.report.calculator_view import page_view
 from perfctl.orchestrator.report.page import render_calculator
 from perfctl.parsers.planned import Plan
 from perfctl.prediction import answer
-from perfctl.workloads.plan import PARAMETERS, canonical, plan, settle
+from perfctl.workloads.plan import PARAMETERS, canonical, plan, read_settings
 from perfctl.workloads.spec import SpecError
 from tests.report import calculator_points as points
 
@@ -123,7 +123,7 @@ def as_if_traced(name: str, spec: str) -> Traced:
 def planned_of(model: str, optimizer: str) -> Plan:
     """The plan behind a choice. Raises SpecError where it cannot be built."""
     spec = {"torchvision:one": "resnet:depth=34", "torchvision:two": "inception"}.get(model, model)
-    family, settings = settle(spec)
+    family, settings = read_settings(spec)
     return plan(canonical(family, settings | {"optimizer": optimizer}))
 
 

@@ -33,7 +33,7 @@ class Counting:
         self.now += 1
         return self.now
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         self.settled += 1
 
     def start_ns(self, mark: int) -> int:

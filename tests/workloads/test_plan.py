@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers.planned import PlanLayer
-from perfctl.workloads.plan import PARAMETERS, Number, canonical, plan, settle
+from perfctl.workloads.plan import PARAMETERS, Number, canonical, plan, read_settings
 from perfctl.workloads.plan_families import spread
 from perfctl.workloads.spec import SpecError
 
@@ -61,7 +61,7 @@ def test_the_full_name_of_a_plan_names_the_same_plan() -> None:
     found = plan("vgg:batchnorm=yes,depth=9,width=8,image=32")
 
     assert plan(found.spec) == found
-    assert canonical(*settle(found.spec)) == found.spec
+    assert canonical(*read_settings(found.spec)) == found.spec
 
 
 @pytest.mark.parametrize(

@@ -43,10 +43,10 @@ def test_a_command_is_read_as_python_would_read_it(words, kind, target, argument
     [
         ([], "no script after --"),
         (["python"], "no script after --"),
-        (["nope.py"], "nope.py: there is no such script"),
+        (["nope.py"], "script nope.py does not exist"),
         (["python", "-c", "1"], "put the code into a file"),
         (["python", "-"], "put the code into a file"),
-        (["python", "-m"], "no module after -m"),
+        (["python", "-m"], "no module was given after -m"),
         (["accelerate", "config"], "accelerate launch train.py"),
         (["python", "-m", "torch.distributed.launch", "train.py"], "torchrun"),
     ],

@@ -187,7 +187,7 @@ def test_a_model_of_each_family_runs(model: str, family: str) -> None:
         ("--batch 4", "--model is missing"),
         ("--batch 4 --model x --mode train", "does not train"),
         ("--batch 4 --model x --data mnist --data-dir .", "take --data imagenet"),
-        ("--batch 4 --model x --data imagenet", "needs --data-dir"),
+        ("--batch 4 --model x --data imagenet", "needs `data_dir`"),
         ("--batch 4 --model x --images 3", "do not fill one batch of 4"),
         ("--batch 4 --model x --images 8 --steps 2", "say the same thing"),
         ("--batch 4 --model x --classes 3", "goes with --weights"),
