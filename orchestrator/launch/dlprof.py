@@ -42,7 +42,7 @@ class DLProf:
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
-            raise UsageError(f"`mode` must be {' or '.join(MODES)}, got {self.mode}")
+            raise UsageError(f"`dlprof_mode` must be {' or '.join(MODES)}, got {self.mode}")
         unknown = [report for report in self.reports or () if report not in REPORTS]
         if unknown:
             raise UsageError(f"`reports`: DLProf has no report {', '.join(unknown)}", f"Known: {', '.join(REPORTS)}")

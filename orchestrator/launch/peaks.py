@@ -23,7 +23,7 @@ def measure(
     device: str, *, threads: int | None = None, argv: Sequence[str] | None = None, timeout_s: float = SECONDS
 ) -> dict[str, Any]:
     """The record that ``perfctl.workloads.peaks`` prints. Raises PerfctlError with the last line of its stderr."""
-    remedy = "Omit `peaks` to use published figures"
+    remedy = "Use the published peaks instead"
     try:
         done = subprocess.run(
             list(argv or command(device, threads)), capture_output=True, text=True, timeout=timeout_s, check=False

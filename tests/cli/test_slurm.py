@@ -132,7 +132,7 @@ def test_submit_and_cancel_without_slurm_say_so(perfctl: Perfctl, recorded: Path
     for command in ("submit", "cancel"):
         said = perfctl("slurm", command, folder)
         assert said.code == 1
-        assert "squeue is not on this machine" in said.err
+        assert "squeue is not installed here" in said.err
     assert perfctl("slurm", "status", "home").code == 2
 
 
@@ -144,7 +144,7 @@ def test_status_without_slurm_tells_what_the_folders_tell(perfctl: Perfctl, reco
     assert states(perfctl, folder) == ["whole", "missing", "failed", "unknown"]
     said = perfctl("slurm", "status", folder)
     assert said.code == 0
-    assert "squeue is not on this machine: this is what the folders alone tell" in said.err
+    assert "squeue is not installed here: this is what the folders alone tell" in said.err
     assert f"perfctl slurm submit {folder} --tasks 1,2" in said.out
     report = next(Path("perfctl-runs").glob("torch-*/b16/report.*"))
     report.write_bytes(report.read_bytes()[:100])

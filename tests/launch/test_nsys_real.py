@@ -136,7 +136,8 @@ def test_out_of_time_leaves_no_agent_and_keeps_what_was_recorded(make_request, m
     assert processes.alive() == []
     assert request.paths.report(".nsys-rep").exists()
     verdict = Nsys().judge(request, outcomes)
-    assert (verdict.status, verdict.reason[:43]) == ("partial", "the time limit was reached after 3 s. Allo")
+    assert verdict.status == "partial"
+    assert verdict.reason.startswith("the time limit was reached after 3 s. Allow")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

@@ -87,20 +87,8 @@ def learnt(name: str, *arguments: str) -> Any:
 
 
 def test_lstm_learns_the_order_of_letters() -> None:
-    options = (
-        "--batch",
-        "32",
-        "--hidden",
-        "24",
-        "--length",
-        "6",
-        "--samples",
-        "800",
-        "--classes",
-        "4",
-        "--epochs",
-        "8",
-    )
+    size = ("--hidden", "24", "--length", "6", "--classes", "4")
+    options = ("--batch", "32", "--samples", "800", "--epochs", "8", *size)
     record = learnt("lstm", *options)
     epochs = [row for row in record.steps if row.phase == "epoch"]
     assert max(row.accuracy for row in epochs) > 0.9
