@@ -118,6 +118,7 @@ def inputs(scale: float) -> dict[str, Sequence[str]]:
         f"ncu-raw-{scale:g}.csv": [str(HERE / "make_ncu.py"), "wide", size(1_000), "80"],
         f"kineto-100-{scale:g}.json": [str(HERE / "make_kineto.py"), size(70_000)],
         f"kineto-300-{scale:g}.json": [str(HERE / "make_kineto.py"), size(210_000)],
+        f"tasks-200-{scale:g}.runs": [str(HERE / "make_sweeps.py"), "1", size(200), "5", "100"],
     }
 
 
@@ -130,6 +131,8 @@ def works(data: Path, scale: float, hta: str | None) -> list[Work]:
 
     small, large = "nsys SQLite, 1M kernels: ingest", "nsys SQLite, 5M kernels: ingest"
     trace, long_trace = "Kineto, 100 MB: ingest", "Kineto, 300 MB: ingest"
+    tasks = "200 runs of a sweep: ingest"
+    gather = [PYTHON, "-m", "perfctl", "slurm", "gather", "--store", str(data / "store.db"), files["tasks-200"]]
     kineto = "HTA parse" if hta else "json.load (HTA is not installed)"
     return [
         Work(small, ingest("nsys-1M"), "nsys stats nvtxkernsum", 5, faster=True, memory_mb=500),
@@ -139,6 +142,8 @@ def works(data: Path, scale: float, hta: str | None) -> list[Work]:
         Work("ncu raw CSV, 1k x 80: ingest", ingest("ncu-raw"), "csv module, to floats", None),
         Work(trace, ingest("kineto-100"), kineto, 5 if hta else None, faster=True, memory_mb=200),
         Work(long_trace, ingest("kineto-300"), trace, 3.3, memory_mb=300),
+        Work(tasks, ingest("tasks-200"), "import typer", None),
+        Work("200 tasks of a sweep: slurm gather", gather, tasks, 1.5),
         Work("perfctl --help", [PYTHON, "-m", "perfctl", "--help"], "import typer", 1.5),
     ]
 

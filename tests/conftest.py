@@ -11,6 +11,8 @@ import pytest
 
 from perfctl.orchestrator.launch import nsys_shared
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: on a busy machine its threads wait for each other
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -27,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """An nsys that the test before killed may have left its lock, in which the next would be stuck; a sweep clears it too."""
+    """Remove the lock that an nsys killed by the test before may have left; a sweep does so too."""
     group = item.get_closest_marker("xdist_group")
     if group is not None and group.args == ("nsys",):
         nsys_shared.clear()

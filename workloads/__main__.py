@@ -1,6 +1,6 @@
-"""``python -m perfctl.workloads NAME --batch N ...``: one workload, one batch size, one process.
+"""``python -m perfctl.workloads NAME --batch N ...`` runs one workload at one batch size.
 
-With ``--`` and no name, what follows is a script of the user's: ``python -m perfctl.workloads --batch 64 -- train.py``.
+With ``--`` and no name, it runs the user's script: ``python -m perfctl.workloads --batch 64 -- train.py``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perfctl.workloads import WORKLOADS
-from perfctl.workloads.arguments import find
+from perfctl.workloads.arguments import as_flags, find
 from perfctl.workloads.script_arguments import is_script
 from perfctl.workloads.spec import Options, SpecError, describe, parse_arguments
 
@@ -23,9 +23,9 @@ USAGE = """usage: python -m perfctl.workloads NAME --batch N [options]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 0, 1 (it failed), 2 (the arguments make no sense), 130 (interrupted).
+    """The exit code: 0, 1 (failed), 2 (invalid arguments), 130 (interrupted).
 
-    A script of the user's ends the process as it would have ended by itself: what it raises is raised here.
+    A user's script ends the process as it would by itself: its exceptions pass through.
     """
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE)
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         workload = find(arguments[0])
         options, own = parse_arguments(arguments[0], arguments[1:])
     except SpecError as error:
-        print(f"perfctl workload: {error}", file=sys.stderr)
+        print(f"perfctl workload: {as_flags(str(error))}", file=sys.stderr)
         return 2
     try:
         from perfctl.workloads.failure import explain
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def options_in_words(name: str, options: Options) -> str:
-    """ "mnist_cnn, train, batch 64, fp32, cpu"."""
+    """Text such as "mnist_cnn, train, batch 64, fp32, cpu"."""
     return f"{name}, {options.mode}, batch {options.batch_size}, {options.precision}, {options.device}"
 
 

@@ -1,8 +1,8 @@
-"""Puts a named range around what each layer of any nn.Module does, forwards and backwards.
+"""Put a named range around the forward and backward work of each layer of any nn.Module.
 
-Forward ranges come from global module hooks. Backward kernels are started from autograd's own thread, where
-a range around ``loss.backward()`` does not reach: so every autograd node that a module's forward created
-carries a prehook and a hook which open and close its layer's range on the thread that runs it.
+Forward ranges come from global module hooks. Backward kernels are launched from autograd's thread, which a range around
+``loss.backward()`` does not cover. So every autograd node that a module's forward created gets a prehook and a hook,
+which open and close the layer's range on the thread that runs the node.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ Hook = Callable[..., None]
 
 
 class _Layer:
-    """A module as it is while it runs; made once for each that has a name, for a module is called often."""
+    """One module in the stack of running ones; kept for named modules, because modules are called often."""
 
     __slots__ = ("compiled", "forward", "module", "name")
 
     def __init__(self, module: nn.Module, name: str | None, compiled: bool = False) -> None:
         self.module = weakref.ref(module)
-        """Nothing of the script's is kept alive; an id that is used again is told by this."""
+        """A weak reference, to keep nothing alive and to notice a reused id."""
         self.name = name
-        """None for a module that belongs to no known root: its work counts for the module around it."""
+        """None for a module below no known root: its work counts for the module around it."""
         self.forward = f"{name}:forward"
         self.compiled = compiled
 
 
 _Node = tuple[Hook, int, int]
-"""A node of autograd that runs: the hook that will close its range; which backward pass it belongs to; autograd's sequence
-number when it began: nodes from there on are those of its gradients."""
+"""A running autograd node: the hook that closes its range, its backward pass, and autograd's sequence number at its start
+(later nodes belong to its gradients)."""
 
 
 class _Running:
-    """What is open on one thread, outermost first."""
+    """The ranges open on one thread, outermost first."""
 
     __slots__ = ("calls", "compiled", "makers", "open")
 
@@ -55,11 +55,11 @@ class _Running:
         self.calls = 0
         """How many of them are modules."""
         self.compiled = 0
-        """How many of them are compiled: no hook acts within."""
+        """How many of them are compiled; hooks do nothing inside these."""
         self.makers = Makers()
 
     def around(self) -> _Layer | None:
-        """The innermost module with a name that is running; None where there is none, or a node began after it."""
+        """The innermost running module with a name; None without one, or when a node started inside it."""
         for item in reversed(self.open):
             if type(item) is tuple:
                 return None
@@ -69,7 +69,7 @@ class _Running:
         return None
 
     def level_of(self, what: object) -> int | None:
-        """Where in ``open`` a module stands, or the node that a hook closes."""
+        """Index in ``open`` of a module, or of the node that a hook closes."""
         for level in range(len(self.open) - 1, -1, -1):
             item = self.open[level]
             if (item.module() if isinstance(item, _Layer) else item[0]) is what:
@@ -83,15 +83,15 @@ class _Thread(threading.local):
 
 
 class Annotator:
-    """While entered, every module called puts ranges down: "conv1:forward", "layer2.0.conv1:grad_weight".
+    """While entered, every module called opens ranges such as "conv1:forward" and "layer2.0.conv1:grad_weight".
 
-    Backward ranges say which gradients an autograd node computes: ``grad_input``, ``grad_weight``, or ``backward`` where
-    one node computes both. What runs again during backward is ``recompute``. Names are those of :class:`Names`.
-    Results do not change by a bit: the hooks look at tensors and hand nothing back.
+    Backward ranges name the gradients that an autograd node computes: ``grad_input``, ``grad_weight``, or ``backward`` for
+    both. Forward work repeated during backward is ``recompute``. Layer names come from :class:`Names`. Results stay the
+    same to the bit: the hooks only look at tensors.
     """
 
     def __init__(self, backend: Backend, root: nn.Module | None = None, names: Names | None = None) -> None:
-        """``root``: the model where it is known. ``names``: shared with what else names layers in this process."""
+        """``root``: the model, if known. ``names``: shared with everything that names layers in this process."""
         self._push, self._pop = backend.push, backend.pop
         self._names = names or Names(root)
         self._module_hooks = ModuleHooks(self._before, self._after)
@@ -104,7 +104,7 @@ class Annotator:
 
     @property
     def gaps(self) -> list[Gap]:
-        """What could not be told apart: one for each compiled region that ran."""
+        """One gap per compiled region that ran: its layers cannot be told apart."""
         return [Gap("layer ranges", "not_available", COMPILED, name) for name in self._regions]
 
     def __enter__(self) -> Annotator:
@@ -120,10 +120,10 @@ class Annotator:
         self._active = False
         _ENTERED.discard(self)
         self._module_hooks.remove()
-        self.settle()
+        self.close_ranges()
 
-    def settle(self) -> None:
-        """Close what is open on this thread: an exception may have left ranges of a backward pass behind."""
+    def close_ranges(self) -> None:
+        """Close the open ranges of this thread: an exception may have left those of a backward pass."""
         self._close_to(self._thread.running, 0)
 
     def _close_to(self, running: _Running, level: int) -> None:
@@ -144,7 +144,7 @@ class Annotator:
             return
         recompute = current_task() != -1
         if not running.calls and not recompute:
-            # No module runs and no backward: what is still open was left by a backward pass that raised.
+            # Outside of modules and backward: open ranges were left by a backward pass that raised.
             self._close_to(running, 0)
             self._epoch += 1
         layer = self._layers.get(id(module))
@@ -157,7 +157,7 @@ class Annotator:
             self._push(f"{layer.name}:recompute" if recompute else layer.forward)
 
     def _meet(self, module: nn.Module, running: _Running, recompute: bool) -> _Layer:
-        """A module that is called for the first time, or one that needs a look each time."""
+        """The layer of a module called for the first time, or of one that cannot be kept."""
         around = running.around()
         name = self._names.find(module, None if around is None else around.module(), roots=not recompute)
         layer = _Layer(module, name, is_compiled(module))
@@ -166,7 +166,7 @@ class Annotator:
             self._regions[name or type(module).__name__] = None
             if is_wrapper(module):
                 self._module_hooks.hide(module)
-        elif name is not None and self._names.known(module) == name:  # a replica's name is that of its original
+        elif name is not None and self._names.known(module) == name:  # a replica has the name of its original
             self._layers[id(module)] = layer
         return layer
 
@@ -197,7 +197,7 @@ class Annotator:
         return self._hooks.get((layer, direction)) or self._make_hooks(layer, direction)
 
     def _make_hooks(self, layer: str, direction: str) -> tuple[Hook, Hook]:
-        """(prehook, hook) that open and close a layer's range around a node of autograd."""
+        """(prehook, hook) that open and close a layer's range around an autograd node."""
         text = f"{layer}:{direction}"
         thread, push, pop = self._thread, self._push, self._pop
 
@@ -207,7 +207,7 @@ class Annotator:
             running, epoch = thread.running, self._epoch
             opened = running.open
             while opened and type(top := opened[-1]) is tuple and top[1] != epoch:
-                # A pass before this one raised while this thread was running one of its nodes.
+                # An earlier pass raised while this thread was running one of its nodes.
                 self._close_to(running, len(opened) - 1)
             opened.append((after, epoch, next_number()))
             push(text)
@@ -227,7 +227,7 @@ class Annotator:
                 pop()
             else:
                 self._close_to(running, level)
-            if is_grad_enabled() and self._active:  # create_graph: the gradients have nodes of their own
+            if is_grad_enabled() and self._active:  # create_graph: the gradients have their own nodes
                 claim(tensors(inputs), Makers.only(layer, first), self._names.holder, self._hooks_of)
 
         self._hooks[layer, direction] = before, after
@@ -238,7 +238,7 @@ _ENTERED: weakref.WeakSet[Annotator] = weakref.WeakSet()
 
 
 def _forget_after_fork() -> None:
-    """Processes forked from this one (a DataLoader's workers) put nothing down."""
+    """Processes forked from this one (a DataLoader's workers) open no ranges."""
     for annotator in _ENTERED:
         annotator._active = False
         annotator._thread.running = _Running()

@@ -1,4 +1,4 @@
-"""Steps of inference over a feed: loading, copying and computing told apart, and what the answers come to."""
+"""Inference steps over a feed, with times for loading, copying and computing, and scores of the outputs."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from perfctl.workloads.setup import Setup
 from perfctl.workloads.steps import Batch, Phase, infer
 
 REST = "rest"
-"""Phase of the batch that is smaller than the others: outside of the window, in no figure of time."""
+"""Phase of the last, smaller batch: outside of the window, and not timed."""
 
 
-class Answered(NamedTuple):
-    """What came out of one batch."""
+class Inferred(NamedTuple):
+    """The outputs and targets of one batch."""
 
     outputs: Any
     targets: Tensor
 
 
-def answer(setup: Setup, batches: Iterator[Batch], phase: Phase) -> Answered:
-    """One batch: waiting for its images (data), the way to the device and back (copy), the model (inference).
+def infer_batch(setup: Setup, batches: Iterator[Batch], phase: Phase) -> Inferred:
+    """One batch, in phases: waiting for images (data), to the device and back (copy), the model (inference).
 
-    It ends when the answers of a classifier are on the host, and those of other models complete on the device.
+    It ends when the outputs are on the host (classifiers) or complete on the device (other models).
     """
     options = setup.options
     with phase("data"):
@@ -44,32 +44,32 @@ def answer(setup: Setup, batches: Iterator[Batch], phase: Phase) -> Answered:
         if isinstance(outputs, Tensor):
             with phase("copy"):
                 outputs = outputs.to("cpu")
-    setup.clock.settle()
-    return Answered(outputs, targets)
+    setup.clock.wait()
+    return Inferred(outputs, targets)
 
 
-def note(setup: Setup, timeline: Timeline, number: int, phase: str, answered: Answered) -> None:
-    """Score the answers; loss and accuracy go to the step's row."""
+def note(setup: Setup, timeline: Timeline, number: int, phase: str, inferred: Inferred) -> None:
+    """Score the outputs; loss and accuracy go into the step's row."""
     feed = setup.parts.feed
     assert feed is not None
-    timeline.note(number, phase, *feed.take(answered.outputs, answered.targets))
+    timeline.note(number, phase, *feed.take(inferred.outputs, inferred.targets))
 
 
 def finish(setup: Setup, timeline: Timeline, batch: Batch) -> None:
-    """The batch that is left over: scored like the others."""
+    """Run and score the last, smaller batch."""
     feed = setup.parts.feed
     assert feed is not None
     with timeline.time(feed.steps, REST):
         outputs: Any = infer(setup, batch[0])
         outputs = outputs.to("cpu") if isinstance(outputs, Tensor) else outputs
-        setup.clock.settle()
-    note(setup, timeline, feed.steps, REST, Answered(outputs, batch[1]))
+        setup.clock.wait()
+    note(setup, timeline, feed.steps, REST, Inferred(outputs, batch[1]))
 
 
 def close(setup: Setup, record: Record) -> None:
-    """Figures over the run, into the record: those of the feed, images per second, percentiles of a batch's time.
+    """Add summaries to the record: those of the feed, images per second, percentiles of a batch's time.
 
-    Each that is not known is a gap.
+    Unknown ones become gaps.
     """
     feed = setup.parts.feed
     if feed is None:
@@ -88,5 +88,5 @@ def close(setup: Setup, record: Record) -> None:
     record.gaps += feed.gaps()
     for percent in PERCENTILES:
         if found[f"latency_p{percent}"] is None:
-            reason = f"{len(times)} full batches were timed; it takes {needed(percent)} to know"
+            reason = f"{len(times)} full batches were timed; at least {needed(percent)} are needed"
             record.gaps.append(Gap(f"latency_p{percent}", "not_available", reason))

@@ -1,8 +1,9 @@
-"""The command line of a workload, declared and checked without torch."""
+"""Parse and check the command line of a workload, without torch."""
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -23,14 +24,19 @@ from perfctl.workloads.spec import (
 )
 
 _DEFAULTS = Options(batch_size=1)
-"""With slots, a field's default can only be read from an instance."""
+"""An instance, because a slotted class does not keep its defaults."""
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse that raises instead of ending the process."""
+    """An argparse parser that raises SpecError instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
         raise SpecError(message)
+
+
+def as_flags(text: str) -> str:
+    """``text`` with each field in backquotes as its option: `` `data_dir` `` becomes ``--data-dir``."""
+    return re.sub("`([a-z_]+)`", lambda found: "--" + found[1].replace("_", "-"), text)
 
 
 def find(name: str) -> Workload:
@@ -38,12 +44,12 @@ def find(name: str) -> Workload:
     from perfctl.workloads import WORKLOADS
 
     if name not in WORKLOADS:
-        raise SpecError(f"there is no workload {name!r}; known: {', '.join(WORKLOADS)}")
+        raise SpecError(f"unknown workload {name!r}; known: {', '.join(WORKLOADS)}")
     return WORKLOADS[name]
 
 
 def parse(name: str, arguments: Sequence[str]) -> tuple[Options, argparse.Namespace]:
-    """Options and own arguments of workload ``name``. Raises SpecError, one clear line."""
+    """(common options, the workload's own arguments). Raises SpecError with one line."""
     workload = find(name)
     found, unknown = _parser(workload).parse_known_args(list(arguments))
     if unknown:
@@ -52,7 +58,7 @@ def parse(name: str, arguments: Sequence[str]) -> tuple[Options, argparse.Namesp
     common = {field.name: namespace.pop(field.name) for field in fields(Options)}
     options, own = Options(**common), argparse.Namespace(**namespace)
     _check(options)
-    return workload.settle(options, own), own
+    return workload.check(options, own), own
 
 
 def help_text(name: str) -> str:
@@ -76,14 +82,14 @@ def _parser(workload: Workload) -> Parser:
 
 def _add_run_options(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--batch", dest="batch_size", type=at_least(1), required=True, metavar="N", help="images (sequences) per step")
-    add("--mode", choices=MODES, default=_DEFAULTS.mode, help="what a step is (default: %(default)s)")
+    add("--batch", dest="batch_size", type=at_least(1), required=True, metavar="N", help="images or sequences per step")
+    add("--mode", choices=MODES, default=_DEFAULTS.mode, help="training or inference (default: %(default)s)")
     add("--device", choices=DEVICES, default=_DEFAULTS.device, help="default: %(default)s")
     add(
         "--precision",
         choices=PRECISIONS,
         default=_DEFAULTS.precision,
-        help="fp32 turns TF32 off (default: %(default)s)",
+        help="fp32 disables TF32 (default: %(default)s)",
     )
     add("--seed", type=at_least(0), default=_DEFAULTS.seed, metavar="N", help="default: %(default)s")
     add("--steps", type=at_least(1), default=_DEFAULTS.steps, metavar="N", help="measured steps (default: %(default)s)")
@@ -92,7 +98,7 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
         type=at_least(1),
         default=_DEFAULTS.warmup,
         metavar="N",
-        help="steps before them; the first records the layers' shapes (default: %(default)s)",
+        help="steps before the measured ones; the first records the layers' shapes (default: %(default)s)",
     )
     add(
         "--epochs",
@@ -101,14 +107,18 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="whole epochs after the measured steps, with test accuracy (default: %(default)s)",
     )
-    add("--threads", type=at_least(1), metavar="N", help="CPU threads (default: torch's own choice)")
+    add("--threads", type=at_least(1), metavar="N", help="CPU threads (default: chosen by torch)")
     add(
         "--within",
         type=_seconds,
         metavar="SECONDS",
-        help=f"fewer measured steps where they would take longer than this, but {LEAST_STEPS} at least",
+        help=f"time limit for the measured steps: run fewer, but at least {LEAST_STEPS}",
     )
-    add("--compile", action="store_true", help="put the model through torch.compile; on a CPU it needs a C++ compiler")
+    add(
+        "--compile",
+        action="store_true",
+        help="compile the model with torch.compile, which needs a C++ compiler on a CPU",
+    )
 
 
 def _add_data_options(group: argparse._ArgumentGroup) -> None:
@@ -118,23 +128,28 @@ def _add_data_options(group: argparse._ArgumentGroup) -> None:
         "--data-dir",
         type=Path,
         metavar="DIR",
-        help="where the data set lies (mnist: the folder that holds MNIST/raw; imagenet: the one of the class folders; "
-        "folder: that of images/ and masks/; csv: that of train.csv and test.csv, or one file)",
+        help="folder of the data set (mnist: it contains MNIST/raw; imagenet: the class folders; folder: images/ and masks/; "
+        "csv: train.csv and test.csv, or give one CSV file)",
     )
-    add("--download", action="store_true", help="fetch a missing data set into --data-dir")
+    add("--download", action="store_true", help="download a missing data set into --data-dir")
 
 
 def _add_profiling_options(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--record", type=Path, metavar="FILE", help="write the JSON record here")
+    add("--record", type=Path, metavar="FILE", help="write the JSON record to FILE")
     add("--annotate", choices=ANNOTATIONS, default=_DEFAULTS.annotate, help="layer ranges (default: %(default)s)")
-    add("--window", choices=WINDOWS, default=_DEFAULTS.window, help="who learns which steps are measured")
-    add("--layer-steps", type=at_least(1), metavar="N", help="steps after the measured ones that time each layer")
-    add("--trace", type=Path, metavar="FILE", help="--window torch writes its trace here (.json or .json.gz)")
+    add("--window", choices=WINDOWS, default=_DEFAULTS.window, help="profiler to notify of the measured steps")
+    add(
+        "--layer-steps",
+        type=at_least(1),
+        metavar="N",
+        help="steps after the measured ones in which each layer is timed",
+    )
+    add("--trace", type=Path, metavar="FILE", help="trace file of --window torch (.json or .json.gz)")
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """For argparse: a whole number of ``least`` or more."""
+    """Argument type: a whole number, at least ``least``."""
 
     def number(text: str) -> int:
         try:
@@ -142,7 +157,7 @@ def at_least(least: int) -> Callable[[str], int]:
         except ValueError:
             value = least - 1
         if value < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} or more")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
         return value
 
     return number
@@ -154,35 +169,37 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return value
 
 
 def _check(options: Options) -> None:
-    """What no single option can know. Raises SpecError."""
+    """Check combinations of options. Raises SpecError."""
     if options.mode == "infer" and options.epochs:
-        raise SpecError("--epochs trains the model: leave it out with --mode infer")
+        raise SpecError("`epochs` trains the model: omit it when `mode` is infer")
     if options.precision == "tf32" and options.device == "cpu":
-        raise SpecError("--precision tf32 needs --device cuda: a CPU has no TF32 and would compute in fp32")
+        raise SpecError("`precision` tf32 needs `device` cuda: a CPU has no TF32 and would compute in fp32")
     if options.data == "mnist" and options.data_dir is None:
-        raise SpecError("--data mnist needs --data-dir DIR, the folder that holds (or with --download gets) MNIST/raw")
+        raise SpecError("`data` mnist needs `data_dir`, the folder of MNIST/raw, which `download` can fill")
     if options.data == "imagenet" and options.data_dir is None:
-        raise SpecError("--data imagenet needs --data-dir DIR, a folder of class folders (perfctl prepare makes one)")
+        raise SpecError("`data` imagenet needs `data_dir`, a folder of class folders (perfctl prepare creates one)")
     if options.data in ("folder", "csv") and options.data_dir is None:
-        raise SpecError(f"--data {options.data} needs --data-dir")
+        raise SpecError(f"`data` {options.data} needs `data_dir`")
     if options.download and options.data in ("folder", "csv"):
-        raise SpecError(f"--download cannot fetch your own data: leave it out with --data {options.data}")
+        raise SpecError(f"`download` cannot fetch your own data: omit it when `data` is {options.data}")
     if options.download and options.data == "imagenet":
-        raise SpecError("--download cannot fetch ImageNet: get the archive yourself, then perfctl prepare imagenet-val")
+        raise SpecError(
+            "`download` cannot fetch ImageNet: get the archive yourself, then run perfctl prepare imagenet-val"
+        )
     if options.download and options.data == "synthetic":
-        raise SpecError("--download has nothing to fetch for synthetic data: add --data mnist")
+        raise SpecError("`download` has nothing to fetch when `data` is synthetic: set `data` to mnist")
     if options.compile and options.layer_steps is not None:
-        raise SpecError("--layer-steps sees no layer of a compiled model: leave it or --compile out")
+        raise SpecError("`layer_steps` cannot time the layers of a compiled model: omit it or `compile`")
     if options.compile and options.warmup < 3:
-        raise SpecError("--compile needs --warmup 3 or more: one step records shapes, the others compile")
+        raise SpecError("`compile` needs a `warmup` of at least 3: one step records shapes, the others compile")
     if options.window == "torch" and options.trace is None:
-        raise SpecError("--window torch needs --trace FILE to write its trace to")
+        raise SpecError("`window` torch needs `trace`, the file for its trace")
     if options.trace is not None and options.window != "torch":
-        raise SpecError("--trace is written by --window torch alone: add it, or leave --trace out")
+        raise SpecError("`trace` is written only when `window` is torch: set that, or omit `trace`")
     if options.trace is not None and not options.trace.name.endswith((".json", ".json.gz")):
-        raise SpecError(f"--trace {options.trace} must end in .json or .json.gz")
+        raise SpecError(f"`trace` must end in .json or .json.gz, got {options.trace}")

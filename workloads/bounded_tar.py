@@ -1,4 +1,4 @@
-"""Tar archives that somebody else made, read in bounded memory: nothing is unpacked but members asked for by name."""
+"""Read untrusted tar archives in bounded memory: only members requested by name are unpacked."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 _MOST_NAME = 1 << 20
-"""Bytes of a header that holds a long name or attributes; Python reads all of it into memory."""
+"""Bytes of a header with a long name or attributes, which Python reads into memory."""
 _MOST_MEMBER = 64 << 20
 _MOST_READ = 1 << 30
-"""Bytes of an archive of which a few members are wanted, unpacked."""
+"""Unpacked bytes of an archive of which a few members are wanted."""
 _MOST_MEMBERS = 200_000
-"""tarfile keeps a record of each; ImageNet's validation archive has 50,000."""
+"""tarfile keeps an object per member; ImageNet's validation archive has 50,000."""
 _LONG_HEADERS = (
     *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
@@ -20,7 +20,7 @@ _LONG_HEADERS = (
 
 
 class BoundedTarInfo(tarfile.TarInfo):
-    """Refuses headers that would fill the memory. Raises tarfile.ReadError."""
+    """Rejects headers that would fill the memory. Raises tarfile.ReadError."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> BoundedTarInfo:
@@ -31,7 +31,7 @@ class BoundedTarInfo(tarfile.TarInfo):
 
 
 def members_of(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """The members in order. Raises tarfile.ReadError where there are too many to keep."""
+    """The members in order. Raises tarfile.ReadError when there are too many."""
     for number, member in enumerate(archive):
         if number >= _MOST_MEMBERS:
             raise tarfile.ReadError(f"it has more than {_MOST_MEMBERS:,} members")
@@ -39,10 +39,10 @@ def members_of(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def read_members(path: Path, names: Collection[str]) -> dict[str, bytes]:
-    """Content of the plain files of these names, in whatever folder of the archive; the last of each name counts.
+    """Contents of the regular files with these names in any folder of the archive; the last of each name wins.
 
-    Raises tarfile.ReadError for one that is larger than 64 MiB, and for an archive that unpacks to more than a
-    gibibyte; what tarfile raises for a damaged one.
+    Raises tarfile.ReadError for a file over 64 MiB and for an archive that unpacks to more than 1 GiB, and what tarfile
+    raises for a damaged archive.
     """
     found: dict[str, bytes] = {}
     read = 0

@@ -1,7 +1,7 @@
-"""What a script calls the module that it is calling: "model" in ``model(x)``, "netD" in ``self.netD(real)``.
+"""Find the name under which a script calls a module: "model" in ``model(x)``, "netD" in ``self.netD(real)``.
 
-Read from the line of source that makes the call. Local variables are not looked at: asking a running frame for them
-keeps their tensors alive (CPython 3.11 and 3.12 keep the answer with the frame), which would change the memory of a step.
+The name comes from the source line of the call. Local variables are not inspected: CPython 3.11 and 3.12 keep a frame's
+``f_locals`` with the frame, which would keep tensors alive and change the memory of a step.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 _CALLED = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*|\[\d+\])*)\s*\(")
 _GENERIC = frozenset({"fn", "func", "function", "f", "callable", "forward"})
-"""Names of parameters that stand for anything."""
+"""Parameter names that say nothing about the module."""
 _BETWEEN = ("torch.nn.modules.module", "torch._dynamo", "torch.utils._contextlib", "perfctl.workloads")
-"""Modules whose frames lie between the script and the hook."""
+"""Modules with frames between the script and the hook."""
 
 
 def called_as(module: object) -> str | None:
-    """Dotted name, without ``self``, under which the calling frame holds ``module``; None where it cannot be told."""
+    """Dotted name, without ``self``, of ``module`` in the calling frame; None when it cannot be determined."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_BETWEEN):
         frame = frame.f_back
@@ -42,7 +42,7 @@ def called_as(module: object) -> str | None:
 
 
 def _source(frame: FrameType) -> str:
-    """The line of source from where the running call begins; "" where there is no source."""
+    """The source line, from the start of the running call; "" without source."""
     place = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
     if place is None or place[0] is None or place[2] is None:
         return ""
@@ -55,7 +55,7 @@ def _is_local(code: CodeType, name: str) -> bool:
 
 
 def _resolve(scope: dict[str, Any], parts: list[str]) -> object:
-    """The object behind a dotted name of a global, looked up without running any of the script's code."""
+    """The object with a dotted global name, found without running code of the script."""
     found: Any = scope.get(parts[0])
     for part in parts[1:]:
         own = getattr(found, "__dict__", {})

@@ -1,4 +1,4 @@
-"""Times of steps and phases: CUDA events on a GPU, the monotonic clock on a CPU."""
+"""Time steps and phases: with CUDA events on a GPU, with the monotonic clock on a CPU."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from perfctl.parsers.records import Step
 
 
 class Clock(Protocol):
-    """Marks cost next to nothing and never wait; what they say is read after ``settle``."""
+    """Sets marks, which are cheap and never wait; their times are read after ``wait``."""
 
     kind: str
     """device_events or monotonic."""
 
     def mark(self) -> Any: ...
 
-    def settle(self) -> None:
-        """Wait until every mark has been reached."""
+    def wait(self) -> None:
+        """Wait for the device to reach every mark."""
         ...
 
     def start_ns(self, mark: Any) -> int:
@@ -33,14 +33,14 @@ class Clock(Protocol):
 
 
 class MonotonicClock:
-    """For a CPU, where an operation is done when its call returns."""
+    """For a CPU, where a call returns when its operation is complete."""
 
     kind = "monotonic"
 
     def mark(self) -> int:
         return time.monotonic_ns()
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         pass
 
     def start_ns(self, mark: int) -> int:
@@ -51,7 +51,7 @@ class MonotonicClock:
 
 
 class EventClock:
-    """For a GPU: events in the stream, so that no phase has to wait for the one before."""
+    """For a GPU: events in the stream, so that no phase waits for the one before."""
 
     kind = "device_events"
 
@@ -66,20 +66,20 @@ class EventClock:
         event.record()
         return event
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         torch.cuda.synchronize()
 
     def start_ns(self, mark: torch.cuda.Event) -> int:
         return self._base_ns + self.between_ns(self._base, mark)
 
     def between_ns(self, start: torch.cuda.Event, end: torch.cuda.Event) -> int:
-        # elapsed_time gives float milliseconds, resolved to about half a microsecond.
+        # elapsed_time returns milliseconds with a resolution of about half a microsecond.
         milliseconds: float = start.elapsed_time(end)
         return round(milliseconds * 1e6)
 
 
 def make_clock(device: str) -> Clock:
-    """The clock that tells the truth on ``device``."""
+    """The clock for ``device``."""
     return EventClock() if device == "cuda" else MonotonicClock()
 
 
@@ -94,21 +94,21 @@ class Timeline:
 
     @contextmanager
     def time(self, number: int, phase: str) -> Iterator[None]:
-        """Time a block; one that raises leaves no row."""
+        """Time a block; a block that raises leaves no row."""
         start = self.clock.mark()
         yield
         self._spans.append((number, phase, start, self.clock.mark()))
 
     def note(self, number: int, phase: str, loss: Tensor | float | None, accuracy: float | None = None) -> None:
-        """Loss (a scalar, left on its device until ``rows``) and accuracy (0..1) of a row."""
+        """Set a row's loss (a scalar, left on its device until ``rows``) and accuracy (0..1)."""
         if loss is not None:
             self._losses[number, phase] = loss.detach() if isinstance(loss, Tensor) else loss
         if accuracy is not None:
             self._accuracies[number, phase] = accuracy
 
     def rows(self) -> list[Step]:
-        """What was timed, in the order it began."""
-        self.clock.settle()
+        """The timed steps and phases, by start time."""
+        self.clock.wait()
         rows = []
         for number, phase, start, end in self._spans:
             loss = self._losses.get((number, phase))

@@ -1,4 +1,4 @@
-"""What torch.compile and torch.jit make of a model: one region, inside which no layer can be told from another. Imports torch."""
+"""Handle code from torch.compile and torch.jit: a region inside which layers cannot be told apart. Imports torch."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
 COMPILED = (
-    "torch.compile or torch.jit runs it as one region; layers inside have no ranges. Run without compiling to see them"
+    "torch.compile or torch.jit runs it as one region, so its layers have no ranges. Run it uncompiled to see them"
 )
 
 
 def is_compiled(module: nn.Module) -> bool:
-    """Whether the module's forward runs as one region: compiled in place or by a wrapper, or scripted."""
+    """Whether the module's forward is one region: compiled in place, by a wrapper, or scripted."""
     return (
         isinstance(module, (torch.jit.ScriptModule, Region))
         or is_wrapper(module)
@@ -29,18 +29,18 @@ def is_compiled(module: nn.Module) -> bool:
 
 
 def is_wrapper(module: nn.Module) -> bool:
-    """Whether it is what ``torch.compile(model)`` gave."""
+    """Whether it is the result of ``torch.compile(model)``."""
     return "_orig_mod" in module.__dict__.get("_modules", ())
 
 
 class Region(nn.Module):
-    """Stands for a compiled function where layers are named; it is never called."""
+    """Represents a compiled function among the layers; never called."""
 
 
 class ModuleHooks:
-    """Global hooks before and after every module's forward, out of sight while compiled code runs.
+    """Global hooks before and after every module's forward, hidden while compiled code runs.
 
-    torch.compile would build hooks that it sees into the compiled code, and compile again once they are gone.
+    torch.compile would build visible hooks into the compiled code, and recompile when they are gone.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ModuleHooks:
         with_kwargs: bool = False,
         outermost: bool = False,
     ) -> None:
-        """``outermost``: called before all others of perfctl's at the start of a forward, and after them at its end."""
+        """``outermost``: called before perfctl's other hooks at the start of a forward, and after them at its end."""
         self.before, self.after = before, after
         self.with_kwargs, self._outermost = with_kwargs, outermost
         self._handles: list[RemovableHandle] = []
@@ -58,7 +58,7 @@ class ModuleHooks:
         self._wanted = False
 
     def install(self) -> None:
-        """From here on they are called."""
+        """Register the hooks."""
         self._wanted = True
         self._handles = [
             module_hooks.register_module_forward_pre_hook(self.before),
@@ -71,26 +71,26 @@ class ModuleHooks:
                 module_hooks._global_forward_hooks.move_to_end(hooks._handles[1].id)  # type: ignore[attr-defined]
 
     def remove(self) -> None:
-        """They are gone, from compiled code that is still running too."""
+        """Remove the hooks, also while compiled code is running."""
         self._wanted = False
         self._take_away()
 
     def hide(self, wrapper: nn.Module) -> None:
-        """Take them away until the wrapper's forward, which is about to begin, has ended; its end is still told."""
+        """Remove the hooks until the end of the wrapper's forward, which is about to start; ``after`` is still called."""
         self._take_away()
         self._end = wrapper.register_forward_hook(
             self._come_back, with_kwargs=self.with_kwargs, always_call=True, prepend=not self._outermost
         )
 
     def put_back(self) -> None:
-        """After ``_take_away``, unless they have been removed, or installed anew, since."""
+        """Undo ``_take_away``, unless the hooks were removed or installed since."""
         if self._wanted and not self._handles:
             self.install()
 
     def _take_away(self) -> None:
         for handle in (*self._handles, *([self._end] if self._end is not None else [])):
             handle.remove()
-            # torch 2.15 forgets this entry of a global hook, and would go on warning of global hooks.
+            # torch 2.15 leaves this entry of a global hook behind, and would keep warning of global hooks.
             module_hooks._global_forward_hooks_with_kwargs.pop(handle.id, None)
         self._handles, self._end = [], None
         if self in INSTALLED:
@@ -103,22 +103,22 @@ class ModuleHooks:
 
 
 INSTALLED: list[ModuleHooks] = []
-"""All that are called now, in the order in which they were installed."""
+"""All installed hooks, in order of installation."""
 
 
 def watch_compile() -> Callable[[], None]:
-    """From here on what torch.compile makes of functions, and of modules in place, runs as a region with no hooks in sight.
+    """From now on, functions and modules in place that torch.compile compiles run as a region without visible hooks.
 
-    Wrappers of models need none of this: they are modules themselves. What is returned undoes it for functions
-    compiled later; those made by then see nothing of perfctl once no hooks are installed.
+    Wrappers of models need no such treatment, because they are modules. The returned function undoes it for functions
+    compiled later; those compiled before run unchanged once no hooks are installed.
     """
     compile = torch.compile
 
     @functools.wraps(compile)
     def watched(model: Any = None, *args: Any, **kwargs: Any) -> Any:
         made = compile(model, *args, **kwargs)
-        plain = model is None or isinstance(model, type) or isinstance(made, (type, nn.Module)) or made is model
-        return made if plain else _as_region(model, made)
+        unchanged = model is None or isinstance(model, type) or isinstance(made, (type, nn.Module)) or made is model
+        return made if unchanged else _as_region(model, made)
 
     def undo() -> None:
         if torch.compile is watched:
@@ -139,7 +139,7 @@ def _as_region(function: Any, made: Any) -> Any:
             return made(*args, **kwargs)
         for item in _outermost_first():
             item.before(region, args)
-        hooks = _outermost_first()  # some may have been installed by the others, and know of this call
+        hooks = _outermost_first()  # some may have been installed by the others for this call
         for item in hooks:
             item._take_away()
         rest: tuple[Any, ...] = (None,)
@@ -161,15 +161,15 @@ def _outermost_first() -> list[ModuleHooks]:
 
 
 def _stand_in(function: Any) -> nn.Module:
-    """Named as the function is."""
+    """A Region named like the function."""
     name = str(getattr(function, "__name__", None) or type(function).__name__)
     made: nn.Module = type(name, (Region,), {})()
     return made
 
 
 def prepare_for_compiled(*hooks: Callable[..., Any]) -> None:
-    """Keep torch.compile from compiling hooks that a compiled module's wrapper calls, and from warning of them."""
-    # It says that global hooks run once more for the wrapper, which is what is wanted here.
+    """Stop torch.compile from compiling the hooks that a compiled module's wrapper calls, and from warning of them."""
+    # The warning says that global hooks also run for the wrapper, which is intended here.
     warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are global hooks")
     skip = getattr(torch._C._dynamo.eval_frame, "skip_code", None)
     for hook in hooks:

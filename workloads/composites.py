@@ -1,9 +1,8 @@
-"""Layers that every device computes with other operators, seen as one: recurrent layers and attention.
+"""Describe recurrent layers and attention as one operation each, because devices compute them with different operators.
 
-A CPU runs an LSTM as ``mkldnn_rnn_layer``, a GPU as ``_cudnn_rnn``, meta tensors as hundreds of small
-products; attention is a fused kernel here and two products there. What they have to compute is the same,
-so it is written down once, from the call itself, and the operators below it are passed over.
-Imports torch.
+A CPU runs an LSTM as ``mkldnn_rnn_layer``, a GPU as ``_cudnn_rnn``, meta tensors as hundreds of small products; attention
+is one fused kernel or two products. The required work is the same, so the call itself is recorded and the operators below
+it are ignored. Imports torch.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _FUSED = ("flash", "efficient", "cudnn", "fused", "overrideable")
 
 @dataclass(slots=True)
 class Call:
-    """One composite call: what it saw going forward, and for which tasks its backward was written down."""
+    """One composite call: its forward inputs and outputs, and the backward passes recorded for it."""
 
     op: str = ""
     inputs: tuple[tuple[int, ...] | None, ...] = ()
@@ -29,10 +28,10 @@ class Call:
     attributes: dict[str, Any] = field(default_factory=dict)
     backend: str = "math"
     tasks: set[int] = field(default_factory=set)
-    """Numbers of the backward passes (graph tasks) that have reached it."""
+    """Numbers of the backward passes (graph tasks) that reached it."""
 
-    def saw(self, name: str) -> None:
-        """Remember that a fused kernel did the work."""
+    def note_operator(self, name: str) -> None:
+        """Set the backend when operator ``name`` is a fused kernel."""
         if self.backend == "math" and any(word in name for word in _FUSED):
             self.backend = "flash"
 
@@ -53,7 +52,7 @@ def _dtype(tensor: torch.Tensor) -> str:
 def describe_rnn(call: Call, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     """Fill ``call`` from one forward of an RNNBase: shapes as given, packed steps as their sum.
 
-    ``output``: None where checkpointing cut the forward short; its dtype is then taken to be the input's.
+    ``output``: None when checkpointing cut the forward short; then the input's dtype is used.
     """
     given = args[0] if args else kwargs["input"]
     states = args[1] if len(args) > 1 else kwargs.get("hx")
@@ -95,7 +94,7 @@ def describe_rnn(call: Call, module: Any, args: tuple[Any, ...], kwargs: dict[st
 def describe_attention(call: Call, names: dict[str, Any], output: Any) -> None:
     """Fill ``call`` from one scaled_dot_product_attention: query, key, value, and the mask if it is a tensor.
 
-    ``output``: None where checkpointing cut the forward short; its dtype is then taken to be the query's.
+    ``output``: None when checkpointing cut the forward short; then the query's dtype is used.
     """
     query, key, value, mask = (names.get(word) for word in ("query", "key", "value", "attn_mask"))
     grad = torch.is_grad_enabled()

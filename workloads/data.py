@@ -1,4 +1,4 @@
-"""Data sets: drawn digits by default, the real MNIST when the user points at it."""
+"""Data sets of digits: drawn ones by default, or MNIST from a folder."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch.utils.data import Dataset, TensorDataset, default_collate
 from perfctl.workloads.spec import Options, WorkloadError, first_line
 
 MEAN, DEVIATION = 0.1307, 0.3081
-"""Of the pixels of MNIST's training images, which both data sets are normalised with."""
+"""Of the pixels of MNIST's training images; both data sets are normalised with them."""
 TRAIN_IMAGES, TEST_IMAGES = 2048, 512
-"""Of the drawn set: enough to learn from, small enough for an epoch in seconds on a CPU."""
+"""Size of the drawn set: large enough to learn from, small enough for an epoch in seconds on a CPU."""
 IMAGE = 28
 CLASSES = 10
 MNIST_FILES = (
@@ -47,9 +47,9 @@ def load_digits(options: Options) -> tuple[Dataset[Any], Dataset[Any]]:
 
 
 def draw_digits(count: int, seed: int) -> TensorDataset:
-    """``count`` seven-segment digits, each turned, scaled, moved and made noisy at random; classes in equal numbers.
+    """``count`` seven-segment digits, randomly rotated, scaled, shifted and made noisy; equally many of each class.
 
-    The same ``seed`` gives the same images bit by bit on one machine.
+    The same ``seed`` gives the same images to the bit on one machine.
     """
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % CLASSES
@@ -60,7 +60,7 @@ def draw_digits(count: int, seed: int) -> TensorDataset:
 
 
 def _draw(labels: Tensor, generator: torch.Generator) -> Tensor:
-    """n x 28 x 28 pixels in 0..1: bright where a bar of the digit is near."""
+    """n x 28 x 28 pixels in 0..1: bright near a bar of the digit."""
     n = len(labels)
 
     def between(low: float, high: float) -> Tensor:
@@ -90,22 +90,22 @@ def _distance(x: Tensor, y: Tensor, bar: tuple[float, float, float, float]) -> T
 
 
 def load_mnist(folder: Path, download: bool) -> tuple[TensorDataset, TensorDataset]:
-    """(train, test) of the real MNIST below ``folder``. Never fetches unless ``download``. Raises WorkloadError."""
+    """(train, test) of MNIST below ``folder``; fetched only with ``download``. Raises WorkloadError."""
     try:
         from torchvision.datasets import MNIST
     except ImportError as error:
-        raise WorkloadError(f"--data mnist needs torchvision ({error}): pip install 'perfctl[torch]'") from error
+        raise WorkloadError(f"`data` mnist needs torchvision ({error}): pip install 'perfctl[torch]'") from error
     raw = folder / "MNIST" / "raw"
     missing = [name for name in MNIST_FILES if not (raw / name).is_file()]
     if missing and not download:
         raise WorkloadError(
             f"MNIST is not in {raw}: {', '.join(missing)} missing (unpacked, without .gz). "
-            "Point --data-dir at the folder above MNIST/raw, or add --download"
+            "Set `data_dir` to the folder above MNIST/raw, or use `download`"
         )
     try:
         sets = [MNIST(str(folder), train=train, download=download) for train in (True, False)]
     except (RuntimeError, OSError, ValueError, AssertionError) as error:
-        what = "could not be fetched" if missing else "cannot be read"
+        what = "cannot be downloaded" if missing else "cannot be read"
         raise WorkloadError(f"MNIST in {raw} {what}: {first_line(error)}") from error
     return _as_tensors(sets[0].data, sets[0].targets), _as_tensors(sets[1].data, sets[1].targets)
 
@@ -121,7 +121,7 @@ def size(dataset: Dataset[Any]) -> int:
 
 
 def take(dataset: Dataset[Any], indices: Tensor) -> tuple[Tensor, Tensor]:
-    """One batch on the host: the samples at ``indices`` and their labels."""
+    """One batch on the host: (samples, labels) at ``indices``."""
     if isinstance(dataset, TensorDataset):
         inputs, labels = dataset[indices]
     else:
@@ -130,7 +130,7 @@ def take(dataset: Dataset[Any], indices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def fixed_batches(dataset: Dataset[Any], batch_size: int, most: int) -> list[tuple[Tensor, Tensor]]:
-    """Up to ``most`` full batches in the data's order, to be used in turn; samples repeat when there are too few."""
+    """Up to ``most`` full batches in the data's order; samples repeat when there are too few."""
     samples = size(dataset)
     count = min(most, max(1, samples // batch_size))
     return [take(dataset, (torch.arange(batch_size) + i * batch_size) % samples) for i in range(count)]

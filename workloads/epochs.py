@@ -1,4 +1,4 @@
-"""Whole epochs over the data, for the loss and the accuracy that a batch size reaches."""
+"""Train whole epochs and measure loss and accuracy."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from perfctl.workloads.setup import Setup
 from perfctl.workloads.steps import infer, train_step
 
 DICE = "dice:epoch:"
-"""Name of a summary, before the epoch's number: mean Dice over the classes but the first, the background."""
+"""Prefix of a summary's name, before the epoch's number: mean Dice over all classes but the first (background)."""
 
 
 def run_epochs(setup: Setup, record: Record) -> None:
-    """Whole epochs: a row "epoch" with the mean loss and the accuracy reached, a row "test" for the test pass."""
+    """Per epoch, a row "epoch" with mean loss and accuracy, and a row "test" for the test pass."""
     shuffle = torch.Generator().manual_seed(setup.options.seed)
     for number in range(setup.options.epochs):
         timeline = Timeline(setup.clock)
@@ -35,7 +35,7 @@ def run_epochs(setup: Setup, record: Record) -> None:
 
 
 def _train_epoch(setup: Setup, shuffle: torch.Generator) -> Tensor:
-    """Train on every sample once, in a new order; mean loss over the samples."""
+    """Train on every sample once, in a new order; returns the mean loss over the samples."""
     dataset = setup.parts.train_data
     samples = data.size(dataset)
     total = torch.zeros((), device=setup.options.device)
@@ -46,9 +46,9 @@ def _train_epoch(setup: Setup, shuffle: torch.Generator) -> Tensor:
 
 
 def evaluate(setup: Setup) -> tuple[Tensor, float, float | None]:
-    """(mean loss, accuracy 0..1, Dice 0..1 of masks) over the test data; the model is left as it was.
+    """(mean loss, accuracy 0..1, Dice 0..1 of masks) over the test data; the model's mode is restored.
 
-    Accuracy is of every target there is: of images, or of pixels. Dice is None where the answers are no masks.
+    Accuracy counts every target, images or pixels. Dice is None when outputs are not masks.
     """
     parts, dataset, device = setup.parts, setup.parts.test_data, setup.options.device
     samples, was_training = data.size(dataset), parts.model.training
@@ -72,16 +72,16 @@ def evaluate(setup: Setup) -> tuple[Tensor, float, float | None]:
 
 
 def overlaps(found: Tensor, targets: Tensor, classes: int) -> Tensor:
-    """3 x classes: pixels of each class that are right, that were answered, and that there are."""
+    """3 x classes: pixels of each class that are predicted correctly, predicted, and in the target."""
     hits = found[found == targets]
     return torch.stack([torch.bincount(part.flatten(), minlength=classes) for part in (hits, found, targets)])
 
 
 def dice(counts: Tensor) -> float | None:
-    """Mean over the classes but the first of 2 x right / (answered + there); None where there is none of any.
+    """Mean of 2 x correct / (predicted + target) over all classes but the first; None when all are empty.
 
-    Source: L. R. Dice, Ecology 26 (1945). Pixels are summed over all images before the ratio is taken.
+    Source: L. R. Dice, Ecology 26 (1945). Pixels are summed over all images before the division.
     """
-    right, answered, there = counts[:, 1:].tolist()
-    known = [2 * a / (b + c) for a, b, c in zip(right, answered, there, strict=True) if b + c]
+    correct, predicted, target = counts[:, 1:].tolist()
+    known = [2 * a / (b + c) for a, b, c in zip(correct, predicted, target, strict=True) if b + c]
     return sum(known) / len(known) if known else None

@@ -1,17 +1,18 @@
-"""Sees to it that a record is left however a run ends, and says in one line what went wrong."""
+"""Write a record however a run ends, and explain its failure in one line."""
 
 from __future__ import annotations
 
 from types import TracebackType
 
+from perfctl.workloads.arguments import as_flags
 from perfctl.workloads.record import Record
 from perfctl.workloads.spec import Options, WorkloadError, first_line
 
 
 class Kept:
-    """Writes the record at the start (so that a killed process leaves one too) and at the end, however it ends.
+    """Writes the record at the start, so that a killed process leaves one too, and at the end of the block.
 
-    Errors pass through. Raises WorkloadError when the record cannot be written.
+    Exceptions pass through. Raises WorkloadError when the record cannot be written.
     """
 
     def __init__(self, record: Record, options: Options) -> None:
@@ -40,15 +41,15 @@ class Kept:
         try:
             self._record.write(path)
         except OSError as error:
-            raise WorkloadError(f"the record {path} could not be written: {error.strerror or error}") from error
+            raise WorkloadError(f"cannot write the record {path}: {error.strerror or error}") from error
 
 
 def explain(error: BaseException, options: Options) -> str:
-    """One line: out of memory is named as such, with what helps."""
+    """The failure in one line, with advice when memory ran out; fields as options of this process."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if isinstance(error, WorkloadError):
-        return str(error)
+        return as_flags(str(error))
     text = first_line(error)
     if is_out_of_memory(error):
         return f"out of memory at batch size {options.batch_size}: {text} Try a smaller --batch."
@@ -56,7 +57,7 @@ def explain(error: BaseException, options: Options) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """The device's or the host's memory ran out."""
+    """Whether the memory of the device or host ran out."""
     signs = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(sign.lower() in str(error).lower() for sign in signs)

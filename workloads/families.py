@@ -1,4 +1,4 @@
-"""Networks of four families by their parameters: VGG, ResNet, Inception and fully connected, built from their plan."""
+"""Workload: parametric VGG, ResNet, Inception and fully connected models, built from a plan."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 NAME = "families"
 ABOUT = (
-    "VGG, ResNet, Inception and fully connected networks by depth, width, kernel, image, ...: "
+    "VGG, ResNet, Inception and fully connected models by depth, width, kernel, image, ...: "
     "--model resnet:depth=26,width=32,image=64; random images."
 )
 MODEL = "resnet:depth=10,width=16,image=32"
 SAME_NETWORK = ("samples",)
-"""Own options that change how much is learnt from, not the network."""
+"""Own options that change the amount of data, not the model."""
 
 SAMPLES = 64
 LEARNING_RATES = {"sgd": 0.01, "momentum": 0.01, "adam": 0.001}
@@ -32,19 +32,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     add = parser.add_argument_group(NAME).add_argument
     add("--model", default=MODEL, metavar="SPEC", help="FAMILY:NAME=VALUE,... (default: %(default)s)")
-    add("--samples", type=at_least(1), default=SAMPLES, metavar="N", help="random images, used over again (64)")
+    add("--samples", type=at_least(1), default=SAMPLES, metavar="N", help="random images, reused as needed (64)")
 
 
-def settle(options: Options, own: argparse.Namespace) -> Options:
-    """The options as they are, the model by its full name. Raises SpecError for a network that cannot be."""
+def check(options: Options, own: argparse.Namespace) -> Options:
+    """The options, with ``own.model`` as full specification. Raises SpecError for an impossible model."""
     if options.data != "synthetic":
-        raise SpecError(f"{NAME} takes random images: leave out --data {options.data}")
+        raise SpecError(f"{NAME} uses random images: `data` must be synthetic, got {options.data}")
     own.model = plan(own.model).spec
     return options
 
 
 def build(options: Options, own: argparse.Namespace) -> Parts:
-    """Model, loss, optimizer and data on the CPU. Raises SpecError for a network that cannot be."""
+    """Model, loss, optimizer and data on the CPU. Raises SpecError for an impossible model."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -62,7 +62,7 @@ def build(options: Options, own: argparse.Namespace) -> Parts:
 
 
 def make_optimizer(planned: Plan, model: nn.Module) -> torch.optim.Optimizer:
-    """As the plan names it; momentum is SGD with momentum 0.9."""
+    """The plan's optimizer; momentum is SGD with momentum 0.9."""
     import torch
 
     rate = LEARNING_RATES[planned.optimizer]
@@ -72,14 +72,14 @@ def make_optimizer(planned: Plan, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def make_model(planned: Plan) -> nn.Module:
-    """Batch x channels x height x width in, batch x classes out; its modules are the plan's layers, by their names."""
+    """Input: batch x channels x height x width; output: batch x classes. Modules have the names of the plan's layers."""
     from perfctl.workloads.families_model import Planned
 
     return Planned(planned)
 
 
 def _draw(planned: Plan, count: int, generator: torch.Generator) -> Any:
-    """Noise, lighter the higher its class, so that there is something to learn."""
+    """Noise whose mean depends on the class, so that there is something to learn."""
     import torch
     from torch.utils.data import TensorDataset
 

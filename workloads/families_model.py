@@ -1,4 +1,4 @@
-"""A plan as a module: each layer a submodule of the same dotted name, run in the plan's order. Imports torch."""
+"""Build a module from a plan: one submodule per layer, with its dotted name, run in the plan's order. Imports torch."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Add(nn.Module):
 
 
 class Concat(nn.Module):
-    """Channels of several images behind each other."""
+    """Concatenates images along their channels."""
 
     def forward(self, *parts: Tensor) -> Tensor:
         return torch.cat(parts, 1)
 
 
 class Group(nn.Module):
-    """Layers under one name; it is never called itself."""
+    """Groups layers under one name; never called itself."""
 
 
 class Planned(nn.Module):
-    """Runs its layers one by one, and lets go of what no later layer takes."""
+    """Runs its layers one by one and drops each output after its last use."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Planned(nn.Module):
             self._order.append((module, layer.of, done))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Batch x channels x height x width in, batch x classes (before softmax) out."""
+        """Input: batch x channels x height x width; output: batch x classes, before softmax."""
         kept = {-1: images}
         for number, (module, sources, done) in enumerate(self._order):
             kept[number] = module(*[kept[source] for source in sources])
@@ -73,10 +73,9 @@ def _make(layer: PlanLayer, activation: str) -> nn.Module:
 
 def _place(root: nn.Module, name: str, module: nn.Module) -> None:
     *path, last = name.split(".")
-    at = root
+    parent = root
     for piece in path:
-        below = dict(at.named_children())
-        if piece not in below:
-            at.add_module(piece, Group())
-        at = at.get_submodule(piece)
-    at.add_module(last, module)
+        if piece not in dict(parent.named_children()):
+            parent.add_module(piece, Group())
+        parent = parent.get_submodule(piece)
+    parent.add_module(last, module)

@@ -1,4 +1,4 @@
-"""One pass over a data set for inference: loaded while the steps run, answers scored on the way."""
+"""One inference pass over a data set: load images while the steps run, and score the outputs."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from perfctl.workloads.score import TOP, Score
 Batch = tuple[Tensor, Tensor]
 FIGURES = ("top1", f"top{TOP}", "loss")
 _NAMED = 5
-"""Images that could not be read and are named; the others are counted."""
+"""Unreadable images to name; more are only counted."""
 
 
 @dataclass(slots=True)
 class ImageFeed:
-    """Fits ``spec.Feed``: ``batch_size`` images at a time, in the data set's order, the same pass every time."""
+    """A ``spec.Feed``: batches in the data set's order, the same in every pass."""
 
     dataset: Dataset[Any]
     batch_size: int
     workers: int
-    """Processes that load images beside the one that computes; 0: it loads them itself."""
+    """Processes that load images; 0: the computing process does."""
     pinned: bool
     no_accuracy: str | None
-    """Why answers are not scored; None when they are."""
+    """Why outputs are not scored; None when they are."""
     problem: Callable[[int], str] | None = None
-    """Place of an image that could not be read -> its file and why."""
+    """Index of an unreadable image -> its file and the reason."""
     notes: tuple[Gap, ...] = ()
-    """What is known to be missing beforehand."""
+    """Gaps known beforehand."""
     score: Score = field(default_factory=Score)
     seen: int = 0
     skipped: list[int] = field(default_factory=list)
-    """Places of images that could not be read."""
+    """Indices of unreadable images."""
     classes: int | None = None
 
     @property
@@ -48,18 +48,18 @@ class ImageFeed:
         return size(self.dataset) // self.batch_size
 
     def warm_up(self, count: int) -> Iterator[Batch]:
-        """The first full batches, loaded in this process, in turn."""
+        """``count`` batches, repeating the first full ones; loaded in this process."""
         made = min(count, self.steps)
         loader = DataLoader(Subset(self.dataset, range(made * self.batch_size)), self.batch_size)
         return islice(cycle(list(loader)), count)
 
     def batches(self) -> Iterator[Batch]:
-        """Full batches, then what is left. Loading of the first ones may begin at once."""
+        """Full batches, then the rest. Loading may start at once."""
         loader = DataLoader(self.dataset, self.batch_size, num_workers=self.workers, pin_memory=self.pinned)
         return iter(loader)
 
     def take(self, outputs: Any, targets: Tensor) -> tuple[float | None, float | None]:
-        """Score one batch of answers, on the host. Gives (mean loss, top-1) of the batch; None where not scored."""
+        """Score one batch of outputs on the host: (mean loss, top-1) of the batch; None when not scored."""
         labels = targets.numpy()
         self.seen += len(labels)
         self.skipped += [-1 - int(label) for label in labels if label < 0]
@@ -68,7 +68,7 @@ class ImageFeed:
         return self.score.add(outputs.to(torch.float32).numpy(), labels)
 
     def summaries(self) -> list[Summary]:
-        """Images, images that could not be read, and where answers were scored top-1, top-5 (0..1) and mean loss."""
+        """Images, unreadable images, and, when scored, top-1, top-5 (0..1) and mean loss."""
         found = [
             Summary("images", self.seen - len(self.skipped), "count"),
             Summary("images_skipped", len(self.skipped), "count"),
@@ -88,17 +88,17 @@ class ImageFeed:
         return self.classes is None or self.classes > TOP
 
     def gaps(self) -> list[Gap]:
-        """Why figures are missing, and which images were left out."""
+        """Why figures are missing, and which images were skipped."""
         found = list(self.notes)
         if self.no_accuracy is not None:
             found += [Gap(name, "not_available", self.no_accuracy) for name in FIGURES]
         elif not self.score.images:
             found += [Gap(name, "not_available", "no image could be read") for name in FIGURES]
         elif not self._enough_classes():
-            found.append(Gap(f"top{TOP}", "not_available", f"the model answers {self.classes} classes"))
+            found.append(Gap(f"top{TOP}", "not_available", f"the model has only {self.classes} classes"))
         if self.score.unclear:
             reason = (
-                f"for {self.score.unclear} images the model answered NaN or infinity: wrong in top-1, not in the loss"
+                f"NaN or infinity in the outputs of {self.score.unclear} images: wrong in top-1, left out of the loss"
             )
             found.append(Gap("loss", "unreadable", reason))
         return found + self._skipped()
@@ -110,5 +110,5 @@ class ImageFeed:
         more = len(self.skipped) - len(named)
         what = "; ".join([*named, *([f"and {more} more"] if more else [])])
         count = "1 image" if len(self.skipped) == 1 else f"{len(self.skipped)} images"
-        reason = f"{count} could not be read: not scored, and a blank one computed instead ({what})"
+        reason = f"{count} could not be read: not scored, replaced by a blank one ({what})"
         return [Gap("images", "unreadable", reason)]

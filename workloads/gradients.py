@@ -1,7 +1,7 @@
-"""Autograd's nodes: which ones a module's forward made, and which gradients each computes. Imports torch.
+"""Find the autograd nodes that each module's forward created, and the gradients each computes. Imports torch.
 
 Seen with torch 2.4 to 2.15: sequence numbers, ``metadata`` and ``next_functions`` of a node. A node's number is larger
-than the numbers of the nodes whose results it was made from; each thread counts for itself.
+than those of the nodes whose results it uses; every thread has its own count.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 
 LEAF = 2**64 - 1
-"""Sequence number of AccumulateGrad, the node that adds to a parameter's gradient: it has none of its own."""
+"""Sequence number of AccumulateGrad, the node that adds to a parameter's gradient."""
 next_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
-"""The sequence number that this thread's next autograd node will get."""
+"""The sequence number of this thread's next autograd node."""
 current_task: Callable[[], int] = torch._C._current_graph_task_id
-"""Number of the backward pass that this thread works for; -1 outside of backward."""
+"""Number of this thread's current backward pass; -1 outside of backward."""
 
 _MARK = "perfctl"
-"""Key in a node's own metadata: there when a layer has the node; its value says whether it leads to parameters alone."""
+"""Key in a node's metadata, set when a layer claimed the node; its value: whether the node leads only to parameters."""
 _PRODUCTS = {
     "AddmmBackward0": (1, 2),
     "BaddbmmBackward0": (1, 2),
@@ -34,36 +34,36 @@ _PRODUCTS = {
 }
 """Nodes of a matrix product or a convolution, and which of their inputs are multiplied with each other."""
 _CHECKPOINT = "CheckpointFunctionBackward"
-"""Runs a piece of the model forwards and backwards: both gradients, whatever its own edges are."""
+"""Runs part of the model forward and backward: both gradients, whatever its edges are."""
 
 Hooks = Callable[[str, str], tuple[Callable[..., None], Callable[..., None]]]
 """From a layer and a direction to the prehook and the hook of its nodes."""
 
 
 class Makers:
-    """Which layer's forward made which of a thread's nodes: the layer that ran when their numbers were given out."""
+    """Maps a thread's nodes to layers: the layer that was running when a node got its number created it."""
 
     __slots__ = ("layers", "starts")
 
     def __init__(self) -> None:
         self.starts: list[int] = []
-        """Numbers in rising order; one may come several times, of which the last counts."""
+        """First numbers in ascending order; of equal ones the last counts."""
         self.layers: list[str | None] = []
-        """Who made the nodes from the start of the same place on; None: no layer."""
+        """The layer for the nodes from the start at the same index; None: no layer."""
 
     def mark(self, layer: str | None) -> None:
-        """Nodes from here on are ``layer``'s."""
+        """Later nodes belong to ``layer``."""
         self.starts.append(next_number())
         self.layers.append(layer)
 
     @property
     def first(self) -> int:
-        """Number of the first node; the next one's where there is none yet."""
+        """Number of the first node, or of the next one when there is none yet."""
         return self.starts[0] if self.starts else next_number()
 
     @classmethod
     def only(cls, layer: str, first: int) -> Makers:
-        """One layer made all of them."""
+        """All nodes from ``first`` on belong to ``layer``."""
         makers = cls()
         makers.starts.append(first)
         makers.layers.append(layer)
@@ -76,10 +76,10 @@ class Makers:
 
 
 def claim(outputs: Iterable[Tensor], makers: Makers, holder: Callable[[Tensor], str | None], hooks: Hooks) -> None:
-    """Give hooks to the nodes that led to ``outputs``: those of the layer that made each, where no layer has it yet.
+    """Register hooks on the unclaimed nodes that led to ``outputs``, for the layer that created each.
 
-    A parameter's own node goes to the ``holder`` of the parameter. All in one go, and flat: a step on the CPU pushes all
-    else out of the processor's caches, so that what counts here is how much code and memory is touched.
+    A parameter's node belongs to the ``holder`` of the parameter. One flat loop: after a step on the CPU the caches are
+    cold, so the cost is the amount of code and memory touched.
     """
     starts, layers = makers.starts, makers.layers
     first = starts[0]
@@ -112,7 +112,7 @@ def claim(outputs: Iterable[Tensor], makers: Makers, holder: Callable[[Tensor], 
 
 
 def _claim_leaf(node: Any, otherwise: str | None, holder: Callable[[Tensor], str | None], hooks: Hooks) -> None:
-    """Give a leaf's node to the layer that holds it, once, and note whether the leaf is a parameter."""
+    """Claim a leaf's node for the layer that holds it, and note whether the leaf is a parameter."""
     metadata = node.metadata
     if _MARK in metadata:
         return
@@ -126,10 +126,10 @@ def _claim_leaf(node: Any, otherwise: str | None, holder: Callable[[Tensor], str
 
 
 def _judge(node: Any, below: Any) -> tuple[str, bool]:
-    """(direction, whether the node's result was made of parameters alone).
+    """(direction, whether the node's result depends only on parameters).
 
-    grad_weight: its gradients go to parameters alone; grad_input: to none; backward: to both. A parameter that was cast,
-    viewed or normalised on its way is still one. No edge stands for an input without a gradient: data, or a number.
+    grad_weight: its gradients go only to parameters; grad_input: to none; backward: to both. A cast, viewed or normalised
+    parameter still counts as one. A missing edge is an input without gradient: data or a number.
     """
     some, data, absent = False, False, False
     for edge, _ in below:
@@ -149,7 +149,7 @@ def _judge(node: Any, below: Any) -> tuple[str, bool]:
 
 
 def tensors(value: Any, deep: bool = True) -> Iterator[Tensor]:
-    """The tensors in what a module returned: tuples, lists, dictionaries, dataclasses and plain objects of them."""
+    """The tensors in a module's output, inside tuples, lists, dictionaries, dataclasses and other objects."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Images for inference: a folder of class folders, or noise of a photograph's size; corrupt files are marked, not fatal."""
+"""Images for inference: a folder of class folders, or noise of a photograph's size. Corrupt files are skipped."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from perfctl.workloads.spec import WorkloadError
 
 SUFFIXES = (".jpeg", ".jpg", ".png", ".ppm", ".bmp", ".webp", ".tif", ".tiff", ".pgm")
 HEIGHT, WIDTH = 375, 500
-"""Of a synthetic image: the size that most photographs of ImageNet have."""
+"""Size of a synthetic image, that of most photographs in ImageNet."""
 FRAMES = 16
-"""Of a synthetic clip."""
+"""Frames of a synthetic clip."""
 _UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error)
-"""What Pillow raises for damaged files; which of them depends on the format and on where the damage is."""
+"""What Pillow raises for damaged files, depending on format and damage."""
 _SHOWN = 5
 
 Transforms = Callable[[Any], Tensor]
 
 
 class ClassFolders(Dataset[tuple[Tensor, int]]):
-    """``paths`` with their class numbers. What cannot be read is a blank image whose target is -1 - its place."""
+    """``paths`` with their class numbers. An unreadable file gives a blank image with target -1 - index."""
 
     def __init__(self, paths: Sequence[Path], labels: Sequence[int], transforms: Transforms) -> None:
         self.paths = paths
@@ -56,11 +56,11 @@ class ClassFolders(Dataset[tuple[Tensor, int]]):
                 image.convert("RGB")
         except (*_UNREADABLE, Image.DecompressionBombError) as error:
             return (str(error).splitlines() or [type(error).__name__])[0].replace(str(self.paths[place]), "it")
-        return "it could not be read at the time"
+        return "it could not be read during the run"
 
 
 class Noise(Dataset[tuple[Tensor, int]]):
-    """``count`` images (or clips) of random pixels, prepared like photographs. Their classes mean nothing: 0."""
+    """``count`` images (or clips) of random pixels, preprocessed like photographs; all of class 0."""
 
     def __init__(self, count: int, seed: int, transforms: Transforms, frames: int | None = None) -> None:
         self._count = count
@@ -78,25 +78,25 @@ class Noise(Dataset[tuple[Tensor, int]]):
 
 
 def read_folder(folder: Path, classes: int, transforms: Transforms) -> ClassFolders:
-    """Every image below ``folder``'s class folders.
+    """All images in the class folders of ``folder``.
 
-    The number of a class is its place in the folder's list of classes (``classes.txt``, which perfctl prepare writes),
-    else among the folders sorted by name. Raises WorkloadError when these are not the ``classes`` that the model answers.
+    The number of a class is its index in ``classes.txt`` (written by perfctl prepare), else among the sorted folders.
+    Raises WorkloadError when their number is not ``classes``, that of the model.
     """
     if not folder.is_dir():
-        raise WorkloadError(f"--data-dir {folder}: there is no such folder")
+        raise WorkloadError(f"`data_dir`: {folder} is not a folder")
     there = sorted(child.name for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
     names = _listed(folder / CLASS_LIST) or there
     if missing := [name for name in names if name not in set(there)]:
         raise WorkloadError(
             f"{folder} lacks {len(missing)} of the {len(names)} class folders in {CLASS_LIST}: {_some(missing)}. "
-            "Run perfctl prepare imagenet-val again: it puts back what is missing"
+            "Run perfctl prepare imagenet-val again to restore them"
         )
     if len(names) != classes:
         raise WorkloadError(
-            f"{folder} has {len(names)} class folders, and the model answers {classes} classes: folders cannot be told "
-            f"from class numbers. Put all {classes} in place (an empty folder is enough), or list their names in "
-            f"{folder / CLASS_LIST}, one a line, in the model's order"
+            f"{folder} has {len(names)} class folders, but the model has {classes} classes, so the folders' class numbers "
+            f"are unknown. Create all {classes} folders (they may be empty), or list their names in "
+            f"{folder / CLASS_LIST}, one per line, in the model's order"
         )
     paths: list[Path] = []
     labels: list[int] = []
@@ -105,21 +105,19 @@ def read_folder(folder: Path, classes: int, transforms: Transforms) -> ClassFold
         paths += found
         labels += [number] * len(found)
     if not paths:
-        raise WorkloadError(
-            f"{folder}: no image in any of its {len(names)} class folders ({', '.join(SUFFIXES[:3])}, ...)"
-        )
+        raise WorkloadError(f"no images in the {len(names)} class folders of {folder} ({', '.join(SUFFIXES[:3])}, ...)")
     return ClassFolders(paths, labels, transforms)
 
 
 def _listed(file: Path) -> list[str]:
-    """Names of the list of classes; none where there is no such file."""
+    """The names in the list of classes; empty without the file."""
     if not file.is_file():
         return []
     return [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
-def chosen(dataset: ClassFolders, count: int, seed: int) -> ClassFolders:
-    """``count`` of the images, drawn by ``seed``: the same ones for every model and batch size."""
+def sample_images(dataset: ClassFolders, count: int, seed: int) -> ClassFolders:
+    """``count`` images drawn with ``seed``, the same for every model and batch size."""
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))[:count].tolist()
     return ClassFolders(
         [dataset.paths[place] for place in order], [dataset.labels[place] for place in order], dataset._transforms

@@ -1,7 +1,6 @@
-"""How long each layer takes: ranges that read the clock, in a few steps after the measured ones. Imports torch.
+"""Time each layer with ranges that read the clock, in extra steps after the measured ones. Imports torch.
 
-The measured steps stay without ranges, so that their times are those of nobody watching; a range adds some microseconds
-to its layer.
+The measured steps have no ranges, so that nothing slows them down; a range adds a few microseconds to its layer.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from perfctl.workloads.setup import Setup
 from perfctl.workloads.steps import Batch, step
 
 MODEL = "(model)"
-"""What the model itself is called among its layers."""
+"""Name of the model itself among its layers."""
 
 
 class TimedRanges:
-    """A backend of the annotator: marks at both ends of each range; on a GPU events in the stream, which wait for nothing."""
+    """A backend of the annotator that sets a mark at both ends of each range, without waiting for the device."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._local = _Open()
         self._ended: list[tuple[str, Any, Any, list[tuple[Any, Any]]]] = []
-        """Name, beginning, end, and both ends of the ranges directly within it."""
+        """Name, start, end, and (start, end) of the ranges directly inside it."""
 
     def push(self, name: str) -> None:
         self._local.ranges.append((name, self._clock.mark(), []))
@@ -41,8 +40,8 @@ class TimedRanges:
             self._local.ranges[-1][2].append((start, end))
 
     def take(self) -> dict[str, int]:
-        """Nanoseconds of each range since the last call, by name, without those within it; waits for the device."""
-        self._clock.settle()
+        """Nanoseconds per range name since the last call, without inner ranges; waits for the device."""
+        self._clock.wait()
         between = self._clock.between_ns
         found: dict[str, int] = {}
         for name, start, end, within in self._ended:
@@ -53,16 +52,16 @@ class TimedRanges:
 
 
 class _Open(threading.local):
-    """Ranges that are open on one thread: autograd has one of its own for a GPU."""
+    """Open ranges of one thread: autograd has its own thread for a GPU."""
 
     def __init__(self) -> None:
         self.ranges: list[tuple[str, Any, list[tuple[Any, Any]]]] = []
 
 
 def time_layers(setup: Setup, batches: Iterator[Batch], steps: int) -> list[LayerTime]:
-    """Median, fastest and slowest of ``steps`` steps, of each layer and direction in the order they were first seen.
+    """Median, minimum and maximum over ``steps`` steps of each layer and direction, in order of first appearance.
 
-    One more step comes first, in which the annotator makes its hooks.
+    An extra step comes first, in which the annotator creates its hooks.
     """
     model, ranges = setup.parts.model, TimedRanges(setup.clock)
     seen: dict[str, list[int]] = {}

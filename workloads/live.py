@@ -1,7 +1,7 @@
-"""Which tensor storages live when, during one step: what a memory estimate is made of. Imports torch.
+"""Trace the lifetimes of tensor storages during one step, for memory estimates. Imports torch.
 
-A storage is seen when an operation first returns a tensor of it and is gone when Python and autograd let go of it
-(a weak reference tells), which is what a caching allocator sees too.
+A storage is born when an operation first returns a tensor of it, and dies when Python and autograd release it, as noticed
+by a weak reference. A caching allocator sees the same.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Slot:
 
 
 class Live:
-    """Follows storages of one device. ``begin`` forgets what has died: what is alive then was there before."""
+    """Follows the storages of one device. ``begin`` starts a step: storages alive then existed before it."""
 
     def __init__(self, device: str) -> None:
-        """``device``: its type. Others (Adam counts its steps on the CPU) take no memory of it."""
+        """``device``: its type. Storages of other devices are ignored (Adam counts its steps on the CPU)."""
         self.device = device
         self.clock = 0
         self.slots: list[Slot] = []
@@ -40,11 +40,11 @@ class Live:
         self.backward_ends = 0
 
     def adopt(self, tensor: torch.Tensor, category: str) -> None:
-        """A tensor that is there before anything runs: parameter, buffer, input, optimizer."""
+        """Add a tensor that exists before anything runs: parameter, buffer, input, optimizer."""
         self._meet(tensor, category, 0, "", "", "")
 
     def see(self, result: Any, layer: str, direction: str, op: str) -> None:
-        """Note the storages that an operation returned for the first time."""
+        """Add the new storages among an operation's results."""
         if isinstance(result, torch.Tensor):
             self._meet(result, "temporary", self.clock + 1, layer, direction, op)
         elif isinstance(result, (tuple, list)):
@@ -71,7 +71,7 @@ class Live:
             slot.died = self.clock
 
     def begin(self) -> None:
-        """A step starts here; moments count from 0."""
+        """Start a step; moments count from 0."""
         self.slots = list(self.alive.values())
         for slot in self.slots:
             slot.born = 0
@@ -80,7 +80,7 @@ class Live:
         self.clock = self.forward_ends = self.backward_ends = 0
 
     def forward_done(self) -> None:
-        """What forward made and is still alive is kept for backward."""
+        """End of the forward: its temporaries that are still alive are activations for backward."""
         self.forward_ends = self.clock
         for slot in self.alive.values():
             if slot.category == "temporary" and slot.direction == "forward":
@@ -90,7 +90,7 @@ class Live:
         self.backward_ends = self.clock
 
     def mark_gradients(self, model: torch.nn.Module) -> None:
-        """Storages that parameters hold as their gradient."""
+        """Mark the storages of the parameters' gradients."""
         for parameter in model.parameters():
             if parameter.grad is not None:
                 slot = self.alive.get(parameter.grad.untyped_storage()._cdata)

@@ -1,4 +1,4 @@
-"""Runs a workload: warm-up, the measured steps inside the profiler's window, epochs; fills in the record."""
+"""Run a workload: warm-up, the measured steps inside the profiler's window, epochs. Fills in the record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perfctl.parsers.range_names import RANGE_PREFIX
 from perfctl.parsers.records import Gap
 from perfctl.workloads import data
 from perfctl.workloads.annotate import Annotator
-from perfctl.workloads.answers import answer, close, finish, note
+from perfctl.workloads.answers import close, finish, infer_batch, note
 from perfctl.workloads.clock import Timeline
 from perfctl.workloads.epochs import run_epochs
 from perfctl.workloads.failure import Kept
@@ -30,9 +30,9 @@ from perfctl.workloads.window import make_window
 
 
 def run(workload: Workload, options: Options, own: argparse.Namespace) -> Record:
-    """Run it and leave the record. Whatever goes wrong is raised again after the record has been written.
+    """Run it and write the record. Exceptions are raised again after the record was written.
 
-    Raises WorkloadError (cannot run here), RuntimeError (torch's own, out of memory among them), OSError.
+    Raises WorkloadError (cannot run here), RuntimeError (from torch, such as out of memory), OSError.
     """
     record = Record(
         workload=workload.NAME,
@@ -59,7 +59,7 @@ def run(workload: Workload, options: Options, own: argparse.Namespace) -> Record
 
 
 def _batches(setup: Setup, most: int) -> Iterator[Batch]:
-    """Full batches without end, made before the first is asked for."""
+    """Endless full batches, made beforehand."""
     if setup.parts.feed is not None:
         return setup.parts.feed.warm_up(most)
     made = data.fixed_batches(setup.parts.train_data, setup.options.batch_size, most)
@@ -67,20 +67,22 @@ def _batches(setup: Setup, most: int) -> Iterator[Batch]:
 
 
 def _warm_up(setup: Setup, record: Record) -> None:
-    """The steps before the window; the first one also records what each layer saw."""
+    """The steps before the window; the first one also records the layers' operations."""
     batches = _batches(setup, setup.options.warmup)
     with Recorder(setup.parts.model) as recorder:
         step(setup, next(batches))
     record.ops = list(recorder.ops)
     if setup.options.compile:
         setup.parts.model.compile()
-        _warm_on(setup, batches, 1)  # compiled for the epochs; the others, with hooks, for the measured steps
+        _warm_on(
+            setup, batches, 1
+        )  # compiles for the epochs; the other steps, with hooks, compile for the measured ones
     else:
         _warm_on(setup, batches, setup.options.warmup - 1)
 
 
 def _measure(setup: Setup, record: Record) -> None:
-    """The measured steps. Rows of the steps that ended are kept when a later one raises."""
+    """The measured steps. When one raises, the rows of the earlier ones are kept."""
     options, ranges = setup.options, setup.ranges
     timeline = Timeline(setup.clock)
     feed = setup.parts.feed
@@ -91,7 +93,7 @@ def _measure(setup: Setup, record: Record) -> None:
     start = setup.clock.mark()
     try:
         with ExitStack() as around:
-            if options.compile:  # hooks make it compile again: before the window, not inside
+            if options.compile:  # hooks cause a recompilation: let it happen before the window
                 around.enter_context(inner)
                 _warm_on(setup, _batches(setup, options.warmup), options.warmup - 2)
                 inner = nullcontext()
@@ -101,7 +103,7 @@ def _measure(setup: Setup, record: Record) -> None:
             for number in range(steps if feed is None else feed.steps):
                 _measure_step(setup, timeline, number, batches)
             end = setup.clock.mark()
-            setup.clock.settle()
+            setup.clock.wait()
         record.duration_ns = setup.clock.between_ns(start, end)
         record.gaps += annotator.gaps if annotator is not None else []
         for rest in batches if feed is not None else ():
@@ -112,8 +114,8 @@ def _measure(setup: Setup, record: Record) -> None:
 
 
 def _steps_within(setup: Setup, seconds: float) -> int:
-    """Measured steps that fit, from one more step before them."""
-    setup.clock.settle()
+    """How many measured steps fit into the time, estimated from one extra step."""
+    setup.clock.wait()
     began = time.monotonic()
     _warm_on(setup, _batches(setup, 1), 1)
     fit = int(seconds / (time.monotonic() - began))
@@ -123,7 +125,7 @@ def _steps_within(setup: Setup, seconds: float) -> int:
 def _warm_on(setup: Setup, batches: Iterator[Batch], steps: int) -> None:
     for _ in range(steps):
         step(setup, next(batches))
-    setup.clock.settle()
+    setup.clock.wait()
 
 
 def _measure_step(setup: Setup, timeline: Timeline, number: int, batches: Iterator[Batch]) -> None:
@@ -135,8 +137,8 @@ def _measure_step(setup: Setup, timeline: Timeline, number: int, batches: Iterat
     step_range = f"{RANGE_PREFIX}step:{number}"
     if setup.parts.feed is not None:
         with span(setup.ranges, step_range), timeline.time(number, "step"):
-            answered = answer(setup, batches, phase)
-        note(setup, timeline, number, "step", answered)
+            inferred = infer_batch(setup, batches, phase)
+        note(setup, timeline, number, "step", inferred)
         return
     with span(setup.ranges, step_range), timeline.time(number, "step"):
         with phase("data"):
@@ -159,7 +161,7 @@ def _loss_gaps(record: Record) -> list[Gap]:
 
 
 def _variant(workload: Workload, own: argparse.Namespace, options: Options) -> str | None:
-    """ "conv2=32,128,5,1" where it is not the default: runs that differ here are runs of different networks."""
+    """Options not at their default, such as "conv2=32,128,5,1": runs that differ here have different models."""
     parser = argparse.ArgumentParser()
     workload.add_options(parser)
     beside = getattr(workload, "SAME_NETWORK", ())

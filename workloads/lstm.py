@@ -1,6 +1,6 @@
-"""A classifier of texts: characters one by one through a bidirectional LSTM of two layers.
+"""Workload: a text classifier, a bidirectional LSTM over characters.
 
-There is no table of embeddings to learn: a character is one of the 128 of ASCII and goes in as a vector with one 1.
+It has no embedding: each of the 128 ASCII characters is a one-hot vector.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NAME = "lstm"
 ABOUT = "Text classifier: characters through a bidirectional LSTM of 2 layers, 100 steps by default; Adam, lr 2e-3."
 SAME_NETWORK = ("samples",)
-"""Own options that change how much is learnt from, not the network."""
+"""Own options that change the amount of data, not the model."""
 
 CHARACTERS = 128
 HIDDEN = 256
@@ -30,24 +30,30 @@ SAMPLES = 2000
 def add_options(parser: argparse.ArgumentParser) -> None:
     """``--hidden``, ``--layers``, ``--length``, ``--classes``, ``--samples``."""
     add = parser.add_argument_group(NAME).add_argument
-    add("--hidden", type=at_least(1), default=HIDDEN, metavar="N", help="units of a layer and direction (256)")
+    add("--hidden", type=at_least(1), default=HIDDEN, metavar="N", help="units per layer and direction (256)")
     add("--layers", type=at_least(1), default=LAYERS, metavar="N", help="layers, each in both directions (2)")
-    add("--length", type=at_least(2), default=LENGTH, metavar="N", help="characters of a text; cut or filled (100)")
-    add("--classes", type=at_least(2), default=CLASSES, metavar="N", help="classes of a text (10)")
+    add(
+        "--length",
+        type=at_least(2),
+        default=LENGTH,
+        metavar="N",
+        help="characters per text, by cutting or padding (100)",
+    )
+    add("--classes", type=at_least(2), default=CLASSES, metavar="N", help="number of classes (10)")
     add("--samples", type=at_least(4), default=SAMPLES, metavar="N", help="synthetic texts to train on (2000)")
 
 
-def settle(options: Options, own: argparse.Namespace) -> Options:
-    """The options as they are. Raises SpecError for data without texts."""
+def check(options: Options, own: argparse.Namespace) -> Options:
+    """The options, unchanged. Raises SpecError for data without texts."""
     if options.data not in ("synthetic", "csv"):
-        raise SpecError(f"{NAME} reads texts: say --data csv --data-dir DIR (DIR/train.csv, DIR/test.csv) or synthetic")
+        raise SpecError(f"{NAME} needs texts: `data` must be csv (train.csv and test.csv in `data_dir`) or synthetic")
     if options.data == "synthetic" and (own.classes % 2 or own.classes > 26):
-        raise SpecError(f"--classes {own.classes}: synthetic texts have an even number of classes, 26 at most")
+        raise SpecError(f"`classes` of synthetic texts must be even and at most 26, got {own.classes}")
     return options
 
 
 def build(options: Options, own: argparse.Namespace) -> Parts:
-    """Model, loss, optimizer and data on the CPU. Raises WorkloadError when the data is not there."""
+    """Model, loss, optimizer and data on the CPU. Raises WorkloadError when the data is missing."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -71,12 +77,12 @@ def build(options: Options, own: argparse.Namespace) -> Parts:
 
 
 def make_model(hidden: int = HIDDEN, layers: int = LAYERS, classes: int = CLASSES) -> nn.Module:
-    """Batch x length character codes (int64) in, batch x classes out (before softmax)."""
+    """Input: batch x length character codes (int64); output: batch x classes, before softmax."""
     from torch import nn
     from torch.nn.functional import one_hot
 
     class BiLSTM(nn.Module):
-        """``lstm``, the mean of its answers over the text, ``fc``."""
+        """``lstm``, the mean of its outputs over the text, ``fc``."""
 
         def __init__(self) -> None:
             super().__init__()

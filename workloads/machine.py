@@ -1,4 +1,4 @@
-"""The device a workload runs on, and the software around it. Never the process environment."""
+"""Describe the device and software of a workload. Never reads the process environment for the record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perfctl.workloads.spec import WorkloadError
 
 
 def require(device: str) -> None:
-    """Raise WorkloadError, saying why, when ``device`` is cuda and there is none."""
+    """Raise WorkloadError, with the reason, when ``device`` is cuda and there is none."""
     if device != "cuda":
         return
     with warnings.catch_warnings(record=True) as said:
@@ -33,20 +33,20 @@ def require(device: str) -> None:
         why = str(said[0].message).split(" (Triggered")[0].split(". Please")[0]
     else:
         why = "torch finds no CUDA device"
-    raise WorkloadError(f"--device cuda: {why}. Use --device cpu, or run it on a machine with a GPU")
+    raise WorkloadError(f"`device` cuda: {why}. Set `device` to cpu, or run it on a machine with a GPU")
 
 
 def require_compiler(device: str) -> None:
-    """Raise WorkloadError when torch.compile cannot work here. Needs no torch to look."""
+    """Raise WorkloadError when torch.compile cannot work here. Does not import torch."""
     if device == "cpu" and (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")) is None:
         raise WorkloadError(
-            "--compile: torch.compile needs a C++ compiler on a CPU, and neither g++ nor clang++ is on PATH. "
-            "Install one (Debian: apt-get install g++), or leave --compile out"
+            "`compile` needs a C++ compiler on a CPU, and neither g++ nor clang++ is on PATH. "
+            "Install one (Debian: apt-get install g++), or omit `compile`"
         )
 
 
 def describe_device(device: str) -> Device:
-    """What is known of the CUDA device in use, or of the CPU."""
+    """The CUDA device in use, or the CPU."""
     if device != "cuda":
         return Device(name=_cpu_name(), kind="cpu", memory_bytes=host_total())
     index = torch.cuda.current_device()
@@ -60,7 +60,7 @@ def describe_device(device: str) -> Device:
         compute_capability=f"{properties.major}.{properties.minor}",
         sm_count=properties.multi_processor_count,
         memory_bytes=properties.total_memory,
-        # Two transfers a clock, as CUDA's own deviceQuery works it out.
+        # Two transfers per clock, as in CUDA's deviceQuery.
         memory_bandwidth_bps=2 * memory_hz * bus_bits // 8 if memory_hz and bus_bits else None,
         clock_hz=_positive(getattr(properties, "clock_rate", None), 1000),
         driver_version=_driver_version(),
@@ -68,7 +68,7 @@ def describe_device(device: str) -> Device:
 
 
 def environment() -> dict[str, str]:
-    """Facts about software and settings, as they are now."""
+    """Current facts about software and settings."""
     matmul, convolution = tf32_is_on()
     facts = {
         "python": platform.python_version(),
@@ -128,5 +128,5 @@ def _driver_version() -> str | None:
 
 
 def _positive(value: int | None, factor: int) -> int | None:
-    """``value`` in base units; None for what is missing or 0, which newer drivers answer for "will not say"."""
+    """``value`` in base units; None when missing or 0, which newer drivers return for "unknown"."""
     return value * factor if value else None

@@ -1,4 +1,4 @@
-"""Memory before, after and at the peak: torch's allocator, the device, the host."""
+"""Measure memory before, after and at the peak: torch's allocator, the device, the host."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import torch
 from perfctl.parsers.records import Gap, MemoryFigure
 
 _CPU_GAPS = {
-    "allocated": "torch keeps no allocator statistics for the CPU",
-    "reserved": "torch keeps no allocator statistics for the CPU",
+    "allocated": "torch has no allocator statistics for the CPU",
+    "reserved": "torch has no allocator statistics for the CPU",
     "device_free": "the run used no GPU",
     "device_total": "the run used no GPU",
 }
 
 
 class MemoryWatch:
-    """Figures in the order they were taken. ``peak`` covers what ran since ``reset_peak``."""
+    """Figures in the order taken. Peaks cover the time since ``reset_peak``."""
 
     def __init__(self, device: str) -> None:
         self._cuda = device == "cuda"
         self.figures: list[MemoryFigure] = []
         self.gaps: list[Gap] = []
         self.host_peak_covers = "whole process"
-        """What the host's peak is the peak of: "measured steps" where the kernel can forget the past."""
+        """What the host's peak covers: "measured steps" where the kernel can reset it."""
         if not self._cuda:
             self.gaps += [Gap(f"memory:{name}", "not_available", reason) for name, reason in _CPU_GAPS.items()]
 
     def take(self, moment: str) -> None:
-        """Figures of now: ``moment`` is before or after."""
+        """Take the current figures; ``moment`` is before or after."""
         if self._cuda:
             torch.cuda.synchronize()
             free, total = torch.cuda.mem_get_info()
@@ -41,7 +41,7 @@ class MemoryWatch:
         self._add(moment, "host_resident", _proc_bytes("/proc/self/status", "VmRSS"))
 
     def reset_peak(self) -> None:
-        """Forget peaks so far."""
+        """Reset the peaks."""
         if self._cuda:
             torch.cuda.reset_peak_memory_stats()
         try:
@@ -52,7 +52,7 @@ class MemoryWatch:
         self.host_peak_covers = "measured steps"
 
     def take_peak(self) -> None:
-        """The highest figures since ``reset_peak``."""
+        """Take the peaks since ``reset_peak``."""
         if self._cuda:
             self._add("peak", "allocated", torch.cuda.max_memory_allocated())
             self._add("peak", "reserved", torch.cuda.max_memory_reserved())
@@ -62,11 +62,11 @@ class MemoryWatch:
         if amount is not None:
             self.figures.append(MemoryFigure(moment, quantity, amount))
         else:
-            self.gaps.append(Gap(f"memory:{quantity}", "not_available", f"/proc does not say ({moment})"))
+            self.gaps.append(Gap(f"memory:{quantity}", "not_available", f"not in /proc ({moment})"))
 
 
 def _proc_bytes(file: str, key: str) -> int | None:
-    """A "Key:   123 kB" line of a /proc file in bytes; None when it has no such line."""
+    """Bytes of a "Key:   123 kB" line in a /proc file; None without such a line."""
     try:
         lines = Path(file).read_text().splitlines()
     except OSError:
@@ -79,5 +79,5 @@ def _proc_bytes(file: str, key: str) -> int | None:
 
 
 def host_total() -> int | None:
-    """Bytes of main memory; None when /proc does not say."""
+    """Bytes of main memory; None when /proc does not contain it."""
     return _proc_bytes("/proc/meminfo", "MemTotal")

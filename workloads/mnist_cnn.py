@@ -1,4 +1,4 @@
-"""The small convolutional network that is taught on MNIST: two convolutions, two linear layers."""
+"""Workload: a small convolutional network for MNIST, with two convolutions and two linear layers."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def settle(options: Options, own: argparse.Namespace) -> Options:
-    """The options as they are. Raises SpecError for data that has no digits."""
+def check(options: Options, own: argparse.Namespace) -> Options:
+    """The options, unchanged. Raises SpecError for data without digits."""
     if options.data not in ("synthetic", "mnist"):
-        raise SpecError("mnist_cnn reads digits: say --data mnist or --data synthetic")
+        raise SpecError("mnist_cnn needs digits: `data` must be mnist or synthetic")
     return options
 
 
 def build(options: Options, own: argparse.Namespace) -> Parts:
-    """Model, loss, optimizer and data on the CPU. Raises WorkloadError when the data is not there."""
+    """Model, loss, optimizer and data on the CPU. Raises WorkloadError when the data is missing."""
     import torch
     from torch.nn.functional import nll_loss
 
@@ -61,13 +61,13 @@ def build(options: Options, own: argparse.Namespace) -> Parts:
 
 
 def make_model(conv2: tuple[int, int, int, int] = CONV2) -> nn.Module:
-    """Batch x 1 x 28 x 28 in, batch x 10 log-probabilities out; every step of it a named submodule."""
+    """Input: batch x 1 x 28 x 28; output: batch x 10 log-probabilities. Every operation is a named submodule."""
     from torch import nn
 
     pooled = pooled_width(conv2)
 
     class MnistCNN(nn.Sequential):
-        """A chain, so that the order of the submodules is the order they run in."""
+        """Runs its submodules in order."""
 
     model = MnistCNN()
     model.add_module("conv1", nn.Conv2d(*CONV1))
@@ -86,7 +86,7 @@ def make_model(conv2: tuple[int, int, int, int] = CONV2) -> nn.Module:
 
 
 def pooled_width(conv2: tuple[int, int, int, int]) -> int:
-    """Width of the image that fc1 sees; 0 or less when ``conv2`` does not fit."""
+    """Width of fc1's input image; 0 or less when ``conv2`` does not fit."""
     _, _, kernel, stride = conv2
     width = IMAGE - CONV1[2] + 1
     return ((width - kernel) // stride + 1) // POOL
@@ -98,13 +98,15 @@ def _read_conv2(text: str) -> tuple[int, int, int, int]:
     except ValueError:
         numbers = ()
     if len(numbers) != 4 or min(numbers) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not IN,OUT,KERNEL,STRIDE, four whole numbers of 1 or more")
+        raise argparse.ArgumentTypeError(
+            f"expected IN,OUT,KERNEL,STRIDE, four whole numbers of at least 1, got {text!r}"
+        )
     conv2 = (numbers[0], numbers[1], numbers[2], numbers[3])
     if conv2[0] != CONV1[1]:
-        raise argparse.ArgumentTypeError(f"{text!r} must begin with {CONV1[1]}, the channels that conv1 gives")
+        raise argparse.ArgumentTypeError(f"{text!r} must begin with {CONV1[1]}, the output channels of conv1")
     if pooled_width(conv2) < 1:
         width = IMAGE - CONV1[2] + 1
         raise argparse.ArgumentTypeError(
-            f"{text!r} leaves no image: conv2 gets {width}x{width} from conv1, must leave {POOL}x{POOL} for the pool"
+            f"{text!r} does not fit: conv2 gets {width}x{width} from conv1 and must leave {POOL}x{POOL} for the pool"
         )
     return conv2

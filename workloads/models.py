@@ -1,5 +1,5 @@
-"""From a name to a model that holds no data: ``mnist_cnn``, ``torchvision:resnet152``, ``resnet:depth=26,width=32``,
-``package.module:factory``, ``file.py:factory``. torch is imported when something is built.
+"""Build a model without data from a name: ``mnist_cnn``, ``torchvision:resnet152``, ``resnet:depth=26,width=32``,
+``package.module:factory``, ``file.py:factory``. torch is imported when a model is built.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     import torch
 
 MODEL_ERRORS = (Exception, SystemExit)
-"""What other people's models and factories raise: anything, their own classes too. Each is said in one line."""
+"""What a user's model or factory may raise: anything. Each is reported in one line."""
 
 
 class ModelError(Exception):
-    """A model cannot be had. ``remedy`` is what the user can do next; ``raised``: its own code raised."""
+    """A model cannot be built. ``remedy``: what the user can do; ``raised``: the model's own code raised."""
 
     def __init__(self, message: str, remedy: str, raised: bool = False) -> None:
         super().__init__(message)
@@ -39,27 +39,24 @@ class ModelError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A model, ready to trace, with what is known of its inputs."""
+    """A model to trace, and the known facts about its inputs."""
 
     model: torch.nn.Module
     name: str
     shapes: tuple[tuple[int, ...], ...] = ()
-    """Of the inputs without the batch dimension; empty when only the user can say."""
+    """Shapes of the inputs without the batch dimension; empty when only the user knows them."""
     dtypes: tuple[str, ...] = ()
     loss: Callable[[Any, Any], Any] | None = None
-    """(output, target) -> loss, for a built-in workload; None: the output's gradient is taken as given."""
+    """(output, target) -> loss, for a built-in workload; None: backward starts at the output."""
     target: tuple[tuple[int, ...], str] | None = None
-    """Shape without the batch dimension, and dtype, of the loss's target."""
+    """Shape (without the batch dimension) and dtype of the loss's target."""
     optimizer: tuple[str, dict[str, Any]] | None = None
     """Class name and settings, for a built-in workload."""
     notes: tuple[str, ...] = field(default=())
 
 
 def find(reference: str, device: str = "meta", own: Sequence[str] = ()) -> Source:
-    """Resolve ``reference`` and build the model on ``device``; ``own``: options of a built-in workload.
-
-    Raises ModelError in one clear line.
-    """
+    """Build the model ``reference`` on ``device``; ``own``: options of a built-in workload. Raises ModelError."""
     from perfctl.workloads import WORKLOADS
 
     if reference in WORKLOADS:
@@ -70,9 +67,9 @@ def find(reference: str, device: str = "meta", own: Sequence[str] = ()) -> Sourc
     if not colon:
         known = ", ".join(WORKLOADS)
         raise ModelError(
-            f"'{reference}' is no built-in model ({known})",
-            "Say torchvision:NAME, resnet:depth=26,width=32 (or vgg, inception, mlp), package.module:factory or "
-            "file.py:factory",
+            f"unknown model '{reference}'; built-in models: {known}",
+            "Use one of these, torchvision:NAME, resnet:depth=26,width=32 (or vgg, inception, mlp), package.module:factory "
+            "or file.py:factory",
         )
     if place == "torchvision":
         return _from_torchvision(factory, device)
@@ -91,10 +88,10 @@ def _from_workload(name: str, device: str, own: Sequence[str]) -> Source:
     try:
         given_options = parser.parse_args(list(own))
         if hasattr(given_options, "samples"):
-            given_options.samples = min(given_options.samples, 4)  # one is looked at, for its shape
+            given_options.samples = min(given_options.samples, 4)  # only the shape of one is needed
         parts = workload.build(Options(batch_size=1), given_options)
     except (WorkloadError, SpecError) as error:
-        raise ModelError(f"{name}: {error}", "Or say torchvision:NAME") from error
+        raise ModelError(f"{name}: {error}", "Or use torchvision:NAME") from error
     sample = parts.train_data[0]
     given, target = (sample[0], sample[1]) if isinstance(sample, (tuple, list)) else (sample, None)
     tensor = given if isinstance(given, torch.Tensor) else torch.as_tensor(given)
@@ -134,7 +131,7 @@ def _from_family(reference: str, device: str) -> Source:
 
 
 def optimizer_settings(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Its settings without torch's own choice of implementation."""
+    """Its settings, without torch's choice of implementation (foreach)."""
     return {key: value for key, value in optimizer.defaults.items() if key != "foreach"}
 
 
@@ -142,10 +139,14 @@ def _from_torchvision(name: str, device: str) -> Source:
     try:
         from torchvision import models
     except ImportError as error:
-        raise ModelError(f"torchvision is not here ({first_line(error)})", "pip install 'perfctl[torch]'") from error
+        raise ModelError(
+            f"torchvision cannot be imported ({first_line(error)})", "pip install 'perfctl[torch]'"
+        ) from error
     if name not in models.list_models():
         close = get_close_matches(name, models.list_models(), 5)
-        raise ModelError(f"torchvision has no model '{name}'", f"Close: {', '.join(close)}" if close else "Check it")
+        raise ModelError(
+            f"torchvision has no model '{name}'", f"Similar: {', '.join(close)}" if close else "Check the name"
+        )
     builder = models.get_model_builder(name)
     parameters = inspect.signature(builder).parameters
     settings: dict[str, Any] = {key: None for key in ("weights", "weights_backbone") if key in parameters}
@@ -160,7 +161,7 @@ def _from_torchvision(name: str, device: str) -> Source:
 
 
 def torchvision_size(name: str) -> tuple[int, ...] | None:
-    """The input (without batch) that the published weights' own preprocessing makes of a 512 x 512 image."""
+    """The input shape (without batch) that the published weights' preprocessing makes of a 512 x 512 image."""
     import torch
     from torchvision import models
 
@@ -202,7 +203,7 @@ def _load_module(place: str) -> ModuleType:
 
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise ModelError(f"there is no file {path}", "Check the path")
+        raise ModelError(f"file {path} does not exist", "Check the path")
     spec = importlib.util.spec_from_file_location(f"perfctl_model_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -212,12 +213,12 @@ def _load_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except MODEL_ERRORS as error:
         text = f"{type(error).__name__}: {first_line(error)}"
-        raise ModelError(f"{path} cannot be run ({text})", "Run it with python to see where", True) from error
+        raise ModelError(f"{path} cannot be run ({text})", "Run it with python to see the traceback", True) from error
     return module
 
 
 def build_model(factory: Callable[[], Any], name: str, device: str) -> torch.nn.Module:
-    """Call the factory. On meta no parameter takes memory; a factory that needs real tensors meanwhile gets them."""
+    """Call the factory. On meta, parameters take no memory; a factory that needs real tensors gets them."""
     import torch
 
     try:
@@ -232,13 +233,13 @@ def build_model(factory: Callable[[], Any], name: str, device: str) -> torch.nn.
                     model = factory()
     except MODEL_ERRORS as error:
         text = f"{type(error).__name__}: {first_line(error)}"
-        remedy = "A factory takes no arguments and returns the model"
+        remedy = "A factory must take no arguments and return the model"
         if isinstance(error, URLError):
-            remedy = "Weights are not needed here, as in weights=None: let the factory download nothing"
+            remedy = "Do not download weights in the factory (weights=None): they are not needed"
         raise ModelError(f"{name} raised {text}", remedy, True) from error
     if not isinstance(model, torch.nn.Module):
         raise ModelError(
-            f"{name} gives a {type(model).__name__}, not a torch.nn.Module", "Name a factory or class of a model"
+            f"{name} returned a {type(model).__name__}, not a torch.nn.Module", "Use a factory or class of a model"
         )
     return model if device == "meta" and not _real(model) else model.to(device)
 
@@ -250,7 +251,7 @@ def _real(model: torch.nn.Module) -> bool:
 
 @contextmanager
 def parameters_on_meta() -> Iterator[None]:
-    """Parameters and buffers lose their data as soon as a module takes them; other tensors stay real."""
+    """During the block, modules move their parameters and buffers to meta; other tensors stay real."""
     import torch
 
     parameter, buffer = torch.nn.Module.register_parameter, torch.nn.Module.register_buffer

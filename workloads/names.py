@@ -1,7 +1,7 @@
-"""What each module is called: its dotted path from the model that was called. Ranges and recorded shapes share it. Imports torch.
+"""Name each module by its dotted path, for ranges and recorded shapes. Imports torch.
 
-A workload that knows its model gives it: paths start below it ("conv1"). In a script that nobody edited, each module that
-is called with no other around it is a root, and its name comes first: "model.layer2.0.conv1", "netD.main.0".
+A workload passes its model, and paths start below it ("conv1"). In a user's script, every module called outside of other
+modules is a root, and its name comes first: "model.layer2.0.conv1", "netD.main.0".
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from torch import nn
 from perfctl.workloads.called_as import called_as
 
 WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
-"""Path elements of torch.compile, activation checkpointing and FSDP, which wrap a module that is no layer of its own."""
+"""Path elements of wrappers (torch.compile, activation checkpointing, FSDP), which are not layers."""
 Listener = Callable[[str, nn.Module], None]
 
 
 class _Known(NamedTuple):
     module: weakref.ref[nn.Module]
-    """Nothing of the script's is kept alive; an id that is used again is told by this."""
+    """A weak reference, to keep nothing alive and to notice a reused id."""
     name: str
     below: str
-    """What the names of modules below begin with."""
+    """Prefix of the names of modules below."""
 
 
 class Names:
-    """Names of modules and of the layers that hold parameters. Made once a process and shared by all that name.
+    """Names of modules, and of the layers that hold parameters. One instance per process is shared.
 
-    The first name stays: a layer that two models share goes by the one that was called first.
+    The first name stays: a layer shared by two models has the name from the model called first.
     """
 
     def __init__(self, root: nn.Module | None = None, own: str | None = None) -> None:
-        """``root``: the model, if it is known; it goes by ``own``, or by its class."""
+        """``root``: the model, if known; its name is ``own``, else its class."""
         self._known: dict[int, _Known] = {}
         self._holders: dict[int, tuple[weakref.ref[nn.Module], str, str]] = {}
         self._replicated: dict[int, str] = {}
@@ -49,7 +49,7 @@ class Names:
             self._learn(root, name, "")
 
     def follow(self, listener: Listener) -> None:
-        """Call it with (name, module) for each module that has a name, and for each that gets one from here on."""
+        """Call ``listener(name, module)`` for every named module, now and later."""
         with self._lock:
             for known in list(self._known.values()):
                 module = known.module()
@@ -58,14 +58,14 @@ class Names:
             self._listeners.append(listener)
 
     def unfollow(self, listener: Listener) -> None:
-        """No more calls."""
+        """Stop calling ``listener``."""
         self._listeners.remove(listener)
 
     def find(self, module: nn.Module, around: nn.Module | None, roots: bool = True) -> str | None:
-        """Name of a module that is being called; ``around``: the innermost module with a name that is running.
+        """Name of a module that is being called; ``around``: the innermost running module with a name.
 
-        None for a module that is not registered below ``around``: its work is the work of the one around it.
-        ``roots``: with none around it, the module is a root (during backward it is not).
+        None for a module that is not registered below ``around``: its work counts for ``around``. ``roots``: whether a
+        module outside of others becomes a root (not during backward).
         """
         known = self._known.get(id(module))
         if known is not None and known.module() is module:
@@ -80,7 +80,7 @@ class Names:
             return self._add_root(module) if around is None else self._add_late(module, around)
 
     def known(self, module: nn.Module) -> str | None:
-        """Name of a module, without giving it one."""
+        """The module's name; None when it has none yet."""
         known = self._known.get(id(module))
         return known.name if known is not None and known.module() is module else None
 
@@ -92,7 +92,7 @@ class Names:
         module = found[0]()
         if module is None:
             return None
-        own = module.__dict__.get("_parameters")  # getattr of a module takes longer; a scripted one has no dictionary
+        own = module.__dict__.get("_parameters")  # faster than getattr; a scripted module has no dictionary
         held = own.get(found[1]) if type(own) is dict else getattr(module, found[1], None)
         return found[2] if held is parameter else None
 
@@ -102,9 +102,9 @@ class Names:
         return name
 
     def _free_name(self, module: nn.Module) -> str:
-        """What the script calls it, else its class; numbered where another model has it.
+        """The name in the script, else the class; numbered when another model has it.
 
-        Modules without parameters (losses) share the name with others of their class: some scripts make one each step.
+        Modules without parameters (losses) share the name of their class: some scripts create one per step.
         """
         weightless = next(module.parameters(), None) is None
         own_torch = type(module).__module__.startswith("torch.nn.modules.") and next(module.children(), None) is None
@@ -117,7 +117,7 @@ class Names:
         return name
 
     def _add_late(self, module: nn.Module, around: nn.Module) -> str | None:
-        """A module that was registered after its root had been looked through."""
+        """Name a module that was registered after its root got its name."""
         above = self._known.get(id(around))
         if above is None:
             return None
@@ -149,7 +149,7 @@ class Names:
 
 
 def _unwrapped(module: nn.Module) -> nn.Module:
-    """The model that torch.compile, or a wrapper for several devices, was given."""
+    """The model inside torch.compile's or a multi-device wrapper."""
     while (
         inner := module.__dict__.get("_modules", {}).get("module" if is_parallel(module) else "_orig_mod")
     ) is not None:
@@ -158,9 +158,9 @@ def _unwrapped(module: nn.Module) -> nn.Module:
 
 
 def printable(path: str) -> str:
-    """A path that every profiler hands on as it is; any other character becomes its number (U+00E9).
+    """A path that every profiler records unchanged; other characters become their number (U+00E9).
 
-    torch 2.15's traces leave out ranges with a character beyond ASCII, drop line ends, and turn double quotes into single ones.
+    The traces of torch 2.15 omit ranges with non-ASCII characters, drop line ends, and change double quotes to single.
     """
     if path.isascii() and path.isprintable() and '"' not in path and "\\" not in path:
         return path
@@ -170,12 +170,12 @@ def printable(path: str) -> str:
 
 
 def is_parallel(module: nn.Module) -> bool:
-    """DataParallel and DistributedDataParallel hold the model as ``module``, and are no layer of it."""
+    """Whether it is DataParallel or DistributedDataParallel, which hold the model as ``module``."""
     return isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel))
 
 
 def _without_wrappers(path: str, parallel: Collection[str] = ()) -> str:
-    """``parallel``: paths that end in a parallel wrapper's ``module``."""
+    """``path`` without elements of wrappers. ``parallel``: paths that end in a parallel wrapper's ``module``."""
     parts = path.split(".")
     return ".".join(
         part

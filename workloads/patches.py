@@ -1,4 +1,4 @@
-"""What is hooked into torch while a Recorder is open, and taken out again. Imports torch."""
+"""Patch torch while a Recorder is open, and undo it. Imports torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "s
 
 
 class Patches:
-    """Global module hooks, optimizer hooks, attention as one call, and no fused encoder fast path."""
+    """Global module hooks, optimizer hooks, attention as one call, and the encoder's fast path disabled."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
@@ -35,9 +35,9 @@ class Patches:
             optimizers.register_optimizer_step_pre_hook(self._before_step),
             optimizers.register_optimizer_step_post_hook(self._after_step),
         ]
-        # The fused encoder path exists on CPU and GPU only, and in eval only: off, so that all see the same operators.
+        # The fused encoder path exists only on CPU and GPU in eval: disable it, so that all devices run the same operators.
         self.fast_path = torch.backends.mha.get_fastpath_enabled()
-        if watch.model is not None:  # a script's own results may not change by a bit
+        if watch.model is not None:  # a user's script must give the same results to the bit
             torch.backends.mha.set_fastpath_enabled(False)
         self.attention = torch.nn.functional.scaled_dot_product_attention
         torch.nn.functional.scaled_dot_product_attention = self._attend
@@ -64,8 +64,8 @@ class Patches:
             output = self.attention(*args, **kwargs)
         finally:
             places.pop()
-            # Checkpointing ends a recomputation as soon as all that was saved is there again, on the math path in
-            # the middle of attention, on a fused one after it: attention is one operation, so it counts whole.
+            # Checkpointing ends a recomputation once everything saved exists again: on the math path in the middle of
+            # attention, on a fused path after it. Attention is one operation, so it counts as a whole.
             if output is not None or recompute:
                 describe_attention(call, {**dict(zip(_ATTENTION, args, strict=False)), **kwargs}, output)
                 watch.note_call(frame, call)

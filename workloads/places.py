@@ -1,7 +1,7 @@
-"""Where a step is: which module runs, and whose forward made the autograd node that runs. Imports torch.
+"""Track where a step is: the running module, and the module whose forward created the running autograd node. Imports torch.
 
 Seen with torch 2.4 to 2.15: ``torch.autograd._get_sequence_nr``, ``torch._C._current_autograd_node`` and
-``torch._C._current_graph_task_id`` are not public, but are what torch's own tracers use.
+``torch._C._current_graph_task_id`` are not public, but torch's own tracers use them.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from perfctl.workloads.gradients import current_task
 from perfctl.workloads.names import Names
 
 sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
-"""Number that the next autograd node of this thread gets."""
+"""The number of this thread's next autograd node."""
 current_node = torch._C._current_autograd_node
 
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """One module that is running, or one composite call inside it."""
+    """One running module, or one composite call inside it."""
 
     layer: str
     kind: str
     leaf: bool
-    """The module is one layer: its forward is torch's own and it has no layers of its own inside."""
+    """The module is a single layer of torch, without layers inside."""
     recompute: bool = False
-    """It runs during backward: activation checkpointing computes it again."""
+    """It runs during backward, repeated by activation checkpointing."""
     call: Call | None = None
     module: torch.nn.Module | None = None
-    """The innermost module with a name that is running."""
+    """The innermost running module with a name."""
 
 
 class Places:
-    """The stack of running modules, and which autograd nodes each of them made."""
+    """The stack of running modules, and the autograd nodes that each of them created."""
 
     def __init__(self, names: Names, roots: bool) -> None:
-        """``roots``: a module that is called with none around it gets a name of its own."""
+        """``roots``: whether a module called outside of others gets a name."""
         self.names = names
         self.roots = roots
         self.recurrent: set[str] = set()
@@ -53,18 +53,18 @@ class Places:
         self.task_grad: dict[int, bool] = {}
 
     def learn(self, name: str, module: torch.nn.Module) -> None:
-        """A module that has a name."""
+        """Add a named module."""
         self.frames_of.setdefault(name, _frame(name, module))
         if is_recurrent(module):
             self.recurrent.add(name)
 
     @property
     def top(self) -> Frame:
-        """What runs now."""
+        """The frame that runs now."""
         return self.stack[-1]
 
     def mark(self, frame: Frame) -> None:
-        """Autograd nodes made from now on belong to ``frame``."""
+        """Autograd nodes created from now on belong to ``frame``."""
         now = sequence()
         if now == self.starts[-1]:
             self.made_by[-1] = frame
@@ -82,7 +82,7 @@ class Places:
         return frame
 
     def frame_for(self, module: torch.nn.Module) -> Frame:
-        """The frame of a module that is about to run: its own, or that of the layer it is part of."""
+        """The frame of a module about to run: its own, or one of the layer that it is part of."""
         above = self.top
         if above.call is not None:
             return above
@@ -100,7 +100,7 @@ class Places:
         return frame
 
     def now(self) -> tuple[Frame, str, int | None]:
-        """Frame, direction, and (in backward) the sequence number of the node that runs."""
+        """(frame, direction, sequence number of the running node or None outside of backward)."""
         node = current_node()
         return (self.top, "forward", None) if node is None else self._in_backward(node)
 
@@ -124,7 +124,7 @@ def _frame(name: str, module: torch.nn.Module, recompute: bool = False) -> Frame
 
 
 def is_leaf(module: torch.nn.Module) -> bool:
-    """One layer: torch's own forward, and nothing of the model's inside (attention's projections are its own)."""
+    """Whether it is a single layer: torch's own forward, without submodules (attention may have its projections)."""
     if isinstance(module, torch.jit.ScriptModule):
         return False
     forward = getattr(type(module).forward, "__module__", "") or ""

@@ -1,4 +1,4 @@
-"""Where ranges go: NVTX for nsys and ncu, record_function for torch.profiler, or nowhere."""
+"""Backends for ranges: NVTX for nsys and ncu, record_function for torch.profiler, or none."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from perfctl.workloads.spec import WorkloadError
 _enter: Any = torch._C._autograd._record_function_with_args_enter
 _leave: Any = torch._C._autograd._record_function_with_args_exit
 _is_listening: Any = torch._C._autograd._profiler_enabled
-"""Whether torch.profiler records what this thread does, which it also says of autograd's threads."""
+"""Whether torch.profiler records this thread; also right for autograd's threads."""
 
 
 class Backend(Protocol):
-    """Where ranges go. Both calls come from any thread; ranges nest per thread."""
+    """Receives ranges. Both methods are called from any thread; ranges nest per thread."""
 
     def push(self, name: str) -> None: ...
 
@@ -32,8 +32,8 @@ class NvtxRanges:
         nvtx = getattr(torch._C, "_nvtx", None)
         if nvtx is None:
             raise WorkloadError(
-                "--annotate nvtx needs a CUDA build of torch, which also runs without a GPU; "
-                "use --annotate record_function with this one"
+                "`annotate` nvtx needs a CUDA build of torch, which also runs without a GPU; "
+                "set `annotate` to record_function for this build"
             )
         self.push = nvtx.rangePushA
         self.pop = nvtx.rangePop
@@ -42,8 +42,8 @@ class NvtxRanges:
 class RecordFunctionRanges:
     """torch.profiler ranges ("user_annotation" in a Kineto trace).
 
-    Opened by what torch's own tracers open theirs with: a quarter of the cost of torch.profiler.record_function, which
-    goes through the dispatcher. With no profiler there is no range.
+    Uses the functions of torch's own tracers, at a quarter of the cost of torch.profiler.record_function, which goes
+    through the dispatcher. Without a running profiler there are no ranges.
     """
 
     def __init__(self) -> None:
@@ -59,14 +59,14 @@ class RecordFunctionRanges:
 
 
 class _OpenRanges(threading.local):
-    """Handles of the ranges that are open on one thread."""
+    """Handles of the open ranges of one thread."""
 
     def __init__(self) -> None:
         self.handles: list[Any] = []
 
 
 class NoRanges:
-    """Puts nothing down."""
+    """Ignores ranges."""
 
     def push(self, name: str) -> None:
         pass
@@ -76,7 +76,7 @@ class NoRanges:
 
 
 def make_backend(kind: str) -> Backend:
-    """``kind`` is one of spec.ANNOTATIONS. Raises WorkloadError when it cannot work here."""
+    """The backend ``kind``, one of spec.ANNOTATIONS. Raises WorkloadError when it cannot work here."""
     if kind == "nvtx":
         return NvtxRanges()
     return RecordFunctionRanges() if kind == "record_function" else NoRanges()
@@ -84,7 +84,7 @@ def make_backend(kind: str) -> Backend:
 
 @contextmanager
 def span(backend: Backend, name: str) -> Iterator[None]:
-    """A range around a block, closed whatever happens."""
+    """A range around the block, closed even after an exception."""
     backend.push(name)
     try:
         yield

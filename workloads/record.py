@@ -1,4 +1,4 @@
-"""The JSON record that a workload leaves: what ran, where, how long each step took, what each layer saw."""
+"""The JSON record of a workload: what ran where, the times of its steps, the operations of its layers."""
 
 from __future__ import annotations
 
@@ -24,46 +24,46 @@ class Record:
 
     workload: str
     batch_size: int | None
-    """None, like the next three, where a user's own script leaves it unknown; a gap says why."""
+    """None, like the next three, when unknown for a user's script; a gap says why."""
     mode: str | None
     precision: str | None
     seed: int | None
     status: str = "failed"
-    """ok, partial (some measured steps ended before something failed) or failed."""
-    reason: str | None = "the process ended before its steps did: it was killed or it crashed"
-    """Why it is not ok. This first one stays when nothing had time to put a better one."""
+    """ok, partial (some measured steps ended before a failure) or failed."""
+    reason: str | None = "the process was killed or crashed before its steps ended"
+    """Why it is not ok. The initial value remains when the process could not write a better one."""
     variant: str | None = None
-    """The workload's own options that are not at their default ("conv2=32,128,5,1"); None when all are."""
+    """The workload's own options not at their default ("conv2=32,128,5,1"); None when all are."""
     options: dict[str, Any] = field(default_factory=dict)
-    """The workload's command line: every option by its name, defaults too."""
+    """All options of the workload by name, including defaults."""
     environment: dict[str, str] = field(default_factory=dict)
     device: Device | None = None
     started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
     """UTC, ISO 8601."""
     duration_ns: int | None = None
-    """From the beginning of the first measured step to the end of the last; None when they did not end."""
+    """From the start of the first measured step to the end of the last; None when they did not end."""
     clock: str | None = None
-    """device_events or monotonic; None when nothing was timed."""
+    """device_events or monotonic; None without timed steps."""
     steps: list[Step] = field(default_factory=list)
     memory: list[MemoryFigure] = field(default_factory=list)
     summaries: list[Summary] = field(default_factory=list)
-    """Figures over the whole run: top1, top5, loss, images_per_second, ..."""
+    """Figures of the whole run: top1, top5, loss, images_per_second, ..."""
     ops: list[OpShape] = field(default_factory=list)
     layer_times: list[LayerTime] = field(default_factory=list)
-    """Of steps of their own, after the measured ones; empty where nobody asked for them."""
+    """From extra steps after the measured ones; empty unless requested."""
     parameters: dict[str, int] = field(default_factory=dict)
-    """Elements of each layer's own parameters, each parameter counted once."""
+    """Elements of each layer's own parameters; a shared parameter counts once."""
     gaps: list[Gap] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """The whole record in JSON types."""
+        """The record in JSON types."""
         whole: dict[str, Any] = {"perfctl_workload_record": FORMAT}
         for item in dataclasses.fields(self):
-            whole[item.name] = _plain(getattr(self, item.name))
+            whole[item.name] = _json_value(getattr(self, item.name))
         return whole
 
     def write(self, path: Path) -> None:
-        """Put the record at ``path``, whole or not at all, with its folder. Raises OSError."""
+        """Write the record to ``path`` atomically; creates its folder. Raises OSError."""
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
@@ -73,16 +73,16 @@ class Record:
             part.unlink(missing_ok=True)
 
 
-def _plain(value: Any) -> Any:
-    """``value`` in JSON types: records by field name, paths as text, numbers that JSON lacks as None."""
+def _json_value(value: Any) -> Any:
+    """``value`` in JSON types: records as objects, paths as text, non-finite numbers as None."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {key: _plain(item) for key, item in value._asdict().items()}
+        return {key: _json_value(item) for key, item in value._asdict().items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+        return {item.name: _json_value(getattr(value, item.name)) for item in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_json_value(item) for item in value]
     if isinstance(value, float) and value - value != 0:
         return None
     return str(value) if isinstance(value, Path) else value

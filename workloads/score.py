@@ -1,6 +1,6 @@
-"""What a classifier's answers are worth: loss, top-1 and top-5, summed over images. Plain numpy on the host.
+"""Score a classifier's outputs on the host: loss, top-1 and top-5, summed over images.
 
-Nothing here runs an operator of torch, so that a profiler's window holds the model's work and nothing else.
+Uses numpy, not torch, so that a profiler's window contains only the model's work.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ TOP = 5
 
 
 class Score:
-    """Sums over the images seen so far. Images with a target below 0 were not read, and do not count."""
+    """Sums over the images so far. Images with a target below 0 were unreadable and do not count."""
 
     def __init__(self) -> None:
         self.images = 0
         """Scored: read, with a known class."""
         self.first = 0
-        """The right class was the largest answer."""
+        """The correct class has the largest output."""
         self.among = 0
-        """The right class was among the TOP largest answers."""
+        """The correct class is among the TOP largest outputs."""
         self.loss = 0.0
-        """Sum of cross-entropies, in nats, over images with finite answers."""
+        """Sum of cross-entropies, in nats, over images with finite outputs."""
         self.unclear = 0
-        """Images with an answer that is no finite number: neither right nor in the loss."""
+        """Images with a non-finite output: counted as wrong, left out of the loss."""
 
     def add(self, answers: NDArray[np.float32], targets: NDArray[np.int64]) -> tuple[float | None, float | None]:
-        """``answers``: images x classes, before softmax. Gives (mean loss, top-1) of this batch; None without images.
+        """``answers``: images x classes, before softmax. Returns (mean loss, top-1) of this batch; None without images.
 
-        Of equal answers the class with the smaller number goes first.
+        Among equal outputs, the class with the smaller number counts as larger.
         """
         import numpy as np
 

@@ -1,7 +1,7 @@
-"""Runs a user's script in this process as ``python train.py`` would, with perfctl waiting for torch. Needs no torch itself.
+"""Run a user's script in this process as ``python train.py`` would, and start watching it when it imports torch.
 
-What the script can see of the process is its own: ``sys.argv``, ``__main__``, ``sys.path``, streams, random state. torch is
-not imported before the script does it, for it may set variables first; annotation is armed at that moment.
+The script sees a process of its own: ``sys.argv``, ``__main__``, ``sys.path``, streams and random state are unchanged.
+torch is imported by the script, which may set variables first.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from types import TracebackType
 
+from perfctl.workloads.arguments import as_flags
 from perfctl.workloads.script_arguments import ScriptOptions, parse
 from perfctl.workloads.script_import import after_import
 from perfctl.workloads.script_main import die_of_interrupt, execute, set_up, watch_for_interrupt, without_own_frames
@@ -19,7 +20,7 @@ from perfctl.workloads.spec import SpecError, WorkloadError
 
 
 def run_script(arguments: Sequence[str]) -> int:
-    """The exit code: 0, or 2 when nothing was started. Whatever the script raises, SystemExit too, passes through."""
+    """The exit code: 0, or 2 when nothing was started. Exceptions of the script, SystemExit too, pass through."""
     try:
         options = parse(arguments)
         if options.command.flags:
@@ -32,11 +33,11 @@ def run_script(arguments: Sequence[str]) -> int:
             from perfctl.workloads.script_launchers import start_under
 
             start_under(options, _rank())
-        options = options.for_rank(_rank()).from_here()
+        options = options.for_rank(_rank()).with_absolute_paths()
         keeper = Keeper(options)
         keeper.write()
     except (SpecError, WorkloadError) as error:
-        print(f"perfctl: {error}", file=sys.stderr)
+        print(f"perfctl: {as_flags(str(error))}", file=sys.stderr)
         return 2
     if options.batch_env is not None and options.batch_size is not None:
         os.environ[options.batch_env] = str(options.batch_size)
@@ -67,19 +68,19 @@ def _run(options: ScriptOptions, keeper: Keeper) -> None:
 
 
 def _rank() -> int:
-    """Which of several processes this is, as launchers say it; 0 when alone."""
+    """The rank that a launcher set; 0 without a launcher."""
     text = os.environ.get("RANK", "")
     return int(text) if text.isdecimal() else 0
 
 
 def _restart(options: ScriptOptions) -> None:
-    """Options of python (-u, -O, -X ...) take effect at its start only: start it again with them."""
+    """Restart Python with its options (-u, -O, -X ...), which take effect only at its start."""
     words = ("-m", "perfctl.workloads", *options.own_words, "--", *options.command.words)
     os.execv(sys.executable, [sys.executable, *options.command.flags, *words])  # noqa: S606  # nosec B606
 
 
 def _hide_own_frames() -> None:
-    """What python prints when the script's exception ends the process begins with the script's own line."""
+    """Start the traceback of an uncaught exception at the script's own frame."""
     hook = sys.excepthook
 
     def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -1,4 +1,4 @@
-"""The command line of a script that runs under perfctl: perfctl's own options, ``--``, and the command. Needs no torch."""
+"""Parse the command line of a script under perfctl: perfctl's options, ``--``, and the command. Does not import torch."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ _VALUE_FOLLOWS = ("-W", "-X", "--check-hash-based-pycs")
 """Options of python whose value may be the next word."""
 _LAUNCHERS = {"torch.distributed.run": "torchrun", "accelerate.commands.launch": "accelerate"}
 RANK = "{rank}"
-"""In ``--under``: nothing for rank 0, .rank1 and so on for the others."""
+"""In ``under``: "" for rank 0, ".rank1" and so on for the others."""
 USAGE = "python -m perfctl.workloads [options] -- train.py --batch-size 64"
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What follows ``--``."""
+    """The command after ``--``."""
 
     kind: str
     """script, module, torchrun or accelerate."""
     target: str
-    """Path of the script or name of the module; "" for launchers, whose own parsers find it."""
+    """Path of the script or name of the module; "" for launchers, whose parsers find it."""
     arguments: tuple[str, ...]
     flags: tuple[str, ...] = ()
-    """Options that stood between python and the script."""
+    """Options between python and the script."""
 
     @property
     def name(self) -> str:
-        """What the run goes by: file name of the script, or the module."""
+        """Name of the run: file name of the script, or the module."""
         if self.kind != "script":
             return self.target or self.kind
         return Path(self.target).name or Path(self.target).absolute().name
 
     @property
     def words(self) -> tuple[str, ...]:
-        """As typed, without python and its options."""
+        """The words of the command, without python and its options."""
         if self.kind == "script":
             return (self.target, *self.arguments)
         if self.kind == "module":
@@ -55,15 +55,15 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class ScriptOptions:
-    """perfctl's own options, and the command."""
+    """perfctl's options and the command."""
 
     command: Command
     own_words: tuple[str, ...]
-    """The options before ``--`` as typed, to be handed on to each rank."""
+    """The options before ``--``, to pass on to every rank."""
     batch_size: int | None = None
-    """As the orchestrator put it into the command; None when nobody said."""
+    """The batch size in the command; None when unknown."""
     batch_env: str | None = None
-    """Environment variable that carries it, too."""
+    """Environment variable that also has the batch size."""
     record: Path | None = None
     annotate: str = "none"
     window: str = "none"
@@ -71,24 +71,24 @@ class ScriptOptions:
     steps: int = 10
     warmup: int = 3
     marker: str = "auto"
-    """Kind of event that ends a step: one of MARKERS."""
+    """Kind of event that ends a step, one of MARKERS."""
     marker_class: str | None = None
-    """Only events of this class (of optimizer, or of module); None for any."""
+    """Only events of this optimizer or module class; None for any."""
     device: str | None = None
-    """What the orchestrator expects; the script decides."""
+    """The expected device; the script decides."""
     under: tuple[str, ...] = ()
-    """Profiler and options under which each rank of a launcher starts itself; "{rank}" in them is what its files carry."""
+    """Profiler and options that every rank of a launcher starts itself under; RANK marks the names of its files."""
     variant: str | None = None
-    """What tells this command from others of the same script; None: worked out from its arguments."""
+    """Distinguishes this command from others of the same script; None: derived from its arguments."""
 
     def for_rank(self, rank: int) -> ScriptOptions:
-        """Files of their own for every rank; the first keeps the plain names."""
+        """The options with separate files per rank; rank 0 keeps the names."""
         if rank == 0:
             return self
         return replace(self, record=_ranked(self.record, rank), trace=_ranked(self.trace, rank))
 
     def started_by_rank(self, rank: int) -> tuple[str, ...]:
-        """``under`` with the rank's files in it, and perfctl's own options without it, then the command."""
+        """``under`` with the rank's files, then perfctl with the other options and the command."""
         at = self.own_words.index("--under")
         own = (*self.own_words[:at], *self.own_words[at + 2 :])
         mark = f".rank{rank}" if rank else ""
@@ -97,35 +97,35 @@ class ScriptOptions:
             sys.executable, *self.command.flags, "-m", "perfctl.workloads", *own, "--", *self.command.words,
         )  # fmt: skip
 
-    def from_here(self) -> ScriptOptions:
-        """Paths that stay right when the script changes the working folder."""
+    def with_absolute_paths(self) -> ScriptOptions:
+        """The options with absolute paths, because the script may change the working directory."""
         return replace(self, record=self.record and self.record.absolute(), trace=self.trace and self.trace.absolute())
 
     def template(self) -> str | None:
-        """The command's arguments with the batch size put back as {batch}; None when there are none."""
+        """The command's arguments with {batch} for the batch size; None without arguments."""
         return self.variant if self.variant is not None else _template(self.command.arguments, self.batch_size)
 
 
 def is_script(arguments: Sequence[str]) -> bool:
-    """``--`` with no name of a workload before it: what follows is the user's own program."""
+    """Whether there is a ``--`` without the name of a workload before it, so that a user's program follows."""
     return "--" in arguments and arguments[0].startswith("-") and not {"-h", "--help"} & set(
         arguments[: arguments.index("--")]
     )  # fmt: skip
 
 
 def parse(arguments: Sequence[str]) -> ScriptOptions:
-    """Raises SpecError, one clear line."""
+    """The options and the command. Raises SpecError with one line."""
     at = list(arguments).index("--")
     own = tuple(arguments[:at])
     found = _parser().parse_args(list(own))
     marker, _, marker_class = found.step_marker.partition(":")
     if marker not in MARKERS or (marker_class and marker not in _WITH_CLASS):
         kinds = ", ".join((*MARKERS, "optimizer:CLASS", "forward:CLASS"))
-        raise SpecError(f"--step-marker {found.step_marker} is not one of {kinds}")
+        raise SpecError(f"`step_marker` must be one of {kinds}; got {found.step_marker}")
     if (found.window == "torch") != (found.trace is not None):
-        raise SpecError("--window torch and --trace FILE go together: give both or neither")
+        raise SpecError("`window` torch and `trace` need each other: give both or neither")
     if found.trace is not None and not found.trace.name.endswith((".json", ".json.gz")):
-        raise SpecError(f"--trace {found.trace} must end in .json or .json.gz")
+        raise SpecError(f"`trace` must end in .json or .json.gz, got {found.trace}")
     return ScriptOptions(
         command=read_command(arguments[at + 1 :]), own_words=own, batch_size=found.batch, batch_env=found.batch_env,
         record=found.record, annotate=found.annotate, window=found.window, trace=found.trace, steps=found.steps,
@@ -135,29 +135,29 @@ def parse(arguments: Sequence[str]) -> ScriptOptions:
 
 
 def read_command(words: Sequence[str]) -> Command:
-    """``python -u train.py ...``, ``-m package ...``, ``torchrun ... train.py``: what runs. Raises SpecError."""
+    """The command in words such as ``python -u train.py``, ``-m package``, ``torchrun train.py``. Raises SpecError."""
     flags: tuple[str, ...] = ()
     if words and _PYTHON.fullmatch(Path(words[0]).name):
         flags, words = _python_options(words[1:])
     if not words:
-        raise SpecError(f"there is no script after --: {USAGE}")
+        raise SpecError(f"no script was given after --: {USAGE}")
     first = words[0]
     if first.startswith("-m"):
         module, rest = (first[2:], words[1:]) if len(first) > 2 else (" ".join(words[1:2]), words[2:])
         if not module:
-            raise SpecError("there is no module after -m")
+            raise SpecError("no module was given after -m")
         if module == "torch.distributed.launch":
-            raise SpecError("torch.distributed.launch is the old form: start the script with torchrun")
+            raise SpecError("torch.distributed.launch is deprecated: start the script with torchrun")
         return Command(_LAUNCHERS.get(module, "module"), "" if module in _LAUNCHERS else module, tuple(rest), flags)
     launcher = Path(first).name
     if launcher == "torchrun":
         return Command("torchrun", "", tuple(words[1:]), flags)
     if launcher == "accelerate":
         if list(words[1:2]) != ["launch"]:
-            raise SpecError("accelerate runs a script as: accelerate launch train.py ...")
+            raise SpecError("use accelerate launch train.py ...")
         return Command("accelerate", "", tuple(words[2:]), flags)
     if not Path(first).exists():
-        raise SpecError(f"{first}: there is no such script (looked in {Path.cwd()})")
+        raise SpecError(f"script {first} does not exist (looked in {Path.cwd()})")
     return Command("script", first, tuple(words[1:]), flags)
 
 
@@ -166,13 +166,13 @@ def _python_options(words: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str
     at = 0
     while at < len(words) and words[at].startswith("-") and not words[at].startswith("-m"):
         if words[at] == "-" or (words[at].startswith("-c") and not words[at].startswith("--")):
-            raise SpecError(f"python {words[at]} cannot run under perfctl: put the code into a file")
+            raise SpecError(f"python {words[at]} cannot be profiled: put the code into a file")
         at += 2 if words[at] in _VALUE_FOLLOWS else 1
     return tuple(words[:at]), words[at:]
 
 
 def _template(arguments: Sequence[str], batch_size: int | None) -> str | None:
-    """The batch size is put back where an option named for it carries it, else wherever the number stands."""
+    """Put {batch} into options named after the batch size, else wherever the number occurs."""
     value, words = str(batch_size), list(arguments)
     places = [number for number, word in enumerate(words) if word == value or word.endswith(f"={value}")]
     named = [number for number in places if _says_batch(words, number)]

@@ -1,4 +1,4 @@
-"""What a script's run shows of itself: device, precision, batch, mode, parameters. Imports torch."""
+"""Observe the facts of a script's run: device, precision, batch, mode, parameters. Imports torch."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ _MULTIPLY = ("conv", "mm", "linear", "lstm", "gru", "rnn", "attention")
 
 
 class Facts:
-    """Looks at each outermost call of a model with parameters; hands nothing back and copies no data."""
+    """Observes each outermost call of a model with parameters; copies no data."""
 
     def __init__(self) -> None:
         self.trained = False
-        """A backward pass or an optimizer's step was seen."""
+        """Whether there was a backward pass or an optimizer step."""
         self.device: torch.device | None = None
         self.precisions: set[str] = set()
         self.inputs: dict[int | None, tuple[int, ...]] = {}
-        """Step (None before the window) -> shape of the first tensor that its first model got."""
+        """Step (None before the window) -> shape of the first input tensor of its first model."""
         self.parameters: dict[str, int] = {}
         self._counted: set[int] = set()
 
-    def saw_call(self, model: nn.Module, shapes: Shapes, step: int | None) -> None:
-        """``shapes``: of the tensors it was given."""
+    def note_call(self, model: nn.Module, shapes: Shapes, step: int | None) -> None:
+        """Observe a call of ``model``; ``shapes``: of its input tensors."""
         weight = next(model.parameters(), None)
         if weight is not None:
-            self._saw_weight(weight)
+            self._note_weight(weight)
         elif not isinstance(model, Region):
             return
         if shapes and (step is None or step not in self.inputs):
             self.inputs[step] = shapes[0]
 
-    def _saw_weight(self, weight: torch.Tensor) -> None:
+    def _note_weight(self, weight: torch.Tensor) -> None:
         self.device = weight.device
         kind = weight.device.type
         if torch.is_autocast_enabled(kind):
@@ -52,15 +52,15 @@ class Facts:
         elif weight.is_floating_point():
             self.precisions.add(_NAMES.get(weight.dtype, "other"))
 
-    def saw_name(self, name: str, module: nn.Module) -> None:
-        """For Names.follow: the parameters of each layer, each counted once."""
+    def note_name(self, name: str, module: nn.Module) -> None:
+        """For Names.follow: count the parameters of each layer, each parameter once."""
         for parameter in module.parameters(recurse=False):
             if id(parameter) not in self._counted and not isinstance(parameter, nn.UninitializedParameter):
                 self._counted.add(id(parameter))
                 self.parameters[name] = self.parameters.get(name, 0) + parameter.numel()
 
     def fill(self, record: Record) -> None:
-        """Put what was seen into the record, with gaps for what was not."""
+        """Fill in the record, with gaps for what was not observed."""
         record.environment |= machine.environment()
         kind = self.device.type if self.device is not None else None
         if kind is not None:
@@ -73,16 +73,16 @@ class Facts:
         record.gaps += self._batch_gaps(record.batch_size)
 
     def _precision(self, kind: str | None, ops: Sequence[OpShape]) -> tuple[str | None, str | None]:
-        """(precision, why there is none)."""
+        """(precision, why it is unknown)."""
         seen = {
             _NAMES.get(getattr(torch, op.dtypes[0]), "other")
             for op in ops
             if op.dtypes and op.direction == "forward" and any(word in op.op for word in _MULTIPLY)
         } or self.precisions
         if not seen:
-            return None, "no model was called, so nothing shows the precision"
+            return None, "no model was called"
         if len(seen) > 1 or not seen <= set(_KNOWN):
-            return None, f"the layers computed in {', '.join(sorted(seen))}"
+            return None, f"the layers use {', '.join(sorted(seen))}"
         found = next(iter(seen))
         if found != "fp32" or kind != "cuda" or torch.cuda.get_device_capability()[0] < 8:
             return found, None
@@ -90,7 +90,7 @@ class Facts:
         if matmul == convolution:
             return ("tf32" if matmul else "fp32"), None
         allowed = "matrix products" if matmul else "convolutions and recurrent layers"
-        return None, f"fp32 with TF32 allowed in {allowed} only, which is torch's default for convolutions"
+        return None, f"fp32 with TF32 enabled only in {allowed} (torch's default enables it in convolutions)"
 
     def _batch_gaps(self, asked: int | None) -> list[Gap]:
         gaps = []
@@ -98,12 +98,12 @@ class Facts:
         leading = {shape[0] for shape in measured if shape}
         if asked is not None and leading and leading != {asked}:
             seen = ", ".join(map(str, sorted(leading)))
-            reason = f"batch size {asked} was asked for, but the first dimension of the model's input is {seen}"
+            reason = f"the requested batch size is {asked}, but the first dimension of the model's input is {seen}"
             gaps.append(Gap("batch_size", "ambiguous", reason))
         return gaps
 
 
 def ranks() -> dict[str, str]:
-    """Which of several processes this is, where a launcher says so."""
+    """The rank and world size that a launcher set; empty without one."""
     names = {"RANK": "rank", "WORLD_SIZE": "world_size"}
     return {key: os.environ[name] for name, key in names.items() if os.environ.get(name, "").isdecimal()}

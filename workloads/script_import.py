@@ -1,4 +1,4 @@
-"""Calls something right after a module has been imported, whoever imports it. Leaves no trace once it has been."""
+"""Call a function right after a module is imported. Leaves nothing behind afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class _Finder:
-    """First on ``sys.meta_path`` until the module comes by; finds it as the others do."""
+    """First on ``sys.meta_path`` until the module is imported; finds it through the other finders."""
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self._name = name
@@ -29,7 +29,7 @@ class _Finder:
         return None
 
     def _watch(self, loader: Any) -> None:
-        """Only this loader's instance is changed, and only until the module has been executed."""
+        """Patch this loader only, until the module was executed."""
         if loader is None:
             return
         execute = loader.exec_module
@@ -45,7 +45,7 @@ class _Finder:
 
 
 def after_import(name: str, then: Callable[[], None]) -> None:
-    """Call ``then`` once, when the top-level module ``name`` has been imported; at once when it is there already."""
+    """Call ``then`` once, after the import of the top-level module ``name``; at once if it is imported already."""
     if name in sys.modules:
         then()
     else:

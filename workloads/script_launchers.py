@@ -1,4 +1,4 @@
-"""torchrun and accelerate launch: the launcher runs here, and each rank it starts runs the script under perfctl."""
+"""Run torchrun or accelerate launch in this process, so that every rank runs the script under perfctl."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MODULE = "perfctl.workloads"
 
 
 def launch(options: ScriptOptions) -> int:
-    """0 when all ranks ended well. Raises SpecError, WorkloadError, or whatever the launcher itself raises.
+    """0 when all ranks succeeded. Raises SpecError, WorkloadError, and what the launcher raises.
 
-    The launcher's own parser finds the script among its arguments; perfctl takes its place, as a module.
+    The launcher's parser finds the script among its arguments; perfctl replaces it, as a module.
     """
     start = _torchrun if options.command.kind == "torchrun" else _accelerate
     start(options)
@@ -54,7 +54,7 @@ def _accelerate(options: ScriptOptions) -> None:
 def _take_place(arguments: Any, options: ScriptOptions) -> None:
     """The launcher starts ``-m perfctl.workloads [the same options] -- script its arguments``."""
     if arguments.training_script is None:
-        raise SpecError(f"there is no script for {options.command.kind} to start")
+        raise SpecError(f"no script was given for {options.command.kind} to start")
     words = [arguments.training_script, *arguments.training_script_args]
     if arguments.module:
         words.insert(0, "-m")
@@ -64,10 +64,10 @@ def _take_place(arguments: Any, options: ScriptOptions) -> None:
 
 
 def start_under(options: ScriptOptions, rank: int) -> None:
-    """This process becomes the rank's profiler, which starts the script. Raises WorkloadError when it is not there.
+    """Replace this process by the rank's profiler, which starts the script. Raises WorkloadError when it cannot start.
 
-    One after the other: nsys does not start while another nsys starts on the same machine (2022.4). A rank's script has
-    started when it has written its record.
+    Ranks start one after the other: nsys fails while another nsys starts on the machine (2022.4). A rank has started when
+    its record exists.
     """
     local = os.environ.get("LOCAL_RANK", "0")
     if local.isdecimal() and int(local) > 0 and options.record is not None:
@@ -79,4 +79,4 @@ def start_under(options: ScriptOptions, rank: int) -> None:
     try:
         os.execvp(words[0], words)  # noqa: S606  # nosec B606
     except OSError as error:
-        raise WorkloadError(f"rank {rank}: {words[0]} does not start: {error.strerror or error}") from error
+        raise WorkloadError(f"rank {rank}: cannot start {words[0]}: {error.strerror or error}") from error

@@ -1,4 +1,4 @@
-"""The part of the interpreter's own start that running somebody's script again needs: paths, ``__main__``, the code."""
+"""Start a script as the interpreter does: set up paths and ``__main__``, and execute the code."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from zipfile import is_zipfile
 from perfctl.workloads.script_arguments import Command
 
 _kept: list[Any] = []
-"""perfctl's own ``__main__``: a module that nobody holds would lose its names."""
+"""perfctl's ``__main__``: a module without references would lose its names."""
 _OWN = "perfctl.workloads."
 _run_as_main: Any = runpy._run_module_as_main  # type: ignore[attr-defined]
-"""What ``python -m`` itself calls."""
+"""The function behind ``python -m``."""
 
 
 def set_up(command: Command) -> None:
-    """From here on the process looks like one that was started as ``python train.py``: argv, path, ``__main__``."""
+    """Make argv, path and ``__main__`` those of a process started as ``python train.py``."""
     _kept.append(sys.modules["__main__"])
     sys.modules["__main__"] = _fresh_main()
     if command.kind == "module":
-        # sys.path[0] is the working folder, as -m has it already.
+        # sys.path[0] is the working directory already, as with -m.
         sys.argv = ["-m", *command.arguments]
         return
     sys.argv = [command.target, *command.arguments]
     whole = _holds_main(command.target)
-    # As the interpreter does it: of a script's folder links are followed.
+    # Like the interpreter, follow links of a script's folder.
     first = os.path.abspath(command.target) if whole else os.path.dirname(os.path.realpath(command.target))  # noqa: PTH100, PTH120
     if not sys.flags.safe_path:
         sys.path[0] = first
@@ -42,7 +42,7 @@ def set_up(command: Command) -> None:
 
 
 def execute(command: Command) -> None:
-    """Run it in ``__main__``. Whatever it raises passes through."""
+    """Run it in ``__main__``. Exceptions pass through."""
     if command.kind == "module":
         _run_as_main(command.target)
     elif _holds_main(command.target):
@@ -52,21 +52,21 @@ def execute(command: Command) -> None:
         main = sys.modules["__main__"].__dict__
         main.update(__file__=path, __loader__=SourceFileLoader("__main__", path), __cached__=None)
         code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
-        exec(code, main)  # noqa: S102 - the user's own script, which is what was asked for  # nosec B102
+        exec(code, main)  # noqa: S102 - the user's own script  # nosec B102
 
 
 def without_own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback that begins with the script's own line, or None when it has none (a syntax error).
+    """The traceback from the script's own frame on, or None without one (a syntax error).
 
-    Frames of perfctl between others (around an optimizer's step) are taken out of it.
+    Removes frames of perfctl between others (around an optimizer's step).
     """
     own = execute.__code__.co_filename
     inside = False
     while trace is not None:
-        here = trace.tb_frame.f_code.co_filename == own
-        if inside and not here:
+        is_own = trace.tb_frame.f_code.co_filename == own
+        if inside and not is_own:
             return _without_wrappers(trace)
-        inside = inside or here
+        inside = inside or is_own
         trace = trace.tb_next
     return None
 
@@ -82,7 +82,7 @@ def _without_wrappers(trace: TracebackType) -> TracebackType:
 
 
 def end_as_interrupted() -> None:
-    """A process that Ctrl-C ended dies of SIGINT after its exit handlers, which its shell wants to know."""
+    """After the exit handlers, end an interrupted process by SIGINT, so that its shell notices."""
     if _interrupted:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -94,12 +94,12 @@ _interrupted: list[bool] = []
 
 
 def die_of_interrupt() -> None:
-    """When the process ends, let it be by SIGINT."""
+    """Let the process end by SIGINT."""
     _interrupted.append(True)
 
 
 def watch_for_interrupt() -> None:
-    """To be called before the script's own exit handlers are registered, so that they run first."""
+    """Call this before the script registers exit handlers, so that those run first."""
     atexit.register(end_as_interrupted)
 
 
@@ -110,10 +110,10 @@ def _fresh_main() -> ModuleType:
 
 
 def _holds_main(path: str) -> bool:
-    """A folder or zip file, which python runs as a package."""
+    """Whether it is a folder or zip file, which Python runs through its ``__main__``."""
     return Path(path).is_dir() or is_zipfile(path)
 
 
 def _absolute(path: str) -> str:
-    """As the interpreter makes it: joined, not tidied up."""
+    """An absolute path made like the interpreter's: joined, not normalised."""
     return path if Path(path).is_absolute() else f"{os.getcwd()}{os.sep}{path}"  # noqa: PTH109

@@ -1,4 +1,4 @@
-"""The optimizers of a script: how many it made, and when one of them steps, also inside a CUDA graph. Imports torch."""
+"""Watch the optimizers of a script: their number, and their steps, also in CUDA graphs. Imports torch."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from torch.optim import Optimizer
 
 
 class Optimizers:
-    """Watches all of them, those made later too.
+    """Watches all optimizers, including later ones.
 
-    torch wraps the step of each class once, when the first of its kind is made; here one more wrapper goes around that.
-    Its own hooks would not do: what ends with a step takes hooks away, which torch forbids while it calls them.
+    torch wraps the step of each class once, when the first instance is created; this adds a wrapper around it. torch's
+    step hooks do not work here: perfctl removes hooks at the end of a step, which torch forbids while it calls them.
     """
 
     def __init__(self, began: Callable[[], None], left: Callable[[], None], ended: Callable[[int, str], None]) -> None:
-        """``began`` before an optimizer steps, ``left`` after, even if it raised; then ``ended`` with its id and class."""
+        """Calls ``began`` before a step, ``left`` after it even if it raised, then ``ended`` with the optimizer's id and class."""
         self._began = began
         self._left = left
         self._ended = ended
         self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._inner: weakref.WeakSet[Optimizer] = weakref.WeakSet()
-        """Those that another one steps (sharded optimizers)."""
+        """Those stepped by another one (sharded optimizers)."""
         self._depth = 0
         self._captured: list[str] = []
-        """Classes of those that stepped while a CUDA graph was being captured: replays do it again, and call nothing."""
+        """Classes of those that stepped during the capture of a CUDA graph, whose replays call no Python code."""
         self._active = False
         self._undo: list[Callable[[], None]] = []
 
@@ -47,7 +47,7 @@ class Optimizers:
             self._undo.pop()()
 
     def count(self) -> int:
-        """Those that are alive and step by themselves."""
+        """Number of live optimizers that are not stepped by another one."""
         return len(self._made) - len(self._inner)
 
     def _around(self, inner: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,7 +86,7 @@ class Optimizers:
 
 
 def call_after(owner: Any, name: str, then: Callable[..., object]) -> Callable[[], None]:
-    """Call ``then`` with the same arguments after each call of a function. What is returned undoes it."""
+    """Call ``then`` with the same arguments after every call of a function. The returned function undoes it."""
     before = getattr(owner, name)
 
     @functools.wraps(before)
@@ -104,5 +104,5 @@ def call_after(owner: Any, name: str, then: Callable[..., object]) -> Callable[[
 
 
 def is_capturing() -> bool:
-    """Is a CUDA graph being captured? Nothing may wait, and nothing is measured then."""
+    """Whether a CUDA graph is being captured, when waiting and measuring are impossible."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()

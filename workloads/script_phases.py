@@ -1,6 +1,6 @@
-"""Phases of a script's measured steps, seen from outside: ranges and times of data, copies, forward, backward, optimizer.
+"""Ranges and times for the phases of a script's measured steps: data, copy, forward, backward, optimizer.
 
-Functions of torch are wrapped while the window is open, and put back when it closes. Imports torch.
+Wraps functions of torch while the window is open. Imports torch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COPIES = ("to", "cuda", "copy_")
 
 
 class Phases:
-    """Ranges "perfctl:phase:NAME" and times of the phases of each step; a phase within itself counts once."""
+    """Ranges "perfctl:phase:NAME" and times of the phases of each step; a phase nested in itself counts once."""
 
     def __init__(self, ranges: Backend, clock: Clock) -> None:
         self._ranges = ranges
@@ -39,33 +39,33 @@ class Phases:
         self._spans: list[tuple[int, str, Any, Any]] = []
         self._patched: list[tuple[Any, str, Any]] = []
         self.number = 0
-        """The step that runs."""
+        """The current step."""
 
     def begin(self, name: str) -> None:
         self._ranges.push(f"{RANGE_PREFIX}phase:{name}")
         self._open.append((name, self.number, self._clock.mark()))
 
     def end(self) -> None:
-        """Of the phase that began last."""
+        """End the phase that began last."""
         if not self._open:
-            return  # closed already, with the step it was in
+            return  # already closed with its step
         name, number, start = self._open.pop()
         self._ranges.pop()
         if all(name != around for around, _, _ in self._open):
             self._spans.append((number, name, start, self._clock.mark()))
 
     def add_step(self, start: Any, end: Any) -> None:
-        """The whole step, by marks of the clock."""
+        """Add a whole step, given by two marks of the clock."""
         self._spans.append((self.number, "step", start, end))
 
-    def settle(self) -> None:
-        """Close what an exception left open."""
+    def close_all(self) -> None:
+        """Close phases that an exception left open."""
         while self._open:
             self.end()
 
     def rows(self) -> list[Step]:
-        """One row a step and phase, with the sum of what it took, in order of their beginnings."""
-        self._clock.settle()
+        """One row per step and phase with its total time, by start time."""
+        self._clock.wait()
         sums: dict[tuple[int, str], list[int]] = {}
         for number, name, start, end in self._spans:
             first, total = sums.setdefault((number, name), [self._clock.start_ns(start), 0])
@@ -74,7 +74,7 @@ class Phases:
         return sorted(rows, key=lambda row: (row.start_ns or 0, -(row.duration_ns or 0)))
 
     def wrap(self, on_gpu: bool, mine: Callable[[], bool]) -> None:
-        """Wrap torch's functions. ``mine``: does the calling thread count?"""
+        """Wrap torch's functions. ``mine``: whether the calling thread counts."""
         for owner, name, phase in _WRAPPED:
             self._replace(owner, name, self._wrapper(getattr(owner, name), phase, mine, lambda *_: True))
         if on_gpu:
@@ -112,7 +112,7 @@ class Phases:
 
 
 def _to_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Does Tensor.to, cuda or copy_ with these arguments go from the host to a GPU?"""
+    """Whether Tensor.to, cuda or copy_ with these arguments copies from the host to a GPU."""
     first, rest = args[0], args[1:]
     if first.device.type == "cuda":
         return bool(rest) and isinstance(rest[0], torch.Tensor) and rest[0].device.type == "cpu"  # copy_

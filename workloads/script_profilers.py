@@ -1,4 +1,4 @@
-"""torch.profiler in a script's own hands: two cannot run at once (torch 2.15 crashes), and the script's comes first. Imports torch."""
+"""Notice when a script uses torch.profiler, and give way: two at once crash torch 2.15. Imports torch."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from torch.autograd.profiler import profile
 
 SCRIPTS_OWN = (
-    "the script runs torch.profiler itself, and two cannot run at once: steps are measured only while it is off. "
-    "perfctl ingest takes in the script's own trace, perfctl nsys measures beside it"
+    "the script runs torch.profiler itself, and two cannot run at once, so steps are measured only while it is off. "
+    "Use perfctl ingest for the script's own trace, or perfctl nsys"
 )
 
 
 class OtherProfilers:
-    """Knows whether a profiler of the script's is prepared or running, and says when one is about to be."""
+    """Tracks whether a profiler of the script is prepared or running; calls ``begins`` before one is prepared."""
 
     def __init__(self, begins: Callable[[], None]) -> None:
         self._begins = begins
@@ -30,7 +30,7 @@ class OtherProfilers:
 
     @contextmanager
     def ours(self) -> Iterator[None]:
-        """What is started or stopped meanwhile is perfctl's."""
+        """Profilers started or stopped in the block are perfctl's."""
         before, self._ours = self._ours, True
         try:
             yield

@@ -1,4 +1,4 @@
-"""The record of a script's run: what is known before torch is there, and how the run ended. Needs no torch."""
+"""Write the record of a script's run at its start and end. Does not import torch."""
 
 from __future__ import annotations
 
@@ -14,33 +14,29 @@ from perfctl.workloads.script_arguments import ScriptOptions
 from perfctl.workloads.script_steps import StepMarker
 from perfctl.workloads.spec import WorkloadError, first_line
 
-OTHER_LOOPS = "If it trains in processes of its own, start it with torchrun; if its steps end otherwise, say how with --step-marker"
+OTHER_LOOPS = "If it trains in other processes, start it with torchrun; if its steps end differently, set --step-marker"
 
 
 def why_fewer(name: str, options: ScriptOptions, marker: StepMarker, done: int) -> str:
-    """Why ``done`` measured steps are fewer than asked; "" when they are not."""
+    """Why ``done`` measured steps are fewer than requested; "" when they are not. Names options of this process."""
     if done >= options.steps:
         return ""
     if not marker.optimizer_steps and not marker.calls and not marker.steps:
         return f"{name}: no optimizer stepped and no module was called. {OTHER_LOOPS}"
     if done:
-        return (
-            f"{name} ended after {done} of {options.steps} measured steps. Give it more data, or ask for fewer --steps"
-        )
+        return f"{name} ended after {done} of {options.steps} measured steps. Give it more data, or reduce --steps"
     seen = f"{marker.optimizer_steps} optimizer steps and {marker.calls} calls of models"
     if not marker.steps and (marker.kind, marker.named) != ("auto", None):
         asked = marker.kind if marker.named is None else f"{marker.kind}:{marker.named}"
-        return (
-            f"{name}: {seen} were seen, but --step-marker {asked} found no end of a step. Name another, or leave it out"
-        )
+        return f"{name}: {seen}, but --step-marker {asked} found no end of a step. Use another marker, or omit it"
     if not marker.steps:
-        return f"{name}: {seen} were seen, but no end of a step. Say what ends one with --step-marker"
+        return f"{name}: {seen}, but no end of a step. Set --step-marker to what ends one"
     few = f"{marker.steps} steps (each ends with {marker.in_words()}; {seen})"
-    return f"{name} ended after {few}, before one was measured. Give it more data, or ask for fewer --warmup"
+    return f"{name} ended after {few}, before one was measured. Give it more data, or reduce --warmup"
 
 
 class Keeper:
-    """Keeps the record of a script, whatever becomes of it: written at the start, when the window closes, at the end."""
+    """Writes the record of a script at its start, when the window closes, and at its end."""
 
     def __init__(self, options: ScriptOptions) -> None:
         self.options = options
@@ -63,7 +59,7 @@ class Keeper:
         )
         self._process = os.getpid()
         self.before_end: Callable[[], str] | None = None
-        """Closes what is open and says why there are fewer steps than asked; None until torch has been imported."""
+        """Ends watching and returns why there are too few steps; None until torch is imported."""
 
     def write(self) -> None:
         """Raises WorkloadError when the record cannot be written."""
@@ -73,13 +69,13 @@ class Keeper:
         try:
             self.record.write(path)
         except OSError as error:
-            raise WorkloadError(f"the record {path} could not be written: {error.strerror or error}") from error
+            raise WorkloadError(f"cannot write the record {path}: {error.strerror or error}") from error
 
     def end(self, error: BaseException | None) -> None:
-        """The script has ended, by itself or by what it raised. A child that it forked leaves the record alone."""
+        """Note the end of the script, and its exception. Does nothing in a forked child."""
         if os.getpid() != self._process:
             return
-        lack = f"{self.name} ended without importing torch: there was nothing to measure"
+        lack = f"{self.name} ended without importing torch, so nothing was measured"
         if self.before_end is not None:
             lack = self.before_end()
         self.judge(error, lack)
@@ -89,7 +85,7 @@ class Keeper:
             say(str(problem))
 
     def judge(self, error: BaseException | None, lack: str) -> None:
-        """Status and reason of the run. ``lack``: why there are fewer steps than asked; "" when there are all."""
+        """Set status and reason. ``lack``: why there are too few steps; "" for enough."""
         record = self.record
         some = any(row.phase == "step" for row in record.steps)
         why = _how_it_ended(self.name, error)
@@ -106,7 +102,7 @@ class Keeper:
 
 
 def _how_it_ended(name: str, error: BaseException | None) -> str | None:
-    """None for a script that ended well."""
+    """The failure in one line; None for a script that succeeded."""
     if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
         return None
     if isinstance(error, SystemExit):
@@ -121,11 +117,11 @@ def _how_it_ended(name: str, error: BaseException | None) -> str | None:
 
 
 def say(text: str) -> None:
-    """perfctl's own words go to stderr, one line each; nowhere where the script has closed it."""
+    """Print a line of perfctl to stderr, unless the script closed it."""
     with suppress(OSError, ValueError):
         print(f"perfctl: {text}", file=sys.stderr)
 
 
 def utf8(text: str) -> str:
-    """``text`` as it can be stored: bytes that are no UTF-8 become escapes."""
+    """``text`` for storage: bytes that are not UTF-8 become escapes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,6 +1,6 @@
-"""Records what the layers of a script saw: one whole step for each new shape of its models' inputs, outside the measured steps.
+"""Record the layers of a script: one complete step per shape of its models' inputs, outside the measured steps.
 
-Imports torch. Inside the measured steps only the shapes of what the models are given are kept, a few microseconds a call.
+Inside the measured steps only the shapes of the models' inputs are noted, in a few microseconds per call. Imports torch.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from perfctl.workloads.record import Record
 from perfctl.workloads.shapes import Recorder
 
 MOST = 8
-"""Shapes that are recorded at most: a step takes several times as long meanwhile."""
+"""Most shapes to record: recording makes a step several times slower."""
 AFTERWARDS = 32
-"""Steps after the measured ones in which a shape that was first seen in them is waited for."""
+"""Steps after the measured ones to wait for a shape that first occurred in them."""
 
 Shapes = tuple[tuple[int, ...], ...]
-"""Of the tensors that one call of a model got, in order."""
+"""Shapes of the input tensors of one call of a model, in order."""
 Step = tuple[Shapes, ...]
-"""Of all calls of models in a step, in order: what tells the work of one step from that of another."""
+"""Shapes of all calls of models in a step, in order, which identify the work of the step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class _Recording:
 
 
 class StepRecorder:
-    """From the first call of a model in a step to the step's end."""
+    """Records from the first call of a model in a step to the step's end."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self._running: Recorder | None = None
         self._kept: dict[Step, _Recording] = {}
         self._passed_by: set[Shapes | None] = set()
-        """First calls of steps whose shapes were new and that were not recorded, for that was known too late."""
+        """First calls of steps with new shapes that were not recorded, because that was noticed too late."""
         self._calls: list[Shapes] = []
         self._measured: list[Step] = []
         self._waited = 0
@@ -55,11 +55,11 @@ class StepRecorder:
 
     @property
     def wanted(self) -> bool:
-        """No step has been recorded yet."""
+        """Whether no step was recorded yet."""
         return not self._kept
 
     def is_new(self, arguments: Any) -> bool:
-        """Is a step of interest that begins with a call of a model with these arguments?"""
+        """Whether to record a step that begins with a call of a model with these arguments."""
         if not self._kept:
             return True
         if self._calls or len(self._kept) >= MOST:
@@ -70,20 +70,20 @@ class StepRecorder:
         return first in self._passed_by or all(not step or step[0][: len(first)] != first for step in self._kept)
 
     def start(self, module: nn.Module | None = None, arguments: Any = ()) -> None:
-        """``module``: is being called; its hooks have been collected already, so it is introduced by hand."""
+        """``module``: is being called already, so its pre-hook is called by hand."""
         if self._running is not None or dispatch._get_current_dispatch_mode() is not None:
-            return  # a mode of the script's own may end before the step does
+            return  # a dispatch mode of the script may end before the step
         self._running = Recorder(None, names=self._names)
         self._running.__enter__()
         if module is not None:
             self._running._watch.enter(module, arguments)
 
-    def saw_call(self, shapes: Shapes) -> None:
-        """A model was called in the step that runs."""
+    def note_call(self, shapes: Shapes) -> None:
+        """Note a call of a model in the current step."""
         self._calls.append(shapes)
 
     def step_ended(self, whole: bool, measured: bool) -> None:
-        """``whole``: what ran since ``start`` was one step. ``measured``: the step was, and nothing was recorded."""
+        """``whole``: exactly one step ran since ``start``. ``measured``: it was a measured step, which is not recorded."""
         step, self._calls = tuple(self._calls), []
         if measured:
             self._measured.append(step)
@@ -99,14 +99,14 @@ class StepRecorder:
             self._passed_by.add(step[0])
 
     def stop(self) -> None:
-        """Forget what runs."""
+        """Discard the current recording."""
         running, self._running = self._running, None
         self._calls = []
         if running is not None:
             running.__exit__(None, None, None)
 
     def is_waiting(self) -> bool:
-        """Asked at the end of each step after the measured ones: is a shape of theirs still to be recorded?"""
+        """Whether a shape of the measured steps is still to be recorded; called at the end of each later step."""
         self._waited += 1
         return not self._kept or (bool(self._missing()) and self._waited <= AFTERWARDS and len(self._kept) < MOST)
 
@@ -114,9 +114,9 @@ class StepRecorder:
         return [step for step in dict.fromkeys(self._measured) if step not in self._kept]
 
     def fill(self, record: Record) -> None:
-        """The layers of the shape that most measured steps had go into the record, and which steps had another."""
+        """Add the layers for the most frequent shape of the measured steps, and a gap about the other steps."""
         if not self._kept:
-            reason = "no whole step came outside the measured ones (--warmup 1 or more records one)"
+            reason = "there was no complete step outside of the measured ones (--warmup 1 or more records one)"
             record.gaps.append(Gap("layer_call", "not_collected", reason))
             return
         steps = {step: [n for n, other in enumerate(self._measured) if other == step] for step in self._kept}
@@ -135,20 +135,20 @@ class StepRecorder:
             for step in list(dict.fromkeys(self._measured[n] for n in others))[:MOST]
         )
         missing = self._missing()
-        never = " (first seen inside the window, and not again after it)" if missing else ""
+        never = " (they first occurred in the measured steps, and not after them)" if missing else ""
         if own:
             return (
-                f"pen and paper is for measured steps {_ranges(own)} with inputs {_in_words(best)}; others had other "
+                f"the estimate is for measured steps {_ranges(own)} with inputs {_in_words(best)}; others had other "
                 f"inputs{never}: {seen}"
             )
         return (
-            f"pen and paper is for a step with inputs {_in_words(best)}, and no measured step had them{never}: {seen}. "
-            "More --warmup may see one of these before"
+            f"the estimate is for a step with inputs {_in_words(best)}, which no measured step had{never}: {seen}. "
+            "A larger --warmup may record one of these"
         )
 
 
 def shapes_in(value: Any) -> Iterator[tuple[int, ...]]:
-    """Shapes of the tensors in a call's arguments, in order."""
+    """Shapes of the tensors in ``value``, in order."""
     if isinstance(value, torch.Tensor):
         yield tuple(value.shape)
     elif isinstance(value, (tuple, list)):
@@ -163,18 +163,18 @@ def _unsure(running: Recorder) -> tuple[Gap, ...]:
     if not running.data_dependent:
         return ()
     names = ", ".join(running.data_dependent)
-    reason = f"sizes that depend on the data ({names}): other steps may have computed more or less"
+    reason = f"sizes depend on the data ({names}): other steps may compute more or less"
     return (Gap("layer_call", "ambiguous", reason),)
 
 
 def _in_words(step: Step) -> str:
-    """ "8x3x32x32", of several calls with "then" between."""
+    """Text such as "8x3x32x32"; several calls are joined by "then"."""
     calls = [", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes) or "no tensor" for shapes in step]
     return " then ".join(calls[:4]) + (" then more" if len(calls) > 4 else "") or "of no model"
 
 
 def _ranges(numbers: list[int]) -> str:
-    """ "0-3, 5"."""
+    """Text such as "0-3, 5"."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and parts[-1][1] == number - 1:

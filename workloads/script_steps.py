@@ -1,8 +1,8 @@
-"""Which events end a step of a script that nobody edited. Knows nothing of torch.
+"""Decide which events end a step of a user's script. Independent of torch.
 
-An optimizer's step ends one. With two (a GAN), the one that steps last before the first of them steps again does; so five
-steps of the critic and one of the generator are one step. Where no optimizer of torch steps,
-each backward pass ends one; where nothing is trained, calls of models take that place.
+An optimizer's step ends a step. With two optimizers (a GAN), a step ends with the last one before the first steps again:
+five steps of the critic and one of the generator are one step. Without an optimizer of torch, each backward pass ends a
+step; without training, each call of a model does.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 PATIENCE = 12
-"""How often the first optimizer may step while another, which was made but never stepped, is waited for."""
+"""How often the first optimizer may step while one that has never stepped is waited for."""
 
 
 @dataclass(slots=True)
 class Cycle:
-    """Learns which of several sources speaks last in a round."""
+    """Learns which of several sources of events is the last of a round."""
 
     expected: Callable[[], int] | None = None
-    """How many sources there are; None when only the second round can tell."""
+    """Number of sources; None when only a second round can tell."""
     order: list[int] = field(default_factory=list)
-    """Sources in the order of their first word."""
+    """Sources in the order of their first event."""
     last: int | None = None
-    """The source whose word ends a round; None while that is not known."""
+    """The source that ends a round; None while unknown."""
     frozen: bool = False
-    """Nothing more is learnt: the window is open."""
+    """No more learning: the window is open."""
     _rounds: int = 0
 
-    def word(self, source: int) -> bool:
-        """One event of a source. True when it ends a round, as far as is known by now."""
+    def event(self, source: int) -> bool:
+        """Note an event of ``source``. Whether it ends a round, as far as is known."""
         if source not in self.order and not self.frozen:
             self.order.append(source)
             self.last, self._rounds = None, 0
@@ -44,23 +44,23 @@ class Cycle:
 
 @dataclass(slots=True)
 class StepMarker:
-    """Turns what is seen of a script into the ends of its steps, by the rule asked for."""
+    """Turns a script's events into ends of steps, by the requested rule."""
 
     kind: str
     """auto, optimizer, forward or backward."""
     named: str | None
     """Only events of this class; None for any."""
     optimizers_alive: Callable[[], int]
-    """How many optimizers the script has made that step by themselves."""
+    """Number of the script's optimizers that are not stepped by another one."""
     optimizers: Cycle = field(init=False)
     models: Cycle = field(default_factory=Cycle)
     steps: int = 0
-    """Ends of steps so far."""
+    """Number of steps that ended."""
     optimizer_steps: int = 0
     calls: int = 0
-    """Outermost calls of models."""
+    """Number of outermost calls of models."""
     _by_backward: bool = False
-    """A script that trains without an optimizer of torch: each of its backward passes ends a step."""
+    """The script trains without an optimizer of torch: each backward pass ends a step."""
     _heard: dict[int, int] = field(default_factory=dict)
     _ender: int = 0
 
@@ -68,7 +68,7 @@ class StepMarker:
         self.optimizers = Cycle(self.optimizers_alive)
 
     def optimizer_stepped(self, source: int, name: str) -> bool:
-        """True when this ends a step; likewise below."""
+        """Note a step of an optimizer. Whether this ends a step of the script; likewise below."""
         self.optimizer_steps += 1
         if self.kind not in ("auto", "optimizer") or self.named not in (None, name):
             return False
@@ -78,54 +78,55 @@ class StepMarker:
             and not self.optimizers.order
             and not self.optimizers.frozen
         ):
-            self.steps = 0  # calls before the first optimizer's step were no steps
+            self.steps = 0  # calls before the first optimizer's step were not steps
         if not self.optimizers.frozen:
             self._by_backward = False
         self._hear(source)
-        return self._count(self.named is not None or self.optimizers.word(source))
+        return self._count(self.named is not None or self.optimizers.event(source))
 
     def model_called(self, source: int) -> bool:
-        """An outermost call of a model ended."""
+        """Note the end of an outermost call of a model."""
         self.calls += 1
         if self.named is not None or self.kind not in ("auto", "forward"):
             return False
         if self.kind == "auto" and (self._by_backward or self.optimizers_alive() or self.optimizers.order):
             return False
         self._hear(source)
-        return self._count(self.models.word(source))
+        return self._count(self.models.event(source))
 
     def module_called(self, name: str) -> bool:
-        """A call of any module ended."""
+        """Note the end of a call of any module."""
         return self._count(self.kind == "forward" and self.named == name)
 
     def backward_ended(self) -> bool:
+        """Note the end of a backward pass."""
         if self.kind == "auto" and not self.models.frozen:
             alone = not (self.optimizers_alive() or self.optimizers.order)
             if alone != self._by_backward:
-                self.steps = 0  # calls before were no steps, nor passes before there was an optimizer
+                self.steps = 0  # earlier calls were not steps, nor were passes before there was an optimizer
             self._by_backward = alone
         return self._count(self.ends_with_backward)
 
     @property
     def ends_with_backward(self) -> bool:
-        """Each backward pass ends a step."""
+        """Whether each backward pass ends a step."""
         return self.kind == "backward" or self._by_backward
 
     def listen(self) -> None:
-        """From here on it is of interest whether one whole step passes, see ``is_whole``."""
+        """Start observing for ``is_whole``."""
         self._heard.clear()
 
     @property
     def is_whole(self) -> bool:
-        """What passed since ``listen`` was one step: what ended it spoke once, and did not have to be found out first."""
+        """Whether exactly one step passed since ``listen``: its last source had a single event."""
         return self._heard.get(self._ender, 1) == 1
 
     def freeze(self) -> None:
-        """The window opens: the rule stays as it is, if there is one yet."""
+        """Keep the rule from now on, if there is one: the window opens."""
         self.optimizers.frozen = self.models.frozen = self.steps > 0
 
     def in_words(self) -> str:
-        """For the record: what ended a step."""
+        """What ends a step, for the record."""
         if self.ends_with_backward:
             return "a backward pass"
         if self.named is not None:

@@ -1,6 +1,6 @@
-"""Watches a script that nobody edited: counts its steps, records one in the warm-up, opens and closes the window.
+"""Watch a user's script: count its steps, record one during the warm-up, open and close the window.
 
-Outside the window there is only what counts steps; when the window has closed there is nothing at all. Imports torch.
+Before the window only the code that counts steps is active; after the window nothing is. Imports torch.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from perfctl.parsers.records import Gap
+from perfctl.workloads.arguments import as_flags
 from perfctl.workloads.compiled import ModuleHooks, Region, is_wrapper, prepare_for_compiled, watch_compile
 from perfctl.workloads.gradients import current_task
 from perfctl.workloads.names import Names
@@ -29,11 +30,11 @@ from perfctl.workloads.script_window import MeasuredSteps, device_in_use
 from perfctl.workloads.spec import WorkloadError, first_line
 
 UNRECORDED = 8
-"""Steps past the warm-up after which the window opens although no whole step could be recorded."""
+"""Steps after the warm-up until the window opens even though no complete step could be recorded."""
 
 
 class ScriptWatch:
-    """Everything perfctl does inside a script's process once torch is there."""
+    """perfctl's part of a script's process once torch is imported."""
 
     def __init__(self, options: ScriptOptions, keeper: Keeper) -> None:
         self._options = options
@@ -41,27 +42,27 @@ class ScriptWatch:
         self._record = keeper.record
         self._facts = Facts()
         self._names = Names()
-        self._names.follow(self._facts.saw_name)
+        self._names.follow(self._facts.note_name)
         self._optimizers = Optimizers(self._optimizer_began, self._optimizer_left, self._optimizer_ended)
         self._marker = StepMarker(options.marker, options.marker_class, self._optimizers.count)
         self._recorder = StepRecorder(self._names)
         self._others = OtherProfilers(self._other_begins)
         self._gave_way = False
-        """Steps were not measured because of another profiler."""
+        """Steps were not measured because the script was profiling."""
         self._ranges: Backend = NoRanges()
         self._hooks = ModuleHooks(self._before_call, self._after_call, with_kwargs=True, outermost=True)
         self._undo: list[Callable[[], None]] = []
         self._calls: list[nn.Module] = []
-        """Modules that run now, outermost first."""
+        """Running modules, outermost first."""
         self._thread: int | None = None
-        """The thread whose events count: that of the first one."""
+        """The thread whose events count: that of the first event."""
         self._window: MeasuredSteps | None = None
         self._measured = False
-        """The window has been open."""
+        """The window was open."""
         self._filled = False
 
     def start(self) -> None:
-        """torch has been imported, and the script has not gone on yet."""
+        """Called when torch was imported, before the script continues."""
         try:
             self._ranges = make_backend(self._options.annotate)
         except WorkloadError as error:
@@ -75,7 +76,7 @@ class ScriptWatch:
         os.register_at_fork(after_in_child=self._forked)
 
     def end(self) -> str:
-        """The script has ended. Why there are fewer steps than asked; "" when there are all of them."""
+        """Note the end of the script. Returns why there are too few steps; "" for enough."""
         if self._window is not None:
             self._close(whole=False)
         self._stop()
@@ -86,7 +87,7 @@ class ScriptWatch:
             return f"{self._keeper.name}: {SCRIPTS_OWN}"
         return why_fewer(self._keeper.name, self._options, self._marker, done)
 
-    # What happens in the script
+    # Events in the script
 
     def _before_call(self, module: nn.Module, arguments: Any) -> None:
         if torch.compiler.is_compiling() or not self._mine() or current_task() != -1:
@@ -100,7 +101,7 @@ class ScriptWatch:
             if self._options.warmup == 0 and not self._measured:
                 self._open()
                 if self._window is not None and self._window.annotator is not None:
-                    self._window.annotator._before(module, arguments)  # this call's hooks were collected before
+                    self._window.annotator._before(module, arguments)  # torch collected this call's hooks before
             elif _is_model(module) and not self._recorder.running and self._recorder.is_new(arguments):
                 self._marker.listen()
                 self._recorder.start(module, arguments)
@@ -108,7 +109,7 @@ class ScriptWatch:
             self._window.phases.begin("forward" if torch.is_grad_enabled() else "inference")
 
     def _after_call(self, module: nn.Module, arguments: Any, *rest: Any) -> None:
-        """``rest``: (kwargs, result), or after an exception (None,) alone."""
+        """``rest``: (kwargs, result), or (None,) after an exception."""
         if torch.compiler.is_compiling() or not self._mine() or all(running is not module for running in self._calls):
             return
         while self._calls.pop() is not module:
@@ -122,13 +123,13 @@ class ScriptWatch:
             self._step_ended()
 
     def _model_called(self, module: nn.Module, given: Any) -> None:
-        """An outermost call has ended."""
+        """An outermost call ended."""
         if self._window is not None:
-            self._window.phases.settle()
+            self._window.phases.close_all()
         shapes = tuple(shapes_in(given))
-        self._facts.saw_call(module, shapes, None if self._window is None else self._window.done)
+        self._facts.note_call(module, shapes, None if self._window is None else self._window.done)
         if _is_model(module):
-            self._recorder.saw_call(shapes)
+            self._recorder.note_call(shapes)
 
     def _optimizer_began(self) -> None:
         if self._window is not None and self._mine():
@@ -148,7 +149,7 @@ class ScriptWatch:
     def _backward_ended(self, *_: object) -> None:
         self._facts.trained = True
         if self._marker.ends_with_backward and self._window is not None:
-            self._window.phases.settle()
+            self._window.phases.close_all()
         if self._mine() and self._marker.backward_ended():
             self._step_ended()
 
@@ -158,10 +159,10 @@ class ScriptWatch:
             self._gave_way = True
             self._close(whole=False)
 
-    # What follows from it
+    # Reactions
 
     def _step_ended(self) -> None:
-        """The one place where the window opens, goes on to its next step, and closes."""
+        """The only place that opens the window, advances it to the next step, and closes it."""
         if is_capturing():
             return
         self._recorder.step_ended(self._marker.is_whole, measured=self._window is not None)
@@ -173,7 +174,7 @@ class ScriptWatch:
             if late >= UNRECORDED or (late >= 0 and not self._recorder.wanted):
                 self._open()
             elif self._recorder.wanted and not self._marker.calls:
-                self._marker.listen()  # a script without modules: nothing else says where a step begins
+                self._marker.listen()  # a script without modules: nothing else shows the start of a step
                 self._recorder.start()
         elif self._window.done + 1 < self._options.steps:
             self._window.next_step()
@@ -211,7 +212,7 @@ class ScriptWatch:
             self._finish()
 
     def _finish(self) -> None:
-        """All steps are measured. Shapes that were not seen before them are still to be recorded."""
+        """Finish once all steps are measured and new shapes in them are recorded."""
         if not self._filled and not self._recorder.is_waiting():
             self._stop()
             self._fill()
@@ -219,7 +220,7 @@ class ScriptWatch:
             self._keeper.write()
 
     def _fill(self) -> None:
-        """What has been seen of the script so far goes into the record."""
+        """Fill in the record."""
         self._filled = True
         record = self._record
         self._recorder.fill(record)
@@ -227,7 +228,7 @@ class ScriptWatch:
         self._facts.fill(record)
 
     def _stop(self) -> None:
-        """Nothing of perfctl is left in torch."""
+        """Remove everything of perfctl from torch."""
         self._recorder.stop()
         self._optimizers.stop()
         while self._undo:
@@ -236,24 +237,25 @@ class ScriptWatch:
         self._others.stop()
 
     def _forked(self) -> None:
-        """A child (a DataLoader's worker) is not watched."""
+        """Do not watch a forked child (a DataLoader's worker)."""
         if self._window is not None:
             self._window.phases.unwrap()
         self._window, self._measured = None, True
         self._stop()
 
     def _mine(self) -> bool:
-        """Is this the thread that trains? The first one seen is."""
+        """Whether this is the thread that trains: that of the first event."""
         if self._thread is None:
             self._thread = threading.get_ident()
         return self._thread == threading.get_ident()
 
     def _note(self, quantity: str, error: Exception) -> None:
-        """Something of perfctl's own does not work here; the script goes on."""
-        self._record.gaps.append(Gap(quantity, "not_available", first_line(error)))
-        say(first_line(error))
+        """Note that a part of perfctl does not work here; the script continues."""
+        reason = as_flags(first_line(error))
+        self._record.gaps.append(Gap(quantity, "not_available", reason))
+        say(reason)
 
 
 def _is_model(module: nn.Module) -> bool:
-    """Does its call count as a call of a model? A loss's does not; of a compiled function nobody can tell."""
+    """Whether its call counts as one of a model: not for a loss; yes for a compiled function, which may be one."""
     return next(module.parameters(), None) is not None or isinstance(module, Region)

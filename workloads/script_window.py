@@ -1,4 +1,4 @@
-"""The measured steps of a script: the profiler's window, a range and a time for each step, layer ranges. Imports torch."""
+"""Measure the steps of a script: the profiler's window, ranges and times of steps, layer ranges. Imports torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from perfctl.workloads.window import make_window, window_gaps
 
 
 class MeasuredSteps:
-    """Open while steps are measured. Opened and closed at the ends of steps, by the thread that runs them."""
+    """The window; opened and closed at ends of steps, by the thread that runs them."""
 
     def __init__(
         self, options: ScriptOptions, ranges: Backend, names: Names, mine: Callable[[], bool], device: str
@@ -42,10 +42,10 @@ class MeasuredSteps:
         self.phases = Phases(ranges, self._clock)
         self.annotator = None if options.annotate == "none" else Annotator(ranges, None, names)
         self.done = 0
-        """Measured steps that have ended."""
+        """Measured steps that ended."""
 
     def open(self) -> None:
-        """Raises WorkloadError or RuntimeError when the profiler cannot be told."""
+        """Start measuring. Raises WorkloadError or RuntimeError when the profiler cannot be notified."""
         self._stack.enter_context(make_window(self._options))
         self._stack.enter_context(span(self._ranges, f"{RANGE_PREFIX}window"))
         self.phases.wrap(self._device == "cuda", self._mine)
@@ -56,14 +56,14 @@ class MeasuredSteps:
         self._begin_step()
 
     def next_step(self) -> None:
-        """A step has ended, and another begins. What is still open was begun in the one that ended."""
-        self._settle()
+        """End a step and begin the next. Open phases belong to the one that ended."""
+        self._close_ranges()
         self._end_step()
         self._begin_step()
 
     def close(self, record: Record, whole: bool) -> None:
-        """``whole``: the step that runs has ended. Fills in steps, times, memory. Raises WorkloadError for the trace."""
-        self._settle()
+        """End measuring and fill in the record; ``whole``: the current step ended. Raises WorkloadError for the trace."""
+        self._close_ranges()
         end = self._step
         if whole:
             end = self._end_step()
@@ -74,10 +74,10 @@ class MeasuredSteps:
         finally:
             self._fill(record, end)
 
-    def _settle(self) -> None:
+    def _close_ranges(self) -> None:
         if self.annotator is not None:
-            self.annotator.settle()
-        self.phases.settle()
+            self.annotator.close_ranges()
+        self.phases.close_all()
 
     def _fill(self, record: Record, end: Any) -> None:
         rows = self.phases.rows()
@@ -87,7 +87,7 @@ class MeasuredSteps:
         self._memory.take_peak()
         self._memory.take("after")
         record.memory = self._memory.figures
-        # Peaks are not reset: the script may print them itself.
+        # Peaks are not reset: the script may print them.
         record.environment["host_peak_covers"] = record.environment["device_peak_covers"] = "whole process"
         record.gaps += self._memory.gaps + window_gaps(self._options)
         if self.annotator is not None:
@@ -107,5 +107,5 @@ class MeasuredSteps:
 
 
 def device_in_use(weights: torch.device | None) -> str:
-    """cuda where the model is, else cpu."""
+    """cuda for a model on a GPU, else cpu."""
     return "cuda" if weights is not None and weights.type == "cuda" else "cpu"

@@ -1,4 +1,4 @@
-"""Which dispatcher operations matter, and what a formula needs of them beyond shapes.
+"""Select the dispatcher operations that matter, and extract what formulas need beyond shapes.
 
 Imports torch: only :mod:`perfctl.workloads.watch` needs it, inside the process that runs the model.
 """
@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 Attributes = tuple[tuple[str, Any], ...]
-"""Pairs of name and JSON value; tuples stand for lists, so that equal calls compare equal."""
+"""(name, JSON value) pairs, with tuples for lists, so that they are hashable."""
 
 BOOKKEEPING = frozenset({"profiler", "prim", "prims_internal", "c10d_internal"})
-"""Namespaces that do no arithmetic."""
+"""Namespaces without arithmetic."""
 
 FREE = frozenset(
     {
@@ -26,33 +26,33 @@ FREE = frozenset(
         "aten.transpose_", "aten.clone", "aten.squeeze_", "aten.unsqueeze_", "aten.requires_grad_", "aten._nested_tensor_from_mask",
     }
 )  # fmt: skip
-"""Operations that compute nothing, beyond those that the dispatcher itself calls views.
+"""Operations that compute nothing, besides those that the dispatcher marks as views.
 
-clone is among them: reshape and contiguous make it where a device's kernels prefer another memory layout, so that
-it says something of the device and nothing of the model.
+clone is one of them: reshape and contiguous call it depending on the memory layout that a device's kernels prefer, not on
+the model.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What to do when one operator (overload) is seen."""
+class OpPlan:
+    """How to record one operator overload."""
 
     name: str
     """Namespace and name without overload: aten.convolution."""
     free: bool
-    """Nothing to note: a view, or an allocation."""
+    """Not recorded: a view or an allocation."""
     composite: bool
-    """Made of other operators, which are to be seen instead (so it arrives under inference_mode)."""
+    """Consists of other operators, which are recorded instead (it appears like this under inference_mode)."""
     attributes: Callable[[tuple[Any, ...], dict[str, Any]], Attributes] | None
     dynamic: bool
-    """What it gives (a size, a number on the host) depends on the data, not on shapes alone."""
+    """Its result (a size, a number on the host) depends on data, not only on shapes."""
 
 
 _DYNAMIC = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 
 
-def plan_for(func: Any) -> Plan:
-    """The plan for one ``torch._ops.OpOverload``; callers keep it per operator."""
+def plan_for(func: Any) -> OpPlan:
+    """The plan for a ``torch._ops.OpOverload``; callers cache it."""
     namespace = func.namespace
     name = f"{namespace}.{func._schema.name.partition('::')[2]}"
     free = namespace in BOOKKEEPING or name in FREE or bool(func.is_view)
@@ -63,17 +63,17 @@ def plan_for(func: Any) -> Plan:
     if attributes is None and torch.Tag.pointwise in func.tags:
         attributes = _pointwise
     dynamic = not _DYNAMIC.isdisjoint(func.tags) or name == "torchvision.nms"
-    return Plan(name, free, composite, attributes, dynamic)
+    return OpPlan(name, free, composite, attributes, dynamic)
 
 
 def _at(args: tuple[Any, ...], index: int, default: Any = None) -> Any:
     return args[index] if len(args) > index else default
 
 
-def _plain(value: Any) -> Any:
+def _hashable(value: Any) -> Any:
     """Lists become tuples; symbolic and tensor values become None."""
     if isinstance(value, (list, tuple)):
-        return tuple(_plain(item) for item in value)
+        return tuple(_hashable(item) for item in value)
     return value if isinstance(value, (bool, int, float, str)) else None
 
 
@@ -84,9 +84,9 @@ def _pointwise(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
 def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
     return (
         ("bias", _at(args, 2) is not None),
-        ("stride", _plain(args[3])),
-        ("padding", _plain(args[4])),
-        ("dilation", _plain(args[5])),
+        ("stride", _hashable(args[3])),
+        ("padding", _hashable(args[4])),
+        ("dilation", _hashable(args[5])),
         ("transposed", args[6]),
         ("groups", args[8]),
     )
@@ -94,24 +94,24 @@ def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
 
 def _convolution_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
     return (
-        ("stride", _plain(args[4])),
-        ("padding", _plain(args[5])),
-        ("dilation", _plain(args[6])),
+        ("stride", _hashable(args[4])),
+        ("padding", _hashable(args[5])),
+        ("dilation", _hashable(args[6])),
         ("transposed", args[7]),
         ("groups", args[9]),
-        ("output_mask", _plain(args[10])),
+        ("output_mask", _hashable(args[10])),
     )
 
 
 def _named(*names: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Attributes]:
-    """An extractor for positional arguments that carry plain values, by their order; "" skips one."""
+    """An extractor of arguments with plain values, named in positional order; "" skips one."""
 
     def extract(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
         found = []
         for index, name in enumerate(names):
             value = kwargs.get(name, _at(args, index))
             if name and value is not None:
-                found.append((name, _plain(value)))
+                found.append((name, _hashable(value)))
         return tuple(found)
 
     return extract
@@ -147,4 +147,4 @@ ATTRIBUTES: dict[str, Callable[[tuple[Any, ...], dict[str, Any]], Attributes]] =
     "aten._scaled_dot_product_efficient_attention": _named("", "", "", "", "", "dropout_p", "is_causal"),
     "aten._scaled_dot_product_cudnn_attention": _named("", "", "", "", "", "dropout_p", "is_causal"),
 }
-"""One line for each operation whose formula needs more than shapes."""
+"""Operation -> extractor, where the formula needs more than shapes."""

@@ -1,4 +1,4 @@
-"""From a watch's raw notes to the records that leave the process. Imports torch."""
+"""Turn a watch's notes into records. Imports torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def op_shapes(seen: Mapping[Note, list[int]], parameters: Mapping[str, int]) -> 
 
 
 def _own_parameters(seen: Mapping[Note, list[int]], parameters: Mapping[str, int]) -> dict[str, int]:
-    """Parameters per layer that ran; those of modules that never run themselves go to the next one above."""
+    """Parameters per layer that ran; those of modules that did not run count for the nearest module above that did."""
     ran = {note[0] for note in seen}
     own: dict[str, int] = {}
     for path, count in parameters.items():
@@ -34,7 +34,7 @@ def _own_parameters(seen: Mapping[Note, list[int]], parameters: Mapping[str, int
 def modules_seen(
     modules: Iterable[tuple[str, torch.nn.Module]], outputs: Mapping[str, tuple[int, ...] | None]
 ) -> tuple[ModuleSeen, ...]:
-    """A row for each module and its name; ``outputs`` are the shapes of those that ran."""
+    """A row per named module; ``outputs``: output shapes of those that ran."""
     seen: set[int] = set()
     found = []
     for path, module in modules:

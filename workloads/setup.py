@@ -1,4 +1,4 @@
-"""From options to a model on its device: checks, seeds, switches, and what the record says of them."""
+"""Prepare a run: check the machine, set seeds and switches, build the model on its device."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Setup:
 
 
 def prepare(workload: Workload, options: Options, own: argparse.Namespace, record: Record) -> Setup:
-    """Check the machine, set seeds and switches, build the workload on its device, say so in the record."""
+    """Check the machine, set seeds and switches, build the workload on its device, and fill in the record."""
     machine.require(options.device)
     if options.compile:
         machine.require_compiler(options.device)
     if options.device == "cpu":
-        # A CUDA build with an unfit driver says so at the first backward pass; it does not matter here.
+        # A CUDA build with an unsuitable driver warns at the first backward pass; irrelevant on the CPU.
         warnings.filterwarnings("ignore", message="CUDA initialization")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -67,7 +67,7 @@ def prepare(workload: Workload, options: Options, own: argparse.Namespace, recor
 
 
 def seed_everything(seed: int) -> None:
-    """Python, numpy and torch on every device."""
+    """Seed Python, numpy and torch on every device."""
     import numpy
 
     random.seed(seed)
@@ -76,7 +76,7 @@ def seed_everything(seed: int) -> None:
 
 
 def count_parameters(model: nn.Module) -> dict[str, int]:
-    """Elements of each module's own parameters by dotted path; a shared parameter counts where it comes first."""
+    """Elements of each module's own parameters by dotted path; a shared parameter counts at its first module."""
     counted: dict[str, int] = {}
     seen: set[int] = set()
     for path, module in model.named_modules():

@@ -1,4 +1,4 @@
-"""What each layer and functional operation of a step saw: :class:`OpShape` records, from the real process.
+"""Record the operations of a step, per layer, with their shapes: :class:`OpShape` records.
 
 ::
 
@@ -8,10 +8,9 @@
         optimizer.step()
     recorder.ops
 
-Operations are seen at the dispatcher, so nothing of the model is edited and functional calls are seen too.
-An operation belongs to the innermost module of ``model`` that is running; in backward it belongs to the module
-whose forward made the autograd node that is running (by sequence number), which finds the first layer's too.
-torch is imported when a Recorder is made, not before.
+Operations are observed at the dispatcher, without editing the model, and include functional calls. An operation belongs
+to the innermost running module of ``model``; in backward, to the module whose forward created the running autograd node
+(by sequence number), which works for the first layer too. torch is imported when a Recorder is created.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ class ModuleSeen:
     kind: str
     depth: int
     output: tuple[int, ...] | None
-    """Shape of the (first) output tensor of its first call; None when it was not called or gave no tensor."""
+    """Shape of the first output tensor of its first call; None when it was not called or returned no tensor."""
     parameters: int
-    """Elements of its own parameters, not its children's; a shared tensor counts at its first owner."""
+    """Elements of its own parameters, without its children's; a shared tensor counts at its first owner."""
     trainable: int
     parameter_bytes: int
     buffer_bytes: int
@@ -50,18 +49,18 @@ class ModuleSeen:
 
 
 class Recorder:
-    """Context manager that records the operations of whatever runs inside it. Results do not change.
+    """Context manager that records the operations inside it. Does not change results.
 
     Works with tensors of any device, in train or eval, with or without gradients. Attention and nn.LSTM, GRU, RNN
-    are recorded as one operation each, the same on every device. Keep it to one step: identical calls add up.
+    are recorded as one operation each, the same on every device. Use it for a single step: identical calls add up.
     """
 
     def __init__(
         self, model: torch.nn.Module | None = None, live: Live | None = None, names: Names | None = None
     ) -> None:
-        """``model``: layers go by their path below it; without one, modules get their names as they are called.
+        """``model``: layers are named by their path below it; without it, modules are named when they are called.
 
-        ``live``: also follow which storages live when. ``names``: shared with an Annotator, so that both say the same.
+        ``live``: also trace the lifetimes of storages. ``names``: shared with an Annotator, for equal names.
         """
         from perfctl.workloads.watch import Watch
 
@@ -78,27 +77,27 @@ class Recorder:
 
     @property
     def ops(self) -> tuple[OpShape, ...]:
-        """What was seen, in order of first call; identical calls are one record with their number."""
+        """The recorded operations, in order of first call; identical calls are one record with a count."""
         return self._watch.op_shapes()
 
     @property
     def modules(self) -> tuple[ModuleSeen, ...]:
-        """Every module of the model, in the model's order; without a model, of all that were called."""
+        """Every module of the model, in the model's order; without a model, every module that was called."""
         return self._watch.modules_seen()
 
     @property
     def gaps(self) -> list[Gap]:
-        """What could not be seen: one for each compiled region that ran."""
+        """One gap per compiled region that ran, whose operations cannot be recorded."""
         from perfctl.workloads.compiled import COMPILED
 
         return [Gap("layer shapes", "not_available", COMPILED, name) for name in self._watch.regions]
 
     @property
     def data_dependent(self) -> tuple[str, ...]:
-        """Operations whose result sizes depend on the data: what comes after them is right for this input only."""
+        """Operations whose output sizes depend on the data: later records are valid for this input only."""
         return tuple(self._watch.dynamic)
 
     @property
     def failed_in(self) -> str | None:
-        """Dotted path of the innermost module in which an exception was raised; None when there was none."""
+        """Dotted path of the innermost module that raised an exception; None without one."""
         return self._watch.failed_in

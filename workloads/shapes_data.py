@@ -1,4 +1,4 @@
-"""Images with a class for every pixel: drawn discs and squares, or the user's own images and masks."""
+"""Images with masks (a class per pixel): drawn discs and squares, or the user's files."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from perfctl.workloads.spec import WorkloadError, first_line
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 TEST_SHARE = 5
-"""Every fifth image is kept for the test."""
+"""Every fifth image is a test image."""
 _BACKGROUND, _DISC, _SQUARE = 0, 1, 2
 
 
 def draw_shapes(count: int, side: int, seed: int) -> TensorDataset:
     """``count`` images 3 x side x side with a disc and a square in random colours, and their masks (int64).
 
-    Colours say nothing about the class: a network has to look at the outline. The same ``seed`` gives the same images
-    bit by bit on one machine.
+    Colours do not depend on the class, so that a model has to learn the outlines. The same ``seed`` gives the same images
+    to the bit on one machine.
     """
     generator = torch.Generator().manual_seed(seed)
     parts = [_draw(min(64, count - at), side, generator) for at in range(0, count, 64)]
@@ -48,7 +48,7 @@ def _draw(n: int, side: int, generator: torch.Generator) -> tuple[Tensor, Tensor
 
 
 class Masked(Dataset[tuple[Tensor, Tensor]]):
-    """Images and masks of the same names, made ``side`` x ``side`` when they are asked for."""
+    """Images and masks with equal names, resized to ``side`` x ``side`` when loaded."""
 
     def __init__(self, pairs: list[tuple[Path, Path]], side: int, classes: int) -> None:
         self._pairs, self._side, self._classes = pairs, side, classes
@@ -57,15 +57,15 @@ class Masked(Dataset[tuple[Tensor, Tensor]]):
         return len(self._pairs)
 
     def __getitem__(self, place: int) -> tuple[Tensor, Tensor]:
-        """3 x side x side in -1..1, and side x side of classes. Raises WorkloadError naming the file."""
+        """(image: 3 x side x side in -1..1, mask: side x side class numbers). Raises WorkloadError naming the file."""
         from PIL import Image
 
         image_file, mask_file = self._pairs[place]
         image = _open(image_file, "RGB", self._side, Image.Resampling.BILINEAR)
         mask = _open(mask_file, None, self._side, Image.Resampling.NEAREST)
         if mask.ndim != 2 or int(mask.max()) >= self._classes:
-            most = f"values up to {int(mask.max())}" if mask.ndim == 2 else "colours"
-            raise WorkloadError(f"{mask_file} has {most}: a mask has one value for each pixel, 0..{self._classes - 1}")
+            problem = f"values up to {int(mask.max())}" if mask.ndim == 2 else "several channels"
+            raise WorkloadError(f"{mask_file} has {problem}: a mask needs one value per pixel, 0..{self._classes - 1}")
         return image.permute(2, 0, 1).float() / 127.5 - 1, mask.long()
 
 
@@ -87,15 +87,15 @@ def read_masks(folder: Path, side: int, classes: int) -> tuple[Masked, Masked]:
     images, masks = (_by_name(folder / part) for part in ("images", "masks"))
     lonely = sorted(set(images) ^ set(masks))
     if lonely:
-        raise WorkloadError(f"{folder}: {lonely[0]} is in images or in masks alone ({len(lonely)} such)")
+        raise WorkloadError(f"{folder}: {lonely[0]} is in only one of images and masks ({len(lonely)} such)")
     pairs = [(images[name], masks[name]) for name in sorted(images)]
     train = [pair for at, pair in enumerate(pairs) if at % TEST_SHARE]
     if not train:
-        raise WorkloadError(f"{folder} has {len(pairs)} images with masks: too few to train and to test on")
+        raise WorkloadError(f"{folder} has {len(pairs)} images with masks: too few to train and test")
     return Masked(train, side, classes), Masked(pairs[::TEST_SHARE], side, classes)
 
 
 def _by_name(folder: Path) -> dict[str, Path]:
     if not folder.is_dir():
-        raise WorkloadError(f"{folder} is not there. Point --data-dir at a folder with images/ and masks/")
+        raise WorkloadError(f"{folder} does not exist. Set `data_dir` to a folder with images/ and masks/")
     return {path.stem: path for path in sorted(folder.iterdir()) if path.suffix.lower() in SUFFIXES}

@@ -1,4 +1,4 @@
-"""What a workload is, and the options that all of them share. Needs no torch."""
+"""The interface of a workload, and the options that all workloads share. Does not import torch."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ if TYPE_CHECKING:
 
 MODES = ("train", "infer")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-"""fp32 turns TF32 off everywhere; tf32 turns it on for convolutions and matmuls; bf16, fp16 use autocast."""
+"""fp32 disables TF32; tf32 enables it for convolutions and matrix products; bf16 and fp16 use autocast."""
 DEVICES = ("cpu", "cuda")
 DATA = ("synthetic", "mnist", "imagenet", "folder", "csv")
 ANNOTATIONS = ("nvtx", "record_function", "none")
 WINDOWS = ("cuda", "torch", "none")
 LEAST_STEPS = 5
-"""Measured steps, however slow one is."""
+"""Fewest measured steps under a time limit (``Options.within``)."""
 
 
 class SpecError(ValueError):
-    """The arguments of a workload make no sense; nothing was started. One line."""
+    """The arguments of a workload are invalid; nothing was started. One line, with fields in backquotes."""
 
 
 class UnknownWords(SpecError):
-    """``words`` are no options of the workload."""
+    """``words`` are not options of the workload."""
 
     def __init__(self, name: str, words: Sequence[str]) -> None:
-        super().__init__(f"{shlex.join(words)}: the workload {name} has no such option")
+        super().__init__(f"workload {name} has no option {shlex.join(words)}")
         self.words = tuple(words)
 
 
 class WorkloadError(RuntimeError):
-    """The workload cannot run here (no GPU, no data, ...). One line: what, why, what to do."""
+    """The workload cannot run here (no GPU, no data, ...). One line: what, why, what to do; fields in backquotes."""
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says in its first line, or its class when it says nothing."""
+    """The first line of an error's text; the name of its class when that is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to run a workload. Times and counts are per process."""
+    """How to run a workload; counts are per process."""
 
     batch_size: int
     mode: str = "train"
@@ -56,57 +56,57 @@ class Options:
     precision: str = "fp32"
     seed: int = 0
     steps: int = 10
-    """Measured steps, inside the profiler's window."""
+    """Measured steps, which the profiler records."""
     warmup: int = 3
-    """Steps before the window; at least one, which also records the shapes."""
+    """Steps before the measured ones, at least 1; the first records the shapes."""
     epochs: int = 0
-    """Whole epochs over the data after the measured steps, with loss and test accuracy; 0 for none."""
+    """Epochs after the measured steps, with loss and test accuracy; 0 for none."""
     data: str = "synthetic"
     data_dir: Path | None = None
     download: bool = False
     record: Path | None = None
-    """Where the JSON record goes; None prints a summary only."""
+    """File for the JSON record; None to print only a summary."""
     annotate: str = "none"
     """nvtx, record_function or none."""
     window: str = "none"
-    """cuda, torch or none: who is told where the measured steps begin and end."""
+    """cuda, torch or none: how the profiler learns of the measured steps."""
     trace: Path | None = None
-    """Where ``--window torch`` writes its Kineto trace."""
+    """File for the Kineto trace, when ``window`` is torch."""
     compile: bool = False
-    """The model goes through torch.compile after the first warm-up step, which records the shapes."""
+    """Compile the model with torch.compile after the first warm-up step, which records the shapes."""
     threads: int | None = None
-    """Threads torch computes with on the CPU; None leaves torch's own choice."""
+    """CPU threads of torch; None for its default."""
     within: float | None = None
-    """Seconds that the measured steps may take together: then fewer than ``steps``, at least LEAST_STEPS. None: all."""
+    """Time limit in seconds for the measured steps: run fewer than ``steps``, but at least LEAST_STEPS. None: all."""
     layer_steps: int | None = None
-    """Steps after the measured ones in which each layer is timed; None for none."""
+    """Steps after the measured ones that time each layer; None for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a workload gives the loop."""
+    """What a workload builds for the loop."""
 
     model: torch.nn.Module
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     optimizer: torch.optim.Optimizer | None
-    """None where nothing is trained."""
+    """None when nothing is trained."""
     scheduler: torch.optim.lr_scheduler.LRScheduler | None
     train_data: torch.utils.data.Dataset[Any]
     test_data: torch.utils.data.Dataset[Any]
     feed: Feed | None = None
-    """Where the measured steps are one pass over a data set, loaded while they run; None: batches made beforehand."""
+    """For measured steps that are one pass over a data set, loaded meanwhile; None: batches are made beforehand."""
     overlap: int = 0
-    """Classes of a pixel, where the test pass says Dice beside accuracy; 0 where the answers are no masks."""
+    """Number of classes of a pixel, to compute Dice in the test pass; 0 when outputs are not masks."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """What the record says beside the options ("weights": which were loaded)."""
+    """More facts for the record ("weights": which were loaded)."""
 
 
 class Feed(Protocol):
-    """One pass over a data set in inference: full batches for the measured steps, and what is left after them."""
+    """One pass over a data set in inference: full batches for the measured steps, then the rest."""
 
     @property
     def steps(self) -> int:
-        """Full batches of the pass; at least 1."""
+        """Number of full batches, at least 1."""
         ...
 
     def warm_up(self, count: int) -> Iterator[Any]:
@@ -118,20 +118,20 @@ class Feed(Protocol):
         ...
 
     def take(self, outputs: Any, targets: torch.Tensor) -> tuple[float | None, float | None]:
-        """What the model answered, on the host for a classifier. Gives (mean loss, accuracy 0..1) of the batch."""
+        """Score the model's outputs, on the host for a classifier: (mean loss, accuracy 0..1) of the batch."""
         ...
 
     def summaries(self) -> list[Summary]:
-        """Figures over all images so far."""
+        """Summaries over all images so far."""
         ...
 
     def gaps(self) -> list[Gap]:
-        """What is not known, or was skipped, and why."""
+        """What is unknown or was skipped, and why."""
         ...
 
 
 class Workload(Protocol):
-    """One module of this package. Importing it needs no torch; ``build`` does."""
+    """One module of this package. Only ``build`` imports torch."""
 
     NAME: str
     ABOUT: str
@@ -140,8 +140,8 @@ class Workload(Protocol):
         """The workload's own options (mnist_cnn: --conv2)."""
         ...
 
-    def settle(self, options: Options, own: argparse.Namespace) -> Options:
-        """The options as the workload will run them. Raises SpecError for what it cannot do."""
+    def check(self, options: Options, own: argparse.Namespace) -> Options:
+        """The options that the workload will run with. Raises SpecError for unsupported ones."""
         ...
 
     def build(self, options: Options, own: argparse.Namespace) -> Parts:
@@ -150,9 +150,9 @@ class Workload(Protocol):
 
 
 def parse_arguments(workload_name: str, arguments: Sequence[str]) -> tuple[Options, argparse.Namespace]:
-    """Options and the workload's own arguments, checked, without torch. Raises SpecError, one clear line.
+    """(common options, the workload's own arguments), checked without torch. Raises SpecError with one line.
 
-    ``arguments`` is the command line after the workload's name: ``["--batch", "64", "--conv2", "32,128,5,1"]``.
+    ``arguments``: the command line after the workload's name: ``["--batch", "64", "--conv2", "32,128,5,1"]``.
     """
     from perfctl.workloads.arguments import parse
 
@@ -160,7 +160,7 @@ def parse_arguments(workload_name: str, arguments: Sequence[str]) -> tuple[Optio
 
 
 def describe(workload_name: str) -> str:
-    """Help text: the workload, the options of all workloads, and its own. Raises SpecError for an unknown name."""
+    """Help text with the common options and the workload's own. Raises SpecError for an unknown name."""
     from perfctl.workloads.arguments import help_text
 
     return help_text(workload_name)

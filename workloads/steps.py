@@ -1,4 +1,4 @@
-"""One step: its phases, on its device, in its precision."""
+"""Run one step in phases, on its device and in its precision."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from perfctl.workloads.setup import Setup
 Batch = tuple[Tensor, Tensor]
 """Inputs and targets, on the host."""
 Phase = Callable[[str], AbstractContextManager[None]]
-"""Wraps one phase of a step: data, copy, forward, backward, optimizer or inference."""
+"""Context of one phase of a step: data, copy, forward, backward, optimizer or inference."""
 
 
 def unmarked(name: str) -> AbstractContextManager[None]:
-    """A phase that nobody times."""
+    """A phase without ranges or times."""
     return nullcontext()
 
 
 def step(setup: Setup, batch: Batch, phase: Phase = unmarked) -> Tensor | None:
-    """One training step (its loss) or one inference (None)."""
+    """One training step, which returns its loss, or one inference step, which returns None."""
     if setup.options.mode == "infer":
         infer(setup, batch[0], phase)
         return None
@@ -31,7 +31,7 @@ def step(setup: Setup, batch: Batch, phase: Phase = unmarked) -> Tensor | None:
 
 
 def train_step(setup: Setup, batch: Batch, phase: Phase = unmarked) -> Tensor:
-    """Forward, backward, optimizer. The loss stays on the device, so that nothing waits for it."""
+    """Forward, backward, optimizer. The loss stays on the device, to avoid waiting for it."""
     options, parts = setup.options, setup.parts
     assert parts.optimizer is not None
     with phase("copy"):
@@ -48,7 +48,7 @@ def train_step(setup: Setup, batch: Batch, phase: Phase = unmarked) -> Tensor:
 
 
 def infer(setup: Setup, inputs: Tensor, phase: Phase = unmarked) -> Tensor:
-    """What the model answers, without gradients; the model's own mode (train or eval) is left as it is."""
+    """The model's outputs, without gradients; does not change the model's mode (train or eval)."""
     options = setup.options
     with torch.inference_mode():
         with phase("copy"):

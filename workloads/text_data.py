@@ -1,4 +1,4 @@
-"""Texts and their classes: made up so that only the order of letters tells classes apart, or read from CSV."""
+"""Texts with classes: synthetic ones whose class depends on the order of letters, or texts from CSV files."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch.utils.data import TensorDataset
 from perfctl.workloads.spec import WorkloadError
 
 _FILLED = 0
-"""Code after the end of a text that is shorter than the others."""
+"""Code that pads short texts."""
 _LAST = 127
 TEST_SHARE = 5
-"""Every fifth row is kept for the test where there is no test.csv."""
+"""Every fifth row is a test row when there is no test.csv."""
 
 
 def write_texts(count: int, length: int, classes: int, seed: int) -> TensorDataset:
-    """``count`` texts of small letters, each with a pair of capitals somewhere: AB, BA, CD, DC, ... are the classes.
+    """``count`` texts of lower-case letters, each with a pair of capitals; the classes are AB, BA, CD, DC, ...
 
-    Who sees only which letters occur can tell the pair and not the order: half of the answers at most are right.
-    The same ``seed`` gives the same texts.
+    A model that ignores the order of letters can identify the pair only, so at most half of its answers are correct. The
+    same ``seed`` gives the same texts.
     """
     generator = torch.Generator().manual_seed(seed)
     codes = torch.randint(ord("a"), ord("z") + 1, (count, length), generator=generator)
@@ -37,10 +37,10 @@ def write_texts(count: int, length: int, classes: int, seed: int) -> TensorDatas
 
 
 def read_texts(place: Path, length: int, classes: int) -> tuple[TensorDataset, TensorDataset]:
-    """(train, test) from DIR/train.csv and DIR/test.csv, or one file of which every fifth row is kept for the test.
+    """(train, test) from train.csv and test.csv in a folder, or from one file, of which every fifth row is a test row.
 
-    Columns "text" and "label" by name. Labels are numbers 0, 1, ...; any other words are numbered in their own
-    alphabetical order, those of the training rows. Raises WorkloadError naming file and row.
+    Needs columns "text" and "label". Labels are numbers 0, 1, ..., or words, numbered in the alphabetical order of the
+    training labels. Raises WorkloadError naming file and row.
     """
     train_file = place / "train.csv" if place.is_dir() else place
     rows = _rows(train_file)
@@ -50,7 +50,7 @@ def read_texts(place: Path, length: int, classes: int) -> tuple[TensorDataset, T
     else:
         test, rows = rows[::TEST_SHARE], [row for at, row in enumerate(rows) if at % TEST_SHARE]
     if not rows or not test:
-        raise WorkloadError(f"{train_file} has too few rows to train and to test on: give at least {TEST_SHARE}")
+        raise WorkloadError(f"{train_file} has too few rows to train and test: it needs at least {TEST_SHARE}")
     numbers = _numbers([label for _, label in rows], classes, train_file)
     return _as_tensors(rows, length, numbers, train_file), _as_tensors(test, length, numbers, test_file)
 
@@ -63,7 +63,7 @@ def _rows(file: Path) -> list[tuple[str, str]]:
                 raise WorkloadError(f"{file} needs columns 'text' and 'label'; it has {reader.fieldnames or 'none'}")
             found = [(row["text"], row["label"]) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise WorkloadError(f"{file} cannot be read ({error}). Point --data-dir at a folder with train.csv") from error
+        raise WorkloadError(f"{file} cannot be read ({error}). Set `data_dir` to a folder with train.csv") from error
     for at, (text, label) in enumerate(found, 2):
         if not text or not label:
             raise WorkloadError(f"{file}: record {at} has no {'label' if text else 'text'}. Complete or remove it")
@@ -78,19 +78,21 @@ def _numbers(labels: list[str], classes: int, file: Path) -> dict[str, int]:
         numbers = {word: at for at, word in enumerate(sorted(words))}
     most = max(numbers.values())
     if most >= classes:
-        raise WorkloadError(f"{file} has classes up to {most}, the network answers {classes}: say --classes {most + 1}")
+        raise WorkloadError(
+            f"{file} has class {most}, but the model has only {classes} outputs; set `classes` to {most + 1}"
+        )
     return numbers
 
 
 def _as_tensors(rows: list[tuple[str, str]], length: int, numbers: dict[str, int], file: Path) -> TensorDataset:
     unknown = sorted({label for _, label in rows} - set(numbers))
     if unknown:
-        raise WorkloadError(f"{file} has labels that no training row has: {', '.join(unknown[:3])}")
+        raise WorkloadError(f"{file} has labels that are missing from the training rows: {', '.join(unknown[:3])}")
     codes = torch.stack([encode(text, length) for text, _ in rows])
     return TensorDataset(codes, torch.tensor([numbers[label] for _, label in rows]))
 
 
 def encode(text: str, length: int) -> Tensor:
-    """``length`` codes 0..127: the text cut, or filled with 0; what is not ASCII becomes 127."""
+    """``length`` codes 0..127: the text, cut or padded with 0; non-ASCII characters become 127."""
     codes = [min(ord(letter), _LAST) for letter in text[:length]]
     return torch.tensor(codes + [_FILLED] * (length - len(codes)), dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Inference with any of torchvision's classification, segmentation, detection and video models."""
+"""Workload: inference with torchvision's classification, segmentation, detection and video models."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ABOUT = (
     "Inference with a torchvision model: latency, images/s, top-1 and top-5, over --images images; --model names it."
 )
 SAME_NETWORK = ("images", "dataloader_workers", "weights_dir")
-"""Own options that change what is measured, not the network: runs that differ here are one study."""
+"""Own options that do not change the model: runs that differ in them belong to one study."""
 
 IMAGES = 3000
 _BY_IMAGES = 0
-"""Value of --steps where the number of images decides."""
+"""Value of ``steps`` when the number of images determines it."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -35,57 +35,57 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--weights",
         default="default",
         metavar="default|none|FILE",
-        help="published weights, random ones, or those of a checkpoint (default: %(default)s)",
+        help="published weights, random weights, or a checkpoint (default: %(default)s)",
     )
     add(
         "--weights-dir",
         type=Path,
         metavar="DIR",
-        help="where published weights lie, or are put (default: torch's own cache)",
+        help="folder for published weights (default: torch's cache)",
     )
-    add("--classes", type=at_least(1), metavar="N", help="classes that the model answers, where not as published")
+    add("--classes", type=at_least(1), metavar="N", help="number of output classes, if not as published")
     add("--images", type=at_least(1), metavar="N", help=f"images to run, instead of --steps (default: {IMAGES})")
     add(
         "--dataloader-workers",
         type=at_least(0),
         default=0,
         metavar="N",
-        help="processes that load images (default: %(default)s, the one that computes loads them)",
+        help="processes that load images (default: %(default)s, loaded by the computing process)",
     )
     parser.set_defaults(mode="infer", steps=_BY_IMAGES)
 
 
-def settle(options: Options, own: argparse.Namespace) -> Options:
-    """``steps`` from the number of images. Raises SpecError for training, unfit data, or too few images."""
+def check(options: Options, own: argparse.Namespace) -> Options:
+    """The options, with ``steps`` from the number of images. Raises SpecError for training, other data, too few images."""
     if own.model is None:
-        raise SpecError("--model is missing: name a model of torchvision, as in --model resnet18")
+        raise SpecError("`model` is missing: name a torchvision model, for example resnet18")
     if options.mode != "infer":
-        raise SpecError(f"{NAME} does not train: leave out --mode {options.mode}")
+        raise SpecError(f"{NAME} does not train: `mode` must be infer, got {options.mode}")
     if options.data == "mnist":
-        raise SpecError("--data mnist has digits of 28 x 28: torchvision's models take --data imagenet or synthetic")
+        raise SpecError("torchvision models cannot use MNIST digits: `data` must be imagenet or synthetic")
     if options.data not in ("synthetic", "imagenet"):
-        raise SpecError(f"--data {options.data} is for training: {NAME} takes --data imagenet or synthetic")
+        raise SpecError(f"{NAME}: `data` must be imagenet or synthetic, got {options.data}")
     if own.classes is not None and own.weights == "default":
-        raise SpecError("--classes goes with --weights none or FILE: published weights have their own")
+        raise SpecError("`classes` needs `weights` none or a file: published weights have a fixed number of classes")
     if own.images is not None and options.steps != _BY_IMAGES:
-        raise SpecError("--images and --steps say the same thing: leave one of them out")
+        raise SpecError("`images` and `steps` determine each other: omit one of them")
     if options.steps != _BY_IMAGES:
         own.images = options.steps * options.batch_size
     elif own.images is None:
         own.images = IMAGES
     if own.images < options.batch_size:
-        raise SpecError(f"--images {own.images} do not fill one batch of {options.batch_size}")
+        raise SpecError(f"`images` must fill a batch of {options.batch_size}, got {own.images}")
     return replace(options, steps=own.images // options.batch_size)
 
 
 def build(options: Options, own: argparse.Namespace) -> Parts:
-    """The model with its weights, and the images prepared as these were trained. Raises WorkloadError."""
+    """The model with its weights, and images preprocessed as for these. Raises WorkloadError."""
     from torch.nn.functional import cross_entropy
 
     from perfctl.workloads import weights
 
     if own.model is None:
-        raise WorkloadError("--model is missing: name a model of torchvision, as in --model resnet18")
+        raise WorkloadError("`model` is missing: name a torchvision model, for example resnet18")
     found = weights.load(own.model, own.weights, own.weights_dir, own.classes)
     feed = _feed(options, own, found)
     return Parts(
@@ -112,17 +112,15 @@ def _feed(options: Options, own: argparse.Namespace, found: Weighted) -> ImageFe
     images, problem = _images(options, own, found)
     notes = []
     if options.data == "synthetic":
-        reason = (
-            "synthetic images are made and prepared, not read and decoded: waiting for real ones takes another time"
-        )
+        reason = "synthetic images are generated, not read and decoded: loading real ones takes a different time"
         notes.append(Gap("step:data", "not_available", reason))
     if size(images) < own.images:
-        reason = f"{options.data_dir} has {size(images)} images, {own.images} were asked for: all of them were taken"
+        reason = f"{options.data_dir} has only {size(images)} of the {own.images} requested images; all were used"
         notes.append(Gap("images", "not_available", reason))
     if size(images) < options.batch_size:
         raise WorkloadError(
-            f"{options.data_dir} has {size(images)} images, which do not fill one batch of {options.batch_size}. "
-            "Use smaller --batches"
+            f"{options.data_dir} has {size(images)} images, too few for a batch of {options.batch_size}. "
+            "Use a smaller batch size"
         )
     return ImageFeed(
         dataset=images,
@@ -138,18 +136,16 @@ def _feed(options: Options, own: argparse.Namespace, found: Weighted) -> ImageFe
 
 def _images(options: Options, own: argparse.Namespace, found: Weighted) -> tuple[Any, Any]:
     """(data set, place of an unreadable image -> file and reason)."""
-    from perfctl.workloads.images import FRAMES, Noise, chosen, read_folder
+    from perfctl.workloads.images import FRAMES, Noise, read_folder, sample_images
 
     if options.data == "synthetic":
         frames = FRAMES if found.family == "video" else None
         return Noise(own.images, options.seed, found.transforms, frames), None
     if found.classes is None:
-        raise WorkloadError(
-            f"--data imagenet holds one class an image, and {own.model} is a {found.family} model: leave --data out"
-        )
+        raise WorkloadError(f"{own.model} is a {found.family} model, which ImageNet classes cannot score: omit `data`")
     assert options.data_dir is not None
     folder = options.data_dir
-    images = chosen(read_folder(folder, found.classes, found.transforms), own.images, options.seed)
+    images = sample_images(read_folder(folder, found.classes, found.transforms), own.images, options.seed)
 
     def problem(place: int) -> str:
         return f"{images.paths[place].relative_to(folder)}: {images.problem(place)}"
@@ -158,11 +154,11 @@ def _images(options: Options, own: argparse.Namespace, found: Weighted) -> tuple
 
 
 def _no_accuracy(options: Options, found: Weighted) -> str | None:
-    """Why no accuracy is claimed; None when it is."""
+    """Why accuracy is not computed; None when it is."""
     if found.classes is None:
-        return f"perfctl scores classifiers of images only, and this is a {found.family} model"
+        return f"perfctl scores only image classifiers; this is a {found.family} model"
     if not found.trained:
-        return "the weights are random (--weights none): the answers mean nothing"
+        return "the weights are random: the outputs mean nothing"
     if options.data == "synthetic":
-        return "the images are random pixels (--data synthetic): they belong to no class"
+        return "the images are random pixels: they have no class"
     return None

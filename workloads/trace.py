@@ -1,4 +1,4 @@
-"""One step of a model, without data: what was seen, as far as it went. torch is imported when something is traced."""
+"""Trace one step of a model without data, as far as it goes. torch is imported when something is traced."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "adadelta": ("Adadelta", {"lr": 1.0}),
     "rmsprop": ("RMSprop", {"lr": 0.01}),
 }
-"""Names for --optimizer -> class in torch.optim and settings; rates do not change what is counted."""
+"""Name of an optimizer -> class in torch.optim and settings; learning rates do not affect counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What one step did."""
+    """The trace of one step."""
 
     ops: tuple[OpShape, ...]
     modules: tuple[ModuleSeen, ...]
     problem: str | None
-    """Where and why the step ended early, in one line; None when it was whole."""
+    """Where and why the step ended early, in one line; None when it was complete."""
     memory: MemoryTrace | None
     data_dependent: tuple[str, ...] = ()
-    """Operations after which sizes depend on the data."""
+    """Operations whose output sizes depend on the data."""
     input_bytes: int = 0
-    """Of all input tensors together."""
+    """Bytes of all input tensors."""
 
 
 def without_data(model: torch.nn.Module) -> torch.nn.Module:
-    """A copy of ``model`` on meta; the model itself is not touched and no parameter is copied."""
+    """A copy of ``model`` on meta, made without copying parameters; ``model`` does not change."""
     import torch
 
     memo: dict[int, Any] = {}
@@ -55,7 +55,7 @@ def without_data(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def make_inputs(shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str], device: str) -> tuple[Any, ...]:
-    """Tensors of zeros (without data on meta): whole shapes, batch included."""
+    """Tensors of zeros (without data on meta); ``shapes`` include the batch dimension."""
     import torch
 
     return tuple(
@@ -65,7 +65,7 @@ def make_inputs(shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str], device
 
 
 def as_inputs(given: Any, device: str) -> tuple[Any, ...]:
-    """Tensors moved to ``device``; shapes become float32 tensors; one thing alone is a tuple of one."""
+    """Inputs on ``device``: tensors are moved, shapes become float32 tensors; a single input becomes a tuple."""
     import torch
 
     if isinstance(given, torch.Tensor) or (given and isinstance(given, (tuple, list)) and isinstance(given[0], int)):
@@ -109,13 +109,13 @@ def trace(
     held: tuple[Any, ...] = (),
     memory: bool = False,
 ) -> Traced:
-    """Run one step and record it. ``mode`` train or infer; ``grad`` overrides whether there is a backward.
+    """Run one step and record it. ``mode``: train or infer; ``grad`` overrides whether there is a backward.
 
-    ``loss`` makes a loss of the output; without it the output's gradient is taken as given. ``held`` are tensors
-    that are there beside the inputs (the loss's targets), for the memory trace.
+    ``loss`` computes a loss from the output; without it backward starts at the output. ``held``: tensors besides the
+    inputs (the loss's targets), for the memory trace.
 
-    With ``memory`` an unrecorded step goes before it, so that the optimizer's state is there as in any later step.
-    What the model raises ends the trace: what was seen until then is kept, and ``problem`` says where it was.
+    With ``memory``, an extra step comes first, so that the optimizer's state exists as in later steps. An exception of the
+    model ends the trace: the operations before it are kept, and ``problem`` describes it.
     """
     model.train(mode == "train")
     backward = (mode == "train") if grad is None else grad
@@ -178,7 +178,7 @@ class _Step:
 
 
 def _run(step: _Step) -> tuple[Recorder, str | None]:
-    """Trace one step, after a first one when memory is followed."""
+    """Trace one step, after an extra one when memory is traced."""
     if step.live is not None:
         for tensor in step.model.parameters():
             step.live.adopt(tensor, "parameter")
@@ -204,7 +204,7 @@ def _attempt(step: _Step) -> tuple[Recorder, str | None]:
         with recorder:
             step.run()
     except MODEL_ERRORS as error:
-        if _own_fault(error):
+        if _raised_by_recorder(error):
             raise
         return recorder, explain(error, recorder.failed_in)
     return recorder, None
@@ -213,8 +213,8 @@ def _attempt(step: _Step) -> tuple[Recorder, str | None]:
 RECORDERS = ("watch", "places", "composites", "live", "seen_ops", "seen_records")
 
 
-def _own_fault(error: BaseException) -> bool:
-    """Whether the recorder itself raised it: that is no property of the model and must not be said to be one."""
+def _raised_by_recorder(error: BaseException) -> bool:
+    """Whether the recorder itself raised it, which must not be blamed on the model."""
     step = error.__traceback__
     while step is not None and step.tb_next is not None:
         step = step.tb_next
@@ -222,26 +222,24 @@ def _own_fault(error: BaseException) -> bool:
     return module in [f"perfctl.workloads.{name}" for name in RECORDERS]
 
 
-def explain(error: BaseException, where: str | None) -> str:
-    """One line: the module path, what happened, and what to do about data that a trace does not have."""
-    place = "the model" if where == "" else where or "after the model"
+def explain(error: BaseException, path: str | None) -> str:
+    """One line: the module's path, what happened, and advice when the step needs data."""
+    place = "the model" if path == "" else path or "after the model"
     text = _first_sentence(first_line(error))
     if "meta" in text.lower() and any(word in text for word in ("item()", "no data", "nonzero", "tolist", "Boolean")):
-        return (
-            f"{place}: needs the data itself ({text}). What comes after depends on data: --device cpu runs it for real"
-        )
+        return f"{place}: needs actual data ({text}), and so does everything after it. Set `device` to cpu to run it"
     if isinstance(error, NotImplementedError) or "is not registered" in text or "meta" in text.lower():
-        return f"{place}: an operator without a meta implementation ({text}). --device cpu runs it for real"
+        return f"{place}: an operator without a meta implementation ({text}). Set `device` to cpu to run it"
     return f"{place}: {type(error).__name__}: {text}"
 
 
 def _first_sentence(text: str) -> str:
-    """A message of several sentences says first what happened."""
+    """The first sentence of a long message."""
     return text.partition(". ")[0].rstrip(". ") if len(text) > 100 else text.rstrip(". ")
 
 
 def _differentiable(output: Any) -> list[Any]:
-    """The tensors in an output that a backward can start from."""
+    """The tensors in an output from which backward can start."""
     import torch
 
     if isinstance(output, torch.Tensor):

@@ -1,7 +1,7 @@
-"""U-Net: an encoder of four halvings, a decoder that gets each level's features back, a class for every pixel.
+"""Workload: U-Net, an encoder and decoder of four levels with skip connections that classifies every pixel.
 
 Source: O. Ronneberger, P. Fischer, T. Brox, "U-Net", MICCAI 2015; here with padding, so that a mask has its image's
-size, and with batch normalisation, which makes a bias of the 3x3 convolutions superfluous.
+size, and with batch normalisation, so that the 3x3 convolutions need no bias.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 NAME = "unet"
 ABOUT = "U-Net: images to a class for every pixel (background, disc, square), 3 x 128 x 128 by default; Adam, lr 1e-3."
 SAME_NETWORK = ("samples",)
-"""Own options that change how much is learnt from, not the network."""
+"""Own options that change the amount of data, not the model."""
 
 LEVELS = 4
-"""Times that the image is halved; its sides are multiples of 2**LEVELS."""
+"""How often the image is halved; its sides are multiples of 2**LEVELS."""
 CHANNELS = 3
 CLASSES = 3
 WIDTH = 64
@@ -34,29 +34,37 @@ UPSAMPLINGS = ("transposed", "bilinear")
 def add_options(parser: argparse.ArgumentParser) -> None:
     """``--base-width``, ``--image-size``, ``--classes``, ``--upsampling``, ``--samples``."""
     add = parser.add_argument_group(NAME).add_argument
-    add("--base-width", type=at_least(1), default=WIDTH, metavar="N", help="channels at full size (default: 64)")
-    add("--image-size", type=_side, default=IMAGE, metavar="N", help="sides of an image, a multiple of 16 (128)")
+    add("--base-width", type=at_least(1), default=WIDTH, metavar="N", help="channels at full resolution (default: 64)")
+    add(
+        "--image-size",
+        type=_side,
+        default=IMAGE,
+        metavar="N",
+        help="width and height of an image, a multiple of 16 (128)",
+    )
     add("--classes", type=at_least(2), default=CLASSES, metavar="N", help="classes of a pixel (default: 3)")
     add(
         "--upsampling",
         choices=UPSAMPLINGS,
         default=UPSAMPLINGS[0],
-        help="how the decoder doubles: a transposed convolution, or bilinear and a 1x1 convolution (%(default)s)",
+        help="upsampling of the decoder: transposed convolution, or bilinear and a 1x1 convolution (%(default)s)",
     )
     add("--samples", type=at_least(4), default=SAMPLES, metavar="N", help="synthetic images to train on (256)")
 
 
-def settle(options: Options, own: argparse.Namespace) -> Options:
-    """The options as they are. Raises SpecError for data without masks."""
+def check(options: Options, own: argparse.Namespace) -> Options:
+    """The options, unchanged. Raises SpecError for data without masks."""
     if options.data not in ("synthetic", "folder"):
-        raise SpecError(f"{NAME} needs masks: say --data folder --data-dir DIR (DIR/images, DIR/masks) or synthetic")
+        raise SpecError(f"{NAME} needs masks: `data` must be folder (images and masks in `data_dir`) or synthetic")
     if options.data == "synthetic" and own.classes < CLASSES:
-        raise SpecError(f"--classes {own.classes}: synthetic masks have {CLASSES} (background, disc, square)")
+        raise SpecError(
+            f"`classes` of synthetic masks must be at least {CLASSES} (background, disc, square), got {own.classes}"
+        )
     return options
 
 
 def build(options: Options, own: argparse.Namespace) -> Parts:
-    """Model, loss, optimizer and data on the CPU. Raises WorkloadError when the data is not there."""
+    """Model, loss, optimizer and data on the CPU. Raises WorkloadError when the data is missing."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -83,7 +91,7 @@ def build(options: Options, own: argparse.Namespace) -> Parts:
 
 
 def make_model(width: int = WIDTH, classes: int = CLASSES, upsampling: str = UPSAMPLINGS[0]) -> nn.Module:
-    """Batch x 3 x H x W in, batch x classes x H x W out (before softmax); every step of it a named submodule."""
+    """Input: batch x 3 x H x W; output: batch x classes x H x W, before softmax. Every operation is a named submodule."""
     import torch
     from torch import nn
 
@@ -142,6 +150,6 @@ def _side(text: str) -> int:
     number = at_least(1)(text)
     if number % (1 << LEVELS):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no multiple of {1 << LEVELS}: the image is halved {LEVELS} times"
+            f"{text!r} is not a multiple of {1 << LEVELS}: the image is halved {LEVELS} times"
         )
     return number

@@ -1,4 +1,4 @@
-"""The machinery behind :class:`perfctl.workloads.shapes.Recorder`: dispatch mode, hooks, notes. Imports torch."""
+"""The implementation of :class:`perfctl.workloads.shapes.Recorder`: dispatch mode, hooks, notes. Imports torch."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from perfctl.workloads.live import Live
 from perfctl.workloads.names import Names
 from perfctl.workloads.patches import Patches
 from perfctl.workloads.places import Frame, Places, sequence
-from perfctl.workloads.seen_ops import Plan, plan_for
+from perfctl.workloads.seen_ops import OpPlan, plan_for
 from perfctl.workloads.seen_records import first_shape, modules_seen, op_shapes
 from perfctl.workloads.shapes import ModuleSeen
 
 COPIES = frozenset({"aten.copy_", "aten.detach"})
-"""What accumulating a gradient does where its memory layout is not the parameter's: of the device, not of the model."""
+"""Used to accumulate a gradient whose memory layout differs from the parameter's: depends on the device only."""
 
 
 class Dispatch(TorchDispatchMode):
-    """Hands every operator to the watch, after it has run."""
+    """Passes every operator to the watch after it ran."""
 
     def __init__(self, watch: Watch) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.watch = watch
-        self.plans: dict[Any, Plan] = {}
+        self.plans: dict[Any, OpPlan] = {}
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """torch.compile works while this is on; otherwise it would give up on the function for good."""
+        """Lets torch.compile work in this mode; otherwise it would give up on the function for good."""
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if TracingContext.try_get() is not None:  # torch.compile looks at a graph: nothing is computed
+        if TracingContext.try_get() is not None:  # torch.compile is tracing: nothing is computed
             return func(*args, **kwargs)
         plan = self.plans.get(func)
         if plan is None:
@@ -62,7 +62,7 @@ class Dispatch(TorchDispatchMode):
 
 
 class Watch:
-    """Everything that is known about the step so far."""
+    """Everything recorded of the step so far."""
 
     def __init__(self, model: torch.nn.Module | None, live: Live | None = None, names: Names | None = None) -> None:
         self.model = model
@@ -71,28 +71,28 @@ class Watch:
         self.places = Places(self.names, roots=model is None)
         self.modules: list[tuple[str, torch.nn.Module]] = []
         self.regions: dict[str, None] = {}
-        """Compiled regions that ran."""
+        """Names of the compiled regions that ran."""
         self.region: torch.nn.Module | None = None
-        """The one that runs now: what it does is not seen."""
+        """The running compiled region, whose operations are not recorded."""
         self.outputs: dict[str, tuple[int, ...] | None] = {}
         self.failed_in: str | None = None
         self.parameters: dict[str, int] = {}
         self.counted: set[int] = set()
-        """Parameters that are in ``parameters``."""
+        """Ids of the parameters counted in ``parameters``."""
         self.nodes: dict[int, tuple[str, bool]] = {}
         self.weights: dict[int, Any] = {}
         self.seen: dict[tuple[Any, ...], list[int]] = {}
         self.dynamic: dict[str, None] = {}
         self.busy = False
         self.numbered = sequence()
-        """Number of the autograd node that comes next, as of the last operator."""
+        """The next autograd node's number after the last operator."""
         self.own: int | None = None
-        """Number of the newest node of a torch.autograd.Function."""
+        """The newest node's number of a torch.autograd.Function."""
         self.dispatch = Dispatch(self)
         self.patches = Patches(self)
 
     def start(self) -> None:
-        """From here on everything is seen."""
+        """Start recording."""
         self.names.follow(self._learn)
         self.places.mark(self.places.outside)
         prepare_for_compiled(self.enter, self.leave)
@@ -107,7 +107,7 @@ class Watch:
         del self.places.stack[1:]
 
     def _learn(self, name: str, module: torch.nn.Module) -> None:
-        """A module that has a name, or gets one."""
+        """Add a named module."""
         self.places.learn(name, module)
         self.modules.append((name, module))
         own = [tensor for tensor in module.parameters(recurse=False) if id(tensor) not in self.counted]
@@ -121,7 +121,7 @@ class Watch:
             return
         self.places.push(self.places.frame_for(module))
         if self.region is None and is_compiled(module):
-            # With a mode on, torch.compile would make a variant of its own of the region, and another one later.
+            # In a dispatch mode, torch.compile would compile a separate variant of the region.
             self.region = module
             self.regions[self.places.top.layer or type(module).__name__] = None
             self.dispatch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
@@ -129,7 +129,7 @@ class Watch:
                 self.patches.module_hooks.hide(module)
 
     def leave(self, module: torch.nn.Module, args: Any, *rest: Any) -> None:
-        """Global forward hook: (kwargs, output), or after an exception (None,) alone."""
+        """Global forward hook; ``rest``: (kwargs, output), or (None,) after an exception."""
         if torch.compiler.is_compiling():
             return
         if self.region is module:
@@ -153,8 +153,8 @@ class Watch:
         if path is not None and path not in self.outputs:
             self.outputs[path] = first_shape(output)
 
-    def note(self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """Write one operator down, or pass over it when it is part of a composite call."""
+    def note(self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Record one operator, unless it is part of a composite call."""
         if self.busy:
             return
         frame, direction, key = self.places.now()
@@ -169,7 +169,7 @@ class Watch:
         types: list[Any] = []
         weights = self._read(args, shapes, types)
         outputs: list[tuple[int, ...] | None] = []
-        self._read(result if isinstance(result, (tuple, list)) else (result,), outputs, types, look=False)
+        self._read(result if isinstance(result, (tuple, list)) else (result,), outputs, types, count_weights=False)
         forward = plan.name
         role = None
         if direction == "forward":
@@ -186,10 +186,10 @@ class Watch:
         self._add(record)
 
     def _claim(self, name: str, weights: bool) -> None:
-        """Remember which operator made the newest autograd node: the one before which the number went up.
+        """Note which operator created the newest autograd node: the one that increased the number.
 
-        What runs without gradients right after a new node is the forward of a torch.autograd.Function; of its
-        operators the first that has a parameter stands for it.
+        Operators without gradients right after a new node are the forward of a torch.autograd.Function; the first of them
+        with a parameter represents it.
         """
         number = sequence() - 1
         if torch.is_grad_enabled():
@@ -200,7 +200,7 @@ class Watch:
             self.nodes[number] = (name, weights)
 
     def place(self) -> tuple[str, str]:
-        """(layer, direction) of what runs now, for the memory trace."""
+        """(layer, direction) of the running code, for the memory trace."""
         if self.busy:
             return "", "optimizer"
         frame, direction, _ = self.places.now()
@@ -214,7 +214,7 @@ class Watch:
             entry[1] += 1
 
     def note_call(self, frame: Frame, call: Call, direction: str = "forward") -> None:
-        """Write one composite call down."""
+        """Record one composite call."""
         attributes = tuple(sorted(call.attributes.items()))
         if direction == "backward":
             attributes += (("backend", call.backend),)
@@ -228,38 +228,37 @@ class Watch:
         )  # fmt: skip
 
     def note_update(self, layer: str, op: str, tensor: torch.Tensor, attributes: tuple[tuple[str, Any], ...]) -> None:
-        """Write down that an optimizer stepped one parameter."""
+        """Record an optimizer's update of one parameter."""
         shape = tuple(tensor.shape)
         kind = self.places.frames_of[layer].kind if layer in self.places.frames_of else ""
         self._add(
             (layer, kind, None, op, "optimizer", None, False, (shape,), (shape,), (tensor.dtype,) * 2, attributes)
         )
 
-    def _inside(self, frame: Frame, call: Call, plan: Plan, direction: str) -> None:
-        call.saw(plan.name)
+    def _inside(self, frame: Frame, call: Call, plan: OpPlan, direction: str) -> None:
+        call.note_operator(plan.name)
         task = current_task()
         if direction == "backward" and task not in call.tasks and call.op:
             call.tasks.add(task)
             self.note_call(frame, call, "backward")
 
-    def _read(self, values: Any, shapes: list[Any], types: list[Any], look: bool = True) -> int:
-        """Append shapes and dtypes of the tensors; how many of them are parameters, or made of parameters only."""
+    def _read(self, values: Any, shapes: list[Any], types: list[Any], count_weights: bool = True) -> int:
+        """Append shapes and dtypes of the tensors; returns how many are parameters, or derived from parameters only."""
         weights = 0
         for value in values:
             if isinstance(value, torch.Tensor):
                 shapes.append(tuple(value.shape))
                 types.append(value.dtype)
-                if look and value.untyped_storage()._cdata in self.weights:
+                if count_weights and value.untyped_storage()._cdata in self.weights:
                     weights += 1
             elif isinstance(value, (list, tuple)) and value and isinstance(value[0], torch.Tensor):
-                weights += self._read(value, shapes, types, look)
+                weights += self._read(value, shapes, types, count_weights)
             else:
                 shapes.append(None)
         return weights
 
     def _derive(self, result: Any) -> None:
-        """A tensor made of parameters alone (a cast under autocast, weight norm) counts as one of them."""
-
+        """Count a tensor derived from parameters only (a cast under autocast, weight norm) as a parameter."""
         for value in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(value, torch.Tensor):
                 storage = value.untyped_storage()
@@ -268,7 +267,7 @@ class Watch:
                     self.weights[key] = weakref.ref(storage, partial(_forget, self.weights, key))
 
     def _role(self, key: int | None, name: str, weights: bool) -> tuple[str, str]:
-        """(forward operator, direction) of a backward operator, from what its autograd node went forward with."""
+        """(forward operator, direction) of a backward operator, from the operator that created its autograd node."""
         forward, had_weight = self.nodes.get(key, (name, False)) if key is not None else (name, True)
         if key is None:
             return forward, "grad_weight"
@@ -280,11 +279,11 @@ class Watch:
         return forward, "grad_weight" if forward not in adds[3:] else "grad_input"
 
     def op_shapes(self) -> tuple[OpShape, ...]:
-        """The records of everything that was noted."""
+        """The recorded operations."""
         return op_shapes(self.seen, self.parameters)
 
     def modules_seen(self) -> tuple[ModuleSeen, ...]:
-        """The modules that have names, with the shapes they gave."""
+        """The named modules, with their output shapes."""
         return modules_seen(self.modules, self.outputs)
 
 

@@ -1,4 +1,4 @@
-"""torchvision's models by name, with their published weights, those of a file, or none. torch loads when one is built."""
+"""Build torchvision models with published weights, weights from a file, or random ones. Imports torch when needed."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 FAMILIES = ("classification", "segmentation", "detection", "video")
 _FETCH_LIMIT_S = 30.0
-"""Silence after which a download counts as impossible."""
+"""Socket timeout of a download."""
 _NESTED = ("state_dict", "model", "model_state_dict")
-"""Keys under which training scripts put the weights into a checkpoint."""
+"""Keys of the weights in checkpoints of training scripts."""
 _SHOWN = 3
 _UNREADABLE = (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError, EOFError)
-"""What torch's reader raises for damaged and hostile files, beside its own error."""
+"""What torch.load raises for damaged and hostile files, besides UnpicklingError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
-    """A model in memory, and what its weights are."""
+    """A model and the facts about its weights."""
 
     model: torch.nn.Module
     family: str
@@ -41,13 +41,13 @@ class Weighted:
     """For the record: "ResNet18_Weights.IMAGENET1K_V1", the file's name, or "none"."""
     trained: bool
     transforms: Any
-    """The preprocessing that goes with the published weights: image (or clip) in, tensor out."""
+    """The preprocessing of the published weights, from an image (or clip) to a tensor."""
     classes: int | None
-    """How many classes a classifier answers; None for other families."""
+    """Number of classes of a classifier; None for other families."""
 
 
 def family_of(name: str) -> str:
-    """The family of a model. Raises WorkloadError for a name that torchvision lacks, with the nearest that it has."""
+    """The family of a model. Raises WorkloadError for an unknown name, with similar ones."""
     try:
         from torchvision import models
     except ImportError as error:
@@ -63,17 +63,15 @@ def family_of(name: str) -> str:
     if name in models.list_models():
         raise WorkloadError(f"{name} is neither a {', a '.join(FAMILIES[:3])} nor a {FAMILIES[3]} model of torchvision")
     near = get_close_matches(name.lower().replace("-", "_"), names, 3, 0.5)
-    meant = f"did you mean {' or '.join(near)}" if near else f"it has {len(names)} (resnet18, vit_b_16, ...)"
-    raise WorkloadError(
-        f"torchvision has no model '{name}': {meant}?" if near else f"torchvision has no model '{name}': {meant}"
-    )
+    meant = f"did you mean {' or '.join(near)}?" if near else f"it has {len(names)} (resnet18, vit_b_16, ...)"
+    raise WorkloadError(f"torchvision has no model '{name}': {meant}")
 
 
 def load(name: str, asked: str, folder: Path | None = None, classes: int | None = None) -> Weighted:
-    """The model with the weights ``asked`` for: "default", "none", or a checkpoint file.
+    """The model with the weights ``asked``: "default" (published), "none" (random), or a checkpoint file.
 
-    ``folder`` is where published weights lie, or are put; ``classes`` goes with "none" and files alone.
-    Raises WorkloadError, one line, when they cannot be had or do not fit.
+    ``folder``: for published weights; ``classes``: only with "none" and files. Raises WorkloadError when the weights are
+    unavailable or do not fit.
     """
     family = family_of(name)
     from torchvision import models
@@ -96,7 +94,7 @@ def load(name: str, asked: str, folder: Path | None = None, classes: int | None 
 
 
 def _settings(name: str, family: str, classes: int | None, *, from_file: bool) -> dict[str, Any]:
-    """Arguments with which the builder makes the network of the published weights, without fetching any."""
+    """Arguments for the builder that give the model of the published weights, without downloading them."""
     from torchvision import models
 
     builder = models.get_model_builder(name)
@@ -143,16 +141,16 @@ def _published(name: str, published: Any, folder: Path | None) -> torch.nn.Modul
         why = first_line(error)
         if there:
             raise WorkloadError(
-                f"{name}: {place / file} cannot be read ({why}). Remove it and fetch it again, or say --weights none"
+                f"{name}: {place / file} cannot be read ({why}). Remove it and download it again, or set `weights` to none"
             ) from error
         raise WorkloadError(
-            f"{name}: {file} is not in {place} and cannot be fetched ({why}). Put {published.url} there, or say "
-            "--weights-dir DIR, FILE or none"
+            f"{name}: {file} is not in {place} and cannot be downloaded ({why}). Put {published.url} there, set `weights_dir`, "
+            "or set `weights` to a file or none"
         ) from error
 
 
 def _place_of(file: str, folder: Path | None) -> Path:
-    """The folder that holds ``file``, else the one it is to go to. A cache folder of torch's may be named, too."""
+    """The folder that has ``file``, else the one to put it into. ``folder`` may be a cache of torch."""
     import torch
 
     if folder is None:
@@ -163,7 +161,7 @@ def _place_of(file: str, folder: Path | None) -> Path:
 
 @contextmanager
 def _checkpoints_in(place: Path) -> Iterator[None]:
-    """torchvision looks for published weights, and puts what it fetches, in ``place``; no attempt waits for ever."""
+    """During the block, torchvision reads and downloads published weights in ``place``, with a timeout."""
     from torchvision.models import _api
 
     given, limit = _api.load_state_dict_from_url, socket.getdefaulttimeout()
@@ -177,7 +175,7 @@ def _checkpoints_in(place: Path) -> Iterator[None]:
 
 
 def fit(model: torch.nn.Module, file: Path, name: str) -> None:
-    """Put the checkpoint's weights into the model. Raises WorkloadError naming the keys that do not fit."""
+    """Load the checkpoint's weights into the model. Raises WorkloadError with the keys that do not fit."""
     state = read_checkpoint(file)
     own = model.state_dict()
     missing = [key for key in own if key not in state]
@@ -193,25 +191,25 @@ def fit(model: torch.nn.Module, file: Path, name: str) -> None:
         if keys
     ]
     if wrong:
-        classes = ". With a number of classes of its own, say --classes N" if other and not missing else ""
+        classes = ". If it has another number of classes, set `classes`" if other and not missing else ""
         raise WorkloadError(f"{file} does not fit {name}; keys: {'; '.join(wrong)}{classes}")
     model.load_state_dict(state)
 
 
 def read_checkpoint(file: Path) -> dict[str, torch.Tensor]:
-    """Tensors by key, on the CPU. Nothing in the file is run. Raises WorkloadError."""
+    """Tensors by key, on the CPU. Executes nothing in the file. Raises WorkloadError."""
     from pickle import UnpicklingError  # nosec B403
 
     import torch
 
     if not file.is_file():
-        raise WorkloadError(f"--weights {file}: there is no such file; say default, none, or the path of a checkpoint")
+        raise WorkloadError(f"`weights`: {file} does not exist; use default, none, or the path of a checkpoint")
     _refuse_bomb(file)
     try:
         found = torch.load(os.fspath(file), map_location="cpu", weights_only=True)
     except (*_UNREADABLE, UnpicklingError) as error:
         raise WorkloadError(
-            f"{file} cannot be read as a checkpoint of tensors ({first_line(error)[:200]}). Save model.state_dict() alone"
+            f"{file} is not a checkpoint of tensors ({first_line(error)[:200]}). Save only model.state_dict()"
         ) from error
     for key in _NESTED:
         if isinstance(found, dict) and isinstance(found.get(key), dict):
@@ -219,12 +217,12 @@ def read_checkpoint(file: Path) -> dict[str, torch.Tensor]:
             break
     tensors = isinstance(found, dict) and found and all(isinstance(value, torch.Tensor) for value in found.values())
     if not tensors:
-        raise WorkloadError(f"{file} holds no table of tensors (state_dict). Save model.state_dict() alone")
+        raise WorkloadError(f"{file} has no state_dict. Save only model.state_dict()")
     return {str(key).removeprefix("module."): value for key, value in found.items()}
 
 
 def _refuse_bomb(file: Path) -> None:
-    """torch stores tensors as they are in its zip files; one that holds more than its size would fill the memory."""
+    """Raises WorkloadError for a zip file that expands: torch stores tensors uncompressed, and a bomb would fill memory."""
     if not is_zipfile(file):
         return
     try:
@@ -234,8 +232,8 @@ def _refuse_bomb(file: Path) -> None:
         raise WorkloadError(f"{file} is a damaged zip file ({first_line(error)[:200]}). Copy it again") from error
     if held > file.stat().st_size:
         raise WorkloadError(
-            f"{file} unpacks to {held:,} bytes, more than its own {file.stat().st_size:,}, which no checkpoint of torch "
-            "does. Save model.state_dict() alone"
+            f"{file} unpacks to {held:,} bytes but has {file.stat().st_size:,}, unlike a checkpoint of torch. "
+            "Save only model.state_dict()"
         )
 
 

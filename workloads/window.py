@@ -1,4 +1,4 @@
-"""Tells a profiler where the measured steps begin and end."""
+"""Tell a profiler where the measured steps start and end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perfctl.workloads.spec import Options, WorkloadError
 
 
 def make_window(options: Options) -> AbstractContextManager[None]:
-    """The context that the measured steps run in."""
+    """The context for the measured steps."""
     if options.window == "torch":
         assert options.trace is not None
         return _torch_window(options.trace, options.device)
@@ -25,16 +25,16 @@ def make_window(options: Options) -> AbstractContextManager[None]:
 
 
 def window_gaps(options: Options) -> list[Gap]:
-    """What the wanted window cannot do on this device."""
+    """A gap when the window does not work on this device."""
     if options.window == "cuda" and options.device != "cuda":
-        reason = "cudaProfilerStart needs a GPU; the range perfctl:window marks the measured steps instead"
+        reason = "cudaProfilerStart needs a GPU; the NVTX range perfctl:window marks the measured steps instead"
         return [Gap("window:cuda", "not_available", reason)]
     return []
 
 
 @contextmanager
 def _cuda_window() -> Iterator[None]:
-    """cudaProfilerStart and cudaProfilerStop, with no kernel of a neighbouring step inside."""
+    """cudaProfilerStart and cudaProfilerStop, synchronised so that no kernel of another step is inside."""
     torch.cuda.synchronize()
     torch.cuda.profiler.start()
     try:
@@ -48,7 +48,7 @@ def _cuda_window() -> Iterator[None]:
 
 @contextmanager
 def _torch_window(trace: Path, device: str) -> Iterator[None]:
-    """torch.profiler over the block; its trace appears under ``trace`` whole or not at all, also when a step raises."""
+    """torch.profiler over the block; writes ``trace`` atomically, even when a step raises."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -68,7 +68,7 @@ def _torch_window(trace: Path, device: str) -> Iterator[None]:
 
 
 def _name_rank(profiler: Any) -> None:
-    """Rank 0 of a program that is not distributed: HTA asks for a rank. torch names it itself where there are several."""
+    """Set rank 0 in the trace of a program that is not distributed, for HTA. torch sets the ranks of a distributed one."""
     several = torch.distributed.is_available() and torch.distributed.is_initialized()
     if not several:
         profiler.add_metadata_json("distributedInfo", json.dumps({"rank": 0}))
@@ -81,6 +81,6 @@ def _export(profiler: Any, trace: Path) -> None:
         profiler.export_chrome_trace(str(part))
         part.replace(trace)
     except OSError as error:
-        raise WorkloadError(f"the trace {trace} could not be written: {error.strerror or error}") from error
+        raise WorkloadError(f"cannot write the trace {trace}: {error.strerror or error}") from error
     finally:
         part.unlink(missing_ok=True)

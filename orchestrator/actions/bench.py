@@ -24,7 +24,7 @@ from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.launch.bench import Budget, Done, Point, run
 from perfctl.orchestrator.launch.paths import file_name
-from perfctl.orchestrator.launch.plain import Plain
+from perfctl.orchestrator.launch.plain import NoProfiler
 from perfctl.orchestrator.launch.sweep_records import Listener, RunResult, SweepRequest
 from perfctl.workloads.families import NAME as WORKLOAD
 from perfctl.workloads.plan import plan
@@ -284,7 +284,7 @@ def sweep_of(request: BenchRequest, point: Point) -> SweepRequest:
     arguments = (*words, "--model", point.model)
     digest = hashlib.sha256("\0".join(arguments).encode()).hexdigest()[:8]
     return SweepRequest(
-        profiler=Plain(),
+        profiler=NoProfiler(),
         workload=WORKLOAD,
         workload_arguments=arguments,
         batches=(point.batch,),

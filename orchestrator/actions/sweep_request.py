@@ -100,7 +100,7 @@ def _ready_inside(request: SweepRequest, image: Image) -> SweepRequest:
     if request.program is not None:
         prefix = image.prefix(where.folders(request)[1:], Path.cwd())
         interpreter.check(request.program, __version__, prefix)
-    return replace(request, profiler=in_image.settle(request.profiler, answer), given_name=request.name)
+    return replace(request, profiler=in_image.use_image_tools(request.profiler, answer), given_name=request.name)
 
 
 def _program(
@@ -140,7 +140,7 @@ def _program(
         inside = read_program((sys.executable, *words) if python else command, asked.batch_env, asked.batches)
         return replace(inside, python=python or PYTHON)
     typed = read_program(command, asked.batch_env, asked.batches)
-    program = interpreter.settle(typed, command[0])
+    program = interpreter.choose_interpreter(typed, command[0])
     if program.python != typed.python:
         messages.note(f"{typed.python} has no perfctl: {program.name} runs under perfctl's own, {program.python}")
     return program

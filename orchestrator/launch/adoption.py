@@ -1,7 +1,7 @@
-"""Processes of a run that lost their parent become children of perfctl, which so finds those that lost their mark, too.
+"""Become a subreaper so that orphaned, unmarked children of a run can be found.
 
-A daemon that starts with an empty environment does not carry ``PERFCTL_RUN_ID``, and a title set over it hides it
-(setproctitle). Linux hands orphans to the nearest ancestor that asked for them (PR_SET_CHILD_SUBREAPER, prctl(2)).
+A daemon with an empty environment has no ``PERFCTL_RUN_ID``, and setproctitle overwrites it. Linux makes orphans the
+children of the nearest ancestor that is a subreaper (PR_SET_CHILD_SUBREAPER, prctl(2)).
 """
 
 from __future__ import annotations
@@ -19,70 +19,70 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 _lock = threading.RLock()
 _runs: list[str] = []
-"""Marks of the runs under way in this process, one a thread."""
+"""Marks of the runs of this process, one per thread."""
 _own: set[int] = set()
-"""Children that are no orphans: those perfctl started, and those that were there before the first run."""
+"""Children that are not orphans: those perfctl started, and those from before the first run."""
 
 
 @contextmanager
-def during(mark: str) -> Iterator[None]:
-    """Orphans come to perfctl while the block runs, and those that ended are cleared away after it."""
+def subreaper(mark: str) -> Iterator[None]:
+    """Receive the orphans of the run ``mark`` during the block, and reap those that ended after it."""
     with _lock:
         if not _runs:
             _own.clear()
             _own.update(_children())
-            _ask_for_orphans(True)
+            _set_subreaper(True)
         _runs.append(mark)
     try:
         yield
     finally:
         with _lock:
-            living(mark)
+            orphans(mark)
             _runs.remove(mark)
             if not _runs:
-                _ask_for_orphans(False)
+                _set_subreaper(False)
 
 
 @contextmanager
 def starting() -> Iterator[set[int]]:
-    """Put into the set what is started in the block, by its process id; nobody takes it for an orphan meanwhile."""
+    """Yields the set to which the process ids started in the block are added, so that they are not taken for orphans."""
     with _lock:
         yield _own
 
 
-def living(mark: str) -> dict[int, int]:
-    """Orphans of the run ``mark`` that run now: process id -> start time. Those that ended are cleared away.
+def orphans(mark: str) -> dict[int, int]:
+    """Running orphans of the run ``mark``: process id -> start time. Those that ended are reaped.
 
-    An orphan without any mark is the run's where no other is under way: the last of several finds it.
+    An orphan without any mark is assigned to the run only while no other run is under way.
     """
     with _lock:
         while True:
-            found, cleared = _look(mark)
-            if not cleared:  # else what it left may have come since
+            found, reaped = _scan(mark)
+            if not reaped:  # else its own children may have arrived since
                 return found
 
 
-def _look(mark: str) -> tuple[dict[int, int], bool]:
-    """(orphans that run, was there one that had ended?)"""
+def _scan(mark: str) -> tuple[dict[int, int], bool]:
+    """(running orphans, whether one was reaped)."""
     found: dict[int, int] = {}
-    cleared = False
+    reaped = False
     for pid in _children() - _own:
         if _session(pid) == os.getsid(0):
-            continue  # each run has sessions of its own: this one perfctl started elsewhere
-        told = guard.parent_and_start(str(pid))
-        if told is None:
-            cleared = _clear_away(pid) or cleared
+            continue  # every run has its own sessions: another part of perfctl started this one
+        stat = guard.parent_and_start(str(pid))
+        if stat is None:
+            reaped = _reap(pid) or reaped
         elif guard.is_marked(str(pid), mark) or (len(_runs) == 1 and not _of_others(pid, mark)):
-            found[pid] = told[1]
-    return found, cleared
+            found[pid] = stat[1]
+    return found, reaped
 
 
 def _of_others(pid: int, mark: str) -> bool:
     return any(guard.is_marked(str(pid), other) for other in _runs if other != mark)
 
 
-def _clear_away(pid: int) -> bool:
-    """Was it there, and had it ended?"""
+def _reap(pid: int) -> bool:
+    """Whether it was a child that had ended."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
@@ -90,7 +90,7 @@ def _clear_away(pid: int) -> bool:
 
 
 def _children() -> set[int]:
-    """Of this process; empty where the system does not list them (CONFIG_PROC_CHILDREN)."""
+    """Children of this process; empty where the kernel does not list them (CONFIG_PROC_CHILDREN)."""
     found: set[int] = set()
     for thread in Path("/proc/self/task").iterdir():
         try:
@@ -107,6 +107,6 @@ def _session(pid: int) -> int | None:
         return None
 
 
-def _ask_for_orphans(wanted: bool) -> None:
-    """Where the system does not know the request, orphans are found by their mark alone."""
+def _set_subreaper(wanted: bool) -> None:
+    """Without kernel support, only marked orphans are found."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Measures the points of a design one after the other, each in a process of its own, as long as the budget lasts."""
+"""Measure the points of a design one after the other, each in its own process, within a time budget."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from perfctl.orchestrator.launch.run_folder import is_whole, read_run_record
 from perfctl.orchestrator.launch.sweep_records import Listener, RunResult, SweepRequest
 
 _HOPELESS = 3
-"""Points in a row that fail for one reason, after which the others are not tried."""
+"""After this many failures in a row with one reason, the other points are skipped."""
 _LEAST_S = 20.0
-"""Of time left, below which no process is started with a time limit: torch alone takes seconds to load."""
+"""Shortest time limit of a process: loading torch alone takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One network at one batch size."""
+    """One model at one batch size."""
 
     model: str
-    """The specification in full."""
+    """The full specification."""
     family: str
     batch: int
     flops: float
-    """Of one step, on paper; 1 multiply-add is 2 FLOPs."""
+    """Estimated FLOPs of one step; 1 multiply-add = 2 FLOPs."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """Seconds that a bench may take, and what one more point would take, from those measured so far."""
+    """The time budget of a bench, with an estimate for the next point from those measured so far."""
 
     seconds: float | None
-    """None: no limit."""
+    """None for no limit."""
     clock: Callable[[], float] = time.monotonic
     _began: float = field(init=False)
     _seen: list[tuple[float, float]] = field(init=False, default_factory=list)
@@ -43,15 +43,15 @@ class Budget:
 
     @property
     def left(self) -> float | None:
-        """Seconds; None without a limit."""
+        """Seconds left; None without a limit."""
         return None if self.seconds is None else self.seconds - (self.clock() - self._began)
 
     def learn(self, flops: float, seconds: float) -> None:
-        """A point of that many FLOPs a step took so long, process and all."""
+        """Add a measured point: FLOPs of a step, and seconds of the whole process."""
         self._seen.append((flops, seconds))
 
     def expected(self, flops: float) -> float | None:
-        """Seconds for a point, from a line through what was seen, never below zero effort; None before anything was."""
+        """Seconds for a point, from a line fitted to the measured ones, at least their minimum; None before the first."""
         if not self._seen:
             return None
         mean_f = sum(one for one, _ in self._seen) / len(self._seen)
@@ -61,7 +61,7 @@ class Budget:
         return max(mean_s + max(slope, 0.0) * (flops - mean_f), min(one for _, one in self._seen))
 
     def allows(self, flops: float) -> bool:
-        """Whether one more point is expected to end in time."""
+        """Whether a point is expected to end within the budget."""
         if self.left is None:
             return True
         return self.left > (self.expected(flops) or 0.0)
@@ -69,12 +69,12 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of the points."""
+    """The results of a bench."""
 
     results: tuple[tuple[Point, RunResult], ...]
-    """Measured now, or whole already."""
+    """Measured now, or complete already."""
     left: tuple[Point, ...]
-    """Not measured: the budget was used up, or every point failed alike."""
+    """Not measured: the budget was used up, or the points before all failed alike."""
 
 
 def run(
@@ -84,11 +84,11 @@ def run(
     listener: Listener,
     again: frozenset[tuple[str, int]] = frozenset(),
 ) -> Done:
-    """Every point that is not whole yet, while the budget allows; what is whole is told to the listener all the same.
+    """Measure every point that is not complete yet, within the budget; complete ones are reported to the listener too.
 
-    ``again``: (model, batch) of points that are measured once more although they are whole.
+    ``again``: (model, batch) of complete points to measure once more.
 
-    Raises UsageError when another perfctl works on the same point, Interrupted when asked to stop.
+    Raises UsageError when another perfctl measures the same point, Interrupted after a signal.
     """
     results: list[tuple[Point, RunResult]] = []
     left: list[Point] = []
@@ -121,13 +121,13 @@ def run(
 
 
 def hopeless(last: Sequence[RunResult]) -> bool:
-    """Whether nothing but one and the same failure came of the last points: no GPU, a broken torch."""
+    """Whether the last points all failed for the same reason: no GPU, a broken torch."""
     alike = len({result.reason for result in last}) == 1 and all(result.status == "failed" for result in last)
     return alike and len(last) == _HOPELESS
 
 
 def _limited(request: SweepRequest, budget: Budget) -> SweepRequest:
-    """A point that takes far longer than expected is ended with the budget."""
+    """The request with a time limit, so that a slow point cannot exceed the budget."""
     if budget.left is None:
         return request
     most = max(budget.left, _LEAST_S)

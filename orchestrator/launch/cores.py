@@ -1,4 +1,4 @@
-"""Sets of processor cores: as the system writes them, and shared out so that no physical core serves two."""
+"""Sets of processor cores: parse and format the kernel's notation, split a set without sharing a physical core."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def read_cores(text: str) -> frozenset[int]:
-    """ "0-3,8" as numbers. Raises ValueError for anything else."""
+    """The cores in text such as "0-3,8". Raises ValueError for anything else."""
     cores: set[int] = set()
     for piece in filter(None, text.strip().split(",")):
         first, _, last = piece.partition("-")
@@ -15,8 +15,8 @@ def read_cores(text: str) -> frozenset[int]:
     return frozenset(cores)
 
 
-def written(cores: Iterable[int]) -> str:
-    """ "0-3,8": the shortest way to write them."""
+def format_cores(cores: Iterable[int]) -> str:
+    """Text such as "0-3,8", as short as possible."""
     runs: list[list[int]] = []
     for core in sorted(cores):
         if runs and core == runs[-1][1] + 1:
@@ -26,10 +26,10 @@ def written(cores: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def deal(cores: frozenset[int], parts: int, root: Path = Path("/")) -> list[frozenset[int]]:
-    """``cores`` in ``parts`` of the same number of physical cores each (rests stay idle); all for all where too few.
+def split_cores(cores: frozenset[int], parts: int, root: Path = Path("/")) -> list[frozenset[int]]:
+    """``cores`` in ``parts`` with equally many physical cores; a remainder stays idle. Too few: every part gets all.
 
-    Hardware threads of one physical core stay together, or two runs would slow each other down.
+    Hardware threads of one physical core stay together, so that two runs do not slow each other down.
     """
     physical = sorted({_siblings(core, root) & cores for core in cores}, key=min)
     each = len(physical) // parts
@@ -39,7 +39,7 @@ def deal(cores: frozenset[int], parts: int, root: Path = Path("/")) -> list[froz
 
 
 def _siblings(core: int, root: Path) -> frozenset[int]:
-    """The hardware threads of a core's physical core; itself alone where the system does not say."""
+    """The hardware threads of a core's physical core; only itself where the kernel does not list them."""
     path = root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
     try:
         return read_cores(path.read_text(encoding="ascii")) | {core}

@@ -1,4 +1,4 @@
-"""Several GPUs, or sets of cores, of one machine: which they are, which cores are near each, and who has them now."""
+"""GPUs and sets of cores to place runs on: find them, the cores near each GPU, and lock them against other perfctls."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from pathlib import Path
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch import tools
-from perfctl.orchestrator.launch.cores import deal, read_cores, written
+from perfctl.orchestrator.launch.cores import format_cores, read_cores, split_cores
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _SETS = re.compile(r"cpu:\d+(-\d+)?(\+\d+(-\d+)?)*")
-_EXAMPLE = "Say --devices 0,1,2,3 for GPUs, or --devices cpu:0-3,cpu:4-7 for sets of cores"
+_EXAMPLE = "For example 0,1,2,3 (GPUs) or cpu:0-3,cpu:4-7 (sets of cores)"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one run at a time goes: a GPU with the cores near it, or a set of cores."""
+    """A GPU with the cores near it, or a set of cores. One run at a time uses it."""
 
     label: str
     """ "GPU 1" or "cores 0-3"."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What makes a program see this GPU alone."""
+    """Variables that make a program see only this GPU."""
     cores: frozenset[int] | None = None
-    """Cores that the run's processes may use; None for all."""
+    """Cores for the run's processes; None for all."""
     locks: tuple[str, ...] = ()
-    """Names that stand for it while it is taken."""
+    """Names of the lock files held while it is in use."""
     beside: int = 0
-    """Other places that the sweep uses at the same time: memory, disk and power are shared with them."""
+    """How many other places the sweep uses at the same time; they share memory, disk and power."""
 
     def facts(self) -> dict[str, str]:
-        """For the run's environment."""
+        """Facts for a run's record."""
         facts = {"place": self.label, "runs_beside": str(self.beside)}
-        return facts | ({"cores": written(self.cores)} if self.cores else {})
+        return facts | ({"cores": format_cores(self.cores)} if self.cores else {})
 
 
 @dataclass(frozen=True, slots=True)
 class _Gpu:
-    """One line of nvidia-smi."""
+    """One GPU in the output of nvidia-smi."""
 
     index: str
     uuid: str
@@ -53,23 +53,23 @@ class _Gpu:
 
 
 def kind_of(text: str) -> str:
-    """cuda or cpu: what ``--devices`` speaks of. Raises UsageError for both at once, and for anything else."""
+    """cuda or cpu, whichever ``text`` names. Raises UsageError for a mixture, a duplicate, or anything else."""
     pieces = [piece.strip() for piece in text.split(",")]
     if all(piece.isdecimal() for piece in pieces):
         kind = "cuda"
     elif all(_SETS.fullmatch(piece) for piece in pieces):
         kind = "cpu"
     else:
-        raise UsageError(f"--devices {text}: not understood", _EXAMPLE)
+        raise UsageError(f"`devices`: expected GPU numbers or sets of cores, got '{text}'", _EXAMPLE)
     if len(set(pieces)) < len(pieces):
-        raise UsageError(f"--devices {text}: one of them stands twice", "Two runs never share a device")
+        raise UsageError(f"`devices`: '{text}' names a device twice", "Each run needs a device of its own")
     return kind
 
 
 def places(text: str, root: Path = Path("/")) -> tuple[Place, ...]:
-    """The places that ``--devices`` names. Raises UsageError when one of them is not on this machine.
+    """The places that ``text`` names. Raises UsageError when this machine lacks one of them.
 
-    Numbers count what CUDA_VISIBLE_DEVICES leaves, where it is set, and are nvidia-smi's where it is not.
+    GPU numbers index CUDA_VISIBLE_DEVICES where it is set; otherwise they are those of nvidia-smi.
     """
     pieces = tuple(piece.strip() for piece in text.split(","))
     if kind_of(text) == "cpu":
@@ -84,7 +84,7 @@ def places(text: str, root: Path = Path("/")) -> tuple[Place, ...]:
 
 
 def first_gpu() -> Place | None:
-    """The GPU that a program takes by itself; None where nvidia-smi does not tell."""
+    """The GPU that a program uses by default; None when nvidia-smi lists none."""
     gpus, visible = _gpus(), _visible()
     if not gpus or visible == ():
         return None
@@ -93,14 +93,14 @@ def first_gpu() -> Place | None:
 
 
 @contextmanager
-def hold(taken: Iterable[Place], folder: Path | None = None) -> Iterator[None]:
-    """Have these places for oneself. Raises UsageError when another perfctl of this user has one of them.
+def hold(reserved: Iterable[Place], folder: Path | None = None) -> Iterator[None]:
+    """Lock these places. Raises UsageError when another perfctl of this user holds one of them.
 
-    The locks go by themselves when the process ends, however it ends.
+    The kernel releases the locks when the process ends, however it ends.
     """
     with ExitStack() as held:
         folder = folder or _lock_folder()
-        for place in taken:
+        for place in reserved:
             for name in place.locks:
                 held.enter_context(_held(folder / f"{name}.lock", place.label))
         yield
@@ -116,8 +116,8 @@ def _held(path: Path, label: str) -> Iterator[None]:
             owner = os.read(handle, 20).decode(errors="replace").strip()
             said = f" (process {owner})" if owner.isdecimal() else ""
             raise UsageError(
-                f"{label} is in use by another perfctl{said}, and two runs on one device would time each other",
-                "Wait for it, or name other devices with --devices",
+                f"{label} is in use by another perfctl{said}; two runs on one device would distort each other's times",
+                "Wait for it, or choose other `devices`",
             ) from error
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
@@ -127,19 +127,19 @@ def _held(path: Path, label: str) -> Iterator[None]:
 
 
 def _lock_folder(root: Path = Path("/tmp")) -> Path:  # noqa: S108  # nosec B108
-    """One folder for each user, the same in every session: not TMPDIR, which jobs have for themselves.
+    """One folder per user, the same in every session; not below TMPDIR, which differs between jobs.
 
-    Raises UsageError where another user has put something under its name, or could put something into it.
+    Raises UsageError when it belongs to another user, or others may write to it.
     """
     folder = Path(root if root.is_dir() else tempfile.gettempdir(), f"perfctl-{os.getuid()}")
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise UsageError(f"{folder} belongs to somebody else", "Remove it: perfctl keeps its device locks there")
+        raise UsageError(f"{folder} belongs to another user", "Remove it: perfctl keeps its device locks there")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise UsageError(
-            f"{folder}: others may write to it", f"chmod 700 {folder}: perfctl keeps its device locks there"
+            f"{folder} is writable by other users", f"chmod 700 {folder}: perfctl keeps its device locks there"
         )
     return folder
 
@@ -147,22 +147,26 @@ def _lock_folder(root: Path = Path("/tmp")) -> Path:  # noqa: S108  # nosec B108
 def _core_sets(pieces: tuple[str, ...]) -> tuple[Place, ...]:
     allowed = os.sched_getaffinity(0)
     made: list[Place] = []
-    taken: set[int] = set()
+    used: set[int] = set()
     for piece in pieces:
         cores = read_cores(piece.removeprefix("cpu:").replace("+", ","))
         if not cores:
-            raise UsageError(f"--devices {piece}: there is no core in it", _EXAMPLE)
+            raise UsageError(f"`devices`: {piece} names no core", _EXAMPLE)
         if missing := cores - allowed:
             raise UsageError(
-                f"--devices {piece}: core {min(missing)} is not one that this process may use",
-                f"It may use {written(allowed)}",
+                f"`devices`: this process may not use core {min(missing)} of {piece}",
+                f"It may use {format_cores(allowed)}",
             )
-        if twice := cores & taken:
-            raise UsageError(f"--devices {piece}: core {min(twice)} is in two sets", "Two runs never share a core")
-        taken |= cores
+        if twice := cores & used:
+            raise UsageError(f"`devices`: core {min(twice)} is in two sets", "Each run needs cores of its own")
+        used |= cores
         made.append(
             Place(
-                f"cores {written(cores)}", {}, cores, tuple(f"core-{core}" for core in sorted(cores)), len(pieces) - 1
+                f"cores {format_cores(cores)}",
+                {},
+                cores,
+                tuple(f"core-{core}" for core in sorted(cores)),
+                len(pieces) - 1,
             )
         )
     return tuple(made)
@@ -175,18 +179,18 @@ def _visible() -> tuple[str, ...] | None:
 
 
 def _entry(number: int, visible: tuple[str, ...] | None, gpus: tuple[_Gpu, ...]) -> str:
-    """What CUDA_VISIBLE_DEVICES must say for GPU ``number``."""
-    there = visible if visible is not None else tuple(gpu.index for gpu in gpus)
+    """The entry of CUDA_VISIBLE_DEVICES for GPU ``number``. Raises UsageError when there is no such GPU."""
+    entries = visible if visible is not None else tuple(gpu.index for gpu in gpus)
     if visible is None and not gpus:
         return str(number)
-    if number >= len(there):
-        where = f"{VISIBLE} is {os.environ[VISIBLE]!r}" if visible is not None else "nvidia-smi lists them"
-        raise UsageError(f"--devices: there is no GPU {number} here, but {len(there)} ({where})", "Count from 0")
-    return there[number]
+    if number >= len(entries):
+        source = f"{VISIBLE} is {os.environ[VISIBLE]!r}" if visible is not None else "as listed by nvidia-smi"
+        raise UsageError(f"`devices`: GPU {number} does not exist; there are {len(entries)} ({source})", "Count from 0")
+    return entries[number]
 
 
 def _sees(entry: str) -> dict[str, str]:
-    """The variables for one GPU. CUDA's own order is by speed; numbers are meant as nvidia-smi counts."""
+    """Variables that select one GPU. CUDA would number GPUs by speed; PCI order is that of nvidia-smi."""
     return {VISIBLE: entry, "CUDA_DEVICE_ORDER": os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")}
 
 
@@ -207,14 +211,14 @@ def _lock_name(entry: str, gpus: tuple[_Gpu, ...]) -> str:
 
 
 def _near(gpus: list[_Gpu | None], root: Path) -> list[frozenset[int] | None]:
-    """Cores near each GPU; GPUs near the same cores share them out. None where the system does not say."""
+    """Cores near each GPU; GPUs near the same cores split them. None where the kernel does not list them."""
     allowed = os.sched_getaffinity(0)
     lists = [_local(gpu, root) if gpu else frozenset() for gpu in gpus]
     near = [cores & allowed for cores in lists]
     result: list[frozenset[int] | None] = [None] * len(gpus)
     for cores in {group for group in near if group}:
         at = [number for number, other in enumerate(near) if other == cores]
-        for number, part in zip(at, deal(cores, len(at), root), strict=True):
+        for number, part in zip(at, split_cores(cores, len(at), root), strict=True):
             result[number] = part
     return result
 

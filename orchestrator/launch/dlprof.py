@@ -1,4 +1,4 @@
-"""DLProf: layers, kernels and iterations in ready-made tables. Its last release was 1.8.0 (December 2021)."""
+"""Run DLProf, which writes tables of layers, kernels and iterations. Last release: 1.8.0 (December 2021)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from perfctl.orchestrator.launch.profiler import Command, Outcome, RunRequest, T
 
 TOOL = Tool(
     "dlprof",
-    "DLProf makes the tables",
-    "it can no longer be installed; it is in NVIDIA's PyTorch containers up to 22.12",
-    "perfctl nsys records the same kernels; DLProf reports made elsewhere are read by perfctl ingest",
+    "DLProf writes the tables",
+    "it can no longer be installed; NVIDIA's PyTorch containers up to 22.12 contain it",
+    "perfctl nsys records the same kernels; perfctl ingest reads existing DLProf reports",
 )
 MODES = ("simple", "pytorch")
 REPORTS = ("summary", "detail", "iteration", "kernel", "op_type", "group_op", "tensor_core", "expert_systems")
@@ -30,22 +30,22 @@ class DLProf:
     """``dlprof`` over the whole program, on one GPU."""
 
     mode: str = "simple"
-    """simple: kernels alone. pytorch: with operations, for which the program must enable DLProf's NVTX plugin."""
+    """simple: kernels only. pytorch: also operations, for which the program must enable DLProf's NVTX plugin."""
     reports: tuple[str, ...] | None = None
-    """None for what the mode has: kernels, iterations and the summary, and in pytorch mode operations, too."""
+    """None for DEFAULT_REPORTS of the mode."""
     iter_start: int | None = None
-    """First iteration that counts; None for DLProf's own choice."""
+    """First iteration to analyse; None for DLProf's default."""
     iter_stop: int | None = None
     nsys_opts: str = "--trace=cuda,nvtx,cudnn,cublas --sample=none --cpuctxsw=none"
-    """Handed to the nsys that dlprof starts."""
+    """Options of the nsys that dlprof starts."""
     extra: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
-            raise UsageError(f"DLProf has no mode {self.mode}", f"Say one of {', '.join(MODES)}")
+            raise UsageError(f"`dlprof_mode` must be {' or '.join(MODES)}, got {self.mode}")
         unknown = [report for report in self.reports or () if report not in REPORTS]
         if unknown:
-            raise UsageError(f"DLProf has no report {', '.join(unknown)}", f"Known: {', '.join(REPORTS)}")
+            raise UsageError(f"`reports`: DLProf has no report {', '.join(unknown)}", f"Known: {', '.join(REPORTS)}")
 
     @property
     def name(self) -> str:
@@ -55,9 +55,9 @@ class DLProf:
         return (() if tools.find("dlprof") else (TOOL,)) + tools.missing_torch()
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
-        """Raises UsageError on a CPU, where DLProf has nothing to show."""
+        """Raises UsageError on a CPU, which DLProf does not support."""
         if request.device != "cuda":
-            raise UsageError("DLProf works on GPUs only", "Add --device cuda, or use perfctl torch on a CPU")
+            raise UsageError("DLProf needs a GPU", "Set `device` to cuda, or use perfctl torch on a CPU")
         profile = (
             "dlprof",
             f"--mode={self.mode}",
@@ -79,10 +79,12 @@ class DLProf:
 
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         program = evidence.program_failure(request, outcomes[0])
-        return evidence.weigh(program, self.artifact_problem(request, outcomes), "The tables hold what ran until then")
+        return evidence.verdict_of(
+            program, self.artifact_problem(request, outcomes), "The tables cover the run up to then"
+        )
 
     def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
-        """Why there are no tables to read: cause and remedy; None when there are."""
+        """Why the tables cannot be read, with a remedy; None when they can."""
         folder = self.artifact(request.paths)
         tables = [path for path in folder.glob("*.csv") if path.stat().st_size]
         if not tables:
@@ -90,5 +92,5 @@ class DLProf:
             said = evidence.last_line(outcomes[0].stderr) or evidence.last_line(log) or "nothing"
             return f"DLProf left no tables in {folder.name}; it said: {said}. See {log.name}"
         if all(evidence.is_older_than_run(path, request.paths) for path in tables):
-            return f"the tables in {folder.name} are older than this run. Remove the folder and run it again"
+            return f"the tables in {folder.name} are older than this run. Remove the folder and run again"
         return None

@@ -1,4 +1,4 @@
-"""What this machine has, and what each profiler can do on it: the answers of ``perfctl doctor``."""
+"""Examine this machine for ``perfctl doctor``: tools, permissions, and what each profiler can do here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perfctl.orchestrator.launch.nsys import TOOL as NSYS
 OK, WARNING, MISSING = "ok", "warning", "missing"
 
 _LITTLE_SPACE = 5 * 2**30
-"""Bytes. An nsys report of a sweep can take some GiB."""
+"""Bytes. The nsys reports of a sweep can take several GiB."""
 _OPTIONAL_PROGRAMS = (
     ("dcgmi", "only needed to pause DCGM while ncu counts"),
     ("apptainer", "only needed to run inside a container (or singularity)"),
@@ -40,11 +40,11 @@ class Finding:
     value: str | None
     """Version, size, ...; None when there is nothing to show."""
     detail: str | None = None
-    """What it means or what to do about it; None when nothing."""
+    """What it means, or what to do about it; None when there is nothing to add."""
 
 
 def examine() -> tuple[Finding, ...]:
-    """Everything that decides which profilers work here. Starts short programs, changes nothing."""
+    """All findings that decide which profilers work here. Starts short programs and changes nothing."""
     findings = [*_gpu(), *_profiling_tools(), *_permissions(), *_packages(), *_surroundings()]
     return (*findings, *_what_works(_states(findings)))
 
@@ -74,12 +74,10 @@ def _gpu() -> Iterator[Finding]:
             yield Finding(f"GPU {index}", OK, name, f"compute capability {capability}, {memory}, driver {driver}")
     if not answer:
         if tools.has_gpu_driver():
-            detail = (
-                "a driver is loaded, but nvidia-smi does not answer: in a container, start it with --nv or --gpus all"
-            )
+            detail = "a driver is loaded, but nvidia-smi does not run: start containers with --nv or --gpus all"
             yield Finding("GPU", WARNING, None, detail)
         else:
-            yield Finding("GPU", MISSING, None, "no NVIDIA driver here: --device cpu works, and so does replay")
+            yield Finding("GPU", MISSING, None, "no NVIDIA driver: runs on the CPU and perfctl replay work")
 
 
 def _profiling_tools() -> Iterator[Finding]:
@@ -87,11 +85,11 @@ def _profiling_tools() -> Iterator[Finding]:
     if tools.find("nsys"):
         yield _nsys_importer()
     yield _program("ncu", "install NVIDIA Nsight Compute (Debian 12 and 13: scripts/install_nsight_debian.sh)")
-    yield _program("dlprof", "its last release is of 2021; not needed, reports of it can be read")
+    yield _program("dlprof", "last released in 2021; perfctl reads existing reports without it")
     for name, use in _OPTIONAL_PROGRAMS:
-        there = tools.find(name) or (tools.find("singularity") if name == "apptainer" else None)
+        path = tools.find(name) or (tools.find("singularity") if name == "apptainer" else None)
         yield Finding(
-            name, OK if there else MISSING, tools.version(Path(there).name) if there else None, None if there else use
+            name, OK if path else MISSING, tools.version(Path(path).name) if path else None, None if path else use
         )
 
 
@@ -100,7 +98,7 @@ def _program(name: str, install: str) -> Finding:
         return Finding(name, MISSING, None, install)
     version = tools.version(name)
     if version is None:
-        return Finding(name, WARNING, None, f"{name} --version does not answer: the installation is not whole")
+        return Finding(name, WARNING, None, f"{name} --version fails: the installation is incomplete")
     return Finding(name, OK, version)
 
 
@@ -117,31 +115,33 @@ def _nsys_importer() -> Finding:
 def _permissions() -> Iterator[Finding]:
     yield _counter_permission()
     if _runs("nv-hostengine") or _runs("dcgm-exporter"):
-        detail = "it may hold the counters: dcgmi profile --pause before ncu, --resume after"
+        detail = "it may hold the counters: run dcgmi profile --pause before ncu and --resume after it"
         yield Finding("DCGM", WARNING, "running", detail)
     else:
         yield Finding("DCGM", OK, "not running")
     lock = Path(tempfile.gettempdir(), "nsight-compute-lock")
     if lock.exists() and lock.stat().st_uid != os.geteuid() and not os.access(lock, os.W_OK):
-        detail = "somebody else's; perfctl gives ncu a TMPDIR of its own, ncu alone fails"
+        detail = "belongs to another user: perfctl gives ncu its own TMPDIR, but ncu by itself fails"
         yield Finding("ncu lock file", OK, str(lock), detail)
     else:
-        yield Finding("ncu lock file", OK, "none of somebody else's")
+        yield Finding("ncu lock file", OK, "none of another user")
 
 
 def _counter_permission() -> Finding:
     allowed = _counters_for_all()
     if allowed is None:
-        return Finding("GPU counters", MISSING, None, "no NVIDIA driver says who may read them")
+        return Finding("GPU counters", MISSING, None, "no NVIDIA driver")
     root = os.geteuid() == 0
     detail = (
-        None if allowed else "RmProfilingAdminOnly is 1: ncu works for root" + ("" if root else ", and you are not")
+        None
+        if allowed
+        else "RmProfilingAdminOnly is 1: ncu works for root only" + ("" if root else ", and you are not root")
     )
     return Finding("GPU counters", OK if allowed or root else WARNING, "for all" if allowed else "for root", detail)
 
 
 def _counters_for_all() -> bool | None:
-    """Does the driver let everybody read counters? None when it does not say."""
+    """Whether the driver lets everybody read counters; None when it does not say."""
     for line in _lines(Path("/proc/driver/nvidia/params")):
         key, _, value = line.partition(":")
         if key.strip() == "RmProfilingAdminOnly":
@@ -154,7 +154,7 @@ def _packages() -> Iterator[Finding]:
     if version is None:
         yield Finding("torch", MISSING, None, tools.TORCH.install)
     elif not _torch_has_cuda():
-        detail = "a build without CUDA: it has no NVTX ranges, so nsys cannot see layers; perfctl torch works"
+        detail = "built without CUDA, so without NVTX: nsys cannot see layers, but perfctl torch works"
         yield Finding("torch", WARNING, version, detail)
     else:
         yield Finding("torch", OK, version, "CUDA build")
@@ -164,7 +164,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def _torch_has_cuda() -> bool:
-    """Read from the files of the package, because importing torch takes seconds."""
+    """Checked in the package's file list, because importing torch takes seconds."""
     try:
         files = metadata.files("torch") or []
     except metadata.PackageNotFoundError:
@@ -182,14 +182,14 @@ def _package_version(distribution: str) -> str | None:
 def _surroundings() -> Iterator[Finding]:
     free = shutil.disk_usage(Path.cwd()).free
     detail = (
-        "little space: reports of a sweep can take some GiB (--out puts them elsewhere)"
+        "little space: the reports of a sweep can take several GiB; put them on another disk"
         if free < _LITTLE_SPACE
         else None
     )
     yield Finding("free disk", WARNING if detail else OK, f"{free / 2**30:.1f} GiB", detail)
     around = container.inside()
     if around:
-        detail = "a profiler must be installed in here, too: around the container it sees nothing"
+        detail = "install the profiler inside the container; from outside it sees nothing"
         yield Finding("container", OK, str(around), detail)
         if tools.has_gpu_driver() and not in_image.has_libcuda():
             why = f"{in_image.LIBCUDA.why}: {in_image.LIBCUDA.install}"
@@ -197,10 +197,9 @@ def _surroundings() -> Iterator[Finding]:
 
 
 def _what_works(states: dict[str, str]) -> Iterator[Finding]:
-    """One line a profiler: what it can do here, or what works in its place."""
+    """One finding per profiler: what it can do here, or what to use instead."""
     gpu = any(name.startswith("GPU ") and name != "GPU counters" and state == OK for name, state in states.items())
-    torch_there = states["torch"] != MISSING
-    if not torch_there:
+    if states["torch"] == MISSING:
         for name in ("perfctl torch", "perfctl nsys", "perfctl ncu", "perfctl dlprof"):
             yield Finding(name, MISSING, None, f"needs PyTorch: {tools.TORCH.install}")
     else:
@@ -208,33 +207,33 @@ def _what_works(states: dict[str, str]) -> Iterator[Finding]:
         yield _nsys_works(states, gpu)
         yield _ncu_works(states, gpu)
         works = gpu and states["dlprof"] == OK
-        yield Finding("perfctl dlprof", OK if works else MISSING, None, None if works else "perfctl nsys in its place")
+        yield Finding("perfctl dlprof", OK if works else MISSING, None, None if works else "use perfctl nsys instead")
     yield Finding("perfctl replay", OK, "any recorded sweep")
 
 
 def _nsys_works(states: dict[str, str], gpu: bool) -> Finding:
     if states["nsys"] == MISSING:
-        return Finding("perfctl nsys", MISSING, None, f"{NSYS.install}; or perfctl torch in its place")
-    if MISSING in (states.get("nsys importer"),):
-        return Finding("perfctl nsys", MISSING, None, "its importer is missing; perfctl torch in its place")
+        return Finding("perfctl nsys", MISSING, None, f"{NSYS.install}; or use perfctl torch instead")
+    if states.get("nsys importer") == MISSING:
+        return Finding("perfctl nsys", MISSING, None, "its importer is missing; use perfctl torch instead")
     if gpu:
         return Finding("perfctl nsys", OK, "kernels and layers")
     if states["torch"] == WARNING:
         return Finding(
-            "perfctl nsys", MISSING, None, "no GPU, and this torch has no NVTX ranges; perfctl torch in its place"
+            "perfctl nsys", MISSING, None, "no GPU, and this torch has no NVTX ranges; use perfctl torch instead"
         )
     return Finding("perfctl nsys", OK, "CPU ranges only", "no GPU kernels without a GPU")
 
 
 def _ncu_works(states: dict[str, str], gpu: bool) -> Finding:
     if not gpu:
-        detail = "counts on GPUs only; pen-and-paper FLOPs need none, and perfctl ingest reads reports made elsewhere"
+        detail = "needs a GPU; estimates do not, and perfctl ingest reads reports made elsewhere"
         return Finding("perfctl ncu", MISSING, None, detail)
     if states["ncu"] == MISSING:
-        return Finding("perfctl ncu", MISSING, None, "install Nsight Compute; nothing else counts executed FLOPs")
+        return Finding("perfctl ncu", MISSING, None, "install Nsight Compute; no other tool counts executed FLOPs")
     if states.get("GPU counters") == WARNING:
         return Finding(
-            "perfctl ncu", MISSING, None, "you may not read the counters, see GPU counters; perfctl nsys in its place"
+            "perfctl ncu", MISSING, None, "you may not read the counters, see GPU counters; use perfctl nsys instead"
         )
     if states.get("DCGM") == WARNING:
         return Finding("perfctl ncu", WARNING, None, "DCGM may hold the counters, see DCGM")
@@ -246,7 +245,7 @@ def _states(findings: list[Finding]) -> dict[str, str]:
 
 
 def _runs(program: str) -> bool:
-    """Is a process of that name there? Names in /proc are cut to 15 characters."""
+    """Whether a process of that name is running. /proc shortens names to 15 characters."""
     return any(_lines(path)[:1] == [program[:15]] for path in Path("/proc").glob("[0-9]*/comm"))
 
 

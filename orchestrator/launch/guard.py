@@ -1,14 +1,13 @@
-"""Finds and ends every process of a run, wherever it went; also the watcher that outlives perfctl.
+"""The watchdog: find and end every process of a run, even after perfctl itself was killed.
 
-Profilers put their target and their agents into sessions of their own (nsys 2022.4 does both), so a process
-group is not enough. Each process of a run carries ``PERFCTL_RUN_ID`` in its environment instead, and is found
-through /proc, together with all that descend from such a process.
+A process group is not enough: nsys 2022.4 starts its target and its agent in sessions of their own. So every process
+of a run has ``PERFCTL_RUN_ID`` in its environment; it and its descendants are found through /proc.
 
-Run as a program (``python guard.py MARK TMPDIR``) it waits until its standard input closes, which happens when
-perfctl ends in whatever way, SIGKILL included, and then ends the run, gently first: an nsys that is killed while it
-starts leaves a lock in shared memory that keeps every nsys of the machine from starting (2022.4). Until then it is
-told of processes, a line each, process id and start time: first the one that perfctl started, which leads its group,
-then those that carry no mark. Standard library only, because the watcher starts without site-packages.
+Run as a program (``python watchdog.py MARK TMPDIR``), it waits until its standard input closes, which happens however
+perfctl ends (SIGKILL too), and then ends the run. SIGTERM comes first: an nsys killed while it starts leaves a lock in
+shared memory that blocks every nsys of the machine (2022.4). Before that, each line of standard input names a process
+by id and start time: first the one that perfctl started, which leads its group, then unmarked ones. Standard library
+only, because the watchdog starts without site-packages.
 """
 
 from __future__ import annotations
@@ -21,54 +20,54 @@ from collections.abc import Callable
 from pathlib import Path
 
 VARIABLE = "PERFCTL_RUN_ID"
-"""Marks of the runs that a process belongs to, outermost first, with ':' between (perfctl under perfctl)."""
+"""Marks of the runs that a process belongs to, outermost first, separated by ':' (perfctl under perfctl)."""
 
 _PAUSE_S = 0.02
 _GRACE_S = 1.5
-"""Between the watcher's SIGTERM and SIGKILL."""
+"""Between the watchdog's SIGTERM and SIGKILL."""
 
 
 class Members:
-    """The processes of one run. Whoever was seen once stays a member, also when its parent has gone since."""
+    """The processes of one run. A process once found stays a member, even when its parent is gone."""
 
     def __init__(self, mark: str, orphans: Callable[[], dict[int, int]] | None = None) -> None:
         self._mark = mark
         self._orphans = orphans
-        """Finds members that nothing marks; see :mod:`adoption`."""
+        """Finds members without a mark: the children of a subreaper."""
         self._known: dict[int, int] = {}
-        """Process id -> start time, which tells it from a later process with the same id."""
+        """Process id -> start time, which differs for a later process with the same id."""
 
-    def also(self, pid: int, start: int) -> None:
-        """This one is a member, although nothing marks it."""
+    def add(self, pid: int, start: int) -> None:
+        """Make an unmarked process a member."""
         self._known[pid] = start
 
     def alive(self) -> set[int]:
-        """Those that run now: marked, seen before, or descended from one of these. Never this process."""
+        """Members that run now: marked, found before, or descended from one of these. Never this process."""
         parents: dict[int, int] = {}
         found: dict[int, int] = {}
         starts: dict[int, int] = {}
         orphans = self._orphans() if self._orphans is not None else {}
         self._known |= orphans
         for entry in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208 - half the time of iterdir
-            told = parent_and_start(entry)
-            if told is None:
+            stat = parent_and_start(entry)
+            if stat is None:
                 continue
             pid = int(entry)
-            parents[pid], starts[pid] = told
+            parents[pid], starts[pid] = stat
             if self._known.get(pid) == starts[pid] or is_marked(entry, self._mark):
                 found[pid] = starts[pid]
         roots = set(found)
         found.update({pid: starts[pid] for pid in parents if _descends(pid, parents, roots)})
-        found.update(orphans)  # one that has ended since may have left another
+        found.update(orphans)  # one that just ended may have left a child
         found.pop(os.getpid(), None)
         self._known = found
         return set(found)
 
     def end_all(self, *, limit_s: float, quiet_s: float = 0.0) -> set[int]:
-        """SIGKILL them until none is left; returns those that outlived ``limit_s``.
+        """SIGKILL members until none is left; returns those still alive after ``limit_s``.
 
-        ``quiet_s`` is how long none must have been seen: more than 0 where one may still be between fork and
-        exec, and so not marked yet.
+        ``quiet_s``: seconds without any member before it is done. Above 0 where one may be between fork and exec, and
+        so not marked yet.
         """
         end = time.monotonic() + limit_s
         quiet_since: float | None = None
@@ -88,7 +87,7 @@ class Members:
 
 
 def _ask_to_end(leader: int, members: Members) -> None:
-    """SIGTERM to its group, and time for all to go."""
+    """SIGTERM to the leader's group, then time for all members to end."""
     try:
         os.killpg(leader, signal.SIGTERM)
     except (ProcessLookupError, PermissionError):
@@ -107,7 +106,7 @@ def _kill(pids: set[int]) -> None:
 
 
 def parent_and_start(pid: str) -> tuple[int, int] | None:
-    """Parent's process id, and start time in clock ticks; None when the process is gone or a zombie."""
+    """(parent's process id, start time in clock ticks); None for a process that is gone or a zombie."""
     try:
         stat = Path("/proc", pid, "stat").read_bytes()
     except OSError:
@@ -118,7 +117,7 @@ def parent_and_start(pid: str) -> tuple[int, int] | None:
 
 
 def is_marked(pid: str, mark: str) -> bool:
-    """Does the environment it was started with hold the mark? No when it belongs to somebody else."""
+    """Whether its initial environment holds the mark; False for another user's process, which cannot be read."""
     try:
         environment = Path("/proc", pid, "environ").read_bytes()
     except OSError:
@@ -139,16 +138,16 @@ def _descends(pid: int, parents: dict[int, int], roots: set[int]) -> bool:
 
 
 def main(mark: str, folder: Path) -> None:
-    """Wait for standard input to close, then end the run, and remove the short link to its TMPDIR if it had one."""
+    """Wait for standard input to close, end the run, and remove the short link to its TMPDIR if it has one."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     members = Members(mark)
     first: int | None = None
-    with open(0, "rb", closefd=False) as told:
-        for line in told:
-            if line.endswith(b"\n"):  # else perfctl died in the middle of it
+    with open(0, "rb", closefd=False) as lines:
+        for line in lines:
+            if line.endswith(b"\n"):  # else perfctl died while writing it
                 pid, start = map(int, line.split())
-                members.also(pid, start)
+                members.add(pid, start)
                 first = first or pid
     if first is not None and first in members.alive():
         _ask_to_end(first, members)

@@ -1,4 +1,4 @@
-"""Starts the watcher that outlives perfctl, and tells it what it cannot find by itself. :mod:`guard` is what it runs."""
+"""Start the watchdog of a run, and tell it which unmarked processes belong to the run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from perfctl.orchestrator.launch import adoption, guard
 
 
 @contextmanager
-def watching(mark: str, folder: Path) -> Iterator[Callable[..., None]]:
-    """A watcher that ends the run should perfctl die: it reads a pipe that only perfctl holds open.
+def watchdog(mark: str, folder: Path) -> Iterator[Callable[..., None]]:
+    """Run a watchdog that ends the run if perfctl dies: it reads a pipe that only perfctl holds open.
 
-    What is yielded tells it of the first process of the run, when it is given its id, and of orphans that it could not
-    find by their mark.
+    Yields a function that tells it of the run's orphans, and of its first process when called with that id.
     """
-    with adoption.starting() as own:
-        watcher = subprocess.Popen(
+    with adoption.starting() as own_children:
+        process = subprocess.Popen(
             (sys.executable, "-I", "-S", guard.__file__, mark, str(folder)),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -29,22 +28,22 @@ def watching(mark: str, folder: Path) -> Iterator[Callable[..., None]]:
             env={name: value for name, value in os.environ.items() if name != guard.VARIABLE},
             start_new_session=True,
         )
-        own.add(watcher.pid)
-    told: set[int] = set()
+        own_children.add(process.pid)
+    known: set[int] = set()
 
     def tell(first: int | None = None) -> None:
-        news = adoption.living(mark)
-        if first is not None and (facts := guard.parent_and_start(str(first))) is not None:
-            news = {first: facts[1], **news}
-        lines = b"".join(b"%d %d\n" % known for known in news.items() if known[0] not in told)
-        told.update(news)
-        if lines and watcher.stdin is not None:
-            with suppress(BrokenPipeError):  # somebody killed the watcher
-                watcher.stdin.write(lines)
-                watcher.stdin.flush()
+        found = adoption.orphans(mark)
+        if first is not None and (stat := guard.parent_and_start(str(first))) is not None:
+            found = {first: stat[1], **found}
+        lines = b"".join(b"%d %d\n" % (pid, start) for pid, start in found.items() if pid not in known)
+        known.update(found)
+        if lines and process.stdin is not None:
+            with suppress(BrokenPipeError):  # somebody killed the watchdog
+                process.stdin.write(lines)
+                process.stdin.flush()
 
-    with watcher:
+    with process:
         try:
             yield tell
         finally:
-            watcher.kill()
+            process.kill()

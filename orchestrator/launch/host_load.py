@@ -1,4 +1,4 @@
-"""What the processes of a run take of the host: cores kept busy and resident memory, through psutil."""
+"""CPU and memory use of a run's processes, through psutil."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import time
 from perfctl.orchestrator.launch import guard
 
 SCAN_S = 0.1
-"""Between two looks for new processes of the run, at least."""
+"""Shortest time between two scans for new processes of the run."""
 SCAN_SHARE = 0.0015
-"""Of a core that may go into looking for them."""
-_LOOKS = 2
-"""At each process: one that is just being replaced (exec) has no environment to tell it by."""
+"""Share of a core that the scans may use."""
+_CHECKS = 2
+"""Of each process: one in the middle of exec has no environment to recognise it by."""
 
 
 class HostLoad:
@@ -23,26 +23,26 @@ class HostLoad:
 
         self._psutil = psutil
         self._mark = mark
-        self._looks = {pid: _LOOKS for pid in _all() if pid < first}  # they were there before it
-        """Process id of others -> how often it was looked at."""
+        self._checks = {pid: _CHECKS for pid in _all() if pid < first}  # older than the run
+        """Process id of others -> how often it was checked."""
         self._known: dict[int, psutil.Process] = {}
         self._spent: dict[int, float] = {}
         """Process id -> CPU seconds at the last reading."""
         self._at = time.monotonic()
         self._next_scan = 0.0
         self.scan_s = 0.0
-        """CPU seconds that the last reading spent on looking for new processes: those have a share of their own."""
+        """CPU seconds that the last reading spent on scanning, which has its own limit (SCAN_SHARE)."""
         self._add(first)
-        self.read()  # a reading is a rate since the one before: what was done before this one is no part of the next
+        self.read()  # readings are rates: this one starts the first interval
 
     @property
     def pids(self) -> frozenset[int]:
         return frozenset(self._known)
 
     def read(self) -> tuple[float, int] | None:
-        """(cores kept busy since the last reading, resident bytes); None when none is left that has memory.
+        """(cores busy since the last reading, resident bytes); None when no process has memory any more.
 
-        A process found only now counts from now: what it did before the look that found it is left out.
+        A new process counts from the scan that found it; its CPU time before that is left out.
         """
         self.scan_s = 0.0
         self._scan()
@@ -61,29 +61,29 @@ class HostLoad:
             self._spent[pid] = spent
             resident += memory.rss
         elapsed, self._at = now - self._at, now
-        return (busy / elapsed, resident) if resident and elapsed > 0 else None  # one that is ending has no memory
+        return (busy / elapsed, resident) if resident and elapsed > 0 else None  # an ending process has no memory
 
     def _scan(self) -> None:
         if time.monotonic() < self._next_scan:
             return
         before = time.thread_time()
-        there = _all()
-        looks = {pid: count for pid, count in self._looks.items() if pid in there}
-        for pid in sorted(there - set(self._known)):
-            count = looks.get(pid, 0)
-            if count < _LOOKS:
-                looks[pid] = count + 1
+        running = _all()
+        checks = {pid: count for pid, count in self._checks.items() if pid in running}
+        for pid in sorted(running - set(self._known)):
+            count = checks.get(pid, 0)
+            if count < _CHECKS:
+                checks[pid] = count + 1
                 if self._is_own(pid):
                     self._add(pid)
-        self._looks = looks
+        self._checks = checks
         self.scan_s = time.thread_time() - before
         self._next_scan = time.monotonic() + max(SCAN_S, self.scan_s / SCAN_SHARE)
 
     def _is_own(self, pid: int) -> bool:
-        told = guard.parent_and_start(str(pid))
-        if told is None or pid == os.getpid():
+        stat = guard.parent_and_start(str(pid))
+        if stat is None or pid == os.getpid():
             return False
-        return told[0] in self._known or guard.is_marked(str(pid), self._mark)
+        return stat[0] in self._known or guard.is_marked(str(pid), self._mark)
 
     def _add(self, pid: int) -> None:
         try:

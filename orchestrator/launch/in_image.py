@@ -1,6 +1,6 @@
-"""What an image has, asked of the perfctl inside it before anything runs; and what is missing where perfctl itself is inside.
+"""Check what a profiler needs inside a container: ask the perfctl in an image, or look around when running inside one.
 
-Run as ``python3 -m perfctl.orchestrator.launch.in_image PROFILER DEVICE`` in the image, it prints one line of JSON.
+``python3 -m perfctl.orchestrator.launch.in_image PROFILER DEVICE``, run in the image, prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from perfctl.orchestrator.launch.nsys import Nsys, knows_graph_nodes
 from perfctl.orchestrator.launch.profiler import Profiler, Tool
 
 _LIMIT_S = 300.0
-"""The first start of an image can take a minute: without FUSE it is unpacked."""
+"""The first start of an image can take minutes: without FUSE it is unpacked."""
 
 _VERSION = "import perfctl; print(perfctl.__version__)"
 
 LIBCUDA = Tool(
     "libcuda.so.1",
-    "the driver's library must come into the image from outside",
-    "start the image with --nv (perfctl --image does, docker: --gpus all)",
-    "--device cpu works",
+    "an image gets the driver's library from the host",
+    "start the image with --nv, as perfctl does (docker: --gpus all)",
+    "runs on the CPU work",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the perfctl inside an image says."""
+    """The answer of the perfctl inside an image."""
 
     missing: tuple[Tool, ...]
     graph_nodes: bool
-    """Does its nsys know --cuda-graph-trace? True where there is none."""
+    """Whether its nsys has --cuda-graph-trace; True without nsys."""
 
 
 def check(image: Image, profiler: Profiler, device: str, version: str) -> Answer:
     """Ask the image. Raises ToolMissing when it does not start, has no perfctl of this ``version``, or lacks a tool."""
     name = Path(image.path).name
-    there = _run(image, ("-c", _VERSION))
-    if there != version:
+    found = _run(image, ("-c", _VERSION))
+    if found != version:
         raise ToolMissing(
-            f"{name} has perfctl {there}, and this is {version}: both must be the same",
+            f"{name} has perfctl {found}, but this is {version}: the versions must match",
             f"Install perfctl {version} in the image (perfctl image render writes a definition)",
         )
     said = json.loads(_run(image, ("-m", "perfctl.orchestrator.launch.in_image", profiler.name, device)))
@@ -56,25 +56,25 @@ def check(image: Image, profiler: Profiler, device: str, version: str) -> Answer
     return answer
 
 
-def refuse(missing: tuple[Tool, ...], where: str) -> None:
-    """Raises ToolMissing for the first of them: what, where, why, how to get it."""
+def refuse(missing: tuple[Tool, ...], location: str) -> None:
+    """Raises ToolMissing when there are any: what is missing at ``location``, why it is needed, how to get it."""
     if not missing:
         return
     first = missing[0]
-    others = "".join(f"; {tool.name} is missing, too ({tool.install})" for tool in missing[1:])
+    others = "".join(f"; {tool.name} is missing too ({tool.install})" for tool in missing[1:])
     remedy = f"To get it: {first.install}{others}. Without it: {first.instead}"
-    raise ToolMissing(f"{first.name} is not {'installed ' if first != LIBCUDA else ''}{where}: {first.why}", remedy)
+    raise ToolMissing(f"{first.name} is not {'installed ' if first != LIBCUDA else ''}{location}: {first.why}", remedy)
 
 
-def settle(profiler: Profiler, answer: Answer) -> Profiler:
-    """The profiler with the options that the image's own tools know."""
+def use_image_tools(profiler: Profiler, answer: Answer) -> Profiler:
+    """The profiler with options that the tools in the image support."""
     if isinstance(profiler, Nsys) and profiler.graph_nodes is None:
         return replace(profiler, graph_nodes=answer.graph_nodes)
     return profiler
 
 
 def lacking(profiler: Profiler, device: str) -> tuple[Tool, ...]:
-    """What ``profiler`` needs and this container lacks: its tools, nsys's importer, the driver's library."""
+    """What ``profiler`` needs and this container lacks: tools, nsys's importer, the driver's library."""
     found = list(profiler.missing())
     if profiler.name == "nsys" and tools.find("nsys") and nsys_importer.state() is False:
         found.append(nsys_importer.TOOL)
@@ -84,19 +84,19 @@ def lacking(profiler: Profiler, device: str) -> tuple[Tool, ...]:
 
 
 def has_libcuda() -> bool:
-    """Can a program load the driver's library here? --nv puts it where no cache knows it."""
+    """Whether a program can load the driver's library here. --nv puts it outside of ldconfig's cache."""
     if any(Path("/.singularity.d/libs").glob("libcuda.so*")):
         return True
     return ctypes.util.find_library("cuda") is not None
 
 
 def _run(image: Image, words: tuple[str, ...]) -> str:
-    """The last line that the image's python prints."""
+    """The last line that Python prints in the image. Raises ToolMissing when it fails."""
     argv = (*image.prefix(), PYTHON, *words)
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False)
     except (OSError, subprocess.SubprocessError) as error:
-        raise ToolMissing(f"{image.path} does not run: {error}", "Try it by hand: " + " ".join(argv)) from error
+        raise ToolMissing(f"{image.path} does not run: {error}", "Run it by hand: " + " ".join(argv)) from error
     out = done.stdout.decode(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(out) if line.strip()), "")
     if done.returncode == 0 and last:
@@ -105,12 +105,12 @@ def _run(image: Image, words: tuple[str, ...]) -> str:
 
 
 def _why(image: Image, code: int, stderr: str) -> tuple[str, str]:
-    """(message, remedy) from what the runtime or Python said."""
+    """(message, remedy) from the runtime's or Python's stderr."""
     lines = [line.strip() for line in stderr.split("\n") if line.strip()]
     said = next((line for line in lines if line.startswith("FATAL:")), lines[-1] if lines else f"exit code {code}")
     name = Path(image.path).name
     if "No module named 'perfctl." in said and Path("perfctl").is_dir():
-        return "the folder perfctl in the working folder hides the one that the image has", "Start in another folder"
+        return "the folder perfctl in the working directory hides the image's perfctl", "Start in another directory"
     if "No module named 'perfctl" in said:
         return (
             f"{name} has no perfctl, which must run inside the profiled process",
@@ -122,17 +122,13 @@ def _why(image: Image, code: int, stderr: str) -> tuple[str, str]:
 
 
 def main(name: str, device: str) -> None:
-    """Print what the image that this runs in lacks for the profiler ``name``."""
+    """Print what this image lacks for the profiler ``name``."""
     from perfctl.orchestrator.launch import PROFILERS
 
     made: Callable[..., Profiler] = PROFILERS[name]
     missing = lacking(made(), device)
-    where = container.inside()
-    print(
-        json.dumps(
-            {"missing": [asdict(tool) for tool in missing], "graph_nodes": knows_graph_nodes(), "in": str(where)}
-        )
-    )
+    answer = {"missing": [asdict(tool) for tool in missing], "graph_nodes": knows_graph_nodes()}
+    print(json.dumps(answer | {"in": str(container.inside())}))
 
 
 if __name__ == "__main__":

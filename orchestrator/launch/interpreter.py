@@ -1,4 +1,4 @@
-"""Can another interpreter than perfctl's own run a script for it? Asked before anything is profiled."""
+"""Check, before anything is profiled, that a program's own Python interpreter can run it under perfctl."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perfctl.orchestrator.launch import tools
 from perfctl.orchestrator.launch.program import Program
 
 _LIMIT_S = 60.0
-_ASKED = """
+_PROBE = """
 import importlib.util, json, sys
 there = lambda name: importlib.util.find_spec(name) is not None
 sys.path.insert(0, "")
@@ -23,14 +23,14 @@ sys.path.pop(0)
 import perfctl, perfctl.workloads
 print(json.dumps({"version": perfctl.__version__, "torch": there("torch"), "module": module}))
 """
-"""Run with -c: what an interpreter has, none of it imported but perfctl."""
+"""Run with -c: reports what an interpreter has; imports only perfctl."""
 
 
-def settle(program: Program, typed: str) -> Program:
-    """The program as it will run: a bare ``python`` on PATH that has no perfctl gives way to perfctl's own interpreter.
+def choose_interpreter(program: Program, typed: str) -> Program:
+    """The program with perfctl's own interpreter where a bare ``python`` on PATH has no perfctl.
 
-    So it is when perfctl is called by its path, out of a virtual environment that is not activated. ``typed`` is the
-    first word of the command; an interpreter that was named by its path is taken at its word.
+    That happens when perfctl is called by its path, without activating its virtual environment. ``typed`` is the first
+    word of the command; an interpreter given as a path is kept.
     """
     if program.python == sys.executable or os.sep in typed or not tools.has_package("torch"):
         return program
@@ -42,37 +42,37 @@ def settle(program: Program, typed: str) -> Program:
 
 
 def check(program: Program, version: str, prefix: tuple[str, ...] = ()) -> None:
-    """Raises ToolMissing or UsageError unless the program's interpreter has perfctl in this ``version``, torch, and the
-    module to run. ``prefix`` stands before the interpreter where it is one inside an image."""
+    """Raises ToolMissing or UsageError unless the program's interpreter has this ``version`` of perfctl, torch, and the
+    module to run. ``prefix``: words before the interpreter, for one inside an image."""
     module = program.name if program.words[0] == "-m" else ""
     try:
         said = _ask(program.python, program.flags, module, prefix)
     except ToolMissing as error:
         if prefix:
             raise
-        own = f"without the word python, {program.name} runs under perfctl's own interpreter, {sys.executable}"
+        own = f"or omit the word python to run {program.name} with {sys.executable}"
         raise ToolMissing(error.message, f"{error.remedy}; {own}") from error
     if said["version"] != version:
         raise ToolMissing(
-            f"{program.python} has perfctl {said['version']}, and this is {version}: both must be the same",
+            f"{program.python} has perfctl {said['version']}, but this is {version}: the versions must match",
             f"Install it there: {program.python} -m pip install perfctl=={version}",
         )
     if not said["torch"]:
         raise ToolMissing(
-            f"{program.python} has no torch, and perfctl marks the layers of PyTorch programs",
-            f"Install it there, or name another interpreter before {program.name}",
+            f"{program.python} has no torch, which perfctl needs to mark layers",
+            f"Install it there, or put another interpreter before {program.name}",
         )
     if not said["module"]:
-        raise UsageError(f"{program.name}: {program.python} finds no such module", "Check the name and the folder")
+        raise UsageError(f"{program.python} finds no module {program.name}", "Check the name and the working directory")
 
 
 @cache
 def _ask(python: str, flags: tuple[str, ...], module: str, prefix: tuple[str, ...] = ()) -> dict[str, object]:
-    argv = (*prefix, python, *flags, "-c", _ASKED, module)
+    argv = (*prefix, python, *flags, "-c", _PROBE, module)
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False)
     except (OSError, subprocess.SubprocessError) as error:
-        raise ToolMissing(f"{python} does not run: {error}", "Name another interpreter") from error
+        raise ToolMissing(f"{python} does not run: {error}", "Use another interpreter") from error
     if done.returncode == 0:
         try:
             answer = json.loads(done.stdout.decode(errors="replace").splitlines()[-1])

@@ -1,10 +1,9 @@
-"""Nsight Compute: counters of every kernel launch.
+"""Run Nsight Compute: counters of every kernel launch.
 
-Two steps. The first writes ``report.ncu-rep``, which keeps everything, NVTX ranges included. The second prints it
-as CSV (raw page: one row a launch), because any Python can read that, whereas a .ncu-rep needs NVIDIA's own reader
-or an ncu at least as new. A report made with --nvtx brings its range columns into the CSV without being asked
-(published exports show them; --nvtx itself is refused there: "Invalid option --nvtx specified for --mode import",
-2022.3). Should an ncu leave them out, the layers are still in the .ncu-rep.
+The first command writes ``report.ncu-rep``, which holds everything, NVTX ranges included. The second exports it as CSV
+(raw page: one row per launch), which needs no NVIDIA software to read; a .ncu-rep needs NVIDIA's reader or an ncu at
+least as new. The CSV of a report made with --nvtx has the range columns; to pass --nvtx again is an error ("Invalid
+option --nvtx specified for --mode import", 2022.3). Should an ncu omit them, the .ncu-rep still has the layers.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ TOOL = Tool(
     "ncu",
     "Nsight Compute counts the instructions that each kernel executed",
     "install NVIDIA Nsight Compute 2022.1 or newer (Debian 12 and 13: scripts/install_nsight_debian.sh)",
-    "perfctl nsys or perfctl torch give times and pen-and-paper FLOPs, but nothing else counts executed ones",
+    "perfctl nsys and perfctl torch measure times and estimate FLOPs; only ncu counts executed FLOPs",
 )
 DRIVER = Tool(
     "an NVIDIA driver",
-    "ncu counts on NVIDIA GPUs only",
+    "ncu reads the counters of NVIDIA GPUs",
     "run it on a machine with an NVIDIA GPU",
-    "perfctl torch --device cpu times layers, and pen-and-paper FLOPs need no device",
+    "perfctl torch --device cpu times layers, and estimates of FLOPs need no device",
 )
 
 _SIGNAL_CODES = {
     11: "crashed (segmentation fault)",
-    9: "was killed (SIGKILL), most often by the system for lack of memory, or stopped",
+    9: "was killed (SIGKILL), usually because memory ran out or the run was stopped",
 }
-"""ncu 2022.3 hands a signal's bare number on as its exit code."""
+"""ncu 2022.3 exits with the bare number of the signal that ended the program."""
 
 _CAUSES: tuple[tuple[bytes, str], ...] = (
     (
@@ -45,53 +44,53 @@ _CAUSES: tuple[tuple[bytes, str], ...] = (
     ),
     (
         rb"(?i)driver resource was unavailable",
-        "something else holds the GPU's counters, most often DCGM monitoring (driver resource was unavailable). "
-        "Stop it with dcgmi profile --pause and start it again with --resume, or ask the site (Slurm: --disable-dcgm)",
+        "another program holds the GPU's counters, usually DCGM monitoring (driver resource was unavailable). Pause it with "
+        "dcgmi profile --pause and resume it with --resume, or ask the site (Slurm: --disable-dcgm)",
     ),
     (
         rb"(?i)nsight-compute-lock|[^\r\n]*InterprocessLockFailed",
-        "ncu's lock file (nsight-compute-lock in TMPDIR) belongs to somebody else. Set TMPDIR to a folder of your own",
+        "ncu's lock file (nsight-compute-lock in TMPDIR) belongs to another user. Set TMPDIR to a folder of your own",
     ),
     (
         rb"(?i)profiling is not supported on (?:this )?device|GPU architecture is not supported",
-        "this ncu does not know the GPU. Install a newer Nsight Compute",
+        "this ncu does not support the GPU. Install a newer Nsight Compute",
     ),
 )
 _NO_KERNELS = (
-    "ncu profiled no kernels: none was launched on a GPU between cudaProfilerStart and cudaProfilerStop. Check with "
-    "perfctl doctor that the driver works here"
+    "ncu profiled no kernels: none was launched between cudaProfilerStart and cudaProfilerStop. Check the driver with "
+    "perfctl doctor"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Ncu:
-    """``ncu`` over the measured steps, then its report as CSV."""
+    """``ncu`` over the measured steps, then its report exported as CSV."""
 
     metrics: str = "flops"
-    """A set of ncu_metrics.SETS, or metric names with commas between."""
+    """One of ncu_metrics.SETS, or metric names separated by commas."""
     clock_control: str = "base"
-    """base locks the clocks, which makes counts per second comparable; none leaves them."""
+    """base locks the clocks, which makes times comparable; none leaves them alone."""
     cache_control: str = "all"
-    """all flushes caches before each pass; none leaves them warm."""
+    """all flushes the caches before each pass; none keeps them warm."""
     kernel: str | None = None
-    """Only kernels of this name, or regex:EXPRESSION; None for all."""
+    """Only kernels with this name, or regex:EXPRESSION; None for all."""
     skip: int | None = None
-    """Matching launches to let pass first."""
+    """Matching launches to skip first."""
     count: int | None = None
     """Matching launches to profile at most."""
     layers: tuple[str, ...] = ()
-    """Only launches of these layers and of the layers inside them; empty for all."""
+    """Only launches of these layers and their sublayers; empty for all."""
     extra: tuple[str, ...] = ()
-    """Further options of ncu, as they are."""
+    """More options for ncu, passed unchanged."""
 
     def __post_init__(self) -> None:
         ncu_metrics.check(self.metrics)
         for layer in self.layers:
             ncu_ranges.check(layer)
         if self.clock_control not in ("base", "none"):
-            raise UsageError(f"--clock-control {self.clock_control} is not known", "Say base or none")
+            raise UsageError(f"`clock_control` must be base or none, got {self.clock_control}")
         if self.cache_control not in ("all", "none"):
-            raise UsageError(f"--cache-control {self.cache_control} is not known", "Say all or none")
+            raise UsageError(f"`cache_control` must be all or none, got {self.cache_control}")
 
     @property
     def name(self) -> str:
@@ -102,9 +101,9 @@ class Ncu:
         return (*lacking, *(() if tools.has_gpu_driver() else (DRIVER,)), *tools.missing_torch())
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
-        """Each rank of a launcher has a report of its own, and its counts. Raises UsageError on a CPU: nothing to count."""
+        """Every rank of a launcher gets its own report. Raises UsageError on a CPU, which ncu does not support."""
         if request.device != "cuda":
-            raise UsageError("ncu counts on GPUs only", "Add --device cuda, or use perfctl torch on a CPU")
+            raise UsageError("ncu needs a GPU", "Set `device` to cuda, or use perfctl torch on a CPU")
         report = request.paths.report(".ncu-rep")
         ranks = request.has_ranks
         profile: tuple[str, ...] = (
@@ -127,7 +126,7 @@ class Ncu:
         )
         table = ncu_metrics.as_table(report, request.paths.report(".csv"))
         others = (request.python, "-m", "perfctl.orchestrator.launch.rank_tables", str(report))
-        # Any other locale would group digits, on the raw page even ambiguously (2022.3).
+        # Other locales group digits, ambiguously on the raw page (2022.3).
         exports = [Command(words, "export", {"LC_ALL": "C"}, needs=report) for words in (table, others)[: 1 + ranks]]
         return Command(argv, "profile"), *exports
 
@@ -135,8 +134,8 @@ class Ncu:
         if not self.layers:
             return _NO_KERNELS
         return (
-            f"ncu profiled no kernels inside the ranges of --layer {', '.join(self.layers)}. perfctl nsys or perfctl torch "
-            "shows the names of all layers (perfctl show RUN)"
+            f"ncu profiled no kernels in the selected layers ({', '.join(self.layers)}). For the names of all layers, run "
+            "perfctl nsys or perfctl torch, then perfctl show RUN"
         )
 
     def _filters(self) -> tuple[str, ...]:
@@ -150,7 +149,7 @@ class Ncu:
         return tuple(options)
 
     def artifact(self, paths: RunPaths) -> Path:
-        """The CSV; the report itself when that could not be printed, for it can still be read with ncu_report."""
+        """The CSV, or the .ncu-rep when the export failed: ncu_report can still read it."""
         table, report = paths.report(".csv"), paths.report(".ncu-rep")
         return report if report.exists() and not _is_table(table) else table
 
@@ -161,14 +160,16 @@ class Ncu:
         if problem is not None:
             return Verdict("failed", _cause(first) or program or problem)
         if program is not None:
-            return Verdict("partial", f"{program}. The report holds the kernels until then")
+            return Verdict("partial", f"{program}. The report holds the kernels up to then")
         if not _is_table(request.paths.report(".csv")):
             return Verdict("partial", _no_table(outcomes))
         failed = _errors(first)
-        return Verdict("partial", f"ncu went on after an error: {failed[0]}") if failed else Verdict("ok", None)
+        return (
+            Verdict("partial", f"ncu reported an error and continued: {failed[0]}") if failed else Verdict("ok", None)
+        )
 
     def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
-        """Why there is no report to read: cause and remedy; None when there is one."""
+        """Why the report cannot be read, with a remedy; None when it can."""
         report, table = request.paths.report(".ncu-rep"), request.paths.report(".csv")
         fresh = report.exists() and not evidence.is_older_than_run(report, request.paths)
         if fresh and evidence.starts_with(report, b"NVR\0"):
@@ -176,7 +177,7 @@ class Ncu:
         if not report.exists() and _is_table(table) and not evidence.is_older_than_run(table, request.paths):
             return None
         if report.exists():
-            return f"{report.name} is damaged or older than this run. Remove it and run it again"
+            return f"{report.name} is damaged or older than this run. Remove it and run again"
         return _cause(outcomes[0]) or self._no_kernels()
 
 
@@ -185,7 +186,7 @@ def _named(report: Path, mark: str) -> Path:
 
 
 def _is_table(path: Path) -> bool:
-    """A header and at least one launch; ncu's log file may hold an error in its place."""
+    """Whether it has the header of the raw page; ncu's log file may hold an error message instead."""
     if not path.exists():
         return False
     with path.open("rb") as file:
@@ -193,16 +194,16 @@ def _is_table(path: Path) -> bool:
 
 
 def _cause(outcome: Outcome) -> str | None:
-    """Why ncu left no report, from its own words; None when it says nothing."""
-    for pattern, sentence in _CAUSES:
+    """Why ncu left no report, according to its output; None when it printed nothing."""
+    for pattern, cause in _CAUSES:
         if any(evidence.find_lines(log, pattern, 1) for log in (outcome.stdout, outcome.stderr)):
-            return sentence
+            return cause
     errors = _errors(outcome)
     return f"ncu said: {errors[0]}" if errors else None
 
 
 def _errors(outcome: Outcome) -> list[str]:
-    """ncu's own error lines; that the program failed is not among them, its own output says it better."""
+    """ncu's error lines, without the one about the program's exit code: the program's output says more."""
     lines = [line for log in (outcome.stdout, outcome.stderr) for line in evidence.find_lines(log, rb"==ERROR== ")]
     words = [line.partition("==ERROR== ")[2] for line in lines]
     return [line for line in words if "application returned an error code" not in line]
@@ -211,8 +212,8 @@ def _errors(outcome: Outcome) -> list[str]:
 def _no_table(outcomes: tuple[Outcome, ...]) -> str:
     said = next((line for outcome in outcomes[1:] for line in _words(outcome)), "")
     return (
-        f"the report is whole, but this ncu could not print it as CSV{': ' + said if said else ''}. It is read with "
-        "NVIDIA's reader where that is installed (pip install 'perfctl[ncu]')"
+        f"the report is complete, but this ncu could not export it as CSV{': ' + said if said else ''}. perfctl reads it "
+        "with NVIDIA's reader (pip install 'perfctl[ncu]')"
     )
 
 

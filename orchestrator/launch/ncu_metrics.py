@@ -1,4 +1,4 @@
-"""Which counters to ask ncu for. What a chip has is asked of the installed ncu, which knows without a GPU."""
+"""Choose the counters for ncu to collect. The installed ncu lists the counters of each chip, without a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch import tools
 
 SETS = ("flops", "fadd")
-"""flops: all that executed FLOPs are counted from, time and DRAM traffic. fadd: the one counter of the MNIST study."""
+"""flops: everything to count executed FLOPs, time and DRAM traffic. fadd: only the counter of the MNIST study."""
 
 _SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on"
 FADD = f"{_SASS.format('fadd')}.sum"
@@ -20,16 +20,16 @@ CORE = tuple(
 TENSOR = "sm__inst_executed_pipe_tensor.sum"
 TRAFFIC = ("gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum")
 PORTABLE = (*CORE, TENSOR, *TRAFFIC)
-"""Known to every ncu since 2020 on every chip since Volta."""
+"""In every ncu since 2020 for every chip since Volta."""
 
 _PACKED = re.compile(_SASS.format("[fhd](?:add|mul|fma)2"))
-"""Two lanes in one instruction: fp32 on Blackwell."""
+"""Two lanes per instruction: fp32 on Blackwell."""
 _TENSOR_PATH = re.compile(r"sm__ops_path_tensor_src_\w+")
-"""Counts operations of the tensor cores; the forms that end in sparsity_on and sparsity_off are parts of it, and a form
+"""Operations of the tensor cores. Names ending in sparsity_on and sparsity_off are parts of the one without; a name
 without ``_dst_`` is the sum of those with it."""
 _SPARSITY = re.compile(r"_sparsity_o(?:n|ff)$")
 _CONSTANT_MOVES = "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2"
-"""HFMA2.MMA, with which compilers move constants: no arithmetic, to be told apart from it (ga100, gh100)."""
+"""HFMA2.MMA instructions, which compilers use to move constants: not arithmetic (ga100, gh100)."""
 
 _CHIPS = {
     "7.0": "gv100",
@@ -43,13 +43,13 @@ _CHIPS = {
     "10.0": "gb100",
     "12.0": "gb202",
 }
-"""Compute capability -> the name under ``ncu --list-chips``; chips of one capability have the same counters."""
+"""Compute capability -> name in ``ncu --list-chips``; chips of one capability have the same counters."""
 
 _FREE = re.compile(r"[A-Za-z0-9_.:]+")
 
 
 def metrics(asked: str) -> tuple[str, ...]:
-    """The counters for ``--metrics asked``: a set's name, or a comma-separated list taken as it is."""
+    """The counters for ``asked``: a set's name, or names separated by commas. Raises UsageError like ``check``."""
     check(asked)
     if asked == "fadd":
         return (FADD,)
@@ -59,14 +59,14 @@ def metrics(asked: str) -> tuple[str, ...]:
 
 
 def check(asked: str) -> None:
-    """Raises UsageError when ``asked`` is neither a set nor a list of names that ncu could have."""
+    """Raises UsageError unless ``asked`` is a set or a list of well-formed names."""
     if not all(_FREE.fullmatch(name) for name in asked.split(",")):
-        remedy = f"Give one of {', '.join(SETS)}, or names as ncu --query-metrics prints them, with commas between"
-        raise UsageError(f"--metrics {asked!r} is not a list of metric names", remedy)
+        remedy = f"Use {' or '.join(SETS)}, or names printed by ncu --query-metrics, separated by commas"
+        raise UsageError(f"`metrics`: {asked!r} is not a list of metric names", remedy)
 
 
 def flops(chip_name: str | None) -> tuple[str, ...]:
-    """What the FLOPs of one chip are counted from; the portable list when its counters are not known here."""
+    """The counters that give a chip's FLOPs; PORTABLE when no installed ncu lists the chip's counters."""
     known = chip_metrics(chip_name) if chip_name else frozenset()
     if not known:
         return PORTABLE
@@ -78,7 +78,7 @@ def flops(chip_name: str | None) -> tuple[str, ...]:
 
 
 def _tensor_paths(known: frozenset[str]) -> list[str]:
-    """Each type once: by its forms with ``_dst_`` where it has any, by its parts where it has no whole (fp8)."""
+    """Each type once: its names with ``_dst_`` if it has any, its sparsity parts if it has no total (fp8)."""
     paths = {name for name in known if _TENSOR_PATH.fullmatch(name)}
     whole = [name for name in paths if (bare := _SPARSITY.sub("", name)) == name or bare not in paths]
     return sorted(name for name in whole if not any(other.startswith(f"{name}_dst_") for other in whole))
@@ -86,7 +86,7 @@ def _tensor_paths(known: frozenset[str]) -> list[str]:
 
 @cache
 def chip() -> str | None:
-    """The first GPU's chip as ncu calls it; None without a GPU, or when it is not in the table."""
+    """ncu's name for the chip of the first GPU; None without a GPU, or when _CHIPS lacks it."""
     path = tools.find("nvidia-smi")
     if path is None:
         return None
@@ -96,18 +96,18 @@ def chip() -> str | None:
 
 @cache
 def chip_metrics(chip_name: str) -> frozenset[str]:
-    """Base names of all counters of a chip; empty when ncu is not installed or does not know the chip."""
+    """Base names of all counters of a chip; empty when ncu is missing or does not know the chip."""
     path = tools.find("ncu")
     return read_metrics(tools.output(path, "--query-metrics", "--chips", chip_name)) if path else frozenset()
 
 
 def read_metrics(text: str) -> frozenset[str]:
-    """Metric names in what ``ncu --query-metrics`` prints: first column of a ruled table, descriptions wrap."""
+    """Metric names in the output of ``ncu --query-metrics``: first column of a table whose descriptions wrap."""
     return frozenset(re.findall(r"^([a-z][a-z0-9]*__\w+)\s", text, re.MULTILINE))
 
 
 def as_table(report: Path, table: Path) -> tuple[str, ...]:
-    """The command that prints a report's raw page, in base units, into a file. It wants LC_ALL=C."""
+    """The command that exports a report's raw page, in base units, to a CSV file. Run it with LC_ALL=C."""
     return (
         "ncu",
         "--import", str(report),

@@ -1,7 +1,7 @@
-"""Narrowing ncu to layers: the expressions of ``--nvtx-include`` for the ranges that perfctl puts around them.
+"""Restrict ncu to layers: ``--nvtx-include`` expressions for the NVTX ranges that perfctl puts around them.
 
-An expression that ends in ``/`` means a push/pop range, wherever in the stack it is, so the ranges of window, step
-and enclosing layers need not be said. Options of this kind add up. (Nsight Compute CLI, "NVTX Filtering".)
+An expression that ends in ``/`` matches a push/pop range anywhere in the stack, so the ranges around it need not be
+named. Several options add up. (Nsight Compute CLI, "NVTX Filtering".)
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from perfctl.orchestrator.errors import UsageError
 
 DIRECTIONS = ("forward", "grad_input", "grad_weight", "grad_bias", "backward", "recompute")
-"""What follows a layer's name in its ranges; the optimizer works on all layers at once and has a range of its own."""
+"""Endings of a layer's ranges. The optimizer updates all layers at once and has a separate range."""
 
 _SPECIAL = re.compile(r"[@,\[\]/*+\\]")
 _OTHER = re.compile(r"[^A-Za-z0-9_-]+")
@@ -19,21 +19,21 @@ _REGEX = "regex:"
 
 
 def check(layer: str) -> None:
-    """Raises UsageError for a name that no expression can be made of."""
+    """Raises UsageError for a name that cannot be turned into an expression."""
     if not layer.strip() or layer.startswith(_REGEX):
         raise UsageError(
-            f"--layer: {layer!r} is no name of a layer",
-            "Layers are named as perfctl show and the page name them: conv2",
+            f"`layer`: {layer!r} is not a layer name",
+            "Use names as printed by perfctl show, for example conv2",
         )
 
 
 def includes(layer: str) -> tuple[str, ...]:
-    """The expressions for one layer: each of its directions; and what is called so in a larger model, and layers inside.
+    """The expressions for one layer: each of its directions, and a regular expression for longer names.
 
-    ``conv2`` also means ``model.conv2``, which is how a script's layers are named. A layer's forward range holds those
-    of the layers inside it, but in backward each of these has ranges of its own that nothing encloses. These names are
-    not known before the run: they are found by a regular expression. In it anything but letters, digits and dots stands
-    for "some characters", which needs no escaping and can only let through too much: each launch tells its own layer.
+    ``conv2`` also matches ``model.conv2``, as layers of a script are named, and sublayers. A forward range encloses those
+    of its sublayers, but backward ranges of sublayers stand alone, under names unknown before the run. In the regular
+    expression, everything but letters, digits and dots becomes "some characters", which needs no escaping. It can only
+    match too much, and every launch carries the name of its layer. Raises UsageError like ``check``.
     """
     check(layer)
     own = tuple(f"{escaped(layer)}:{direction}/" for direction in DIRECTIONS)
@@ -45,10 +45,10 @@ def _any(found: re.Match[str]) -> str:
 
 
 def escaped(name: str) -> str:
-    """A range's name as ncu takes it literally: its quantifiers, and the backslash itself, after a backslash."""
+    """A range's name with a backslash before each character that ncu treats as special."""
     return _SPECIAL.sub(lambda found: f"\\{found.group()}", name)
 
 
 def options(layers: tuple[str, ...]) -> tuple[str, ...]:
-    """``--nvtx-include`` once for each expression; nothing without layers."""
+    """One ``--nvtx-include`` per expression; nothing without layers."""
     return tuple(word for layer in layers for expression in includes(layer) for word in ("--nvtx-include", expression))

@@ -1,4 +1,4 @@
-"""The part of nsys that turns what it recorded into a report, and that is often left out of images and packages."""
+"""Find nsys's importer, which turns a recording into a report and is missing from many images and packages."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _BESIDE_DEBIAN = Path("/usr/lib/x86_64-linux-gnu/nsight-systems/host-linux-x64")
 
 TOOL = Tool(
     "nsys's importer (host-linux-x64/QdstrmImporter)",
-    "without it nsys leaves .qdstrm files only",
-    "install the whole of Nsight Systems, not its target-linux-x64 alone (Debian 12 and 13: "
+    "without it nsys leaves only .qdstrm files",
+    "install all of Nsight Systems, not only its target-linux-x64 (Debian 12 and 13: "
     "scripts/install_nsight_debian.sh, which links it)",
     "perfctl torch times layers and kernels with PyTorch alone",
 )
 
 
 def state() -> bool | None:
-    """Is it where this nsys looks for it? None when this installation keeps it elsewhere, or there is no nsys.
+    """Whether it is where this nsys looks; None without nsys, or for an installation with another layout.
 
-    Debian's package leaves it where its nsys does not look (2022.4.2). NVIDIA's have target-linux-x64/nsys and
+    Debian's package puts it where its nsys does not look (2022.4.2). NVIDIA's packages have target-linux-x64/nsys and
     host-linux-x64/QdstrmImporter in one folder.
     """
     path = tools.find("nsys")

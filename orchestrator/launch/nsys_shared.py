@@ -1,7 +1,7 @@
-"""The shared memory in which all nsys of a machine take turns, and the lock that one which was killed leaves there.
+"""Remove the stale lock that a killed nsys leaves in shared memory.
 
-nsys 2022.4 that gets SIGKILL while it starts its agent can hold the lock for good. From then on each nsys of the machine
-waits ten seconds and ends with "Agent launcher failed", until the file is removed; nsys makes a new one.
+An nsys 2022.4 that gets SIGKILL while it starts its agent can keep the lock for good. Every later nsys on the machine
+then waits ten seconds and ends with "Agent launcher failed", until the file is removed; nsys creates a new one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PATTERN = f"{FOLDER}/NSys-*"
 
 
 def clear(folder: Path = FOLDER, processes: Path = Path("/proc")) -> str | None:
-    """Remove the files where they are this user's and no nsys runs; what was removed, in words, or None."""
+    """Remove this user's lock files unless an nsys is running. A sentence about what was removed; None for nothing."""
     if any(_is_nsys(process) for process in processes.iterdir() if process.name.isdecimal()):
         return None
     removed = []
@@ -26,7 +26,7 @@ def clear(folder: Path = FOLDER, processes: Path = Path("/proc")) -> str | None:
                 removed.append(str(path))
         except OSError:
             continue
-    return f"{', '.join(removed)} was removed: an nsys that was killed had left its lock in it" if removed else None
+    return f"removed {', '.join(removed)}, the lock of an nsys that was killed" if removed else None
 
 
 def _is_nsys(process: Path) -> bool:

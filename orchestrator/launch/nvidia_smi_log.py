@@ -1,4 +1,4 @@
-"""nvidia-smi as a sampler, where NVML cannot be asked directly: its own CSV, line by line, into a file."""
+"""Sample GPUs with nvidia-smi where NVML cannot be used: copy its CSV to a file, line by line."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ FIELDS = (
     "timestamp", "index", "name", "utilization.gpu", "memory.used", "memory.total", "power.draw", "temperature.gpu",
     "clocks.sm", "clocks.mem",
 )  # fmt: skip
-"""Known to every nvidia-smi since 2016: one that is not would make it print nothing else."""
+"""In every nvidia-smi since 2016; an unknown field would make it print nothing else."""
 SHORTEST_S = 0.02
 END_S = 2.0
 
 
 def command(program: str, every_s: float, visible: str | None) -> tuple[str, ...]:
-    """The argument list; ``visible`` as CUDA_VISIBLE_DEVICES has it."""
+    """The argument list; ``visible`` is the value of CUDA_VISIBLE_DEVICES."""
     chosen = ("-i", visible) if visible else ()
     milliseconds = round(max(every_s, SHORTEST_S) * 1000)
     return (program, f"--query-gpu={','.join(FIELDS)}", "--format=csv", f"--loop-ms={milliseconds}", *chosen)
 
 
 class SmiLog:
-    """Runs until ``close``. Should perfctl be killed, nvidia-smi's next line finds nobody to read it, and it ends."""
+    """Runs until ``close``. If perfctl is killed, nvidia-smi ends at its next line, which nobody reads."""
 
     def __init__(self, path: Path, every_s: float, visible: str | None, program: str) -> None:
         self.first_ns: int | None = None

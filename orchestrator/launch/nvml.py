@@ -1,4 +1,4 @@
-"""What NVIDIA's management library says about the GPUs of a run, through nvidia-ml-py (the extra ``nvml``)."""
+"""Read the GPUs of a run through NVIDIA's management library (nvidia-ml-py, the extra ``nvml``)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ REASONS = {
 }  # fmt: skip
 """Bits of nvmlClocksEventReasons (nvml.h, driver 550)."""
 PROCESSES_EVERY = 10
-"""Readings from one look at the list of processes to the next: it takes longer than all the rest."""
+"""Readings per query of the process list, which takes longer than everything else."""
 _SM, _MEMORY, _CHIP = 1, 2, 0
 """NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU."""
 
 
 class GpuReading(NamedTuple):
-    """One GPU at one moment, fields as in ``perfctl.parsers.records.Sample``; None where the driver does not say."""
+    """One GPU at one moment, with the fields of ``perfctl.parsers.records.Sample``; None where the driver has no value."""
 
     device_index: int
     gpu_utilisation: float | None = None
@@ -35,11 +35,11 @@ class GpuReading(NamedTuple):
 
 
 class NvmlMissing(Exception):
-    """NVML does not answer; the text says why."""
+    """NVML cannot be used; the text says why."""
 
 
 class Nvml:
-    """The GPUs that ``visible`` (the value of CUDA_VISIBLE_DEVICES) leaves, in its order; all for None.
+    """The GPUs in ``visible`` (the value of CUDA_VISIBLE_DEVICES), in its order; all for None.
 
     ``library`` is the module pynvml, or one with the same functions. Raises NvmlMissing.
     """
@@ -55,10 +55,10 @@ class Nvml:
         except self._library.NVMLError as error:
             raise NvmlMissing(f"NVML does not answer ({error})") from error
         self.problems: dict[str, str] = {}
-        """Quantity -> why the driver does not give it."""
+        """Quantity -> why the driver does not provide it."""
         self._turn = 0
         self._seen = [0] * len(self._handles)
-        """Driver's time stamp of the newest process sample of each GPU, microseconds."""
+        """The driver's time stamp of the newest process sample of each GPU, in microseconds."""
 
     @property
     def name(self) -> str:
@@ -77,9 +77,11 @@ class Nvml:
 
     def read(self, pids: Collection[int]) -> list[GpuReading]:
         """All GPUs now; ``pids`` are the run's processes."""
-        looks = self._turn % PROCESSES_EVERY == 0
+        with_processes = self._turn % PROCESSES_EVERY == 0
         self._turn += 1
-        return [self._read(place, handle, pids if looks else None) for place, handle in enumerate(self._handles)]
+        return [
+            self._read(place, handle, pids if with_processes else None) for place, handle in enumerate(self._handles)
+        ]
 
     def _read(self, place: int, handle: Any, pids: Collection[int] | None) -> GpuReading:
         nvml = self._library
@@ -111,21 +113,19 @@ class Nvml:
         return int((newer or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle))
 
     def _memory_of(self, handle: Any, pids: Collection[int]) -> int | None:
-        """None where no process of the run is in the driver's list: in containers it has other numbers."""
+        """Bytes; None when the driver lists no process of the run: inside containers process ids differ."""
         quantity = "process_memory_bytes"
         listed = self._ask(quantity, lambda: self._library.nvmlDeviceGetComputeRunningProcesses(handle))
         own = [one.usedGpuMemory for one in listed or () if one.pid in pids]
         if listed and not own:
-            self.problems.setdefault(
-                quantity, "none of the processes that the driver lists is known here by its number"
-            )
+            self.problems.setdefault(quantity, "the driver lists no process of the run under an id that is known here")
         return sum(own) if own and None not in own else None
 
     def _utilisation_of(self, place: int, handle: Any, pids: Collection[int]) -> float | None:
         try:
             listed = self._library.nvmlDeviceGetProcessUtilization(handle, self._seen[place])
         except self._library.NVMLError as error:
-            if "not found" not in str(error).lower():  # no process used the GPU since: no fault
+            if "not found" not in str(error).lower():  # no process used the GPU since: not a problem
                 self.problems.setdefault("process_utilisation", str(error))
             return None
         self._seen[place] = max([self._seen[place], *(one.timeStamp for one in listed)])
@@ -153,12 +153,12 @@ class Nvml:
             elif entry.startswith("MIG-"):
                 found.append(nvml.nvmlDeviceGetHandleByUUID(entry))
             else:
-                break  # as CUDA does: what follows an entry that is none is not seen
+                break  # as in CUDA: entries after an invalid one are ignored
         return found
 
 
 def words(bits: int) -> str:
-    """Names of the reasons, "+" between; "none" for 0; what has no name as a number."""
+    """Names of the reasons joined by "+"; "none" for 0; unnamed bits as a number."""
     named = [name for bit, name in REASONS.items() if bits & bit]
     rest = bits & ~sum(REASONS)
     return "+".join([*named, *([f"{rest:#x}"] if rest else [])]) or "none"

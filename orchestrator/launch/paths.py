@@ -1,16 +1,16 @@
-"""Where every file of a sweep lies. Nothing else in perfctl puts a path of a run together.
+"""Where every file of a sweep is. No other module builds the paths of a run.
 
 ::
 
     perfctl-runs/
-        torch-mnist_cnn-train-1a2b3c4d/     one sweep: the name is made from its request, so that the
-            sweep.json                      same request finds what it already has
-            b16/                            one run, whole (b16.2 is a second one, made with --again)
-                run.json                    the run's own record: argv, times, exit code, status
+        torch-mnist_cnn-train-1a2b3c4d/     one sweep; its name depends on the request alone, so that the
+            sweep.json                      same request finds the runs it already has
+            b16/                            one complete run (b16.2 is a repetition)
+                run.json                    the run's record: argv, times, exit code, status
                 workload.json               written by the profiled process: steps, memory, shapes
-                report.*                    what the profiler left
+                report.*                    the profiler's report
                 stdout.log stderr.log
-            b32.part/                       a run that is under way, or was cut off
+            b32.part/                       a run under way, or one that was cut off
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _LONGEST_NAME = 60
 
 @dataclass(frozen=True, slots=True)
 class RunPaths:
-    """All files of one run. ``folder`` is the final place, ``part`` where it is put together."""
+    """All files of one run. ``folder`` is its final folder, ``part`` the one while it is under way."""
 
     sweep_folder: Path
     batch_size: int
     attempt: int = 1
-    """Counts up with --again, so that a repetition never replaces what the store refers to."""
+    """Counts repetitions from 1, so that none replaces files that the store refers to."""
 
     @property
     def folder(self) -> Path:
@@ -42,12 +42,12 @@ class RunPaths:
 
     @property
     def scratch(self) -> Path:
-        """Private TMPDIR of the run's processes; removed when the run ends."""
+        """Private TMPDIR of the run's processes; removed at the end of the run."""
         return self.part / "tmp"
 
     @property
     def workload_record(self) -> Path:
-        """Where the profiled process writes its record, while the run is under way."""
+        """The record that the profiled process writes while the run is under way."""
         return self.part / "workload.json"
 
     @property
@@ -68,7 +68,7 @@ class RunPaths:
 
 
 def file_name(name: str) -> str:
-    """``name`` as part of a folder's: letters, digits and ._- of ASCII; "program" where nothing is left."""
+    """``name`` reduced to ASCII letters, digits, '.', '_' and '-'; "program" when nothing is left."""
     stem, dot, suffix = name.rpartition(".") if name.endswith(".py") else (name, "", "")
     safe = re.sub(r"[^A-Za-z0-9._-]+", "_", stem).strip("._-")[:_LONGEST_NAME]
     return f"{safe or 'program'}{dot}{suffix}"

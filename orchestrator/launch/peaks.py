@@ -1,4 +1,4 @@
-"""Measure what this machine reaches, in a process of its own: torch is loaded there, not here."""
+"""Measure this machine's peaks in a separate process, which loads torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS = 300.0
 
 
 def command(device: str, threads: int | None = None) -> list[str]:
-    """The argument list for ``device`` (cpu or cuda); ``threads``: of a CPU, None for as many as torch takes."""
+    """The argument list for ``device`` (cpu or cuda). ``threads``: of a CPU; None for torch's default."""
     words = [sys.executable, "-m", "perfctl.workloads.peaks", "--device", device, "--json"]
     return words if threads is None else [*words, "--threads", str(threads)]
 
@@ -22,23 +22,23 @@ def command(device: str, threads: int | None = None) -> list[str]:
 def measure(
     device: str, *, threads: int | None = None, argv: Sequence[str] | None = None, timeout_s: float = SECONDS
 ) -> dict[str, Any]:
-    """The record that ``perfctl.workloads.peaks`` prints. Raises PerfctlError with what the process said last."""
-    remedy = "Leave --peaks out for the published figures"
+    """The record that ``perfctl.workloads.peaks`` prints. Raises PerfctlError with the last line of its stderr."""
+    remedy = "Use the published peaks instead"
     try:
         done = subprocess.run(
             list(argv or command(device, threads)), capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise PerfctlError(f"--peaks measured: not done after {timeout_s:.0f} s", remedy) from error
+        raise PerfctlError(f"measuring the peaks took longer than {timeout_s:.0f} s", remedy) from error
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()
         raise PerfctlError(
-            f"--peaks measured: {said[-1] if said else f'ended with exit code {done.returncode}'}", remedy
+            f"measuring the peaks failed: {said[-1] if said else f'exit code {done.returncode}'}", remedy
         )
     try:
         found = json.loads(done.stdout)
     except ValueError as error:
-        raise PerfctlError("--peaks measured: the measurement printed no result", remedy) from error
+        raise PerfctlError("measuring the peaks printed no result", remedy) from error
     if not isinstance(found, dict):
-        raise PerfctlError("--peaks measured: the measurement printed no result", remedy)
+        raise PerfctlError("measuring the peaks printed no result", remedy)
     return found

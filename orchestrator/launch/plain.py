@@ -1,4 +1,4 @@
-"""No profiler: the workload alone, timed by its own clock. What it costs without anybody watching."""
+"""Run without a profiler: the workload times itself."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from perfctl.orchestrator.launch.profiler import Command, Outcome, RunRequest, T
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
-    """The workload's own record is all there is: steps, memory, shapes, and no kernel."""
+class NoProfiler:
+    """Only the workload's record: steps, memory and shapes, but no kernels."""
 
     @property
     def name(self) -> str:
@@ -30,5 +30,5 @@ class Plain:
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         program = evidence.program_failure(request, outcomes[0])
         status = evidence.record_status(request.paths)
-        nothing = None if status in ("ok", "partial") else "the program ended well, but left no record of a step"
-        return evidence.weigh(program, nothing, "The record holds what ran until then")
+        problem = None if status in ("ok", "partial") else "the program succeeded, but recorded no step"
+        return evidence.verdict_of(program, problem, "The record covers the run up to then")

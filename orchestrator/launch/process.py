@@ -1,8 +1,8 @@
-"""Run one process of a run, and end everything that it started, whatever happens.
+"""Run one process of a run, and end every process that it started.
 
-The process has its own session, logs in files, and a private TMPDIR. It is ended gently first (SIGTERM, so that
-nsys and ncu write what they have) and then for good, when its time is up, when perfctl is asked to stop, and
-after it ended by itself and left something behind. Should perfctl be killed, :mod:`guard` does it.
+The process has its own session, log files and a private TMPDIR. At the time limit, on a signal, and for what remains
+after its own end, it gets SIGTERM first (so that nsys and ncu can write their reports), then SIGKILL. If perfctl itself
+is killed, the watchdog does this.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from perfctl.orchestrator.launch.sampler import Sampling
 GRACE_S = 3.0
 """Between SIGTERM and SIGKILL."""
 LINGER_S = 2.0
-"""What a run's other processes get once the first has ended: nsys's agent goes by itself in this time."""
+"""Time for a run's other processes to end after the first: nsys's agent needs it."""
 STARTED = ".perfctl-started"
-"""Touched in the scratch folder when the first process starts: an artifact older than it is not this run's."""
+"""File in the scratch folder, touched when the first process starts: an older report belongs to another run."""
 
 _TICK_S = 1.0
 _PAUSE_S = 0.1
 _SAME_S = 0.3
-"""The same signal again within this time says nothing new: Slurm and the batch script that passes it on both send it."""
+"""The same signal within this time counts once: Slurm and the batch script both send it."""
 _KILL_S = 2.0
 _QUIET_S = 0.05
-"""None must have been seen for so long. One look is not enough: who forks and ends while it is taken can leave a child
-that began after the list of processes was read, and nsys starts its agent in just that way (2022.4)."""
+"""Time without any member before a run counts as ended. One scan is not enough: a process that forks and ends during it
+can leave a child that the scan missed, which is how nsys 2022.4 starts its agent."""
 _LONGEST_TMPDIR = 60
-"""Bytes. A socket's path has room for 107, and tools put names of up to 40 below TMPDIR (multiprocessing: 33)."""
+"""Bytes. A socket's path may have 107, and tools append names of up to 40 to TMPDIR (multiprocessing: 33)."""
 
 
 class Stopped(Interrupted):
-    """perfctl was asked to stop; ``outcome`` is how the process ended that ran just then."""
+    """perfctl was asked to stop; ``outcome`` is that of the process that was running."""
 
     def __init__(self, message: str, signal_number: int, remedy: str, outcome: Outcome) -> None:
         super().__init__(message, signal_number, remedy)
@@ -57,14 +57,14 @@ class Stopped(Interrupted):
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Signals:
     """Signals that asked perfctl to stop, in order."""
 
     numbers: list[int] = field(default_factory=list)
 
 
-_common: list[_Asked] = []
-"""What threads that run processes look at: only the main thread hears signals."""
+_common: list[_Signals] = []
+"""Read by other threads that run processes: only the main thread receives signals."""
 
 
 def run(
@@ -80,43 +80,43 @@ def run(
     temporary: Path | None = None,
     sampling: Sampling | None = None,
 ) -> Outcome:
-    """Start ``command``, wait for it, and leave none of its processes behind.
+    """Start ``command``, wait for it, and leave none of its processes running.
 
-    Output is appended to the files ``stdout`` and ``stderr`` and never held in memory; standard input is empty.
-    ``scratch`` becomes its TMPDIR (the caller removes it), or a folder made for it below ``temporary``. ``on_tick``
-    hears the seconds gone by, about once a second; ``sampling`` is what to read beside it. Raises ToolMissing or
-    RunFailed when it cannot be started, Stopped when INT, TERM or HUP arrived.
+    Output is appended to the files ``stdout`` and ``stderr``; standard input is empty. TMPDIR is ``scratch``, which the
+    caller removes, or a new folder below ``temporary``. ``on_tick`` gets the elapsed seconds about once a second;
+    ``sampling``: what to sample meanwhile. Raises ToolMissing or RunFailed when it cannot start, Stopped after SIGINT,
+    SIGTERM or SIGHUP.
     """
     mark = uuid.uuid4().hex
-    members = guard.Members(mark, partial(adoption.living, mark))
+    members = guard.Members(mark, partial(adoption.orphans, mark))
     with (
-        _stop_signals() as asked,
-        adoption.during(mark),
+        _stop_signals() as signals,
+        adoption.subreaper(mark),
         _temporary_folder(scratch, temporary) as folder,
-        guardian.watching(mark, folder) as tell_guardian,
+        guardian.watchdog(mark, folder) as tell_watchdog,
     ):
         started_at, started = datetime.now(UTC), time.monotonic_ns()
         child = _start(command, _environment(command, mark, folder), cwd, stdout, stderr)
         try:
-            tell_guardian(child.pid)
+            tell_watchdog(child.pid)
             with sampler.beside(sampling, mark, child.pid):
-                timed_out = not _wait(child, asked, timeout_s, on_tick, tell_guardian)
+                timed_out = not _wait(child, signals, timeout_s, on_tick, tell_watchdog)
             ended = child.returncode
             duration_ns = time.monotonic_ns() - started
-            _end(child, members, asked, linger_s=grace_s if ended is None else LINGER_S)
+            _end(child, members, signals, linger_s=grace_s if ended is None else LINGER_S)
         finally:
             _end_now(child, members)
     outcome = Outcome(
-        exit_code=None if timed_out or asked.numbers else _exit_code(ended),
+        exit_code=None if timed_out or signals.numbers else _exit_code(ended),
         timed_out=timed_out,
         started_at=started_at.isoformat(timespec="milliseconds"),
         duration_ns=duration_ns,
         stdout=stdout,
         stderr=stderr,
     )
-    if asked.numbers:
-        number = asked.numbers[0]
-        remedy = "What was whole is kept: give the same command to go on"
+    if signals.numbers:
+        number = signals.numbers[0]
+        remedy = "Complete runs are kept: repeat the same command to continue"
         raise Stopped(f"stopped by {signal.Signals(number).name} during {command.stage}", number, remedy, outcome)
     return outcome
 
@@ -127,7 +127,7 @@ def _start(
     stdout.parent.mkdir(parents=True, exist_ok=True)
     stderr.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with stdout.open("ab") as out, stderr.open("ab") as err, adoption.starting() as own:
+        with stdout.open("ab") as out, stderr.open("ab") as err, adoption.starting() as own_children:
             child = subprocess.Popen(
                 command.argv,
                 stdin=subprocess.DEVNULL,
@@ -137,32 +137,32 @@ def _start(
                 env=environment,
                 start_new_session=True,
             )
-            own.add(child.pid)
+            own_children.add(child.pid)
             return child
     except FileNotFoundError as error:
-        remedy = "Install it or put it on PATH; perfctl doctor says what is there"
+        remedy = "Install it or put it on PATH; perfctl doctor lists what is installed"
         raise ToolMissing(f"{error.filename or command.argv[0]} was not found", remedy) from error
     except OSError as error:
         raise RunFailed(f"{command.argv[0]} could not be started: {error.strerror}", "See perfctl doctor") from error
 
 
 def _environment(command: Command, mark: str, folder: Path) -> dict[str, str]:
-    """perfctl's own, the command's additions, the mark, and TMPDIR."""
+    """perfctl's environment with the command's additions, the mark, and TMPDIR."""
     outer = os.environ.get(guard.VARIABLE)
     own = {guard.VARIABLE: f"{outer}:{mark}" if outer else mark, "TMPDIR": str(folder)}
     if command.in_image:
-        own = container.both(own) | container.bound(folder)
+        own = container.image_environment(own) | container.tmpdir_binds(folder)
     return {**os.environ, **command.environment, **own}
 
 
 def _wait(
     child: subprocess.Popen[bytes],
-    asked: _Asked,
+    signals: _Signals,
     timeout_s: float | None,
     on_tick: Callable[[float], None] | None,
-    tell_guardian: Callable[[], None],
+    tell_watchdog: Callable[[], None],
 ) -> bool:
-    """Until it ends or somebody asks to stop: True. False when its time is up."""
+    """Wait until it ends or a signal arrives (True), or its time is up (False)."""
     started = time.monotonic()
     next_tick = started + _TICK_S
     while True:
@@ -171,8 +171,8 @@ def _wait(
             return True
         except subprocess.TimeoutExpired:
             now = time.monotonic()
-        tell_guardian()
-        if asked.numbers:
+        tell_watchdog()
+        if signals.numbers:
             return True
         if timeout_s is not None and now - started >= timeout_s:
             return False
@@ -181,18 +181,18 @@ def _wait(
             on_tick(now - started)
 
 
-def _end(child: subprocess.Popen[bytes], members: guard.Members, asked: _Asked, *, linger_s: float) -> None:
-    """SIGTERM if it still runs, and time for all of the run's processes to go; a second signal cuts that short.
+def _end(child: subprocess.Popen[bytes], members: guard.Members, signals: _Signals, *, linger_s: float) -> None:
+    """SIGTERM if it still runs, then time for all of the run's processes to end; a second signal ends the wait.
 
-    The wait is for all of them, not for the first: /usr/bin/ncu is a shell script that a TERM ends at once, while
-    the real ncu below it is still writing (2022.3).
+    The wait is for all of them: /usr/bin/ncu is a shell script that SIGTERM ends at once, while the real ncu that it
+    started is still writing (2022.3).
     """
     members.alive()
     if child.poll() is None:
         _signal_group(child, signal.SIGTERM)
-    patience = max(1, len(asked.numbers))
+    patience = max(1, len(signals.numbers))
     until = time.monotonic() + linger_s
-    while time.monotonic() < until and len(asked.numbers) <= patience:
+    while time.monotonic() < until and len(signals.numbers) <= patience:
         child.poll()
         if not members.alive():
             return
@@ -200,7 +200,7 @@ def _end(child: subprocess.Popen[bytes], members: guard.Members, asked: _Asked, 
 
 
 def _end_now(child: subprocess.Popen[bytes], members: guard.Members) -> None:
-    """SIGKILL to whatever is left."""
+    """SIGKILL for what is left."""
     if child.poll() is None:
         _signal_group(child, signal.SIGKILL)
     members.end_all(limit_s=_KILL_S, quiet_s=_QUIET_S)
@@ -215,27 +215,27 @@ def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _exit_code(returncode: int | None) -> int | None:
-    """As a shell shows it: 128 + n for signal n."""
+    """As in a shell: 128 + n for signal n."""
     return 128 - returncode if returncode is not None and returncode < 0 else returncode
 
 
 @contextmanager
-def stop_signals() -> Iterator[_Asked]:
-    """Note INT, TERM and HUP for all processes that other threads run meanwhile: each of them is told to stop."""
-    with _stop_signals() as asked:
-        _common.append(asked)
+def stop_signals() -> Iterator[_Signals]:
+    """Collect SIGINT, SIGTERM and SIGHUP, also for the processes that other threads run meanwhile."""
+    with _stop_signals() as signals:
+        _common.append(signals)
         try:
-            yield asked
+            yield signals
         finally:
-            _common.remove(asked)
+            _common.remove(signals)
 
 
 @contextmanager
-def _stop_signals() -> Iterator[_Asked]:
-    """Note INT, TERM and HUP instead of dying of them; signals that were ignored (nohup) stay ignored."""
-    asked = _Asked()
+def _stop_signals() -> Iterator[_Signals]:
+    """Collect SIGINT, SIGTERM and SIGHUP instead of ending; ignored signals (nohup) stay ignored."""
+    signals = _Signals()
     if threading.current_thread() is not threading.main_thread():
-        yield _common[-1] if _common else asked
+        yield _common[-1] if _common else signals
         return
 
     last: dict[int, float] = {}
@@ -243,7 +243,7 @@ def _stop_signals() -> Iterator[_Asked]:
     def note(number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if now - last.get(number, -_SAME_S) >= _SAME_S:
-            asked.numbers.append(number)
+            signals.numbers.append(number)
             last[number] = now
 
     before: dict[signal.Signals, Any] = {}
@@ -251,7 +251,7 @@ def _stop_signals() -> Iterator[_Asked]:
         for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(kind) is not signal.SIG_IGN:
                 before[kind] = signal.signal(kind, note)
-        yield asked
+        yield signals
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)
@@ -259,10 +259,9 @@ def _stop_signals() -> Iterator[_Asked]:
 
 @contextmanager
 def _temporary_folder(scratch: Path, below: Path | None) -> Iterator[Path]:
-    """``scratch``, private, by a path short enough for sockets: a deep one is reached through a link.
+    """``scratch``, made private, by a path short enough for sockets: a deep folder gets a short link.
 
-    A new folder ``below`` another where one is given; the mark of the start stays beside the reports, where one clock
-    dates both.
+    With ``below``, a new folder there. STARTED stays in ``scratch``, on the reports' file system, for one clock dates both.
     """
     scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     (scratch / STARTED).open("a").close()

@@ -1,4 +1,4 @@
-"""What a profiler is to perfctl: argument lists, an artifact, and how its failures read.
+"""The interface of a profiler: its commands, its report, and its verdict on a run.
 
 A new profiler is one file with one class that fits :class:`Profiler`, one line in PROFILERS of ``launch/__init__.py``,
 a command in SWEEPS of ``cli/profilers.py``, and one test file that compares whole argument lists.
@@ -16,17 +16,17 @@ from perfctl.orchestrator.launch.paths import RunPaths
 from perfctl.orchestrator.launch.program import LAUNCHERS, Program
 
 RANK = "{rank}"
-"""In the options of a profiler that each rank starts: nothing for rank 0, .rank1 and so on for the others."""
+"""In options of a profiler that every rank starts: "" for rank 0, ".rank1" and so on for the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """One process at one batch size."""
+    """One run: one batch size of a sweep."""
 
     workload: str
-    """Name in ``perfctl.workloads.WORKLOADS``, or what a program of the user's is called."""
+    """Name in ``perfctl.workloads.WORKLOADS``, or that of the user's program."""
     workload_arguments: tuple[str, ...]
-    """Options of the workload, ready for its command line (without --batch and --record)."""
+    """Options of the workload for its command line, without --batch and --record."""
     batch_size: int
     device: str
     """cpu or cuda."""
@@ -34,23 +34,22 @@ class RunRequest:
     python: str
     """The interpreter that runs the workload."""
     program: Program | None = None
-    """A program of the user's to run in the workload's place; None for a built-in one."""
+    """The user's program to run instead; None for a built-in workload."""
 
     @property
     def has_ranks(self) -> bool:
-        """The program is a launcher that starts a script once per rank."""
+        """Whether the program is a launcher, which starts a script once per rank."""
         return self.program is not None and self.program.words[0] in LAUNCHERS
 
     def workload_command(
         self, *, annotate: str, window: str, trace: Path | None = None, under: tuple[str, ...] = ()
     ) -> tuple[str, ...]:
-        """The plain command that a profiler wraps.
+        """The command line of the workload, for the profiler to start.
 
-        ``annotate``: how layers are marked, "nvtx", "record_function" or "none".
-        ``window``: how the measured steps are marked off for the profiler: "cuda" (cudaProfilerStart/Stop),
-        "torch" (the workload itself runs torch.profiler), or "none". ``trace`` is where torch.profiler's goes.
-        ``under``: the profiler and its options, for each rank of a launcher to start itself under, with RANK in
-        the names of its files.
+        ``annotate``: how layers are marked: "nvtx", "record_function" or "none". ``window``: how the profiler learns of
+        the measured steps: "cuda" (cudaProfilerStart/Stop), "torch" (the workload runs torch.profiler and writes
+        ``trace``) or "none". ``under``: profiler and options that every rank of a launcher starts itself under, with RANK
+        in the names of its files.
         """
         program = self.program
         return (
@@ -73,25 +72,25 @@ class Command:
 
     argv: tuple[str, ...]
     stage: str
-    """What a progress bar calls it: "profile", "export"."""
+    """Its name in progress output: "profile", "export"."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Added to perfctl's own environment."""
+    """Added to perfctl's environment."""
     needs: Path | None = None
-    """What the command before must have left for this one to be worth starting; None when it needs nothing."""
+    """File that must exist for this command to be started; None when it needs none."""
     in_image: bool = False
-    """``argv`` begins with a container's runtime: what the process is told must get through it."""
-    once_more: bytes | None = None
-    """What the tool says (a pattern of lines) when it could not start, and would the next time; None for nothing."""
+    """``argv`` starts a container, which must pass the environment on."""
+    retry_on: bytes | None = None
+    """Pattern of the message with which the tool fails to start although a retry can succeed; None for no retry."""
     clear: Callable[[], str | None] | None = None
-    """Before that next time: takes what is in the tool's way away, and says what it was; None when there was nothing."""
+    """Called before the retry to remove obstacles; returns a sentence about them, None when there were none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one process ended. ``exit_code`` alone is never believed."""
+    """How one process ended. Verdicts never rest on ``exit_code`` alone."""
 
     exit_code: int | None
-    """None when it was killed by perfctl (time limit, interrupt)."""
+    """None when perfctl stopped it (time limit, signal)."""
     timed_out: bool
     started_at: str
     """UTC, ISO 8601."""
@@ -102,27 +101,27 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a finished run is worth."""
+    """The status of a finished run."""
 
     status: str
     """ok, partial or failed."""
     reason: str | None
-    """One sentence with cause and remedy; None when ok."""
+    """Cause and remedy; None when ok."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A program or library a profiler needs."""
+    """A program or library that a profiler needs."""
 
     name: str
     why: str
     install: str
     instead: str
-    """What would work without it on this machine."""
+    """What works without it on this machine."""
 
 
 class Profiler(Protocol):
-    """One profiler, with its own options as fields."""
+    """One profiler; its options are fields."""
 
     @property
     def name(self) -> str:
@@ -134,13 +133,13 @@ class Profiler(Protocol):
         ...
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
-        """What to start, in order; a later one runs only when the one before left what it needs."""
+        """What to start, in order; a command runs only if the file that it needs exists."""
         ...
 
     def artifact(self, paths: RunPaths) -> Path:
-        """The file (or folder) that the parsers read."""
+        """The file or folder that the parsers read."""
         ...
 
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
-        """Read exit codes, logs and the artifact's presence together; never the exit code alone."""
+        """The verdict from exit codes, logs and the report together."""
         ...

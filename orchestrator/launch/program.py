@@ -1,4 +1,4 @@
-"""A user's own program, as typed after ``--``: which interpreter runs it, what it is called, where batch sizes go."""
+"""Read a user's program, as typed after ``--``: its interpreter, its name, and where the batch size goes."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from pathlib import Path
 from perfctl.orchestrator.errors import UsageError
 
 BATCH = "{batch}"
-"""Stands for the batch size, anywhere in any argument; other braces mean nothing."""
+"""Placeholder of the batch size, anywhere in any argument; other braces mean nothing."""
 LAUNCHERS = ("torchrun", "accelerate")
-"""Programs that start a script once per rank; the runner knows them by name."""
+"""Programs that start a script once per rank."""
 _AS_MODULES = {"torch.distributed.run": ("torchrun",), "accelerate.commands.launch": ("accelerate", "launch")}
 
 _PYTHON = re.compile(r"(?:python|pypy)\d*(?:\.\d+)*[a-z]?(?:\.exe)?")
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 """Options of python whose value may be the next word."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_EXAMPLE = "Say for instance -- python train.py --batch-size {batch}"
+_EXAMPLE = "For example: -- python train.py --batch-size {batch}"
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What follows ``--``, checked. Run as ``python FLAGS -m perfctl.workloads ... -- WORDS``."""
+    """The checked command after ``--``. Runs as ``python FLAGS -m perfctl.workloads ... -- WORDS``."""
 
     python: str
     """The interpreter that runs it."""
     flags: tuple[str, ...]
-    """Options of that interpreter, as typed before the script (-u, -X dev)."""
+    """Options of the interpreter before the script (-u, -X dev)."""
     words: tuple[str, ...]
-    """The script (or -m MODULE, or a launcher) and its arguments, ``{batch}`` still in them."""
+    """The script (or -m MODULE, or a launcher) and its arguments, with ``{batch}``."""
     name: str
     """File name of the script, or name of the module."""
     script: Path | None
-    """The script's file, absolute; None for a module and where a launcher hides it."""
+    """The script's file, absolute; None for a module."""
     batch_env: str | None = None
-    """Environment variable that gets the batch size, too."""
+    """Environment variable that is also set to the batch size."""
 
     def at(self, batch_size: int) -> tuple[str, ...]:
         """The words at one batch size."""
@@ -50,45 +50,44 @@ class Program:
 
     @property
     def says_batch(self) -> bool:
-        """Does the batch size reach it at all?"""
+        """Whether the batch size reaches the program."""
         return self.batch_env is not None or any(BATCH in word for word in self.words)
 
     @property
     def variant(self) -> str | None:
-        """Its arguments, {batch} still in them: what tells its runs from those of the same script; None for none."""
+        """Its arguments, with {batch}, which distinguish runs of one script; None without arguments."""
         first = self.words[0]
         arguments = self.words[2:] if first in ("-m", "accelerate") else self.words[1:]
         return utf8(" ".join(arguments)) or None
 
     def identity(self) -> list[object]:
-        """What makes two requests the same: the words, and the script as it is now. An edited script is another one."""
+        """Values that identify the program: its words and the content of the script. Editing the script changes them."""
         content = sha256(self.script.read_bytes()).hexdigest() if self.script and self.script.is_file() else None
         return [self.python, self.flags, self.words, self.batch_env, str(self.script), content]
 
 
 def utf8(text: str) -> str:
-    """``text`` as it can be stored: bytes of an argument or a file name that are no UTF-8 become escapes."""
+    """``text`` for storage: bytes of arguments and file names that are not UTF-8 become escapes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def read_program(command: Sequence[str], batch_env: str | None, batches: Sequence[int]) -> Program:
-    """The command after ``--``. Nothing is started.
+    """The command after ``--``; starts nothing.
 
-    Raises UsageError, one line, when there is no such script, when it is no Python program, or when more than one
-    batch size is asked for and nothing in it says where they go.
+    Raises UsageError when the script does not exist, is not a Python program, or when there are several ``batches`` and
+    nothing in the command takes the batch size.
     """
     if not command:
-        raise UsageError("there is no command after --", _EXAMPLE)
+        raise UsageError("no command was given after --", _EXAMPLE)
     if batch_env is not None and not _VARIABLE.fullmatch(batch_env):
-        raise UsageError(f"--batch-env: {batch_env!r} is no name of an environment variable", "Say --batch-env BATCH")
+        raise UsageError(f"`batch_env`: {batch_env!r} is not the name of an environment variable", "For example BATCH")
     python, flags, words = _interpreter(tuple(command))
     name, script = _what_runs(words)
     program = Program(python, flags, words, name, script, batch_env)
     if len(batches) > 1 and not program.says_batch:
         raise UsageError(
-            f"{len(batches)} batch sizes are asked for, but nothing in '{shlex.join(command)}' says where they go",
-            "Put {batch} in its arguments (--batch-size {batch}), name a variable with --batch-env NAME, "
-            "or ask for one size with --batches N",
+            f"`batches`: {len(batches)} sizes, but '{shlex.join(command)}' does not take the batch size",
+            "Put {batch} in its arguments (--batch-size {batch}), name a variable in `batch_env`, or give one size",
         )
     return program
 
@@ -97,8 +96,8 @@ def _interpreter(command: tuple[str, ...]) -> tuple[str, tuple[str, ...], tuple[
     """(interpreter, its options, the rest) of a command."""
     first = Path(command[0]).name
     if _PYTHON.fullmatch(first):
-        taken = _flags(command[1:])
-        return resolve(command[0]), command[1 : 1 + taken], _module_words(command[1 + taken :])
+        count = _count_flags(command[1:])
+        return resolve(command[0]), command[1 : 1 + count], _module_words(command[1 + count :])
     if first in LAUNCHERS:
         return _of_shebang(shutil.which(command[0])) or sys.executable, (), (first, *command[1:])
     if command[0].startswith("-m") or first.endswith(".py") or Path(command[0]).is_dir():
@@ -107,55 +106,55 @@ def _interpreter(command: tuple[str, ...]) -> tuple[str, tuple[str, ...], tuple[
     python = _of_shebang(found)
     if python is None or found is None:
         raise UsageError(
-            f"'{command[0]}' is not a Python program, and perfctl marks layers in those only",
-            "Give the script itself: -- python train.py ..., -- -m package ..., -- torchrun ... train.py ...",
+            f"'{command[0]}' is not a Python program; perfctl marks layers in Python only",
+            "Give the script: -- python train.py ..., -- -m package ..., -- torchrun ... train.py ...",
         )
     return python, (), (found, *command[1:])
 
 
 def _module_words(words: tuple[str, ...]) -> tuple[str, ...]:
-    """``-mpackage`` as two words, and launchers that are called as modules by their names."""
+    """``-mpackage`` as two words, and launchers called as modules by name."""
     if words[0].startswith("-m") and len(words[0]) > 2:
         words = ("-m", words[0][2:], *words[1:])
     launcher = _AS_MODULES.get(words[1]) if words[0] == "-m" and len(words) > 1 else None
     return (*launcher, *words[2:]) if launcher else words
 
 
-def _flags(words: tuple[str, ...]) -> int:
-    """How many of the words after ``python`` are its own options. Raises UsageError where there is no script."""
+def _count_flags(words: tuple[str, ...]) -> int:
+    """How many of the words after ``python`` are its options. Raises UsageError when no script follows."""
     at = 0
     while at < len(words) and words[at].startswith("-") and not words[at].startswith("-m"):
         word = words[at]
         if word == "-" or (word.startswith("-c") and not word.startswith("--")):
-            raise UsageError(f"python {word} is no script that could be run again", "Put the code into a file")
+            raise UsageError(f"python {word} cannot be profiled", "Put the code into a file")
         at += 2 if word in _WITH_VALUE else 1
     if at >= len(words):
-        raise UsageError("there is no script after python", _EXAMPLE)
+        raise UsageError("no script was given after python", _EXAMPLE)
     return at
 
 
 def is_python(word: str) -> bool:
-    """Does a command that begins with ``word`` begin with an interpreter?"""
+    """Whether ``word`` names a Python interpreter."""
     return _PYTHON.fullmatch(Path(word).name) is not None
 
 
 def resolve(python: str) -> str:
-    """Path of the interpreter meant by ``python``: perfctl's own where it is the one on PATH, or where PATH has no ``python``.
+    """Path of the interpreter ``python``; perfctl's own if it is in that folder, or if PATH has no ``python``.
 
-    Names in one folder (python, python3, python3.11) are one interpreter; links between folders are not followed,
-    for they lead out of a virtual environment.
+    Names in one folder (python, python3, python3.11) count as one interpreter. Links between folders are not followed,
+    because they lead out of a virtual environment. Raises UsageError when it does not exist.
     """
     found = shutil.which(python)
     if found is None and python == "python":  # Debian and many images have python3 only
         return sys.executable
     if found is None:
-        raise UsageError(f"{python}: there is no such interpreter", f"perfctl's own is {sys.executable}")
+        raise UsageError(f"interpreter {python} does not exist", f"perfctl's own is {sys.executable}")
     path = Path(os.path.abspath(found))  # noqa: PTH100 - resolve() would follow links
     return sys.executable if path.parent.resolve() == Path(sys.executable).parent.resolve() else str(path)
 
 
 def _of_shebang(path: str | None) -> str | None:
-    """The interpreter that a script's first line names; None when it names no Python."""
+    """The Python interpreter in a script's first line; None when there is none."""
     if path is None:
         return None
     try:
@@ -170,34 +169,32 @@ def _of_shebang(path: str | None) -> str | None:
 
 
 def _what_runs(words: tuple[str, ...]) -> tuple[str, Path | None]:
-    """(name, file) of the script or module. Raises UsageError when there is none, or its file is not there."""
+    """(name, file) of the script or module. Raises UsageError when there is none, or its file does not exist."""
     if words[0] in LAUNCHERS:
         return _launched(words)
     if words[0] == "-m":
         if len(words) < 2:
-            raise UsageError(
-                "there is no module after -m", "Say for instance -- python -m package --batch-size {batch}"
-            )
+            raise UsageError("no module was given after -m", "For example: -- python -m package --batch-size {batch}")
         return words[1], None
     return utf8(Path(words[0]).name or Path(words[0]).absolute().name), _existing(words[0])
 
 
 def _launched(words: tuple[str, ...]) -> tuple[str, Path | None]:
-    """What a launcher starts: the first word that is a script, or what -m or --module names."""
+    """The script or module that a launcher starts: the first word ending in .py, or the value of -m or --module."""
     for number, word in enumerate(words[1:], start=1):
         if word in ("-m", "--module") and number + 1 < len(words):
             return words[number + 1], None
         if word.endswith(".py"):
             return utf8(Path(word).name), _existing(word)
-    raise UsageError(f"there is no script in '{shlex.join(words)}'", f"Say for instance -- {words[0]} train.py {BATCH}")
+    raise UsageError(f"'{shlex.join(words)}' names no script", f"For example: -- {words[0]} train.py {BATCH}")
 
 
 def _existing(word: str) -> Path:
     if BATCH in word:
-        raise UsageError(f"{word}: the script itself cannot depend on the batch size", "Put {batch} in its arguments")
+        raise UsageError(f"{word}: the script's name must not contain {BATCH}", "Put {batch} in its arguments")
     path = Path(word)
     if not path.exists():
-        raise UsageError(f"{word}: there is no such script", f"perfctl looked in {Path.cwd()}")
+        raise UsageError(f"script {word} does not exist", f"perfctl looked in {Path.cwd()}")
     if path.is_dir() and not (path / "__main__.py").is_file():
-        raise UsageError(f"{word}: this folder has no __main__.py", "Name the script in it")
+        raise UsageError(f"folder {word} has no __main__.py", "Name the script in it")
     return path.absolute()

@@ -1,4 +1,4 @@
-"""How far the sweeps in a folder are, read from what they leave on disk; nothing is locked or written."""
+"""The progress of the sweeps in a folder, read from their files without locking or writing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from perfctl.orchestrator.launch.run_folder import read_json, read_run_record
 
 FRESH_S = 120.0
-"""A run's folder that was written to since is taken for one that is under way, where locks cannot be seen."""
+"""Where locks are not visible, a run counts as under way if its folder changed within this time."""
 _RUN = re.compile(r"b(\d+)(?:\.(\d+|part))?\Z")
 
 
@@ -20,7 +20,7 @@ class RunState:
 
     batch_size: int
     attempt: str
-    """Empty for the first, "2", "3", ... after --again."""
+    """Empty for the first, "2", "3", ... for repetitions."""
     status: str
     """ok, partial, failed, running, or "cut off"."""
     reason: str | None
@@ -40,7 +40,7 @@ class SweepState:
 
 
 def sweeps(folder: Path) -> list[SweepState]:
-    """The sweeps in ``folder``, and in perfctl-runs below it, newest first. Links are not followed."""
+    """The sweeps in ``folder`` and in perfctl-runs below it, newest first. Does not follow links."""
     found = []
     for parent in (folder, folder / "perfctl-runs"):
         if not parent.is_dir() or parent.is_symlink():
@@ -94,13 +94,13 @@ def _text(value: object) -> str | None:
 def _fresh(folder: Path) -> bool:
     try:
         newest = max(place.stat().st_mtime for place in (folder, *folder.iterdir()))
-    except OSError:  # it became a whole run in the meantime
+    except OSError:  # the run was completed and renamed meanwhile
         return True
     return time.time() - newest < FRESH_S
 
 
 def _held(folder: Path) -> bool:
-    """Does a process of this machine hold a lock of the sweep? Asked of the kernel: taking it would stop others."""
+    """Whether a process of this machine holds a lock of the sweep. Read from /proc: taking the lock would stop others."""
     try:
         numbers = {str(file.stat().st_ino) for file in folder.glob(".*lock")}
         lines = Path("/proc/locks").read_text().splitlines() if numbers else []

@@ -1,6 +1,6 @@
-"""The reports of the ranks beside the first as tables: how many ranks there were is known only after the run.
+"""Export the ncu reports of ranks above 0 as CSV, after the run: only then is the number of ranks known.
 
-Run as a program (``python -m perfctl.orchestrator.launch.rank_tables report.ncu-rep``) in the place where ncu is.
+``python -m perfctl.orchestrator.launch.rank_tables report.ncu-rep`` runs where ncu is installed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from perfctl.orchestrator.launch.ncu_metrics import as_table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write report.rank1.csv beside report.rank1.ncu-rep, and so on; one that ncu cannot print is left out."""
+    """Write report.rank1.csv beside report.rank1.ncu-rep, and so on; skip reports that ncu cannot export."""
     (name,) = sys.argv[1:] if arguments is None else arguments
     first = Path(name)
     for report in sorted(first.parent.glob(f"{first.stem}.rank*{first.suffix}")):

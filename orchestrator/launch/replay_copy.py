@@ -1,6 +1,6 @@
-"""Stands for a profiled process in a replay: ``python -m perfctl.orchestrator.launch.replay_copy FROM TO``.
+"""The process of a replayed run: ``python -m perfctl.orchestrator.launch.replay_copy FROM TO``.
 
-It puts one recorded batch size into a run's folder and says what the recorded program said.
+Copies one recorded run into a run's folder and prints the recorded output.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from pathlib import Path
 from perfctl.orchestrator.launch.replay import RECORD_NAME
 
 _NOT_COPIED = {"stdout.log", "stderr.log", "tmp"}
-"""The logs are printed instead, into this run's own."""
+"""The logs are printed instead, into the new run's logs."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Copy one recorded run. Exit code 2 when it is not there."""
+    """Copy one recorded run. Exit code 2 when it does not exist, or a link leads out of it."""
     source, target = map(Path, arguments)
     if not source.is_dir():
-        sys.stderr.write(f"{source}: this batch size was not recorded\n")
+        sys.stderr.write(f"{source} does not exist: this batch size was not recorded\n")
         return 2
     for path in source.rglob("*"):
         if path.is_symlink() and not path.resolve().is_relative_to(source.resolve()):
-            sys.stderr.write(f"{path}: this link leads out of the recording, and is not followed\n")
+            sys.stderr.write(f"{path}: refusing to follow a link out of the recording\n")
             return 2
     target.mkdir(parents=True, exist_ok=True)
     for path in sorted(source.iterdir()):

@@ -1,4 +1,4 @@
-"""What is on disk of a run: its record, whether it is whole, how it gets its final name, and who may write there."""
+"""A run's folder: read and write its record, check that it is complete, rename it, lock it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _TYPES: dict[str, type] = {
     **dict.fromkeys(("batch_size", "exit_code", "duration_ns", "artifact_bytes"), int),
     "commands": list,
 }
-"""Of the record's fields; each may be missing."""
+"""Types of the record's fields, each of which may be missing."""
 _LARGEST = 2**63
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def is_whole(folder: Path) -> bool:
-    """Was this run finished, and is its artifact still as large as it was then?"""
+    """Whether the run is ok and its report still has the recorded size."""
     record = read_run_record(folder)
     if record is None or record.get("status") != "ok":
         return False
@@ -38,7 +38,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def read_run_record(folder: Path) -> dict[str, Any] | None:
-    """run.json of a run's folder; None when there is none, it is not whole, or its fields are not what they should be."""
+    """run.json of a run's folder; None when it is missing, incomplete, or has fields of a wrong type."""
     record = read_json(folder / "run.json")
     if record is None or record.get("perfctl_run") != RUN_RECORD_VERSION:
         return None
@@ -52,7 +52,7 @@ def _fits(value: object, kind: type) -> bool:
 
 
 def _is_inside(record: dict[str, Any]) -> bool:
-    """Is the artifact a name within the run's own folder, and each command a list of words?"""
+    """Whether the report is in the run's folder and every command is a list of words."""
     name = record.get("artifact")
     commands = record.get("commands") or []
     words = all(isinstance(one, list) and all(isinstance(word, str) for word in one) for one in commands)
@@ -60,7 +60,7 @@ def _is_inside(record: dict[str, Any]) -> bool:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a file; None when there is none, or the file is not whole."""
+    """The JSON object in a file; None when the file is missing, incomplete or something else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -69,7 +69,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def put_in_place(paths: RunPaths) -> None:
-    """b16.part becomes b16; what was there before goes only once the new one is in place."""
+    """Rename b16.part to b16. An older b16 is removed only after that."""
     old = paths.folder.with_name(paths.folder.name + ".old")
     shutil.rmtree(old, ignore_errors=True)
     if paths.folder.exists():
@@ -86,49 +86,44 @@ def size(path: Path) -> int:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """All of it or nothing, also where several processes on several nodes write the same file."""
+    """Write all of it or nothing, even when processes on several nodes write the same file."""
     partial = path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.tmp")
     text = json.dumps(content, indent=1, ensure_ascii=False, default=str) + "\n"
     with open(partial, "w", encoding="utf-8", errors="backslashreplace", opener=_no_link) as file:
-        file.write(text)  # arguments need not be UTF-8
+        file.write(text)  # arguments may contain bytes that are not UTF-8
     partial.replace(path)
 
 
 def _no_link(path: str, flags: int) -> int:
-    """Others may write to a shared folder: what they put under this name is not followed."""
+    """Does not follow a link that another user put into a shared folder."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 @contextmanager
 def alone(folder: Path, batch: int | None = None) -> Iterator[None]:
-    """Hold the sweep's lock, or that of one batch size only; it goes by itself when the process ends, however it ends.
+    """Hold the lock of a sweep, or of one batch size; the kernel releases it when the process ends.
 
-    Raises UsageError when another perfctl holds it. Who has one batch size lets others have theirs.
+    Raises UsageError when another perfctl holds it. Different batch sizes can be locked at the same time.
     """
+    kind = fcntl.LOCK_EX if batch is None else fcntl.LOCK_SH
     with ExitStack() as held:
-        if batch is None:
-            held.enter_context(
-                _lock(folder / ".lock", fcntl.LOCK_EX, f"{folder}: another perfctl is running this sweep")
-            )
-        else:
-            held.enter_context(
-                _lock(folder / ".lock", fcntl.LOCK_SH, f"{folder}: another perfctl is running this sweep")
-            )
-            own = f"{folder}: another perfctl is running batch size {batch}"
-            held.enter_context(_lock(folder / f".b{batch}.lock", fcntl.LOCK_EX, own))
+        held.enter_context(_lock(folder / ".lock", kind, f"another perfctl is running the sweep in {folder}"))
+        if batch is not None:
+            busy = f"another perfctl is running batch size {batch} in {folder}"
+            held.enter_context(_lock(folder / f".b{batch}.lock", fcntl.LOCK_EX, busy))
         yield
 
 
 @contextmanager
-def _lock(path: Path, kind: int, taken: str) -> Iterator[None]:
+def _lock(path: Path, kind: int, busy: str) -> Iterator[None]:
     handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(handle)
-        raise UsageError(taken, "Wait for it, or choose another --out") from error
+        raise UsageError(busy, "Wait for it, or choose another folder for `out`") from error
     except OSError as error:
-        if error.errno not in _NO_LOCKS:  # Lustre without -o flock, some NFS: goes on without
+        if error.errno not in _NO_LOCKS:  # Lustre without -o flock, some NFS: continue without a lock
             os.close(handle)
             raise
     try:

@@ -1,8 +1,7 @@
-"""Readings beside a run: what its GPUs and its processes do, a line each time, into ``samples.csv`` of its folder.
+"""Sample the GPUs and processes of a run while it is under way, into ``samples.csv`` in its folder.
 
-A thread of perfctl's own reads them, never the profiled process; it ends with the run, and with perfctl however that
-ends. Times are of the monotonic clock, which steps are timed on too. Where a reading costs more than its share of time,
-readings come less often.
+A thread of perfctl takes the readings, never the profiled process. Times are from the monotonic clock, as those of the
+steps. When a reading costs more than its share of time, readings become less frequent.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ COLUMNS = ("at_ns", *GpuReading._fields, "host_cpu", "host_memory_bytes")
 FILE, SMI_FILE = "samples.csv", "samples.nvidia-smi.csv"
 SHORTEST_S, LONGEST_S = 0.005, 3600.0
 SHARE = 0.005
-"""Of one core that readings may take."""
+"""Share of one core that readings may use."""
 _FLUSH_S = 1.0
 _END_S = 5.0
 
 
 class Gpus(Protocol):
-    """What reads GPUs: NVML, or a recording of it."""
+    """Reads GPUs: NVML, or a stand-in in tests."""
 
     problems: dict[str, str]
-    """Quantity -> why the driver does not give it."""
+    """Quantity -> why the driver does not provide it."""
 
     @property
     def name(self) -> str: ...
@@ -48,36 +47,36 @@ class Gpus(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """What is wanted beside one run."""
+    """What to sample during one run."""
 
     every_s: float
     folder: Path
     gpu: bool
     """The run uses GPUs."""
     visible: str | None = None
-    """CUDA_VISIBLE_DEVICES as the run has it; None where it is not set."""
+    """CUDA_VISIBLE_DEVICES of the run; None when it is not set."""
 
 
 def interval(text: str) -> float | None:
-    """ "50ms" or "0.1s" in seconds; None for "off". Raises UsageError for anything else."""
-    said = text.strip().lower()
-    if said == "off":
+    """Seconds from text such as "50ms" or "0.1s"; None for "off". Raises UsageError for anything else."""
+    lower = text.strip().lower()
+    if lower == "off":
         return None
     for unit, scale in (("ms", 1e-3), ("s", 1.0)):
-        if said.endswith(unit):
+        if lower.endswith(unit):
             try:
-                seconds = float(said.removesuffix(unit)) * scale
+                seconds = float(lower.removesuffix(unit)) * scale
             except ValueError:
                 break
             if SHORTEST_S <= seconds <= LONGEST_S:
                 return seconds
-            raise UsageError(f"--sample {text}: between 5ms and 3600s", "Say for instance --sample 50ms")
-    raise UsageError(f"--sample {text}: not understood", "Say for instance --sample 50ms, or --sample off")
+            raise UsageError(f"`sample` must be between 5ms and 3600s, got {text}", "For example 50ms, or off")
+    raise UsageError(f"`sample`: expected a time or off, got '{text}'", "For example 50ms")
 
 
 @contextmanager
 def beside(wanted: Sampling | None, mark: str, first: int) -> Iterator[None]:
-    """Sample while the block runs; ``first`` is the run's first process, ``mark`` what all of them carry."""
+    """Sample during the block. ``first``: id of the run's first process; ``mark``: the mark of all its processes."""
     if wanted is None:
         yield
         return
@@ -90,7 +89,7 @@ def beside(wanted: Sampling | None, mark: str, first: int) -> Iterator[None]:
 
 
 class Sampler:
-    """One run's sampling. What goes wrong with it is written down, and never harms the run."""
+    """Samples one run. Its problems are noted in the file and never affect the run."""
 
     def __init__(self, wanted: Sampling, mark: str, first: int) -> None:
         self._wanted, self._mark, self._first = wanted, mark, first
@@ -101,7 +100,7 @@ class Sampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when the file is whole."""
+        """Returns when the file is complete."""
         self._stop.set()
         self._thread.join(_END_S)
 
@@ -109,7 +108,7 @@ class Sampler:
         try:
             with (self._wanted.folder / FILE).open("w", newline="", encoding="utf-8") as file:
                 self._sample(file)
-        except OSError:  # a full disk, a folder that has gone: the run is worth more than its samples
+        except OSError:  # a full disk, a removed folder: the run matters more than its samples
             return
 
     def _sample(self, file: IO[str]) -> None:
@@ -126,11 +125,11 @@ class Sampler:
             if log is not None:
                 log.close()
         problems = gpus.problems if gpus is not None else {}
-        told: dict[str, object] = {"readings": count, "cost_ns": time.thread_time_ns()}
-        told |= {f"missing {quantity}": " ".join(reason.split()) for quantity, reason in problems.items()}
+        notes: dict[str, object] = {"readings": count, "cost_ns": time.thread_time_ns()}
+        notes |= {f"missing {quantity}": " ".join(reason.split()) for quantity, reason in problems.items()}
         if log is not None and log.first_ns is not None:
-            told["nvidia_smi_first_ns"] = log.first_ns
-        file.writelines(f"# {key}: {value}\n" for key, value in told.items())
+            notes["nvidia_smi_first_ns"] = log.first_ns
+        file.writelines(f"# {key}: {value}\n" for key, value in notes.items())
 
     def _rounds(self, file: IO[str], writer: Any, load: HostLoad, gpus: Gpus | None) -> int:
         every, count, flushed = self._wanted.every_s, 0, time.monotonic()
@@ -145,12 +144,12 @@ class Sampler:
                 file.flush()
                 flushed = now
             took = time.thread_time() - before - load.scan_s
-            cost = took if count < 3 else cost + (took - cost) / 8  # the first of all opens things
+            cost = took if count < 3 else cost + (took - cost) / 8  # the first readings include set-up
             due = max(due + max(every, cost / SHARE), now)
         return count
 
     def _source(self) -> tuple[Gpus | None, SmiLog | None, str]:
-        """(NVML, nvidia-smi, what is said of them): one of the two at most."""
+        """(NVML, nvidia-smi, description): at most one of the first two."""
         wanted = self._wanted
         if not wanted.gpu:
             return None, None, "none, the run used no GPU"
@@ -166,7 +165,7 @@ class Sampler:
 
 
 def open_gpus(visible: str | None) -> Gpus:
-    """What reads the GPUs. Raises NvmlMissing."""
+    """A reader of the GPUs in ``visible``. Raises NvmlMissing."""
     return Nvml(visible)
 
 

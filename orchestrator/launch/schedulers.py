@@ -1,4 +1,4 @@
-"""Job scripts for other schedulers than Slurm: templates that perfctl brings, by name, and what only they need to know."""
+"""Built-in job templates for PBS and LSF, and the values that only they need."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.slurm_site import Site
 
 BUILT_IN = ("pbs", "lsf")
-"""Names for --template. A file of such a name is ./pbs."""
+"""Names of built-in templates. A file with such a name is given as ./pbs."""
 
 _ONLY_SLURM = ("srun", "disable_dcgm", "qos", "constraint")
 
 
 def template(asked: str | None) -> tuple[str | None, str]:
-    """(the user's own template or None, the name of perfctl's) for the array."""
+    """(the user's template or None, the name of perfctl's) for the array."""
     return (None, f"{asked}.sh.j2") if asked in BUILT_IN else (asked, "slurm.sh.j2")
 
 
 def gather_template(array: str | None, asked: str | None) -> tuple[str | None, str]:
-    """The same for the gather job: it follows the array's where nothing else is asked for."""
+    """The same for the gather job, which uses the array's scheduler by default."""
     name = asked or (array if array in BUILT_IN else None)
     return (None, f"{name}_gather.sh.j2") if name in BUILT_IN else (asked, "slurm_gather.sh.j2")
 
 
 def facts(site: Site, device: str) -> dict[str, Any]:
-    """What the templates of PBS and LSF read beside Slurm's directives. Raises UsageError for what they cannot have."""
+    """Values for the PBS and LSF templates. Raises UsageError for options that only Slurm has."""
     if site.template not in BUILT_IN:
         return {}
     for name in _ONLY_SLURM:
         if getattr(site, name):
             raise UsageError(
-                f"--{name.replace('_', '-')} is Slurm's, and this is a template of {site.template.upper()}",
-                "Say it with --sbatch, in that scheduler's own words",
+                f"`{name}` works with Slurm only; `template` is {site.template}",
+                "Put the scheduler's own option into `sbatch`",
             )
     minutes = None if site.time is None else _minutes(site.time)
     return {
@@ -47,7 +47,7 @@ def facts(site: Site, device: str) -> dict[str, Any]:
 
 
 def _gpus(site: Site, device: str) -> int:
-    """GPUs of a task: the number at the end of --gres, or one."""
+    """GPUs of a task: the number at the end of ``gres``, or 1."""
     if site.gres:
         last = site.gres.rpartition(":")[2]
         return int(last) if last.isdecimal() else 1
@@ -58,7 +58,7 @@ def _minutes(text: str) -> int:
     """Slurm's time limits (MINUTES, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS) in minutes, seconds rounded up."""
     found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
     if found is None:
-        raise UsageError(f"--time {text}: not understood", "Say for instance 00:30:00")
+        raise UsageError(f"`time`: '{text}' is not a time limit", "For example 00:30:00")
     days, *rest = (int(part) if part else None for part in found.groups())
     first, second, third = rest
     if days is not None or third is not None:
@@ -69,9 +69,9 @@ def _minutes(text: str) -> int:
 
 
 def _memory(text: str) -> int:
-    """Slurm's --mem (MiB, or with K, M, G, T) in MiB."""
+    """Slurm's memory size (MiB, or with K, M, G, T) in MiB."""
     found = re.fullmatch(r"(\d+)([KMGT]?)B?", text.upper())
     if found is None:
-        raise UsageError(f"--mem {text}: not understood", "Say for instance 16G")
+        raise UsageError(f"`mem`: '{text}' is not a memory size", "For example 16G")
     kib: int = int(found[1]) * 1024 ** "KMGT".index(found[2] or "M")
     return -(-kib // 1024)

@@ -1,7 +1,7 @@
-"""As many batch sizes at a time as there are places, each place taking the next that waits.
+"""Run one batch size per place at the same time; a free place takes the next batch size.
 
-One thread a place starts the processes, on the place's cores; what is told to the caller (and so what goes into the
-store) is told from the thread that called, one after the other.
+One thread per place starts its processes on the place's cores. All calls to the caller, and so all writing to the store,
+happen in the calling thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from perfctl.orchestrator.launch.devices import Place
 _PAUSE_S = 0.2
 
 Post = Callable[[Callable[[], None]], None]
-"""Hands a call to the thread that waits."""
+"""Queues a call for the calling thread."""
 
 
 Item = TypeVar("Item")
@@ -35,32 +35,32 @@ def run(
     work: Callable[[Item, Place, Post], Result],
     tick: Callable[[float], None],
 ) -> list[Result]:
-    """``work`` on every item; the results in the items' order. ``tick`` hears the seconds gone by.
+    """Results of ``work`` on every item, in the items' order. ``tick`` gets the elapsed seconds.
 
-    The first error stops all and is raised once all have ended; so does a signal, as Interrupted.
+    The first error stops everything and is raised when all threads have ended; a signal does the same, as Interrupted.
     """
-    with process.stop_signals() as asked:
-        shift = _Shift(items, work, asked.numbers)
+    with process.stop_signals() as signals:
+        shift = _Shift(items, work, signals.numbers)
         threads = [threading.Thread(target=partial(shift.serve, place), name=place.label) for place in places]
         for thread in threads:
             thread.start()
         try:
             _listen(threads, shift.calls, tick)
         except BaseException:
-            asked.numbers.append(signal.SIGTERM)
+            signals.numbers.append(signal.SIGTERM)
             raise
         finally:
             for thread in threads:
                 thread.join()
     _raise_first(shift.errors)
-    if asked.numbers:
-        number = asked.numbers[0]
+    if signals.numbers:
+        number = signals.numbers[0]
         raise Interrupted(f"stopped by {signal.Signals(number).name}", number)
     return [shift.results[number] for number in range(len(items))]
 
 
 class _Shift(Generic[Item, Result]):
-    """What the threads share: the items that wait, what came of them, and the calls for the thread that waits."""
+    """State shared by the threads: waiting items, results, errors, and calls for the calling thread."""
 
     def __init__(
         self, items: tuple[Item, ...], work: Callable[[Item, Place, Post], Result], signals: list[int]
@@ -75,7 +75,7 @@ class _Shift(Generic[Item, Result]):
         self.calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
     def serve(self, place: Place) -> None:
-        """Take the next item, until none waits or a signal or an error stops all."""
+        """Work on the next item until none is left, or a signal or an error stops everything."""
         if place.cores:
             os.sched_setaffinity(0, place.cores)  # of this thread alone, and of what it starts
         while not self._signals:
@@ -85,7 +85,7 @@ class _Shift(Generic[Item, Result]):
                 return
             try:
                 self.results[number] = self._work(item, place, self.calls.put)
-            except BaseException as error:  # raised again by run, in the thread that waits
+            except BaseException as error:  # raised again by run, in the calling thread
                 self.errors.append(error)
                 self._signals.append(signal.SIGTERM)
 
@@ -93,8 +93,8 @@ class _Shift(Generic[Item, Result]):
 def _listen(
     threads: list[threading.Thread], calls: queue.SimpleQueue[Callable[[], None]], tick: Callable[[float], None]
 ) -> None:
-    """Make the calls that the threads post, until none of them runs and nothing is left."""
-    started = told = time.monotonic()
+    """Make the calls that the threads post, until all threads have ended and no call is left."""
+    started = last_tick = time.monotonic()
     while True:
         ended = not any(thread.is_alive() for thread in threads)
         try:
@@ -103,13 +103,13 @@ def _listen(
             if ended:
                 return
         now = time.monotonic()
-        if now - told >= 1:
-            told = now
+        if now - last_tick >= 1:
+            last_tick = now
             tick(now - started)
 
 
 def _raise_first(errors: list[BaseException]) -> None:
-    """The error that came first; those that only say "stopped" came of it."""
+    """Raise the first error that is not Interrupted: the others result from it."""
     real = [error for error in errors if not isinstance(error, Interrupted)]
     for error in (*real, *errors):
         raise error

@@ -1,4 +1,4 @@
-"""What an array of Slurm tasks runs, and where each of its files lies.
+"""The plan of a Slurm array: what each task runs, and where its files are.
 
 ::
 
@@ -6,9 +6,9 @@
         slurm-mnist_cnn-1a2b3c4d/
             array.sbatch gather.sbatch      the two jobs, to read, edit, keep and submit
             tasks.json                      which task runs what
-            task-0.log                      what task 0 said, of all its attempts
+            task-0.log                      output of all attempts of task 0
             task-0.state                    one line when it starts, is told to stop, and ends
-        nsys-mnist_cnn-5e6f7a8b/            the sweeps that it fills, as on one machine
+        nsys-mnist_cnn-5e6f7a8b/            a sweep that the tasks fill, as on one machine
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Task:
     profiler: str
     batch_size: int
     sweep: str
-    """Name of the sweep's folder, beside the plan's."""
+    """Name of the sweep's folder, next to the plan's."""
     repeat: int = 1
-    """Whole runs wanted."""
+    """Complete runs wanted."""
 
     def __str__(self) -> str:
         return f"task {self.number} ({self.profiler}, batch {self.batch_size})"
@@ -49,7 +49,7 @@ class Plan:
     workload: str
     tasks: tuple[Task, ...]
     command: str
-    """What the user typed, ready to paste."""
+    """The user's command, quoted for a shell."""
     host: str
 
     @property
@@ -70,11 +70,11 @@ class Plan:
         return self.folder.parent / name
 
     def sweeps(self) -> tuple[str, ...]:
-        """Names of the sweeps it fills, each once."""
+        """Names of the sweeps that its tasks fill, without duplicates."""
         return tuple(dict.fromkeys(task.sweep for task in self.tasks))
 
     def runs(self, task: Task) -> list[Path]:
-        """Folders of the task's runs, oldest first; the last may be one that is under way or was cut off (.part)."""
+        """Folders of the task's runs, oldest first; the last may be incomplete (.part)."""
         folder = self.sweep_folder(task.sweep)
         first = folder / f"b{task.batch_size}"
         found, attempt = [], 1
@@ -88,7 +88,7 @@ class Plan:
         write_json(self.folder / _RECORD, self.record())
 
     def record(self) -> dict[str, Any]:
-        """What tasks.json says; no path in it, so that the folder can be copied elsewhere."""
+        """The content of tasks.json. It has no paths, so that the folder can be moved."""
         return {
             "perfctl_slurm": _VERSION,
             "workload": self.workload,
@@ -99,19 +99,19 @@ class Plan:
 
 
 def is_plan(folder: Path) -> bool:
-    """Does the folder hold an array's files?"""
+    """Whether the folder holds the files of an array."""
     return (folder / _RECORD).is_file()
 
 
 def read_plan(folder: Path) -> Plan:
-    """Raises UsageError when ``folder`` holds no plan, or one of a newer perfctl."""
+    """The plan in ``folder``. Raises UsageError when there is none, it is damaged, or another version wrote it."""
     record = read_json(folder / _RECORD)
     if record is None:
-        raise UsageError(f"{folder} has no {_RECORD}", "Name the folder that perfctl slurm render wrote")
+        raise UsageError(f"{folder} has no {_RECORD}", "Use a folder written by perfctl slurm render")
     if record.get("perfctl_slurm") != _VERSION:
-        raise UsageError(f"{folder / _RECORD} is of another version of perfctl", "Use the perfctl that rendered it")
+        raise UsageError(f"another version of perfctl wrote {folder / _RECORD}", "Use the perfctl that rendered it")
     try:
         tasks = tuple(Task(**task) for task in record["tasks"])
         return Plan(folder, record["workload"], tasks, record["command"], record["host"])
     except (KeyError, TypeError) as error:
-        raise UsageError(f"{folder / _RECORD} is damaged ({error})", "Render it again with --force") from error
+        raise UsageError(f"{folder / _RECORD} is damaged ({error})", "Render it again with `force`") from error

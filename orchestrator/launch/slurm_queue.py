@@ -1,4 +1,4 @@
-"""What Slurm is asked and told: squeue, sbatch, scancel. Never sacct, which needs a database and lags behind."""
+"""Query and control Slurm with squeue, sbatch and scancel; not with sacct, which needs a database and lags."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from perfctl.orchestrator.errors import PerfctlError, ToolMissing
 from perfctl.orchestrator.launch.slurm_plan import Plan
 
 _FORMAT = "%F|%K|%A|%T|%r|%M|%N|%o"
-"""Array job, task, job, state, reason, time used, nodes, script; the script last, for there may be a | in its path."""
+"""Array job, task, job, state, reason, time used, nodes, script; the script last, because its path may contain |."""
 _LIMIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """One job or array task that Slurm has not forgotten."""
+    """One job or array task in Slurm's queue."""
 
     array: str
     """Number of the array, or of the job itself."""
@@ -30,9 +30,9 @@ class Queued:
     state: str
     """PENDING, RUNNING, COMPLETING, ..."""
     reason: str
-    """Why it waits; None as text where it does not."""
+    """Why it waits; the text "None" when it does not."""
     used: str
-    """Time it has run, as D-HH:MM:SS."""
+    """Run time so far, as D-HH:MM:SS."""
     nodes: str
 
     @property
@@ -41,8 +41,8 @@ class Queued:
 
 
 def queued(plan: Plan) -> list[Queued]:
-    """The jobs of this plan, found by the script that they run. Raises ToolMissing without squeue, PerfctlError when
-    it cannot say."""
+    """The plan's jobs, found by the script that they run. Raises ToolMissing without squeue, PerfctlError when it
+    fails."""
     argv = ("squeue", "--noheader", "--array", f"--user={getpass.getuser()}", f"--format={_FORMAT}")
     found = []
     for line in _ask(argv).splitlines():
@@ -55,9 +55,9 @@ def queued(plan: Plan) -> list[Queued]:
 
 
 def submit(plan: Plan, tasks: Sequence[int] | None = None) -> tuple[str, str]:
-    """Submit the array (or only some ``tasks`` of it), and the gather job after it; the numbers of both.
+    """Submit the array (or only some of its ``tasks``) and the gather job that follows it; returns both job numbers.
 
-    Raises PerfctlError when sbatch refuses; the message says whether the array is in the queue.
+    Raises PerfctlError when sbatch fails; the message says whether the array was submitted.
     """
     some: tuple[str, ...] = ()
     if tasks is not None:
@@ -67,15 +67,13 @@ def submit(plan: Plan, tasks: Sequence[int] | None = None) -> tuple[str, str]:
     try:
         gather = _number(_ask(("sbatch", "--parsable", *after, str(plan.gather.absolute()))))
     except PerfctlError as error:
-        remedy = f"Once it has ended: perfctl slurm gather {plan.folder}"
-        raise PerfctlError(
-            f"the array is in the queue as job {array}, its gather job is not: {error}", remedy
-        ) from error
+        remedy = f"When it has ended, run perfctl slurm gather {plan.folder}"
+        raise PerfctlError(f"submitted the array as job {array}, but not its gather job: {error}", remedy) from error
     return array, gather
 
 
 def cancel(jobs: Sequence[str]) -> None:
-    """Raises PerfctlError when scancel refuses."""
+    """Raises PerfctlError when scancel fails."""
     if jobs:
         _ask(("scancel", *dict.fromkeys(jobs)))
 
@@ -85,7 +83,7 @@ def _names(plan: Plan) -> tuple[str, str]:
 
 
 def _limit(plan: Plan) -> str:
-    """How many may run at once, as the script says now: "%2", or nothing."""
+    """The script's current limit of tasks at once, such as "%2"; empty without one."""
     found = re.search(
         r"^#SBATCH\s+(?:--array[= ]|-a ?)\S*?(%\d+)", plan.array.read_text(errors="replace"), re.MULTILINE
     )
@@ -93,13 +91,13 @@ def _limit(plan: Plan) -> str:
 
 
 def _number(said: str) -> str:
-    """Of "12;cluster"."""
+    """The job number in output such as "12;cluster"."""
     return said.strip().splitlines()[-1].partition(";")[0]
 
 
 def _ask(argv: Sequence[str]) -> str:
     if shutil.which(argv[0]) is None:
-        raise ToolMissing(f"{argv[0]} is not on this machine", "Do it on a machine of the cluster, or by hand")
+        raise ToolMissing(f"{argv[0]} is not installed here", "Run this on a machine of the cluster")
     try:
         done = subprocess.run(
             argv,
@@ -114,5 +112,5 @@ def _ask(argv: Sequence[str]) -> str:
         raise PerfctlError(f"{argv[0]} did not answer in {_LIMIT_S:.0f} s", "Try again later") from error
     if done.returncode != 0:
         said = " ".join((done.stderr or done.stdout).split()) or f"exit code {done.returncode}"
-        raise PerfctlError(f"{argv[0]} said: {said}")
+        raise PerfctlError(f"{argv[0]} failed: {said}")
     return done.stdout

@@ -1,9 +1,8 @@
-"""The sbatch files of an array, from templates that a site can replace.
+"""Write the job scripts of an array from templates, which a site can replace.
 
-Beside report/page.py this is the one file that knows Jinja. It writes shell, not HTML: whatever a template prints is
-quoted for the shell, unless it goes through one of three filters: ``words`` (several words, each quoted), ``comment``
-(one line without control characters) and ``asis`` (a line of the user's own, or an option made and quoted here). A name
-that a template uses and nobody gave is an error.
+Besides report/page.py this is the only module that uses Jinja. It writes shell, not HTML: every printed value is quoted
+for the shell unless it passes one of three filters: ``words`` (several words, each quoted), ``comment`` (one line without
+control characters) and ``asis`` (a line from the user, or an option quoted here). An undefined name is an error.
 """
 
 from __future__ import annotations
@@ -22,32 +21,32 @@ from perfctl.orchestrator.launch.slurm_plan import Plan
 from perfctl.orchestrator.launch.slurm_site import Site
 
 STOP_BEFORE_S = 60
-"""Seconds before the time limit at which Slurm tells a task to stop; it looks about twice a minute."""
+"""Seconds before the time limit at which Slurm signals a task to stop; it checks about twice a minute."""
 _EXPORT_S = 10
-"""Of these, what is left to export the report once it is written."""
+"""Seconds of these for exporting the report after it is written."""
 
 
 _STEP = """srun --ntasks=1 --nodes=1 bash -c 'echo $$ >"$1"; shift; exec "$@"' task "$TMPDIR/.pid\""""
-"""On the one node of the job script, which tells this process when it is to stop: srun itself would kill at once."""
+"""A job step on the job script's node. The script signals this process to stop, because srun would kill it at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The command line of one profiler, without batch size."""
+    """The command line of one profiler, without the batch size."""
 
     options: tuple[str, ...]
     program: tuple[str, ...]
-    """What follows --; empty for a built-in workload."""
+    """The words after --; empty for a built-in workload."""
 
 
 class _AsIs(str):
-    """Text that is shell already."""
+    """Text that is already shell code."""
 
 
 def array_script(plan: Plan, site: Site, commands: Mapping[str, Words], facts: Mapping[str, Any]) -> str:
-    """The text of array.sbatch. ``facts``: version, cwd, perfctl (words), device, sees (folders that an image must see).
+    """The text of array.sbatch. ``facts``: version, cwd, perfctl (words), device, sees (folders to bind into an image).
 
-    Raises UsageError for what cannot stand in a job script, and for a template that does not render.
+    Raises UsageError for values that a job script cannot contain, and for a template that fails to render.
     """
     stop_before = site.stop_before or STOP_BEFORE_S
     context = {
@@ -56,8 +55,8 @@ def array_script(plan: Plan, site: Site, commands: Mapping[str, Words], facts: M
         "tasks": plan.tasks,
         "commands": commands,
         "directives": _array_directives(plan, site, str(facts["device"])),
-        "before": _lines("--before", site.before),
-        "after": _lines("--after", site.after),
+        "before": _lines("`before`", site.before),
+        "after": _lines("`after`", site.after),
         "dcgm_pause": bool(site.dcgm_pause),
         "srun": bool(site.srun),
         "grace": max(stop_before - _EXPORT_S, 3),
@@ -67,7 +66,7 @@ def array_script(plan: Plan, site: Site, commands: Mapping[str, Words], facts: M
 
 
 def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """The text of gather.sbatch. ``facts`` as above, and store and page. Raises UsageError as above."""
+    """The text of gather.sbatch. ``facts`` and errors as for ``array_script``, plus store and page."""
     context = {
         **_shared(plan, site, facts),
         **schedulers.facts(site, str(facts["device"])),
@@ -87,7 +86,7 @@ def _shared(plan: Plan, site: Site, facts: Mapping[str, Any]) -> dict[str, Any]:
         "folder": _one_line("the folder", str(plan.folder)),
         "cwd": _one_line("the working folder", str(facts["cwd"])),
         "perfctl": facts["perfctl"],
-        "modules": _lines("--module", site.module),
+        "modules": _lines("`module`", site.module),
         "image": bool(site.image),
     }
 
@@ -100,11 +99,11 @@ def _array_directives(plan: Plan, site: Site, device: str) -> list[str]:
         "--open-mode=append",
         "--requeue",
         *_options(signal=f"B:USR1@{site.stop_before or STOP_BEFORE_S}", ntasks=1),
-        *_where(site),
+        *_queue_options(site),
         *_options(constraint=site.constraint, gres=gpus, time=site.time, mem=site.mem, cpus_per_task=site.cpus),
         *(("--exclusive",) if site.exclusive else ()),
         *(("--disable-dcgm",) if site.disable_dcgm else ()),
-        *(line.removeprefix("#SBATCH").strip() for line in _lines("--sbatch", site.sbatch)),
+        *(line.removeprefix("#SBATCH").strip() for line in _lines("`sbatch`", site.sbatch)),
     ]
 
 
@@ -114,11 +113,11 @@ def _gather_directives(plan: Plan, site: Site) -> list[str]:
         "--open-mode=append",
         "--requeue",
         *_options(ntasks=1),
-        *_where(site, site.gather_partition),
+        *_queue_options(site, site.gather_partition),
     ]
 
 
-def _where(site: Site, partition: str | None = None) -> list[str]:
+def _queue_options(site: Site, partition: str | None = None) -> list[str]:
     return _options(partition=partition or site.partition, account=site.account, qos=site.qos)
 
 
@@ -127,25 +126,27 @@ def _asks_for_gpu(site: Site) -> bool:
 
 
 def _options(**values: object) -> list[str]:
-    """--name=value lines of what is not None, quoted as sbatch reads it."""
+    """--name=value for every value that is not None, quoted for sbatch."""
     lines = []
     for name, value in values.items():
         if value is None:
             continue
-        text = _one_line(f"--{name}", str(value))
+        text = _one_line(f"`{name}`", str(value))
         if "\\" in text:  # sbatch 22.05 drops it, quoted or not
-            raise UsageError(f"sbatch cannot be given a backslash, and there is one in {text}", "Choose another name")
+            raise UsageError(
+                f"`{name}`: sbatch cannot read a backslash, but {text} contains one", "Choose another name"
+            )
         lines.append(f"--{name.replace('_', '-')}={shlex.quote(text)}")
     return lines
 
 
 def _output(plan: Plan, name: str) -> str:
-    """Absolute, since a job's own folder may be any; % is doubled, for sbatch puts numbers in."""
+    """An absolute path, because jobs may start anywhere; % is doubled, because sbatch expands it."""
     return str(plan.folder).replace("%", "%%") + f"/{name}"
 
 
 def _prefix(site: Site, plan: Plan, facts: Mapping[str, Any], sees: Iterable[Path], *, gpu: bool, srun: bool) -> _AsIs:
-    """What stands before perfctl on a node: srun, and the container that perfctl and the profiler run inside."""
+    """The words before perfctl on a node: srun, and the container that perfctl and the profiler run in."""
     step = _STEP if srun else ""
     if site.image is None:
         return _AsIs(step)
@@ -165,16 +166,16 @@ def _prefix(site: Site, plan: Plan, facts: Mapping[str, Any], sees: Iterable[Pat
 
 def _one_line(what: str, text: str) -> str:
     if re.search(r"[\x00-\x1f\x7f]", text):
-        raise UsageError(f"{what} has a line break or a control character in it: {text!r}", "Choose another name")
+        raise UsageError(f"{what} contains a line break or control character: {text!r}", "Choose another name")
     return text
 
 
-def _lines(option: str, lines: Iterable[str] | None) -> list[str]:
-    return [_one_line(option, line) for line in lines or ()]
+def _lines(field: str, lines: Iterable[str] | None) -> list[str]:
+    return [_one_line(field, line) for line in lines or ()]
 
 
 def render_template(own: str | None, name: str, context: Mapping[str, Any]) -> str:
-    """The text of a template: the user's ``own``, or perfctl's of that ``name``. Raises UsageError where it does not render."""
+    """The rendered template ``own``, or perfctl's template ``name``. Raises UsageError when it cannot be rendered."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined, TemplateError
 
     environment = Environment(  # noqa: S701  shell, not HTML: see the docstring above  # nosec B701
@@ -190,11 +191,11 @@ def render_template(own: str | None, name: str, context: Mapping[str, Any]) -> s
         source = Path(own).read_text(encoding="utf-8") if own else _source(name)
         return environment.from_string(source).render(context)
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{own}: cannot be read ({error})", "Name another file with --template") from error
+        raise UsageError(f"{own}: cannot be read ({error})", "Use another `template`") from error
     except TemplateError as error:
         line = getattr(error, "lineno", None)
-        where = f"{own or name}{f', line {line}' if line else ''}"
-        raise UsageError(f"{where}: {error}", f"The template that perfctl brings is templates/{name}") from error
+        place = f"{own or name}{f', line {line}' if line else ''}"
+        raise UsageError(f"{place}: {error}", f"Compare perfctl's own template, templates/{name}") from error
 
 
 def _quoted(value: object) -> str:

@@ -1,4 +1,4 @@
-"""What a site and its users want in every job: from the command line, then perfctl.toml here, then that of the home."""
+"""Job settings of a site and its users: from the call, then ./perfctl.toml, then the one in the home folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMBERS = ("array_limit", "stop_before")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Slots of the job scripts. None where nothing was said."""
+    """Settings of the job scripts; None for unset."""
 
     partition: str | None = None
     account: str | None = None
@@ -32,35 +32,35 @@ class Site:
     array_limit: int | None = None
     """Tasks that may run at the same time."""
     stop_before: int | None = None
-    """Seconds before the time limit at which the profiler is told to stop."""
+    """Seconds before the time limit at which the profiler is asked to stop."""
     module: tuple[str, ...] | None = None
     before: tuple[str, ...] | None = None
     after: tuple[str, ...] | None = None
     sbatch: tuple[str, ...] | None = None
-    """Further #SBATCH lines, as they are."""
+    """More #SBATCH lines, used unchanged."""
     image: str | None = None
-    """Apptainer image that holds perfctl; the profiler runs inside it."""
+    """Apptainer image with perfctl; the profiler runs inside it."""
     bind: tuple[str, ...] | None = None
     srun: bool | None = None
     disable_dcgm: bool | None = None
     dcgm_pause: bool | None = None
     perfctl: str | None = None
-    """How perfctl is called on a node, in shell words."""
+    """The command that starts perfctl on a node, as shell words."""
     gather_partition: str | None = None
     template: str | None = None
     gather_template: str | None = None
 
 
 def with_defaults(asked: Site, folders: tuple[Path, ...]) -> Site:
-    """``asked`` completed by [slurm] of the perfctl.toml in each of ``folders``, the first that says something counts.
+    """``asked``, with unset fields from [slurm] in the perfctl.toml of each of ``folders``; earlier ones win.
 
-    Raises UsageError for a file that cannot be read, a word it does not know, and a value of another kind.
+    Raises UsageError for a file that cannot be read, an unknown key, or a value of the wrong type.
     """
     for folder in folders:
         path = folder / CONFIG
         if path.is_file():
-            said = _read(path)
-            asked = replace(asked, **{name: value for name, value in said.items() if getattr(asked, name) is None})
+            table = _read(path)
+            asked = replace(asked, **{name: value for name, value in table.items() if getattr(asked, name) is None})
     return asked
 
 
@@ -71,7 +71,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: {error}", "Correct it, or move it away") from error
     table = content.get("slurm", {})
     if not isinstance(table, Mapping):
-        raise UsageError(f"{path}: slurm is no table", "Begin it with a line [slurm]")
+        raise UsageError(f"{path}: slurm must be a table", "Begin it with a line [slurm]")
     return {_known(path, key): _checked(path, key, value) for key, value in table.items()}
 
 
@@ -80,7 +80,7 @@ def _known(path: Path, key: str) -> str:
     name = key.replace("-", "_")
     if name not in names:
         known = ", ".join(known.replace("_", "-") for known in names)
-        raise UsageError(f"{path}: [slurm] has no '{key}'", f"Known: {known}")
+        raise UsageError(f"{path}: unknown key '{key}' in [slurm]", f"Known: {known}")
     return name
 
 
@@ -90,7 +90,7 @@ def _checked(path: Path, key: str, value: Any) -> Any:
         values = [value] if isinstance(value, str) else value
         if isinstance(values, list) and all(isinstance(one, str) for one in values):
             return tuple(values)
-        wanted = 'a list of texts, as in ["one", "two"]'
+        wanted = 'a list of strings, such as ["one", "two"]'
     elif name in _FLAGS:
         if isinstance(value, bool):
             return value
@@ -98,9 +98,9 @@ def _checked(path: Path, key: str, value: Any) -> Any:
     elif name in (*_NUMBERS, "cpus"):
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
-        wanted = "a number above 0"
+        wanted = "a whole number above 0"
     else:
-        if isinstance(value, str):  # a template lies beside the file that names it
+        if isinstance(value, str):  # a template's path is relative to the file that names it
             return str(path.parent / value) if name.endswith("template") else value
-        wanted = 'a text, as in "gpu"'
-    raise UsageError(f"{path}: {key} = {value!r} is not understood", f"It must be {wanted}")
+        wanted = 'a string, such as "gpu"'
+    raise UsageError(f"{path}: {key} must be {wanted}, got {value!r}")

@@ -1,4 +1,4 @@
-"""A sweep: one process per batch size, each in its own folder, whatever happens to the others."""
+"""Run a sweep: one process per batch size, each in its own folder and independent of the others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch import devices, once_more, process, side_by_side, where
+from perfctl.orchestrator.launch import devices, process, side_by_side, where
 from perfctl.orchestrator.launch.devices import Place
+from perfctl.orchestrator.launch.once_more import retry_start
 from perfctl.orchestrator.launch.profiler import Command, Outcome, RunRequest, Verdict
 from perfctl.orchestrator.launch.run_folder import (
     RUN_RECORD_VERSION,
@@ -26,34 +27,34 @@ from perfctl.orchestrator.launch.sweep_records import Listener, RunResult, Sweep
 
 
 def check_batches(batches: tuple[int, ...]) -> None:
-    """Raises UsageError unless there is at least one batch size, all are positive, and none stands twice."""
+    """Raises UsageError unless there is at least one batch size, all are positive, and none is repeated."""
     if not batches:
-        raise UsageError("no batch size was given", "Say --batches 16,32,64")
+        raise UsageError("`batches` is empty", "For example 16,32,64")
     for batch in batches:
         if batch < 1:
-            raise UsageError(f"batch size {batch} is not positive", "Say --batches 16,32,64")
+            raise UsageError(f"`batches`: sizes must be at least 1, got {batch}", "For example 16,32,64")
     if len(set(batches)) < len(batches):
-        raise UsageError(f"a batch size stands twice in {','.join(map(str, batches))}", "Name each once")
+        raise UsageError(f"`batches` repeats a size: {','.join(map(str, batches))}", "Give each size once")
 
 
 def commands(request: SweepRequest) -> Iterator[tuple[int, Command]]:
-    """Everything that the sweep would start: (batch size, command), in order."""
+    """Every (batch size, command) that the sweep would start, in order."""
     for _ in range(request.repeat):
         for batch in request.batches:
-            for command in where.planned(request, request.run_request(batch)):
+            for command in where.commands(request, request.run_request(batch)):
                 yield batch, command
 
 
 def run(request: SweepRequest, listener: Listener) -> list[RunResult]:
-    """Run every batch size that is not whole yet. One failing is recorded, and the rest go on.
+    """Run every batch size that is not complete yet. A failure is recorded, and the others still run.
 
-    With repeats, all batch sizes once, then all once more, so that what drifts with time touches each alike; one that
-    failed is not repeated. A later call goes on where this one ended.
+    Repeats go through all batch sizes in turn, so that slow drifts affect all alike; a failed batch size is not
+    repeated. A later call continues where this one ended.
 
-    Raises UsageError when another perfctl works on the same sweep or on the same GPU, Interrupted when asked to stop.
+    Raises UsageError when another perfctl is running the same sweep or uses the same GPU, Interrupted after a signal.
     """
     check_batches(request.batches)
-    with devices.hold(where.taken(request)):
+    with devices.hold(where.reserved(request)):
         return _run_all(request, listener)
 
 
@@ -70,7 +71,7 @@ def _run_all(request: SweepRequest, listener: Listener) -> list[RunResult]:
 
 
 def _rounds(request: SweepRequest, run_all: Callable[[tuple[int, ...], int], list[RunResult]]) -> list[RunResult]:
-    """All batch sizes once, then all once more, without those that failed."""
+    """The results of all rounds: each runs every batch size that has not failed."""
     results: list[RunResult] = []
     for repeat in range(1, request.repeat + 1):
         failed = {result.batch_size for result in results if result.status != "ok"}
@@ -81,33 +82,33 @@ def _rounds(request: SweepRequest, run_all: Callable[[tuple[int, ...], int], lis
 def _run_side_by_side(
     request: SweepRequest, batches: tuple[int, ...], repeat: int, listener: Listener
 ) -> list[RunResult]:
-    """One batch size on each place at a time; the listener hears all of it from this thread."""
+    """One batch size per place at a time; the listener is called from this thread only."""
 
     def work(batch: int, place: Place, post: side_by_side.Post) -> RunResult:
-        told = Listener(
+        posting = Listener(
             started=lambda batch, stage: post(partial(listener.started, batch, f"{stage} on {place.label}")),
             finished=lambda result: post(partial(listener.finished, result)),
             stopped=lambda result: post(partial(listener.stopped, result)),
         )
-        return _run_batch(replace(request, places=(place,)), batch, repeat, told)
+        return _run_batch(replace(request, places=(place,)), batch, repeat, posting)
 
     return side_by_side.run(batches, request.places, work, listener.tick)
 
 
 def join(request: SweepRequest) -> None:
-    """Begin the sweep on disk, or take part in one that is there.
+    """Create the sweep's record, or join a sweep that has one.
 
-    Raises UsageError when its script has been edited since: half of it would be measured of another program.
+    Raises UsageError when the script was edited since: the sweep would mix two programs.
     """
     record, path = sweep_record(request), request.folder / "sweep.json"
-    there = read_json(path)
-    if there is None:
+    existing = read_json(path)
+    if existing is None:
         request.folder.mkdir(parents=True, exist_ok=True)
         write_json(path, record)
-    elif there.get("script_sha256") != record["script_sha256"]:
+    elif existing.get("script_sha256") != record["script_sha256"]:
         raise UsageError(
-            f"{request.workload} was edited since {request.folder} began",
-            "Render the job scripts again: an edited script makes a new sweep",
+            f"{request.workload} was edited since {request.folder} was started",
+            "Render the job scripts again: an edited script is a new sweep",
         )
 
 
@@ -117,10 +118,10 @@ def _run_alongside(request: SweepRequest, batch: int, repeat: int, listener: Lis
 
 
 def _run_batch(request: SweepRequest, batch: int, repeat: int, listener: Listener) -> RunResult:
-    """``repeat``: which of the whole runs wanted; those before it are there already, or it failed."""
+    """``repeat``: number of the run wanted, from 1; those before it exist already."""
     whole, free = _attempts(request, batch)
     left = request.run_request(batch, free).paths
-    if is_whole(left.part):  # cut off between its last byte and its name
+    if is_whole(left.part):  # cut off after its last byte, before it was renamed
         put_in_place(left)
         whole, free = left.folder, free + 1
     if whole is not None and free > repeat and not request.again:
@@ -133,7 +134,7 @@ def _run_batch(request: SweepRequest, batch: int, repeat: int, listener: Listene
 
 
 def _attempts(request: SweepRequest, batch: int) -> tuple[Path | None, int]:
-    """(folder of the newest whole attempt or None, number of the attempt that a new run may use)."""
+    """(folder of the newest complete attempt or None, number for the next attempt)."""
     whole, attempt = None, 1
     while (folder := request.run_request(batch, attempt).paths.folder).exists():
         if not is_whole(folder):
@@ -146,7 +147,7 @@ def _run_now(request: SweepRequest, asked: RunRequest, listener: Listener) -> Ru
     paths = asked.paths
     shutil.rmtree(paths.part, ignore_errors=True)
     paths.scratch.mkdir(parents=True)
-    commands = where.planned(request, asked)
+    commands = where.commands(request, asked)
     outcomes: list[Outcome] = []
     stop: process.Stopped | None = None
     for command in commands:
@@ -154,14 +155,14 @@ def _run_now(request: SweepRequest, asked: RunRequest, listener: Listener) -> Ru
             break
         start = partial(_start, command, asked, request, listener, len(outcomes))
         try:
-            outcomes.append(once_more.run(command, asked, start))
-        except process.Stopped as asked_to:
-            outcomes.append(asked_to.outcome)
-            stop = stop or asked_to
-            if not request.alongside:  # the exports of what was cut off are for those who cannot just go on
+            outcomes.append(retry_start(command, asked, start))
+        except process.Stopped as stopped:
+            outcomes.append(stopped.outcome)
+            stop = stop or stopped
+            if not request.alongside:  # only a job, which cannot be continued, exports what was cut off
                 break
     if stop is not None and not request.alongside:
-        verdict = Verdict("partial", "interrupted before it was whole")
+        verdict = Verdict("partial", "interrupted before it was complete")
     else:
         verdict = _as_stopped(request.profiler.judge(asked, tuple(outcomes)), stop)
     _write_record(request, asked, commands, outcomes, verdict)
@@ -177,19 +178,19 @@ def _run_now(request: SweepRequest, asked: RunRequest, listener: Listener) -> Ru
 
 
 def _as_stopped(verdict: Verdict, stop: process.Stopped | None) -> Verdict:
-    """A run that was told to stop is partial where it left a report, and failed where it left none."""
+    """The verdict on a run that was stopped: partial with a report, failed without."""
     if stop is None:
         return verdict
-    said = f"{stop.message} (a time limit, a cancelled or a preempted job)"
+    reason = f"{stop.message} (time limit, or a cancelled or preempted job)"
     if verdict.status == "failed":
-        return Verdict("failed", f"{said}, before there was a report: {verdict.reason}")
-    return Verdict("partial", f"{said}: the report holds what ran until then")
+        return Verdict("failed", f"{reason}, before there was a report: {verdict.reason}")
+    return Verdict("partial", f"{reason}: the report covers the run up to then")
 
 
 def _start(
     command: Command, asked: RunRequest, request: SweepRequest, listener: Listener, number: int, stage: str
 ) -> Outcome:
-    """The first process writes stdout.log and stderr.log; later ones (exports) get their own."""
+    """Start one process. The first writes stdout.log and stderr.log; later ones (exports) have their own logs."""
     listener.started(asked.batch_size, stage)
     paths = asked.paths
     stdout, stderr = paths.stdout, paths.stderr
@@ -238,13 +239,13 @@ def _write_record(
             "artifact": artifact.name if artifact.exists() else None,
             "artifact_bytes": size(artifact) if artifact.exists() else None,
             "commands": [command.argv for command in commands],
-            "environment": where.surroundings(request),
+            "environment": where.facts(request),
         },
     )
 
 
 def sweep_record(request: SweepRequest) -> dict[str, Any]:
-    """What sweep.json says."""
+    """The content of sweep.json."""
     return {
         "perfctl_sweep": 1,
         "name": request.name,

@@ -1,4 +1,4 @@
-"""What a sweep is asked, what each of its runs came to, and who hears of it meanwhile."""
+"""The request for a sweep, the results of its runs, and the listener to its progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from perfctl.orchestrator.launch.program import Program
 
 @dataclass(frozen=True, slots=True)
 class SweepRequest:
-    """One ``perfctl PROFILER --batches ...`` call."""
+    """One sweep: a workload under a profiler at several batch sizes."""
 
     profiler: Profiler
     workload: str
@@ -31,39 +31,39 @@ class SweepRequest:
     out: Path
     """Folder that holds all sweeps (perfctl-runs)."""
     command_line: str
-    """What the user typed, ready to paste."""
+    """The user's command, quoted for a shell."""
     host: str
     origin: str = "measured"
-    """measured, or recorded when it is replayed."""
+    """measured; recorded for a replay."""
     timeout_s: float | None = None
-    """For each batch size; None for no limit."""
+    """Time limit of each run; None for none."""
     again: bool = False
-    """Repeat what is whole already."""
+    """Run complete batch sizes again."""
     repeat: int = 1
-    """Whole runs wanted of each batch size, each a process of its own."""
+    """Complete runs wanted of each batch size, each in its own process."""
     python: str = sys.executable
     program: Program | None = None
-    """A program of the user's, run in the workload's place; ``workload`` is then its name."""
+    """The user's program to run instead of a built-in workload; ``workload`` is then its name."""
     alongside: bool = False
-    """Others run other batch sizes of this sweep now: write nothing but own folders, and keep what a stop leaves."""
+    """Other processes run other batch sizes of this sweep: write only own folders, and keep the rest of a stopped run."""
     given_name: str | None = None
-    """What the sweep is called, where another perfctl (on another machine) has named it already."""
+    """Name of the sweep, where another perfctl (on another machine) has chosen it."""
     scratch: Path | None = None
-    """Folder of this machine's own below which TMPDIR is made; None for the run's folder."""
+    """Local folder below which TMPDIR is created; None for the run's folder."""
     grace_s: float = process.GRACE_S
-    """What a profiler gets to write its report when it is stopped."""
+    """Time for a stopped profiler to write its report."""
     image: Image | None = None
-    """Runs go inside it; None for none."""
+    """The image to run in; None for none."""
     sample_s: float | None = None
-    """Seconds from one reading of the device and of the run's processes to the next; None for none."""
+    """Seconds between samples of the device and the run's processes; None for no sampling."""
     places: tuple[Place, ...] = ()
-    """As many runs at a time, each on one of these; none for one after the other, wherever a program goes by itself."""
+    """One run at a time on each of these; empty for one run after the other, without placement."""
 
     @property
     def name(self) -> str:
-        """The same request always has the same name, so that it finds what it has already.
+        """The same request always has the same name, so that it finds its existing runs.
 
-        An edited script makes another request: what its older self left is not taken for it.
+        Editing the script changes the name.
         """
         if self.given_name is not None:
             return self.given_name
@@ -89,7 +89,7 @@ class SweepRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How one batch size went; ``folder`` holds everything it left."""
+    """The result of one run; ``folder`` holds its files."""
 
     batch_size: int
     status: str
@@ -97,20 +97,20 @@ class RunResult:
     reason: str | None
     folder: Path
     skipped: bool = False
-    """It was whole before, and nothing ran."""
+    """It was complete already, and nothing ran."""
     duration_ns: int | None = None
     repeat: int = 1
-    """Which of the repeats it is, from 1."""
+    """Number of the repeat, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What a caller wants to hear while a sweep goes on."""
+    """Callbacks for the progress of a sweep."""
 
     started: Callable[[int, str], None] = lambda batch, stage: None
     """(batch size, stage) before each process."""
     tick: Callable[[float], None] = lambda seconds: None
-    """Seconds that the process has run, about once a second."""
+    """Seconds since the process started, about once a second."""
     finished: Callable[[RunResult], None] = lambda result: None
     stopped: Callable[[RunResult], None] = lambda result: None
-    """What a run left that was told to stop; Interrupted follows."""
+    """The result of a run that was stopped; Interrupted is raised next."""

@@ -1,4 +1,4 @@
-"""What is installed here: programs, their versions, and Python packages, none of which are imported."""
+"""Find installed programs, their versions, and Python packages (without importing them)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ TORCH = Tool(
     "torch",
     "the workloads are PyTorch programs",
     "pip install 'perfctl[torch]'",
-    "reports made elsewhere can be read: perfctl ingest REPORT",
+    "perfctl ingest REPORT reads reports made elsewhere",
 )
 
 
 def find(program: str) -> str | None:
-    """Path of a program on PATH; None when it is not there."""
+    """Path of a program on PATH; None when it is missing."""
     return shutil.which(program)
 
 
 def version(program: str) -> str | None:
-    """First thing in ``PROGRAM --version`` that looks like a version; None when it does not run."""
+    """The first version number in the output of ``PROGRAM --version``; None when it does not run."""
     path = find(program)
     found = _VERSION.search(output(path, "--version").replace("(R)", "")) if path else None
     return found.group() if found else None
@@ -36,7 +36,7 @@ def version(program: str) -> str | None:
 
 @cache
 def output(*argv: str) -> str:
-    """What a short command prints, standard error included; empty when it fails or takes too long. Asked once."""
+    """Output of a short command, including stderr; empty when it fails or takes too long. Cached."""
     try:
         done = subprocess.run(
             argv,
@@ -52,9 +52,9 @@ def output(*argv: str) -> str:
 
 
 def has_gpu_driver() -> bool:
-    """Is an NVIDIA driver loaded here? In a container without nvidia-smi, too.
+    """Whether an NVIDIA driver is loaded, even in a container without nvidia-smi.
 
-    /dev/nvidiactl says nothing: Debian's ncu 2022.3 makes it on a machine without a GPU.
+    /dev/nvidiactl proves nothing: Debian's ncu 2022.3 creates it on a machine without a GPU.
     """
     if Path("/proc/driver/nvidia/version").exists():
         return True
@@ -63,10 +63,10 @@ def has_gpu_driver() -> bool:
 
 
 def has_package(name: str) -> bool:
-    """Can ``import name`` work? Asked without importing it."""
+    """Whether ``import name`` can work; does not import it."""
     return importlib.util.find_spec(name) is not None
 
 
 def missing_torch() -> tuple[Tool, ...]:
-    """The Tool torch when it is not installed."""
+    """TORCH when it is not installed."""
     return () if has_package("torch") else (TORCH,)

@@ -1,4 +1,4 @@
-"""torch.profiler: layers, operations and kernels as PyTorch sees them. Needs PyTorch and no other tool."""
+"""Run torch.profiler: layers, operations and kernels as seen by PyTorch. Needs no other tool."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ class TorchProfiler:
 
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         program = evidence.program_failure(request, outcomes[0])
-        return evidence.weigh(program, self.artifact_problem(request, outcomes), "The trace holds what ran until then")
+        return evidence.verdict_of(
+            program, self.artifact_problem(request, outcomes), "The trace covers the run up to then"
+        )
 
     def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
-        """Why there is no trace to read: cause and remedy; None when there is one."""
+        """Why the trace cannot be read, with a remedy; None when it can."""
         trace = self.artifact(request.paths)
         if not trace.exists():
-            return f"the program ended well, but wrote no trace. See {outcomes[0].stderr.name}"
+            return f"the program succeeded, but wrote no trace. See {outcomes[0].stderr.name}"
         if evidence.is_older_than_run(trace, request.paths):
-            return f"{trace.name} is older than this run. Remove it and run it again"
+            return f"{trace.name} is older than this run. Remove it and run again"
         wrong = evidence.gzip_problem(trace)
-        return f"{trace.name} {wrong}. Check that the disk is not full, and run it again" if wrong else None
+        return f"{trace.name} {wrong}. Check for a full disk and run again" if wrong else None

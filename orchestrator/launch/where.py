@@ -1,4 +1,4 @@
-"""Where the runs of a sweep go: into which image, onto which GPU or cores, and what of that is worth remembering."""
+"""Place the runs of a sweep: inside an image, on a GPU or cores; and the facts about that for a run's record."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.launch.sweep_records import SweepRequest
 
 
-def planned(request: SweepRequest, asked: RunRequest) -> tuple[Command, ...]:
-    """The commands of one run as they are started: inside the image, and on its place where that is settled."""
+def commands(request: SweepRequest, asked: RunRequest) -> tuple[Command, ...]:
+    """The commands of one run, inside the sweep's image, with the environment of its place if there is only one."""
     made = request.profiler.commands(asked)
-    if (place := settled(request)) is not None and place.environment:
+    if (place := single_place(request)) is not None and place.environment:
         made = tuple(replace(one, environment={**one.environment, **place.environment}) for one in made)
     image = request.image
     if image is None:
@@ -29,34 +29,34 @@ def planned(request: SweepRequest, asked: RunRequest) -> tuple[Command, ...]:
 
 
 def folders(request: SweepRequest) -> list[Path]:
-    """What a run inside an image must see of this machine, beside the working folder."""
+    """Folders that a run inside an image needs besides the working directory."""
     script = request.program.script if request.program else None
     return [request.folder, *([request.scratch] if request.scratch else []), *([script.parent] if script else [])]
 
 
-def surroundings(request: SweepRequest) -> dict[str, str]:
-    """Facts for a run's environment: the container it ran in, and the place it was put on."""
-    container_of_it = request.image or container.inside()
-    facts = container_of_it.facts() if container_of_it and request.origin == "measured" else {}
-    place = settled(request)
-    return facts | place.facts() if place else facts
+def facts(request: SweepRequest) -> dict[str, str]:
+    """Facts for a run's record: its container and its place."""
+    runs_in = request.image or container.inside()
+    found = runs_in.facts() if runs_in and request.origin == "measured" else {}
+    place = single_place(request)
+    return found | place.facts() if place else found
 
 
 def sampling(request: SweepRequest, asked: RunRequest, command: Command) -> Sampling | None:
-    """What to read beside a run; None where nothing was asked for, or where nothing runs but a recording."""
+    """What to sample during a run; None when sampling is off or the run is a replay."""
     if request.sample_s is None or request.origin != "measured":
         return None
     visible = command.environment.get(devices.VISIBLE, os.environ.get(devices.VISIBLE))
     return Sampling(request.sample_s, asked.paths.part, asked.device == "cuda", visible)
 
 
-def settled(request: SweepRequest) -> Place | None:
-    """The one place there is; None where several wait for runs, or none was named."""
+def single_place(request: SweepRequest) -> Place | None:
+    """The request's only place; None when it has several or none."""
     return request.places[0] if len(request.places) == 1 else None
 
 
-def taken(request: SweepRequest) -> tuple[Place, ...]:
-    """What nobody else may use meanwhile: the places, or the GPU that programs take by themselves."""
+def reserved(request: SweepRequest) -> tuple[Place, ...]:
+    """The places to lock during the sweep: those requested, or the GPU that programs use by default."""
     if request.places or request.device != "cuda" or request.origin != "measured":
         return request.places
     first = devices.first_gpu()

@@ -145,7 +145,7 @@ def test_the_model_given_is_not_changed() -> None:
     ("forward", "said"),
     [
         (lambda self, x: self.b(self.a(x)[:, :2]), "b: RuntimeError"),
-        (lambda self, x: self.b(self.a(x)) * self.a(x).sum().item(), "needs the data itself"),
+        (lambda self, x: self.b(self.a(x)) * self.a(x).sum().item(), "needs actual data"),
     ],
 )
 def test_a_model_that_stops_keeps_what_came_before(forward: object, said: str) -> None:

@@ -166,7 +166,7 @@ def test_a_file_and_integers_for_an_embedding(capsys: pytest.CaptureFixture[str]
         (["{file}:Both", "--input", "3x8x8"], 4, "missing 1 required positional argument: 't'"),
         (["{file}:mlp", "--input", "8", "--layer", "9", "--sheet"], 2, "Layers: 0, 1, 2"),
         (["{file}:mlp", "--input", "9"], 4, "0: RuntimeError"),
-        (["{file}:Reads", "--input", "8"], 4, "needs the data itself"),
+        (["{file}:Reads", "--input", "8"], 4, "needs actual data"),
         (["{file}:Own", "--input", "8"], 4, "perfctl_test::fused"),
         (["no_such_package.models:net", "--input", "8"], 1, "cannot be imported"),
         (["no/such/file.py:net", "--input", "8"], 2, "there is no file"),

@@ -69,7 +69,7 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
         ("--models resnet18,resnet18", "stands twice"),
         ("--models ,", "names no model"),
         ("--models resnet18 --profiler perf", "Say none, nsys, torch, dlprof"),
-        ("--models resnet18 --batches 1,50 --images 20", "do not fill one batch of 50"),
+        ("--models resnet18 --batches 1,50 --images 20", "must fill a batch of 50"),
         ("--models resnet18 --data mnist --data-dir .", "28 x 28"),
         ("--models resnet18 --weights gone.pth", "--weights gone.pth: there is no such file"),
         ("--models resnet18 --data imagenet --data-dir gone", "--data-dir gone: there is no such folder"),

@@ -52,7 +52,7 @@ def test_a_request_that_makes_no_sense_is_one_line_that_says_what_to_do(
     [
         ("resnet:depth=51", "--model: resnet:depth=51: depth=51 is not possible"),
         ("vgg:deep=3", "vgg has no parameter 'deep'"),
-        ("nosuch", "'nosuch' is no built-in model"),
+        ("nosuch", "unknown model 'nosuch'"),
         ("nosuch.py:net", "there is no file nosuch.py"),
     ],
 )

@@ -23,7 +23,7 @@ def test_options_that_perfctl_sets_itself_are_not_passed_on(perfctl: Perfctl, wo
     ("words", "said"),
     [
         (["--batches", "x"], "'x' is not a batch size"),
-        (["--batches", "16,16"], "stands twice"),
+        (["--batches", "16,16"], "repeats a size"),
         (["--batches", "0"], "not positive"),
         (["--workload", "nope"], "known: mnist_cnn"),
         (["--mode", "bogus"], "invalid choice"),

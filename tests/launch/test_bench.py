@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perfctl.orchestrator.launch import bench
 from perfctl.orchestrator.launch.bench import Budget, Point
-from perfctl.orchestrator.launch.plain import Plain
+from perfctl.orchestrator.launch.plain import NoProfiler
 from perfctl.orchestrator.launch.sweep_records import Listener, SweepRequest
 
 
@@ -63,7 +63,7 @@ def test_when_every_point_fails_alike_the_others_are_not_tried(tmp_path: Path) -
 
     def request(point: Point) -> SweepRequest:
         asked = SweepRequest(
-            Plain(), "families", (), (point.batch,), "cpu", tmp_path, "perfctl", "here", given_name="b"
+            NoProfiler(), "families", (), (point.batch,), "cpu", tmp_path, "perfctl", "here", given_name="b"
         )
         return replace(asked, python="/bin/false")
 
@@ -77,7 +77,9 @@ def test_what_does_not_fit_is_left_and_named(tmp_path: Path) -> None:
     points = (Point("mlp", "mlp", 1, 1.0), Point("mlp", "mlp", 2, 2.0))
 
     def request(point: Point) -> SweepRequest:
-        return SweepRequest(Plain(), "families", (), (point.batch,), "cpu", tmp_path, "perfctl", "here", given_name="b")
+        return SweepRequest(
+            NoProfiler(), "families", (), (point.batch,), "cpu", tmp_path, "perfctl", "here", given_name="b"
+        )
 
     done = bench.run(points, request, Budget(0.0, Clock()), Listener())
 

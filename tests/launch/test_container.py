@@ -14,7 +14,7 @@ from perfctl.orchestrator.actions.sweep_options import NONE, LocalPlacement, rej
 from perfctl.orchestrator.actions.sweep_request import program_words
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.launch import check_tools, container, definition, in_image, nsys_importer, sweep, tools
-from perfctl.orchestrator.launch.container import Image, Inside, both, image, inside
+from perfctl.orchestrator.launch.container import Image, Inside, image, image_environment, inside
 from perfctl.orchestrator.launch.definition import Definition
 from perfctl.orchestrator.launch.nsys import Nsys
 from perfctl.orchestrator.launch.profiler import Command
@@ -55,18 +55,21 @@ def test_without_a_gpu_there_is_no_nv_and_the_root_is_never_bound() -> None:
 
 
 def test_a_folder_that_the_option_cannot_name_is_refused() -> None:
-    with pytest.raises(UsageError, match="cannot be brought into an image"):
+    with pytest.raises(UsageError, match="cannot be bound into an image"):
         SIF.prefix([Path("/out/a:b")])
 
 
 def test_tmpdir_is_bound_beside_what_the_site_binds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("APPTAINER_BIND", "/scratch")
     monkeypatch.delenv("SINGULARITY_BIND", raising=False)
-    assert container.bound(tmp_path) == {"APPTAINER_BIND": f"/scratch,{tmp_path}", "SINGULARITY_BIND": str(tmp_path)}
+    assert container.tmpdir_binds(tmp_path) == {
+        "APPTAINER_BIND": f"/scratch,{tmp_path}",
+        "SINGULARITY_BIND": str(tmp_path),
+    }
     link = tmp_path / "short" / "t"
     link.parent.mkdir()
     link.symlink_to(tmp_path)
-    assert container.bound(link)["SINGULARITY_BIND"] == str(link.parent)
+    assert container.tmpdir_binds(link)["SINGULARITY_BIND"] == str(link.parent)
 
 
 def test_either_runtime_will_do_and_apptainer_is_asked_first(runtimes: Callable[..., None]) -> None:
@@ -80,7 +83,7 @@ def test_either_runtime_will_do_and_apptainer_is_asked_first(runtimes: Callable[
 def test_no_runtime_is_said_in_one_line(runtimes: Callable[..., None], tmp_path: Path) -> None:
     runtimes()
     (tmp_path / "x.sif").touch()
-    with pytest.raises(ToolMissing, match="apptainer or singularity is not installed here"):
+    with pytest.raises(ToolMissing, match="apptainer or singularity is not installed"):
         image(str(tmp_path / "x.sif"))
 
 
@@ -88,7 +91,7 @@ def test_no_runtime_is_said_in_one_line(runtimes: Callable[..., None], tmp_path:
 def test_binds_are_checked_before_anything_runs(runtimes: Callable[..., None], tmp_path: Path, bind: str) -> None:
     runtimes("apptainer")
     (tmp_path / "x.sif").touch()
-    with pytest.raises(UsageError, match="--bind"):
+    with pytest.raises(UsageError, match="`bind`"):
         image(str(tmp_path / "x.sif"), [bind])
 
 
@@ -151,7 +154,7 @@ def test_the_word_python_means_the_python_of_the_image() -> None:
 
 
 def test_variables_are_said_in_three_forms() -> None:
-    assert set(both({"A": "1"})) == {"A", "APPTAINERENV_A", "SINGULARITYENV_A"}
+    assert set(image_environment({"A": "1"})) == {"A", "APPTAINERENV_A", "SINGULARITYENV_A"}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +171,7 @@ def test_a_base_is_an_address_or_a_plain_name(base: str, read: tuple[str, str]) 
 
 def test_a_base_on_this_machine_is_a_local_image(tmp_path: Path) -> None:
     assert definition.read_base(str(tmp_path)) == ("localimage", str(tmp_path))
-    with pytest.raises(UsageError, match="there is no such image"):
+    with pytest.raises(UsageError, match="does not exist"):
         definition.read_base(str(tmp_path / "x.sif"))
 
 
@@ -200,7 +203,7 @@ def test_a_checkout_is_copied_without_its_tests(tmp_path: Path) -> None:
     text = definition.render(Definition("python:3.11", source=root), Path("x.def"), version="1.2.3", command="x")
     assert "/workloads /opt/perfctl-install/source/workloads" in text
     assert "pip install /opt/perfctl-install/source\n" in text
-    with pytest.raises(UsageError, match="no wheel, sdist or checkout"):
+    with pytest.raises(UsageError, match="not a wheel, sdist or checkout"):
         definition.parts(tmp_path)
 
 
@@ -221,17 +224,17 @@ def test_render_writes_the_definition_once_and_says_how_to_build_it(
     assert run(["image", "render", "--out", "my.def"]) == 2
     assert "is there already" in capsys.readouterr().err
     assert run(["image", "render", "--out", "x.def", "--extra", "torch,moon"]) == 2
-    assert "no such extra" in capsys.readouterr().err
+    assert "has no extra" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--bind", "/tmp"], "for an image"),
-        (["--image", "nope.sif"], "there is no such image"),
+        (["--image", "nope.sif"], "does not exist"),
         (["--devices", "0,1", "--device", "cpu"], "do not agree"),
         (["--devices", "cpu:0", "--no-store"], "do not go together"),
-        (["--devices", "x"], "not understood"),
+        (["--devices", "x"], "expected GPU numbers"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_in_one_line(

@@ -98,7 +98,7 @@ def test_an_array_of_slurm_runs_perfctl_and_gathers_inside_the_image(
         record = json.loads((plan.runs(task)[0] / "run.json").read_text())
         assert record["environment"]["image"] == "perfctl.sif"
         assert not any("exec" in word for word in record["commands"][0]), "perfctl itself was inside, not around it"
-    assert "squeue is not on this machine" in (plan.folder / "gather.log").read_text(), "the gather job was inside, too"
+    assert "squeue is not installed here" in (plan.folder / "gather.log").read_text(), "the gather job was inside, too"
     assert (store.parent / "perfctl-report.html").stat().st_size > 10_000
 
 

@@ -70,5 +70,5 @@ def test_the_installed_ncu_takes_the_expressions_of_hostile_names(tmp_path):
 
 @pytest.mark.parametrize("layer", ["", " ", "regex:x"])
 def test_a_name_that_no_layer_can_have_is_refused(layer):
-    with pytest.raises(UsageError, match="is no name of a layer"):
+    with pytest.raises(UsageError, match="is not a layer name"):
         Ncu(layers=(layer,))

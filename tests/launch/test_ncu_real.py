@@ -79,5 +79,5 @@ def test_a_report_of_a_newer_ncu_is_kept_for_another_reader(make_request, make_o
     if outcome.exit_code == 0:
         pytest.skip("this ncu is new enough to read it")
     verdict = Ncu().judge(request, (make_outcome(), outcome))
-    assert (verdict.status, "could not print it as CSV" in verdict.reason) == ("partial", True)
+    assert (verdict.status, "could not export it as CSV" in verdict.reason) == ("partial", True)
     assert Ncu().artifact(request.paths) == request.paths.report(".ncu-rep")

@@ -25,7 +25,7 @@ def machine(folder: Path, name: str, state: str = "S") -> tuple[Path, Path]:
 @pytest.mark.parametrize(("name", "state"), [("bash", "S"), ("nsys", "Z")])
 def test_it_is_removed_where_no_nsys_runs_and_said(tmp_path, name, state):
     shared, processes = machine(tmp_path, name, state)
-    assert nsys_shared.clear(shared, processes).startswith(f"{shared}/NSys-2022.4.2.1 was removed: ")
+    assert nsys_shared.clear(shared, processes).startswith(f"removed {shared}/NSys-2022.4.2.1, ")
     assert [path.name for path in shared.iterdir()] == ["sem.other"]
     assert nsys_shared.clear(shared, processes) is None
 

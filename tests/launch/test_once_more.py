@@ -37,7 +37,7 @@ class Busy:
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
         words = (str(self.tries), str(self.fails), self.said, str(self.artifact(request.paths)))
-        return (Command((sys.executable, "-c", BUSY, *words), "profile", once_more=nsys.BUSY),)
+        return (Command((sys.executable, "-c", BUSY, *words), "profile", retry_on=nsys.BUSY),)
 
     def artifact(self, paths: RunPaths) -> Path:
         return paths.report(".txt")
@@ -65,5 +65,5 @@ def test_a_profiler_that_could_not_start_beside_another_is_started_once_more(
     (result,) = sweep.run(request, Listener(started=lambda batch, stage: stages.append(stage)))
     assert (result.status, len(profiler.tries.read_text())) == (status, tries)
     assert stages == ["profile", "profile-again"][:tries]
-    told = "is started once more" in (result.folder / "stderr.log").read_text()
-    assert told == (tries == 2)
+    noted = "trying once more" in (result.folder / "stderr.log").read_text()
+    assert noted == (tries == 2)

@@ -6,17 +6,17 @@ import json
 
 import pytest
 
-from perfctl.orchestrator.launch.plain import Plain
+from perfctl.orchestrator.launch.plain import NoProfiler
 
 
 def test_the_workload_runs_alone(make_request):
     request = make_request("cpu")
-    (only,) = Plain().commands(request)
+    (only,) = NoProfiler().commands(request)
     assert only.argv == (
         "/opt/python", "-m", "perfctl.workloads", "mnist_cnn", "--batch", "16",
         "--record", f"{request.paths.part}/workload.json", "--annotate", "none", "--window", "none", "--steps", "2",
     )  # fmt: skip
-    assert Plain().artifact(request.paths) == request.paths.workload_record
+    assert NoProfiler().artifact(request.paths) == request.paths.workload_record
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,6 @@ def test_a_run_is_worth_what_its_record_says(make_request, make_outcome, record,
     request = make_request()
     if record is not None:
         request.paths.workload_record.write_text(json.dumps({"status": record, "reason": "out of images"}))
-    verdict = Plain().judge(request, (make_outcome(code),))
+    verdict = NoProfiler().judge(request, (make_outcome(code),))
     assert verdict.status == status
     assert (verdict.reason is None) == (status == "ok")

@@ -63,7 +63,7 @@ def test_the_runner_gets_perfctls_options_before_the_script_and_the_script_its_o
 
 @pytest.mark.parametrize("words", [("train.py",), ("train.py", "--batch-size", "16"), ("-m", "pkg", "{ batch }")])
 def test_several_batch_sizes_need_a_place_to_go(words: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match="--batch-env NAME, or ask for one size") as caught:
+    with pytest.raises(UsageError, match="`batch_env`, or give one size") as caught:
         read(*words)
     assert "\n" not in str(caught.value)
     assert read(*words, batches=(16,)).at(16) == words
@@ -73,17 +73,17 @@ def test_several_batch_sizes_need_a_place_to_go(words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "no command after --"),
-        (("python",), "no script after python"),
+        ((), "no command was given after --"),
+        (("python",), "no script was given after python"),
         ((sys.executable, "-c", "print({batch})"), "Put the code into a file"),
-        ((sys.executable, "nope.py", "{batch}"), "nope.py: there is no such script"),
-        (("nope.py", "{batch}"), "nope.py: there is no such script"),
-        (("train_{batch}.py",), "cannot depend on the batch size"),
-        (("-m",), "no module after -m"),
-        (("/no/such/python3", "train.py", "{batch}"), "there is no such interpreter"),
+        ((sys.executable, "nope.py", "{batch}"), "script nope.py does not exist"),
+        (("nope.py", "{batch}"), "script nope.py does not exist"),
+        (("train_{batch}.py",), "must not contain"),
+        (("-m",), "no module was given after -m"),
+        (("/no/such/python3", "train.py", "{batch}"), "interpreter /no/such/python3 does not exist"),
         (("bash", "run.sh", "{batch}"), "'bash' is not a Python program"),
-        (("torchrun", "--nproc_per_node", "2", "nope.py", "{batch}"), "nope.py: there is no such script"),
-        (("torchrun", "--nproc_per_node", "{batch}"), "there is no script in"),
+        (("torchrun", "--nproc_per_node", "2", "nope.py", "{batch}"), "script nope.py does not exist"),
+        (("torchrun", "--nproc_per_node", "{batch}"), "names no script"),
     ],
 )  # fmt: skip
 def test_what_cannot_run_is_one_clear_line(words: tuple[str, ...], said: str) -> None:
@@ -94,7 +94,7 @@ def test_what_cannot_run_is_one_clear_line(words: tuple[str, ...], said: str) ->
 
 @pytest.mark.parametrize("name", ["", "1X", "A B", "A=B", "A-B"])
 def test_a_name_that_no_shell_could_set_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="no name of an environment variable"):
+    with pytest.raises(UsageError, match="not the name of an environment variable"):
         read("train.py", env=name)
 
 
@@ -157,21 +157,21 @@ def test_a_bare_python_without_perfctl_gives_way_to_perfctls_own_and_a_path_does
     monkeypatch.setattr(interpreter.tools, "has_package", lambda name: True)
     bare = read("python3", "train.py", "{batch}")
     assert bare.python == str(here / "python3")
-    assert interpreter.settle(bare, "python3").python == sys.executable
-    assert interpreter.settle(bare, str(here / "python3")).python == str(here / "python3")
+    assert interpreter.choose_interpreter(bare, "python3").python == sys.executable
+    assert interpreter.choose_interpreter(bare, str(here / "python3")).python == str(here / "python3")
 
 
 def test_another_perfctl_than_this_one_is_refused(here: Path) -> None:
     said = '{"version": "0.0.1", "torch": true, "module": true}'
     fake = executable(here / "python9", f"#!/bin/sh\necho '{said}'\n")
-    with pytest.raises(ToolMissing, match=r"has perfctl 0\.0\.1, and this is"):
+    with pytest.raises(ToolMissing, match=r"has perfctl 0\.0\.1, but this is"):
         interpreter.check(read(str(fake), "train.py", "{batch}"), __version__)
 
 
 def test_a_module_that_is_not_there_is_said_before_anything_runs() -> None:
     pytest.importorskip("torch")
     interpreter.check(read("-m", "pkg", "{batch}"), __version__)
-    with pytest.raises(UsageError, match="finds no such module"):
+    with pytest.raises(UsageError, match="finds no module"):
         interpreter.check(read("-m", "no_such_module_here.cli", "{batch}"), __version__)
 
 
@@ -214,7 +214,7 @@ def test_a_program_that_ends_well_without_perfctls_record_is_partial(
     paths.part.mkdir(parents=True)
     said = evidence.program_failure(asked, make_outcome(0))
     assert said is not None
-    assert "record was never written" in said
+    assert "left no perfctl record" in said
     paths.workload_record.write_text('{"status": "ok"}')
     assert evidence.program_failure(asked, make_outcome(0)) is None
     paths.workload_record.write_text('{"status": "failed", "reason": "train.py ended with exit code 3"}')
@@ -234,7 +234,7 @@ def test_the_word_python_means_perfctls_own_where_there_is_python3_only(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert resolve("python") == sys.executable
-    with pytest.raises(UsageError, match="no such interpreter"):
+    with pytest.raises(UsageError, match="does not exist"):
         resolve("python3.99")
 
 

@@ -89,14 +89,14 @@ def test_a_batch_size_that_was_not_recorded_fails_and_says_which_were(tmp_path, 
     assert outcome.exit_code == 2
     verdict = Replay(recording).judge(request, (outcome,))
     assert verdict.status == "failed"
-    assert verdict.reason.endswith("b99: this batch size was not recorded. Recorded: 8, 16")
+    assert verdict.reason.endswith("b99 does not exist: this batch size was not recorded. Recorded: 8, 16")
 
 
 def test_a_recording_without_its_report_is_failed(recording, make_request):
     (recording / "b16" / "report.pt.trace.json.gz").unlink()
     request = make_request()
     verdict = Replay(recording).judge(request, (run(Replay(recording), request),))
-    assert (verdict.status, "the recording is not whole" in verdict.reason) == ("failed", True)
+    assert (verdict.status, "the recording is incomplete" in verdict.reason) == ("failed", True)
 
 
 def test_a_folder_that_is_no_recording_is_refused(tmp_path, make_request):

@@ -42,7 +42,7 @@ def test_what_stands_in_the_place_of_the_folder_of_locks_is_refused(tmp_path: Pa
         place.touch()
     else:
         place.symlink_to(tmp_path / ("elsewhere" if kind == "link" else "nothing"))
-    with pytest.raises(UsageError, match="belongs to somebody else"):
+    with pytest.raises(UsageError, match="belongs to another user"):
         devices._lock_folder(tmp_path)
 
 
@@ -51,11 +51,11 @@ def test_a_folder_of_locks_that_another_user_made_or_may_write_to_is_refused(
 ) -> None:
     me = os.getuid()
     devices._lock_folder(tmp_path).chmod(0o777)
-    with pytest.raises(UsageError, match="others may write to it"):
+    with pytest.raises(UsageError, match="writable by other users"):
         devices._lock_folder(tmp_path)
     (tmp_path / f"perfctl-{me + 1}").mkdir(mode=0o700)
     monkeypatch.setattr(os, "getuid", lambda: me + 1)
-    with pytest.raises(UsageError, match="belongs to somebody else"):
+    with pytest.raises(UsageError, match="belongs to another user"):
         devices._lock_folder(tmp_path)
 
 

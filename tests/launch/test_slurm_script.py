@@ -108,7 +108,7 @@ def test_an_image_is_shown_the_script_and_the_store_wherever_they_lie() -> None:
     assert [sorted(one) for one in binds] == [
         sorted(["--bind /home/ada/code", *own]), sorted(["--bind /project", *own]),
     ]  # fmt: skip
-    with pytest.raises(UsageError, match="cannot be brought into an image"):
+    with pytest.raises(UsageError, match="cannot be bound into an image"):
         array_script(plan(), site, WORDS, {**facts, "cwd": "/home/a:b"})
 
 
@@ -276,12 +276,12 @@ def test_the_command_line_comes_before_the_working_folder_and_that_before_the_ho
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[slurm]\npartitoin = "x"\n', "has no 'partitoin'"),
-        ("[slurm]\npartition = 3\n", "must be a text"),
+        ('[slurm]\npartitoin = "x"\n', "unknown key 'partitoin'"),
+        ("[slurm]\npartition = 3\n", "must be a string"),
         ('[slurm]\nsrun = "yes"\n', "true or false"),
-        ("[slurm]\nmodule = [1]\n", "a list of texts"),
+        ("[slurm]\nmodule = [1]\n", "a list of strings"),
         ("[slurm]\narray_limit = 0\n", "above 0"),
-        ("slurm = 1\n", "no table"),
+        ("slurm = 1\n", "must be a table"),
         ("[slurm\n", "perfctl.toml"),
     ],
 )

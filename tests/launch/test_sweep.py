@@ -95,13 +95,13 @@ def test_a_second_perfctl_on_the_same_sweep_is_refused(tmp_path: Path) -> None:
     request = asked(tmp_path, batches=(16,))
 
     def start_another(result: RunResult) -> None:
-        with pytest.raises(UsageError, match="another perfctl is running this sweep"):
+        with pytest.raises(UsageError, match="another perfctl is running the sweep"):
             sweep.run(request, Listener())
 
     assert sweep.run(request, Listener(finished=start_another))[0].status == "ok"
 
 
-@pytest.mark.parametrize(("batches", "said"), [((), "no batch size"), ((0,), "not positive"), ((8, 8), "stands twice")])
+@pytest.mark.parametrize(("batches", "said"), [((), "is empty"), ((0,), "at least 1"), ((8, 8), "repeats a size")])
 def test_batch_sizes_that_make_no_sense_are_refused_before_anything_runs(
     tmp_path: Path, batches: tuple[int, ...], said: str
 ) -> None:

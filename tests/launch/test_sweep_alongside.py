@@ -137,9 +137,9 @@ def test_one_batch_size_is_locked_and_the_others_are_free(tmp_path: Path) -> Non
         assert [result.status for result in sweep.run(request, Listener())] == ["ok"]
         with pytest.raises(UsageError, match="running batch size 16"):
             sweep.run(asked(tmp_path), Listener())
-        with pytest.raises(UsageError, match="running this sweep"), run_folder.alone(request.folder):
+        with pytest.raises(UsageError, match="running the sweep"), run_folder.alone(request.folder):
             pass
-    with run_folder.alone(request.folder), pytest.raises(UsageError, match="running this sweep"):
+    with run_folder.alone(request.folder), pytest.raises(UsageError, match="running the sweep"):
         sweep.run(asked(tmp_path), Listener())
 
 

@@ -89,7 +89,7 @@ def test_a_record_that_says_nothing_changes_nothing(make_request, make_outcome, 
 
 def test_the_time_limit_is_the_reason_when_it_was_reached(make_request, make_outcome):
     verdict = TorchProfiler().judge(make_request(), (make_outcome(None, timed_out=True),))
-    assert verdict.reason == "the time limit was reached after 7 s. Give it more with --timeout, or fewer --steps"
+    assert verdict.reason == "the time limit was reached after 7 s. Allow more time, or run fewer steps"
 
 
 def test_it_needs_torch_alone(monkeypatch):

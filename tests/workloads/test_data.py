@@ -66,7 +66,7 @@ def test_missing_mnist_says_what_is_expected_where(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError) as caught:
         data.load_mnist(tmp_path, download=False)
     text = str(caught.value)
-    for part in (str(tmp_path / "MNIST" / "raw"), "t10k-labels-idx1-ubyte", "--data-dir", "--download"):
+    for part in (str(tmp_path / "MNIST" / "raw"), "t10k-labels-idx1-ubyte", "`data_dir`", "`download`"):
         assert part in text
     assert "\n" not in text
 
@@ -78,7 +78,7 @@ def test_nothing_is_fetched_without_download(tmp_path: Path, monkeypatch: pytest
         raise AssertionError("it went to the network")
 
     monkeypatch.setattr(torchvision.datasets.MNIST, "download", fetch)
-    with pytest.raises(WorkloadError, match="add --download"):
+    with pytest.raises(WorkloadError, match="or use `download`"):
         data.load_mnist(tmp_path, download=False)
 
 

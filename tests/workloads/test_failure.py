@@ -95,7 +95,7 @@ def test_out_of_memory_is_called_that(tmp_path: Path, error: BaseException) -> N
         run(tmp_path, Breaks(0, error))
     written = json.loads((tmp_path / "record.json").read_text())
     assert written["reason"].startswith("out of memory at batch size 4: ")
-    assert "--batch" in written["reason"]
+    assert "smaller --batch" in written["reason"]
 
 
 def test_an_interrupt_leaves_the_steps_that_ended(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_the_workload_takes_the_model_by_its_full_name() -> None:
 
 
 def test_a_network_that_cannot_be_is_refused_without_torch() -> None:
-    with pytest.raises(SpecError, match="kernel=4 is even"):
+    with pytest.raises(SpecError, match="got 4: an even width"):
         parse_arguments("families", ["--batch", "2", "--model", "vgg:kernel=4"])
 
 

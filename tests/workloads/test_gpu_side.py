@@ -182,7 +182,7 @@ def test_the_reason_torch_gives_for_having_no_gpu_is_passed_on(monkeypatch: pyte
 
     monkeypatch.setattr(torch.cuda, "is_available", is_available)
     monkeypatch.setattr(torch.version, "cuda", "12.1")
-    with pytest.raises(RuntimeError, match=r"the driver is too old\. Use --device cpu"):
+    with pytest.raises(RuntimeError, match=r"the driver is too old\. Set `device` to cpu"):
         machine.require("cuda")
 
 

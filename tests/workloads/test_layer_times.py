@@ -33,7 +33,7 @@ class Counting:
         self.now += 1
         return self.now
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         self.settled += 1
 
     def start_ns(self, mark: int) -> int:
@@ -106,10 +106,10 @@ def test_slow_steps_are_measured_a_few_times_and_fast_ones_as_often_as_asked() -
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--within", "soon"], "'soon' is no number of seconds above 0"),
-        (["--within", "0"], "is no number of seconds above 0"),
-        (["--layer-steps", "0"], "is not a whole number of 1 or more"),
-        (["--layer-steps", "2", "--compile"], "--layer-steps sees no layer of a compiled model"),
+        (["--within", "soon"], "'soon' is not a number of seconds above 0"),
+        (["--within", "0"], "is not a number of seconds above 0"),
+        (["--layer-steps", "0"], "is not a whole number of at least 1"),
+        (["--layer-steps", "2", "--compile"], "`layer_steps` cannot time the layers of a compiled model"),
     ],
 )
 def test_what_makes_no_sense_is_said_before_anything_runs(words: list[str], said: str) -> None:

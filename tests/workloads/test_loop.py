@@ -265,14 +265,14 @@ def test_a_cuda_window_on_a_cpu_is_a_gap(tmp_path: Path) -> None:
 
 def test_cuda_without_a_gpu_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(WorkloadError, match=r"--device cuda.*--device cpu") as caught:
+    with pytest.raises(WorkloadError, match=r"`device` cuda.*`device` to cpu") as caught:
         run(tmp_path, device="cuda")
     assert "\n" not in str(caught.value)
 
 
 def test_a_record_that_cannot_be_written_is_found_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(WorkloadError, match=r"record.*file.*could not be written"):
+    with pytest.raises(WorkloadError, match=r"cannot write the record.*file"):
         run(tmp_path, record=tmp_path / "file" / "record.json")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers.planned import PlanLayer
-from perfctl.workloads.plan import PARAMETERS, Number, canonical, plan, settle
+from perfctl.workloads.plan import PARAMETERS, Number, canonical, plan, read_settings
 from perfctl.workloads.plan_families import spread
 from perfctl.workloads.spec import SpecError
 
@@ -61,28 +61,28 @@ def test_the_full_name_of_a_plan_names_the_same_plan() -> None:
     found = plan("vgg:batchnorm=yes,depth=9,width=8,image=32")
 
     assert plan(found.spec) == found
-    assert canonical(*settle(found.spec)) == found.spec
+    assert canonical(*read_settings(found.spec)) == found.spec
 
 
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("lenet", f"'lenet' is no family of networks; there are {', '.join(PARAMETERS)}"),
-        ("vgg:dept=11", r"vgg has no parameter 'dept' \(meant depth\?\)"),
-        ("vgg:depth", "depth has no value: say depth=11"),
-        ("vgg:depth=11,depth=13", "depth is given twice"),
-        ("vgg:depth=two", "depth=two is not possible: depth is 4 to 200"),
-        ("vgg:depth=²", "depth=² is not possible"),
-        ("vgg:width=0", "width=0 is not possible: width is 1 to 4096"),
-        ("vgg:kernel=4", "kernel=4 is even"),
-        ("vgg:activation=elu", "activation=elu is not possible: activation is one of relu, gelu, silu, tanh"),
+        ("lenet", f"unknown family 'lenet'; known: {', '.join(PARAMETERS)}"),
+        ("vgg:dept=11", r"vgg has no parameter 'dept' \(did you mean depth\?\)"),
+        ("vgg:depth", "depth has no value; for example depth=11"),
+        ("vgg:depth=11,depth=13", "depth is repeated"),
+        ("vgg:depth=two", "depth must be 4 to 200, got two"),
+        ("vgg:depth=²", "depth must be 4 to 200, got ²"),
+        ("vgg:width=0", "width must be 1 to 4096, got 0"),
+        ("vgg:kernel=4", "got 4: an even width"),
+        ("vgg:activation=elu", "activation must be one of relu, gelu, silu, tanh, got elu"),
         ("vgg:image=16", "image=16 is too small: stage5.pool would pool 2x2 from 1x1"),
-        ("vgg:depth=7", "depth=7 is too small for stages=5.*say depth=8 or more"),
-        ("resnet:depth=27", "depth=27 is not possible with basic blocks.*say depth=26 or depth=28"),
-        ("resnet:depth=54", "depth=54 is not possible with bottleneck blocks.*say depth=53 or depth=56"),
-        ("resnet:depth=8", "depth=8 is too small for stages=4.*say depth=10 or more"),
-        ("resnet:image=8", "image=8 is too small: stage4.0.1.norm would normalise over one value"),
-        ("inception:width=6", "width=6 is not possible: width is 4 to 4096, a multiple of 4"),
+        ("vgg:depth=7", "depth=7 is too small for stages=5.*use depth=8 or more"),
+        ("resnet:depth=27", "depth=27 is impossible with basic blocks.*use depth=26 or depth=28"),
+        ("resnet:depth=54", "depth=54 is impossible with bottleneck blocks.*use depth=53 or depth=56"),
+        ("resnet:depth=8", "depth=8 is too small for stages=4.*use depth=10 or more"),
+        ("resnet:image=8", "image=8 is too small: stage4.0.1.norm would normalise a single value"),
+        ("inception:width=6", "width must be 4 to 4096, a multiple of 4, got 6"),
         ("inception:blocks=2", "blocks=2 is too small for stages=3"),
     ],
 )
@@ -93,7 +93,7 @@ def test_what_cannot_be_is_said_by_its_parameter_value_and_range(spec: str, said
 
 @pytest.mark.parametrize("family", PARAMETERS)
 def test_each_proposal_of_a_message_is_possible(family: str) -> None:
-    """ "say depth=26" is a promise: random depths and stages that fail are followed up."""
+    """ "use depth=26" is a promise: random depths and stages that fail are followed up."""
     chance = random.Random(5)
     for _ in range(60):
         depth = chance.randint(4, 60)
@@ -102,7 +102,7 @@ def test_each_proposal_of_a_message_is_possible(family: str) -> None:
         try:
             plan(f"{family}:{name}={depth}{stages},image=64")
         except SpecError as error:
-            said = str(error).rpartition("say ")[2].split(" or ")[0]
+            said = str(error).rpartition("use ")[2].split(" or ")[0]
             assert plan(f"{family}:{said}{stages},image=64")
 
 

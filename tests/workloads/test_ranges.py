@@ -37,7 +37,7 @@ def test_nvtx_ranges_need_a_torch_that_has_them() -> None:
 
 def test_a_torch_without_nvtx_says_what_to_use_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch._C, "_nvtx", raising=False)
-    with pytest.raises(RuntimeError, match="--annotate record_function"):
+    with pytest.raises(RuntimeError, match="set `annotate` to record_function"):
         make_backend("nvtx")
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from tests.workloads.forked import PERFCTL, Forks
 
 torch = pytest.importorskip("torch")
 
@@ -85,23 +83,6 @@ OPTIONS = {
     "no warm-up": ("--warmup", "0"),
     "another optimizer": ("--step-marker", "optimizer:Adam"),
 }
-DRIVER = """
-import json, os, sys
-import torch, torch._dynamo
-from perfctl.workloads.__main__ import main
-torch.set_num_threads(1)
-for line in sys.stdin:
-    name, argv = json.loads(line)
-    if os.fork() == 0:
-        for number, place, how in ((0, os.devnull, os.O_RDONLY), (1, f"{name}.out", os.O_CREAT | os.O_WRONLY),
-                                   (2, f"{name}.err", os.O_CREAT | os.O_WRONLY)):
-            os.dup2(os.open(place, how), number)
-        if argv[0] == "python":
-            import runpy
-            sys.exit(runpy.run_path(argv[1], run_name="__main__") and 0)
-        sys.exit(main(argv))
-    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
-"""
 
 
 class Ended(NamedTuple):
@@ -113,14 +94,11 @@ class Ended(NamedTuple):
 
 
 class Scripts:
-    """Runs a script when its record is first asked for, by itself and under perfctl.
+    """Runs a script when its record is first asked for, by itself and under perfctl."""
 
-    All are forked from one process that has loaded torch, which takes longer than any script.
-    """
-
-    def __init__(self, folder: Path, driver: subprocess.Popen[str]) -> None:
+    def __init__(self, folder: Path, forks: Forks) -> None:
         self._folder = folder
-        self._driver = driver
+        self._forks = forks
         self._ended: dict[str, Ended] = {}
 
     def __getitem__(self, name: str) -> Ended:
@@ -129,33 +107,18 @@ class Scripts:
         return self._ended[name]
 
     def _run(self, name: str) -> Ended:
-        (self._folder / f"{name}.py").write_text(BEGIN + SCRIPT_OF[name])
-        words = ["--batch", "6", "--annotate", "record_function", "--steps", "2", "--warmup", "2"]
-        code = self._code(name, *words, *OPTIONS.get(name, ()), "--record", f"{name}.json", "--", f"{name}.py")
-        alone = self._code(f"{name}-alone", "python", f"{name}.py")
-        out, err, out_alone = (self._text(file) for file in (f"{name}.out", f"{name}.err", f"{name}-alone.out"))
-        return Ended(code, out, err, json.loads(self._text(f"{name}.json")), (alone, out_alone))
-
-    def _code(self, name: str, *argv: str) -> int:
-        assert self._driver.stdin is not None
-        assert self._driver.stdout is not None
-        self._driver.stdin.write(json.dumps((name, argv)) + "\n")
-        self._driver.stdin.flush()
-        return int(self._driver.stdout.readline())
-
-    def _text(self, file: str) -> str:
-        return (self._folder / file).read_text()
+        script, record = self._folder / f"{name}.py", self._folder / f"{name}.json"
+        script.write_text(BEGIN + SCRIPT_OF[name])
+        words = ("--batch", "6", "--annotate", "record_function", "--steps", "2", "--warmup", "2")
+        words = (*words, *OPTIONS.get(name, ()), "--record", record.name, "--", script.name)
+        done = self._forks.run(self._folder, *PERFCTL, *words)
+        alone = self._forks.run(self._folder, script.name)
+        return Ended(*done, json.loads(record.read_text()), (alone.returncode, alone.stdout))
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripts]:
-    folder = tmp_path_factory.mktemp("edges")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, "-c", DRIVER], cwd=folder, env=environment, stdin=pipe, stdout=pipe, text=True
-    ) as driver:
-        yield Scripts(folder, driver)
+def ended(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> Scripts:
+    return Scripts(tmp_path_factory.mktemp("edges"), forks)
 
 
 def steps(run: Ended) -> list[int]:
@@ -198,8 +161,8 @@ def test_it_prints_and_ends_as_it_would_by_itself(ended, name):
             "another optimizer",
             "failed",
             [],
-            "another optimizer.py: 8 optimizer steps and 8 calls of models were seen, but --step-marker optimizer:Adam "
-            "found no end of a step. Name another, or leave it out",
+            "another optimizer.py: 8 optimizer steps and 8 calls of models, but --step-marker optimizer:Adam "
+            "found no end of a step. Use another marker, or omit it",
         ),
         ("catches", "ok", [0, 1], None),
         ("closure", "ok", [0, 1], None),

@@ -106,13 +106,13 @@ def test_a_script_that_closes_every_descriptor_is_recorded_as_any_other(tmp_path
     words = ("-m", "perfctl.workloads", "--batch", "1", "--record", "record.json", "--", "deaf.py")
     run(sys.executable, *words, folder=tmp_path)
     record = json.loads((tmp_path / "record.json").read_text())
-    assert record["reason"] == "deaf.py ended without importing torch: there was nothing to measure"
+    assert record["reason"] == "deaf.py ended without importing torch, so nothing was measured"
 
 
 def test_a_missing_script_is_one_line_and_exit_2(tmp_path: Path) -> None:
     done = run(sys.executable, "-m", "perfctl.workloads", "--", "nope.py", folder=tmp_path)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, b"", 1)
-    assert b"nope.py: there is no such script" in done.stderr
+    assert b"script nope.py does not exist" in done.stderr
 
 
 def test_no_torch_is_said_and_stays_in_the_record(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_no_torch_is_said_and_stays_in_the_record(tmp_path: Path) -> None:
     alone, under, record = both(tmp_path, "plain.py")
     assert under == alone
     assert record["status"] == "failed"
-    assert record["reason"] == "plain.py ended without importing torch: there was nothing to measure"
+    assert record["reason"] == "plain.py ended without importing torch, so nothing was measured"
 
 
 def test_a_forked_child_leaves_the_record_alone(tmp_path: Path) -> None:

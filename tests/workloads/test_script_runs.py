@@ -7,8 +7,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pytest
 from perfctl.orchestrator.launch import tools
 from perfctl.orchestrator.launch.nsys import WINDOW
 from perfctl.parsers.range_names import read_range_name
+from tests.workloads.forked import Forks
 
 pytestmark = pytest.mark.xdist_group("nsys")
 
@@ -34,21 +33,11 @@ MODELS = {
 """Script -> what the script calls its models, by the key under which it saves them."""
 STEPS, WARMUP, BATCH = 3, 2, 4
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
-PERFCTL = (
-    sys.executable,
-    "-m",
-    "perfctl.workloads",
-    "--batch",
-    str(BATCH),
-    "--steps",
-    str(STEPS),
-    "--warmup",
-    str(WARMUP),
-)
+OWN = ("-m", "perfctl.workloads", *f"--batch {BATCH} --steps {STEPS} --warmup {WARMUP}".split())
+TRACE = ["--annotate", "record_function", "--window", "torch", "--trace", "trace.json", "--record", "record.json", "--"]
 
 
 def start(folder: Path, *argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    folder.mkdir(exist_ok=True)
     environment = {**os.environ, **ENVIRONMENT, **variables}
     return subprocess.run(argv, cwd=folder, capture_output=True, text=True, env=environment, timeout=240, check=False)
 
@@ -57,42 +46,47 @@ def words(name: str) -> tuple[str, ...]:
     return str(SCRIPTS / f"{name}.py"), "--batch-size", str(BATCH), "--save", "model.pt"
 
 
-def under_torch(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
-    options = ("--annotate", "record_function", "--window", "torch", "--trace", "trace.json", "--record", "record.json")
-    return start(folder, *PERFCTL, *options, "--", "python", *words(name))
-
-
 def under_nsys(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
     nsys = (
         "nsys", "profile", "--trace=nvtx,osrt", "--sample=none", "--cpuctxsw=none", "--capture-range=nvtx",
         f"--nvtx-capture={WINDOW}", "--capture-range-end=stop", "--wait=primary", "--output=report",
     )  # fmt: skip
-    done = start(
-        folder, *nsys, *PERFCTL, "--annotate", "nvtx", "--", *words(name), NSYS_NVTX_PROFILER_REGISTER_ONLY="0"
-    )
+    perfctl = (sys.executable, *OWN, "--annotate", "nvtx", "--")
+    done = start(folder, *nsys, *perfctl, *words(name), NSYS_NVTX_PROFILER_REGISTER_ONLY="0")
     start(folder, "nsys", "export", "--type=sqlite", "--quiet=true", "--output=report.sqlite", "report.nsys-rep")
     return done
 
 
+class Runs:
+    """Runs a script when a test first asks for it: alone, under perfctl with torch.profiler, or under nsys.
+
+    "mnist" and everything under nsys are started as a user would; the others are forked from a process that has torch.
+    """
+
+    def __init__(self, base: Path, forks: Forks) -> None:
+        self._base = base
+        self._forks = forks
+        self._done: dict[Path, Any] = {}
+
+    def __call__(self, name: str, how: str) -> tuple[Any, Path]:
+        folder = self._base / f"{name}-{how}"
+        if folder not in self._done:
+            folder.mkdir()
+            self._done[folder] = self._run(folder, name, how)
+        return self._done[folder], folder
+
+    def _run(self, folder: Path, name: str, how: str) -> Any:
+        if how == "nsys":
+            if tools.find("nsys") is None or not hasattr(torch._C, "_nvtx"):
+                pytest.skip("nsys, or a torch that has NVTX, is not installed")
+            return under_nsys(folder, name)
+        argv = words(name) if how == "alone" else (*OWN, *TRACE, "python", *words(name))
+        return start(folder, sys.executable, *argv) if name == "mnist" else self._forks.run(folder, *argv)
+
+
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], Any]]:
-    """(script, how) -> future of its process; two at a time."""
-    base = tmp_path_factory.mktemp("runs")
-    with ThreadPoolExecutor(2) as pool:
-        found = {}
-        for name in MODELS:
-            found[name, "alone"] = pool.submit(start, base / f"{name}-alone", sys.executable, *words(name))
-            found[name, "torch"] = pool.submit(under_torch, base / f"{name}-torch", name)
-            if tools.find("nsys") is not None and hasattr(torch._C, "_nvtx"):
-                found[name, "nsys"] = pool.submit(under_nsys, base / f"{name}-nsys", name)
-        found["", "folder"] = base  # type: ignore[assignment]
-        yield found
-
-
-def result(runs: dict[tuple[str, str], Any], name: str, how: str) -> tuple[subprocess.CompletedProcess[str], Path]:
-    if (name, how) not in runs:
-        pytest.skip("nsys, or a torch that has NVTX, is not installed")
-    return runs[name, how].result(), runs["", "folder"] / f"{name}-{how}"
+def runs(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> Runs:
+    return Runs(tmp_path_factory.mktemp("runs"), forks)
 
 
 def weights(folder: Path) -> dict[str, Any]:
@@ -116,8 +110,8 @@ def layers(folder: Path) -> set[str]:
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("how", ["torch", "nsys"])
 def test_results_are_the_same_to_the_bit(runs, name, how):
-    alone, folder = result(runs, name, "alone")
-    done, other = result(runs, name, how)
+    alone, folder = runs(name, "alone")
+    done, other = runs(name, how)
     assert (alone.returncode, done.returncode) == (0, 0), done.stderr
     first, second = weights(folder), weights(other)
     assert list(first) == list(second)
@@ -132,7 +126,7 @@ def test_results_are_the_same_to_the_bit(runs, name, how):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_record_says_what_ran(runs, name):
-    done, folder = result(runs, name, "torch")
+    done, folder = runs(name, "torch")
     assert "perfctl" not in done.stderr
     record = json.loads((folder / "record.json").read_text())
     assert (record["status"], record["mode"], record["precision"]) == ("ok", "train", "fp32")
@@ -153,7 +147,7 @@ def test_the_record_says_what_ran(runs, name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_nsys_sees_forward_and_backward_of_every_layer(runs, name):
-    _, folder = result(runs, name, "nsys")
+    _, folder = runs(name, "nsys")
     join = "NVTX_EVENTS LEFT JOIN StringIds ON textId = StringIds.id"
     query = f"SELECT coalesce(text, value), end FROM {join} WHERE eventType = 59 ORDER BY start"
     with closing(sqlite3.connect(folder / "report.sqlite")) as connection:
@@ -171,7 +165,7 @@ def test_nsys_sees_forward_and_backward_of_every_layer(runs, name):
 
 
 def test_a_gan_ends_its_step_with_the_generator(runs):
-    _, folder = result(runs, "gan", "torch")
+    _, folder = runs("gan", "torch")
     record = json.loads((folder / "record.json").read_text())
     assert record["environment"]["step_ends_with"] == "the last of 2 optimizers' steps"
     updates = [op for op in record["ops"] if op["direction"] == "optimizer"]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+
+from tests.workloads.forked import PERFCTL, Forks
 
 torch = pytest.importorskip("torch")
 
@@ -45,34 +43,18 @@ SIZES = {
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def records(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> dict[str, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("sizes")
     (folder / "script.py").write_text(SCRIPT)
-    perfctl = (
-        "-m",
-        "perfctl.workloads",
-        "--steps",
-        str(STEPS),
-        "--warmup",
-        str(WARMUP),
-        "--annotate",
-        "record_function",
-    )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    options = ("--steps", str(STEPS), "--warmup", str(WARMUP), "--annotate", "record_function", "--record", "r.json")
 
     def run(case: str) -> dict[str, Any]:
-        words = ("script.py", *map(str, SIZES[case]))
-        record = f"{list(SIZES).index(case)}.json"
-        argv = (sys.executable, *perfctl, "--record", record, "--", *words)
-        done = subprocess.run(
-            argv, cwd=folder, capture_output=True, text=True, env=environment, timeout=240, check=False
-        )
+        done = forks.run(folder, *PERFCTL, *options, "--", "script.py", *map(str, SIZES[case]))
         assert done.returncode == 0, done.stderr
-        found: dict[str, Any] = json.loads((folder / record).read_text())
+        found: dict[str, Any] = json.loads((folder / "r.json").read_text())
         return found
 
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(SIZES, pool.map(run, SIZES), strict=True))
+    return {case: run(case) for case in SIZES}
 
 
 def batch_of(record: dict[str, Any]) -> set[int]:
@@ -95,7 +77,7 @@ def test_the_layers_are_those_of_most_measured_steps_and_the_others_are_named(
     (reason,) = said(found)
     assert "measured steps 0-1 with inputs 6x4" in reason
     assert "2: 3x4" in reason
-    assert "first seen inside" not in reason, "a step of that size was recorded in the warm-up"
+    assert "first occurred" not in reason, "a step of that size was recorded in the warm-up"
 
 
 def test_a_shape_that_comes_inside_the_window_first_is_recorded_after_it(records: dict[str, dict[str, Any]]) -> None:
@@ -109,7 +91,7 @@ def test_one_that_never_comes_again_is_said_to_be_missing(records: dict[str, dic
     assert batch_of(found) == {6}
     (reason,) = said(found)
     assert "measured steps 0, 2 with inputs 6x4" in reason
-    assert "first seen inside the window" in reason
+    assert "first occurred in the measured steps" in reason
     assert "1: 5x4" in reason
 
 
@@ -119,7 +101,7 @@ def test_layers_of_no_measured_step_are_said_to_be_so(records: dict[str, dict[st
     assert batch_of(found) <= {1, 2}
     assert found["environment"]["layer_calls_of_steps"] == "none"
     (reason,) = said(found)
-    assert "no measured step had them" in reason
+    assert "which no measured step had" in reason
     assert "0: 3x4; 1: 4x4; 2: 5x4" in reason
 
 

@@ -114,7 +114,7 @@ def test_folders_that_cannot_be_told_from_class_numbers_are_refused(tmp_path: Pa
     shaped.write_images(tmp_path, 1)
     (tmp_path / "n00000004" / "image0.png").unlink()
     (tmp_path / "n00000004").rmdir()
-    with pytest.raises(WorkloadError, match="has 6 class folders, and the model answers 7 classes"):
+    with pytest.raises(WorkloadError, match="has 6 class folders, but the model has 7 classes"):
         on_folder(tmp_path, checkpoint, "--batch 2")
 
 
@@ -136,8 +136,8 @@ def test_fewer_images_than_asked_for_is_said(tmp_path: Path, checkpoint: Path) -
     shaped.write_images(tmp_path, 1)
     record = on_folder(tmp_path, checkpoint, "--batch 2 --images 3000")
     assert figures(record)["images"] == 7
-    assert "has 7 images, 3000 were asked for" in reasons(record)["images"]
-    with pytest.raises(WorkloadError, match="has 7 images, which do not fill one batch of 8"):
+    assert "has only 7 of the 3000 requested images" in reasons(record)["images"]
+    with pytest.raises(WorkloadError, match="has 7 images, too few for a batch of 8"):
         on_folder(tmp_path, checkpoint, "--batch 8")
 
 
@@ -162,7 +162,7 @@ def test_tails_of_few_batches_are_not_known() -> None:
     found = run("--batch 1 --images 3 --weights none --model squeezenet1_1")
     assert figures(found)["latency_p50"] is not None
     assert (figures(found)["latency_p95"], figures(found)["latency_p99"]) == (None, None)
-    assert "it takes 20 to know" in reasons(found)["latency_p95"]
+    assert "at least 20 are needed" in reasons(found)["latency_p95"]
 
 
 @pytest.mark.parametrize(
@@ -184,14 +184,14 @@ def test_a_model_of_each_family_runs(model: str, family: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--batch 4", "--model is missing"),
+        ("--batch 4", "`model` is missing"),
         ("--batch 4 --model x --mode train", "does not train"),
-        ("--batch 4 --model x --data mnist --data-dir .", "take --data imagenet"),
-        ("--batch 4 --model x --data imagenet", "needs --data-dir"),
-        ("--batch 4 --model x --images 3", "do not fill one batch of 4"),
-        ("--batch 4 --model x --images 8 --steps 2", "say the same thing"),
-        ("--batch 4 --model x --classes 3", "goes with --weights"),
-        ("--batch 4 --model x --epochs 1", "--epochs trains"),
+        ("--batch 4 --model x --data mnist --data-dir .", "`data` must be imagenet"),
+        ("--batch 4 --model x --data imagenet", "needs `data_dir`"),
+        ("--batch 4 --model x --images 3", "must fill a batch of 4"),
+        ("--batch 4 --model x --images 8 --steps 2", "determine each other"),
+        ("--batch 4 --model x --classes 3", "needs `weights` none"),
+        ("--batch 4 --model x --epochs 1", "`epochs` trains"),
     ],
 )
 def test_requests_that_make_no_sense_are_refused_before_torch_loads(words: str, said: str) -> None:
@@ -214,5 +214,5 @@ def test_a_detection_model_is_not_given_classes_of_whole_images(tmp_path: Path) 
         dataloader_workers=0,
     )  # fmt: skip
     options = Options(batch_size=1, mode="infer", data="imagenet", data_dir=tmp_path)
-    with pytest.raises(WorkloadError, match="is a detection model: leave --data out"):
+    with pytest.raises(WorkloadError, match="is a detection model, which ImageNet classes cannot score"):
         torchvision_infer.build(options, own)

@@ -55,15 +55,15 @@ class Trap:
 def test_a_file_that_is_no_checkpoint_is_one_line_and_nothing_in_it_runs(tmp_path: Path) -> None:
     for name, content in (("text.pth", b"hello"), ("empty.pth", b"")):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(WorkloadError, match=f"{name} cannot be read as a checkpoint"):
+        with pytest.raises(WorkloadError, match=f"{name} is not a checkpoint of tensors"):
             read_checkpoint(tmp_path / name)
     torch.save({"a": Trap()}, tmp_path / "trap.pth")
-    with pytest.raises(WorkloadError, match=r"trap.pth cannot be read as a checkpoint"):
+    with pytest.raises(WorkloadError, match=r"trap.pth is not a checkpoint of tensors"):
         read_checkpoint(tmp_path / "trap.pth")
     torch.save({"epoch": 3}, tmp_path / "other.pth")
-    with pytest.raises(WorkloadError, match="holds no table of tensors"):
+    with pytest.raises(WorkloadError, match="has no state_dict"):
         read_checkpoint(tmp_path / "other.pth")
-    with pytest.raises(WorkloadError, match="there is no such file"):
+    with pytest.raises(WorkloadError, match="does not exist"):
         read_checkpoint(tmp_path / "none.pth")
 
 
@@ -83,9 +83,9 @@ def test_weights_that_cannot_be_fetched_are_one_line(tmp_path: Path) -> None:
         load("squeezenet1_1", "default", tmp_path)
     said = str(raised.value)
     assert "squeezenet1_1-b8a52dc0.pth" in said
-    assert f"is not in {tmp_path} and cannot be fetched" in said
+    assert f"is not in {tmp_path} and cannot be downloaded" in said
     assert "no network here" in said
-    assert "--weights-dir" in said
+    assert "`weights_dir`" in said
     assert "\n" not in said
 
 
