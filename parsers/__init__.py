@@ -1,4 +1,4 @@
-"""Report files in, records out: ``sniff(path)`` says what a file is, ``parse(path)`` reads it.
+"""Read report files into records: ``sniff(path)`` recognises a file, ``parse(path)`` reads it.
 
 A new format is one module with ``sniff`` and ``parse``, one line in PARSERS, and one test file.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["PARSERS", "Parser", "ReportError", "find", "no_collection", "parse", "sniff"]
 
 LFS = b"version https://git-lfs"
-"""Begins the small file that git puts in the place of a large one."""
+"""First bytes of a git-LFS pointer, the small file that stands in for a large one."""
 HEAD_BYTES = 65536
 """How much of a file's beginning a parser may look at to recognise it."""
 
@@ -36,7 +36,7 @@ class Parser:
     """In perfctl.parsers; it has ``sniff(path, head) -> bool`` and ``parse(path) -> Report``."""
 
     def sniff(self, path: Path, head: bytes) -> bool:
-        """Is it mine? ``head`` is the first HEAD_BYTES, empty for a folder. Never raises, never reads a whole file."""
+        """Return whether this parser reads the file. ``head`` is its first HEAD_BYTES, empty for a folder. Never raises."""
         return bool(self._load().sniff(path, head))
 
     def parse(self, path: Path) -> Report:
@@ -66,12 +66,12 @@ PARSERS: tuple[Parser, ...] = (
     Parser("DCGM", "dcgm"),
     Parser("nvidia-smi", "nvidia_smi"),
 )
-"""In the order they are asked: the narrower sign of recognition first."""
+"""In the order in which they are tried: the more specific format first."""
 
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Reports are millions of small objects and no cycles: Python's collector of those would only look at them over and over."""
+    """Turn Python's cycle collector off: reports are millions of small objects without cycles, which it would scan again and again."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -82,7 +82,7 @@ def no_collection() -> Iterator[None]:
 
 
 def sniff(path: Path | str) -> Parser | None:
-    """The parser that recognises ``path`` (a file, or a DLProf folder) by content; None if none does."""
+    """Return the parser that recognises ``path`` (a file, or a DLProf folder) by content; None if none does."""
     path = Path(path)
     head = b""
     if path.is_file():
@@ -95,10 +95,10 @@ def parse(path: Path | str) -> Report:
     """Read one report. Raises ReportError when it is missing, not recognised, or broken."""
     path = Path(path)
     if not path.exists():
-        raise ReportError(path, "unknown", "there is no such file or folder", "Check the path")
+        raise ReportError(path, "unknown", "no such file or folder", "Check the path")
     if path.is_file() and path.stat().st_size == 0:
         raise ReportError(
-            path, "unknown", "the file is empty", "The profiler wrote nothing: look at its log and run it again"
+            path, "unknown", "the file is empty", "The profiler wrote nothing: check its log and run it again"
         )
     parser = sniff(path)
     if parser is None:
@@ -123,7 +123,7 @@ def _find(path: Path, is_one: Callable[[Path], bool], seen: set[Path]) -> list[P
         if child.name.startswith("."):
             continue
         if child.is_dir():
-            if child.resolve() not in seen:  # links may lead round in circles
+            if child.resolve() not in seen:  # symbolic links may form a cycle
                 found.extend(_find(child, is_one, seen))
         elif child.is_file() and child.stat().st_size and sniff(child) is not None:
             found.append(child)
@@ -131,7 +131,7 @@ def _find(path: Path, is_one: Callable[[Path], bool], seen: set[Path]) -> list[P
 
 
 def is_stump(path: Path) -> bool:
-    """Is it what is left of a report: empty, git's pointer to it, or an SQLite file without its end?"""
+    """Return whether the file is incomplete: empty, a git-LFS pointer, or an SQLite file that is cut off."""
     size = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
@@ -141,18 +141,18 @@ def is_stump(path: Path) -> bool:
 def _why_unknown(path: Path) -> tuple[str, str]:
     """(reason, remedy) for something that no parser recognised."""
     if path.is_dir():
-        return "no report was found in this folder", "Give the report file itself, or the folder that holds it"
+        return "no report was found in this folder", "Pass the report file itself, or the folder that holds it"
     with path.open("rb") as file:
         head = file.read(512)
     if head.startswith(LFS):
-        return "this is a git-LFS pointer, not the report itself", "Run 'git lfs pull' where it came from"
+        return "this is a git-LFS pointer, not the report itself", "Run 'git lfs pull' in the repository it came from"
     if path.stat().st_size < (whole := stated_bytes(head)):
-        reason = f"it is an SQLite database that is cut off: {path.stat().st_size:,} of {whole:,} bytes are here"
+        reason = f"the SQLite database is cut off: only {path.stat().st_size:,} of {whole:,} bytes are there"
         return reason, "Copy it again, or have the profiler export it again"
     if head.startswith(b"\x1f\x8b"):
-        return "it is gzipped, and what is in it is no Kineto trace", "Unpack it with gunzip and give what comes out"
+        return "it is a gzip file, but not a gzipped Kineto trace", "Unpack it with gunzip and pass the unpacked file"
     known = ", ".join(parser.name for parser in PARSERS)
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        reason = f"it is UTF-16 text, in no format that is read from it (known: {known})"
-        return reason, "Save it as UTF-8 (iconv -f UTF-16 -t UTF-8) and give that"
-    return f"no known report format (known: {known})", "Export it as one of these"
+        reason = f"it is UTF-16 text in a format that perfctl does not know (known: {known})"
+        return reason, "Save it as UTF-8 (iconv -f UTF-16 -t UTF-8) and pass that file"
+    return f"not a known report format (known: {known})", "Export it as one of these"

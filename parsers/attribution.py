@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 NEVER = 2**63 - 1
 """The end of a range that never ended."""
 NOBODY = -1
-"""The thread and process of a call that is not known; index of a range that is not there."""
+"""Stands for an unknown thread or process, and for "no range" in an index."""
 SLICE = 1 << 18
-"""Calls looked at together: arrays of this size are used again, larger ones are fetched anew from the system each time."""
+"""Calls per batch: memory of arrays of this size is reused; larger ones are allocated anew each time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Ranges or launch calls, one an element; equally long arrays of int64."""
+    """Ranges or launch calls, one per element; arrays of int64 of equal length."""
 
     process: Integers
-    """Any number that tells processes apart; NOBODY when not known."""
+    """A number per process; NOBODY when unknown."""
     thread: Integers
-    """Any number that tells threads apart, across processes too; NOBODY when not known."""
+    """A number per thread, unique across processes; NOBODY when unknown."""
     start: Integers
     """ns; may be negative."""
     end: Integers
     """ns; NEVER for a range that never ended."""
 
     def take(self, index: Integers) -> Spans:
-        """Those at ``index``, in its order; where it is negative, one that belongs to nobody."""
+        """Return the spans at ``index``, in its order; a negative index gives a span of no thread."""
         import numpy as np
 
         if not len(self.start):
@@ -58,13 +58,13 @@ class Found:
 
     innermost: Integers
     layer: Integers
-    """Innermost range that names a layer, whatever lies between."""
+    """Innermost range that names a layer; other ranges may lie between it and the call."""
     step: Integers
     phase: Integers
 
 
 class Nest:
-    """Intervals of several groups (threads, processes), ready to be asked which one encloses another."""
+    """Sorted intervals of several groups (threads or processes), to look up which one encloses another."""
 
     def __init__(self, group: Integers, start: Integers, end: Integers) -> None:
         """Equally long int64 arrays; ``end`` is never before ``start``."""
@@ -104,9 +104,9 @@ class Nest:
         for value, first, last in zip(groups, firsts, np.append(firsts, len(self._group))[1:], strict=True):
             if value == NOBODY:
                 continue
-            mine = np.flatnonzero(group == value)
-            before = np.searchsorted(self._start[first:last], start[mine], side="right")
-            places[mine] = np.where(before > 0, first + before - 1, NOBODY)
+            members = np.flatnonzero(group == value)
+            before = np.searchsorted(self._start[first:last], start[members], side="right")
+            places[members] = np.where(before > 0, first + before - 1, NOBODY)
         return places
 
     def innermost(self, places: Integers, end: Integers) -> Integers:
@@ -114,7 +114,7 @@ class Nest:
         return _pick(self._order, _climb(self._rungs, self._end, places, end))
 
     def around(self, places: Integers, end: Integers) -> Iterator[Integers]:
-        """Of each (place, end) the innermost interval around it, then the next further out, until nobody has one.
+        """Yield, for all (place, end), the innermost interval around each, then the next one outwards, until none is left.
 
         Crossing intervals count too, though none of them is a parent of the other.
         """
@@ -129,15 +129,15 @@ class Nest:
             at = _climb(self._rungs, self._end, before, end)
 
     def only(self, among: Flags) -> Part:
-        """The marked intervals, to be asked the same at the places of all."""
+        """Return a Nest of the marked intervals only; places of all intervals stay valid."""
         return Part(self._order, self._group, self._end, among)
 
 
 class Part:
-    """Some of the intervals of a Nest; what does not depend on the question is worked out once."""
+    """Some of the intervals of a Nest; what every lookup needs is computed once."""
 
     def __init__(self, order: Integers, group: Integers, end: Integers, among: Flags) -> None:
-        """Of the whole nest, sorted; ``among`` in its original order."""
+        """``nest`` is sorted; ``among`` is in its original order."""
         import numpy as np
 
         chosen = np.flatnonzero(among[order])
@@ -155,7 +155,7 @@ class Part:
 
 
 class Attribution:
-    """The ranges of a report, ready to say what encloses any launch call.
+    """The ranges of a report, to look up which of them enclose a launch call.
 
     Only ``push_pop`` ranges enclose anything: start/end ranges belong to no thread's stack.
     """
@@ -183,9 +183,9 @@ class Attribution:
         return parent, depth
 
     def of_calls(self, calls: Spans, *, phases: bool = True) -> Found:
-        """What encloses each call. Step and phase are sought on the call's thread, then in time (see ``_in_time``).
+        """Find what encloses each call. Step and phase are looked up on the call's thread, then by time (see ``_in_time``).
 
-        Without ``phases`` nothing is said about them.
+        Without ``phases``, phases are not looked up.
         """
         import numpy as np
 
@@ -205,12 +205,12 @@ class Attribution:
         )
 
     def around(self, calls: Spans) -> Iterator[Integers]:
-        """Every range around each call, from the innermost outwards; NOBODY for calls that have no further one."""
+        """Yield every range around each call, from the innermost outwards; NOBODY for calls without a further one."""
         for found in self._nest.around(self._nest.places(calls.thread, calls.start), calls.end):
             yield _pick(self._stack, found)
 
     def of_ranges(self) -> tuple[Integers, Integers]:
-        """(step range, phase range) around every range; a step range is its own step."""
+        """Return (step range, phase range) around every range; a step range is its own step."""
         places = self._nest.places(self._ranges.thread, self._ranges.start)
         return self._sought(places, self._ranges, "step"), self._sought(places, self._ranges, "phase")
 
@@ -228,8 +228,8 @@ class Attribution:
     def _in_time(self, spans: Spans, among: Flags) -> Integers:
         """The marked range of the same process, on any thread, that lies around each span in time.
 
-        Autograd launches from a thread of its own, where the loop's ranges are not. Nothing is said for a
-        process in which several threads have such ranges: there is no telling which one the work was for.
+        Autograd launches from a thread of its own, where the loop's ranges are not. The result is NOBODY for a
+        process in which several threads have such ranges: the work could belong to any of them.
         """
         import numpy as np
 
@@ -237,11 +237,11 @@ class Attribution:
         threads = self._ranges.thread[self._stack[marked]]
         alone = np.zeros(len(marked), bool)
         for process in np.unique(self._process[marked]):
-            mine = self._process[marked] == process
-            alone[mine] = np.unique(threads[mine]).size == 1
+            members = self._process[marked] == process
+            alone[members] = np.unique(threads[members]).size == 1
         marked = marked[alone]
-        where = self._ranges.take(self._stack[marked])
-        nest = Nest(where.process, where.start, where.end)
+        inside = self._ranges.take(self._stack[marked])
+        nest = Nest(inside.process, inside.start, inside.end)
         return _pick(marked, nest.innermost(nest.places(spans.process, spans.start), spans.end))
 
 

@@ -1,4 +1,4 @@
-"""What a bench measured, a network at a batch size each; and the file that carries it (``perfctl bench export``).
+"""Measurements of a bench, one per network and batch size, and the file that holds them (``perfctl bench export``).
 
 ::
 
@@ -32,13 +32,13 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class BenchMachine:
-    """Where points were measured, and by which software."""
+    """The machine and software of a measurement."""
 
     device: str
     kind: str
     """cpu or gpu."""
     threads: int | None
-    """Of a CPU run; None for a GPU."""
+    """Threads of a CPU run; None for a GPU."""
     torch: str | None
 
 
@@ -47,31 +47,31 @@ class BenchPoint:
     """One network at one batch size. Times are nanoseconds of one step."""
 
     model: str
-    """Specification in full: ``perfctl.workloads.plan.plan`` makes its layers."""
+    """Full specification, from which ``perfctl.workloads.plan.plan`` makes the layers."""
     batch: int
     mode: str
     """train or infer."""
     precision: str
     machine: BenchMachine
     steps: int
-    """Measured ones, after the warm-up; layers were timed in others, after them."""
+    """Measured steps, after the warm-up; layers were timed in separate steps after these."""
     step_ns: tuple[int, int, int]
-    """Median, first and third quartile; without the phases that bring its samples."""
+    """Median, first and third quartile, without data loading and copies."""
     fastest_ns: int | None = None
-    """Of all measured steps: nearest to what the machine does undisturbed. None: the file is without it."""
+    """The fastest measured step, the one least disturbed. None: the file does not have it."""
     phase_ns: Mapping[str, int] = field(default_factory=dict)
     """Median of each phase: forward, backward, optimizer; inference."""
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     """ "peak" in the measured steps and "before" them: on a GPU allocated, on a CPU resident in the whole process."""
     forward_ns: Mapping[str, int] = field(default_factory=dict)
-    """Median of each layer that did something, by dotted path; empty where layers were not timed."""
+    """Median of each layer that ran, by dotted path; empty where layers were not timed."""
     backward_ns: Mapping[str, int] = field(default_factory=dict)
     features: Mapping[str, float] = field(default_factory=dict)
-    """Figures of the step from pen and paper."""
+    """Figures of the step calculated from shapes."""
 
     @property
     def spread(self) -> float:
-        """Between the quartiles, against the median: 0 where every step took as long."""
+        """Interquartile range divided by the median: 0 where all steps took equally long."""
         median, low, high = self.step_ns
         return (high - low) / median if median else 0.0
 
@@ -81,10 +81,10 @@ class BenchPoint:
 
 
 def read_points(path: Path) -> tuple[BenchPoint, ...]:
-    """The points of a file. Raises ReportError when it is none, cut off, or from a newer perfctl."""
+    """Read the points of a file. Raises ReportError when it is another file, cut off, or from a newer perfctl."""
     content = read_whole(path, "bench", "Export it again")
     if not isinstance(content, dict) or not isinstance(content.get(KEY), int):
-        raise ReportError(path, "bench", f"no field {KEY}", "Make it with perfctl bench export")
+        raise ReportError(path, "bench", f"no field {KEY}", "Create it with perfctl bench export")
     if content[KEY] > VERSION:
         raise ReportError(
             path, "bench", f"version {content[KEY]}, this perfctl reads {VERSION}", "Install a newer perfctl"
@@ -121,7 +121,7 @@ def _by_name(names: list[str], values: list[float | None]) -> dict[str, int]:
 
 
 def as_json(points: list[BenchPoint]) -> str:
-    """The file's text: one point a line."""
+    """Return the text of the file: one point per line."""
     machines = list(dict.fromkeys(point.machine for point in points))
     layers: dict[str, list[str]] = {}
     for point in points:

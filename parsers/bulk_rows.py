@@ -1,4 +1,4 @@
-"""Bulk fields of a report that a store can take faster than one record after the other."""
+"""Bulk fields of a report in forms that a store can insert faster than record by record."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from perfctl.parsers.records import Counter, Kernel
 
 NO_NAME = "(name not available: NULL in the report)"
-"""What stands in the place of a kernel's name, which a record always has."""
+"""Name of a kernel whose name is NULL: a record always has one."""
 
 R = TypeVar("R", bound=NamedTuple)
 
 
 @dataclass(frozen=True, slots=True)
 class Columns(Generic[R]):
-    """Many records that are made column by column: any reader may iterate, a store may take the columns instead."""
+    """Many records made column by column: iterate over records, or take the columns."""
 
     record: type[R]
     chunks: Callable[[], Iterator[Sequence[Sequence[Any]]]]
-    """Some rows at a time, as one sequence a field of ``record``; raises ReportError where the report is damaged."""
+    """Yields some rows at a time, one sequence per field of ``record``. Raises ReportError where the report is damaged."""
 
     def __iter__(self) -> Iterator[R]:
         make: Callable[[tuple[Any, ...]], R] = partial(tuple.__new__, self.record)
@@ -36,11 +36,11 @@ Metric = tuple[str, str | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class NumberedCounters:
-    """Many counters of few metrics: any reader may iterate, a store may take the columns instead."""
+    """Many counters of few metrics: iterate over records, or take the columns."""
 
     metrics: Sequence[Metric]
     chunks: Callable[[], Iterator[Sequence[Sequence[Any]]]]
-    """Some rows at a time, as columns: launch, place of the metric in ``metrics``, value, text."""
+    """Yields some rows at a time, as columns: launch, index in ``metrics``, value, text."""
 
     def __iter__(self) -> Iterator[Counter]:
         for launches, numbers, values, texts in self.chunks():
@@ -51,7 +51,7 @@ class NumberedCounters:
 
 @dataclass(frozen=True, slots=True)
 class SqlKernels:
-    """Kernels that lie in a table of an SQLite report: any reader may iterate, a store may copy them by SQL instead."""
+    """Kernels in a table of an SQLite report: iterate over records, or copy them by SQL."""
 
     path: Path
     """The report. A store attaches it, read-only, as the schema ``report``."""
@@ -59,13 +59,13 @@ class SqlKernels:
     """One SELECT: launch, a number for the name, a number for the short name, a number for the layer (from 0), step,
     then Kernel's fields from range_number on."""
     parameters: Mapping[str, bytes]
-    """What is to be bound to the named parameters in ``select``."""
+    """Values of the named parameters in ``select``."""
     layers: Mapping[int, tuple[str | None, str | None, str | None]]
     """Number -> layer, direction and layer_source."""
     texts: Callable[[Iterable[object]], Mapping[object, str | None]]
-    """Number of a name -> the text behind it, of NULL None; raises ReportError where the report is damaged."""
+    """Number of a name -> its text; NULL -> None. Raises ReportError where the report is damaged."""
     records: Columns[Kernel]
-    """The same as records."""
+    """The same kernels as records."""
 
     def __iter__(self) -> Iterator[Kernel]:
         return iter(self.records)

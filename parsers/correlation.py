@@ -1,4 +1,4 @@
-"""Which launch call a kernel or copy came from: the one with its process and correlation id."""
+"""Match kernels and copies with their launch calls, by process and correlation id."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SPARSE = 8
 
 
 class Calls:
-    """Launch calls, one an element, ready to be found by process and correlation id."""
+    """Launch calls, one per element, looked up by process and correlation id."""
 
     def __init__(self, process: Integers, correlation: Integers) -> None:
-        """Both must agree: correlation ids are counted anew in every process."""
+        """Both must match: every process counts its correlation ids from 1."""
         import numpy as np
 
         self._of: dict[int, tuple[Integers | None, _Ids]] = {}
@@ -28,8 +28,8 @@ class Calls:
             self._of[int(process[0])] = None, _Ids(correlation)
             return
         for value in np.unique(process).tolist():
-            theirs = np.flatnonzero(process == value)
-            self._of[value] = theirs, _Ids(correlation[theirs])
+            calls = np.flatnonzero(process == value)
+            self._of[value] = calls, _Ids(correlation[calls])
 
     def find(self, process: Integers, correlation: Integers) -> Integers:
         """Index of the call with the same process and correlation id, the first of several; NOBODY where there is none."""
@@ -40,15 +40,15 @@ class Calls:
         for value in process[:1].tolist() if alone else np.unique(process).tolist():
             if value not in self._of:
                 continue
-            theirs, ids = self._of[value]
-            mine = slice(None) if alone else np.flatnonzero(process == value)
-            place = ids.first_equal(correlation[mine])
-            found[mine] = place if theirs is None else np.append(theirs, NOBODY)[place]
+            calls, ids = self._of[value]
+            rows = slice(None) if alone else np.flatnonzero(process == value)
+            place = ids.first_equal(correlation[rows])
+            found[rows] = place if calls is None else np.append(calls, NOBODY)[place]
         return found
 
 
 class _Ids:
-    """Ids of calls of one process (not empty), to be found among each other."""
+    """Ids of the calls of one process (at least one)."""
 
     def __init__(self, ids: Integers) -> None:
         import numpy as np
@@ -56,9 +56,13 @@ class _Ids:
         self._low, self._span = ids.min(), int(ids.max()) - int(ids.min()) + 1
         self._table = self._order = None
         number = np.int32 if len(ids) < 1 << 31 else np.int64
-        if self._span <= _SPARSE * len(ids):  # counted up, as usual: a table of all of them, first ones written last
+        if self._span <= _SPARSE * len(
+            ids
+        ):  # dense ids, as usual: one table, filled backwards so that the first of equal ids wins
             self._table = np.full(self._span + 1, NOBODY, number)
-            for first in reversed(range(0, len(ids), SLICE)):  # piece by piece: large arrays are fetched anew each time
+            for first in reversed(
+                range(0, len(ids), SLICE)
+            ):  # in pieces: memory of large arrays is allocated anew each time
                 piece = ids[first : first + SLICE]
                 self._table[piece[::-1] - self._low] = np.arange(first, first + len(piece), dtype=number)[::-1]
         else:
@@ -79,7 +83,7 @@ class _Ids:
 
 
 class Wanted:
-    """Correlation ids that something came from, to pass over the calls of all others."""
+    """Correlation ids of kernels and copies, to skip calls that launched none of them."""
 
     def __init__(self, ids: Sequence[Integers]) -> None:
         import numpy as np
@@ -96,7 +100,7 @@ class Wanted:
             self._sorted = np.unique(np.concatenate(held))
 
     def among(self, ids: Integers) -> Flags:
-        """Which of these ids are wanted?"""
+        """Return a mask of the ids that are wanted."""
         import numpy as np
 
         if self._table is not None:

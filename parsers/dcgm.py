@@ -1,9 +1,9 @@
-"""What DCGM's monitors print: ``dcgmi dmon`` as text, and the long CSV "GPUId,TimeStampUs,Field,Values".
+"""Output of DCGM's monitors: ``dcgmi dmon`` as text, and the long CSV "GPUId,TimeStampUs,Field,Values".
 
-The CSV has a row a field and moment, in microseconds since the epoch, GPU by GPU: samples are put together by GPU and
-moment, and ordered by time. dcgmi's text has short names, a line of units below them and no timestamps; the header
-comes again every so many rows. Framebuffer sizes are MiB in both. The fields gpu_utilization and GPUTL are NVML's
-utilisation; activities such as SMACT (0 to 1) are another thing, and stay summaries.
+The CSV has one row per field and time (microseconds since the epoch), GPU by GPU: samples are assembled by GPU and
+time, and sorted by time. dcgmi's text has short names, a line of units below them and no timestamps; the header
+is repeated every few rows. Framebuffer sizes are MiB in both. The fields gpu_utilization and GPUTL are NVML's
+utilisation; activities such as SMACT (0 to 1) measure something else and become summaries.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _SHORT = {
     "PMLMT": "power_management_limit", "ENCUT": "enc_utilization", "DECUT": "dec_utilization",
 }  # fmt: skip
 """dcgmi's short name -> name of the field. Others keep their short name."""
-_PLAIN = words(
+_WITHOUT_UNIT = words(
     "current_clock_throttle_reasons throttle_reason_idle throttle_reason_sw_power_cap throttle_reason_hw_slowdown"
     " throttle_reason_sync_boost throttle_reason_sw_thermal throttle_reason_hw_thermal throttle_reason_hw_power_brake"
     " throttle_reason_app_clocks xid_errors pcie_replay_counter pstate GRACT SMACT SMOCC TENSO DRAMA FP64A FP32A FP16A"
@@ -65,7 +65,7 @@ _PLAIN = words(
     " board_limit_violation low_utilization_violation sync_boost_violation reliability_violation fan_speed slowdown_temp"
     " shutdown_temp enforced_power_limit pcie_tx_throughput pcie_rx_throughput nvlink_bandwidth_total mem_copy_util"
 )
-"""Fields that are known and have no unit that this list gives: shares, counters and codes."""
+"""Known fields without a unit: shares, counters and codes."""
 _CSV_HEADER = ("gpuid", "timestampus", "field", "values")
 _TEXT_HEADER = re.compile(r"\s*#\s*Entity\s+\S", re.IGNORECASE)
 _ENTITY = re.compile(r"\s*GPU[ -]?(\d{1,5})\s+(\S.*)\Z")
@@ -76,12 +76,12 @@ _MICROSECONDS = range((YEARS.start - 1970) * 365 * 86_400 * 10**6, (YEARS.stop -
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Is one of the two headers among the first lines?"""
+    """Return whether one of the two headers is among the first lines."""
     return any(_is_csv_header(line) or _TEXT_HEADER.match(line) for line in head_lines(head) if len(line) < _LINE_LIMIT)
 
 
 def parse(path: Path) -> Report:
-    """Read it. Raises ReportError when no whole reading follows the header."""
+    """Read the file. Raises ReportError when no complete reading follows the header."""
     try:
         with path.open("rb") as file:
             is_csv = any(map(_is_csv_header, head_lines(file.read(_HEAD_BYTES))))
@@ -91,7 +91,7 @@ def parse(path: Path) -> Report:
     except OSError as error:
         raise ReportError(path, TOOL, f"it cannot be read ({error.strerror})", "Check its permissions") from error
     if not readings.samples and not readings.others:
-        raise ReportError(path, TOOL, "there is a header of DCGM and no whole reading below it", "Let it run longer")
+        raise ReportError(path, TOOL, "the DCGM header has no complete reading below it", "Let it run longer")
     readings.samples.sort(key=lambda sample: sample.at_ns)
     return Report(
         tool=TOOL,
@@ -99,7 +99,12 @@ def parse(path: Path) -> Report:
         form="DCGM CSV" if is_csv else "dcgmi dmon",
         samples=readings.samples,
         summaries=tuple(readings.summaries()),
-        gaps=(*gaps, *clock.gaps(), *readings.gaps(), Gap("device", "not_available", "DCGM's lists name no device")),
+        gaps=(
+            *gaps,
+            *clock.gaps(),
+            *readings.gaps(),
+            Gap("device", "not_available", "DCGM's output does not name the devices"),
+        ),
         diagnostics=(*readings.diagnostics(), *text.diagnostics(), *_unknown(readings)),
         started_at=clock.started_at,
         duration_ns=clock.duration_ns,
@@ -107,7 +112,7 @@ def parse(path: Path) -> Report:
 
 
 def _unknown(readings: Readings) -> tuple[Diagnostic, ...]:
-    names = others_of(readings.others, _FIELDS, _PLAIN)
+    names = others_of(readings.others, _FIELDS, _WITHOUT_UNIT)
     return not_understood({"fields": names}, "kept without a unit")
 
 
@@ -116,7 +121,7 @@ def _is_csv_header(line: str) -> bool:
 
 
 def _read_csv(text: MonitorText, readings: Readings) -> tuple[Clock, list[Gap]]:
-    """Cells are gathered by GPU and moment, in the order of first appearance."""
+    """Cells are grouped by GPU and time, in the order of first appearance."""
     moments: dict[tuple[int, int], list[tuple[Column, str]]] = {}
     columns: dict[str, Column] = {}
     last: tuple[int, int] | None = None
@@ -141,10 +146,10 @@ def _read_csv(text: MonitorText, readings: Readings) -> tuple[Clock, list[Gap]]:
 
 
 def _read_text(text: MonitorText, readings: Readings) -> tuple[Clock, list[Gap]]:
-    """A round begins with the first GPU that the round already has."""
+    """A GPU that the current round already has begins the next round."""
     columns: list[Column] = []
     rounds: list[tuple[int, int, list[tuple[Column, str]]]] = []
-    met: set[int] = set()
+    seen: set[int] = set()
     is_last = False
     for line in text:
         is_last = False
@@ -159,9 +164,9 @@ def _read_text(text: MonitorText, readings: Readings) -> tuple[Clock, list[Gap]]
             continue
         device = int(entity[1])
         number = rounds[-1][0] if rounds else 0
-        if device in met:
-            number, met = number + 1, set()
-        met.add(device)
+        if device in seen:
+            number, seen = number + 1, set()
+        seen.add(device)
         rounds.append((number, device, list(zip(columns, cells, strict=True))))
         is_last = True
     gaps = []
@@ -175,7 +180,7 @@ def _read_text(text: MonitorText, readings: Readings) -> tuple[Clock, list[Gap]]
 
 
 def _half(column: Column) -> Gap:
-    reason = "the file ends within its last number, which is left out"
+    reason = "the file ends inside its last number, which was left out"
     return Gap(f"sample:{column.name}", "unreadable", reason)
 
 

@@ -1,4 +1,4 @@
-"""DLProf's CSV reports: a folder of them, or one alone."""
+"""Parser of DLProf's CSV reports: a folder of them, or a single file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _files(path: Path) -> dict[str, Path]:
         found = {kind: path} if kind else {}
     if not found:
         raise ReportError(
-            path, "dlprof", "no CSV report of DLProf", "Give the folder that dlprof's --output_path named"
+            path, "dlprof", "no DLProf CSV report", "Pass the folder that dlprof was given as --output_path"
         )
     return found
 
@@ -50,7 +50,7 @@ def _unread(files: dict[str, Path], path: Path) -> list[Gap]:
     if not path.is_dir():
         return []
     unread = [file.name for file in sorted(path.glob("dlprof_*.csv")) if file not in files.values()]
-    return [Gap(name, "unreadable", f"{name} is empty or no report of DLProf") for name in unread]
+    return [Gap(name, "unreadable", f"{name} is empty or not a DLProf report") for name in unread]
 
 
 def _diagnostics(tables: Mapping[str, Collection[Row]], files: dict[str, Path], path: Path) -> list[Diagnostic]:

@@ -1,7 +1,7 @@
 """DLProf's own database, ``dlprof_dldb.sqlite`` (1.8.0 was seen).
 
-It says what the CSV reports say, unrounded, and more: copies, device memory, CUDA calls. Its tables are read and
-joined here; the views that come with it, which join the same names, are left alone, since a view in somebody else's
+It has the figures of the CSV reports, unrounded, and also copies, device memory and CUDA calls. Its tables are read and
+joined here; its views, which join the same names, are not used, since a view in somebody else's
 file is a program. Where the database was aggregated several times, the last aggregation counts.
 """
 
@@ -30,7 +30,7 @@ _AGAIN = "Copy it again, or let dlprof make it again (dlprof --force=true ...)"
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """A SQLite file with DLProf's tables; a damaged one by the table names in its head."""
+    """Return whether it is an SQLite file with DLProf's tables; a damaged one is recognised by table names in its head."""
     if not is_sqlite(head):
         return False
     try:
@@ -42,7 +42,7 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def parse(path: Path) -> Report:
-    """Read it. Raises ReportError when it is cut off or damaged, or lacks the tables that all else refers to."""
+    """Read the file. Raises ReportError when it is cut off or damaged, or lacks the tables that all others refer to."""
     with _opened(path) as database:
         facts = dlprof_db_summary.facts(database)
         found = list(_kernels(database))
@@ -66,7 +66,7 @@ def parse(path: Path) -> Report:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Database]:
-    """Read-only, leaving nothing beside the file; every SQLite error becomes a ReportError."""
+    """Open it read-only, leaving nothing beside the file. Raises ReportError for every SQLite error."""
     try:
         check_whole(path, TOOL, _AGAIN)
         with closing(connect(path)) as connection:
@@ -74,7 +74,7 @@ def _opened(path: Path) -> Iterator[Database]:
             connection.execute("PRAGMA temp_store = MEMORY")
             database = Database(connection)
             if not set(database.tables) >= _MARKERS:
-                raise ReportError(path, TOOL, "tables of DLProf are missing in it", _AGAIN)
+                raise ReportError(path, TOOL, "DLProf's tables are missing", _AGAIN)
             yield database
     except OSError as error:
         raise ReportError(path, TOOL, f"it cannot be read ({error.strerror})", "Check its permissions") from error
@@ -94,7 +94,7 @@ def _of(database: Database, table: str, alias: str, name: str) -> str:
 
 
 def _kernels(database: Database) -> Iterator[Kernel]:
-    """One record a launch, in the order of the database."""
+    """Yield one record per launch, in the order of the database."""
     of_kernel = partial(_of, database, KERNEL, "k")
     sizes = [
         f"(SELECT {axis} FROM read_only_grid_block WHERE id = {of_kernel(name)})" if has_sizes else "NULL"
@@ -138,7 +138,7 @@ def _iteration(database: Database) -> str:
     """SQL for the iteration of a kernel in the last aggregation."""
     if not database.has("kernel_iteration_node", "aggr_id", "read_only_kernel_id", "iter_value"):
         return "NULL"
-    # an index of its own: the file has none on that column, and may not be given one
+    # a temporary index: the file has none on that column and must not be changed
     database.connection.execute(
         "CREATE TEMP TABLE kernel_step AS SELECT read_only_kernel_id AS kernel, min(iter_value) AS step"
         " FROM kernel_iteration_node WHERE aggr_id = (SELECT max(aggr_id) FROM kernel_iteration_node) GROUP BY 1"
@@ -148,7 +148,7 @@ def _iteration(database: Database) -> str:
 
 
 def _copies(database: Database) -> Iterator[Copy]:
-    """Copies in the order of their table, then memory settings in theirs."""
+    """Yield copies in the order of their table, then memsets in theirs."""
     for table in (MEMCPY, MEMSET):
         columns = ("copy_kind", "num_bytes", "gpu_start", "gpu_stop", "device_id")
         for kind, size, start, stop, device in database.rows(table, *columns):
@@ -157,7 +157,7 @@ def _copies(database: Database) -> Iterator[Copy]:
 
 
 def _operations(database: Database) -> Iterator[Operation]:
-    """One record an op of the model, summed over its calls, of the last aggregation."""
+    """Yield one record per op of the model, summed over its calls, from the last aggregation."""
     if not (
         database.has("op_nodes", "aggr_id", "read_only_ops_id", "node_time_metrics_id", "num_calls")
         and database.has("node_time_metrics", "id", "cpu_time_metric_id", "gpu_time_metric_id")
@@ -205,19 +205,19 @@ def _gaps(database: Database, found: list[Kernel]) -> Iterator[Gap]:
     for name in ("stream", "registers", "static_shared_bytes", "dynamic_shared_bytes"):
         yield Gap(f"kernel.{name}", "not_available", reason)
     if not found:
-        yield Gap("kernel", "not_collected", "no kernel ran while DLProf looked, or nsys could not trace CUDA")
+        yield Gap("kernel", "not_collected", "no kernel ran while DLProf recorded, or nsys could not trace CUDA")
     for table, quantity in ((MEMCPY, "copy"), ("op_nodes", "operation")):
         if table not in database.tables:
-            yield Gap(quantity, "not_available", f"there is no table {table} in this database")
+            yield Gap(quantity, "not_available", f"the database has no table {table}")
     yield from dlprof_records.layer_gap(found)
     yield from dlprof_records.operation_gaps()
     if unstepped := sum(kernel.step is None for kernel in found):
-        reason = f"{unstepped} of {len(found)} launches are in none of the iterations that DLProf aggregated"
+        reason = f"{unstepped} of {len(found)} launches are outside the iterations that DLProf aggregated"
         yield Gap("kernel.step", "not_collected", reason)
 
 
 def _duration(start: object, stop: object) -> int | None:
-    """None also for a stop before the start: DLProf writes 0 for what it did not see."""
+    """Return None also where stop is before start: DLProf writes 0 for unknown times."""
     if isinstance(start, int) and isinstance(stop, int) and stop >= start and stop:
         return stop - start
     return None

@@ -1,4 +1,4 @@
-"""What DLProf's database says about the run as a whole: the figures of the summary report under the same names,
+"""Figures of DLProf's database about the whole run: those of the summary report under the same names,
 unrounded, devices, versions, advice, and the CUDA calls."""
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def facts(database: Database) -> Facts:
     wall = next((figure.value for figure in summaries if figure.name == "Wall Clock Time"), None)
     advice = database.rows("expert_systems_feedback", "aggr_id", "problem", "recommendation")
     last = _last_aggregation(advice)
-    told = ((str(problem), str(do)) for aggregation, problem, do in advice if aggregation == last)
+    advice_pairs = ((str(problem), str(do)) for aggregation, problem, do in advice if aggregation == last)
     return Facts(
         db_version=_first(database, "db_version", ("current_version",)).get("current_version"),
         tool_version=version[1] if version else config.get("dlprof_version"),
@@ -85,7 +85,7 @@ def facts(database: Database) -> Facts:
         environment=_environment(database, config),
         summaries=(*summaries, *_tensor_core(database), *_calls(database), *_memory(database)),
         gaps=tuple(gaps),
-        diagnostics=tuple(dlprof_records.feedback(told)),
+        diagnostics=tuple(dlprof_records.feedback(advice_pairs)),
         wall_clock_ns=None if wall is None else int(wall),
     )
 
@@ -161,7 +161,7 @@ def _domain(database: Database, number: object) -> str:
 
 
 def _tensor_core(database: Database) -> list[Summary]:
-    """Share of each op's kernel time that used tensor cores, as the tensor core report has it."""
+    """Share of each op's kernel time that used tensor cores, as in the tensor core report."""
     columns = ("read_only_ops_id", "uses_tc", "gpu_start", "gpu_stop")
     if not database.has("read_only_kernels", *columns) or not database.has("read_only_ops", "op_id"):
         return []
@@ -173,7 +173,7 @@ def _tensor_core(database: Database) -> list[Summary]:
 
 
 def _calls(database: Database) -> list[Summary]:
-    """CUDA calls that launched nothing, by name: how many, and their time on the host."""
+    """CUDA calls that launched nothing, by name: count and host time."""
     found = []
     for table, word in (("read_only_cuda_calls", "CUDA call"), ("read_only_cuda_syncs", "CUDA synchronisation")):
         if not database.has(table, "name_id", "api_start", "api_stop"):
@@ -196,7 +196,7 @@ def _memory(database: Database) -> list[Summary]:
 
 
 def _devices(database: Database, config: dict[str, str]) -> tuple[tuple[Device, ...], list[Gap]]:
-    """GPUs by CUDA ordinal, then the CPU. Memory sizes are not tied to devices: they count where all are the same."""
+    """GPUs by CUDA ordinal, then the CPU. Memory sizes do not name their device, so they are used only where all are equal."""
     columns = ("device_id", "gpu_name", "compute_capability_major", "compute_capability_minor", "sm_count")
     rows = database.rows("read_only_gpu_infos", *columns)
     totals = [row[0] for row in database.rows("gpu_memories", "total")]
@@ -204,7 +204,9 @@ def _devices(database: Database, config: dict[str, str]) -> tuple[tuple[Device, 
     gaps = []
     if size is None and rows:
         reason = (
-            "the sizes in gpu_memories cannot be told apart by device" if totals else "there is no gpu_memories row"
+            "gpu_memories does not say which size belongs to which device"
+            if totals
+            else "the table gpu_memories is empty"
         )
         gaps.append(Gap("device.memory_bytes", "ambiguous" if totals else "not_available", reason))
     gpus = [
@@ -224,7 +226,7 @@ def _devices(database: Database, config: dict[str, str]) -> tuple[tuple[Device, 
 
 
 def _environment(database: Database, config: dict[str, str]) -> dict[str, str]:
-    """Versions and the model's settings. The command line and the user's and host's names are left out."""
+    """Versions and settings of the model, without the command line and the names of user and host."""
     found = {name: config[column] for column, name in _FACTS.items() if column in config}
     product, _, version = config.get("framework", "").partition(" ")
     if product == "PyTorch" and version:

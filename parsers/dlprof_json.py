@@ -1,9 +1,9 @@
 """DLProf's reports as JSON (``dlprof --formats=json``).
 
 UNVERIFIED: no real file of this form was at hand (DLProf is no longer distributed), and NVIDIA's guide shows none.
-So nothing is taken by position or nesting: the same reports and the same column and label names as in the CSV are
-looked for by key wherever they stand, as a list of objects, as columns and rows, or as labels with their values.
-A file in which none of them is found is not taken for DLProf's. Every report read here says so in a diagnostic.
+So nothing is read by position or nesting: the reports, column names and labels of the CSV are
+searched by key everywhere: as a list of objects, as columns and rows, or as labels with values.
+A file with none of them is not read as DLProf's. Every report read here carries a diagnostic about this.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from perfctl.parsers.text_lines import encoding_of
 from perfctl.parsers.whole_json import read_whole
 
 MOST_FILES = 50
-"""A folder with more JSON files is not looked into."""
+"""A folder with more JSON files is not searched."""
 _PROBE_BYTES = 65536
 
 _ADVICE = ("problem", "recommendation")
@@ -34,12 +34,12 @@ _WANTED = {**HEADERS, "expert_systems": _ADVICE}
 _UNVERIFIED = Diagnostic(
     "warning",
     "perfctl",
-    "DLProf's JSON was read by the names that its CSV uses, without a real file to check against: compare a figure"
-    " or two with the CSV or dlprof_dldb.sqlite of the run",
+    "DLProf's JSON was read by the column names of its CSV, which was never checked with a real file: compare some"
+    " figures with the CSV reports or dlprof_dldb.sqlite of the same run",
 )
 _KEY = re.compile(rb'"((?:[^"\\]|\\.){1,80})"')
 _REMEDY = (
-    "DLProf may have been stopped while it wrote: give the CSV reports of the same run (dlprof --formats=csv) or its"
+    "DLProf may have been stopped while writing: pass the CSV reports of the same run (dlprof --formats=csv) or its"
     " dlprof_dldb.sqlite"
 )
 
@@ -50,7 +50,7 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def members(folder: Path) -> list[Path]:
-    """The JSON files of a folder that is one DLProf report; empty when it is none.
+    """The JSON files of a folder that is one DLProf report; empty when it is not.
 
     It is one when it holds several, no kind of report twice, and either no other JSON files or DLProf's own file names.
     """
@@ -72,7 +72,7 @@ def members(folder: Path) -> list[Path]:
 
 
 def _kinds_in(head: bytes) -> set[str]:
-    """Which reports the keys in the first bytes belong to; none for what is no JSON."""
+    """Return the reports that the keys in the first bytes belong to; none where they are not JSON."""
     encoding = encoding_of(head)
     head = head if encoding == "utf-8" else head.decode(encoding, "replace").encode()
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"[") or b"\0" in head:
@@ -83,7 +83,7 @@ def _kinds_in(head: bytes) -> set[str]:
 
 
 def parse(path: Path) -> Report:
-    """Read it. Raises ReportError when it is no whole JSON, too large, or holds no report of DLProf."""
+    """Read the file. Raises ReportError when it is not complete JSON, is too large, or holds no DLProf report."""
     tables: dict[str, list[Row]] = {}
     blocks: list[Block] = []
     files = members(path) if path.is_dir() else [path]
@@ -94,18 +94,18 @@ def parse(path: Path) -> Report:
         if kind := _kind(part):
             rows = _whole_rows(part, _WANTED[kind], path)
             if rows and rows[0] in tables.get(kind, ()):
-                reason = f"the {kind} report stands in it twice: read as one, both would be added up"
+                reason = f"the {kind} report appears twice; counting both would double the totals"
                 raise ReportError(path, "dlprof", reason, _REMEDY)
             tables.setdefault(kind, []).extend(rows)
     blocks = [block for block in blocks if block.lines]
     is_summary = len({word for block in blocks for word in _words(block)} & SUMMARY_WORDS) >= 2
     if not tables and not is_summary:
-        raise ReportError(path, "dlprof", "no report of DLProf was found in this JSON", _REMEDY)
+        raise ReportError(path, "dlprof", "this JSON holds no DLProf report", _REMEDY)
     beside = sorted({file for file in path.iterdir() if file.name[0] != "."} - set(files)) if path.is_dir() else []
     advice = ((row["problem"], row["recommendation"]) for row in tables.get("expert_systems", ()))
-    said = (_UNVERIFIED, *_others(beside), *dlprof_records.feedback(advice))
+    notes = (_UNVERIFIED, *_others(beside), *dlprof_records.feedback(advice))
     kinds = [*tables, *(["summary"] if is_summary else [])]
-    return report(path, "JSON", kinds, tables, summary_of(blocks) if is_summary else None, (), said)
+    return report(path, "JSON", kinds, tables, summary_of(blocks) if is_summary else None, (), notes)
 
 
 def _others(beside: list[Path]) -> Iterator[Diagnostic]:
@@ -116,7 +116,7 @@ def _others(beside: list[Path]) -> Iterator[Diagnostic]:
 
 
 def _parts(root: Any) -> Iterator[tuple[str, dict[str, Any] | list[dict[str, str]]]]:
-    """(title, object of labels, or rows of a table that is DLProf's), for everything in the tree that can be one."""
+    """(title, object of labels, or rows of a table that is DLProf's), for everything in the tree that can be a report."""
     waiting: deque[tuple[str, Any]] = deque([("", root)] if _is_tree(root) else [])
     while waiting:
         title, node = waiting.popleft()
@@ -135,7 +135,7 @@ def _parts(root: Any) -> Iterator[tuple[str, dict[str, Any] | list[dict[str, str
 
 
 def _kind(rows: list[dict[str, str]]) -> str | None:
-    """Which report the rows belong to, by their first."""
+    """The report that the rows belong to, judged by the first row."""
     return next((kind for kind, wanted in _WANTED.items() if rows and rows[0].keys() >= set(wanted)), None)
 
 
@@ -191,7 +191,7 @@ def _name(text: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """A JSON value as the CSV prints it."""
+    """A JSON value as DLProf's CSV prints it."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Columns and tables of DLProf 1.0 to 1.8 (the last): what is read, and what is known and left out."""
+"""Columns and tables of DLProf 1.0 to 1.8 (the last version): those that are read, and those that are known and skipped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLUMNS: Mapping[str, frozenset[str]] = {
     "kernel": frozenset(_OP) | {"kernel name", "long kernel name", "calls", "# calls"},
     "expert_systems": frozenset(("problem", "recommendation")),
 }
-"""Kind of report -> its columns as ``dlprof_tables.column`` spells them; sums of time may stand in all."""
+"""Kind of report -> its columns as ``dlprof_tables.column`` spells them; sums of time may be in any."""
 
 TABLES: Mapping[str, frozenset[str]] = {
     "read_only_ops": words(
@@ -68,7 +68,7 @@ OTHER_TABLES = words(
 
 
 def of_tables(tables: Mapping[str, Sequence[Mapping[str, str]]], version: str | None) -> tuple[Diagnostic, ...]:
-    """What the tables of CSV or JSON reports hold beyond the known columns, as "kind.column"."""
+    """Unknown columns in the tables of CSV or JSON reports, as "kind.column"."""
     found: list[str] = []
     for kind, rows in tables.items():
         names: Iterable[str] = dict.fromkeys(name for row in rows[:1] for name in row)
@@ -77,7 +77,7 @@ def of_tables(tables: Mapping[str, Sequence[Mapping[str, str]]], version: str | 
 
 
 def of_database(database: Database, version: str | None) -> tuple[Diagnostic, ...]:
-    """The same of ``dlprof_dldb.sqlite``: tables and columns that hold data."""
+    """Unknown tables and columns of ``dlprof_dldb.sqlite`` that hold data."""
     tables = [name for name in others(database.tables, TABLES, OTHER_TABLES) if database.holds(name)]
     columns = [
         f"{table}.{name}"

@@ -1,6 +1,6 @@
-"""What DLProf says in any of its forms, as records: the rows of its tables by column name, whoever read them.
+"""Records from the rows of DLProf's tables, by column name; the same for CSV, JSON and database.
 
-Numbers are taken as printed: a percentage of 0.0 may be up to 0.05, since DLProf rounds to one decimal.
+Numbers stay as printed: a percentage of 0.0 may be up to 0.05, since DLProf rounds to one decimal.
 An op name such as "/module/net::_call_impl/net::forward/Conv2d::_call_impl[2]/Conv2d::forward/conv2d" is a path of
 classes in which calls of modules are numbered within their parent: the layer is called Conv2d_2 then. A range
 "conv2:forward" in it, or a dotted module path, says more.
@@ -22,15 +22,15 @@ DIRECTIONS = {"fprop": "forward", "fwd": "forward", "bprop": "backward", "bwd": 
 _TOTALS = (("total cpu time (ns)", "CPU Time"), ("total gpu time (ns)", "GPU Time"))
 _MODULE_PATH = re.compile(r"[A-Za-z_]\w*(\.\w+)+\Z")
 _CALL = re.compile(r"([A-Za-z_]\w*)::(?:_call_impl|__call__)(?:\[(\d+)\])?\Z")
-_PLAIN = re.compile(
+_SINGLE_OPERATION = re.compile(
     r"(Lazy)?(Conv|Linear|Bilinear|Embedding|BatchNorm|LayerNorm|GroupNorm|InstanceNorm|MaxPool|AvgPool|Adaptive|ReLU|GELU"
     r"|SiLU|Sigmoid|Tanh|Softmax|LogSoftmax|Dropout|Flatten)"
 )
-"""Modules of torch that run one operation, of their own name."""
+"""Modules of torch that run a single operation of the same name."""
 _REPEATED = re.compile(r"\[\d+\]\Z")
 _NEVER = ("stream", "registers", "static_shared_bytes", "dynamic_shared_bytes")
 _MISSING = {
-    "iteration": ("kernel", "launches one by one", "iteration"),
+    "iteration": ("kernel", "single launches", "iteration"),
     "detail": ("operation", "operations", "detail"),
     "summary": ("summary", "utilisation and iteration figures, versions and devices", "summary"),
 }
@@ -93,7 +93,7 @@ def operations(rows: Iterable[Row]) -> list[Operation]:
 
 
 def table_summaries(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
-    """What no kernel or operation record holds: sums by name, where the finer report is absent; tensor core use."""
+    """Figures without a record of their own: sums by name where the finer report is missing, and use of tensor cores."""
     found = []
     for row in tables.get("tensor_core", ()):
         op = row.get("op id") or row["op name"]
@@ -116,11 +116,11 @@ def table_summaries(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
 
 
 def gaps_of(kinds: Collection[str], found: Collection[Kernel]) -> list[Gap]:
-    """What reports of these kinds ("iteration", "detail", "summary", ...) leave open; ``found`` are their launches."""
+    """Gaps of reports of these kinds ("iteration", "detail", "summary", ...); ``found`` are their launches."""
     gaps = []
     for kind, (quantity, what, option) in _MISSING.items():
         if kind not in kinds:
-            reason = f"no {kind} report here, so no {what}: run dlprof with --reports={option},..."
+            reason = f"no {kind} report, so no {what}: run dlprof with --reports={option},..."
             gaps.append(Gap(quantity, "not_collected", reason))
     reason = "DLProf's reports list no memcpy or memset, and no streams, registers or shared memory of kernels"
     gaps.append(Gap("copy", "not_available", reason))
@@ -133,16 +133,16 @@ def gaps_of(kinds: Collection[str], found: Collection[Kernel]) -> list[Gap]:
 
 
 def layer_gap(found: Collection[Kernel]) -> list[Gap]:
-    """One gap when launches could not be tied to a layer."""
+    """One gap when launches could not be assigned to a layer."""
     unplaced = sum(kernel.layer is None for kernel in found)
     if not unplaced:
         return []
-    reason = f"{unplaced} of {len(found)} launches have an op name that lies in no module"
+    reason = f"{unplaced} of {len(found)} launches have an op name outside every module"
     return [Gap("kernel.layer", "not_collected", reason)]
 
 
 def operation_gaps() -> list[Gap]:
-    """What no form of DLProf says about an operation."""
+    """Gaps of operations that every form of DLProf has."""
     reason = "DLProf reports neither memory, FLOPs nor CPU time without children"
     return [Gap(f"operation.{name}", "not_available", reason) for name in ("memory_bytes", "flops", "self_cpu_ns")]
 
@@ -179,13 +179,13 @@ def _called(op_name: str) -> str | None:
         return None
     names = [f"{match[1]}_{match[2] or 1}" for match in calls[1:]]
     last, operation = calls[-1][1], op_name.rpartition("/")[2].replace("_", "").lower()
-    if names and _PLAIN.match(last) and not last.removeprefix("Lazy").lower().startswith(operation):
+    if names and _SINGLE_OPERATION.match(last) and not last.removeprefix("Lazy").lower().startswith(operation):
         names.pop()
     return ".".join(names) or calls[0][1]
 
 
 def figure(name: str, text: str, unit: str | None) -> Summary:
-    """A summary from a printed number; what is none is kept as text."""
+    """A summary from a printed number; any other text is kept as text."""
     try:
         number = float(text)
     except ValueError:
@@ -194,7 +194,7 @@ def figure(name: str, text: str, unit: str | None) -> Summary:
 
 
 def whole(text: str | None) -> int | None:
-    """An integer of 64 bits, or a whole number printed with ".0"; None for all else."""
+    """An integer of 64 bits, or a whole number printed with ".0"; None for anything else."""
     try:
         number = int(text or "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""The tables and the summary of DLProf's reports, in whatever form they came -> perfctl's report."""
+"""Builds perfctl's report from the tables and the summary of DLProf's reports, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def report(
     tables: Mapping[str, Sequence[Row]],
     summary: SummaryReport | None,
     unread: Iterable[Gap],
-    said: Iterable[Diagnostic],
+    notes: Iterable[Diagnostic],
 ) -> Report:
     """``kinds``: which of DLProf's reports were there, the summary among them. ``unread``: files that were not read."""
     kernels = dlprof_records.kernels(tables.get("iteration", ()))
@@ -34,6 +34,6 @@ def report(
         operations=dlprof_records.operations(tables.get("detail", ())),
         summaries=(*(summary.summaries if summary else ()), *dlprof_records.table_summaries(tables)),
         gaps=(*dlprof_records.gaps_of(kinds, kernels), *unread, *(summary.gaps if summary else ())),
-        diagnostics=(*said, *dlprof_known.of_tables(tables, version)),
+        diagnostics=(*notes, *dlprof_known.of_tables(tables, version)),
         duration_ns=summary.wall_clock_ns if summary else None,
     )

@@ -1,6 +1,6 @@
-"""DLProf's summary report, read by its labels.
+"""Reads DLProf's summary report by its labels.
 
-Line numbers mean nothing in it: "cuDNN Version" is there in NGC's 1.7.0 and absent in pip's 1.8.0, so that
+Its lines have no fixed numbers: "cuDNN Version" is in NGC's 1.7.0 and not in pip's 1.8.0, so that
 line 15 is GPU Utilization in one and Tensor Core Kernel Utilization in the other.
 """
 
@@ -32,7 +32,7 @@ _FACTS = {
 
 @dataclass(frozen=True, slots=True)
 class SummaryReport:
-    """What the summary says; the fields of Report of the same names."""
+    """Contents of the summary; fields as in Report."""
 
     tool_version: str | None
     devices: tuple[Device, ...]
@@ -49,11 +49,11 @@ def read_summary(path: Path) -> SummaryReport:
         raise ReportError(path, "dlprof", "the summary has no lines with a label and a value", "Run DLProf again")
     if _ends_in_a_line(path):
         return summary_of(blocks)
-    # the very last number may be half there: DLProf ends every line
+    # the last number may be cut: DLProf ends every line
     label, values = blocks[-1].lines[-1] if blocks[-1].lines else ("", ("",))
     if blocks[-1].lines:
         blocks[-1].lines[-1] = (label, (*values[:-1], ""))
-    cut = Gap("summary", "unreadable", f"the file does not end in a whole line: the last cell of '{label}' is left out")
+    cut = Gap("summary", "unreadable", f"the last line is incomplete: the last cell of '{label}' was left out")
     found = summary_of(blocks)
     return replace(found, gaps=(*found.gaps, cut))
 
@@ -65,7 +65,7 @@ def _ends_in_a_line(path: Path) -> bool:
 
 
 def summary_of(blocks: list[Block]) -> SummaryReport:
-    """The summary from its blocks, whoever read them."""
+    """Build the summary from its blocks."""
     config = {
         label.lower(): values[0] for block in blocks if block.title.lower() == _CONFIG for label, values in block.lines
     }
@@ -106,7 +106,7 @@ def _figure(label: str, value: str, *, is_text: bool = False) -> Summary:
     name = match["name"] if match else label
     unit = (match["time"] or match["percent"]) if match else None
     if label == "Iteration Time Standard Deviation":
-        unit = "ns"  # printed without one, below an average that has it
+        unit = "ns"  # printed without a unit, below an average that has one
     try:
         number = float(value)
     except ValueError:
@@ -125,7 +125,7 @@ def _environment(config: dict[str, str]) -> dict[str, str]:
 
 
 def _devices(config: dict[str, str]) -> tuple[tuple[Device, ...], list[Gap]]:
-    """GPU names stand unquoted with commas between them; the count tells whether they could be told apart."""
+    """GPU names are separated by commas without quotes; the count shows whether they were split correctly."""
     names = [name.strip() for name in config.get("gpu name(s)", "").split(",") if name.strip()]
     count = config.get("gpu count", "")
     gaps = []

@@ -1,4 +1,4 @@
-"""The tables inside DLProf's CSV files, recognised by what stands in them.
+"""Reads the tables in DLProf's CSV files, recognised by their columns.
 
 Seen: PyTorch 1.7.0 and 1.8.0, TensorFlow 1 (2020). Every file but the summary is a title line and one table;
 columns are looked up by name, "Avg." and "Avg" being the same. The summary is a stack of blocks, read by label.
@@ -31,9 +31,9 @@ SUMMARY_WORDS = frozenset(("system config", "summary report", "dlprof version", 
 """Titles and labels of the summary; two of them tell it from other files."""
 
 ROWS = 200_000
-"""Of a table: some 400 MB."""
+"""Rows of one table; this many take some 400 MB."""
 PROBE_BYTES = 8192
-"""Of a file's beginning, enough to tell its kind, in UTF-16 too."""
+"""Bytes of a file's beginning that show its kind, in UTF-16 too."""
 TITLES = frozenset(
     (
         *("all iterations", "expert systems feedback", "group op report", "iteration report", "kernel report"),
@@ -42,7 +42,7 @@ TITLES = frozenset(
 )
 """First lines of DLProf's files."""
 _FIELD_LIMIT = 1 << 24
-CUT = "DLProf was probably stopped while it wrote the file: run it again, or copy the file again"
+CUT = "DLProf was probably stopped while writing the file: run it again, or copy the file again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def column(name: str) -> str:
 
 
 def kind_of(head: bytes) -> str | None:
-    """Which report the first bytes of a file belong to: a key of HEADERS, "summary", "expert_systems", or None."""
+    """Return the report that the first bytes of a file belong to: a key of HEADERS, "summary", "expert_systems", or None."""
     text = head[:PROBE_BYTES].decode(encoding_of(head), "replace").lstrip("\ufeff")
     lines = text.splitlines()[:3]
     if not lines or "\0" in text:
@@ -127,25 +127,27 @@ def read_table(path: Path, kind: str) -> Table:
             raise repeated(path, "dlprof", f"the {kind} report", line)
         if _is_title(cells):
             reason = f"another report of DLProf, '{cells[0].strip()[:80]}', begins at line {line}"
-            raise ReportError(path, "dlprof", reason, "Split the file there and give the folder that holds the parts")
+            raise ReportError(path, "dlprof", reason, "Split the file there and pass the folder that holds the parts")
         if len(cells) < len(names):
             raise ReportError(path, "dlprof", f"row at line {line} has {len(cells)} of {len(names)} cells", CUT)
         if len(found) == ROWS:
             reason = f"it has more than {ROWS:,} rows, which do not fit into memory"
-            raise ReportError(path, "dlprof", reason, "Give dlprof_dldb.sqlite of the run, which is read row by row")
+            raise ReportError(
+                path, "dlprof", reason, "Pass dlprof_dldb.sqlite of the same run, which is read row by row"
+            )
         found.append(dict(zip(names, cells, strict=False)))
     if names is None:
-        raise ReportError(path, "dlprof", f"no header line of a {kind} report in it", CUT)
+        raise ReportError(path, "dlprof", f"it has no header line of a {kind} report", CUT)
     return Table(path, found)
 
 
 def _is_title(cells: list[str]) -> bool:
-    """Does a line of DLProf that no row of a table is like begin another report?"""
+    """Return whether this line is the title of another DLProf report."""
     return sum(map(bool, cells)) == 1 and cells[0].strip().lower() in TITLES
 
 
 def read_blocks(path: Path) -> list[Block]:
-    """The blocks of a summary, in order. Raises ReportError when one begins once more."""
+    """Read the blocks of a summary, in order. Raises ReportError when one appears twice."""
     blocks: list[Block] = []
     for line, cells in _rows(path):
         if len(cells) == 1:
@@ -159,17 +161,17 @@ def read_blocks(path: Path) -> list[Block]:
         else:
             if not blocks:
                 blocks.append(Block("", (), []))
-            # GPU names stand unquoted with commas between them (1.7.0): all but the label is the value
+            # GPU names are separated by commas without quotes (1.7.0): everything after the label is the value
             blocks[-1].lines.append((cells[0].strip(), (",".join(cells[1:]).strip(),)))
     return blocks
 
 
 def _lines(file: TextIO, path: Path) -> Iterator[str]:
-    """The lines of the file; one that is longer than any cell may be is an error, so that it is never held whole."""
+    """Yield the lines of the file. Raises ReportError for a line longer than any cell, before it fills memory."""
     for line in iter(partial(file.readline, _FIELD_LIMIT), ""):
         if len(line) == _FIELD_LIMIT and not line.endswith(("\n", "\r")):
             reason = f"a line is longer than {_FIELD_LIMIT:,} characters"
-            raise ReportError(path, "dlprof", reason, "This is no report that DLProf wrote: look at the file")
+            raise ReportError(path, "dlprof", reason, "DLProf does not write such lines: check the file")
         yield line
 
 
@@ -187,6 +189,6 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     except csv.Error as error:
         line = reader.line_num
         if "unexpected end" in str(error):
-            raise ReportError(path, "dlprof", f"a quoted cell is not closed at the end (line {line})", CUT) from None
+            raise ReportError(path, "dlprof", f"the file ends inside a quoted cell (line {line})", CUT) from None
         remedy = "Have DLProf write the report again; an editor may have changed the quotes"
-        raise ReportError(path, "dlprof", f"line {line} is no CSV ({error})", remedy) from None
+        raise ReportError(path, "dlprof", f"line {line} is not CSV ({error})", remedy) from None

@@ -1,4 +1,4 @@
-"""What goes wrong with a report file, in one sentence a user can act on."""
+"""The error for a report file that cannot be read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 class ReportError(Exception):
     """A report that cannot be read.
 
-    ``tool`` is who wrote the file ("ncu", "nsys", ... or "unknown"), ``reason`` says what is wrong and
+    ``tool`` is the tool that wrote the file ("ncu", "nsys", ... or "unknown"), ``reason`` says what is wrong and
     where (line, table or byte), ``remedy`` what to do next.
     """
 

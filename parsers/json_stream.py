@@ -1,4 +1,4 @@
-"""A large JSON object, plain or gzipped, one array element at a time and in little memory."""
+"""Reads a large JSON object, plain or gzipped, one array element at a time and in little memory."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from perfctl.parsers.errors import ReportError
 
 CHUNK_BYTES = 1 << 20
 MAX_VALUE_CHARS = 64 << 20
-"""No single event or metadata value of a profiler comes near this; more means that the JSON is broken."""
+"""Largest event or metadata value, in bytes; no profiler comes near it, so more means broken JSON."""
 MAX_EXPANSION = 200
-"""Real traces shrink 15 to 40 times in gzip; more than this, past MIN_BOMB_BYTES, is no trace."""
+"""Real traces shrink 15 to 40 times in gzip; more than this, past MIN_BOMB_BYTES, is refused."""
 MIN_BOMB_BYTES = 256 << 20
 
 GZIP_MAGIC = b"\x1f\x8b"
 STOPPED = "The profiled program was probably stopped while it wrote the file: run it again, or copy the file again"
-BROKEN = "Make the file again with the profiler; an edited or joined file may have lost a bracket or a quote"
+BROKEN = "Record the file again with the profiler; editing or joining files can lose a bracket or a quote"
 
 _SPACE = re.compile(r"[ \t\r\n]*").match
 _GAP = re.compile(r"[ \t\r\n,]*").match
 _STRING_OR_BARE = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|(-?(?:inf|nan)\b)', re.DOTALL)
 _ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4}|(?:u[0-9a-fA-F]{0,3})?\Z)|\\')
-"""What stands at the end of the text may go on in the next chunk: it is left as it is."""
+"""A token at the end of the text may continue in the next chunk, so it is not repaired yet."""
 _NEAR_END = 64
 """A fault this near the end of the text may be a token that the next chunk completes."""
 
 
 def peek(head: bytes) -> str:
-    """The first text of a file from its first bytes, unpacked if it is gzipped; "" if that is not possible."""
+    """Decode the first bytes of a file, unpacked if gzipped; "" if that is not possible."""
     if head.startswith(GZIP_MAGIC):
         try:
             head = zlib.decompressobj(31).decompress(head, 1 << 18)
@@ -43,7 +43,7 @@ def peek(head: bytes) -> str:
 
 
 class JsonStream:
-    """The members of one JSON object, with the elements of one array handed out singly.
+    """Iterates over the members of one JSON object; the elements of one array come singly.
 
     Numbers with a fraction come out as their text, so that nothing is lost to binary floats. Raises
     ReportError, naming the event and the byte, when the file is cut off, broken, or a gzip bomb.
@@ -63,7 +63,7 @@ class JsonStream:
 
     @property
     def repaired(self) -> bool:
-        """True when bare inf, nan or lone backslashes had to be put right to read the file."""
+        """True when bare inf, nan or lone backslashes had to be repaired to read the file."""
         return self._repaired
 
     def members(self) -> Iterator[tuple[str, Any]]:
@@ -74,7 +74,7 @@ class JsonStream:
             self._expect("{")
             while (mark := self._next(_GAP)) != "}":
                 if mark != '"':
-                    raise self._broken("a member name should stand")
+                    raise self._broken("a member name")
                 key = self._value()
                 self._expect(":")
                 if key == self._array and self._next(_SPACE) == "[":
@@ -85,7 +85,7 @@ class JsonStream:
                     yield key, self._value()
             self._at += 1
             if self._next(_SPACE):
-                raise self._broken("the file should end")
+                raise self._broken("the end of the file")
 
     def _array_items(self) -> Iterator[Any]:
         decode = self._decode
@@ -105,7 +105,7 @@ class JsonStream:
                     yield element
             except (IndexError, ValueError, RecursionError):
                 pass
-            self._at = at  # the slow way decides: more text, a repair, or an error
+            self._at = at  # the slow path: read more text, repair, or raise
             if self._next(_GAP) == "]":
                 continue
             element = self._value()
@@ -113,7 +113,7 @@ class JsonStream:
             yield element
 
     def _value(self) -> Any:
-        """Decode the value at the cursor, reading on for as long as it is not whole."""
+        """Decode the value at the cursor; read on until it is complete."""
         want = CHUNK_BYTES
         while True:
             try:
@@ -121,22 +121,22 @@ class JsonStream:
                 if not self._may_go_on(self._text, end):
                     self._at = end
                     return value
-                fault, where = "Unterminated number", end
+                fault, position = "Unterminated number", end
             except json.JSONDecodeError as error:
-                fault, where = error.msg, error.pos
+                fault, position = error.msg, error.pos
             except ValueError as error:  # an integer of more than 4300 digits
-                raise self._broken(f"a value should stand: {error}") from None
+                raise self._broken(f"a value ({error})") from None
             except RecursionError:
-                raise self._broken("a value should stand: it is nested too deeply") from None
-            unfinished = fault.startswith("Unterminated") or where >= len(self._text) - _NEAR_END
+                raise self._broken("a value (it is nested too deeply)") from None
+            unfinished = fault.startswith("Unterminated") or position >= len(self._text) - _NEAR_END
             if unfinished and not self._ended and len(self._text) - self._at < MAX_VALUE_CHARS:
                 self._fill(want)
                 want *= 2
-            elif not self._repair():  # which changes nothing a second time, unless more was read
-                raise self._cut() if unfinished and self._ended else self._broken(f"a value should stand: {fault}")
+            elif not self._repair():  # a second repair changes nothing unless more text was read
+                raise self._cut() if unfinished and self._ended else self._broken(f"a value ({fault})")
 
     def _may_go_on(self, text: str, end: int) -> bool:
-        """True for a number that the next chunk might make longer: "1" of "12", of "1.5", of "1e-7"."""
+        """True for a number that may continue in the next chunk: "1" of "12", of "1.5", of "1e-7"."""
         return not self._ended and end + 4 > len(text) and text[end - 1] not in '"]}'
 
     def _repair(self) -> bool:
@@ -163,11 +163,11 @@ class JsonStream:
         if not found:
             raise self._cut()
         if found != mark:
-            raise self._broken(f"'{mark}' should stand")
+            raise self._broken(f"'{mark}'")
         self._at += 1
 
     def _fill(self, want: int) -> None:
-        """Put about ``want`` more bytes behind what is left of the text."""
+        """Append about ``want`` more bytes to the rest of the text."""
         parts = [self._text[self._at :]]
         while want > 0:
             data = next(self._chunks, b"")
@@ -189,7 +189,7 @@ class JsonStream:
         try:
             yield from self._unzip(file, data)
         except zlib.error as error:
-            raise self._error(f"the gzip data are damaged{self._position()} ({error})", "Copy the file again") from None
+            raise self._error(f"the gzip data is damaged{self._position()} ({error})", "Copy the file again") from None
 
     def _unzip(self, file: Any, data: bytes) -> Iterator[bytes]:
         zipped = zlib.decompressobj(31)
@@ -202,28 +202,28 @@ class JsonStream:
                     if not data:
                         break
                     zipped = zlib.decompressobj(31)
-                plain = zipped.decompress(data, CHUNK_BYTES)
-                unpacked += len(plain)
+                unpacked_bytes = zipped.decompress(data, CHUNK_BYTES)
+                unpacked += len(unpacked_bytes)
                 self._check_expansion(packed, unpacked)
-                if plain:
-                    yield plain
+                if unpacked_bytes:
+                    yield unpacked_bytes
                 data = zipped.unused_data if zipped.eof else zipped.unconsumed_tail
             data = file.read(1 << 16)
-        while not zipped.eof and (plain := zipped.decompress(zipped.unconsumed_tail, CHUNK_BYTES)):
-            yield plain
+        while not zipped.eof and (unpacked_bytes := zipped.decompress(zipped.unconsumed_tail, CHUNK_BYTES)):
+            yield unpacked_bytes
         if not zipped.eof:
-            raise self._cut("the gzip data are")
+            raise self._cut("the gzip data is")
 
     def _check_expansion(self, packed: int, unpacked: int) -> None:
         if unpacked > MIN_BOMB_BYTES and unpacked > MAX_EXPANSION * packed:
             raise self._error(
-                f"the gzip data unpack to more than {MAX_EXPANSION} times their size "
-                f"(already {unpacked >> 20} MiB from {packed >> 10} KiB), which no trace does",
-                "Unpack the file with gzip and give the plain JSON if it is a trace after all",
+                f"the gzip data unpacks to more than {MAX_EXPANSION} times its size "
+                f"({unpacked >> 20} MiB from {packed >> 10} KiB so far); no trace does that",
+                "If it is a trace, unpack it with gzip and pass the plain JSON",
             )
 
     def _position(self) -> str:
-        after = f" after {self._elements} whole events," if self._elements else ""
+        after = f" after {self._elements} complete events," if self._elements else ""
         return f"{after} at byte {self._bytes} of the JSON"
 
     def _cut(self, what: str = "the JSON is") -> ReportError:
@@ -233,7 +233,7 @@ class JsonStream:
         if self._ended and self._at >= len(self._text):
             return self._cut()
         byte = self._bytes - len(self._text[self._at :].encode("utf-8", "replace"))
-        text = f"broken JSON after {self._elements} whole events, at byte {byte}, where {wanted}"
+        text = f"broken JSON after {self._elements} complete events, at byte {byte}: expected {wanted}"
         return self._error(text, BROKEN)
 
     def _error(self, reason: str, remedy: str) -> ReportError:

@@ -32,13 +32,13 @@ _OF_KINETO = ('"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"ba
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """A JSON object with "traceEvents", or with Kineto's own members where job metadata come first."""
+    """Return whether it is a JSON object with "traceEvents", or with Kineto's members where job metadata come first."""
     text = peek(head).lstrip()
     return text.startswith("{") and ('"traceEvents"' in text or sum(word in text for word in _OF_KINETO) >= 2)
 
 
 def parse(path: Path) -> Report:
-    """Read one trace. Raises ReportError when it is cut off, broken, or no trace of torch.profiler."""
+    """Read one trace. Raises ReportError when it is cut off, broken, or not a trace of torch.profiler."""
     stream = JsonStream(path, "torch", "traceEvents")
     metadata: dict[str, Any] = {}
     events = collect(_events(stream, metadata))
@@ -46,8 +46,8 @@ def parse(path: Path) -> Report:
         raise ReportError(
             path,
             "torch",
-            "this is a Chrome trace without a single event of torch.profiler (cpu_op, kernel, ...)",
-            "Give a trace that torch.profiler's export_chrome_trace wrote",
+            "it is a Chrome trace without any event of torch.profiler (cpu_op, kernel, ...)",
+            "Pass a trace that torch.profiler's export_chrome_trace wrote",
         )
     return _report(path, events, metadata, stream.repaired)
 
@@ -55,8 +55,8 @@ def parse(path: Path) -> Report:
 def _report(path: Path, events: Events, metadata: dict[str, Any], repaired: bool) -> Report:
     launches = Launches(events)
     nesting = Nesting(events, launches.probes)
-    launches.settle(nesting)
-    kineto_backward.settle(events, nesting)
+    launches.resolve(nesting)
+    kineto_backward.assign_layers(events, nesting)
     found_ranges = ranges(events, nesting)
     found_operations = operations(events, nesting, launches)
     found_copies = copies(events, nesting, launches)
@@ -83,7 +83,7 @@ def _report(path: Path, events: Events, metadata: dict[str, Any], repaired: bool
 
 
 def _events(stream: JsonStream, metadata: dict[str, Any]) -> Iterator[Any]:
-    """The events; on the way, the metadata that perfctl keeps. The rest may name jobs, users and hosts."""
+    """Yield the events and collect the metadata that perfctl keeps. Other metadata may name jobs, users and hosts."""
     for key, value in stream.members():
         if key == "traceEvents":
             yield value

@@ -1,4 +1,4 @@
-"""Which layer backward operations of a trace belong to, where no range says so: by autograd's sequence numbers.
+"""Assigns backward operations outside all layer ranges to layers, by autograd's sequence numbers.
 
 An operation that makes an autograd node has the node's sequence number, and so have the operations around it; of
 those with one number, the one that began last made the node. The node's own work in backward carries the same number
@@ -11,14 +11,14 @@ from perfctl.parsers.kineto_events import Events
 from perfctl.parsers.kineto_nesting import Context, Nesting
 
 _WRAPPER = "autograd::engine::evaluate_function: "
-"""What autograd's engine puts around a node's work; hooks, and so perfctl's ranges, run inside it."""
+"""Wrapper of autograd's engine around a node; hooks, and so perfctl's ranges, run inside it."""
 
 Owner = tuple[str, str, str]
 """(layer, direction, source)."""
 
 
-def settle(events: Events, nesting: Nesting) -> None:
-    """Give layers to backward operations that lie in no layer's range, and to all that ran inside of them."""
+def assign_layers(events: Events, nesting: Nesting) -> None:
+    """Assign layers to backward operations outside all layer ranges, and to everything inside these operations."""
     nodes = _of_nodes(events, nesting)
     owners = {**_around(nodes, events, nesting), **_of_wrappers(events, nesting), **nodes}
     backward = {index for index, _, is_backward in events.sequences if is_backward}
@@ -59,14 +59,16 @@ def _of_nodes(events: Events, nesting: Nesting) -> dict[int, Owner]:
             continue
         process = events.threads[events.spans[index].thread][0]
         layers = {nesting.contexts[maker].layer for maker in made_by.get((process, number), {}).values()}
-        layer = layers.pop() if len(layers) == 1 else None  # each thread numbers its own: several may disagree
+        layer = (
+            layers.pop() if len(layers) == 1 else None
+        )  # every thread counts its own sequence numbers, so threads may disagree
         if layer is not None:
             found[index] = (layer, "backward", "operation")
     return found
 
 
 def _around(nodes: dict[int, Owner], events: Events, nesting: Nesting) -> dict[int, Owner]:
-    """The engine's wrapper of each node: where the node has hooks, only the node itself has the number (torch 2.x)."""
+    """The engine's wrapper of each node: with hooks, only the node itself has the number (torch 2.x)."""
     parents = {nesting.parents[index]: owner for index, owner in nodes.items()}
     return {index: owner for index, owner in parents.items() if index >= 0 and _is_wrapper(events, index)}
 

@@ -1,4 +1,4 @@
-"""The events of a Kineto trace, sorted into what perfctl uses: spans, launches, device work, memory.
+"""Sorts the events of a Kineto trace into what perfctl uses: spans, launches, device work, memory.
 
 Spellings: category names were capitalised until 2021 (Operator, Kernel, Memcpy), GPU events then carried
 "external id" in lower case, and thread ids were texts ("25738", "stream 7").
@@ -34,7 +34,7 @@ KINDS = {
     "Trace": "window",
     "python_function": "module",
 }
-"""Event category -> what it is to us. Of python_function only calls of modules count. Left out: gpu_user_annotation
+"""Event category -> perfctl's kind. Of python_function only calls of modules count. Skipped: gpu_user_annotation
 (the user_annotation again, on the GPU's time line), ac2g, async and fwdbwd (arrows), overhead, cuda_sync."""
 
 MODULE = "nn.Module: "
@@ -73,7 +73,7 @@ class DeviceEvent(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A moment on a thread."""
+    """A time on a thread."""
 
     thread: int
     at: int
@@ -81,10 +81,10 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Events:
-    """What one pass over the events leaves."""
+    """The result of one pass over the events."""
 
     threads: list[tuple[int | None, int | None]] = field(default_factory=list)
-    """(process, thread id), None where the trace has a text that is no number."""
+    """(process, thread id), None where the trace has a text instead of a number."""
     spans: list[Span] = field(default_factory=list)
     by_external: dict[int, int] = field(default_factory=dict)
     """External id -> position in ``spans``; -1 when several spans share it."""
@@ -106,13 +106,13 @@ class Events:
     """Events of a category in KINDS."""
     counter_ranges: int = 0
     unknown: dict[str, int] = field(default_factory=dict)
-    """Category or kind of event that is in no list -> how often."""
+    """Unknown category or kind of event -> count."""
     repeated: int = 0
     timeless: int = 0
 
 
 def collect(events: Iterable[Any]) -> Events:
-    """One pass over ``traceEvents``. What is no event, or of no use here, is passed over."""
+    """Sort all elements of ``traceEvents``. Elements that are not events, or not used, are skipped."""
     return _Collector().run(events)
 
 
@@ -122,7 +122,7 @@ class _Collector:
         self.thread_numbers: dict[tuple[object, object], int] = {}
         self.names: dict[str, str] = {}
         self.launch_shapes: dict[tuple[int | None, ...], tuple[int | None, ...]] = {}
-        """Each kept once, like the names: a network launches the same few over and over."""
+        """Each kept once, like the names: a network repeats the same few launches."""
         self.seen: set[int] = set()
         self.handlers = {
             "operation": self.span,
@@ -262,7 +262,7 @@ class _Collector:
         process, thread = event.get("pid"), event.get("tid")
         try:
             return self.thread_numbers[process, thread]
-        except (KeyError, TypeError):  # new, or no id at all but a list or an object
+        except (KeyError, TypeError):  # new, or a list or object instead of an id
             key = (str(process), str(thread))
             number = self.thread_numbers.setdefault(key, len(self.found.threads))
             if number == len(self.found.threads):
@@ -280,5 +280,5 @@ def _device_and_stream(event: dict[str, Any], args: dict[str, Any]) -> tuple[int
 
 
 def _was_range(name: str) -> bool:
-    """Until 2021 record_function ranges had the category of operations; these are the ones that show by name."""
+    """Until 2021 record_function ranges had the category of operations; these names show that it is a range."""
     return name.startswith(_OLD_RANGE) or any(part is not None for part in read_range_name(name))

@@ -1,4 +1,4 @@
-"""What a Kineto trace says as a whole: devices, software, peaks, and why figures are missing."""
+"""Facts about a whole Kineto trace: devices, software, memory peaks, and why figures are missing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VERSIONS = (
 _TORCH = ("torch_version", "pytorch_version", "PyTorch version")
 _OTHERS = ("schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds", "WARNING", "ERROR")
 METADATA = frozenset((*_FLAGS, *_VERSIONS, *_TORCH, *_OTHERS))
-"""The members of the trace that are read. All others may name jobs, users and hosts, and are let go."""
+"""The members of the trace that are read. Others may name jobs, users and hosts, and are dropped."""
 
 _MAX_MESSAGES = 20
 _EPOCH_NS = 946_684_800 * 10**9
@@ -47,7 +47,7 @@ class Facts:
 
 
 def describe(events: Events, metadata: dict[str, Any], kernels: list[Kernel], repaired: bool) -> Facts:
-    """All that is said once per trace."""
+    """Collect the facts that hold for the whole trace."""
     torch = next((str(metadata[key]) for key in _TORCH if metadata.get(key)), None)
     begin, end = _extent(events)
     base = whole(metadata.get("baseTimeNanoseconds")) or 0
@@ -143,7 +143,7 @@ def _environment(metadata: dict[str, Any], torch: str | None) -> dict[str, str]:
 
 
 def _peaks(events: Events) -> tuple[MemoryFigure, ...]:
-    """Peaks of the GPU's allocator, where the trace speaks of one GPU only."""
+    """Peaks of the GPU's allocator, where the trace has a single GPU."""
     if len({device for device, _ in events.peaks}) != 1:
         return ()
     return tuple(MemoryFigure("peak", quantity, size) for (_, quantity), size in sorted(events.peaks.items()))
@@ -165,7 +165,7 @@ def _gaps(events: Events, kernels: list[Kernel]) -> list[Gap]:
             reason = "the trace holds no [memory] events: torch.profiler ran without profile_memory=True"
             gaps.append(Gap("operation.memory_bytes", "not_collected", reason))
         if any(span.end is None for span in events.spans if not span.is_range):
-            reason = "some calls have no end in the trace; the sums they belong to are not given"
+            reason = "some calls have no end in the trace, so the sums they belong to are unknown"
             gaps.append(Gap("operation.cpu_ns", "unreadable", reason))
     else:
         reason = "the trace holds no CPU operations: torch.profiler ran without ProfilerActivity.CPU"
@@ -177,13 +177,15 @@ def _kernel_gaps(kernels: list[Kernel]) -> list[Gap]:
     gaps = []
     unplaced = sum(kernel.layer is None for kernel in kernels)
     if unplaced:
-        reason = f"{unplaced} of {len(kernels)} launches lie in no range named <layer>:<direction> and in no module of the trace"
+        reason = (
+            f"{unplaced} of {len(kernels)} launches are outside every range named <layer>:<direction> and every module"
+        )
         gaps.append(Gap("kernel.layer", "not_collected", reason))
     if all(kernel.registers is None for kernel in kernels):
         reason = "the trace gives no registers per thread (ROCm traces never do)"
         gaps.append(Gap("kernel.registers", "not_available", reason))
     if any(kernel.static_shared_bytes is None for kernel in kernels):
-        reason = "Kineto gives static and dynamic shared memory as one sum, or not at all; known where it is 0"
+        reason = "Kineto gives static and dynamic shared memory as one sum or not at all, so each is known only where the sum is 0"
         gaps.append(Gap("kernel.static_shared_bytes", "ambiguous", reason))
         gaps.append(Gap("kernel.dynamic_shared_bytes", "ambiguous", reason))
     timeless = sum(kernel.duration_ns is None or kernel.start_ns is None for kernel in kernels)
@@ -196,20 +198,20 @@ def _kernel_gaps(kernels: list[Kernel]) -> list[Gap]:
 def _diagnostics(events: Events, metadata: dict[str, Any], repaired: bool) -> list[Diagnostic]:
     found = []
     for key in ("ERROR", "WARNING"):
-        said = metadata.get(key)
-        for text in (said if isinstance(said, list) else [said])[:_MAX_MESSAGES]:
+        notes = metadata.get(key)
+        for text in (notes if isinstance(notes, list) else [notes])[:_MAX_MESSAGES]:
             if isinstance(text, str) and text:
                 found.append(Diagnostic(key.lower(), "torch.profiler", text[:500]))
     if repaired:
-        text = "the JSON had bare inf or nan, or lone backslashes; they were put right while reading"
+        text = "the JSON had bare inf or nan, or lone backslashes; they were repaired while reading"
         found.append(Diagnostic("warning", "perfctl", text))
     if events.repeated:
-        text = f"{events.repeated} events stand in the trace twice; each counts once"
+        text = f"{events.repeated} events appear twice in the trace; each was counted once"
         found.append(Diagnostic("warning", "perfctl", text))
     if events.timeless:
         text = f"{events.timeless} operations or ranges have no start time and were left out"
         found.append(Diagnostic("warning", "perfctl", text))
     if events.counter_ranges:
-        text = f"{events.counter_ranges} CUPTI counter ranges (cuda_profiler_range) are in the trace and are not read"
+        text = f"{events.counter_ranges} CUPTI counter ranges (cuda_profiler_range) were not read"
         found.append(Diagnostic("info", "perfctl", text))
     return found

@@ -1,4 +1,4 @@
-"""Categories of Kineto's events that are known and left out, and a count of those in no list."""
+"""Known categories of Kineto events that are skipped, and a count of unknown ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST = 100
 
 
 def count(unknown: dict[str, int], kind: object, category: object) -> None:
-    """Count an event that is passed over, unless it is of a known category and kind."""
+    """Count a skipped event, unless its category and kind are known."""
     if isinstance(kind, str) and kind not in PHASES:
         name = f"ph {kind}"
     elif category is None or (isinstance(category, str) and category in NOT_USED):

@@ -1,4 +1,4 @@
-"""Which span encloses which on each thread of a trace, and so which layer, step and phase it belongs to."""
+"""Finds which span encloses which on each thread of a trace, and the layer, step and phase of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Context(NamedTuple):
-    """What the ranges around a moment say."""
+    """Layer, step and phase of the ranges around a time."""
 
     layer: str | None = None
     direction: str | None = None
@@ -47,7 +47,7 @@ class RangeMeaning(NamedTuple):
 
 
 class TimeLine(Generic[T]):
-    """Values that hold from a start to an end, one after another."""
+    """Values with a start and an end, one after another."""
 
     def __init__(self, times: list[tuple[int, int, T]]) -> None:
         self._times = sorted(times, key=lambda time: time[0])
@@ -83,7 +83,7 @@ class Nesting:
         self._phases = self._time_lines(lambda meaning: meaning.phase)
 
     def step_and_phase(self, context: Context, place: Place) -> tuple[int | None, str | None]:
-        """Of a moment with ``context``; by time alone on threads where no such range was pushed (autograd's own)."""
+        """Step and phase at a time with ``context``; by time alone on threads without such ranges (autograd's)."""
         process = self._threads[place.thread][0]
         step, phase = context.step, context.phase
         if step is None and process in self._steps:
@@ -156,11 +156,13 @@ class Nesting:
         meaning = self.meanings.get(index)
         if meaning is None:
             return context
-        told = meaning if meaning.layer is not None else context
+        layer_source = meaning if meaning.layer is not None else context
         step = meaning.step if meaning.step is not None else context.step
         phase = meaning.phase or context.phase
         depth = context.depth + 1
-        return Context(told.layer, told.direction, step, phase, meaning.number, depth, told.source)
+        return Context(
+            layer_source.layer, layer_source.direction, step, phase, meaning.number, depth, layer_source.source
+        )
 
     def _time_lines(self, wanted: Callable[[RangeMeaning], T | None]) -> dict[int | None, TimeLine[T]]:
         """Process -> when each step or phase ran."""

@@ -1,4 +1,4 @@
-"""Events of a Kineto trace, nested and tied to their launches -> perfctl's records."""
+"""Turns the nested events of a Kineto trace into perfctl's records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROCM_COPY = re.compile(r"(Host|Device)To(Host|Device)")
 class Launches:
     """The CPU span that launched each kernel and copy.
 
-    ``settle`` must follow once the nesting is known: launches that no External id settles are looked up by
+    ``resolve`` must follow once the nesting is known: launches that no External id settles are looked up by
     time, as ``probes`` of the sweep.
     """
 
@@ -27,19 +27,19 @@ class Launches:
         self.kernel_spans = [self._launcher(event) for event in events.kernels]
         self.copy_spans = [self._launcher(event) for event in events.copies]
 
-    def settle(self, nesting: Nesting) -> None:
-        """Put the probes' answers in. From here on -1 is a launch outside all spans, or of unknown place."""
+    def resolve(self, nesting: Nesting) -> None:
+        """Fill in the results of the probes. After this, -1 is a launch outside all spans or at an unknown place."""
         for spans in (self.kernel_spans, self.copy_spans):
             for number, span in enumerate(spans):
                 if span < -1:
                     spans[number] = nesting.probed[-2 - span]
 
     def place(self, event: DeviceEvent) -> Place | None:
-        """Thread and moment of the launch call; None when the trace has no such call, or several."""
+        """Thread and time of the launch call; None when the trace has no such call, or several."""
         return None if event.correlation is None else self._events.calls.get(event.correlation)
 
     def _launcher(self, event: DeviceEvent) -> int:
-        """Position of the span; -1 for none; -2 - n when probe n will tell."""
+        """Position of the span; -1 for none; -2 - n when probe n will find it."""
         number = self._events.by_external.get(event.external, -1)
         place = self.place(event)
         if number >= 0:
@@ -57,7 +57,7 @@ class Launches:
 
 
 def kernels(events: Events, nesting: Nesting, launches: Launches) -> list[Kernel]:
-    """One record a launch, in the order of the trace."""
+    """Return one record per launch, in the order of the trace."""
     found = []
     for launch, event in enumerate(events.kernels):
         span = launches.kernel_spans[launch]
@@ -66,7 +66,7 @@ def kernels(events: Events, nesting: Nesting, launches: Launches) -> list[Kernel
         if step is None and (place := launches.place(event)):
             step, _ = nesting.step_and_phase(context, place)
         device, stream, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, shared = event.args
-        share = 0 if shared == 0 else None  # Kineto gives static and dynamic as one sum
+        share = 0 if shared == 0 else None  # Kineto gives static and dynamic shared memory as one sum
         found.append(
             Kernel(
                 launch,
@@ -211,7 +211,7 @@ def _sums(
 
 
 def _own_times(events: Events, nesting: Nesting) -> list[int | None]:
-    """Each span's time without its children's; None when its end, or a child's, is not known."""
+    """Time of each span without its children; None when its end, or a child's, is unknown."""
     own = [None if span.end is None else span.end - span.start for span in events.spans]
     for index in nesting.order:
         parent = nesting.parents[index]

@@ -1,4 +1,4 @@
-"""Single values of a Kineto trace: numbers that may be texts, times in microseconds, triples."""
+"""Reads single values of a Kineto trace: numbers that may be texts, times in microseconds, triples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def nanoseconds(value: object) -> int | None:
 
 
 def whole(value: object) -> int | None:
-    """An integer, or the text of one, that fits 64 bits; None for all else."""
+    """An integer, or the text of one, that fits into 64 bits; None for anything else."""
     if type(value) is str:
         try:
             value = int(value)

@@ -1,4 +1,4 @@
-"""What a bench keeps of a run beside its steps: the time of each layer, and figures from pen and paper."""
+"""Records of a bench beside its steps: times of layers, and figures calculated from shapes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 
 class LayerTime(NamedTuple):
-    """How long one layer took in one direction, in a step; from steps of their own, after the measured ones."""
+    """Time of one layer in one direction in a step; measured in separate steps after the measured ones."""
 
     layer: str
-    """Dotted module path; "(model)" where the model itself works between its layers."""
+    """Dotted module path; "(model)" for work of the model itself between its layers."""
     kind: str
     """Class of the module."""
     direction: str
     """forward, backward (one node for both gradients), grad_input, grad_weight, recompute."""
     duration_ns: int
-    """Median over the steps; what runs in layers within it is not in it."""
+    """Median over the steps, without the layers inside it."""
     low_ns: int
     """Of the fastest step."""
     high_ns: int
@@ -24,7 +24,7 @@ class LayerTime(NamedTuple):
 
 
 class Feature(NamedTuple):
-    """One figure of a step that pen and paper gives: what a time is set against."""
+    """One figure of a step calculated from shapes, such as FLOPs: a predictor of its time."""
 
     name: str
     """ "macs", "macs:Conv2d", "bytes", "layers", "parameters", ..."""

@@ -1,6 +1,6 @@
-"""Texts as they may be kept and shown: without what looks like a secret, and without halves of surrogate pairs.
+"""Removes what looks like a secret from texts that are stored or shown, and lone surrogates with it.
 
-What counts as a secret is said in ``perfctl.parsers.secrets``; "(removed)" stands in its place.
+``perfctl.parsers.secrets`` defines what a secret looks like; "(removed)" replaces it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def masked(text: str) -> str:
 
 
 def is_clean(texts: Iterable[str]) -> bool:
-    """Does ``masked`` leave all of them as they are? Asked of many at once, in a fraction of the time."""
+    """Return whether ``masked`` changes none of the texts; much faster than masking each one."""
     try:
         raw = "\n".join(texts).encode()
     except UnicodeEncodeError:
@@ -30,12 +30,12 @@ def is_clean(texts: Iterable[str]) -> bool:
 
 
 def masked_fact(name: str, value: str) -> str:
-    """The value of a setting, of which the name may say that it is a secret."""
+    """Mask the value of a setting, whose name may show that it is a secret."""
     return REMOVED if _is_secret(name.rpartition(":")[2], value) else masked(value)
 
 
 def masked_words(words: Sequence[str]) -> tuple[str, ...]:
-    """An argument list: ``--token VALUE`` and ``--token=VALUE``, too."""
+    """Mask an argument list, including ``--token VALUE`` and ``--token=VALUE``."""
     found: list[str] = []
     before = ""
     for word in words:
@@ -51,7 +51,7 @@ def masked_words(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def masked_line(command: str) -> str:
-    """A command line as a shell reads it; as a text where it reads as none."""
+    """Mask a command line, split as a shell splits it; as plain text where that fails."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -61,7 +61,7 @@ def masked_line(command: str) -> str:
 
 
 def _is_secret(name: str, value: str) -> bool:
-    """By the name of an option, which says more than one in the midst of a text."""
+    """Judge by the name of an option, which is clearer than a name inside a text."""
     bare = name.lstrip("-").encode("utf-8", "replace")
     if not bare or not value:
         return False

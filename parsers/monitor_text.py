@@ -36,7 +36,7 @@ def _interval(match: re.Match[str]) -> int | None:
 
 
 class Clock:
-    """When readings were taken: by their timestamp, else by the stated interval, else by nothing but their order."""
+    """Times of readings: from their timestamps, else from the stated interval, else from their order alone."""
 
     def __init__(self, interval_ns: int | None = None) -> None:
         self.interval_ns = interval_ns
@@ -46,7 +46,7 @@ class Clock:
         self._first: int | None = None
         self._last: int | None = None
         self.since_midnight = False
-        """Set by who reads times of day without a date."""
+        """Set by readers of times of day without a date."""
 
     def at(self, stamp: Stamp | None, number: int) -> int:
         """``at_ns`` of reading number ``number`` (from 0; all devices of one round have the same)."""
@@ -60,34 +60,36 @@ class Clock:
 
     @property
     def started_at(self) -> str | None:
-        """Of the first reading; None where its zone, or its date, is not known."""
+        """Time of the first reading, UTC; None where its zone or date is unknown."""
         known = self._zoned == {True} and not self._counted and not self.since_midnight
         return iso_utc(self._first) if known and self._first is not None else None
 
     @property
     def duration_ns(self) -> int | None:
-        """From the first reading to the last; None without timestamps."""
+        """Time from the first reading to the last; None without timestamps."""
         if self._counted or self._first is None or self._last is None:
             return None
         return self._last - self._first
 
     def gaps(self) -> list[Gap]:
-        """Why ``at_ns`` is no moment of the world's clock."""
+        """Gaps where ``at_ns`` is not wall-clock time."""
         if self._counted and self.interval_ns:
-            reason = f"no timestamps: counted from the first reading by the stated interval of {self.interval_ns} ns"
+            reason = f"no timestamps: times were counted from the first reading with the stated interval of {self.interval_ns} ns"
             return [Gap("sample.at_ns", "not_available", reason)]
         if self._counted:
             return [
-                Gap("sample.at_ns", "not_available", "no timestamps: the number is the order of the reading, no time")
+                Gap(
+                    "sample.at_ns", "not_available", "no timestamps: the value is the number of the reading, not a time"
+                )
             ]
         if self.since_midnight:
             return [
-                Gap("sample.at_ns", "not_available", "times of day without a date: counted from the first midnight")
+                Gap("sample.at_ns", "not_available", "times of day without a date: times count from the first midnight")
             ]
         return []
 
     def diagnostics(self) -> list[Diagnostic]:
         if False in self._zoned and not self.since_midnight:
-            text = "the timestamps name no time zone: they were taken as written, as if they were UTC"
+            text = "the timestamps have no time zone and were read as UTC"
             return [Diagnostic("warning", "perfctl", text)]
         return []

@@ -1,8 +1,8 @@
-"""The metric cells of one ncu file: compact in memory, and in a temporary file where they are very many.
+"""Metric cells of one ncu file: compact in memory, and in a temporary file when there are too many.
 
-A cell is three numbers of four bytes: launch, metric, printed text. Each distinct text is kept once. When more than
-``TEXTS`` of them or ``CELLS`` cells have come together at the end of a launch, this part goes to a temporary file and
-a new one begins with no texts: long counts hardly ever repeat, and 1 GB of CSV has millions of them.
+A cell is three 4-byte numbers: launch, metric, printed text. Each distinct text is kept once. When more than
+``TEXTS`` texts or ``CELLS`` cells are held at the end of a launch, they move to a temporary file as one part and
+a new part begins: long counts rarely repeat, and 1 GB of CSV has millions of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LAUNCHES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some cells, one item an array each, and the texts that ``text`` numbers."""
+    """Some cells, one array per item, and the texts that the numbers in ``text`` refer to."""
 
     launch: array[int]
     key: array[int]
@@ -39,7 +39,7 @@ class Part:
 
 
 class _Numbers(dict[str, int]):
-    """Printed text -> its number; a new one gets one, and goes to ``texts``."""
+    """Printed text -> its number; a new text gets the next number and goes to ``texts``."""
 
     def __init__(self, texts: list[str]) -> None:
         super().__init__()
@@ -52,9 +52,9 @@ class _Numbers(dict[str, int]):
 
 
 class _Endings(dict[str, int]):
-    """What a line ends with, from its last cell on but for the quote that opens it -> number of the text in that cell.
+    """End of a line after the quote that opens its last cell -> number of that cell's text.
 
-    KeyError is raised for what is no whole cell without a quote in it.
+    Raises KeyError when the end is not one complete cell without quotes inside.
     """
 
     def __init__(self, ids: _Numbers) -> None:
@@ -95,16 +95,18 @@ class Cells:
             self._put_away()
         if launch >= LAUNCHES:
             reason = f"it holds more than {LAUNCHES:,} launches, which do not fit into memory"
-            raise ReportError(self._path, "ncu", reason, "Split it between two launches, each part with the header")
+            raise ReportError(
+                self._path, "ncu", reason, "Split it between two launches and put the header above each part"
+            )
 
     def evidence(self) -> StyleEvidence:
-        """What all texts say about the decimal style; to be asked once, at the end."""
+        """Evidence of all texts for the decimal style; call it once, at the end."""
         for text in self.texts:
             self._evidence.add(text)
         return self._evidence
 
     def parts(self) -> Iterator[Part]:
-        """From the first to the last; one at a time is in memory."""
+        """Yield the parts in order; one at a time is in memory."""
         at = 0
         for count, size in self._sizes:
             assert self._file is not None
@@ -122,8 +124,10 @@ class Cells:
         try:
             self._write(json.dumps(self.texts).encode("ascii"))
         except OSError as error:
-            reason = f"what does not fit into memory cannot be put into {tempfile.gettempdir()} ({error.strerror})"
-            remedy = "Set TMPDIR to a folder with as much room as the report takes"
+            reason = (
+                f"metrics that do not fit into memory cannot be written to {tempfile.gettempdir()} ({error.strerror})"
+            )
+            remedy = "Set TMPDIR to a folder with at least as much free space as the report has bytes"
             raise ReportError(self._path, "ncu", reason, remedy) from error
         for numbers in (self.launch, self.key, self.text):
             del numbers[:]

@@ -1,4 +1,4 @@
-"""Nsight Compute CSV in all its shapes: long (``--csv``), wide (``--page raw --csv``) and summary.
+"""Parser of Nsight Compute's CSV: long (``--csv``), wide (``--page raw --csv``) and summary.
 
 The launches are read into a list; metric cells stay in compact columns until :attr:`Report.counters` is iterated,
 which may be done more than once. Console text goes to :mod:`perfctl.parsers.ncu_text`; a file with neither raises ReportError with
@@ -29,9 +29,9 @@ _CONSOLE = re.compile(r"^ +Section: .+\n +-{20,}", re.MULTILINE)
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Is it ncu's CSV, a log of ncu without one, or its console text? (``parse`` hands the latter over.)
+    """Return whether it is ncu's CSV, a log of ncu, or ncu's console text (which ``parse`` passes to ncu_text).
 
-    Where the program printed more than ``head`` before ncu's first word, the end of the file is looked at too.
+    Where the program printed more than ``head`` before ncu's first line, the end of the file is checked too.
     """
     if not head or (encoding_of(head) == "utf-8" and b"\0" in head[:512]):
         return False
@@ -47,7 +47,7 @@ def _is_ncu(text: str) -> bool:
 
 
 def parse(path: Path) -> Report:
-    """Read the file. Raises ReportError when it holds no table of ncu, saying why and what to do."""
+    """Read the file. Raises ReportError when it holds no table of ncu."""
     log, rules, table = Log(), Rules(), Table(path)
     try:
         with open_text(path) as file:
@@ -65,12 +65,12 @@ def parse(path: Path) -> Report:
             further = _further(path, table)
     except OSError as error:
         reason = f"it cannot be read ({error.strerror})"
-        raise ReportError(path, "ncu", reason, "Check the path and its rights") from error
+        raise ReportError(path, "ncu", reason, "Check the path and its permissions") from error
     if not table.launches:
         reason, remedy = why_no_csv(log) if log.tool_lines else ("the CSV ends after its header", "Profile again")
-        raise ReportError(path, "ncu", f"the CSV has a header and no rows: {reason}", remedy)
-    said = (*not_understood({"columns": unknown}), *joined("further tables of ncu", further))
-    return _report(path, form, table.finish(), rules, log, said)
+        raise ReportError(path, "ncu", f"the CSV has a header but no rows: {reason}", remedy)
+    notes = (*not_understood({"columns": unknown}), *joined("further tables of ncu", further))
+    return _report(path, form, table.finish(), rules, log, notes)
 
 
 def _further(path: Path, table: Table) -> list[int]:
@@ -94,15 +94,17 @@ def _header(path: Path, line: str) -> list[str]:
     try:
         header = next(csv.reader([line], strict=True))
     except (csv.Error, StopIteration) as error:
-        reason = "the CSV is cut off within its header"
+        reason = "the CSV is cut off inside its header"
         raise ReportError(path, "ncu", reason, "Copy it again or profile again") from error
     if not ncu_summary.is_summary(header):
         missing = Columns(header).missing()
         if missing:
             reason = f"the CSV has no column {', '.join(missing)}"
-            raise ReportError(path, "ncu", f"{reason} (it is cut off, or of another page)", EXPORT)
+            raise ReportError(path, "ncu", f"{reason} (it is cut off, or from another page of ncu)", EXPORT)
         if "Metric Name" not in header and not ncu_wide.metric_columns(header):
-            raise ReportError(path, "ncu", "the CSV has no metric columns (it is cut off, or of another page)", EXPORT)
+            raise ReportError(
+                path, "ncu", "the CSV has no metric columns (it is cut off, or from another page of ncu)", EXPORT
+            )
     return header
 
 
@@ -128,12 +130,12 @@ def _read_tables(
 
 
 def _unknown(header: list[str]) -> list[str]:
-    """Columns of a table that are in no list."""
+    """Unknown columns of a table."""
     names = Columns(header).unknown()
     return names if VALUE in header else others(names, {header[at] for at in ncu_wide.metric_columns(header)})
 
 
-def _report(path: Path, form: str, found: Finished, rules: Rules, log: Log, said: tuple[Diagnostic, ...]) -> Report:
+def _report(path: Path, form: str, found: Finished, rules: Rules, log: Log, notes: tuple[Diagnostic, ...]) -> Report:
     kernels = found.kernels()
     return Report(
         tool="ncu",
@@ -147,7 +149,7 @@ def _report(path: Path, form: str, found: Finished, rules: Rules, log: Log, said
             *diagnostics(log),
             *_rule_diagnostics(rules),
             *rounding(found.scaled()),
-            *said,
+            *notes,
         ),
     )
 
@@ -158,7 +160,7 @@ def _summary_report(path: Path, reader: Iterator[str], header: list[str], log: L
         raise repeated(path, "ncu", "a page of ncu", _header_lines(path)[-1])
     summaries, missing = found
     if not summaries:
-        raise ReportError(path, "ncu", "the CSV has a header and no rows", "Export the report again")
+        raise ReportError(path, "ncu", "the CSV has a header but no rows", "Export the report again")
     return Report(
         tool="ncu",
         path=path,

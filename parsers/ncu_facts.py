@@ -1,4 +1,4 @@
-"""Which ncu metrics are facts about a launch or its device, under every name ncu gave them."""
+"""ncu metrics that are facts about a launch or its device, under all their names."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _DOUBLE_DATA_RATE = 2
 def kernel_fields(facts: Mapping[str, tuple[Value, str | None]]) -> dict[str, int | float]:
     """Fields of Kernel from a launch's facts: metric name -> (value, unit), both in base units.
 
-    A missing unit is taken as the base unit: that is how ncu prints metrics of a report that a different version
+    A missing unit means the base unit: ncu prints none for metrics of a report that a different version
     wrote (values stay in base units there). A value in another unit than the field's is left out.
     """
     found: dict[str, int | float] = {}

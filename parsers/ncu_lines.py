@@ -1,4 +1,4 @@
-"""Finding ncu's CSV among everything else that reaches the same file.
+"""Finds ncu's CSV among the other output in the same file.
 
 ncu writes its CSV to the stdout it shares with the profiled program, between ``==PROF==`` lines and whatever the
 program prints; PowerShell makes it UTF-16 or puts a BOM and CRLF. This module turns such a file into whole CSV
@@ -108,7 +108,7 @@ def _row_inside(line: str, log: Log) -> str:
 
 
 def cells(row: str) -> list[str] | None:
-    """The cells of one whole row of text; None when it is no CSV.
+    """Split one complete row of text into cells; None when it is not CSV.
 
     ncu quotes every cell, so a row without quotes inside cells is split at '","' (the number of quotes proves it),
     which takes a third of the time of the csv module.

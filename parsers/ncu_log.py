@@ -1,4 +1,4 @@
-"""What the lines around ncu's CSV say: why there is none, and what went wrong where there is one."""
+"""ncu's own messages around its CSV: why there is no CSV, and what went wrong."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"The application returned an error code \((-?\d+)\)",
-        "the profiled program failed with exit code {0} before ncu had anything to write",
+        "the profiled program failed with exit code {0} before ncu recorded anything",
         "Run the program without ncu until it works, then profile again",
     ),
     (
@@ -71,10 +71,10 @@ def why_no_csv(log: Log) -> tuple[str, str]:
         )
     errors = [text for kind, text in log.tool_lines if kind == "ERROR"]
     if errors:
-        return f"ncu stopped with an error: {errors[0]}", "Solve that and profile again"
+        return f"ncu stopped with an error: {errors[0]}", "Fix that and profile again"
     if log.tool_lines:
         return "ncu ran but printed no CSV (only ==PROF== lines)", "Profile again with --csv and a list of metrics"
-    return "there is no ncu CSV in it", EXPORT
+    return "it holds no ncu CSV", EXPORT
 
 
 def diagnostics(log: Log) -> list[Diagnostic]:
@@ -121,7 +121,7 @@ def kernel_gaps(kernels: Iterable[Kernel], form: str = "CSV") -> Iterator[Gap]:
 
 
 def rounding(scaled: list[str]) -> Iterator[Diagnostic]:
-    """Say that figures are rounded where ncu printed them in scaled units."""
+    """A note where figures are rounded because ncu printed them in scaled units."""
     if scaled:
-        text = f"{len(scaled)} metrics were printed in scaled units and so are rounded (for example {scaled[0]})"
+        text = f"{len(scaled)} metrics are rounded because ncu printed them in scaled units (for example {scaled[0]})"
         yield Diagnostic("info", "perfctl", f"{text}; export with --print-units base for exact figures")

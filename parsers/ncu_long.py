@@ -1,4 +1,4 @@
-"""ncu's long CSV: one row a launch and metric (``ncu --csv``, the details page).
+"""Reads ncu's long CSV: one row per launch and metric (``ncu --csv``, the details page).
 
 Headers of 12, 15 (two kinds), 20 and 21 columns are known, each with or without two NVTX columns, so columns are
 found by name. Metric rows of a header with rule columns end after "Metric Value" and one comma; rows of rules carry
@@ -18,7 +18,7 @@ from perfctl.parsers.unknown import others
 
 VALUE = "Metric Value"
 _NEVER = "\n"
-"""No row begins with it."""
+"""A text that no row begins with."""
 NOT_USED = frozenset(
     (
         "Process Name",
@@ -33,7 +33,7 @@ NOT_USED = frozenset(
         "Estimated Speedup",
     )
 )
-"""Columns that are known and left out, or read by their place beside another."""
+"""Known columns that are skipped, or read by their position beside another."""
 USED = frozenset(
     (
         "ID",
@@ -58,7 +58,7 @@ LONGEST_ID = 18
 
 @dataclass(slots=True)
 class Rules:
-    """What ncu's own rules said, counted."""
+    """Messages of ncu's rules, counted."""
 
     launches: Tally[tuple[str, str]] = field(default_factory=Tally)
     """(rule, type: OPT, INF, WRN) -> in how many launches."""
@@ -73,7 +73,7 @@ class Rules:
 
 
 class Columns:
-    """Where the columns of one header are; -1 for one that it does not have."""
+    """Positions of the columns of one header; -1 for a missing column."""
 
     def __init__(self, header: list[str]) -> None:
         self.header = header
@@ -98,14 +98,14 @@ class Columns:
         self.start_end = next((i for i, name in enumerate(header) if START_END in name), -1)
 
     def missing(self) -> list[str]:
-        """Columns without which a row means nothing."""
+        """Required columns that the header lacks."""
         needed = {"ID": self.id, "Process ID": self.process, "Kernel Name": self.kernel}
         if self.metric >= 0 or self.value >= 0:
             needed |= {"Metric Name": self.metric, "Metric Unit": self.unit, VALUE: self.value}
         return [name for name, index in needed.items() if index < 0]
 
     def unknown(self) -> list[str]:
-        """Names that are in no list and no NVTX columns; on the wide page also those of metrics."""
+        """Unknown names other than NVTX columns; on the wide page they include metrics."""
         return [name for name in others(self.header, USED, NOT_USED) if PUSH_POP not in name and START_END not in name]
 
     def first_of_metric(self) -> int:
@@ -175,7 +175,7 @@ def read(reader: Rows, header: list[str], table: Table, rules: Rules, log: Log, 
 
 
 class _Metrics:
-    """Takes in the part of a row that names a metric and its value."""
+    """Reads the part of a row with a metric and its value."""
 
     def __init__(self, columns: Columns, at: int, table: Table, rules: Rules, log: Log) -> None:
         self._name, self._unit, self._value = columns.metric - at, columns.unit - at, columns.value - at
@@ -200,7 +200,7 @@ class _Metrics:
         return True
 
     def add(self, launch: int, rest: str) -> None:
-        """Take in the text of a row from the section on; remember what stands in it."""
+        """Read a row's text from the section on, and remember its texts for later rows."""
         text = rest.rstrip("\r\n,")
         tail = cells(text)
         key = self.add_cells(launch, tail or [])
@@ -258,5 +258,5 @@ def _is_id(text: str) -> bool:
 
 
 def is_header(row: list[str]) -> bool:
-    """Is this row the header of a further table, as when several runs were appended to one file?"""
+    """Return whether this row is the header of a further table, as in a file to which several runs were appended."""
     return row[:2] == ["ID", "Process ID"] or row[:2] == ["Process ID", "Process Name"]

@@ -1,11 +1,11 @@
-"""The ranges around an ncu launch: its two CSV columns, and what perfctl's own range names in them say.
+"""NVTX ranges around an ncu launch: its two CSV columns, and perfctl's range names in them.
 
 A push/pop cell, as ncu prints it with ``--nvtx`` (quotes are part of the cell, outermost range first)::
 
     97844  "<default domain>:perfctl:step:3:none:none:none:none:none:none"  "<default domain>:conv2:forward:none:..."
 
 Each quoted part is domain:name and six fields (payload type and value, colour type and colour, message type and
-message). A name may hold colons itself, so those six are taken off from the right.
+message). A name may contain colons, so the six fields are split off from the right.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OF_BACKWARD = ("grad_input", "grad_weight", "grad_bias", "backward", "recompute
 
 
 class Place(NamedTuple):
-    """Where a launch belongs; all None when no perfctl range encloses it. The optimizer's work has no layer."""
+    """Layer, direction and step of a launch; all None when no perfctl range encloses it. Optimizer work has no layer."""
 
     layer: str | None = None
     direction: str | None = None
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
 
 def range_names(cell: str) -> list[str]:
-    """Names of the ranges in one cell, outermost first, domains taken off."""
+    """Names of the ranges in one cell, outermost first, without domains."""
     return [_name(part) for part in _QUOTED.findall(cell)]
 
 
@@ -63,7 +63,7 @@ def _name(part: str) -> str:
 def innermost(names: Iterable[str]) -> Place:
     """Layer and step of the innermost perfctl ranges among ``names`` (outermost first).
 
-    In the optimizer's phase there is no layer: the direction alone says so.
+    In the optimizer phase there is no layer, only the direction.
     """
     place, phase = Place(), None
     for name in names:
@@ -81,7 +81,7 @@ def innermost(names: Iterable[str]) -> Place:
 
 @lru_cache(maxsize=4096)
 def place_of(push_pop: str, start_end: str = "") -> Place:
-    """Where a launch with these two cells belongs.
+    """Layer, direction and step of a launch with these two cells.
 
     Start/end ranges do not nest, so they count only where no push/pop range says a layer and all of them that
     name a layer name the same.
@@ -99,9 +99,9 @@ def place_of(push_pop: str, start_end: str = "") -> Place:
 
 @lru_cache(maxsize=4096)
 def place_in_name(name: str) -> Place | None:
-    """Where a launch belongs that ncu printed under its range's name; None for the name of a kernel.
+    """Layer, direction and step of a launch that ncu printed under its range's name; None for a kernel's name.
 
-    With ``--print-nvtx-rename kernel`` the innermost push/pop range stands in the place of the kernel's name. Only
+    With ``--print-nvtx-rename kernel`` the innermost push/pop range replaces the kernel's name. Only
     perfctl's ranges are told from kernels; should ncu print outer ranges too, they stand before a slash.
     """
     if "(" in name or "<" in name:
@@ -133,7 +133,7 @@ def with_steps(kernels: Iterable[Kernel]) -> list[Kernel]:
 
 
 def name_gaps(names: Sequence[str]) -> list[Gap]:
-    """What is to be said of launches whose names are ranges, if there are any."""
+    """The gap for launches whose names are ranges, if there are any."""
     renamed = [name for name in names if place_in_name(name) is not None]
     if not renamed:
         return []

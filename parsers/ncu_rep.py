@@ -30,14 +30,14 @@ from perfctl.parsers.unknown import newer, not_understood
 
 READER = "perfctl.parsers.ncu_rep_reader"
 READER_SECONDS = 1800
-"""After so long the reading process is taken for hung; a report of 1000 kernels and 1600 metrics takes seconds."""
+"""Seconds after which the reading process counts as hung; a report of 1000 kernels and 1600 metrics takes a few."""
 NEWEST = "2025.1"
 """Newest ncu whose reports were tested."""
 _EXPORT = "Export it with 'ncu --import {path} --csv --page raw --print-units base' and read that CSV"
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Is it a report file of Nsight Compute, of any version?"""
+    """Return whether it is a report file of Nsight Compute, of any version."""
     return head.startswith(MAGIC)
 
 
@@ -47,7 +47,7 @@ def parse(path: Path) -> Report:
         shape = outline(path)
     except OSError as error:
         reason = f"it cannot be read ({error.strerror})"
-        raise ReportError(path, "ncu", reason, "Check the path and its rights") from error
+        raise ReportError(path, "ncu", reason, "Check the path and its permissions") from error
     if shape.known and shape.cut_at is not None:
         reason = f"the report is cut off: its structure breaks at byte {shape.cut_at}"
         raise ReportError(path, "ncu", reason, "Copy it again, or profile again")
@@ -71,7 +71,7 @@ def parse(path: Path) -> Report:
         gaps=tuple(_gaps(results, shape)),
         diagnostics=(
             *results.diagnostics,
-            *not_understood({"metrics of a new kind of value": results.strange}),
+            *not_understood({"metrics with a new type of value": results.unknown_metrics}),
             *newer("ncu", shape.tool_version, NEWEST),
         ),
         started_at=shape.created_at,
@@ -104,7 +104,7 @@ def _read(path: Path) -> Iterator[dict[str, Any]]:
 def _why_empty(path: Path, shape: Outline) -> tuple[str, str]:
     """(reason, remedy) for a report from which nothing could be read."""
     if not shape.known:
-        return "it begins like an ncu report, but its structure is not known", _EXPORT.format(path=path)
+        return "it begins like an ncu report, but has an unknown structure", _EXPORT.format(path=path)
     if shape.results == 0:
         return "the report holds no kernels", "Check ncu's filters and --target-processes, and profile again"
     written = f"written by ncu {shape.tool_version}, " if shape.tool_version else ""
@@ -133,10 +133,10 @@ class _Results:
         self.diagnostics: list[Diagnostic] = []
         self.missing: Tally[str] = Tally()
         """Metric -> in how many launches it has no value."""
-        self.strange: dict[str, None] = {}
-        """Metrics whose value is of a kind that is not known."""
+        self.unknown_metrics: dict[str, None] = {}
+        """Metrics whose value has an unknown type."""
         self.damaged = 0
-        """Results that came without a single metric, which is what the package makes of a damaged one."""
+        """Results without any metric, which is how the package returns a damaged one."""
         self._keys: list[tuple[str, str | None]] = []
         self._scales: list[int] = []
         self._key_ids: dict[tuple[str, str], int] = {}
@@ -150,7 +150,7 @@ class _Results:
             self.damaged += 1
             return
         launch = len(self.kernels)
-        self.strange.update(dict.fromkeys(record["strange"]))
+        self.unknown_metrics.update(dict.fromkeys(record["strange"]))
         facts = self._metrics(launch, record["metrics"])
         place = innermost(record["ranges"])
         kernel = Kernel(
@@ -167,11 +167,11 @@ class _Results:
         if at not in self.devices:
             self.devices[at] = device_of(at, None, facts)
         if not record["single"]:
-            text = f"result {launch} is no single kernel but a range, graph or command list: {kernel.name}"
+            text = f"result {launch} is not a single kernel but a range, graph or command list: {kernel.name}"
             self.diagnostics.append(Diagnostic("warning", "ncu", text))
 
     def _metrics(self, launch: int, metrics: list[tuple[str, str, Value]]) -> dict[str, tuple[Value, str | None]]:
-        """Take in the metrics of one launch; gives those that are facts about it."""
+        """Store the metrics of one launch; return those that are facts about it."""
         facts: dict[str, tuple[Value, str | None]] = {}
         for name, unit, printed in metrics:
             key = self._key_of(name, unit)

@@ -1,4 +1,4 @@
-"""The outer structure of an .ncu-rep file: is it whole, how many results does it hold, which ncu wrote it?
+"""Reads the outer structure of an .ncu-rep file: is it complete, how many results does it hold, which ncu wrote it?
 
 NVIDIA's reader opens a file that is cut off and silently gives the results before the cut (seen with ncu_report
 2026.x), so the blocks are walked here first. Layout, from the .proto files that ncu ships in extras/FileFormat:
@@ -23,10 +23,10 @@ _LATEST = 2**32
 
 @dataclass(slots=True)
 class Outline:
-    """What the blocks of a report file say without reading the results."""
+    """Facts from the blocks of a report file, without its results."""
 
     known: bool
-    """Is it the layout described above (2019 to 2025)? If not, nothing else is known."""
+    """Whether the file has the layout described above (2019 to 2025). If not, nothing else is known."""
     cut_at: int | None = None
     """Byte at which the structure breaks off; None for a whole file."""
     results: int = 0

@@ -76,7 +76,7 @@ def _value(metric: Any) -> int | float | str | None:
 
 
 def _is_strange(action: Any, name: str) -> bool:
-    """Does the metric have a value of a kind that ``_value`` does not know?"""
+    """Return whether the metric's value has a type that ``_value`` does not know."""
     metric = action.metric_by_name(name) if name == _text(name) else None
     return metric is not None and bool(metric.has_value()) and metric.kind() not in _known_kinds(metric)
 
@@ -100,7 +100,7 @@ def _text(text: str | None) -> str:
 
 
 def _own_stdout() -> TextIO:
-    """Stdout for the records alone: whatever the package prints by itself goes to stderr."""
+    """Keep stdout for the records: anything the package prints goes to stderr."""
     out = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)
     return out

@@ -1,4 +1,4 @@
-"""ncu's summary CSV (``--print-summary per-kernel``): minimum, maximum and average over all launches of a kernel.
+"""Reads ncu's summary CSV (``--print-summary per-kernel``): minimum, maximum and average over all launches of a kernel.
 
 There are no launches in such a file, so it gives no kernels and no counters: each figure becomes a
 :class:`~perfctl.parsers.records.Summary` whose name says metric, kernel and over how many launches, and a gap says
@@ -21,7 +21,7 @@ _NEEDED = ("Kernel Name", "Invocations", "Metric Name", "Metric Unit", *FIGURES)
 
 
 def unknown(header: list[str]) -> list[str]:
-    """Columns that are in no list."""
+    """Unknown columns."""
     return others(header, USED, NOT_USED, FIGURES)
 
 

@@ -1,4 +1,4 @@
-"""What both CSV pages of ncu fill: launches, and their metric cells in compact columns.
+"""Launches and their metric cells, as both CSV pages and the console text of ncu fill them.
 
 A file's decimal style is known only at its end, so cells are kept as printed (:mod:`perfctl.parsers.ncu_cells`) and
 become numbers when the counters are read.
@@ -33,15 +33,15 @@ CHUNK = 1024
 """Counters made at a time."""
 
 NO_VALUE = frozenset({"", "n/a", "N/A", "no data", "nan", "-nan", "inf", "-inf"})
-"""What ncu prints in place of a value it does not have."""
+"""Texts that ncu prints instead of a missing value."""
 
 Read = tuple[int | float | None, str | None]
-"""A number, or None with the state of the gap where one was expected."""
+"""A number, or None and the state of the gap where a number was expected."""
 
 _REASONS = {
     "not_available": 'ncu printed "{text}" in place of {count} values: this GPU or ncu version has no such '
     "metric, or it could not be collected",
-    "ambiguous": '{count} values such as "{text}" may be whole or fractions, and nothing else in the file tells '
+    "ambiguous": '{count} values such as "{text}" may be whole numbers or fractions, and nothing in the file says '
     "which; export it again with LC_ALL=C",
     "unreadable": '{count} values such as "{text}" do not fit the number format of the rest of the file; '
     "export it again with LC_ALL=C",
@@ -120,7 +120,7 @@ class Finished:
         self._order = _ranks([launch.order for launch in table.launches])
         self._facts = self._read_facts()
         self._kept: tuple[list[int | float | None], dict[int, str]] | None = None
-        """What _read_part gave for the part that is in memory anyway."""
+        """Cached result of _read_part for the part in memory."""
 
     def _read(self, text: str) -> Read:
         """The number in a printed text; where there is none for a reason, the state of the gap."""
@@ -147,7 +147,7 @@ class Finished:
         return found
 
     def _scaled(self, text: str, value: int | float | None, scale: int) -> int | float | None:
-        """The value of a text times ``scale``: exact where the printed decimals allow it."""
+        """The value of a text times ``scale``, exact where the printed decimals allow it."""
         if isinstance(value, float):
             number = read_number(text, self.style)
             return None if number is None else to_base(number, scale)
@@ -270,7 +270,7 @@ def _kernel(rank: int, launch: Launch, facts: dict[str, tuple[Value, str | None]
 
 
 def _place(launch: Launch) -> Place:
-    """From its ranges; what these leave open, from the range that stands in the place of its name."""
+    """Layer, direction and step from its ranges; else from a range name printed instead of the kernel's name."""
     place, named = place_of(launch.push_pop, launch.start_end), place_in_name(launch.name)
     if named is None:
         return place

@@ -1,4 +1,4 @@
-"""Nsight Compute's console text: the details page, the raw page and the summaries, of both generations.
+"""Parser of Nsight Compute's console text: details page, raw page and summaries, before and after 2022.3.
 
 Up to 2022.3 a launch reads ``kernel(args), 2023-Sep-06 05:40:14, Context 1, Stream 7`` and tables have no header row; later it
 reads ``kernel(args) (63, 63, 1)x(16, 16, 1), Context 1, Stream 7, Device 0, CC 8.6`` and tables have one. Numbers are scaled and
@@ -58,7 +58,7 @@ _MOST_RANGES, _MOST_RULES, _MOST_RULE_LINES = 200, 2000, 200
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Is it ncu's console text? Where the program printed more than ``head``, the end of the file is looked at too."""
+    """Return whether it is ncu's console text. Where the program printed more than ``head``, the end of the file is checked too."""
     encoding = encoding_of(head)
     if not head or (encoding == "utf-8" and b"\0" in head[:512]):
         return False
@@ -84,7 +84,7 @@ def parse(path: Path) -> Report:
                 reader.take(line)
     except OSError as error:
         reason = f"it cannot be read ({error.strerror})"
-        raise ReportError(path, "ncu", reason, "Check the path and its rights") from error
+        raise ReportError(path, "ncu", reason, "Check the path and its permissions") from error
     reader.finish()
     if reader.again is not None:
         raise repeated(path, "ncu", "the output of one process", reader.again)
@@ -93,13 +93,13 @@ def parse(path: Path) -> Report:
     if not reader.table.launches:
         if reader.log.tool_lines:
             raise ReportError(path, "ncu", *why_no_csv(reader.log))
-        reason = "there is no launch in ncu's console text (it is cut off, or of the source page)"
+        reason = "ncu's console text has no launch (it is cut off, or from the source page)"
         raise ReportError(path, "ncu", reason, EXPORT)
     return _report(path, reader)
 
 
 class _Reader:
-    """Takes the lines of the text one by one and fills a table of launches and metrics."""
+    """Reads the text line by line and fills a table of launches and metrics."""
 
     def __init__(self, path: Path) -> None:
         self.log, self.table = Log(), Table(path)
@@ -109,11 +109,11 @@ class _Reader:
         self.processes: dict[str, int] = {}
         """Line that names a process before its launches -> its number in the file."""
         self.again: int | None = None
-        """The first such line that stands there once more."""
+        """The first line that names a process again."""
         self.headed = False
-        """Do launches carry their grid, as after 2022.3?"""
+        """Whether launches have their grid, as after 2022.3."""
         self.unknown: list[str] = []
-        """What was met and not read."""
+        """Parts of the text that were not read."""
         self._ranges: list[str] | None = None
         """Cells of the NVTX stack that is being read; None outside of one."""
         self._is_push_pop = False
@@ -174,7 +174,7 @@ class _Reader:
         elif line.lstrip().startswith("Warning: ") and self._has_place():
             self.log.add(f"==WARNING== {line.strip().removeprefix('Warning: ')}")
         elif line.rstrip() == _STATES:
-            self.unknown.append("the NVTX states of a summary by them: its kernels are told apart by name only")
+            self.unknown.append("NVTX states of a summary (its kernels are separated by name only)")
         elif not _PROCESS.fullmatch(line):
             self.log.add(line)
         elif self.processes.setdefault(line.strip(), self._line) != self._line and self.again is None:
@@ -229,12 +229,14 @@ class _Reader:
                 self._add_cell(*row)
 
     def _add_cell(self, name: str, unit: str, value: str) -> None:
-        value = value.removeprefix("(!) ") if value.endswith("n/a") else value  # so marked where collecting it failed
+        value = (
+            value.removeprefix("(!) ") if value.endswith("n/a") else value
+        )  # the mark of a metric that could not be collected
         key = self.table.key(name, unit, self._section)
         self.table.add(len(self.table.launches) - 1, [key], [self.table.cells.ids[value]])
 
     def _end_rule(self) -> None:
-        """Count a rule that has been read: the text does not name it, so its section and first words stand for it."""
+        """Count a rule: the text does not name it, so its section and first words identify it."""
         if not self._rule:
             return
         (kind, *texts), self._rule = self._rule, []

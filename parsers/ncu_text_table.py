@@ -1,4 +1,4 @@
-"""One table of ncu's console text: a ruler of dashes gives the columns, cells that are too long go on in the next row.
+"""One table of ncu's console text: a ruler of dashes gives the columns; long cells continue in the next row.
 
 Up to 2022.3 the details page has columns of 70, 15 and 30 characters; a longer metric name is broken hard and goes on in a row
 of its own. Long values are broken between words. Later tables are as wide as their cells. Numbers stand at the right edge,
@@ -34,7 +34,7 @@ class TextTable:
     ) -> None:
         self._spans, self._ruler = spans, ruler
         self._closes = not open_above
-        """Does a second ruler end it? One whose header stands above its only ruler ends with a blank line."""
+        """Whether a second ruler ends the table; one whose header is above its only ruler ends with a blank line."""
         self._by_left = by_left
         self._cells: list[list[str]] = []
         self._header = False
@@ -48,7 +48,7 @@ class TextTable:
             return False
         text = line.rstrip()
         if not text:
-            self._closed = line.endswith("\n")  # blanks at which the text is cut off end nothing
+            self._closed = line.endswith("\n")  # a blank line without its line end may be a cut row
             return not self._closed
         if text == self._ruler:
             if self._header and not self._cells:
@@ -67,7 +67,7 @@ class TextTable:
         return int(self._closes and not self._closed)
 
     def _is_foreign(self, text: str) -> bool:
-        """A tool's line, a new section or text left of the table: the table ended without saying so."""
+        """Return whether the table has ended: a tool's line, a new section, or text left of the table."""
         left = self._spans[0][0]
         return text.startswith("==") or bool(text[:left].strip()) or text.lstrip().startswith("Section: ")
 
@@ -85,7 +85,7 @@ class TextTable:
     def _is_whole(self, text: str, cells: list[str], *, whole: bool) -> bool:
         if self._by_left:
             return whole
-        if not cells[-1].strip():  # a name that goes on, or a metric without a value
+        if not cells[-1].strip():  # a name that continues, or a metric without a value
             return whole
         return len(text) == self._spans[-1][1]
 
@@ -101,7 +101,7 @@ class TextTable:
                 found.append([cell.strip() for cell in cells])
             full = self._is_full(cells)
         if found and not self._closed and ((full and not self._fits()) or not _NUMBER.fullmatch(found[-1][-1])):
-            del found[-1]  # the text ended here: what should go on below may be missing
+            del found[-1]  # the text ends here: the rest of this row may be missing
             self.broken += 1
         self.broken += sum(not row[0] for row in found)
         return [row for row in found if row[0]]
@@ -111,14 +111,14 @@ class TextTable:
         return len(cells[0].rstrip()) >= end - start - 1
 
     def _goes_on(self, cells: list[str], *, full: bool) -> bool:
-        """Does this line go on with the row before? Its name does after a full column, its value where no name stands."""
+        """Return whether this line continues the row before: a name after a full column, a value where there is no name."""
         if self._by_left:
             return False
         name, *others = (cell.strip() for cell in cells)
         return not (name or others[0]) or (full and not any(others) and not self._fits())
 
     def _fits(self) -> bool:
-        """Are columns as wide as their cells need, so that a full one says nothing? On the raw page and after 2022.3."""
+        """Return whether columns are as wide as their cells (raw page, and after 2022.3), so that a full one does not continue."""
         return self._header or not self._closes
 
 

@@ -1,4 +1,4 @@
-"""ncu's wide CSV: one row a launch, one column a metric (``ncu --page raw --csv``), under a row of units.
+"""Reads ncu's wide CSV: one row per launch, one column per metric (``ncu --page raw --csv``), under a row of units.
 
 The unit of a column holds for all launches and is chosen for each column by itself: reads may be in Gbyte beside
 writes in Mbyte.
@@ -17,7 +17,7 @@ from perfctl.parsers.text_lines import Log
 
 
 def metric_columns(header: list[str]) -> list[int]:
-    """Which columns are metrics: their names have no spaces, but an underscore or a point."""
+    """Return the columns that are metrics: names without spaces, with an underscore or a point."""
     return [
         index
         for index, name in enumerate(header)

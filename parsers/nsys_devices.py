@@ -1,4 +1,4 @@
-"""What an nsys export says about the machine: GPUs, versions, the capture itself, and nsys's own messages.
+"""Reads facts about the machine from an nsys export: GPUs, versions, the capture, and nsys's messages.
 
 nsys also keeps the whole environment of every process (StringIds, TARGET_INFO_SYSTEM_ENV, META_DATA_CAPTURE).
 Only the keys named here are read; nothing else of these tables leaves the file.
@@ -24,7 +24,7 @@ HOST_FACTS = {
 
 
 def versions(database: Database) -> tuple[str | None, str | None]:
-    """(nsys version, schema version); None up to 2021.3, which wrote no version at all."""
+    """Return (nsys version, schema version); None up to 2021.3, which wrote no version."""
     facts = database.pairs("EXPORT_META_DATA") | database.pairs("META_DATA_EXPORT")
     return facts.get("EXPORT_PRODUCT_VERSION"), facts.get("EXPORT_SCHEMA_VERSION")
 
@@ -64,7 +64,7 @@ def duration_ns(database: Database) -> int | None:
 
 
 def diagnostics(database: Database) -> tuple[Diagnostic, ...]:
-    """What nsys itself said about the capture, in its order; the table came with 2024.2."""
+    """nsys's messages about the capture, in its order; the table exists since 2024.2."""
     severities = {2: "warning", 3: "error"}
     sources = {row[0]: row[1] for row in database.rows("ENUM_DIAGNOSTIC_SOURCE_TYPE", "id", "label")}
     rows = database.rows("DIAGNOSTIC_EVENT", "severity", "source", "text")
@@ -76,7 +76,7 @@ def diagnostics(database: Database) -> tuple[Diagnostic, ...]:
 
 
 def devices(database: Database) -> tuple[tuple[Device, ...], tuple[Gap, ...]]:
-    """The GPUs by CUDA ordinal, those that ran kernels first; and a gap where there are none or their ordinals are not sure."""
+    """Return the GPUs, those that ran kernels first, then by CUDA ordinal; and a gap where there are none or ordinals differ."""
     driver = driver_version(database)
     found: dict[int, Device] = {}
     for device in (*_of_target_info(database), *_of_cuda_info(database)):
@@ -87,7 +87,7 @@ def devices(database: Database) -> tuple[tuple[Device, ...], tuple[Gap, ...]]:
 
 
 def _of_target_info(database: Database) -> Iterable[Device]:
-    """TARGET_INFO_GPU: bytes, bytes per second and hertz; its rows do not stand in the order of the ordinals."""
+    """TARGET_INFO_GPU: bytes, bytes per second and hertz; its rows are not in the order of the ordinals."""
     if not database.has("TARGET_INFO_GPU", "id"):
         return _of_short_target_info(database)
     wanted = ("id", "cuDevice", "name", "smCount", "computeMajor", "computeMinor")
@@ -156,12 +156,12 @@ def _device_gaps(database: Database) -> tuple[Gap, ...]:
     rows = {(gpu, ordinal) for gpu, ordinal, _ in _ordinals(database)}
     if len({gpu for gpu, _ in rows}) == len({ordinal for _, ordinal in rows}) == len(rows):
         return ()
-    reason = "the processes of this report count the GPUs in different orders; device numbers are those of the first"
+    reason = "the processes of this report number the GPUs in different orders; perfctl uses the numbers of the first process"
     return (Gap("device", "ambiguous", reason),)
 
 
 def _idle(database: Database, device: Device) -> bool:
-    """Did no kernel run there?"""
+    """Return whether no kernel ran on the device."""
     if not database.has(KERNEL, "deviceId"):
         return False
     query = f"SELECT 1 FROM {KERNEL} WHERE deviceId = ? LIMIT 1"
@@ -169,7 +169,7 @@ def _idle(database: Database, device: Device) -> bool:
 
 
 def _merge(first: Device | None, second: Device) -> Device:
-    """What the first does not say, the second may."""
+    """Fill the missing fields of the first from the second."""
     if first is None:
         return second
     names = ("name", "compute_capability", "sm_count", "memory_bytes", "memory_bandwidth_bps", "clock_hz")
@@ -189,7 +189,7 @@ def _capability(major: object, minor: object) -> str | None:
 
 
 def _count(value: object) -> int | None:
-    """A size or rate; None where the report has 0 or nothing, which both mean that nsys did not know."""
+    """A size or rate; None where the report has 0 or NULL: nsys writes both for unknown values."""
     return value if isinstance(value, int) and value > 0 else None
 
 

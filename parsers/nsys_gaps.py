@@ -1,4 +1,4 @@
-"""What an nsys export does not say, and why."""
+"""Finds what an nsys export does not contain, and why."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from perfctl.parsers.text.sqlite import Database
 
 
 def find_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iterator[Gap]:
-    """One Gap a reason."""
+    """Yield one Gap per reason."""
     count = len(kernels.around.innermost)
     if versions(database)[0] is None:
-        yield Gap("profiler_version", "not_available", "nsys wrote no version into its exports up to 2021.3")
+        yield Gap("profiler_version", "not_available", "nsys exports up to 2021.3 do not state the version")
     yield from _kernel_gaps(database, count)
     if not len(ranges.kind):
         yield Gap(
             "range",
             "not_collected",
-            "there is no NVTX range: nothing was annotated while the profiler looked, or NVTX was not traced"
+            "no NVTX range was recorded: the program has no annotations, or NVTX was not traced"
             " (nsys profile --trace=nvtx,...)",
         )
     if unended := ranges.unended():
@@ -40,28 +40,32 @@ def _kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
         reason = "CUDA graphs were recorded as a whole, without their kernels: record with --cuda-graph-trace=node"
         yield Gap("kernel", "not_collected", reason)
     elif not count and traced:
-        yield Gap("kernel", "not_collected", "CUDA calls were traced, but no kernel ran while the profiler looked")
+        yield Gap("kernel", "not_collected", "CUDA calls were traced, but no kernel ran during the capture")
     elif not count:
         yield Gap(
             "kernel",
             "not_collected",
-            "there is no CUDA activity: the program did not use a GPU, CUDA was not traced, or the tracing failed"
-            " (see what nsys itself said)",
+            "no CUDA activity was recorded: the program did not use a GPU, CUDA was not traced, or the tracing failed"
+            " (see the messages of nsys)",
         )
     if not (count or traced or database.filled(MEMCPY) or database.filled(MEMSET)):
-        yield Gap("copy", "not_collected", "there is no CUDA activity, so copies were not seen either")
+        yield Gap("copy", "not_collected", "no CUDA activity was recorded, so no copies either")
 
 
 def _layer_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iterator[Gap]:
     count, unlaunched = len(kernels.around.innermost), kernels.unlaunched
     if not database.filled(RUNTIME):
-        reason = "CUDA calls were not recorded, so no kernel can be tied to a range (nsys profile --trace=cuda,nvtx)"
+        reason = (
+            "CUDA calls were not recorded, so no kernel can be assigned to a range (nsys profile --trace=cuda,nvtx)"
+        )
         yield Gap("layer", "not_collected", reason)
         return
     if unlaunched:
         yield Gap("layer", "not_available", f"{unlaunched} of {count} kernels have no launch call in the report")
     if not ranges.count(PUSH_POP):
-        yield Gap("layer", "not_collected", "there is no push/pop NVTX range that a launch could be inside of")
+        yield Gap(
+            "layer", "not_collected", "no push/pop NVTX range was recorded, so no launch can be assigned to a layer"
+        )
     elif not any(label.layer for label in ranges.labels):
         reason = 'no range names a layer as perfctl does ("conv2:forward"): record the program with perfctl'
         yield Gap("layer", "not_collected", reason)

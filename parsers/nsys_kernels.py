@@ -1,4 +1,4 @@
-"""CUPTI_ACTIVITY_KIND_KERNEL of an nsys export: as records, and as SQL that a store can copy it by."""
+"""Reads kernels of an nsys export, as records or as SQL for a store to copy them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Indices = npt.NDArray[np.int32]
 
 CHUNK = 512
-"""Rows turned to columns at a time: as many as stay in the processor's cache (2048 takes a fifth longer)."""
+"""Rows converted to columns at a time: few enough for the processor's cache (2048 takes a fifth longer)."""
 
 NAMES = ("demangledName", "shortName")
 COLUMNS = (
@@ -41,11 +41,11 @@ def kernels(path: Path, database: Database, found: Around, ranges: RangeTable) -
     records = Columns(Kernel, partial(_columns, path, found, ranges))
     if KERNEL not in database.tables or not len(found.innermost):
         return ()
-    # Asked for together, SQLite would look at every row.
+    # two queries: min and max in one would make SQLite scan every row
     first, last = (
         database.connection.execute(f"SELECT {end}(rowid) FROM {KERNEL}").fetchone()[0] for end in ("min", "max")
     )
-    if last - first + 1 != len(found.innermost):  # rows were taken out: a row's place does not follow from its id
+    if last - first + 1 != len(found.innermost):  # rows were deleted, so a row's position does not follow from its id
         return records
     step_numbers = np.array([-1 if label.step is None else label.step for label in ranges.labels], np.int64)
     of_range = {
@@ -66,7 +66,7 @@ def kernels(path: Path, database: Database, found: Around, ranges: RangeTable) -
 
 
 class _Digits:
-    """Numbers that a statement can look up by rowid: one text of digits, equally many a number.
+    """Numbers that a statement looks up by rowid: one text with the same count of digits per number.
 
     For SQLite that is three times as fast as asking a Python function, and ten times as a table of its own.
     """
@@ -130,7 +130,9 @@ def _columns(path: Path, found: Around, ranges: RangeTable) -> Iterator[Sequence
             layer = found.layer[part]
             yield (
                 range(first, first + len(rows)),
-                list(map(long_names.__getitem__, name)),  # here, not when the row is taken: it may meet damage
+                list(
+                    map(long_names.__getitem__, name)
+                ),  # read it now: a damaged page raises here and not while iterating
                 list(map(short_names.__getitem__, short_name)),
                 layers[layer].tolist(),
                 directions[layer].tolist(),

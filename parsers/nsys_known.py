@@ -1,4 +1,4 @@
-"""Tables and columns of nsys exports from 2020.3 to 2026.1: what is read, and what is known and left out."""
+"""Tables and columns of nsys exports from 2020.3 to 2026.1: those that are read, and those that are known and skipped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfctl.parsers.unknown import newer, not_understood, others, words
 NEWEST_SCHEMA = "3.24"
 """Of nsys 2026.1.1."""
 _LAYOUTS = ("1.", "2.", "3.")
-"""Schemas that begin so differ in tables and columns, not in what they mean."""
+"""Schemas with these majors differ in tables and columns, not in meaning."""
 
 _PLACE = "start end deviceId contextId streamId correlationId globalPid graphNodeId greenContextId"
 COLUMNS = {
@@ -61,7 +61,7 @@ OTHER_FAMILIES = (
 
 
 def unknown(database: Database) -> tuple[Diagnostic, ...]:
-    """Tables and columns that hold data and are in no list, and a schema that is newer than known."""
+    """Diagnostics for unknown tables and columns that hold data, and for a newer schema."""
     tables = [
         table
         for table in others(database.tables, COLUMNS, OTHER_TABLES)
@@ -74,7 +74,7 @@ def unknown(database: Database) -> tuple[Diagnostic, ...]:
         if database.holds(table, column)
     ]
     version, schema = versions(database)
-    strange = [schema] if schema and re.match(r"\d+\.", schema) and not schema.startswith(_LAYOUTS) else []
-    warned = not_understood({"schema version": strange, "tables": tables, "columns": columns})
+    unknown_schema = [schema] if schema and re.match(r"\d+\.", schema) and not schema.startswith(_LAYOUTS) else []
+    warned = not_understood({"schema version": unknown_schema, "tables": tables, "columns": columns})
     product = f"nsys {version}, schema" if version else "nsys schema"
-    return (*warned, *(() if strange else newer(product, schema, NEWEST_SCHEMA)))
+    return (*warned, *(() if unknown_schema else newer(product, schema, NEWEST_SCHEMA)))

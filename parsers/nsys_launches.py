@@ -1,4 +1,4 @@
-"""Launch calls of an nsys export, and the ranges around the call that each kernel or copy came from."""
+"""Finds the launch call of each kernel and copy of an nsys export, and the ranges around it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Around:
     """For every row of a table of GPU work: indices of the ranges around its launch call, NOBODY where there is none.
 
-    They are written down in half the width of other arrays: of millions of rows, these are all that is kept.
+    They are int32, half the width of other arrays: for millions of rows these are all that is kept.
     """
 
     innermost: npt.NDArray[np.int32]
@@ -31,7 +31,7 @@ class Around:
     step: npt.NDArray[np.int32]
 
     def at(self, rows: Integers) -> Around:
-        """Of these rows; of none where an index is NOBODY."""
+        """Return the entries of these rows; NOBODY stays NOBODY."""
         if not len(self.innermost):
             nobody = self.innermost.dtype.type(NOBODY).repeat(len(rows))
             return Around(nobody, nobody, nobody)
@@ -47,7 +47,7 @@ class Around:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """One table of GPU work."""
+    """Launches of one table of GPU work."""
 
     around: Around
     unlaunched: int
@@ -72,12 +72,12 @@ def _work(database: Database, table: str) -> tuple[Integers, Integers]:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The calls that something was launched by."""
+    """The calls that launched something."""
 
     calls: Calls
     around: Around
     only: int | None
-    """The process, where only one made any call, launching or not."""
+    """The process, where a single one made all calls."""
 
 
 def _calls(database: Database, wanted: Wanted, ranges: RangeTable) -> _Known:
@@ -86,10 +86,10 @@ def _calls(database: Database, wanted: Wanted, ranges: RangeTable) -> _Known:
     for correlation, spans in _spans(database):
         callers.update(_extremes(spans.process))
         chosen = wanted.among(correlation).nonzero()[0]
-        here = ranges.attribution.of_calls(spans.take(chosen), phases=False)
+        in_process = ranges.attribution.of_calls(spans.take(chosen), phases=False)
         processes.append(spans.process[chosen])
         correlations.append(correlation[chosen])
-        found.append(_narrow([here.innermost, here.layer, here.step]))
+        found.append(_narrow([in_process.innermost, in_process.layer, in_process.step]))
     only = callers.pop() if len(callers) == 1 else None
     return _Known(Calls(_same(processes), _joined(correlations)), _together(found), only)
 
@@ -99,9 +99,11 @@ def _spans(database: Database) -> Iterator[tuple[Integers, Spans]]:
     if not database.has(RUNTIME, "globalTid", "correlationId", "start"):
         return
     length = f"coalesce({database.column(RUNTIME, 'end')} - start, 0)"
-    said = "correlationId IS NOT NULL AND globalTid IS NOT NULL"
+    has_values = "correlationId IS NOT NULL AND globalTid IS NOT NULL"
     columns = ("correlationId", "globalTid", "start", length)
-    for correlation, thread, start, duration in database.pieces(RUNTIME, *columns, where=said, few=("globalTid",)):
+    for correlation, thread, start, duration in database.pieces(
+        RUNTIME, *columns, where=has_values, few=("globalTid",)
+    ):
         yield correlation, Spans(thread & PROCESS_BITS, thread, start, start + duration)
 
 
@@ -111,10 +113,10 @@ def _launched(process: Integers, correlation: Integers, known: _Known) -> Launch
     found, unlaunched = [], 0
     for first in range(0, len(correlation), SLICE):
         part = slice(first, first + SLICE)
-        theirs = process[part]
-        if known.only is not None:  # then there is only one that it can be
-            theirs = np.where(theirs == NOBODY, known.only, theirs)
-        call = known.calls.find(theirs, correlation[part])
+        of_process = process[part]
+        if known.only is not None:  # then it can only be that one
+            of_process = np.where(of_process == NOBODY, known.only, of_process)
+        call = known.calls.find(of_process, correlation[part])
         unlaunched += int((call == NOBODY).sum())
         found.append(known.around.at(call))
     return Launched(_together(found), unlaunched)
@@ -147,7 +149,7 @@ def _joined(pieces: list[Integers]) -> Integers:
 
 
 def _same(pieces: list[Integers]) -> Integers:
-    """Joined; where all are the same number, without memory for each."""
+    """Join the pieces; where all numbers are equal, without memory for each."""
     import numpy as np
 
     values = set().union(*map(_extremes, pieces))

@@ -1,4 +1,4 @@
-"""NVTX_EVENTS of an nsys export: names, domains, nesting, and what perfctl's own range names say."""
+"""Reads NVTX_EVENTS of an nsys export: names, domains, nesting, and perfctl's range names."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class RangeTable:
         return np.asarray(values[np.append(self.name, -1)], object)
 
     def count(self, kind: int) -> int:
-        """How many there are of this event type."""
+        """Count the ranges of this event type."""
         return int((self.kind == kind).sum())
 
     def unended(self) -> int:
-        """How many ranges never ended."""
+        """Count the ranges that never ended."""
         return int((self.spans.end == NEVER).sum())
 
     def records(self) -> Columns[Range]:
@@ -97,7 +97,7 @@ class RangeTable:
 
 
 def load(database: Database) -> RangeTable:
-    """Read NVTX_EVENTS; an empty table where there is none. sqlite3 errors are the caller's to name."""
+    """Read NVTX_EVENTS; an empty table where there is none. Raises sqlite3.Error."""
     import numpy as np
 
     wanted = f"eventType IN ({MARK}, {PUSH_POP}, {START_END})"
@@ -121,8 +121,8 @@ def load(database: Database) -> RangeTable:
     labels = [read_range_name(text) for text in codes]
 
     def saying(field: str) -> Flags:
-        said = np.fromiter((getattr(label, field) is not None for label in labels), bool, len(labels))
-        return said[name]
+        stated = np.fromiter((getattr(label, field) is not None for label in labels), bool, len(labels))
+        return stated[name]
 
     on_stack = (kind == PUSH_POP) & (thread != NOBODY)
     attribution = Attribution(spans, on_stack, saying("layer"), saying("step"), saying("phase"))
@@ -146,7 +146,7 @@ def _domains(database: Database) -> dict[tuple[int, int], str]:
 
 
 def objects(values: Sequence[object]) -> Objects:
-    """Any Python objects as an array, to be picked by index at numpy's speed."""
+    """An object array, for fast selection by index."""
     import numpy as np
 
     array = np.empty(len(values), object)

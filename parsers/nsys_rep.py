@@ -1,6 +1,6 @@
-"""Reports of Nsight Systems as nsys itself keeps them (.nsys-rep, .qdrep, .qdstrm), through the nsys that is installed.
+"""Parser of nsys's own report files (.nsys-rep, .qdrep, .qdstrm): exports them with the installed nsys.
 
-The report is exported to SQLite in a private temporary folder, which goes away with the last of the records, and read by
+The report is exported to SQLite in a private temporary folder, which is removed with the last record, and read by
 :mod:`perfctl.parsers.nsys_sqlite`. nsys refuses reports that are newer than itself; then the version that wrote the file is named.
 """
 
@@ -43,7 +43,7 @@ Names = Callable[[Iterable[object]], Mapping[object, str | None]]
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Is it a report or a stream of nsys? By its first bytes, else by its suffix (a damaged one is to be named as such)."""
+    """Return whether it is an nsys report or stream: by its first bytes, else by its suffix, to report a damaged one as such."""
     if head.startswith(REPORT_MAGIC) or STREAM_MAGIC in head[:64]:
         return True
     return bool(head) and path.suffix.lower() in _SUFFIXES and not head.startswith((_LFS, b"SQLite format 3"))
@@ -57,12 +57,12 @@ def parse(path: Path) -> Report:
     """
     nsys = shutil.which("nsys")
     if nsys is None:
-        reason = f"{_written_by(path)} and there is no nsys on this machine to read it with"
+        reason = f"{_written_by(path)}, and nsys, which reads it, is not installed on this machine"
         raise ReportError(path, TOOL, reason, _elsewhere(path))
     folder = Path(tempfile.mkdtemp(prefix="perfctl-nsys-"))
     try:
         database = _export(nsys, path.resolve(), folder, path)
-        with _told_of(path):
+        with _errors_of(path):
             report = nsys_sqlite.parse(database)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -74,7 +74,7 @@ def parse(path: Path) -> Report:
 
 
 class _Keeper:
-    """Removes the folder when nothing refers to this any more."""
+    """Removes the folder when the last reference to it is gone."""
 
     def __init__(self, folder: Path) -> None:
         weakref.finalize(self, shutil.rmtree, folder, True)
@@ -90,12 +90,12 @@ class _Held(Generic[Record]):
         return iter(self)
 
     def __iter__(self) -> Iterator[Record]:
-        with _told_of(self._path):
+        with _errors_of(self._path):
             yield from self._records()
 
 
 def _held(records: Iterable[Any], keeper: _Keeper, path: Path) -> Iterable[Any]:
-    """The same records in the same form (a store takes some of them faster), which hold the export."""
+    """Return the same records in the same form, keeping the export alive."""
     if isinstance(records, SqlKernels):
         held = _held_columns(records.records, keeper, path)
         return replace(records, texts=partial(_texts, records.texts, path), records=held)
@@ -105,13 +105,13 @@ def _held(records: Iterable[Any], keeper: _Keeper, path: Path) -> Iterable[Any]:
 
 
 def _texts(texts: Names, path: Path, keys: Iterable[object]) -> Mapping[object, str | None]:
-    with _told_of(path):
+    with _errors_of(path):
         return texts(keys)
 
 
 @contextlib.contextmanager
-def _told_of(path: Path) -> Iterator[None]:
-    """What is wrong with the export is said of the report: nobody but perfctl has seen the export."""
+def _errors_of(path: Path) -> Iterator[None]:
+    """Re-raise errors about the temporary export as errors about the report."""
     try:
         yield
     except ReportError as error:
@@ -123,7 +123,7 @@ def _held_columns(columns: Columns[Any], keeper: _Keeper, path: Path) -> Columns
 
 
 def _export(nsys: str, source: Path, folder: Path, path: Path) -> Path:
-    """The SQLite export of ``source`` in ``folder``. The tools see links of plain names, never the file's own name."""
+    """The SQLite export of ``source`` in ``folder``. The tools get links with simple names, never the file's own name."""
     try:
         if _is_stream(source):
             stream, report = folder / "stream.qdstrm", folder / "report.nsys-rep"
@@ -137,12 +137,12 @@ def _export(nsys: str, source: Path, folder: Path, path: Path) -> Path:
         _run([nsys, "export", "--type", "sqlite", "--output", str(database), str(report)], folder, database, path)
     except OSError as error:
         reason = f"it cannot be exported ({error.strerror})"
-        raise ReportError(path, TOOL, reason, "Check its rights and the space in TMPDIR") from error
+        raise ReportError(path, TOOL, reason, "Check its permissions and the free space in TMPDIR") from error
     return database
 
 
 def _run(command: list[str], folder: Path, made: Path, path: Path) -> None:
-    """Run a tool in a process group of its own; whatever it leaves running ends with it. It has to make ``made``."""
+    """Run a tool in its own process group, and end what it leaves running. Raises ReportError unless it writes ``made``."""
     environment = {**os.environ, "TMPDIR": str(folder), "LC_ALL": "C"}
     output = folder / "output.txt"
     with output.open("wb") as log:
@@ -162,8 +162,8 @@ def _run(command: list[str], folder: Path, made: Path, path: Path) -> None:
         finally:
             _end_group(process)
     if code is None:
-        reason = f"nsys had not exported it after {TIMEOUT_S:.0f} seconds"
-        raise ReportError(path, TOOL, reason, "Export it by hand: nsys export --type sqlite FILE")
+        reason = f"nsys did not finish the export within {TIMEOUT_S:.0f} seconds"
+        raise ReportError(path, TOOL, reason, "Run the export yourself: nsys export --type sqlite FILE")
     if code != 0 or not made.is_file():  # a failed export may leave a database of 2 tables behind
         raise ReportError(path, TOOL, *_refusal(command[0], code, output.read_bytes()[-_END_BYTES:], path))
 
@@ -181,10 +181,10 @@ def _refusal(tool: str, code: int, output: bytes, path: Path) -> tuple[str, str]
     if refused or "ProtobufParseException" in text:
         written = ".".join(refused.groups()) if refused else _version(path)
         by = f"it was written by nsys {written}" if written else "it was written by a newer nsys"
-        reason = f"{by}, and the one here{_installed(tool)} refuses reports newer than itself"
+        reason = f"{by}, and the installed nsys{_installed(tool)} refuses reports newer than itself"
         return reason, _elsewhere(path, written)
-    said = [line.strip() for line in text.splitlines() if line.strip() and "%" not in line]
-    reason = f"nsys could not export it: {said[-1][:300]}" if said else f"nsys could not export it (exit code {code})"
+    lines = [line.strip() for line in text.splitlines() if line.strip() and "%" not in line]
+    reason = f"nsys could not export it: {lines[-1][:300]}" if lines else f"nsys could not export it (exit code {code})"
     return reason, "It may be cut off or damaged: copy it again from where it was recorded"
 
 
@@ -203,16 +203,14 @@ def _installed(tool: str) -> str:
 def _importer(nsys: str, path: Path) -> str:
     """QdstrmImporter, from the PATH or from the installation that ``nsys`` belongs to."""
     found = shutil.which("QdstrmImporter")
-    here = Path(nsys)
-    for folder in () if found else (*here.parents[:4], *here.resolve().parents[:4]):
+    executable = Path(nsys)
+    for folder in () if found else (*executable.parents[:4], *executable.resolve().parents[:4]):
         found = next((str(one) for one in sorted(folder.glob("host-linux-*/QdstrmImporter")) if one.is_file()), None)
         if found:
             break
     if not found:
-        reason = (
-            "this is a stream that was never turned into a report, and the nsys here has no QdstrmImporter to do it"
-        )
-        remedy = "Run 'QdstrmImporter -i FILE' where Nsight Systems is installed whole, and give the .nsys-rep it makes"
+        reason = "it is a stream that was never converted to a report, and the installed nsys has no QdstrmImporter"
+        remedy = "Run 'QdstrmImporter -i FILE' on a machine with all of Nsight Systems and pass the .nsys-rep it writes"
         raise ReportError(path, TOOL, reason, remedy)
     return found
 
@@ -224,11 +222,11 @@ def _is_stream(path: Path) -> bool:
 
 def _written_by(path: Path) -> str:
     version = _version(path)
-    return f"it was written by nsys {version}" if version else "it is a report of nsys"
+    return f"it was written by nsys {version}" if version else "it is an nsys report"
 
 
 def _version(path: Path) -> str | None:
-    """The nsys that wrote the file: a stream says so first, a report near its end. None when it does not say.
+    """Version of the nsys that wrote the file: at the start of a stream, near the end of a report; None when absent.
 
     A report's beginning holds the process environment, whose versions are those of other things: it is not looked at.
     """
@@ -248,4 +246,4 @@ def _version(path: Path) -> str | None:
 def _elsewhere(path: Path, version: str | None = None) -> str:
     version = version or _version(path)
     needed = f"nsys {version} or newer" if version else "an nsys at least as new as the report"
-    return f"Run 'nsys export --type sqlite FILE' where {needed} is installed, and give the .sqlite file it makes"
+    return f"Run 'nsys export --type sqlite FILE' where {needed} is installed and pass the .sqlite file it writes"

@@ -23,7 +23,7 @@ from perfctl.parsers.text.sqlite import Database, check_whole, connect
 from perfctl.sqlite_header import is_sqlite
 
 MARKERS = {"ProcessStreams", "NVTX_EVENTS", "ThreadNames", "EXPORT_META_DATA", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
-"""Beside StringIds, any one of these tells an nsys export from another SQLite file."""
+"""StringIds and any one of these make an SQLite file an nsys export."""
 
 COPY_LABELS = {
     "Host-to-Device": "HtoD",
@@ -35,13 +35,13 @@ COPY_LABELS = {
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Is it an nsys export, whole or broken? By its tables; a damaged one by the table names in its head."""
+    """Return whether it is an nsys export: by its tables, or by table names in the head of a damaged file."""
     if not is_sqlite(head):
         return False
     try:
         with closing(connect(path)) as connection:
             rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    except (sqlite3.Error, OSError, UnicodeError):  # a damaged schema may be no UTF-8
+    except (sqlite3.Error, OSError, UnicodeError):  # the message about a damaged schema may not be UTF-8
         return b"TABLE StringIds" in head or b"TABLE ENUM_NSYS_EVENT_TYPE" in head
     names = {name for (name,) in rows}
     return STRINGS in names and (
@@ -50,14 +50,14 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def parse(path: Path) -> Report:
-    """Read it. Raises ReportError when it is cut off, damaged, or what a failed export left behind."""
+    """Read the file. Raises ReportError when it is cut off, damaged, or the rest of a failed export."""
     try:
         check_whole(path, TOOL, EXPORT_AGAIN)
     except OSError as error:
         raise ReportError(path, TOOL, f"it cannot be read ({error.strerror})", "Check its permissions") from error
     with opened(path) as database:
         if not set(database.tables) - {STRINGS, "ProcessStreams"}:
-            reason = "the export failed: there is no table in it but the strings"
+            reason = "the export failed: it holds no table but the strings"
             newer = "nsys refuses reports newer than itself: export again with an nsys at least as new as the report"
             raise ReportError(path, TOOL, reason, newer)
         version, schema = nsys_devices.versions(database)
@@ -83,7 +83,7 @@ def parse(path: Path) -> Report:
 
 
 def _copies(path: Path, found: dict[str, Around], ranges: RangeTable) -> Iterator[Copy]:
-    """Copies in the order of their table, then memory settings in theirs."""
+    """Yield copies in the order of their table, then memsets in theirs."""
     layers = ranges.label_of("layer")
     with opened(path) as database:
         words = _copy_words(database)

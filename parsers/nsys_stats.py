@@ -1,4 +1,4 @@
-"""What ``nsys stats`` and ``nsys profile --stats=true`` print, as CSV and on the console, under report names from 2019 to now.
+"""Parser of ``nsys stats`` and ``nsys profile --stats=true`` output, CSV and console, with report names since 2019.
 
 The file is read once for its sums, number format and gaps; kernels, copies and ranges of traces are read from it again while
 they are iterated, as often as asked.
@@ -49,7 +49,7 @@ Record = TypeVar("Record")
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Is there a line or a table header of nsys stats at the beginning or, after a long program's output, at the end?"""
+    """Return whether nsys stats' lines or table headers are at the beginning or, after a program's output, at the end."""
     if not head or (encoding_of(head) == "utf-8" and b"\0" in head[:512]):
         return False
     encoding = encoding_of(head)
@@ -74,7 +74,7 @@ def _is_stats(text: str) -> bool:
 
 
 def _is_json(text: str) -> bool:
-    """Does an array begin the text whose first object has the columns of a report?"""
+    """Return whether the text begins with a JSON array whose first object has the columns of a report."""
     if not begins(text[:2000].strip().partition("\n")[0]):
         return False
     rows = JsonRows()
@@ -84,7 +84,7 @@ def _is_json(text: str) -> bool:
 
 @dataclass(slots=True)
 class Found:
-    """What the first reading of the file gathers."""
+    """Results of the first pass over the file."""
 
     trouble: Trouble = field(default_factory=Trouble)
     evidence: StyleEvidence = field(default_factory=StyleEvidence)
@@ -120,16 +120,14 @@ def parse(path: Path) -> Report:
         found = _survey(path)
     except OSError as error:
         reason = f"it cannot be read ({error.strerror})"
-        raise ReportError(path, TOOL, reason, "Check the path and its rights") from error
+        raise ReportError(path, TOOL, reason, "Check the path and its permissions") from error
     if not found.tables and not found.traces and not any(note.kind in ("skipped", "empty") for note in found.notes):
         errors = [note.text for note in found.notes if note.kind == "error"]
         reason = (
-            f"nsys stats stopped with an error: {errors[0]}"
-            if errors
-            else "there is no whole table of nsys stats in it"
+            f"nsys stats stopped with an error: {errors[0]}" if errors else "it holds no complete table of nsys stats"
         )
         remedy = "Run 'nsys stats --format csv --report cuda_gpu_kern_sum,cuda_api_sum REPORT' again"
-        raise ReportError(path, TOOL, reason, f"{remedy}, or give the report itself")
+        raise ReportError(path, TOOL, reason, f"{remedy}, or pass the report itself")
     operations, summaries = _sums(found)
     check_once(path, TOOL, found.begun, found.tables)
     reports = {start.report for start, _ in found.tables}
@@ -158,7 +156,7 @@ def _unknown(found: Found) -> tuple[Diagnostic, ...]:
 
 
 def _survey(path: Path) -> Found:
-    """Read the file once: sums are kept, rows of traces only looked at."""
+    """Read the file once: sums are kept, rows of traces are only counted."""
     found = Found()
     start: Start | None = None
     kept: list[list[str]] = []
@@ -186,14 +184,14 @@ def _survey(path: Path) -> Found:
                 found.evidence.add(event[index])
             found.clipped += "".join(event).count("…")
             if start.report in _TRACES:
-                _look_at(found, shape, start.report, event)
+                _count_row(found, shape, start.report, event)
             else:
                 kept.append(event)
     return found
 
 
-def _look_at(found: Found, shape: rows.Shape, report: str, row: list[str]) -> None:
-    """Count one row of a trace and keep what is asked of it at the end."""
+def _count_row(found: Found, shape: rows.Shape, report: str, row: list[str]) -> None:
+    """Count one row of a trace and note what gaps and devices need."""
     found.traces[report] += 1
     device = shape.at.get("Device")
     if device is not None and row[device] not in found.seen and len(found.seen) < _MOST_DEVICES:
@@ -269,8 +267,8 @@ class _Rows(Generic[Record]):
                 elif shape is not None and isinstance(event, list):
                     yield shape.of(event)
         except OSError as error:
-            reason = f"it cannot be read any more ({error.strerror})"
-            raise ReportError(self._path, TOOL, reason, "Check the path and its rights") from error
+            reason = f"it can no longer be read ({error.strerror})"
+            raise ReportError(self._path, TOOL, reason, "Check the path and its permissions") from error
 
 
 def _kernels(cells: Iterable[rows.Cells]) -> Iterator[Kernel]:

@@ -39,7 +39,7 @@ def box_spans(text: str) -> Spans:
 
 
 class _Table(ABC):
-    """What the three forms share: rows that are counted when they do not fit, and a last row that may be cut off."""
+    """Base of the three forms: counts rows that do not fit, and handles a last row that may be cut off."""
 
     def __init__(self) -> None:
         self.broken = 0
@@ -50,16 +50,16 @@ class _Table(ABC):
         self._columns = 0
         self._may_go_on = False
         self._row: list[str] | None = None
-        """The last row, which may go on in the next line."""
+        """The last row, which may continue in the next line."""
 
     def know(self, columns: list[Column], report: str) -> None:
-        """Told once, before any row: the columns of the table."""
+        """Set the columns of the table; called once, before any row."""
         self._columns = len(columns)
         self._figures = [index for index, column in enumerate(columns) if column.label not in TEXTS]
         self._may_go_on = report.startswith(_NAMES_WITH_NEWLINES) and columns[-1].label in NAMES
 
     def take(self, line: str) -> Iterator[list[str]]:
-        """Take in one line of the table; gives the row before it."""
+        """Read one line of the table; return the row before it."""
         cells = self._split_row(line)
         if cells is not None:
             yield from self._flush()
@@ -71,7 +71,7 @@ class _Table(ABC):
             self.broken += 1
 
     def end(self) -> Iterator[list[str]]:
-        """The table ended; gives its last row, unless it is seen to be cut off."""
+        """End the table; return its last row unless that is cut off."""
         if self.unended and self._row is not None and not _is_whole(self._row[-1]):
             self._row = None
             self.broken += 1

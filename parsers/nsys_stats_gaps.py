@@ -1,4 +1,4 @@
-"""What a file of ``nsys stats`` does not say, and what nsys itself said in it."""
+"""Gaps of a file of ``nsys stats``, and nsys's messages in it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,13 @@ _ABOUT = {
     "nvtx_pushpop_sum": "range",
     RANGE_TRACE: "range",
 }
-"""Report -> what there is none of in the capture when the report has no rows."""
-_SAID = (("CUDA kernel", "kernel"), ("GPU memory", "copy"), ("NVTX", "range"), ("CUDA trace", "operation:cuda_api_sum"))
+"""Report -> what the capture has none of when the report has no rows."""
+_QUANTITIES = (
+    ("CUDA kernel", "kernel"),
+    ("GPU memory", "copy"),
+    ("NVTX", "range"),
+    ("CUDA trace", "operation:cuda_api_sum"),
+)
 _SINGLE = (
     ("kernel", {GPU_TRACE, KERNEL_TRACE}, "launches", GPU_TRACE),
     ("copy", {GPU_TRACE}, "single copies", GPU_TRACE),
@@ -44,7 +49,7 @@ class Unread(NamedTuple):
 def find_gaps(
     notes: list[Note], traces: Set[str], reports: Set[str], unread: Unread, trouble: Trouble
 ) -> Iterator[Gap]:
-    """One Gap a reason."""
+    """Yield one Gap per reason."""
     missing = set()
     for note in dict.fromkeys(notes):
         if note.kind in ("skipped", "empty"):
@@ -56,7 +61,7 @@ def find_gaps(
             yield Gap(f"operation:{note.report}", "unreadable", reason, note.report)
     for quantity, needed, what, report in _SINGLE:
         if not traces & needed and quantity not in missing:
-            reason = f"sums have no {what}: add 'nsys stats --report {report}', or give the report itself"
+            reason = f"sums do not show {what}: add 'nsys stats --report {report}', or pass the report itself"
             yield Gap(quantity, "not_available", reason)
     yield from _rounded(unread)
     if unread.ambiguous:
@@ -67,43 +72,46 @@ def find_gaps(
         yield Gap("summary", "unreadable", reason)
     if UNKNOWN in reports:
         yield Gap(
-            "operation", "not_available", "a table does not say which report of nsys it is: its figures are summaries"
+            "operation", "not_available", "a table does not name its nsys report, so its figures are kept as summaries"
         )
     if trouble.rows or trouble.log.cut_rows:
         yield Gap(
             "operation", "unreadable", f"{trouble.rows + trouble.log.cut_rows} rows of the tables are cut off or broken"
         )
     if trouble.unended:
-        yield Gap("operation.name", "ambiguous", "the file ends without a line end: the last name in it may be cut off")
+        yield Gap("operation.name", "ambiguous", "the last line has no line end, so the last name may be cut off")
 
 
 def _quantity(note: Note) -> str:
     """Which table of the store stays empty for it."""
     if note.report:
         return _ABOUT.get(note.report, f"operation:{note.report}")
-    return next((quantity for part, quantity in _SAID if part in note.text), "operation")
+    return next((quantity for part, quantity in _QUANTITIES if part in note.text), "operation")
 
 
 def _rounded(unread: Unread) -> Iterator[Gap]:
-    """Sizes that nsys rounds to MB unless told otherwise."""
+    """Gaps for sizes that nsys rounds to MB by default."""
     if unread.sizes:
-        reason = "nsys stats rounds sizes to MB unless told otherwise: use '--format csv:mem=B'"
-        yield Gap("copy.bytes", "not_available", f"sizes with less than three digits are left out; {reason}")
+        reason = "nsys stats rounds sizes to MB by default: use '--format csv:mem=B'"
+        yield Gap("copy.bytes", "not_available", f"sizes with fewer than three digits were left out; {reason}")
         yield Gap("kernel.static_shared_bytes", "not_available", reason)
         yield Gap("kernel.dynamic_shared_bytes", "not_available", reason)
     if unread.rounded:
-        reason = f"{unread.rounded} figures are printed as 0 of a large unit, so not known to be 0: use '--format csv:mem=B,time=ns'"
+        reason = f"{unread.rounded} figures are printed as 0 in a large unit and may not be 0: use '--format csv:mem=B,time=ns'"
         yield Gap("summary", "not_available", reason)
 
 
 def find_diagnostics(notes: list[Note], clipped: int, trouble: Trouble) -> Iterator[Diagnostic]:
-    """Warnings and errors of nsys, and what was read with a reservation."""
+    """Warnings and errors of nsys, and warnings about figures that may be wrong."""
     for note in dict.fromkeys(notes):
         if note.kind in ("warning", "error"):
             yield Diagnostic(note.kind, "nsys", f"{note.report or ''} {note.text}".strip()[:500])
     inputs = {note.text for note in notes if note.kind == "input"}
     if len(inputs) > 1:
-        text = f"the tables are of {len(inputs)} reports: split the file where 'Processing' names another, or they count as one run"
+        text = (
+            f"the tables come from {len(inputs)} reports and were read as one run: "
+            "split the file where 'Processing' names another report"
+        )
         yield Diagnostic("warning", "perfctl", text)
     if clipped:
         text = f"{clipped} names or figures were clipped by nsys to the width of their column: use '--format csv' for whole ones"

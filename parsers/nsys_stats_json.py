@@ -1,4 +1,4 @@
-"""``nsys stats --format json``: an array of objects a report, keys as the headers of the CSV, one array after another.
+"""Reads ``nsys stats --format json``: one array of objects per report, with the CSV headers as keys.
 
 The arrays are read object by object as the lines come, so that a trace is never whole in memory. Numbers stay as
 printed.
@@ -16,7 +16,7 @@ _DECODER = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
 
 
 def begins(line: str) -> bool:
-    """May an array of objects begin with this line?"""
+    """Return whether an array of objects may begin with this line."""
     text = line.strip().lstrip("\ufeff")
     return text.startswith("[") and text[1:].lstrip()[:1] in ("", "{")
 
@@ -27,7 +27,7 @@ class JsonRows:
     def __init__(self) -> None:
         self.done = False
         self.broken = 0
-        """1 when what came is no array of objects, or ended within one."""
+        """1 when the text is not an array of objects, or ended inside one."""
         self._text = ""
         self._opened = False
 

@@ -1,4 +1,4 @@
-"""The tables in what ``nsys stats`` and ``nsys profile --stats=true`` printed, one row at a time.
+"""Reads the tables in the output of ``nsys stats`` and ``nsys profile --stats=true``, one row at a time.
 
 CSV and console tables of any number of reports may follow each other, between progress bars, the program's output and lines that
 say why a report is missing. Nothing is held but the row being read, so a file may be larger than memory.
@@ -55,7 +55,7 @@ class Note(NamedTuple):
 
 @dataclass(slots=True)
 class Trouble:
-    """What of the file could not be read."""
+    """Parts of the file that could not be read."""
 
     log: Log = field(default_factory=Log)
     rows: int = 0
@@ -76,7 +76,7 @@ def events(path: Path, trouble: Trouble) -> Iterator[Event]:
 
 
 class _Scan:
-    """Where in the text we are."""
+    """The reader's position in the text."""
 
     def __init__(self, file_name: str, trouble: Trouble) -> None:
         self._file_name, self._trouble = file_name, trouble

@@ -1,4 +1,4 @@
-"""What the reports of ``nsys stats`` are called, in every spelling since 2019, and what their columns are.
+"""Names of ``nsys stats`` reports in every spelling since 2019, and their columns.
 
 Names here are those of nsys 2023.1 and later (``cuda_gpu_kern_sum``); up to 2022 they were ``gpukernsum`` and the like, and up to
 2020 there were only titles ("CUDA Kernel Statistics (nanoseconds)").
@@ -59,7 +59,7 @@ HOST_SUMS = frozenset(
 )  # fmt: skip
 """Sums of time on the host."""
 MIXED_SUM = "cuda_api_gpu_sum"
-"""Its column Category tells."""
+"""Sums whose column Category says GPU or host."""
 GPU_TRACE, KERNEL_TRACE = "cuda_gpu_trace", "cuda_kern_exec_trace"
 RANGE_TRACE, PROJECTED_TRACE = "nvtx_pushpop_trace", "nvtx_gpu_proj_trace"
 API_TRACE = "cuda_api_trace"
@@ -90,7 +90,7 @@ TEXTS = frozenset(
         "Event", "CorrId", "CorrID", "RangeId", "ParentId",
     }
 )  # fmt: skip
-"""Columns that say which row it is rather than how much."""
+"""Columns that identify a row; all others are figures."""
 _FIGURES = frozenset(
     {
         *COUNTS, "Time", "Total Time", "Total", "Avg", "Med", "Min", "Max", "StdDev", "Start", "Duration", "End", "GrdX",
@@ -157,9 +157,10 @@ def columns_of(cells: list[str], unit: str = "") -> list[Column] | None:
     if known < _LEAST_KNOWN or known * 2 < len(found) or not any(column.label in _FIGURES for column in found):
         return None
     total = next((column.unit for column in found if column.label in ("Total Time", "Total")), None)
-    plain = ("Avg", "Med", "Min", "Max", "StdDev")  # without a unit up to 2021.1: that of the total
+    statistics = ("Avg", "Med", "Min", "Max", "StdDev")  # without a unit up to 2021.1: that of the total
     return [
-        column._replace(unit=total) if column.label in plain and column.unit is None else column for column in found
+        column._replace(unit=total) if column.label in statistics and column.unit is None else column
+        for column in found
     ]
 
 

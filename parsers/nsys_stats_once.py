@@ -1,4 +1,4 @@
-"""Every report of ``nsys stats`` may stand in a file once: joined outputs would be added up."""
+"""Refuses a file in which a report of ``nsys stats`` appears twice: joined outputs would be summed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LIKE_OTHERS = ("osrt_sum", UNKNOWN)
 
 
 def check_once(path: Path, tool: str, traces: Iterable[Start], sums: Sequence[tuple[Start, list[list[str]]]]) -> None:
-    """Raises ReportError, naming the line, when a report begins once more. Sums come with their rows."""
+    """Raise ReportError, naming the line, when a report appears twice. Sums come with their rows."""
     found: dict[str, list[tuple[int, frozenset[str]]]] = {}
     tables = [*((start, frozenset[str]()) for start in traces), *((start, _names(start, rows)) for start, rows in sums)]
     for start, names in sorted(tables, key=lambda table: table[0].line):

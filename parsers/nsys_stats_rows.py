@@ -124,7 +124,7 @@ def figure(text: str, column: Column, style: DecimalStyle) -> int | float | None
 
 
 def is_broken(row: Cells) -> bool:
-    """Is a count or a time in the row of a sum below zero? Nothing that was counted is."""
+    """Return whether a count or time in the row of a sum is negative, which no real one is."""
     return any((row.whole(*labels) or 0) < 0 for labels in (COUNTS, ("Total Time",)))
 
 

@@ -26,7 +26,7 @@ STRINGS = "StringIds"
 
 
 class Strings(dict[object, str | None]):
-    """StringIds, read one by one as they are asked for: the table also holds the whole process environment."""
+    """StringIds, read one by one on demand: the table also holds the whole process environment."""
 
     def __init__(self, database: Database, null: str | None = None) -> None:
         """``null`` stands for a name whose number is NULL, or whose column is not there."""

@@ -1,4 +1,4 @@
-"""What nvidia-smi prints, in every form that ends up in files.
+"""Parser of nvidia-smi's output, in every form that ends up in files.
 
 ``--query-gpu`` CSV (with and without header and units, header repeated by loops, several GPUs in turn), the table that
 it prints without options, and the rolling lists ``dmon`` and ``pmon``. Timestamps are the local time of the machine
@@ -24,20 +24,20 @@ _HEAD_BYTES = 65536
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Do the first lines hold one of nvidia-smi's headers, or rows of its CSV?"""
+    """Return whether the first lines have one of nvidia-smi's headers, or rows of its CSV."""
     found = head_lines(head)
     return any(recognise(found) for recognise, _ in _FORMS)
 
 
 def parse(path: Path) -> Report:
-    """Read it. Raises ReportError when there is no whole reading in it."""
+    """Read the file. Raises ReportError when it has no complete reading."""
     try:
         with path.open("rb") as file:
             found = head_lines(file.read(_HEAD_BYTES))
         read = next((read for recognise, read in _FORMS if recognise(found)), None)
         if read is None:
             raise ReportError(
-                path, "nvidia-smi", "no output of nvidia-smi was found in it", "Give the file that it wrote"
+                path, "nvidia-smi", "it holds no output of nvidia-smi", "Pass the file that nvidia-smi wrote"
             )
         return read(path)
     except OSError as error:

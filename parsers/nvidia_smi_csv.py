@@ -24,7 +24,7 @@ TOOL = "nvidia-smi"
 
 
 def recognise(found: list[str]) -> bool:
-    """Is there a header among these lines, or does the text begin with rows of it?"""
+    """Return whether these lines have a header, or begin with rows of the CSV."""
     if any(read_header(line) for line in found if len(line) < LINE_LIMIT):
         return True
     first = [line for line in found if line.strip() and not is_stamp(line)][:3]
@@ -32,16 +32,16 @@ def recognise(found: list[str]) -> bool:
 
 
 def parse(path: Path) -> Report:
-    """Raises ReportError when there is no whole row, or nothing tells what its columns are."""
+    """Read the file. Raises ReportError when it has no complete row, or no header for its rows."""
     known = survey(MonitorText(path, TOOL))
     if not known.count and known.first is None:
-        raise ReportError(path, TOOL, "there is a header and no whole row below it", "Let nvidia-smi run longer")
+        raise ReportError(path, TOOL, "the header has no complete row below it", "Let nvidia-smi run longer")
     warnings: list[Diagnostic] = []
     layout = known.first
     if layout is None:
         layout, warning = layout_of(known.headless, path)
         warnings.append(warning)
-    known.settle(layout)
+    known.finish(layout)
     text = MonitorText(path, TOOL)
     rounds = _Rounds(known)
     for row in rows(text):
@@ -51,26 +51,26 @@ def parse(path: Path) -> Report:
         else:
             rounds.add(row, row_layout, text.interval_ns)
     if not rounds.devices:
-        raise ReportError(path, TOOL, "there is a header and no whole row of its kind", "Let nvidia-smi run longer")
+        raise ReportError(path, TOOL, "no complete row fits the header", "Let nvidia-smi run longer")
     return _report(rounds, layout, text, warnings)
 
 
 class _Rounds:
-    """The rows of a file, as readings of devices at moments."""
+    """Turns the rows of a file into readings of devices over time."""
 
     def __init__(self, known: Survey) -> None:
         self.readings = Readings()
         self.clock = Clock()
         self.placer = Placer(known)
         self.devices: dict[int | None, dict[str, str]] = {}
-        """What the rows say of each device that no reading is: its name, its serial number."""
+        """Facts about each device other than readings: name, driver version."""
         self._halves: list[Gap] = []
         self._day_first = known.day_first()
 
     def add(self, row: Row, layout: Layout, interval_ns: int | None) -> None:
         last = len(layout.columns) - 1
         if row.is_cut and layout.bus == last and self.placer.is_half(row.cells[last]):
-            reason = "the file ends within it, which tells the device: its row is left out"
+            reason = "the file ends inside this cell, which names the device; its row was left out"
             self._halves.append(Gap(f"sample:{layout.columns[last].name}", "unreadable", reason))
             return
         if row.is_cut and (half := _half_cell(row, layout)):
@@ -87,8 +87,8 @@ class _Rounds:
         self.readings.add(at_ns, device, [(column, row.cells[place]) for column, place in layout.measured])
 
     def gaps(self) -> tuple[Gap, ...]:
-        """What of the rows could not be read for sure."""
-        reason = "'03-11-2026' was taken as month first: nothing in the file decides"
+        """Gaps for cells that could not be read reliably."""
+        reason = "dates such as '03-11-2026' were read with the month first; nothing in the file says which comes first"
         dates = [Gap("sample.at_ns", "ambiguous", reason)] if self._day_first is None else []
         return (*self._halves, *dates, *self.clock.gaps(), *self.placer.gaps(), *self.readings.gaps())
 
@@ -118,15 +118,15 @@ def _report(rounds: _Rounds, first: Layout, text: MonitorText, warnings: list[Di
 
 
 def unknown_units(layout: Layout) -> tuple[Diagnostic, ...]:
-    """Columns whose header states a unit that is in no list: their figures stay in it. Any name of a column will do."""
+    """Diagnostics for columns with an unknown unit, which keep that unit. Column names may be any."""
     strange = [f"{column.name} [{column.unit}]" for column, _ in layout.measured if column.unit not in UNITS]
     return not_understood({"units of": strange}, "kept as printed")
 
 
 def _half_cell(row: Row, layout: Layout) -> Gap | None:
-    """The file ends within this line: a number at its end may be half there, unless its unit follows it."""
+    """Clear the last number of a cut line, which may be incomplete unless its unit follows; return the gap."""
     name, cell = layout.columns[-1].name, row.cells[-1]
     if not cell[-1:].isdigit() or (name != "timestamp" and read_cell(cell, "")[0] is None):
         return None
     row.cells[-1] = ""
-    return Gap(f"sample:{name}", "unreadable", "the file ends within its last number, which is left out")
+    return Gap(f"sample:{name}", "unreadable", "the file ends inside its last number, which was left out")

@@ -1,4 +1,4 @@
-"""Which device a row of ``--query-gpu`` is about, and what its rows say about it."""
+"""Finds the device of each row of ``--query-gpu``, and facts about each device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WHOLE = re.compile(
 
 
 class Placer:
-    """Tells the device of a row by its index, else its uuid or bus id, else its place below a date."""
+    """Finds the device of a row: by index, else uuid or bus id, else position below a date."""
 
     def __init__(self, survey: Survey) -> None:
         self._numbered = survey.is_numbered
@@ -24,18 +24,18 @@ class Placer:
         self._by_place = survey.by_date and not self._by_bus and not self._numbered
         self._bus: dict[str, int] = {}
         self._round = -1
-        self._met: set[object] = set()
+        self._seen: set[object] = set()
         self._last_round: int | None = None
 
     def place(self, row: Row, layout: Layout) -> tuple[int | None, int]:
         """(device, number of the round of readings): call it once a row, in order."""
         device = self._device(row, layout)
-        is_again = not self._by_place and (device in self._met or device is None)
+        is_again = not self._by_place and (device in self._seen or device is None)
         if row.round != self._last_round or is_again:
             self._round += 1
-            self._met = set()
+            self._seen = set()
         self._last_round = row.round
-        self._met.add(device)
+        self._seen.add(device)
         return device, self._round
 
     def _device(self, row: Row, layout: Layout) -> int | None:
@@ -47,27 +47,27 @@ class Placer:
         return row.place if self._by_place else None
 
     def is_half(self, bus: str) -> bool:
-        """May a uuid or bus id at the cut end of a file be the beginning of another's? It tells no device then."""
+        """Return whether a uuid or bus id at the cut end of a file may be incomplete."""
         return self._by_bus and bus not in self._bus and _WHOLE.match(bus) is None
 
     def gaps(self) -> list[Gap]:
         if self._numbered or self._by_bus or self._by_place:
             return []
-        reason = "no column tells devices apart: ask nvidia-smi for index or uuid too"
+        reason = "no column names the device: add index or uuid to --query-gpu"
         return [Gap("sample.device_index", "not_collected", reason)]
 
     def diagnostics(self) -> list[Diagnostic]:
         if self._by_place:
-            text = "no device column: the rows below each date are counted as GPU 0, 1, ..."
+            text = "no device column: the rows below each date were counted as GPU 0, 1, ..."
             return [Diagnostic("warning", "perfctl", text)]
         if self._by_bus:
-            text = "no index column: devices are numbered in the order in which the file names them"
+            text = "no index column: devices are numbered in the order of their first rows"
             return [Diagnostic("info", "perfctl", text)]
         return []
 
 
 def devices_of(facts: dict[int | None, dict[str, str]], samples: Iterable[Sample]) -> tuple[Device, ...]:
-    """What the rows say about each device; its memory where all samples agree on it."""
+    """Build the devices from facts in the rows; memory where all samples agree on it."""
     sizes: dict[int | None, set[int | None]] = {}
     for sample in samples:
         sizes.setdefault(sample.device_index, set()).add(sample.memory_total_bytes)

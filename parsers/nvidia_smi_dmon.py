@@ -1,6 +1,6 @@
 """The rolling lists ``nvidia-smi dmon`` and ``nvidia-smi pmon``, as text or ``--format csv``.
 
-Columns depend on -s and the driver and are looked up by the line "# gpu ...", which comes again every so many rows;
+Columns depend on -s and the driver and are found by the line "# gpu ...", which is repeated every few rows;
 the line below it has the units. -o D, T puts the date and the time first. "-" is no value. fb and the other MB columns
 are 2**20 bytes (NVML's figures, divided by 1024 twice). Layouts from 390 to 580 were seen in print, not as real files.
 
@@ -68,7 +68,7 @@ class _Header:
 
 
 def recognise(found: list[str]) -> bool:
-    """Is there a line "# gpu ..." with columns of dmon or pmon?"""
+    """Return whether there is a line "# gpu ..." with columns of dmon or pmon."""
     return any(_header(line) for line in found)
 
 
@@ -90,9 +90,7 @@ def parse(path: Path) -> Report:
     text = MonitorText(path, TOOL)
     rows = _rows(text)
     if not rows:
-        raise ReportError(
-            path, TOOL, "there is a header of dmon or pmon and no whole row below it", "Let it run longer"
-        )
+        raise ReportError(path, TOOL, "the header of dmon or pmon has no complete row below it", "Let it run longer")
     readings = Readings()
     clock = Clock(text.interval_ns)
     moments = _Moments(clock)
@@ -113,10 +111,14 @@ def parse(path: Path) -> Report:
         form="nvidia-smi pmon" if is_pmon else "nvidia-smi dmon",
         samples=readings.samples,
         summaries=tuple(readings.summaries()),
-        gaps=(*clock.gaps(), *readings.gaps(), Gap("device", "not_available", "dmon and pmon name no device")),
+        gaps=(
+            *clock.gaps(),
+            *readings.gaps(),
+            Gap("device", "not_available", "dmon and pmon do not print device names"),
+        ),
         diagnostics=(
             *clock.diagnostics(),
-            *_told(is_pmon),
+            *_diagnostics(is_pmon),
             *readings.diagnostics(),
             *text.diagnostics(),
             *_unknown(rows),
@@ -158,22 +160,22 @@ class _Moments:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._round = -1
-        self._met: set[tuple[int | None, str]] = set()
+        self._seen: set[tuple[int | None, str]] = set()
         self._days = 0
         self._last = 0
 
     def at(self, header: _Header, cells: list[str], device: int | None) -> int:
         key = (device, cells[header.names.index("pid")] if header.is_pmon else "")
-        if key in self._met or self._round < 0 or self._is_earlier(device):
+        if key in self._seen or self._round < 0 or self._is_earlier(device):
             self._round += 1
-            self._met = set()
-        self._met.add(key)
+            self._seen = set()
+        self._seen.add(key)
         named = dict(zip(header.names, cells, strict=True))
         return self._clock.at(self._stamp(named.get("date"), named.get("time")), self._round)
 
     def _is_earlier(self, device: int | None) -> bool:
         """A GPU with a lower number than one of this round begins the next: pmon lists processes that change."""
-        return any(met is not None and device is not None and met > device for met, _ in self._met)
+        return any(seen is not None and device is not None and seen > device for seen, _ in self._seen)
 
     def _stamp(self, date: str | None, time: str | None) -> Stamp | None:
         if date:
@@ -220,10 +222,10 @@ def _processes(members: list[tuple[_Header, list[str]]]) -> list[tuple[Column, s
     return [(Column("sm", "%", UTILISATION), shown), *found]
 
 
-def _told(is_pmon: bool) -> list[Diagnostic]:
+def _diagnostics(is_pmon: bool) -> list[Diagnostic]:
     if not is_pmon:
         return []
-    text = "gpu_utilisation is the sum of pmon's sm over the processes of a GPU; a GPU without one that has it is empty"
+    text = "gpu_utilisation is the sum of pmon's sm over the processes of a GPU; it is empty for a GPU without such a process"
     return [Diagnostic("info", "perfctl", text)]
 
 

@@ -40,7 +40,7 @@ _HEADER_CELL = re.compile(r"([a-z][a-z0-9_.]{1,60})(?: \[([^\]]{1,12})\])?\Z")
 
 
 class Layout:
-    """Which cell of a row is what."""
+    """Positions of the cells of a row."""
 
     def __init__(self, columns: tuple[Column, ...]) -> None:
         places = {column.name: n for n, column in reversed(list(enumerate(columns)))}
@@ -48,7 +48,7 @@ class Layout:
         self.timestamp = places.get("timestamp")
         self.index = places.get("index")
         self.bus = next((places[name] for name in _BUS if name in places), None)
-        """What tells devices apart, beside the index."""
+        """Position of the uuid or bus id."""
         self.identity = [(column.name, n) for n, column in enumerate(columns) if column.name in _IDENTITY]
         self.measured = [(column, n) for n, column in enumerate(columns) if column.name not in _IDENTITY]
 

@@ -1,4 +1,4 @@
-"""Rows of ``--query-gpu``, one by one, and what has to be known of all of them before the first is read."""
+"""Yields the rows of ``--query-gpu``, and surveys them all before the first one is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DATES_KEPT = 100_000
 
 @dataclass(slots=True)
 class Row:
-    """One row, and where it stands."""
+    """One row and its position."""
 
     layout: Layout | None
     """None above the first header."""
@@ -28,9 +28,9 @@ class Row:
     round: int
     """How many headers and dates came before."""
     place: int
-    """Which row of its round it is, from 0."""
+    """Position of the row in its round, from 0."""
     is_cut: bool = False
-    """The file ends with it, and not with the end of a line."""
+    """The file ends with this row, without a line end."""
 
 
 def rows(text: MonitorText) -> Iterator[Row]:
@@ -64,7 +64,7 @@ def rows(text: MonitorText) -> Iterator[Row]:
 
 @dataclass(slots=True)
 class Survey:
-    """What the rows of a file are like."""
+    """Facts about all rows of a file."""
 
     first: Layout | None = None
     """The first header."""
@@ -74,9 +74,9 @@ class Survey:
     is_numbered: bool = False
     """Some row has an index."""
     has_bus: bool = True
-    """Every row says which device it is about by uuid or bus id."""
+    """Every row has the uuid or bus id of its device."""
     by_date: bool = True
-    """Every row stands below a ``date`` line and has no timestamp of its own."""
+    """Every row is below a ``date`` line and has no timestamp."""
     dates: dict[str, None] = field(default_factory=dict)
     """Different timestamps in which month and day may be mistaken for each other."""
 
@@ -92,7 +92,7 @@ class Survey:
         if stamp and not {"-", "/"}.isdisjoint(stamp[1:3]) and len(self.dates) < _DATES_KEPT:
             self.dates[stamp] = None
 
-    def settle(self, layout: Layout) -> None:
+    def finish(self, layout: Layout) -> None:
         """Rows above any header are of this layout: the first header's, or the one form without a header."""
         for cells in self.headless:
             if len(cells) == len(layout.columns):

@@ -65,12 +65,12 @@ _ROW = re.compile(r"\d+\s")
 _MIG_STATES = frozenset(("", "N/A", "Enabled", "Enabled*", "Disabled", "Disabled*", "ERR!"))
 _MOST_STRANGE = 100
 _LINE_LIMIT = 300
-"""Wider lines are nobody's table (its own are 79 or 91 wide): a bound for the patterns above."""
+"""Longest line that can be part of the table (its lines are 79 or 91 wide): a bound for the patterns above."""
 
 
 @dataclass(slots=True)
 class _State:
-    """What has been met so far."""
+    """State of the reader."""
 
     text: MonitorText
     readings: Readings = field(default_factory=Readings)
@@ -82,15 +82,15 @@ class _State:
     pending: tuple[int, str, str] | None = None
     """(index, name, ECC cell) of a GPU whose second line is still to come."""
     unread: int = 0
-    """GPUs without a second line that could be read."""
-    strange: dict[str, None] = field(default_factory=dict)
-    """Words of headers and lines of the table that are in no list."""
+    """Count of GPUs whose second line could not be read."""
+    unknown_words: dict[str, None] = field(default_factory=dict)
+    """Unknown words in headers and lines of the table."""
     is_below: bool = False
-    """Did a row of a GPU come since the title?"""
+    """Whether a row of a GPU followed the title."""
 
 
 def recognise(found: list[str]) -> bool:
-    """Does the title of the table stand among these lines?"""
+    """Return whether the title of the table is among these lines."""
     return any(_TITLE.match(line) for line in found if len(line) < _LINE_LIMIT)
 
 
@@ -102,14 +102,12 @@ def parse(path: Path) -> Report:
         _take(state, line.strip() if len(line) < _LINE_LIMIT else "", clock)
     _end_pair(state)
     if not state.readings.samples:
-        raise ReportError(
-            path, TOOL, "there is a table of nvidia-smi without a whole row of a GPU", "Copy the file again"
-        )
+        raise ReportError(path, TOOL, "nvidia-smi's table has no complete row of a GPU", "Copy the file again")
     gaps = (
         [Gap("sample", "unreadable", f"{state.unread} GPUs have lines that could not be read")] if state.unread else []
     )
     gaps += [
-        Gap("device.name", "unreadable", f"nvidia-smi cut the name off: '{device.name}'", f"GPU {device.index}")
+        Gap("device.name", "unreadable", f"nvidia-smi cut off the name: '{device.name}'", f"GPU {device.index}")
         for device in state.devices.values()
         if device.name and device.name.endswith("...")
     ]
@@ -128,7 +126,7 @@ def parse(path: Path) -> Report:
             *_rounding(),
             *state.readings.diagnostics(),
             *state.text.diagnostics(),
-            *not_understood({"parts": state.strange}),
+            *not_understood({"parts": state.unknown_words}),
         ),
         started_at=clock.started_at,
         duration_ns=clock.duration_ns if state.table > 0 else None,
@@ -169,19 +167,19 @@ def _cells(state: _State, cells: list[str], clock: Clock) -> None:
     elif len(cells) == 1 and (process := _PROCESS.match(cells[0])):
         column = Column(f"process {process['name']}: memory")
         state.readings.add(0, int(process["index"]), [(column, process["memory"])])
-    elif len(state.strange) < _MOST_STRANGE:
-        _look_at(state, cells)
+    elif len(state.unknown_words) < _MOST_STRANGE:
+        _note_unknown(state, cells)
 
 
-def _look_at(state: _State, cells: list[str]) -> None:
+def _note_unknown(state: _State, cells: list[str]) -> None:
     """A line that gives no reading: are its words those of a header, of a third line (MIG) or of a process table?"""
     if len(cells) == 1 or not state.is_below:
         if not _ROW.match(cells[0]):
-            state.strange.update(
+            state.unknown_words.update(
                 dict.fromkeys(others_of(" ".join(cells).replace("=+", "=").replace("=", " ").split(), _HEADER_WORDS))
             )
     elif len(cells) == 3 and state.pending is None and not (cells[0] == cells[1] == "" and cells[2] in _MIG_STATES):
-        state.strange[" | ".join(cells)] = None
+        state.unknown_words[" | ".join(cells)] = None
 
 
 def _gpu(state: _State, values: dict[str, str], clock: Clock) -> None:
@@ -208,4 +206,4 @@ def _sized(device: Device, readings: Readings) -> Device:
 
 
 def _rounding() -> list[Diagnostic]:
-    return [Diagnostic("info", "perfctl", "nvidia-smi's table rounds: whole watts, percent and degrees")]
+    return [Diagnostic("info", "perfctl", "nvidia-smi's table rounds to whole watts, percent and degrees")]

@@ -1,4 +1,4 @@
-"""The rows of nvprof's tables, text and CSV alike, found among its own lines and the program's output."""
+"""Reads the rows of nvprof's tables, text and CSV, among nvprof's messages and the program's output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TOOL_LINE = re.compile(r"={8} (?P<text>.*)|==(?P<process>\d+)== (?P<said>.*)")
 _ANYWHERE = re.compile(
     r"(?:={8}|==\d+==) (?:NVPROF is profiling|Profiling (?:application|result)|(?:Metric|Event) result)"
 )
-"""A program that does not end its last line puts nvprof's first behind it ("Success!==9319== Profiling ...")."""
+"""nvprof's first line may follow a program's last line without a line end ("Success!==9319== Profiling ...")."""
 _MESSAGE = re.compile(r"(Warning|Error|Internal error)\s*:\s*(.*)", re.IGNORECASE)
 _QUIET = ("NVPROF is profiling", "Profiling application", "Profiling result", "Generated result", "Metric result",
           "Event result", "Unified Memory profiling result", "OpenACC", "API calls")  # fmt: skip
@@ -60,7 +60,7 @@ class Row:
 
 
 def is_nvprof(head: bytes) -> bool:
-    """Does a line of nvprof, or a header of its tables, stand among these lines?"""
+    """Return whether a line of nvprof, or a header of its tables, is among these lines."""
     for line in head_lines(head):
         if len(line) > 4096:
             continue
@@ -74,29 +74,29 @@ def is_nvprof(head: bytes) -> bool:
 
 
 class Lines:
-    """Iterate it once for the rows; then ``tables``, ``unread`` and ``diagnostics`` say what was met."""
+    """Iterate once for the rows; then ``tables``, ``unread`` and ``diagnostics`` describe the file."""
 
     def __init__(self, path: Path) -> None:
         self.tables: list[str] = []
         self.unread = 0
         self.unknown: dict[str, None] = {}
-        """Headers of tables that are in no list."""
+        """Headers of unknown tables."""
         self.again: int | None = None
-        """The line of the first table that has something once more that stands in an earlier one of its process."""
+        """Line of the first table that repeats a row or trace of an earlier table of its process."""
         self.processes: dict[str, int] = {}
         """Process -> the line of its first table."""
         self._process = self._device = ""
         self._line = self._opened = 0
-        self._met: dict[tuple[str, ...], int] = {}
-        """What stands once in a process's output -> the line of its table."""
+        self._first_tables: dict[tuple[str, ...], int] = {}
+        """Rows and traces of a process -> the line of their table."""
         self._announced = False
-        """Did nvprof say that a table follows, which has not come yet?"""
+        """Whether nvprof announced a table that has not begun yet."""
         self._text = ToolText(path, "nvprof")
-        self._said: Tally[tuple[str, str]] = Tally()
+        self._messages: Tally[tuple[str, str]] = Tally()
         self._kind: str | None = None
         self._names: list[str] = []
         self._units: dict[str, str] | None = None
-        """None while the row of units below a CSV header may still come."""
+        """None until the row below a CSV header was checked for units."""
         self._is_csv = False
         self._group = ""
 
@@ -120,7 +120,7 @@ class Lines:
                 if self._kind is not None:
                     row = self._csv_row(line) if self._is_csv else self._text_row(line)
                 elif self._announced and line.strip():
-                    self._strange(line)
+                    self._note_unknown(line)
         if row is not None and (self._text.ends_whole or line.endswith((")", "]", '"'))):
             self._meet(row)
             yield row
@@ -129,7 +129,7 @@ class Lines:
 
     def diagnostics(self) -> list[Diagnostic]:
         """nvprof's warnings and errors, and what was left out."""
-        said = [Diagnostic(severity, "nvprof", text) for severity, text in self._said]
+        said = [Diagnostic(severity, "nvprof", text) for severity, text in self._messages]
         return said + self._text.diagnostics()
 
     def _tool_line(self, text: str) -> None:
@@ -137,17 +137,17 @@ class Lines:
         message = _MESSAGE.match(text)
         if message:
             severity = "warning" if message[1].lower() == "warning" else "error"
-            if len(self._said) < 100:
-                self._said[severity, message[2].strip()[:1000]] += 1
+            if len(self._messages) < 100:
+                self._messages[severity, message[2].strip()[:1000]] += 1
             return
-        if not text.startswith(_QUIET) and text.strip() and len(self._said) < 100:
-            self._said["info", text.strip()[:1000]] += 1
+        if not text.startswith(_QUIET) and text.strip() and len(self._messages) < 100:
+            self._messages["info", text.strip()[:1000]] += 1
         self._kind, self._device = None, ""
         self._announced = text.rstrip().endswith("result:")
         self._group = "API calls" if text.startswith("API calls") else ""
 
     def _begins(self, line: str) -> bool:
-        """Is it the header of a table, or a line that names the device of the one to come?"""
+        """Return whether it is the header of a table, or a line that names the device of the next table."""
         if not self._is_csv and (device := _DEVICE.match(line)):
             self._group = self._device = device["name"]
             return True
@@ -182,13 +182,13 @@ class Lines:
             self._once(word)
 
     def _meet(self, row: Row) -> None:
-        """A trace stands once; a sum once for each device, group and name."""
+        """A trace may appear once; a sum once for each device, group and name."""
         if row.kind != TRACE:
             names = (row.cells.get(name, "") for name in ("Device", "Name", "Metric Name", "Event Name"))
             self._once(row.kind, self._device, row.group, *names)
 
     def _once(self, *what: str) -> None:
-        opened = self._met.setdefault((self._process, *what), self._opened)
+        opened = self._first_tables.setdefault((self._process, *what), self._opened)
         if opened != self._opened and self.again is None:
             self.again = self._opened
 
@@ -241,21 +241,21 @@ class Lines:
         parts = _GAP.split(line.strip(), maxsplit=len(self._names) - 1)
         return parts if len(parts) == len(self._names) else None
 
-    def _strange(self, line: str) -> None:
+    def _note_unknown(self, line: str) -> None:
         """The first line below an announced table: a header in no list, unless it is a sentence."""
         self._announced = False
         if '","' in line or len(_GAP.split(line.strip())) > 2:
             self.unknown[line.strip()[:60]] = None
 
     def _stray(self, line: str) -> None:
-        """A line inside a table that is no row of it: the notes below a trace, or the program's output."""
+        """Set aside a line inside a table that is not a row: notes below a trace, or the program's output."""
         if not line.startswith(("Regs:", "SSMem:", "DSMem:", "SrcMemType:", "DstMemType:", "Total CPU Page faults")):
             self.unread += 1
         self._text.stray(line)
 
 
 def _csv_cells(line: str) -> list[str]:
-    """[] for a line that is no CSV, or has a cell that no name is long enough for."""
+    """Split a CSV line; [] for a line that is not CSV, or has a cell longer than any name."""
     try:
         return next(csv.reader([line], strict=True), [])
     except csv.Error:

@@ -24,13 +24,14 @@ _MORE = (
     "SrcMemType", "DstMemType", "Device", "Context", "Stream", "Name", "Kernel", "Correlation_ID", "Unified Memory",
     "Virtual Address", "Src Dev", "Src Ctx", "Dst Dev", "Dst Ctx", "Secondary Virtual Address", "Process",
 )  # fmt: skip
-"""Columns of the trace that are no metrics."""
+"""Columns of the trace that are not metrics."""
+_AXES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _DEVICE_WIDTH = 15
 _LARGEST = 2**63 - 1
 
 
 class Sizes:
-    """How many bytes "KB" is in one file: 1024 or 1000, or not decided."""
+    """Bytes of a "KB" in one file: 1024 or 1000, or undecided."""
 
     def __init__(self, base: int | None) -> None:
         self.base = base
@@ -38,21 +39,14 @@ class Sizes:
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Sizes:
-        """Decided by the first copies whose throughput has another prefix than their size; they have to agree."""
+        """Decide by the first copies whose throughput has another prefix than their size; they must agree."""
         votes: Tally[int] = Tally()
         for number, row in enumerate(rows):
             if sum(votes.values()) >= 20 or (votes.total() and number > 2000):
                 break
             size, throughput = _prefixed(row, "Size"), _prefixed(row, "Throughput")
             duration = time_ns(row.cells.get("Duration", ""), row.units.get("Duration", ""))
-            if (
-                not size
-                or not throughput
-                or not duration
-                or size[1] == throughput[1]
-                or not throughput[0]
-                or not size[0]
-            ):
+            if not (size and throughput and duration and size[0] and throughput[0]) or size[1] == throughput[1]:
                 continue
             rate = float(size[0]) / (duration / 1e9)
             for base in (1000, 1024):
@@ -75,19 +69,19 @@ class Sizes:
     def gaps(self) -> list[Gap]:
         if not self._undecided:
             return []
-        reason = f"{self._undecided} sizes: nothing in the file says whether its KB are 1000 or 1024 byte"
+        reason = f"{self._undecided} sizes: nothing in the file says whether a KB is 1000 or 1024 bytes"
         return [Gap("copy.bytes", "ambiguous", reason), Gap("kernel.shared_bytes", "ambiguous", reason)]
 
 
 class Trace:
-    """Takes the rows of a GPU trace, in order."""
+    """Collects the rows of a GPU trace, in order."""
 
     def __init__(self, sizes: Sizes) -> None:
         self.kernels: list[Kernel] = []
         self.counters: list[Counter] = []
         self.copies: list[Copy] = []
         self.unknown: dict[str, None] = {}
-        """Columns in no list that are not spelt as metrics are ("flop_count_sp")."""
+        """Unknown columns that are not spelled like metrics ("flop_count_sp")."""
         self._sizes = sizes
         self._devices: dict[str, int | None] = {}
         self._others: Tally[str] = Tally()
@@ -101,18 +95,9 @@ class Trace:
         operation = _OPERATION.match(name)
         copy = operation and _MEMCPY.match(operation["kind"])
         if operation and (copy or operation["kind"] in ("memset", "Memset")):
-            size = _cell(row, "Size", "Unified Memory")
-            self.copies.append(
-                Copy(
-                    copy["kind"] if copy else "memset",
-                    self._sizes.bytes(*size),
-                    start,
-                    duration,
-                    None,
-                    self._device(cells.get("Device", "")),
-                    whole(cells.get("Stream", "")),
-                )
-            )
+            size = self._sizes.bytes(*_cell(row, "Size", "Unified Memory"))
+            device, stream = self._device(cells.get("Device", "")), whole(cells.get("Stream", ""))
+            self.copies.append(Copy(copy["kind"] if copy else "memset", size, start, duration, None, device, stream))
         elif not operation and (grid := _axes(cells, "Grid")) is not None:
             self._kernel(row, name, grid, start, duration)
         elif name:
@@ -129,25 +114,19 @@ class Trace:
                 name=_CORRELATION.sub("", name),
                 device_index=self._device(cells.get("Device", "")),
                 stream=whole(cells.get("Stream", "")),
-                grid_x=grid[0],
-                grid_y=grid[1],
-                grid_z=grid[2],
-                block_x=block[0],
-                block_y=block[1],
-                block_z=block[2],
                 registers=whole(_cell(row, "Regs*", "Registers Per Thread")[0]),
                 static_shared_bytes=self._sizes.bytes(*_cell(row, "SSMem*", "Static SMem")),
                 dynamic_shared_bytes=self._sizes.bytes(*_cell(row, "DSMem*", "Dynamic SMem")),
                 start_ns=start,
                 duration_ns=duration,
-            )
+            )._replace(**dict(zip(_AXES, (*grid, *block), strict=True)))
         )
         for metric, text in cells.items():
             if metric not in _MORE:
                 if metric[:1].isupper() and " " in metric:
                     self.unknown[metric] = None
                 number = _number(text, row.units.get(metric, ""))
-                value = None if number is None else _plain(number[0])
+                value = None if number is None else _whole(number[0])
                 unit = number[1] or None if number else None
                 self.counters.append(Counter(launch, metric, value, unit, text=None if number else text or None))
 
@@ -166,7 +145,7 @@ class Trace:
 
     def gaps(self) -> list[Gap]:
         gaps = [
-            Gap("device.name", "unreadable", f"nvprof cuts names to {_DEVICE_WIDTH} characters: '{name}'")
+            Gap("device.name", "unreadable", f"nvprof cut the name to {_DEVICE_WIDTH} characters: '{name}'")
             for name, index in self._devices.items()
             if index is None and len(name) >= _DEVICE_WIDTH - 1
         ]
@@ -179,27 +158,22 @@ class Trace:
         found = []
         for name, count in self._others.items():
             label = name.strip("[]")
-            found += [
-                Summary(f"{label}: Calls", float(count), None),
-                Summary(f"{label}: Time", float(self._times[name]), "ns"),
-            ]
+            found.append(Summary(f"{label}: Calls", float(count), None))
+            found.append(Summary(f"{label}: Time", float(self._times[name]), "ns"))
         return found
 
 
 def summary_figures(row: Row) -> list[Summary]:
     """ "GPU activities: name: Time", Calls, Avg, Min, Max and Time(%)."""
     label = f"{row.group}: {row.cells['Name'].strip()}"
-    found = []
-    for key in ("Time(%)", "Time", "Calls", "Avg", "Min", "Max"):
-        text, unit = row.cells.get(key, ""), row.units.get(key, "")
-        if key == "Calls":
-            found.append(_figure(f"{label}: {key}", text, whole(text), None))
-        elif key == "Time(%)":
-            number = _number(text, "%")
-            found.append(_figure(f"{label}: {key}", text, None if number is None else float(number[0]), "%"))
-        else:
-            found.append(_figure(f"{label}: {key}", text, time_ns(text, unit), "ns"))
-    return found
+    share, calls = row.cells.get("Time(%)", ""), row.cells.get("Calls", "")
+    number = _number(share, "%")
+    times = []
+    for key in ("Time", "Avg", "Min", "Max"):
+        text = row.cells.get(key, "")
+        times.append(_figure(f"{label}: {key}", text, time_ns(text, row.units.get(key, "")), "ns"))
+    first = _figure(f"{label}: Time(%)", share, None if number is None else float(number[0]), "%")
+    return [first, times[0], _figure(f"{label}: Calls", calls, whole(calls), None), *times[1:]]
 
 
 def unified_figures(row: Row, sizes: Sizes) -> list[Summary]:
@@ -254,7 +228,7 @@ def _number(text: str, unit: str) -> tuple[Decimal, str] | None:
     return (Decimal(match[1]), match[2] or unit) if match else None
 
 
-def _plain(number: Decimal) -> int | float:
+def _whole(number: Decimal) -> int | float:
     return int(number) if number == number.to_integral_value() and abs(number) <= _LARGEST else float(number)
 
 

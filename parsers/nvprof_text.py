@@ -1,4 +1,4 @@
-"""What nvprof prints, as text or with ``--csv``: the GPU trace, the summary, API calls, unified memory and metrics.
+"""Parser of nvprof's output, text or ``--csv``: GPU trace, summary, API calls, unified memory and metrics.
 
 Text has five digits a number ("195.89ms" is a start rounded to 10 us); CSV has them whole, in the units of a row below
 the header. Sizes are in powers of 1024 since about CUDA 8 and were powers of 1000 before: throughput, which nvprof
@@ -23,37 +23,31 @@ TOOL = "nvprof"
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Is there a line of nvprof's own, or the header of one of its tables?"""
+    """Return whether there is a line of nvprof, or the header of one of its tables."""
     return is_nvprof(head)
 
 
 def parse(path: Path) -> Report:
-    """Read it. Raises ReportError when there is no table of nvprof in it."""
+    """Read the file. Raises ReportError when it has no table of nvprof."""
+    source = Lines(path)
+    summaries: list[Summary] = []
     try:
-        return _parse(path)
+        sizes = Sizes.of(row for row in Lines(path) if row.kind == TRACE)
+        trace = Trace(sizes)
+        for row in source:
+            if row.kind == TRACE:
+                trace.take(row)
+            elif row.kind == SUMMARY:
+                summaries += summary_figures(row)
+            elif row.kind == UNIFIED:
+                summaries += unified_figures(row, sizes)
+            elif row.kind == METRIC:
+                summaries += metric_figures(row)
     except OSError as error:
         raise ReportError(path, TOOL, f"it cannot be read ({error.strerror})", "Check its permissions") from error
-
-
-def _parse(path: Path) -> Report:
-    sizes = Sizes.of(row for row in Lines(path) if row.kind == TRACE)
-    source = Lines(path)
-    trace = Trace(sizes)
-    summaries: list[Summary] = []
-    for row in source:
-        if row.kind == TRACE:
-            trace.take(row)
-        elif row.kind == SUMMARY:
-            summaries += summary_figures(row)
-        elif row.kind == UNIFIED:
-            summaries += unified_figures(row, sizes)
-        elif row.kind == METRIC:
-            summaries += metric_figures(row)
     if not source.tables:
-        said = "; ".join(entry.text for entry in source.diagnostics()[:2]) or "nothing was profiled"
-        raise ReportError(
-            path, TOOL, f"there is no table of nvprof in it ({said[:300]})", "Look at nvprof's own messages"
-        )
+        messages = "; ".join(entry.text for entry in source.diagnostics()[:2]) or "nothing was profiled"
+        raise ReportError(path, TOOL, f"it holds no table of nvprof ({messages[:300]})", "Check nvprof's messages")
     if source.again is not None:
         raise repeated(path, TOOL, "a table of one process", source.again)
     return Report(
@@ -66,7 +60,12 @@ def _parse(path: Path) -> Report:
         copies=trace.copies,
         summaries=(*summaries, *trace.summaries()),
         gaps=(*_gaps(source, trace), *sizes.gaps(), *trace.gaps()),
-        diagnostics=(*source.diagnostics(), *_rounding(source), *_unknown(source, trace), *_joined(source)),
+        diagnostics=(
+            *source.diagnostics(),
+            *_rounding(source),
+            *not_understood({"tables": source.unknown, "columns": trace.unknown}, "kept as metrics or left out"),
+            *joined("the tables of further processes", [*source.processes.values()][1:]),
+        ),
         duration_ns=None,
     )
 
@@ -74,30 +73,21 @@ def _parse(path: Path) -> Report:
 def _gaps(source: Lines, trace: Trace) -> list[Gap]:
     gaps = []
     if not any(table.startswith("GPU trace") for table in source.tables):
-        reason = "the file has sums by name and no single launches: run nvprof --print-gpu-trace"
+        reason = "the file has only sums by name: run nvprof --print-gpu-trace for single launches"
         gaps.append(Gap("kernel", "not_collected", reason))
         gaps.append(Gap("copy", "not_collected", reason))
     elif not trace.kernels:
         gaps.append(Gap("kernel", "not_collected", "the GPU trace has no kernel"))
     if trace.kernels:
-        reason = "nvprof's trace says nothing about ranges, so no kernel can be tied to a layer"
+        reason = "nvprof's trace has no ranges, so no kernel can be assigned to a layer"
         gaps.append(Gap("kernel.layer", "not_available", reason))
     if source.unread:
         gaps.append(Gap("nvprof row", "unreadable", f"{source.unread} lines inside tables could not be read"))
     return gaps
 
 
-def _unknown(source: Lines, trace: Trace) -> tuple[Diagnostic, ...]:
-    effect = "kept as metrics or left out"
-    return not_understood({"tables": source.unknown, "columns": trace.unknown}, effect)
-
-
-def _joined(source: Lines) -> tuple[Diagnostic, ...]:
-    return joined("the tables of further processes", [*source.processes.values()][1:])
-
-
 def _rounding(source: Lines) -> list[Diagnostic]:
     if not any("text" in table for table in source.tables):
         return []
-    text = "nvprof prints five digits as text: times and sizes are rounded (use --csv for whole ones)"
+    text = "nvprof's text has five digits a number, so times and sizes are rounded (--csv prints all digits)"
     return [Diagnostic("info", "perfctl", text)]

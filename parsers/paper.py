@@ -1,4 +1,4 @@
-"""Pen and paper in records: what an operation saw, what a formula made of it, what memory a step held.
+"""Records of the hand calculation: shapes of operations, results of formulas, memory of a step.
 
 Shapes are recorded inside the profiled process (``perfctl.workloads.shapes``); formulas live in
 ``perfctl.orchestrator.analyse``. One multiply-add is 2 FLOPs.
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class LayerCall(NamedTuple):
-    """Pen and paper: one layer (or functional operation) in one direction, for one step."""
+    """Calculated work of one layer (or functional operation) in one direction, for one step."""
 
     layer: str
     kind: str
@@ -19,15 +19,15 @@ class LayerCall(NamedTuple):
     macs: int | None
     """Multiply-adds. None when there is no formula; 0 when the operation has none."""
     flops: int | None
-    """2 x macs, plus nothing: elementwise work is not in here."""
+    """2 x macs; elementwise work is not included."""
     parameters: int | None
     read_bytes: int | None
     write_bytes: int | None
     output_elements: int | None
     formula: str | None
-    """The worked text, numbers put in."""
+    """The formula with its numbers filled in."""
     elementwise_flops: int | None = None
-    """Under its own heading: bias adds, activations, normalisation, pooling, softmax, reductions."""
+    """Counted apart: bias adds, activations, normalisation, pooling, softmax, reductions."""
     calls: int = 1
     """How often the layer ran in this direction in the step; the figures are for all of them."""
     position: int | None = None
@@ -36,7 +36,7 @@ class LayerCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpShape:
-    """What one operation saw when a step ran: all that a formula needs, and no numbers of time.
+    """Shapes and attributes of one operation of a step: all that a formula needs, without times.
 
     Recorded inside the profiled process by ``perfctl.workloads.shapes``, carried in the workload's
     JSON record, turned into :class:`LayerCall` by ``perfctl.orchestrator.analyse.estimate``.
@@ -85,7 +85,7 @@ class Allocation(NamedTuple):
     born: int
     """0: it was there before the step."""
     died: int | None
-    """None: it outlived the trace."""
+    """None: it was still there at the end of the trace."""
     layer: str
     """Dotted module path of the operation that made it; "" outside of modules."""
     direction: str

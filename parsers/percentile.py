@@ -1,4 +1,4 @@
-"""Percentiles of a few or many times, and how many it takes to know one."""
+"""Percentiles of times, and how many times each percentile needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PERCENTILES = (50, 95, 99)
 
 
 def needed(percent: int) -> int:
-    """How many values a percentile takes: so many that at least one lies above it. 95 -> 20, 99 -> 100; 50 -> 1."""
+    """Values that a percentile needs so that at least one lies above it: 95 -> 20, 99 -> 100; 50 -> 1."""
     return math.ceil(100 / (100 - percent)) if percent > 50 else 1
 
 

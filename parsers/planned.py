@@ -1,5 +1,5 @@
-"""A network on paper, layer by layer, before there is one: what ``perfctl.workloads.plan`` gives, the model is built of,
-and pen and paper is worked out from. Sizes are of one sample; 1 multiply-add is 2 FLOPs.
+"""The plan of a network, layer by layer: ``perfctl.workloads.plan`` makes it, the model is built from it, and its
+FLOPs are calculated from it. Sizes are of one sample; 1 multiply-add is 2 FLOPs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PlanLayer(NamedTuple):
 
     @property
     def parameters(self) -> int:
-        """Elements that are learnt."""
+        """Trainable elements."""
         if self.kind == "norm":
             return 2 * self.given[0]
         if self.kind not in ("conv", "linear"):
@@ -64,7 +64,7 @@ class Plan:
     """One point of a family."""
 
     spec: str
-    """As it is written in full: family, and the parameters that are not at their default, in the family's order."""
+    """Full specification: family and its parameters that differ from the default, in the family's order."""
     family: str
     settings: dict[str, int | str]
     """Every parameter of the family, defaults too."""

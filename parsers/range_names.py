@@ -1,4 +1,4 @@
-"""What perfctl writes into the names of ranges, and how it is read back: layers, directions, steps, phases."""
+"""Names of perfctl's ranges and how to read them: layers, directions, steps, phases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RANGE_PREFIX = "perfctl:"
 
 
 class RangeName(NamedTuple):
-    """What a range that perfctl itself put down says; all None for other people's ranges."""
+    """Contents of a perfctl range name; all None for other ranges."""
 
     layer: str | None = None
     direction: str | None = None

@@ -1,4 +1,4 @@
-"""Readings of devices, gathered column by column: what samples have a field for becomes samples, the rest figures.
+"""Collects readings of devices column by column: samples for the fields that Sample has, summaries for the rest.
 
 Used by every parser of a monitoring tool (nvidia-smi, DCGM). Cells are printed texts; a cell that is no number
 ("[N/A]", "[Not Supported]", "-") leaves the field empty, with one Gap a quantity.
@@ -28,7 +28,7 @@ QUANTITIES = {
 """Field of Sample -> unit that its column must have once it is in base units."""
 
 TEXTS_KEPT = 50
-"""Different texts of one column that are told apart; the rest are counted together."""
+"""Distinct texts of one column that are counted singly; the rest are counted together."""
 
 _CELL = re.compile(r"([+-]?\d{1,18}(?:\.\d{1,9})?(?:[eE][+-]?\d{1,2})?) ?([A-Za-z%/]{0,12})\Z")
 _MILLI = {"mW": ("W", 1000), "mJ": ("J", 1000), "mC": ("C", 1000)}
@@ -63,12 +63,12 @@ class Readings:
     def __init__(self) -> None:
         self.samples: list[Sample] = []
         self.seen: set[str] = set()
-        """Quantities that some column was about."""
+        """Quantities that the file has a column for."""
         self._missing: dict[str, Tally[str]] = {}
         self._figures: dict[tuple[int | None, str], _Figures] = {}
 
     def add(self, at_ns: int, device: int | None, cells: list[tuple[Column, str]]) -> None:
-        """One reading of one device. No sample comes of cells that samples have no field for."""
+        """Add one reading of one device. Cells without a field in Sample make no sample."""
         values: dict[str, int | float | None] = {}
         for column, text in cells:
             if column.quantity is None:
@@ -162,12 +162,12 @@ class Readings:
         gaps = []
         for quantity in QUANTITIES:
             if quantity not in self.seen:
-                gaps.append(Gap(f"sample.{quantity}", "not_collected", "no column of the file is about it"))
+                gaps.append(Gap(f"sample.{quantity}", "not_collected", "the file has no column for it"))
             elif quantity in self._missing:
                 tally = self._missing[quantity]
                 shown = ", ".join(f"'{text}' {count} times" for text, count in tally.most_common(3))
                 state = "unreadable" if any(_digit(text) for text in tally) else "not_available"
-                gaps.append(Gap(f"sample.{quantity}", state, f"printed in its place: {shown}"))
+                gaps.append(Gap(f"sample.{quantity}", state, f"printed instead: {shown}"))
         return gaps
 
 
@@ -197,12 +197,12 @@ def read_cell(text: str, unit: str) -> tuple[int | float | None, str | None]:
 
 
 def is_nothing(text: str) -> bool:
-    """Is it one of the ways to print that there is no value?"""
+    """Return whether the cell is a printed form of "no value"."""
     return text.strip("[] ") in _NOTHING
 
 
 def _is_word(name: str) -> bool:
-    """Columns whose numbers are codes: a mean of them means nothing."""
+    """Return whether the column's numbers are codes, of which a mean is meaningless."""
     return any(part in name for part in ("reason", "uuid", "serial", "version", "pid"))
 
 

@@ -1,4 +1,4 @@
-"""What every report file becomes: small frozen records, one kind a thing that was measured.
+"""Records that every report file is read into: small and frozen, one kind per thing measured.
 
 These records are the one language that parsers, store, analysis and pages share. Units are
 nanoseconds, bytes, hertz, watts and counts; one multiply-add is 2 FLOPs. ``None`` means "the report
@@ -6,7 +6,7 @@ does not say"; ``0`` means counted, and zero. Why something is ``None`` is a :cl
 
 The bulk records (:class:`Kernel`, :class:`Counter`, :class:`Copy`, :class:`Range`, :class:`Operation`,
 :class:`Sample`) are named tuples whose fields stand in the order of the store's columns, so that
-millions of them go into SQLite without being touched again.
+millions of them go into SQLite unchanged.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class Counter(NamedTuple):
     unit: str | None
     """Base unit: ns, byte, Hz, byte/s, %, inst, ...; None for a plain ratio or count."""
     section: str | None = None
-    """Section or body item that printed it, which tells repeated metrics apart; None if not said."""
+    """Section or body item that printed it, which distinguishes repeated metrics; None if not printed."""
     text: str | None = None
-    """A value that is no number, as printed; None otherwise."""
+    """A value that is not a number, as printed; None otherwise."""
 
 
 class Copy(NamedTuple):
@@ -139,10 +139,10 @@ class Operation(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One reading of a GPU, or of the host's part in a run: such a one has the ``host_`` fields alone."""
+    """One reading of a GPU, or of the run's processes on the host, which has only the ``host_`` fields."""
 
     at_ns: int
-    """On the clock of the run's steps where perfctl sampled beside it; else since the epoch."""
+    """On the clock of the run's steps where perfctl sampled during the run; else since the epoch."""
     gpu_utilisation: float | None
     """0..1"""
     memory_used_bytes: int | None
@@ -154,9 +154,9 @@ class Sample(NamedTuple):
     """Ordinal; None where the file does not say, and for the host."""
     memory_clock_hz: int | None = None
     energy_j: float | None = None
-    """Drawn since the driver was loaded: a difference of two is what a run took."""
+    """Consumed since the driver was loaded: the difference of two readings is the energy of the time between."""
     throttle_reasons: str | None = None
-    """What holds the clocks back, by name with "+" between; "none" where nothing does."""
+    """Why clocks are reduced, names joined by "+"; "none" where they are not."""
     process_memory_bytes: int | None = None
     """On the device, of the run's own processes."""
     process_utilisation: float | None = None
@@ -192,13 +192,13 @@ class Step(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """A figure that a report gives ready-made."""
+    """A figure that a report states itself."""
 
     name: str
     value: float | None
     unit: str | None
     text: str | None = None
-    """The value as printed when it is no number."""
+    """The value as printed when it is not a number."""
 
 
 class Gap(NamedTuple):
@@ -214,7 +214,7 @@ class Gap(NamedTuple):
 
 
 class Diagnostic(NamedTuple):
-    """Something the tool itself said about the capture."""
+    """A message of the tool about the capture."""
 
     severity: str
     """info, warning or error."""

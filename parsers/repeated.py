@@ -1,4 +1,4 @@
-"""One report twice in one file, as when outputs were joined or appended: read as one, all of it would count twice."""
+"""Refuses a report that appears twice in one file, as when outputs were joined: all of it would count twice."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _SHOWN = 5
 
 
 def repeated(path: Path, tool: str, what: str, line: int) -> ReportError:
-    """The error for a file in which ``what`` begins once more at ``line`` (from 1)."""
-    reason = f"{what} stands in it twice, the second time from line {line}: read as one, both would be added up"
-    remedy = f"Split the file there (head -n {line - 1} and tail -n +{line}) and give each part by itself"
+    """Return the error for a file in which ``what`` begins again at ``line`` (from 1)."""
+    reason = f"{what} appears twice (again at line {line}); counting both would double the totals"
+    remedy = f"Split the file there (head -n {line - 1} and tail -n +{line}) and pass each part separately"
     return ReportError(path, tool, reason, remedy)
 
 
 def joined(what: str, lines: Sequence[int]) -> tuple[Diagnostic, ...]:
-    """One warning where parts that may be runs of their own were read as one; ``lines`` are those they begin at."""
+    """Return a warning where parts that may be separate runs were read as one; they begin at ``lines``."""
     if not lines:
         return ()
     shown = ", ".join(map(str, lines[:_SHOWN])) + (", ..." if len(lines) > _SHOWN else "")
-    text = f"{what} begin at line {shown}: they count as one run. Split the file there if they are runs of their own"
+    text = f"{what} begin at line {shown} and were read as one run. If they are separate runs, split the file there"
     return (Diagnostic("warning", SOURCE, text),)

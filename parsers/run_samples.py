@@ -1,7 +1,7 @@
-"""``samples.csv``: what perfctl read beside a run, of its GPUs and of its processes; with nvidia-smi's log beside it,
+"""``samples.csv``: readings of GPUs and processes that perfctl took during a run; with nvidia-smi's log beside it,
 where that read the GPUs.
 
-Lines that begin with "#" say how it was read and what was not to be had. A file of a run that was killed lacks the last
+Lines that begin with "#" say how readings were taken and what was not available. A file of a killed run lacks the last
 of them, and the row that was being written.
 """
 
@@ -42,24 +42,24 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def parse(path: Path) -> Report:
-    """Read it, and nvidia-smi's log of the same run. Raises ReportError when it is broken or of a newer perfctl."""
+    """Read the file, and nvidia-smi's log of the same run. Raises ReportError when it is damaged or of a newer perfctl."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             found = _read(file, path)
     except (OSError, UnicodeDecodeError) as error:
-        raise ReportError(path, TOOL, f"not to be read ({error})", "Run this batch size again") from error
+        raise ReportError(path, TOOL, f"it cannot be read ({error})", "Run this batch size again") from error
     log = path.with_name(path.stem + SMI_SUFFIX)
-    gaps, told = _gaps(found), []
+    gaps, notes = _gaps(found), []
     if log.is_file() and log.stat().st_size:
         more, why = _from_nvidia_smi(log, found.facts.get("nvidia_smi_first_ns"))
         found.samples = sorted([*found.samples, *more], key=lambda sample: sample.at_ns)
         gaps += why
     source = found.facts.get("gpu", "")
-    told.append(Diagnostic("info", TOOL, f"readings of GPUs: {source}"))
+    notes.append(Diagnostic("info", TOOL, f"readings of GPUs: {source}"))
     return Report(
         tool=TOOL, path=path, form=f"perfctl samples, version {VERSION}", samples=found.samples,
         summaries=tuple(_summaries(found)), gaps=tuple(gaps),
-        diagnostics=(*told, *not_understood({"columns": others(found.columns, Sample._fields)})),
+        diagnostics=(*notes, *not_understood({"columns": others(found.columns, Sample._fields)})),
     )  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def _sample(
     except ValueError as error:
         raise ReportError(path, TOOL, f"line {number}: {error}", "Run this batch size again") from error
     if values["at_ns"] is None:
-        raise ReportError(path, TOOL, f"line {number}: a reading without a time", "Run this batch size again")
+        raise ReportError(path, TOOL, f"line {number}: the reading has no time", "Run this batch size again")
     return Sample(**{name: values.get(name) for name in Sample._fields})  # type: ignore[arg-type]
 
 
@@ -118,24 +118,24 @@ def _reader(name: str) -> Callable[[str], object]:
 def _real(cell: str) -> float:
     value = float(cell)
     if not isfinite(value):
-        raise ValueError(f"{cell} is no number")
+        raise ValueError(f"{cell} is not a number")
     return value
 
 
 def _gaps(found: _Read) -> list[Gap]:
     source = found.facts.get("gpu", "")
-    told = {key.removeprefix("missing "): value for key, value in found.facts.items() if key.startswith("missing ")}
-    gaps = [Gap(f"sample.{quantity}", "not_available", reason) for quantity, reason in told.items()]
+    notes = {key.removeprefix("missing "): value for key, value in found.facts.items() if key.startswith("missing ")}
+    gaps = [Gap(f"sample.{quantity}", "not_available", reason) for quantity, reason in notes.items()]
     if source.startswith("none"):
         why = source.removeprefix("none, ")
         gaps.append(Gap("sample.gpu_utilisation", "not_collected", f"no GPU was read: {why}"))
     if found.is_cut or "readings" not in found.facts:
-        gaps.append(Gap("sample", "unreadable", "sampling was cut off: readings of the end of the run are missing"))
+        gaps.append(Gap("sample", "unreadable", "sampling was cut off: readings from the end of the run are missing"))
     return gaps
 
 
 def _from_nvidia_smi(log: Path, first_ns: str | None) -> tuple[list[Sample], list[Gap]]:
-    """Its samples on the run's clock: their stamps are local time, so that the first one's arrival settles them."""
+    """Samples of the log on the run's clock: its timestamps are local time, shifted by when the first one arrived."""
     try:
         report = parse_report(log)
         samples = list(report.samples)
@@ -147,7 +147,7 @@ def _from_nvidia_smi(log: Path, first_ns: str | None) -> tuple[list[Sample], lis
         if f"sample.{name}" not in seen and all(getattr(sample, name) is None for sample in samples):
             gaps.append(Gap(f"sample.{name}", "not_collected", "nvidia-smi was not asked for it"))
     if first_ns is None or not first_ns.isdecimal():
-        return [], [*gaps, Gap("sample", "ambiguous", "nvidia-smi's readings cannot be put on the run's clock")]
+        return [], [*gaps, Gap("sample", "ambiguous", "nvidia-smi's times cannot be converted to the run's clock")]
     shift = int(first_ns) - samples[0].at_ns
     order = {number: place for place, number in enumerate(dict.fromkeys(sample.device_index for sample in samples))}
     moved = [sample._replace(at_ns=sample.at_ns + shift, device_index=order[sample.device_index]) for sample in samples]
@@ -155,7 +155,7 @@ def _from_nvidia_smi(log: Path, first_ns: str | None) -> tuple[list[Sample], lis
 
 
 def _summaries(found: _Read) -> Iterable[Summary]:
-    """What sampling itself took, so that nobody has to believe that it is little."""
+    """The cost of sampling itself."""
     for key, name, unit in (("readings", "sampling: readings", None), ("cost_ns", "sampling: CPU time", "ns")):
         if found.facts.get(key, "").isdecimal():
             yield Summary(name, float(found.facts[key]), unit)

@@ -1,8 +1,8 @@
-"""A copy of a report without the process environments and secrets in it: the one parser module that writes.
+"""Copies a report without its process environments and secrets: the only parser module that writes.
 
-It writes nothing but that copy, under a temporary name in the target's folder until it is whole and was looked
-through once more. An nsys export loses its environments, what the program printed, and strings that nothing refers
-to any more; in every other text of it, and in reports that are text, secrets become "(removed)".
+It writes only that copy, under a temporary name in the target's folder until it is complete and has been
+checked again. An nsys export loses its environments, the program's output, and strings that nothing refers
+to; in all its other texts, and in text reports, secrets become "(removed)".
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ EXPORTS = {
 """Binary reports -> how to turn one into something that can be edited."""
 CHUNK = 1 << 20
 LONGEST = 1 << 16
-"""Bytes that are kept back, so that a secret is not cut in two."""
+"""Bytes held back, so that a secret is not split."""
 MOST_KEPT = 8 << 20
-"""Bytes after which a secret that does not end is cut in two after all."""
+"""Bytes after which a secret without an end is split anyway."""
 GZIP = b"\x1f\x8b"
 UTF_16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 
 
 @dataclass(frozen=True, slots=True)
 class Scrubbed:
-    """What was done; never a value."""
+    """Result of scrubbing, without any removed value."""
 
     path: Path
     names: tuple[str, ...]
-    """What looked like a secret in the report."""
+    """Names of what looked like a secret in the report."""
     rows: dict[str, int]
-    """Table -> rows that are gone; empty for a text."""
+    """Table -> deleted rows; empty for a text."""
 
 
 def scrub(path: Path, target: Path) -> Scrubbed:
-    """Write the copy; ``target`` is replaced if it is there. Raises ReportError when that cannot be done for sure."""
+    """Write the copy, replacing ``target``. Raises ReportError when the result cannot be verified."""
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         database = _is_database(path)
@@ -70,17 +70,17 @@ def scrub(path: Path, target: Path) -> Scrubbed:
         reason = f"the database or its text is damaged or cut off ({error})"
         raise ReportError(path, "unknown", reason, EXPORT_AGAIN) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ReportError(path, "unknown", f"it is no whole gzip file ({error})", "Copy it again") from error
+        raise ReportError(path, "unknown", f"the gzip file is cut off or damaged ({error})", "Copy it again") from error
     except OSError as error:
         reason = f"no copy could be made ({error.strerror or error})"
-        raise ReportError(path, "unknown", reason, "Check the permissions and the disk") from error
+        raise ReportError(path, "unknown", reason, "Check the permissions and the free disk space") from error
     return done
 
 
 def _is_database(path: Path) -> bool:
     """Raises ReportError for what cannot be edited."""
     if path.is_dir():
-        raise ReportError(path, "unknown", "this is a folder", "Name one report in it")
+        raise ReportError(path, "unknown", "this is a folder", "Pass one report in it")
     with path.open("rb") as file:
         head = file.read(512)
     if not head:
@@ -102,7 +102,7 @@ def _scrub_database(path: Path, part: Path, target: Path) -> Scrubbed:
 
 
 def _scrub_text(path: Path, part: Path, target: Path) -> Scrubbed:
-    """Piece by piece, so that neither a long file nor a long line is ever whole in memory."""
+    """Works in pieces, so that neither a long file nor a long line fills memory."""
     names: set[str] = set()
     with path.open("rb") as raw:
         zipped = raw.read(2) == GZIP
@@ -155,7 +155,7 @@ def _replaced(pieces: Iterator[bytes], names: set[str]) -> Iterator[bytes]:
 
 
 def _between(found: Iterable[secrets.Secret], cut: int) -> int:
-    """The last place up to ``cut`` that parts no secret, and none from its name."""
+    """The last place up to ``cut`` that splits no secret, nor a secret from its name."""
     ended = 0
     for secret in found:
         if secret.end > cut:
@@ -165,13 +165,13 @@ def _between(found: Iterable[secrets.Secret], cut: int) -> int:
 
 
 def _check_clean(path: Path, part: Path, database: bool) -> None:
-    """Look through the whole copy once more. Raises ReportError when anything is left in it."""
+    """Check the whole copy again. Raises ReportError when a secret is left."""
     left = set(secrets.names_of(texts_of(part, limit=1 << 62)))
     if database:
-        with part.open("rb") as file:  # what SQLite no longer shows must not lie in the file either
+        with part.open("rb") as file:  # deleted rows must not remain in the file's free pages
             left |= set(secrets.names_of(iter(lambda: file.read(CHUNK), b"")))
         if scrub_nsys.environment_in(part):
             left.add("a process environment")
     if left:
         reason = f"the copy would still hold {', '.join(sorted(left))}, so none was made"
-        raise ReportError(path, "unknown", reason, "Keep the report to yourself, and report this as a fault of perfctl")
+        raise ReportError(path, "unknown", reason, "Do not share the report, and report this as a bug in perfctl")

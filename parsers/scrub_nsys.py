@@ -1,4 +1,4 @@
-"""Takes the process environments out of a copy of an nsys export, in place, for :mod:`perfctl.parsers.scrub`."""
+"""Removes the process environments from a copy of an nsys export, in place, for :mod:`perfctl.parsers.scrub`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from perfctl.parsers.nsys_tables import STRINGS
 from perfctl.parsers.text.sqlite import connect
 
 HOST_FACTS = ("CpuDescription", "CpuCores", "CpuArchitecture", "OsDescription", "CudaDriverVersion", "NvDriverVersion")
-"""What stays of TARGET_INFO_SYSTEM_ENV: what is said about the machine itself."""
+"""Rows of TARGET_INFO_SYSTEM_ENV that stay: facts about the machine."""
 DELETED = {
     "TARGET_INFO_SYSTEM_ENV": f"name IS NULL OR name NOT IN ({', '.join(repr(name) for name in HOST_FACTS)})",
     "META_DATA_CAPTURE": "name LIKE '%ENV%' OR value GLOB '[A-Z_]*=*'",
     "ProcessStreams": "1",  # what the program printed (all versions)
-    "ANALYSIS_FILE": "1",  # the same, and files that nsys took along (2024.2 and later)
+    "ANALYSIS_FILE": "1",  # the same, and files that nsys collected (2024.2 and later)
 }
-"""Table of an nsys export -> the rows that go."""
+"""Table of an nsys export -> rows to delete."""
 ENVIRONMENT = re.compile(
     rb"(?:PATH|HOME|PWD|OLDPWD|USER|USERNAME|LOGNAME|SHELL|SHLVL|HOSTNAME|LANG|TERM|MAIL|EDITOR|DISPLAY|TMPDIR|_|PS1"
     rb"|LD_[A-Z_]+|LC_[A-Z]+|LS_COLORS|SSH_[A-Z_]+|XDG_[A-Z_]+|CUDA_[A-Z_]+|CONDA_[A-Z_0-9]+|PYTHON[A-Z]+"
@@ -47,7 +47,7 @@ def rewrite(part: Path, names: set[str]) -> dict[str, int]:
         connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
         (coding,) = connection.execute("PRAGMA encoding").fetchone()
         if coding != "UTF-8":
-            raise sqlite3.DatabaseError(f"its texts are {coding}, which nsys does not write")
+            raise sqlite3.DatabaseError(f"its text encoding is {coding}, which nsys does not write")
         for setting in _SETTINGS:
             connection.execute(f"PRAGMA {setting}").fetchall()
         connection.execute("BEGIN")
@@ -81,7 +81,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[tuple[str, str]
 
 
 def _delete(connection: sqlite3.Connection, table: str) -> int:
-    """The rows that go; all of a table that has not the columns it is known to have."""
+    """Delete the rows; all of them where the table lacks its usual columns."""
     known = {name for name, _ in _columns(connection, table)} >= {"name", "value"}
     return connection.execute(f"DELETE FROM {table} WHERE {DELETED[table] if known else '1'}").rowcount
 
@@ -90,9 +90,9 @@ def _drop_strings(connection: sqlite3.Connection, tables: dict[str, str]) -> int
     """Delete the strings that no column refers to: every process's environment stands there, and nothing names it."""
     connection.execute("CREATE TEMP TABLE kept_string (id INTEGER PRIMARY KEY)")
     for table, sql in tables.items():
-        said = set(_COMMENT.findall(sql or ""))
+        stated = set(_COMMENT.findall(sql or ""))
         for column, _ in _columns(connection, table):
-            if table != STRINGS and (column in said or _REFERS.match(column)):
+            if table != STRINGS and (column in stated or _REFERS.match(column)):
                 name = _quoted(column)
                 numbers = f"SELECT {name} FROM {_quoted(table)} WHERE typeof({name}) = 'integer'"  # so never NULL
                 connection.execute(f"INSERT OR IGNORE INTO kept_string {numbers}")
@@ -120,7 +120,7 @@ def _replace_in(connection: sqlite3.Connection, table: str, names: set[str]) -> 
 
 
 def _rewrite(connection: sqlite3.Connection, table: str, column: str, change: Callable[[bytes], bytes | None]) -> None:
-    """Put what ``change`` gives in the place of each text or blob; None leaves it. As bytes: not all texts are UTF-8."""
+    """Replace each text or blob by the result of ``change``; None leaves it. On bytes: not all texts are UTF-8."""
     connection.create_function("changed", 1, change, deterministic=True)
     name = _quoted(column)
     raw = f"CAST({name} AS BLOB)"

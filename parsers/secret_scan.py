@@ -1,4 +1,4 @@
-"""Names of what looks like a secret in a report: its texts are looked through piece by piece (``perfctl.parsers.secrets``)."""
+"""Finds names of what looks like a secret in a report file, reading its texts piece by piece."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from perfctl.parsers.text.sqlite import connect
 from perfctl.sqlite_header import MAGIC, is_sqlite
 
 LOOKED_AT = 8 << 20
-"""Bytes at the beginning of a text that ``names_in`` looks at whole: there profilers and programs print their messages."""
+"""Bytes at the beginning of a file that ``names_in`` searches completely: messages of profilers and programs are there."""
 SAMPLE = 1 << 18
-"""Of what follows, so much of every EVERY bytes, and the last CHUNK: looking through all of it would take more than half
-as long as parsing does (13 ms a megabyte beside 20), and so takes less than a tenth. ``scrub`` looks through all."""
+"""Of the rest, this much of every EVERY bytes is searched, and the last CHUNK: searching everything would take more than half
+as long as parsing (13 of 20 ms per megabyte); this takes less than a tenth. ``scrub`` searches everything."""
 EVERY = 4 << 20
 WORDY_TABLES = {
     "StringIds": "value",
@@ -46,14 +46,14 @@ def names_in(path: Path, limit: int = LOOKED_AT) -> list[str]:
 
 
 def texts_of(path: Path, limit: int = LOOKED_AT) -> Iterator[bytes]:
-    """What ``names_in`` looks at, piece by piece. Raises what reading a damaged file raises."""
+    """Yield the texts that ``names_in`` searches, in pieces. Raises what reading a damaged file raises."""
     with path.open("rb") as file:
         head = file.read(len(MAGIC))
     yield from _database_texts(path) if is_sqlite(head) else _chunks(path, head, limit)
 
 
 def is_database(path: Path) -> bool:
-    """Of an SQLite database ``names_in`` looks at a few tables. Raises OSError where it cannot be read."""
+    """Return whether it is an SQLite database, of which ``names_in`` searches a few tables. Raises OSError."""
     with path.open("rb") as file:
         return is_sqlite(file.read(len(MAGIC)))
 
@@ -73,7 +73,7 @@ def _chunks(path: Path, head: bytes, limit: int) -> Iterator[bytes]:
 
 
 def _samples(file: IO[bytes], size: int) -> Iterator[bytes]:
-    """Parts of what follows, evenly apart, and the end."""
+    """Yield evenly spaced parts of the rest of the file, and its end."""
     end = max(file.tell(), (size - CHUNK) & ~1)
     for place in range(file.tell(), end, EVERY):
         file.seek(place)
@@ -83,7 +83,7 @@ def _samples(file: IO[bytes], size: int) -> Iterator[bytes]:
 
 
 def _zipped_samples(file: IO[bytes]) -> Iterator[bytes]:
-    """The same of a stream that cannot be sought in: all is unzipped, and little looked at."""
+    """The same for a gzip stream, which cannot seek: everything is unzipped, little is searched."""
     before = last = b""
     number = 0
     while chunk := file.read(CHUNK):
@@ -94,7 +94,7 @@ def _zipped_samples(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _whole_words(sample: bytes) -> bytes:
-    """Without what it begins with in the middle of a word, and apart from the sample before."""
+    """Drop a partial word at the start, and separate the sample from the one before."""
     start = _GAP.search(sample)
     return b"\n" + sample[start.end() :] + b"\n" if start else b"\n"
 

@@ -1,4 +1,4 @@
-"""What in a report looks like a secret: environment variables such as API tokens, and tokens of a well-known shape.
+"""Finds what looks like a secret in a text: environment variables such as API tokens, and tokens of known shapes.
 
 Profilers keep more than measurements: nsys stores the whole environment of every process, and a program's own
 output stands in ncu's logs. Only names leave this module (``HF_TOKEN``, "a GitHub token"), never a value.
@@ -18,7 +18,7 @@ _WORDS = (
     *(b"token", b"secret", b"password", b"passwd", b"passphrase", b"credential", b"api_key", b"apikey", b"api-key"),
     *(b"access_key", b"accesskey", b"access-key", b"private_key", b"privatekey", b"private-key"),
 )
-"""One of these, in small letters, is in the name of every variable that is taken for a secret."""
+"""The lower-case name of a variable that counts as a secret contains one of these."""
 _STEMS = (b"token", b"secret", b"pass", b"credential", b"key")
 """One of these is in each of _WORDS, at its beginning or, "key", at its end; to look for few is faster."""
 _LONGEST_WORD = 11
@@ -56,7 +56,7 @@ BEFORE = 300
 
 
 class Secret(NamedTuple):
-    """Where one stands in a text, and what to call it."""
+    """Position of a secret in a text, and its name."""
 
     start: int
     end: int
@@ -80,7 +80,7 @@ def names_of(pieces: Iterable[bytes]) -> list[str]:
 
 
 def secrets_in(text: bytes) -> list[Secret]:
-    """What looks like a secret, in order and apart from each other."""
+    """Find what looks like a secret, in order and without overlaps."""
     found = [*_variables(text), *_tokens(text), *_logins(text)]  # a variable's name says more than its value's shape
     found.sort(key=lambda secret: (secret.start, -secret.end))
     apart: list[Secret] = []
@@ -126,7 +126,7 @@ def _variables(text: bytes) -> Iterator[Secret]:
 
 
 def is_secret(name: bytes, value: bytes, *, quoted: bool) -> bool:
-    """Settings that only sound like one (``MAX_TOKENS=512``, ``token: int64``) are none."""
+    """Return whether a variable is a secret; settings such as ``MAX_TOKENS=512`` or ``token: int64`` are not."""
     if value.startswith(REMOVED) or REMOVED.startswith(value) or _HARMLESS.match(value):
         return False
     if name.isupper():

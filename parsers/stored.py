@@ -1,4 +1,4 @@
-"""A run as the store gives it back: what was asked, how it ended, and everything that was read."""
+"""A run as the store returns it: its request, its outcome, and everything that was read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perfctl.parsers.records import Device, Report, Step
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run as the store keeps it: what was asked, how it ended, and everything that was read."""
+    """One run of the store: its request, its outcome, and everything that was read."""
 
     id: int
     sweep_id: int
@@ -30,7 +30,7 @@ class Run:
     """measured (by this store's own sweep), ingested (a file made elsewhere), recorded (replayed), synthetic."""
     exit_code: int | None
     reason: str | None
-    """Why it is not ok; None when it is."""
+    """Why the status is not ok; None when it is ok."""
     started_at: str | None
     duration_ns: int | None
     artifact: str | None
@@ -38,7 +38,7 @@ class Run:
     report: Report
     """All bulk fields are lists here; ``Report.path`` is the artifact."""
     layer_calls: tuple[LayerCall, ...] = ()
-    """Pen and paper for one step at this batch size; empty when the shapes are not known."""
+    """Calculated work of one step at this batch size; empty when the shapes are unknown."""
     families: tuple[str | None, ...] = ()
     """Algorithm family of each kernel, in the order of ``report.kernels``."""
     command: tuple[str, ...] = ()

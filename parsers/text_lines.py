@@ -1,4 +1,4 @@
-"""A report that is text: its encoding, its lines, none of them held beyond a limit, and what stands around its table."""
+"""Reads text reports: encoding, lines up to a length limit, and the log lines around a table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINE_LIMIT = 4 * 2**20
 BLOCK = 2**18
 """Read at a time; no more than LINE_LIMIT."""
 TAIL_BYTES = 16384
-"""How much of a file's end is looked at where its beginning is the program's."""
+"""Bytes of a file's end to check where its beginning is program output."""
 
 _TOOL_LINE = re.compile(r"==(PROF|ERROR|WARNING)== ?(.*)")
 _CONSOLE_LINE = re.compile(r"\s+Section: \S|\s+-{20,} -{3,}")
@@ -25,7 +25,7 @@ _KEPT_LINES = 1000
 
 @dataclass(slots=True)
 class Log:
-    """What stood around the CSV."""
+    """The lines around the CSV."""
 
     tool_lines: Tally[tuple[str, str]] = field(default_factory=Tally)
     """(PROF, ERROR or WARNING; text) -> how often, in order of first appearance."""
@@ -36,7 +36,7 @@ class Log:
     first_line: str = ""
 
     def add(self, line: str) -> None:
-        """Take in one line that is not part of the CSV; a progress bar's pieces, parted by CR, count each."""
+        """Add one line that is not part of the CSV; pieces of a progress bar, separated by CR, count singly."""
         for part in line.split("\r"):
             if part and not part.isspace():
                 self._add(part)
@@ -91,14 +91,14 @@ def open_text(path: Path) -> Iterator[Readable]:
 
 
 class Readable(Protocol):
-    """What is read from its beginning to its end."""
+    """A text that is read from beginning to end."""
 
     def read(self, size: int, /) -> str:
         """Some ``size`` characters more, or fewer; "" at the end."""
 
 
 class _Decoded:
-    """io's own text files decode 8 KB at a time, which takes twice as long."""
+    """Python's text files decode 8 KB at a time, which takes twice as long."""
 
     def __init__(self, file: BinaryIO, encoding: str) -> None:
         self._file = file

@@ -1,7 +1,7 @@
-"""Wall-clock timestamps as monitoring tools and ``date`` print them, turned into nanoseconds since the epoch.
+"""Converts wall-clock timestamps of monitoring tools and ``date`` to nanoseconds since the epoch.
 
-A time without a zone is taken as written, as if it were UTC, and says so (``Stamp.zoned`` is False): the file does
-not know better, and the reading must not depend on the machine that reads. Zone names that mean one offset only
+A time without a zone is read as UTC and marked (``Stamp.zoned`` is False): the file does
+not say more, and the result must not depend on the machine that reads it. Zone names that mean one offset only
 (UTC, EST, CET, ...) count; those that mean several (CST, IST, BST) do not.
 """
 
@@ -40,7 +40,7 @@ YEARS = range(1990, 2200)
 
 
 class Stamp(NamedTuple):
-    """One moment."""
+    """One point in time."""
 
     ns: int
     """Since the epoch."""
@@ -73,7 +73,7 @@ def read_stamp(text: str, *, day_first: bool = False) -> Stamp | None:
 
 
 def is_stamp(text: str) -> bool:
-    """Is it a timestamp, whichever of day and month comes first?"""
+    """Return whether it is a timestamp, with day or month first."""
     return read_stamp(text) is not None or read_stamp(text, day_first=True) is not None
 
 

@@ -1,4 +1,4 @@
-"""Rows of JSON that anybody may have written, as records whose fields have the types that they say."""
+"""Builds records from untrusted JSON rows, checking the type of every field."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class DecimalStyle(Enum):
-    """Which character parts whole from fraction in one file."""
+    """The character between whole part and fraction in one file."""
 
     POINT = "point"
     """C, en_US, ...: 1234.5 or 1,234.5"""
@@ -26,7 +26,7 @@ class DecimalStyle(Enum):
 
 
 class AmbiguousNumber(ValueError):
-    """A number such as "1.234" in a file that does not say what the point means."""
+    """A number such as "1.234" in a file that does not show what the point means."""
 
 
 class Number(NamedTuple):
@@ -114,7 +114,7 @@ _ENOUGH = 20000
 
 
 class StyleEvidence:
-    """Collects what the numbers of one file say about its decimal style."""
+    """Collects evidence from the numbers of one file for its decimal style."""
 
     def __init__(self) -> None:
         self._point = False
@@ -140,7 +140,7 @@ class StyleEvidence:
 
 
 def _style_of(text: str) -> DecimalStyle:
-    """What one number shows about the style of its file, read alone."""
+    """The style that a single number shows."""
     commas, points = text.count(","), text.count(".")
     if commas + points > 1:
         if _GROUPED_BY_COMMA.fullmatch(text):
@@ -157,7 +157,7 @@ def _style_of(text: str) -> DecimalStyle:
 
 
 def read_number(text: str, style: DecimalStyle) -> Number | None:
-    """Read one printed number; None when it is none.
+    """Read one printed number; None when it is not a number.
 
     Raises AmbiguousNumber when ``style`` is undecided and the text alone does not decide ("1.234", "1,234").
     """
@@ -165,7 +165,7 @@ def read_number(text: str, style: DecimalStyle) -> Number | None:
         return None
     if text.isdigit() and text.isascii():
         return Number(int(text), 0)
-    if style is DecimalStyle.POINT:  # the usual case, read without further ado
+    if style is DecimalStyle.POINT:  # the usual case, on a fast path
         match = _POINT_NUMBER.fullmatch(text)
         if match:
             return Number(int(text.replace(",", "").replace(".", "")), len(match[1] or match[2] or ""))
@@ -187,16 +187,16 @@ def read_number(text: str, style: DecimalStyle) -> Number | None:
 
 
 def read_value(text: str, style: DecimalStyle) -> int | float | None:
-    """``to_base(read_number(text, style))`` without the steps between for the usual number; None when it is none."""
+    """``to_base(read_number(text, style))`` with a fast path for usual numbers; None when it is not a number."""
     if len(text) < _SURELY_64_BIT and text.isdigit() and text.isascii():
         return int(text)
     match = _POINT_NUMBER.fullmatch(text) if style is DecimalStyle.POINT and len(text) <= _LONGEST else None
     if match:
-        plain, fraction = text.replace(",", ""), match[1] or match[2]
+        ungrouped, fraction = text.replace(",", ""), match[1] or match[2]
         if fraction and fraction.strip("0"):
-            return float(plain)
-        if not fraction and len(plain) < _SURELY_64_BIT:
-            return int(plain)
+            return float(ungrouped)
+        if not fraction and len(ungrouped) < _SURELY_64_BIT:
+            return int(ungrouped)
     number = read_number(text, style)
     return None if number is None else to_base(number)
 

@@ -1,7 +1,7 @@
-"""What a report holds that its parser does not understand, said in one warning a file: formats newer than known are
+"""Warns about parts of a report that its parser does not know, once per file: formats newer than known are
 read as far as their columns allow.
 
-Each parser has one list of what it reads and one of what it knows and leaves out; anything in neither is named here.
+Each parser has a list of what it reads and one of what it knows and skips; anything in neither is named in the warning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"\d{1,9}")
 
 
 def not_understood(found: Mapping[str, Iterable[str]], effect: str = "left out") -> tuple[Diagnostic, ...]:
-    """One warning that names what was met, or nothing. ``found``: what the names are ("columns") -> names in order."""
+    """Return one warning that names everything in ``found``, or nothing. ``found``: kind ("columns") -> names in order."""
     parts = []
     for what, names in found.items():
         distinct = list(dict.fromkeys(names))
@@ -33,12 +33,12 @@ def not_understood(found: Mapping[str, Iterable[str]], effect: str = "left out")
 
 
 def others(names: Iterable[str], *known: Collection[str]) -> list[str]:
-    """The names in none of the lists; columns without a name are not counted."""
+    """Return the names in none of the lists, without blank names."""
     return [name for name in names if name.strip() and not any(name in some for some in known)]
 
 
 def words(text: str) -> frozenset[str]:
-    """A list of names, written with blanks between them."""
+    """Split a text of names separated by blanks."""
     return frozenset(text.split())
 
 

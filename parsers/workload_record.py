@@ -1,4 +1,4 @@
-"""The record that a perfctl workload writes itself: steps, memory, shapes, environment (``workload.json``)."""
+"""Reads ``workload.json``, the record that a perfctl workload writes: steps, memory, shapes, environment."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _FIELDS = frozenset(_OF_ROWS) | words(
     " duration_ns clock parameters"
 )
 PLUMBING = ("annotate", "batch_size", "record", "trace", "window")
-"""Options by which perfctl itself talks to the workload: no facts about the run."""
+"""Options between perfctl and the workload, which are not facts about the run."""
 
 
-class _Said(NamedTuple):
-    """What a record says of the run as a whole, under the names that Report has."""
+class _RunFields(NamedTuple):
+    """Fields of a record about the whole run, named as in Report."""
 
     workload: str | None
     batch_size: int | None
@@ -51,10 +51,10 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def parse(path: Path) -> Report:
-    """Read it. Raises ReportError when it is cut off, from a newer perfctl, or lacks a field."""
+    """Read the file. Raises ReportError when it is cut off, from a newer perfctl, or lacks a field."""
     record = load(path)
     try:
-        record, strange = _understood(record)
+        record, unknown_fields = _understood(record)
         return Report(
             tool="workload",
             path=path,
@@ -68,8 +68,8 @@ def parse(path: Path) -> Report:
             ops=tuple(read_op_shape(row) for row in record["ops"]),
             layer_times=tuple(typed(LayerTime, row) for row in record.get("layer_times", ())),
             gaps=tuple(typed(Gap, row) for row in record["gaps"]),
-            diagnostics=not_understood({"fields": strange}),
-            **typed(_Said, {name: record[name] for name in _Said._fields if name in record})._asdict(),
+            diagnostics=not_understood({"fields": unknown_fields}),
+            **typed(_RunFields, {name: record[name] for name in _RunFields._fields if name in record})._asdict(),
         )
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ReportError(
@@ -78,21 +78,21 @@ def parse(path: Path) -> Report:
 
 
 def _understood(record: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """(the record without what this perfctl does not know, the names of that)"""
+    """Return (the record without unknown fields, the names of the unknown fields)."""
     found = {key: value for key, value in record.items() if key in _FIELDS}
-    strange = others(record, _FIELDS)
+    unknown_fields = others(record, _FIELDS)
     for name, known in _OF_ROWS.items():
         rows = record[name] if isinstance(record.get(name), list) else []
         unknown = others(dict.fromkeys(key for row in rows for key in row), known)
         if unknown:
-            strange += [f"{name}.{key}" for key in unknown]
+            unknown_fields += [f"{name}.{key}" for key in unknown]
             found[name] = [{key: value for key, value in row.items() if key in known} for row in rows]
-    return found, strange
+    return found, unknown_fields
 
 
 def load(path: Path) -> dict[str, Any]:
     """The JSON object, checked for kind and version."""
-    record = read_whole(path, "workload", "The workload was stopped while it wrote: run it again")
+    record = read_whole(path, "workload", "The workload was stopped while writing: run it again")
     if not isinstance(record, dict) or not isinstance(record.get(KEY), int):
         raise ReportError(path, "workload", f"no field {KEY}", "This file was not written by a perfctl workload")
     if record[KEY] > VERSION:

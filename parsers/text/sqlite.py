@@ -41,7 +41,7 @@ class Database:
     """A read-only connection and the tables and columns it has."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        # Real exports hold strings that are no UTF-8 (nsys 2021.3, a property of the host).
+        # real exports hold strings that are not UTF-8 (nsys 2021.3, a property of the host)
         connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         self.connection = connection
         self.tables: dict[str, frozenset[str]] = {}
@@ -50,15 +50,15 @@ class Database:
             self.tables[table] = frozenset(row[1] for row in columns)
 
     def has(self, table: str, *columns: str) -> bool:
-        """Is there such a table, with all of these columns?"""
+        """Return whether there is such a table, with all of these columns."""
         return table in self.tables and self.tables[table].issuperset(columns)
 
     def filled(self, table: str) -> bool:
-        """Is there such a table, with a row in it? (``--lazy=false`` exports empty tables too.)"""
+        """Return whether the table exists and has rows (``--lazy=false`` exports empty tables too)."""
         return table in self.tables and self.connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None
 
     def holds(self, table: str, column: str | None = None) -> bool:
-        """Is there a row in this table of any name, or a value in this column?"""
+        """Return whether the table, of any name, has a row, or the column a value."""
         where = "" if column is None else f" WHERE {_quoted(column)} IS NOT NULL"
         found = self.connection.execute(f"SELECT 1 FROM {_quoted(table)}{where} LIMIT 1").fetchone()
         return found is not None
@@ -88,7 +88,9 @@ class Database:
         columns: list[Integers] = [np.empty(0, np.int64) for _ in expressions]
         for pieces in self.pieces(table, *expressions, where=where, few=few):
             for column, values in zip(columns, pieces, strict=True):
-                column.resize(len(column) + len(values), refcheck=False)  # in place: the system moves pages, not bytes
+                column.resize(
+                    len(column) + len(values), refcheck=False
+                )  # in place: the system remaps pages and copies nothing
                 column[len(column) - len(values) :] = values
         return columns
 
@@ -117,7 +119,7 @@ class Database:
         for row in _ahead(map(read, self._slices(table))):
             columns = [_zeros(row[0]) if value == 0 else _split(value or "") for value in row[1:]]
             if any(len(values) != row[0] for values in columns):
-                raise sqlite3.DatabaseError(f"table {table} holds values that are no numbers")
+                raise sqlite3.DatabaseError(f"table {table} holds values that are not numbers")
             yield [values ^ base if base else values for values, base in zip(columns, bases, strict=True)]
 
     def _first(self, table: str, expression: str, where: str) -> int:
@@ -186,7 +188,7 @@ def opened(path: Path, tool: str, remedy: str) -> Iterator[Database]:
 def connect(path: Path) -> sqlite3.Connection:
     """Read-only; ``immutable`` keeps SQLite from making -shm, -wal or -journal files.
 
-    What the file's schema calls may only compute, and no value fills the memory.
+    The file's schema may call only harmless functions, and no value can fill the memory.
     """
     address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
     connection = sqlite3.connect(address, uri=True, check_same_thread=False)
@@ -225,7 +227,7 @@ def _quoted(name: str) -> str:
 
 
 def _ahead(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """The same; while one is worked on, SQLite makes the next in a thread of its own."""
+    """Yield the same rows; a thread fetches the next row while one is processed."""
     with ThreadPoolExecutor(1) as pool:
         following = pool.submit(next, rows, None)
         while (row := following.result()) is not None:
@@ -253,4 +255,4 @@ def _split(text: str) -> Integers:
         try:
             return np.fromstring(text, dtype=np.int64, sep=",")
         except (ValueError, DeprecationWarning) as error:
-            raise sqlite3.DatabaseError(f"values that are no numbers ({error})") from error
+            raise sqlite3.DatabaseError(f"values that are not numbers ({error})") from error

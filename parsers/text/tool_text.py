@@ -24,7 +24,7 @@ _SHOWN = 160
 
 
 class ToolText:
-    """The lines of one file. Raises ReportError where the same log begins once more, or there are too many lines."""
+    """The lines of one file. Raises ReportError when the same log begins again, or there are too many lines."""
 
     def __init__(self, path: Path, tool: str) -> None:
         self.path = path
@@ -63,7 +63,7 @@ class ToolText:
         if self._stray_count:
             shown = "; ".join(f"'{line}'" for line in self._strays)
             found.append(
-                Diagnostic("info", "perfctl", f"{self._stray_count} lines are no readings, among them {shown}")
+                Diagnostic("info", "perfctl", f"{self._stray_count} lines are not readings, for example {shown}")
             )
         if self._log.cut_rows:
             text = f"{self._log.cut_rows} lines longer than 4 million characters were left out"
@@ -72,7 +72,7 @@ class ToolText:
 
 
 class _Opening:
-    """The first lines of a log, up to a time of day or a count of microseconds; do they come again later?"""
+    """Detects when the first lines of a log, up to its first time, appear again later."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -81,7 +81,7 @@ class _Opening:
         self._matched = self._since = 0
 
     def again(self, line: str, number: int) -> int | None:
-        """The line, from 1, where the opening began again, once it has come again after other times."""
+        """Return the line, from 1, where the opening began again, once it repeated after other times; else None."""
         if not line.strip():
             return None
         if not self._is_whole:
@@ -109,7 +109,7 @@ class _Opening:
 
 def _too_long(path: Path, tool: str) -> ReportError:
     reason = f"it has more than {LINES:,} lines, which do not fit into memory"
-    return ReportError(path, tool, reason, "Give the part that matters (head, tail), or every tenth reading")
+    return ReportError(path, tool, reason, "Pass the part that matters (head, tail) or every tenth reading")
 
 
 def head_lines(head: bytes) -> list[str]:

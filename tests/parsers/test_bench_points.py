@@ -42,7 +42,7 @@ def test_points_come_back_as_they_were_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "no whole JSON"),
+        ("{", "not complete JSON"),
         ("{}", "no field perfctl_bench"),
         ('{"perfctl_bench": 99}', "version 99, this perfctl reads 1"),
         ('{"perfctl_bench": 1, "machines": [], "layers": {}, "points": [{"model": "mlp"}]}', "missing or wrong"),

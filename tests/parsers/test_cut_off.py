@@ -45,11 +45,11 @@ def test_a_database_without_its_end_is_a_stump_and_a_whole_one_is_none(tmp_path:
     path = tmp_path / "report.sqlite"
     whole = database(path, page, pages)
     assert not is_stump(path)
-    assert refusal(path) == f"no known report format (known: {KNOWN}). Export it as one of these"
+    assert refusal(path) == f"not a known report format (known: {KNOWN}). Export it as one of these"
     for size in (100, page, len(whole) - page, len(whole) - 1):
         path.write_bytes(whole[:size])
         assert is_stump(path)
-        said = f"it is an SQLite database that is cut off: {size:,} of {len(whole):,} bytes are here"
+        said = f"the SQLite database is cut off: only {size:,} of {len(whole):,} bytes are there"
         assert refusal(path) == f"{said}. Copy it again, or have the profiler export it again"
     path.write_bytes(whole + b"\0")
     assert not is_stump(path)
@@ -62,7 +62,7 @@ def test_a_database_of_many_pages_is_a_stump_too(tmp_path: Path) -> None:
         pages = 3 << 8 * byte
         path.write_bytes(head[:28] + pages.to_bytes(4, "big") + head[32:])
         assert is_stump(path)
-        assert f"cut off: 100 of {pages * 4096:,} bytes are here" in refusal(path)
+        assert f"cut off: only 100 of {pages * 4096:,} bytes are there" in refusal(path)
 
 
 def test_a_database_whose_size_is_not_stated_is_no_stump(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_database_whose_size_is_not_stated_is_no_stump(tmp_path: Path) -> None
     ):
         path.write_bytes(head)
         assert not is_stump(path)
-        assert refusal(path).startswith("no known report format")
+        assert refusal(path).startswith("not a known report format")
 
 
 def test_nothing_and_git_s_pointer_are_stumps_and_other_texts_are_none(tmp_path: Path) -> None:
@@ -89,18 +89,18 @@ def test_nothing_and_git_s_pointer_are_stumps_and_other_texts_are_none(tmp_path:
 
 def test_what_is_refused_says_what_it_is_and_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "report.csv"
-    assert refusal(path) == "there is no such file or folder. Check the path"
+    assert refusal(path) == "no such file or folder. Check the path"
     path.write_bytes(b"")
-    assert refusal(path) == "the file is empty. The profiler wrote nothing: look at its log and run it again"
+    assert refusal(path) == "the file is empty. The profiler wrote nothing: check its log and run it again"
     path.write_text(POINTER)
-    said = "this is a git-LFS pointer, not the report itself. Run 'git lfs pull' where it came from"
+    said = "this is a git-LFS pointer, not the report itself. Run 'git lfs pull' in the repository it came from"
     assert refusal(path) == said
-    said = "no report was found in this folder. Give the report file itself, or the folder that holds it"
+    said = "no report was found in this folder. Pass the report file itself, or the folder that holds it"
     assert refusal(tmp_path) == said
     for order in ("le", "be"):
         path.write_bytes("\ufeffone,two\n".encode(f"utf-16-{order}"))
-        said = f"it is UTF-16 text, in no format that is read from it (known: {KNOWN})"
-        assert refusal(path) == f"{said}. Save it as UTF-8 (iconv -f UTF-16 -t UTF-8) and give that"
+        said = f"it is UTF-16 text in a format that perfctl does not know (known: {KNOWN})"
+        assert refusal(path) == f"{said}. Save it as UTF-8 (iconv -f UTF-16 -t UTF-8) and pass that file"
 
 
 def test_a_kind_is_told_from_the_first_65536_bytes_and_no_further(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_kind_is_told_from_the_first_65536_bytes_and_no_further(tmp_path: Path
         if is_seen:
             assert [sample.gpu_utilisation for sample in parse(path).samples] == [0.05]
         else:
-            with pytest.raises(ReportError, match="no output of nvidia-smi was found in it"):
+            with pytest.raises(ReportError, match="it holds no output of nvidia-smi"):
                 nvidia_smi.parse(path)
     assert HEAD_BYTES == 2**16
 

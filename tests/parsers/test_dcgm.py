@@ -9,6 +9,7 @@ import pytest
 
 from perfctl.parsers import ReportError, dcgm, parse, sniff
 from perfctl.parsers.records import Gap, Report, Sample, Summary
+from tests.parsers.cuts import cuts
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "dcgm-synthetic"
 FIRST = 1709632800000000 * 1000
@@ -55,10 +56,10 @@ def test_a_cut_file_gives_no_number_that_the_whole_one_does_not(tmp_path: Path, 
     whole = (DATA / name).read_bytes()
     good = {(sample.at_ns, sample.device_index): sample for sample in parse(DATA / name).samples}
     path = tmp_path / name
-    for size in range(1, len(whole)):
+    for size in cuts(whole):
         path.write_bytes(whole[:size])
         try:
-            samples = list(parse(path).samples)
+            samples = list(dcgm.parse(path).samples)
         except ReportError:
             continue
         for sample in samples:
@@ -80,7 +81,7 @@ def test_lines_of_others_and_impossible_moments_are_set_aside(tmp_path: Path) ->
 def test_a_header_alone_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "d.csv"
     path.write_text("GPUId,TimeStampUs,Field,Values\n")
-    with pytest.raises(ReportError, match="no whole reading"):
+    with pytest.raises(ReportError, match="no complete reading"):
         parse(path)
 
 
@@ -145,7 +146,7 @@ def test_a_row_counts_with_a_gpu_and_a_moment_between_1990_and_2200(
     report = read(tmp_path, f"{text}{gpu},{moment},gpu_temp,50\n")
     found = {(sample.at_ns, sample.device_index, sample.temperature_c) for sample in report.samples}
     assert found == {(FIRST, 7, 40)} | ({(int(moment) * 1000, int(gpu), 50)} if counts else set())
-    assert any("1 lines are no readings" in entry.text for entry in report.diagnostics) is not counts
+    assert any("1 lines are not readings" in entry.text for entry in report.diagnostics) is not counts
 
 
 def test_a_round_of_the_text_form_begins_with_the_first_gpu_that_is_there_already(tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_a_round_of_the_text_form_begins_with_the_first_gpu_that_is_there_alread
     report = read(tmp_path, f"GPU 0 5\n#Entity POWER\nID W\n{rows}\n#Entity POWER\nGPU 2\nGPU 2 N/A\n")
     found = [(sample.at_ns, sample.device_index, sample.power_w) for sample in report.samples]
     assert found == [(0, 1, 10), (0, 0, 20), (1, 0, 30), (1, 1, 40), (1, 2, 50), (2, 1, 60), (2, 2, None)]
-    assert any("2 lines are no readings, among them 'GPU 0 5'; 'GPU 2'" in entry.text for entry in report.diagnostics)
+    assert any("2 lines are not readings, for example 'GPU 0 5'; 'GPU 2'" in entry.text for entry in report.diagnostics)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_a_round_of_the_text_form_begins_with_the_first_gpu_that_is_there_alread
 def test_a_number_that_the_end_of_the_file_cuts_is_left_out_and_named(tmp_path: Path, text: str) -> None:
     cut, whole = (list(read(tmp_path, text + end).samples) for end in ("", "0\n"))
     assert [(sample.power_w, sample.temperature_c) for sample in (*cut, *whole)] == [(50, None), (50, 40)]
-    reason = "the file ends within its last number, which is left out"
+    reason = "the file ends inside its last number, which was left out"
     assert Gap("sample:gpu_temp", "unreadable", reason) in read(tmp_path, text).gaps
     assert not [gap for gap in read(tmp_path, text + "0\n").gaps if ":" in gap.quantity]
 
@@ -196,7 +197,7 @@ def test_the_long_form_is_told_by_a_header_in_the_first_65536_bytes(tmp_path: Pa
         if is_seen:
             assert [sample.temperature_c for sample in dcgm.parse(path).samples] == [40]
         else:
-            with pytest.raises(ReportError, match="there is a header of DCGM and no whole reading below it"):
+            with pytest.raises(ReportError, match="the DCGM header has no complete reading below it"):
                 dcgm.parse(path)
     with pytest.raises(ReportError, match=r"it cannot be read \(No such file or directory\)"):
         dcgm.parse(tmp_path / "absent.csv")

@@ -239,7 +239,7 @@ def test_more_rows_than_fit_into_memory_are_refused_with_what_to_give_instead(mo
 
 
 def test_a_folder_without_a_report_is_refused_and_hidden_files_beside_one_are_not_named(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match="no CSV report of DLProf"):
+    with pytest.raises(ReportError, match="no DLProf CSV report"):
         dlprof_csv.parse(tmp_path)
     copied(tmp_path, "dlprof_op_type.csv")
     (tmp_path / ".hidden").touch()

@@ -201,7 +201,7 @@ def test_unknown_tables_and_columns_are_named_where_they_hold_something(tmp_path
 def test_a_database_without_iterations_or_ids_of_ops_leaves_them_unknown(tmp_path: Path) -> None:
     report = parse(made(tmp_path / "d.sqlite", "DROP TABLE kernel_iteration_node;"))
     assert [kernel.step for kernel in report.kernels] == [None, None]
-    reason = "2 of 2 launches are in none of the iterations that DLProf aggregated"
+    reason = "2 of 2 launches are outside the iterations that DLProf aggregated"
     assert Gap("kernel.step", "not_collected", reason) in report.gaps
     without = parse(made(tmp_path / "e.sqlite", "ALTER TABLE read_only_ops RENAME COLUMN op_id TO other;"))
     assert without.summaries == ()
@@ -212,7 +212,7 @@ def test_what_is_no_database_of_dlprof_is_refused(tmp_path: Path) -> None:
     assert not dlprof_db.sniff(path, path.read_bytes())
     again = "Copy it again, or let dlprof make it again (dlprof --force=true ...)"
     for file, reason, remedy in (
-        (path, "tables of DLProf are missing in it", again),
+        (path, "DLProf's tables are missing", again),
         (tmp_path / "absent.sqlite", "it cannot be read (No such file or directory)", "Check its permissions"),
     ):
         with pytest.raises(ReportError) as caught:

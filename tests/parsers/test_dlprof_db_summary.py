@@ -183,16 +183,16 @@ def test_several_domains_are_told_apart_by_name_or_number(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "size", "state", "reason"),
     [
-        ("DELETE FROM gpu_memories;", None, "not_available", "there is no gpu_memories row"),
+        ("DELETE FROM gpu_memories;", None, "not_available", "the table gpu_memories is empty"),
         ("INSERT INTO gpu_memories VALUES (8, 9);", None, "ambiguous",
-         "the sizes in gpu_memories cannot be told apart by device"),
+         "gpu_memories does not say which size belongs to which device"),
         ("UPDATE gpu_memories SET total = 'much';", None, "ambiguous",
-         "the sizes in gpu_memories cannot be told apart by device"),
+         "gpu_memories does not say which size belongs to which device"),
         ("INSERT INTO gpu_memories VALUES (8, 9);"
          " INSERT INTO read_only_gpu_infos VALUES (2, 1, NULL, 8, NULL, 'x');", 9, None, None),
         ("INSERT INTO gpu_memories VALUES (8, 10);"
          " INSERT INTO read_only_gpu_infos VALUES (2, 1, NULL, 8, NULL, 'x');", None, "ambiguous",
-         "the sizes in gpu_memories cannot be told apart by device"),
+         "gpu_memories does not say which size belongs to which device"),
     ],
 )  # fmt: skip
 def test_a_gpu_has_the_memory_that_all_of_them_have(
@@ -228,7 +228,7 @@ def test_a_figure_that_is_no_number_is_text_and_a_database_without_facts_says_so
         "kernel.dynamic_shared_bytes", "operation", "kernel.layer", "operation.memory_bytes", "operation.flops",
         "operation.self_cpu_ns", "kernel.step",
     ]  # fmt: skip
-    reason = "1 of 2 launches are in none of the iterations that DLProf aggregated"
+    reason = "1 of 2 launches are outside the iterations that DLProf aggregated"
     assert bare.gaps[-1] == Gap("kernel.step", "not_collected", reason)
 
 

@@ -136,10 +136,10 @@ def test_absent_reports_and_what_dlprof_never_says_are_gaps() -> None:
         found = gaps_of(kinds, [Kernel(0, "k"), Kernel(1, "k", layer="a"), Kernel(2, "k")])
         assert [gap.quantity for gap in found] == quantities
     first = gaps_of((), ())[0]
-    reason = "no iteration report here, so no launches one by one: run dlprof with --reports=iteration,..."
+    reason = "no iteration report, so no single launches: run dlprof with --reports=iteration,..."
     assert first == Gap("kernel", "not_collected", reason)
     layer = gaps_of(("iteration",), [Kernel(0, "k"), Kernel(1, "k", layer="a"), Kernel(2, "k")])[-1]
-    assert layer == Gap("kernel.layer", "not_collected", "2 of 3 launches have an op name that lies in no module")
+    assert layer == Gap("kernel.layer", "not_collected", "2 of 3 launches have an op name outside every module")
     assert dlprof_records.layer_gap([Kernel(0, "k", layer="a")]) == []
 
 

@@ -74,11 +74,11 @@ def test_the_rows_of_a_table_are_those_below_its_header(tmp_path: Path) -> None:
     ("below", "said"),
     [
         ("conv,1,2\n", "row at line 3 has 3 of 4 cells"),
-        ("conv,1,2,3\nOp Type,# Ops,# Calls,Total GPU Time (ns)\n", "the op_type report stands in it twice.*line 4"),
-        ("conv,1,2,3\nOp Type Summary Report\n", "the op_type report stands in it twice.*line 4"),
+        ("conv,1,2,3\nOp Type,# Ops,# Calls,Total GPU Time (ns)\n", "the op_type report appears twice.*line 4"),
+        ("conv,1,2,3\nOp Type Summary Report\n", "the op_type report appears twice.*line 4"),
         ("conv,1,2,3\nKernel Report,,,\n", "another report of DLProf, 'Kernel Report', begins at line 4"),
-        ('conv,1,2,"3', r"a quoted cell is not closed at the end \(line 3\)"),
-        ('conv,1,2,"3"x\n', "line 3 is no CSV"),
+        ('conv,1,2,"3', r"the file ends inside a quoted cell \(line 3\)"),
+        ('conv,1,2,"3"x\n', "line 3 is not CSV"),
     ],
 )
 def test_a_table_that_is_cut_or_holds_another_is_refused_with_the_line(tmp_path: Path, below: str, said: str) -> None:
@@ -88,7 +88,7 @@ def test_a_table_that_is_cut_or_holds_another_is_refused_with_the_line(tmp_path:
 
 def test_an_op_named_as_a_title_is_a_row_and_a_file_without_a_header_is_refused(tmp_path: Path) -> None:
     assert len(read_table(put(tmp_path, OPS + "Kernel Report,1,,\n"), "op_type").rows) == 1
-    with pytest.raises(ReportError, match="no header line of a kernel report in it"):
+    with pytest.raises(ReportError, match="it has no header line of a kernel report"):
         read_table(put(tmp_path, OPS), "kernel")
 
 
@@ -113,7 +113,7 @@ def test_blocks_have_labels_with_a_value_or_a_row_of_values(tmp_path: Path) -> N
         Block("System Config", (), [("GPU Name(s)", ("A, B",))]),
         Block("All Kernels", ("GPU Time (ns)", "# Kernels"), [("Memory", ("5", "6")), ("Rest", ("7",))]),
     ]
-    with pytest.raises(ReportError, match=r"the block 'System Config' of the summary stands in it twice.*line 3"):
+    with pytest.raises(ReportError, match=r"the block 'System Config' of the summary appears twice.*line 3"):
         read_blocks(put(tmp_path, "System Config\nx,1\nSystem Config\n"))
 
 
@@ -122,7 +122,7 @@ def test_a_summary_s_last_cell_without_the_end_of_its_line_is_left_out(tmp_path:
         whole = read_summary(put(tmp_path, SUMMARY.rstrip() + end))
         assert (whole.wall_clock_ns, whole.gaps[1:]) == (5, ())
     cut = read_summary(put(tmp_path, SUMMARY.rstrip()))
-    reason = "the file does not end in a whole line: the last cell of 'Wall Clock Time (ns)' is left out"
+    reason = "the last line is incomplete: the last cell of 'Wall Clock Time (ns)' was left out"
     assert cut.gaps[1:] == (Gap("summary", "unreadable", reason),)
     assert (cut.wall_clock_ns, cut.summaries[-1]) == (None, Summary("Wall Clock Time", None, "ns"))
     wide = read_summary(put(tmp_path, SUMMARY + "\nAll Kernels\n,GPU Time (ns),# Kernels\nMemory,5,6"))

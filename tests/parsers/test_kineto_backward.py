@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from perfctl.parsers import parse
-from perfctl.parsers.kineto_backward import settle
+from perfctl.parsers.kineto_backward import assign_layers
 from perfctl.parsers.kineto_events import collect
 from perfctl.parsers.kineto_nesting import Nesting
 from perfctl.parsers.records import Operation
@@ -203,7 +203,7 @@ def test_sequence_numbers_alone_tell_the_layers_that_backward_ranges_tell(mnist:
     def layers(some: list[Event]) -> dict[tuple[str, int, int], str | None]:
         found = collect(some)
         nesting = Nesting(found, [])
-        settle(found, nesting)
+        assign_layers(found, nesting)
         spans = [(s, c.layer) for s, c in zip(found.spans, nesting.contexts, strict=True) if not s.is_range]
         return {(span.name, span.thread, span.external): layer for span, layer in spans}
 

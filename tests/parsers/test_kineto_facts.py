@@ -172,7 +172,7 @@ def test_peaks_are_the_largest_totals_of_one_gpu(tmp_path: Path) -> None:
 def test_gaps_count_what_is_missing(tmp_path: Path) -> None:
     events = [operation(), gpu("a", 1, 2, 1, registers_per_thread=1), gpu("b", 5, None, 2), gpu("c", 8, 2, 3)]
     found = reasons(read(tmp_path, *events))
-    assert found["kernel.layer"].startswith("not_collected: 3 of 3 launches lie in no range")
+    assert found["kernel.layer"].startswith("not_collected: 3 of 3 launches are outside every range")
     assert found["kernel.duration_ns"] == "unreadable: 1 launches have no start or duration in the trace"
     assert found["kernel.registers"].startswith("not_available")
     assert {"kernel.static_shared_bytes", "kernel.dynamic_shared_bytes", "operation.flops"} <= found.keys()
@@ -187,7 +187,7 @@ def test_gaps_count_the_launches_that_lack_something_and_say_nothing_of_figures_
     note = event("user_annotation", "fc:forward", 0, 10, **{"External id": 1})
     inside, outside = gpu("a", 1, 2, 1, **{"External id": 1, "registers per thread": 40}), gpu("b", 5, 2, 2)
     found = reasons(read(tmp_path, note, inside, outside, gpu("c", None, 2, 3)))  # type: ignore[arg-type]
-    assert found["kernel.layer"].startswith("not_collected: 2 of 3 launches lie in no range")
+    assert found["kernel.layer"].startswith("not_collected: 2 of 3 launches are outside every range")
     assert found["kernel.duration_ns"] == "unreadable: 1 launches have no start or duration in the trace"
     assert found.keys() == {
         "kernel.layer", "kernel.duration_ns", "kernel.static_shared_bytes", "kernel.dynamic_shared_bytes", "operation",
@@ -226,19 +226,19 @@ def test_messages_of_the_trace_are_passed_on_shortened(tmp_path: Path) -> None:
 def test_repeated_and_timeless_events_are_counted(tmp_path: Path) -> None:
     twice, lost = gpu("k", 1, 2, 1), operation("lost", None, 1, 9)  # type: ignore[arg-type]
     said = [one.text for one in read(tmp_path, operation(), twice, twice, twice, lost).diagnostics]
-    assert "2 events stand in the trace twice; each counts once" in said
+    assert "2 events appear twice in the trace; each was counted once" in said
     assert "1 operations or ranges have no start time and were left out" in said
 
 
 def test_what_was_put_right_and_what_is_not_read_is_said(tmp_path: Path) -> None:
     ranges = [event("cuda_profiler_range", "sm", at, 1) for at in (1, 2)]
     assert [one.text for one in read(tmp_path, operation(), *ranges).diagnostics] == [
-        "2 CUPTI counter ranges (cuda_profiler_range) are in the trace and are not read"
+        "2 CUPTI counter ranges (cuda_profiler_range) were not read"
     ]
     path = tmp_path / "old.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [operation(ts=77)]}).replace("77", "inf"))
     assert [(one.severity, one.text) for one in kineto.parse(path).diagnostics] == [
-        ("warning", "the JSON had bare inf or nan, or lone backslashes; they were put right while reading"),
+        ("warning", "the JSON had bare inf or nan, or lone backslashes; they were repaired while reading"),
         ("warning", "1 operations or ranges have no start time and were left out"),
     ]
 

@@ -33,7 +33,7 @@ def test_a_log_that_stands_in_a_file_twice_is_refused_with_the_line_where_it_beg
     (tmp_path / "once.csv").write_text(text)
     (tmp_path / "twice.csv").write_text(text * 2)
     assert len(list(parse(tmp_path / "once.csv").samples)) == 5
-    with pytest.raises(ReportError, match=rf"twice, the second time from line {text.count(chr(10)) + first}\b"):
+    with pytest.raises(ReportError, match=rf"twice \(again at line {text.count(chr(10)) + first}\b"):
         parse(tmp_path / "twice.csv")
 
 
@@ -67,7 +67,7 @@ def begins_again(tmp_path: Path, lines: list[str]) -> int | None:
     try:
         list(MonitorText(path, "nvidia-smi"))
     except ReportError as error:
-        return int(error.reason.partition("from line ")[2].partition(":")[0])
+        return int(error.reason.partition("at line ")[2].partition(")")[0])
     return None
 
 
@@ -131,7 +131,7 @@ def test_five_strays_are_shown_and_all_are_counted(tmp_path: Path) -> None:
     for line in ("  one\t2 ", "x" * 161, "b\0ad", "four", "five", "six"):
         text.stray(line)
     shown = f"'one?2'; '{'x' * 160}'; 'b?ad'; 'four'; 'five'"
-    assert text.diagnostics() == [Diagnostic("info", "perfctl", f"6 lines are no readings, among them {shown}")]
+    assert text.diagnostics() == [Diagnostic("info", "perfctl", f"6 lines are not readings, for example {shown}")]
 
 
 def test_lines_come_without_their_ends_and_a_last_one_that_is_cut_is_told(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_lines_come_without_their_ends_and_a_last_one_that_is_cut_is_told(tmp_pa
     text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
     assert list(text) == ["a ", "", "c"]
     assert text.ends_whole
-    assert "1 lines are no readings, among them 'b?'" in text.diagnostics()[0].text
+    assert "1 lines are not readings, for example 'b?'" in text.diagnostics()[0].text
     (tmp_path / "log.txt").write_bytes(b"a\nb")
     text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
     assert list(text) == ["a", "b"]
@@ -166,15 +166,19 @@ def test_one_stamp_without_a_zone_leaves_the_start_unknown_and_says_how_it_was_t
     clock.at(Stamp(10**9, zoned=True), 0)
     clock.at(Stamp(3 * 10**9, zoned=False), 1)
     assert (clock.started_at, clock.duration_ns, clock.gaps()) == (None, 2 * 10**9, [])
-    said = "the timestamps name no time zone: they were taken as written, as if they were UTC"
+    said = "the timestamps have no time zone and were read as UTC"
     assert clock.diagnostics() == [Diagnostic("warning", "perfctl", said)]
 
 
 @pytest.mark.parametrize(
     ("interval_ns", "moments", "reason"),
     [
-        (250, [0, 250, 500], "no timestamps: counted from the first reading by the stated interval of 250 ns"),
-        (None, [0, 1, 2], "no timestamps: the number is the order of the reading, no time"),
+        (
+            250,
+            [0, 250, 500],
+            "no timestamps: times were counted from the first reading with the stated interval of 250 ns",
+        ),
+        (None, [0, 1, 2], "no timestamps: the value is the number of the reading, not a time"),
     ],
 )
 def test_readings_without_stamps_are_counted(interval_ns: int | None, moments: list[int], reason: str) -> None:
@@ -191,5 +195,5 @@ def test_times_of_day_are_no_start_and_their_missing_date_is_the_gap() -> None:
     for ns in (10**9, 4 * 10**9):
         clock.at(Stamp(ns, zoned=False), 0)
     assert (clock.started_at, clock.duration_ns, clock.diagnostics()) == (None, 3 * 10**9, [])
-    reason = "times of day without a date: counted from the first midnight"
+    reason = "times of day without a date: times count from the first midnight"
     assert clock.gaps() == [Gap("sample.at_ns", "not_available", reason)]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from perfctl.parsers import ncu_csv
 from perfctl.parsers.errors import ReportError
+from tests.parsers.cuts import cuts
 
 HEADER = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'
@@ -49,7 +50,7 @@ def test_a_line_of_nul_bytes_before_the_first_row_of_a_table_with_bare_cells_is_
 def test_every_cut_of_a_file_gives_a_prefix_of_its_rows_or_an_error(tmp_path: Path) -> None:
     text = "log\n" + HEADER + row(0, "1234567", name='a "q", b') + row(0, "2", metric="x__y.sum") + row(1, "3")
     path = tmp_path / "report.csv"
-    for length in range(len(text)):
+    for length in cuts(text):
         path.write_text(text[:length])
         try:
             values = [counter.value for counter in ncu_csv.parse(path).counters]
@@ -109,7 +110,7 @@ def test_runs_appended_to_one_file_keep_their_launches_apart(tmp_path: Path) -> 
     report = ncu_csv.parse(path)
     assert [(counter.launch, counter.value) for counter in report.counters] == [(0, 1), (1, 2), (2, 3)]
     assert [kernel.device_index for kernel in report.kernels] == [0, 0, None]
-    assert any("begin at line 5: they count as one run" in said.text for said in report.diagnostics)
+    assert any("begin at line 5 and were read as one run" in said.text for said in report.diagnostics)
 
 
 def test_launches_are_numbered_by_their_id(tmp_path: Path) -> None:

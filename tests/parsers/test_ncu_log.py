@@ -41,12 +41,12 @@ def log_of(*lines: str) -> Log:
         ),
         (
             ["==PROF== Connected to process 7 (/opt/app)", "==ERROR== The application returned an error code (-11)."],
-            "the profiled program failed with exit code -11 before ncu had anything to write",
+            "the profiled program failed with exit code -11 before ncu recorded anything",
             "Run the program without ncu until it works, then profile again",
         ),
         (
             ["==ERROR== The application returned an error code (137)."],
-            "the profiled program failed with exit code 137 before ncu had anything to write",
+            "the profiled program failed with exit code 137 before ncu recorded anything",
             "Run the program without ncu until it works, then profile again",
         ),
         (
@@ -79,15 +79,15 @@ def log_of(*lines: str) -> Log:
         (
             ["==PROF== Connected to process 7", "==WARNING== first", "==ERROR== odd thing", "==ERROR== later"],
             "ncu stopped with an error: odd thing",
-            "Solve that and profile again",
+            "Fix that and profile again",
         ),
         (
             ["==PROF== Connected to process 7"],
             "ncu ran but printed no CSV (only ==PROF== lines)",
             "Profile again with --csv and a list of metrics",
         ),
-        (["loss 0.5", "Report: a file"], "there is no ncu CSV in it", EXPORT),
-        ([], "there is no ncu CSV in it", EXPORT),
+        (["loss 0.5", "Report: a file"], "it holds no ncu CSV", EXPORT),
+        ([], "it holds no ncu CSV", EXPORT),
     ],
 )  # fmt: skip
 def test_the_first_cause_that_ncu_s_lines_name_is_why_there_is_no_table(
@@ -158,7 +158,7 @@ def test_what_no_launch_of_the_file_has_is_a_gap() -> None:
 def test_scaled_units_are_said_to_round_with_the_first_of_them() -> None:
     assert list(rounding([])) == []
     text = (
-        "2 metrics were printed in scaled units and so are rounded (for example dram__bytes.sum in Mbyte); export with "
+        "2 metrics are rounded because ncu printed them in scaled units (for example dram__bytes.sum in Mbyte); export with "
         "--print-units base for exact figures"
     )
     assert list(rounding(["dram__bytes.sum in Mbyte", "Duration in us"])) == [Diagnostic("info", "perfctl", text)]

@@ -117,7 +117,7 @@ def test_a_result_that_is_no_single_kernel_is_pointed_out_and_a_kernel_is_not(tm
     package = FAKE_PACKAGE.replace("def workload_type(self): return 0", "def workload_type(self): return 2")
     (tmp_path / "site" / "ncu_report.py").write_text(package)
     (said,) = ncu_rep.parse(path).diagnostics
-    assert said.text == "result 0 is no single kernel but a range, graph or command list: k(int)"
+    assert said.text == "result 0 is not a single kernel but a range, graph or command list: k(int)"
 
 
 @pytest.mark.usefixtures("fake_package")

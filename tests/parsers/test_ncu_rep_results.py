@@ -188,8 +188,12 @@ def test_what_is_damaged_absent_or_was_not_collected_is_a_gap(read: Read) -> Non
 
 
 def test_ranges_values_of_a_new_kind_and_a_newer_ncu_are_said(read: Read) -> None:
-    ranged = Diagnostic("warning", "ncu", "result 1 is no single kernel but a range, graph or command list: pool(int)")
-    strange = Diagnostic("warning", "perfctl parser", "not understood and left out: metrics of a new kind of value odd")
+    ranged = Diagnostic(
+        "warning", "ncu", "result 1 is not a single kernel but a range, graph or command list: pool(int)"
+    )
+    strange = Diagnostic(
+        "warning", "perfctl parser", "not understood and left out: metrics with a new type of value odd"
+    )
     assert read([FIRST, THIRD], 2, Nsight_Compute_Target="2025.1.9.0").diagnostics == (ranged, strange)
     text = "ncu 2025.2.0.0 is newer than the newest that was tested (2025.1): all known parts were read"
     later = read([FIRST], 1, Nsight_Compute_Target="2025.2.0.0 (build 3)")
@@ -214,12 +218,12 @@ def test_a_report_of_which_nothing_could_be_read_says_why(read: Read, tmp_path: 
 
 def test_a_file_that_cannot_be_read_or_is_of_an_unknown_layout_is_refused(read: Read, tmp_path: Path) -> None:
     with pytest.raises(
-        ReportError, match=r"it cannot be read \(No such file or directory\). Check the path and its rights"
+        ReportError, match=r"it cannot be read \(No such file or directory\). Check the path and its permissions"
     ):
         ncu_rep.parse(tmp_path / "missing.ncu-rep")
     read([FIRST], 1)
     (tmp_path / "site" / "results.json").write_text("[]")
     path = tmp_path / "other.ncu-rep"
     path.write_bytes(b"NVR\0" + struct.pack("<I", 2) + b"\x08\x09" + bytes(20))
-    with pytest.raises(ReportError, match="it begins like an ncu report, but its structure is not known"):
+    with pytest.raises(ReportError, match="it begins like an ncu report, but has an unknown structure"):
         ncu_rep.parse(path)

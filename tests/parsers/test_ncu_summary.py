@@ -106,11 +106,11 @@ def test_rows_without_any_and_no_rows_are_told(tmp_path: Path) -> None:
     log = Log()
     assert read(iter([]), HEADER, log) == ([], NO_LAUNCHES)
     assert log.cut_rows == 0
-    with pytest.raises(ReportError, match=r"the CSV has a header and no rows\. Export the report again"):
+    with pytest.raises(ReportError, match=r"the CSV has a header but no rows\. Export the report again"):
         parsed(tmp_path, line(*HEADER))
 
 
 def test_a_second_page_is_refused_with_its_line(tmp_path: Path) -> None:
     one = row("a__b.sum", "inst", "1", "3", "2")
-    with pytest.raises(ReportError, match=r"a page of ncu stands in it twice, the second time from line 4\b"):
+    with pytest.raises(ReportError, match=r"a page of ncu appears twice \(again at line 4\b"):
         parsed(tmp_path, line(*HEADER), one, one.replace("a__b", "c__d"), line(*HEADER), one)

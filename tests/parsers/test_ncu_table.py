@@ -76,7 +76,9 @@ def test_figures_are_in_base_units_and_launches_in_the_order_of_their_ids(tmp_pa
     said = {gap.quantity: gap.reason for gap in report.gaps}
     assert said["counter:sm__x.sum"].startswith('ncu printed "n/a" in place of 1 values')
     assert "counter:sm__y" not in said
-    text = "2 metrics were printed in scaled units and so are rounded (for example gpu__time_duration.sum in usecond)"
+    text = (
+        "2 metrics are rounded because ncu printed them in scaled units (for example gpu__time_duration.sum in usecond)"
+    )
     assert any(one.text.startswith(text) for one in report.diagnostics)
 
 

@@ -56,7 +56,7 @@ def test_the_line_of_a_launch_says_where_and_how_it_ran(
     "line", ["k(int), Context 1", "         k(int), Context 1", "  k(int), Context x", "  , Context 1"]
 )
 def test_a_line_that_is_no_launch_begins_none(line: str, tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match="there is no launch in ncu's console text"):
+    with pytest.raises(ReportError, match="ncu's console text has no launch"):
         read(tmp_path, line, *TABLE)
 
 
@@ -134,13 +134,11 @@ def test_warnings_of_rules_below_a_launch_are_warnings_and_output_of_the_program
 
 def test_a_process_that_comes_again_is_refused_with_its_line_and_further_ones_are_named(tmp_path: Path) -> None:
     first, second = "[42] app@127.0.0.1", "[43] app@127.0.0.1"
-    with pytest.raises(
-        ReportError, match=r"the output of one process stands in it twice, the second time from line 7\b"
-    ):
+    with pytest.raises(ReportError, match=r"the output of one process appears twice \(again at line 7\b"):
         read(tmp_path, first, HEADED, *TABLE, first, HEADED, *TABLE, first)
     report = read(tmp_path, first, HEADED, *TABLE, second, HEADED, *TABLE)
     assert any(
-        said.text.startswith("the launches of further processes begin at line 7:") for said in report.diagnostics
+        said.text.startswith("the launches of further processes begin at line 7 and") for said in report.diagnostics
     )
     alone = read(tmp_path, first, HEADED, *TABLE)
     assert not [said for said in alone.diagnostics if "further" in said.text]
@@ -223,10 +221,10 @@ def test_a_summary_s_tables_may_begin_at_the_edge_and_its_line_has_to_be_whole(t
             Summary(name.format("minimum"), 1, "inst"), Summary(name.format("maximum"), 3, "inst"),
             Summary(name.format("average"), 2, "inst"),
         ]  # fmt: skip
-        with pytest.raises(ReportError, match="there is no launch in ncu's console text"):
+        with pytest.raises(ReportError, match="ncu's console text has no launch"):
             read(tmp_path, head, end="")
     strange = read(tmp_path, "== NVTX State ==", next(iter(heads)), *table).diagnostics
-    text = "the NVTX states of a summary by them: its kernels are told apart by name only"
+    text = "NVTX states of a summary (its kernels are separated by name only)"
     assert strange == (Diagnostic("warning", "perfctl parser", f"not understood and left out: parts {text}"),)
 
 

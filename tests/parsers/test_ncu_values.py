@@ -73,7 +73,7 @@ def test_values_that_may_be_whole_or_fractions_are_counted_by_metric(tmp_path: P
     report = read(tmp_path, line(*LONG), *(long(0, name, "Kbyte", text) for name, text in rows))
     assert [one.value for one in report.counters] == [None, None, None, None, 12_000]
     reason = (
-        '{} values such as "{}" may be whole or fractions, and nothing else in the file tells which; export it again with '
+        '{} values such as "{}" may be whole numbers or fractions, and nothing in the file says which; export it again with '
         "LC_ALL=C"
     )
     assert about_counters(report)[:2] == [

@@ -74,7 +74,7 @@ def test_a_further_table_has_columns_and_units_of_its_own(tmp_path: Path) -> Non
 
 def test_files_that_are_not_there_are_refused_by_every_reader_of_text(tmp_path: Path) -> None:
     for parse, remedy in (
-        (ncu_csv.parse, "Check the path and its rights"), (ncu_text.parse, "Check the path and its rights"),
+        (ncu_csv.parse, "Check the path and its permissions"), (ncu_text.parse, "Check the path and its permissions"),
         (nvprof_text.parse, "Check its permissions"),
     ):  # fmt: skip
         with pytest.raises(ReportError) as caught:

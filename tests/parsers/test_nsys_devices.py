@@ -276,5 +276,5 @@ def test_processes_that_agree_on_the_gpus_are_no_gap(
         gpu(builder, number, number, f"G{number}")
     for number, ordinal, pid in rows:
         builder.row("TARGET_INFO_CUDA_DEVICE", "gpuId cudaId pid", gpuId=number, cudaId=ordinal, pid=pid)
-    said = "the processes of this report count the GPUs in different orders; device numbers are those of the first"
+    said = "the processes of this report number the GPUs in different orders; perfctl uses the numbers of the first process"
     assert gap(read(builder, tmp_path), "device") == (f"ambiguous: {said}" if ambiguous else "")

@@ -56,17 +56,17 @@ def test_start_end_ranges_alone_hold_no_launch(tmp_path: Path) -> None:
     builder.range("fc:forward", 0, 100, eventType=60)
     builder.launch(10)
     report = read(builder, tmp_path)
-    assert gap(report, "layer").startswith("not_collected: there is no push/pop NVTX range")
+    assert gap(report, "layer").startswith("not_collected: no push/pop NVTX range was recorded")
     assert gap(report, "range") == ""
 
 
 @pytest.mark.parametrize(
     ("filled", "expected"),
     [
-        ((), ["kernel: there is no CUDA activity", "copy", "range"]),
+        ((), ["kernel: no CUDA activity was recorded", "copy", "range"]),
         (("call",), ["kernel: CUDA calls were traced, but no kernel ran", "range"]),
-        (("copy",), ["kernel: there is no CUDA activity", "range"]),
-        (("memset",), ["kernel: there is no CUDA activity", "range"]),
+        (("copy",), ["kernel: no CUDA activity was recorded", "range"]),
+        (("memset",), ["kernel: no CUDA activity was recorded", "range"]),
         (("kernel", "graph"), ["kernel: CUDA graphs were recorded as a whole", "range", "layer"]),
         (("graph",), ["kernel: CUDA graphs were recorded as a whole", "copy", "range"]),
         (("call", "graph"), ["kernel: CUDA graphs were recorded as a whole", "range"]),
@@ -105,7 +105,7 @@ def test_a_schema_without_a_product_still_has_no_version(tmp_path: Path) -> None
         connection.execute("DELETE FROM META_DATA_EXPORT WHERE name = 'EXPORT_PRODUCT_VERSION'")
     report = parse(path)
     assert (report.tool_version, report.form) == (None, "nsys SQLite, schema 3.11.1")
-    assert gap(report, "profiler_version") == "not_available: nsys wrote no version into its exports up to 2021.3"
+    assert gap(report, "profiler_version") == "not_available: nsys exports up to 2021.3 do not state the version"
 
 
 def test_marks_alone_are_ranges_that_hold_no_launch(tmp_path: Path) -> None:
@@ -114,7 +114,9 @@ def test_marks_alone_are_ranges_that_hold_no_launch(tmp_path: Path) -> None:
     builder.launch(10)
     report = read(builder, tmp_path)
     assert quantities(report) == ["layer", "step"]
-    assert gap(report, "layer") == ("not_collected: there is no push/pop NVTX range that a launch could be inside of")
+    assert gap(report, "layer") == (
+        "not_collected: no push/pop NVTX range was recorded, so no launch can be assigned to a layer"
+    )
     assert gap(report, "step") == 'not_collected: no range names a step as perfctl does ("perfctl:step:3")'
 
 

@@ -28,18 +28,18 @@ def test_a_stream_says_at_its_beginning_and_a_report_near_its_end_who_wrote_it(
         path.write_bytes(content)
     with pytest.raises(ReportError) as caught:
         nsys_rep.parse(path)
-    by = f"it was written by nsys {version}" if version else "it is a report of nsys"
+    by = f"it was written by nsys {version}" if version else "it is an nsys report"
     needed = f"nsys {version} or newer" if version else "an nsys at least as new as the report"
-    assert caught.value.reason == f"{by} and there is no nsys on this machine to read it with"
+    assert caught.value.reason == f"{by}, and nsys, which reads it, is not installed on this machine"
     assert caught.value.remedy == (
-        f"Run 'nsys export --type sqlite FILE' where {needed} is installed, and give the .sqlite file it makes"
+        f"Run 'nsys export --type sqlite FILE' where {needed} is installed and pass the .sqlite file it writes"
     )
 
 
 DAMAGED = "It may be cut off or damaged: copy it again from where it was recorded"
 NEWER = (
-    "Run 'nsys export --type sqlite FILE' where an nsys at least as new as the report is installed, and give the .sqlite"
-    " file it makes"
+    "Run 'nsys export --type sqlite FILE' where an nsys at least as new as the report is installed and pass the .sqlite"
+    " file it writes"
 )
 
 
@@ -56,7 +56,7 @@ NEWER = (
         ("exit 0", "nsys could not export it (exit code 0)", DAMAGED),
         (
             "echo ProtobufParseException; exit 1",
-            "it was written by a newer nsys, and the one here refuses reports newer than itself",
+            "it was written by a newer nsys, and the installed nsys refuses reports newer than itself",
             NEWER,
         ),
     ],
@@ -77,7 +77,7 @@ def test_without_nsys_the_version_that_wrote_it_is_named(report: Path, fake_nsys
     with pytest.raises(ReportError) as caught:
         nsys_rep.parse(report)
     assert "2024.6.2.225" in caught.value.reason
-    assert "no nsys on this machine" in caught.value.reason
+    assert "not installed on this machine" in caught.value.reason
     assert "nsys 2024.6.2.225 or newer" in caught.value.remedy
 
 

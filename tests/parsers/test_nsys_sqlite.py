@@ -52,7 +52,7 @@ def test_ranges_alone_are_a_report_of_a_cpu_run(tmp_path: Path) -> None:
         ("fc1", 50, 0, 0),
     ]
     assert (list(report.kernels), list(report.copies), report.devices) == ([], [], ())
-    assert gap(report, "kernel").startswith("not_collected: there is no CUDA activity")
+    assert gap(report, "kernel").startswith("not_collected: no CUDA activity was recorded")
     assert gap(report, "layer") == ""
     assert gap(report, "device") == "not_collected: the report names no GPU"
 

@@ -77,9 +77,9 @@ def test_row_ids_may_be_far_apart(monkeypatch: pytest.MonkeyPatch, ids: list[int
 def test_values_that_are_no_numbers_are_an_error_and_not_left_out(value: object) -> None:
     broken = database([(1, 1, ""), (1, value, "")])
     if value is None:
-        with pytest.raises(sqlite3.DatabaseError, match="no numbers"):
+        with pytest.raises(sqlite3.DatabaseError, match="not numbers"):
             broken.integers("t", "start")
-    else:  # cast, as SQLite casts what is no number
+    else:  # cast, as SQLite casts what is not a number
         assert broken.integers("t", "start")[0].tolist() == [1, 0]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, parse, sniff
+from perfctl.parsers import ReportError, nvidia_smi, parse, sniff
 from perfctl.parsers.records import Report, Sample
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "nvidia-smi-synthetic"
@@ -176,7 +176,7 @@ def test_a_cut_file_gives_no_reading_that_the_whole_one_does_not(tmp_path: Path,
     for size in range(0, len(whole), 7):
         path.write_bytes(whole[:size])
         try:
-            samples = list(parse(path).samples)
+            samples = list(nvidia_smi.parse(path).samples)
         except ReportError:
             continue
         for known, sample in zip(good, samples, strict=False):

@@ -98,7 +98,7 @@ def test_units_in_no_list_are_named_with_their_columns() -> None:
 def test_devices_without_an_index_are_numbered_by_uuid_in_the_order_of_the_file(tmp_path: Path) -> None:
     report = read(tmp_path, "uuid, utilization.gpu [%]\nGPU-b, 1 %\nGPU-a, 2 %\nGPU-a, 3 %\nGPU-b, 4 %\n")
     assert placed(report) == [(0, 0), (0, 1), (1, 1), (1, 0)]
-    assert "no index column: devices are numbered in the order in which the file names them" in said(report, "info")
+    assert "no index column: devices are numbered in the order of their first rows" in said(report, "info")
     assert "sample.device_index" not in {gap.quantity for gap in report.gaps}
 
 
@@ -118,11 +118,11 @@ def test_rows_below_a_date_are_gpu_0_1_and_a_bus_in_some_rows_alone_tells_nothin
     report = read(tmp_path, rows.partition("\n")[0] + "\n" + text)
     ten = 1709632800 * SECOND
     assert placed(report) == [(ten + SECOND, 0), (ten + SECOND, 1), (ten + 2 * SECOND, 0), (ten + 2 * SECOND, 1)]
-    assert "no device column: the rows below each date are counted as GPU 0, 1, ..." in said(report, "warning")
+    assert "no device column: the rows below each date were counted as GPU 0, 1, ..." in said(report, "warning")
     assert (report.started_at, report.duration_ns) == ("2024-03-05T10:00:01Z", SECOND)
     some = read(tmp_path, "uuid, utilization.gpu [%]\nGPU-a, 1 %\n, 2 %\nGPU-a, 3 %\n")
     assert placed(some) == [(0, None), (1, None), (2, None)]
-    reason = "no column tells devices apart: ask nvidia-smi for index or uuid too"
+    reason = "no column names the device: add index or uuid to --query-gpu"
     assert Gap("sample.device_index", "not_collected", reason) in some.gaps
 
 
@@ -141,14 +141,14 @@ def test_the_rounds_of_a_header_are_counted_even_where_a_device_is_missing_from_
 def test_a_row_that_does_not_fit_its_header_is_set_aside(tmp_path: Path) -> None:
     report = read(tmp_path, "index, utilization.gpu [%]\n0, 1 %\n0, 1 %, 7\n5\n\n1, 2 %\n")
     assert placed(report) == [(0, 0), (0, 1)]
-    assert "2 lines are no readings, among them '0, 1 %, 7'; '5'" in said(report, "info")
+    assert "2 lines are not readings, for example '0, 1 %, 7'; '5'" in said(report, "info")
 
 
 def test_rows_above_the_first_header_are_of_its_kind_or_set_aside(tmp_path: Path) -> None:
     header = "utilization.gpu [%], memory.used [MiB]\n"
     report = read(tmp_path, f"1 %, 5 MiB, 31.5 W\n2 %, 6 MiB, 7 W\n{header}3 %, 7 MiB\n")
     assert [(sample.gpu_utilisation, sample.memory_used_bytes) for sample in report.samples] == [(0.03, 7 * MIB)]
-    assert "2 lines are no readings, among them '1 %, 5 MiB, 31.5 W'; '2 %, 6 MiB, 7 W'" in said(report, "info")
+    assert "2 lines are not readings, for example '1 %, 5 MiB, 31.5 W'; '2 %, 6 MiB, 7 W'" in said(report, "info")
     taken = read(tmp_path, f"1 %, 5 MiB\n{header}3 %, 7 MiB\n")
     assert [sample.gpu_utilisation for sample in taken.samples] == [0.01, 0.03]
 
@@ -160,7 +160,7 @@ def test_rows_without_a_header_are_as_wide_as_the_first(tmp_path: Path) -> None:
     )
     report = read(tmp_path, rows)
     assert [sample.gpu_utilisation for sample in report.samples] == [0.01, 0.03, 0.05]
-    assert "3 lines are no readings, among them '2 %, 6 MiB'; '4 %, 8 MiB, 9 MiB, 24, 3 W, 1 %'; 'Epoch 1'" in said(
+    assert "3 lines are not readings, for example '2 %, 6 MiB'; '4 %, 8 MiB, 9 MiB, 24, 3 W, 1 %'; 'Epoch 1'" in said(
         report, "info"
     )
 
@@ -180,7 +180,7 @@ def test_a_number_at_the_cut_end_is_left_out_unless_its_unit_follows(
     tmp_path: Path, head: str, last: str, cut: str | None
 ) -> None:
     report = read(tmp_path, f"{head}\n{last}")
-    reason = "the file ends within its last number, which is left out"
+    reason = "the file ends inside its last number, which was left out"
     found = [gap for gap in report.gaps if gap.quantity.startswith("sample:")]
     assert found == ([Gap(f"sample:{cut}", "unreadable", reason)] if cut else [])
 
@@ -198,7 +198,7 @@ def test_a_last_row_whose_uuid_or_bus_id_is_cut_is_of_no_device(tmp_path: Path, 
     report = read(tmp_path, f"{head}2 %, {last}")
     found = [(sample.gpu_utilisation, sample.device_index) for sample in report.samples]
     assert found == [(0.01, 0), (0.02, int(last != "GPU-a"))][: 1 + is_kept]
-    reason = "the file ends within it, which tells the device: its row is left out"
+    reason = "the file ends inside this cell, which names the device; its row was left out"
     gap = Gap("sample:uuid", "unreadable", reason)
     assert (gap in report.gaps) is not is_kept
     assert len(list(read(tmp_path, f"{head}2 %, {last}\n").samples)) == 2, "a line that ends is whole"
@@ -214,7 +214,7 @@ def test_a_last_row_whose_timestamp_is_cut_is_no_reading(tmp_path: Path) -> None
 
 
 def test_a_header_whose_only_row_is_cut_within_its_time_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match="no whole row of its kind"):
+    with pytest.raises(ReportError, match="no complete row fits the header"):
         read(tmp_path, "index, utilization.gpu [%], timestamp\n0, 2 %, 2024/03/05 10:00:01.2")
 
 
@@ -270,14 +270,14 @@ def test_day_or_month_first_is_told_from_lines_of_date_with_and_without_a_header
     assert placed(report) == [(twelfth, 0), (twelfth + 86_400 * SECOND, 0)]
     for date in ("03-11-2026", "3/11/2026"):
         undecided = read(tmp_path, f"{head}{date} 10:00:00\n{ROW}")
-        reason = "'03-11-2026' was taken as month first: nothing in the file decides"
+        reason = "dates such as '03-11-2026' were read with the month first; nothing in the file says which comes first"
         assert Gap("sample.at_ns", "ambiguous", reason) in undecided.gaps
 
 
 def test_a_file_without_anything_of_nvidia_smi_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "smi.csv"
     path.write_text("Epoch 1\n")
-    with pytest.raises(ReportError, match="no output of nvidia-smi was found in it"):
+    with pytest.raises(ReportError, match="it holds no output of nvidia-smi"):
         nvidia_smi.parse(path)
     with pytest.raises(ReportError, match="it cannot be read"):
         nvidia_smi.parse(tmp_path / "absent.csv")

@@ -118,7 +118,7 @@ def test_gpus_whose_second_line_cannot_be_read_are_counted(tmp_path: Path) -> No
 
 
 def test_a_second_line_without_a_first_is_no_reading(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match="without a whole row of a GPU"):
+    with pytest.raises(ReportError, match="has no complete row of a GPU"):
         read(tmp_path, TITLE + SECOND.format(**PAIR))
     report = read(tmp_path, TITLE + pair() + SECOND.format(**PAIR))
     assert len(list(report.samples)) == 1
@@ -140,7 +140,7 @@ def test_tables_without_a_time_are_counted_and_those_with_one_have_a_length(tmp_
 def test_a_name_that_was_cut_is_a_gap_of_its_gpu(tmp_path: Path) -> None:
     report = read(tmp_path, TITLE + pair() + pair(index=3, name="Quadro P4000 M..."))
     found = [gap for gap in report.gaps if gap.quantity == "device.name"]
-    assert found == [Gap("device.name", "unreadable", "nvidia-smi cut the name off: 'Quadro P4000 M...'", "GPU 3")]
+    assert found == [Gap("device.name", "unreadable", "nvidia-smi cut off the name: 'Quadro P4000 M...'", "GPU 3")]
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ def test_words_above_the_first_gpu_are_those_of_headings(tmp_path: Path) -> None
 
 def test_lines_outside_of_the_table_are_set_aside(tmp_path: Path) -> None:
     report = read(tmp_path, TITLE + pair() + "Epoch 1\n+-----+\n\n")
-    assert "1 lines are no readings, among them 'Epoch 1'" in [said.text for said in report.diagnostics]
-    assert "nvidia-smi's table rounds: whole watts, percent and degrees" in [said.text for said in report.diagnostics]
+    assert "1 lines are not readings, for example 'Epoch 1'" in [said.text for said in report.diagnostics]
+    assert "nvidia-smi's table rounds to whole watts, percent and degrees" in [said.text for said in report.diagnostics]
 
 
 @pytest.mark.parametrize(

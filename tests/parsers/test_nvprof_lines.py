@@ -195,7 +195,7 @@ def test_a_table_that_stands_twice_in_one_process_is_told_by_the_line_of_the_sec
     both = lines_of(tmp_path, trace + trace.replace("==5==", "==6=="))[1]
     assert (both.again, both.processes) == (None, {"5": 2, "6": 5})
     (tmp_path / "twice.txt").write_text(trace + trace)
-    with pytest.raises(ReportError, match="a table of one process stands in it twice, the second time from line 5"):
+    with pytest.raises(ReportError, match=r"a table of one process appears twice \(again at line 5"):
         parse(tmp_path / "twice.txt")
 
 

@@ -105,7 +105,7 @@ def test_sizes_are_bytes_in_the_base_of_the_file(base: int | None, text: str, un
 def test_sizes_whose_base_is_not_decided_are_unknown_and_counted() -> None:
     sizes = Sizes(None)
     assert [sizes.bytes("1KB", ""), sizes.bytes("2", "MB"), sizes.bytes("3B", "")] == [None, None, 3]
-    reason = "2 sizes: nothing in the file says whether its KB are 1000 or 1024 byte"
+    reason = "2 sizes: nothing in the file says whether a KB is 1000 or 1024 bytes"
     assert sizes.gaps() == [Gap("copy.bytes", "ambiguous", reason), Gap("kernel.shared_bytes", "ambiguous", reason)]
 
 
@@ -183,7 +183,7 @@ def test_a_device_without_a_number_is_one_gap_and_a_name_of_full_width_may_be_cu
     trace = taken(
         row(Name="k", Grid_X="1", Device=name), row(Name="k", Grid_X="1", Device="Another GPU of long name (3)")
     )
-    cut = Gap("device.name", "unreadable", f"nvprof cuts names to 15 characters: '{name}'")
+    cut = Gap("device.name", "unreadable", f"nvprof cut the name to 15 characters: '{name}'")
     number = Gap("kernel.device_index", "not_available", "the trace names the GPU without its number")
     assert trace.gaps() == ([cut] if is_cut else []) + [number]
     assert trace.devices() == (Device(name, "gpu", 0), Device("Another GPU of long name", "gpu", 3))

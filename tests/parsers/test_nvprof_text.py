@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, parse, sniff
+from perfctl.parsers import ReportError, nvprof_text, parse, sniff
 from perfctl.parsers.records import Copy, Kernel, Report
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "nvprof-synthetic"
@@ -185,7 +185,7 @@ def test_a_cut_trace_gives_the_first_launches_or_an_error(tmp_path: Path, name: 
     for size in range(0, len(whole), 3):
         path.write_bytes(whole[:size])
         try:
-            report = parse(path)
+            report = nvprof_text.parse(path)
         except ReportError:
             continue
         assert list(report.kernels) == kernels[: len(list(report.kernels))], size
@@ -210,7 +210,7 @@ def test_a_report_says_which_tables_it_is_of_and_what_they_leave_open(tmp_path: 
     gaps = {name: [(gap.quantity, gap.state) for gap in report.gaps] for name, report in said.items()}
     assert gaps["trace.txt"] == gaps["trace.csv"] == [("kernel.layer", "not_available")]
     assert gaps["summary.txt"] == [("kernel", "not_collected"), ("copy", "not_collected")]
-    rounding = "nvprof prints five digits as text: times and sizes are rounded (use --csv for whole ones)"
+    rounding = "nvprof's text has five digits a number, so times and sizes are rounded (--csv prints all digits)"
     rounded = {name: rounding in [entry.text for entry in report.diagnostics] for name, report in said.items()}
     assert rounded == {"trace.txt": True, "trace.csv": False, "summary.txt": True}
     copies = parse(written(tmp_path, HEADER + copy_line("512B", "5.9GB/s")))
@@ -222,7 +222,7 @@ def test_the_tables_of_further_processes_are_named_by_their_lines(tmp_path: Path
     report = parse(written(tmp_path, one + one.replace("==5==", "==6==") + one.replace("==5==", "==7==")))
     assert len(list(report.copies)) == 3
     assert any(
-        entry.text.startswith("the tables of further processes begin at line 5, 8:") for entry in report.diagnostics
+        entry.text.startswith("the tables of further processes begin at line 5, 8 and") for entry in report.diagnostics
     )
     alone = parse(written(tmp_path, one))
     assert not [entry for entry in alone.diagnostics if "further processes" in entry.text]

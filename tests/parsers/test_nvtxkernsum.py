@@ -53,7 +53,7 @@ def generated(shared: Path, folder: Path, kernels: int, *options: str) -> Path:
     return out
 
 
-@pytest.mark.parametrize(("kernels", "options"), [(10_000, ()), (10_000, ("--unique-iters",)), (100_000, ())])
+@pytest.mark.parametrize(("kernels", "options"), [(3_000, ()), (3_000, ("--unique-iters",)), (30_000, ())])
 def test_generated_exports_give_the_rows_of_nvtxkernsum(
     kernels: int, options: tuple[str, ...], comparison: ModuleType, shared: Path, tmp_path: Path
 ) -> None:

@@ -83,7 +83,7 @@ def test_an_impossible_value_is_left_out_and_the_gap_shows_what_was_printed(
     assert getattr(found.samples[0], str(column.quantity)) == value
     gaps = {gap.quantity: gap for gap in found.gaps()}
     gap = gaps.get(f"sample.{column.quantity}")
-    assert (gap.reason if gap else None) == (f"printed in its place: {shown}" if shown else None)
+    assert (gap.reason if gap else None) == (f"printed instead: {shown}" if shown else None)
     if gap:
         assert gap.state == ("unreadable" if any(map(str.isdigit, text)) else "not_available")
     assert len(gaps) == 5 + (shown is not None)  # the other five quantities have no column
@@ -93,10 +93,10 @@ def test_a_gap_shows_the_three_most_frequent_texts_and_absent_columns_say_so() -
     texts = ["N/A"] * 3 + ["ERR!"] * 4 + ["-"] * 2 + ["lost"]
     found = taken(*([(POWER, text)] for text in texts))
     gap = reason_of(found, "power_w")
-    assert gap.reason == "printed in its place: 'ERR!' 4 times, 'N/A' 3 times, '-' 2 times"
+    assert gap.reason == "printed instead: 'ERR!' 4 times, 'N/A' 3 times, '-' 2 times"
     assert gap.state == "not_available"
     absent = reason_of(found, "sm_clock_hz")
-    assert (absent.state, absent.reason) == ("not_collected", "no column of the file is about it")
+    assert (absent.state, absent.reason) == ("not_collected", "the file has no column for it")
 
 
 def test_figures_are_mean_least_and_largest_in_the_unit_of_the_first_number() -> None:

@@ -75,9 +75,9 @@ def test_a_report_twice_in_a_file_is_refused_and_both_parts_of_the_split_are_rea
 ) -> None:
     text = ONCE[form]
     parse(written(tmp_path, before + text))
-    with pytest.raises(ReportError, match=r"twice.*from line (\d+)") as refused:
+    with pytest.raises(ReportError, match=r"twice.*at line (\d+)") as refused:
         parse(written(tmp_path, before + text + text))
-    line = int(refused.value.reason.partition("from line ")[2].partition(":")[0])
+    line = int(refused.value.reason.partition("at line ")[2].partition(")")[0])
     assert (before + text).count("\n") < line <= (before + text + text).count("\n")
     lines = (before + text + text).splitlines(keepends=True)
     for part in (lines[: line - 1], lines[line - 1 :]):
@@ -89,7 +89,7 @@ def test_reports_of_other_names_and_calls_of_other_interfaces_are_no_repetition(
     other = [calls + f"100.0,300,2,150.0,150.0,100,200,70.7,{name}\n\n" for name in ("cudaFree", "ioctl", "MPI_Send")]
     found = parse(written(tmp_path, ONCE["nsys stats CSV"] + TRACE + "".join(other)))
     assert [one.name for one in found.operations] == ["gemm", "cudaFree", "ioctl", "MPI_Send"]
-    with pytest.raises(ReportError, match="osrt_sum stands in it twice, the second time from line 7"):
+    with pytest.raises(ReportError, match=r"osrt_sum appears twice \(again at line 7"):
         parse(written(tmp_path, other[1] + other[2] + other[1]))
 
 
@@ -112,7 +112,7 @@ def test_what_other_processes_printed_is_one_run_and_a_warning_says_so(
     once, both = parse(written(tmp_path, text)), parse(written(tmp_path, text + other))
     (said,) = [said.text for said in both.diagnostics if said.source == SOURCE]
     assert f"begin at line {line or ''}" in said
-    assert said.endswith("Split the file there if they are runs of their own")
+    assert said.endswith("If they are separate runs, split the file there")
     assert len(list(both.kernels)) == 2 * len(list(once.kernels))
 
 
@@ -140,11 +140,8 @@ def test_dlprof_json_in_utf_16_reads_as_in_utf_8(tmp_path: Path) -> None:
 
 def test_the_place_to_split_at_is_told_in_the_commands_that_do_it() -> None:
     error = repeated(Path("r.csv"), "nsys", "the table", 40)
-    assert (
-        error.reason
-        == "the table stands in it twice, the second time from line 40: read as one, both would be added up"
-    )
-    assert error.remedy == "Split the file there (head -n 39 and tail -n +40) and give each part by itself"
+    assert error.reason == "the table appears twice (again at line 40); counting both would double the totals"
+    assert error.remedy == "Split the file there (head -n 39 and tail -n +40) and pass each part separately"
     assert (error.path, error.tool) == (Path("r.csv"), "nsys")
 
 
@@ -153,6 +150,6 @@ def test_the_place_to_split_at_is_told_in_the_commands_that_do_it() -> None:
     [([4], "4"), ([4, 5, 6, 7, 8], "4, 5, 6, 7, 8"), ([4, 5, 6, 7, 8, 9], "4, 5, 6, 7, 8, ...")],
 )
 def test_five_places_where_parts_begin_are_shown(lines: list[int], shown: str) -> None:
-    text = f"tables begin at line {shown}: they count as one run. Split the file there if they are runs of their own"
+    text = f"tables begin at line {shown} and were read as one run. If they are separate runs, split the file there"
     assert joined("tables", lines) == (Diagnostic("warning", SOURCE, text),)
     assert joined("tables", []) == ()

@@ -56,8 +56,8 @@ def test_what_the_driver_does_not_give_becomes_a_gap_with_its_reason(tmp_path: P
         (HEAD + "device_index\n", "no column at_ns"),
         (HEAD + COLUMNS + "1,2\n", "line 5: 2 cells for 15 columns"),
         (HEAD + COLUMNS + HOST.replace("1.25", "many"), "line 5: could not convert"),
-        (HEAD + COLUMNS + HOST.replace("1.25", "nan"), "line 5: nan is no number"),
-        (HEAD + COLUMNS + HOST.replace("1000", ""), "without a time"),
+        (HEAD + COLUMNS + HOST.replace("1.25", "nan"), "line 5: nan is not a number"),
+        (HEAD + COLUMNS + HOST.replace("1000", ""), "the reading has no time"),
     ],
 )
 def test_a_broken_file_is_refused_with_the_line(tmp_path: Path, text: str, reason: str) -> None:
@@ -71,7 +71,7 @@ def test_nvidia_smi_s_log_without_a_moment_to_hang_it_on_is_left_out_and_said(tm
     )
     report = parsers.parse(put(tmp_path, HEAD.replace("NVML,", "nvidia-smi,") + COLUMNS + HOST + END))
     assert len(list(report.samples)) == 1
-    assert "cannot be put on the run's clock" in " ".join(gap.reason for gap in report.gaps)
+    assert "cannot be converted to the run's clock" in " ".join(gap.reason for gap in report.gaps)
 
 
 SMI_HEAD = "timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W]\n"
@@ -89,9 +89,9 @@ def test_nvidia_smi_s_log_is_moved_to_the_run_s_clock_and_its_devices_counted_fr
     found = [(sample.at_ns, sample.device_index, sample.gpu_utilisation, sample.power_w) for sample in report.samples]
     assert found == [(400, 0, 0.92, None), (400, 1, 0.5, 70), (1000, None, None, None), (500_000_400, 0, 0.94, 71)]
     gaps = {gap.quantity: (gap.state, gap.reason) for gap in report.gaps}
-    assert gaps["sample.power_w"] == ("not_available", "printed in its place: 'N/A' 1 times")
+    assert gaps["sample.power_w"] == ("not_available", "printed instead: 'N/A' 1 times")
     for name in ("temperature_c", "sm_clock_hz", "memory_total_bytes"):
-        assert gaps[f"sample.{name}"] == ("not_collected", "no column of the file is about it")
+        assert gaps[f"sample.{name}"] == ("not_collected", "the file has no column for it")
     for name in ("memory_clock_hz", "energy_j", "throttle_reasons", "process_memory_bytes", "process_utilisation"):
         assert gaps[f"sample.{name}"] == ("not_collected", "nvidia-smi was not asked for it")
     assert len(gaps) == 9
@@ -111,7 +111,7 @@ def test_a_broken_log_of_nvidia_smi_is_a_gap_and_an_empty_one_is_none(tmp_path: 
     log.write_text(SMI_HEAD)
     report = parsers.parse(put(tmp_path, HEAD + COLUMNS + HOST + END))
     assert [(gap.quantity, gap.state) for gap in report.gaps] == [("sample", "unreadable")]
-    assert "no whole row below it" in report.gaps[0].reason
+    assert "no complete row below it" in report.gaps[0].reason
     log.write_text("")
     assert parsers.parse(tmp_path / "samples.csv").gaps == ()
 
@@ -147,7 +147,7 @@ def test_a_file_that_cannot_be_read_is_refused_and_says_why(tmp_path: Path) -> N
     path = tmp_path / "samples.csv"
     for data, reason in (
         (b"", "the file is empty"),
-        (HEAD.encode() + b"\xff\n", "not to be read ('utf-8' codec can't decode byte 0xff"),
+        (HEAD.encode() + b"\xff\n", "it cannot be read ('utf-8' codec can't decode byte 0xff"),
         (b"# perfctl samples " + b"9" * 30 + b"\n", f"samples of version {'9' * 20}, this perfctl reads 1"),
         ((HEAD + COLUMNS + HOST + GPU.replace("\n", ",\n")).encode(), "line 6: 16 cells for 15 columns"),
         ((HEAD + "device_index,power_w\n").encode(), "line 4: no column at_ns"),
@@ -157,13 +157,13 @@ def test_a_file_that_cannot_be_read_is_refused_and_says_why(tmp_path: Path) -> N
             run_samples.parse(path)
         assert caught.value.reason.startswith(reason)
         assert caught.value.tool == "sampler"
-    with pytest.raises(ReportError, match="not to be read"):
+    with pytest.raises(ReportError, match="it cannot be read"):
         run_samples.parse(tmp_path / "absent.csv")
 
 
 def test_gaps_say_what_was_cut_off_and_the_form_its_version(tmp_path: Path) -> None:
     report = parsers.parse(put(tmp_path, HEAD + COLUMNS + HOST))
-    reason = "sampling was cut off: readings of the end of the run are missing"
+    reason = "sampling was cut off: readings from the end of the run are missing"
     assert report.gaps == (Gap("sample", "unreadable", reason),)
     assert (report.tool, report.form) == ("sampler", "perfctl samples, version 1")
     assert report.diagnostics == (Diagnostic("info", "sampler", "readings of GPUs: NVML, driver 550.54.15"),)

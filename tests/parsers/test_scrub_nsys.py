@@ -162,7 +162,7 @@ def test_an_export_whose_texts_are_utf_16_is_refused(tmp_path: Path) -> None:
         STRINGS,
         "INSERT INTO StringIds VALUES (1, 'HF_TOKEN=abcdefgh')",
     )
-    with pytest.raises(ReportError, match=r"its texts are UTF-16le, which nsys does not write"):
+    with pytest.raises(ReportError, match=r"its text encoding is UTF-16le, which nsys does not write"):
         scrub(path, tmp_path / "copy.sqlite")
     assert [one.name for one in tmp_path.iterdir()] == ["r.sqlite"]
 

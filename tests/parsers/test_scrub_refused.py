@@ -28,7 +28,8 @@ CUT = gzip.compress(LOG * 99, mtime=0)[:-9]
                            "ncu --import REPORT --csv --page raw > REPORT.csv"),
         ("r.nsight-cuprof-report", LOG, "a binary report cannot be edited. Export it and scrub the export: "
                                         "ncu --import REPORT --csv --page raw > REPORT.csv"),
-        ("r.gz", CUT, "it is no whole gzip file (Compressed file ended before the end-of-stream marker was reached). Copy it again"),
+        ("r.gz", CUT, "the gzip file is cut off or damaged "
+                      "(Compressed file ended before the end-of-stream marker was reached). Copy it again"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_scrubbed_is_refused_with_the_way_out(
@@ -56,7 +57,7 @@ def test_utf_16_that_is_cut_off_is_damaged(content: bytes, tmp_path: Path) -> No
 def test_a_folder_a_missing_file_and_a_missing_target_folder_are_said(tmp_path: Path) -> None:
     path = tmp_path / "r.log"
     path.write_bytes(LOG)
-    with pytest.raises(ReportError, match=r"this is a folder\. Name one report in it"):
+    with pytest.raises(ReportError, match=r"this is a folder\. Pass one report in it"):
         scrub(tmp_path, tmp_path / "copy")
     for source, target in ((tmp_path / "none.log", tmp_path / "copy"), (path, tmp_path / "none" / "copy")):
         with pytest.raises(

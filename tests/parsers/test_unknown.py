@@ -205,9 +205,9 @@ def test_nothing_in_reports_that_are_understood_is_called_unknown(folder: str, r
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (gzip.compress(b"ID,Process ID\n", mtime=0), "it is gzipped, and what is in it is no Kineto trace"),
+        (gzip.compress(b"ID,Process ID\n", mtime=0), "it is a gzip file, but not a gzipped Kineto trace"),
         ("one,two\n1,2\n".encode("utf-16"), "it is UTF-16 text"),
-        (b"one,two\n1,2\n", "no known report format"),
+        (b"one,two\n1,2\n", "not a known report format"),
     ],
 )
 def test_what_is_no_report_is_refused_with_what_stands_in_the_way(tmp_path: Path, data: bytes, said: str) -> None:
