@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from perfctl.orchestrator.analyse.formulas_optimizer import state_values
 from perfctl.orchestrator.analyse.machines import machine_name
-from perfctl.orchestrator.analyse.plan_work import works_of_plan
+from perfctl.orchestrator.analyse.plan_work import operations_of_plan
 from perfctl.orchestrator.analyse.step_lengths import computed_ns
 from perfctl.orchestrator.analyse.work_records import Measured, Operation, StepSpec
 from perfctl.orchestrator.analyse.work_trace import operations_of
@@ -103,7 +103,7 @@ def _works(name: str, run: TimedRun) -> tuple[Operation, ...]:
     """A family's point by its plan, as it is predicted; everything else by what was seen."""
     if run.workload == "families":
         with suppress(SpecError):
-            return works_of_plan(plan(name))
+            return operations_of_plan(plan(name))
     return operations_of(run.ops, run.batch_size)
 
 

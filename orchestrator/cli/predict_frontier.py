@@ -9,7 +9,7 @@ from perfctl.orchestrator.analyse.boards import Board
 from perfctl.orchestrator.analyse.cost import Span
 from perfctl.orchestrator.analyse.cost_frontier import Choice, Frontier, frontier
 from perfctl.orchestrator.analyse.machines import of_board
-from perfctl.orchestrator.analyse.predict import StepTime
+from perfctl.orchestrator.analyse.predict_records import StepTime
 from perfctl.orchestrator.analyse.prices import Price
 from perfctl.orchestrator.analyse.question import Answer
 from perfctl.orchestrator.analyse.training import Training, room_of, training

@@ -22,7 +22,10 @@ SPEC = "name=X1,fp32_tflops=8.1408,bandwidth_gbs=320,memory_gb=16,tensor_fp16_tf
         (("--batch", 64, "--device-spec", "name=X1"), "fp32_tflops, bandwidth_gbs, memory_gb missing"),
         (("--batch", 64, "--device", "cuda"), "'cuda' names no product"),
         (("--batch", 64, "--device", "V100", "--precision", "bf16"), "no peak is known for bf16"),
-        (("--batch", 64, "--device", "T4", "--precision", "fp8"), "--precision must be one of fp32, tf32, bf16, fp16, got 'fp8'"),
+        (
+            ("--batch", 64, "--device", "T4", "--precision", "fp8"),
+            "--precision must be one of fp32, tf32, bf16, fp16, got 'fp8'",
+        ),
         (("--device", "T4"), "no batch size"),
         (("--batch", 0, "--device", "T4"), "--batch must be at least 1"),
         (("--batches", "4,x", "--device", "T4"), "--batches: 'x' is no batch size"),

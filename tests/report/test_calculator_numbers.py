@@ -13,7 +13,7 @@ import pytest
 from perfctl.orchestrator.analyse.cost import Span
 from perfctl.orchestrator.analyse.machines import Device, named
 from perfctl.orchestrator.analyse.plan_memory import lines_of_plan
-from perfctl.orchestrator.analyse.plan_work import works_of_plan
+from perfctl.orchestrator.analyse.plan_work import operations_of_plan
 from perfctl.orchestrator.analyse.predict import predict
 from perfctl.orchestrator.analyse.question import Question
 from perfctl.orchestrator.analyse.step_parts import roofline
@@ -117,7 +117,7 @@ def steps(machine: Machine) -> Iterator[Measured]:
 
 def as_if_traced(name: str, spec: str) -> Traced:
     planned = plan(spec)
-    return Traced(name, works_of_plan(planned), planned.parameters, lines_of_plan(planned, "sgd"))
+    return Traced(name, operations_of_plan(planned), planned.parameters, lines_of_plan(planned, "sgd"))
 
 
 def planned_of(model: str, optimizer: str) -> Plan:
@@ -130,7 +130,7 @@ def planned_of(model: str, optimizer: str) -> Plan:
 def case_of(model: str, batch: int, precision: str, optimizer: str) -> StepSpec:
     planned = planned_of(model, optimizer)
     name = model if model in MODELS else planned.spec
-    return StepSpec(name, name.partition(":")[0], works_of_plan(planned), batch, True, precision, optimizer,
+    return StepSpec(name, name.partition(":")[0], operations_of_plan(planned), batch, True, precision, optimizer,
                 planned.parameters)  # fmt: skip
 
 
