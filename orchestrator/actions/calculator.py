@@ -32,7 +32,7 @@ from perfctl.orchestrator.analyse.boards import BOARDS
 from perfctl.orchestrator.analyse.machines import Device
 from perfctl.orchestrator.analyse.memory_lines import LinesError, MemoryLine, lines_by_part, upper
 from perfctl.orchestrator.analyse.plan_memory import lines_of_plan
-from perfctl.orchestrator.analyse.plan_work import works_of_plan
+from perfctl.orchestrator.analyse.plan_work import operations_of_plan
 from perfctl.orchestrator.analyse.prices import Price
 from perfctl.orchestrator.analyse.step_grid import Network
 from perfctl.orchestrator.analyse.step_parts import merged
@@ -105,7 +105,7 @@ def planned_model(spec: str) -> Model:
     """A network of a family, with every optimizer's memory. Raises SpecError for one that cannot be built."""
     planned = plan(spec)
     names = {one: canonical(planned.family, {**planned.settings, "optimizer": one}) for one in OPTIMIZERS}
-    network = Network(planned.spec, planned.family, works_of_plan(planned), planned.parameters, names)
+    network = Network(planned.spec, planned.family, operations_of_plan(planned), planned.parameters, names)
     return Model(network, {name: lines_of_plan(planned, name) for name in OPTIMIZERS})
 
 

@@ -23,7 +23,7 @@ from perfctl.orchestrator.analyse import machines
 from perfctl.orchestrator.analyse.boards import meant
 from perfctl.orchestrator.analyse.formulas_optimizer import state_values
 from perfctl.orchestrator.analyse.machines import Device, machine_name
-from perfctl.orchestrator.analyse.plan_work import works_of_plan
+from perfctl.orchestrator.analyse.plan_work import operations_of_plan
 from perfctl.orchestrator.analyse.step_lengths import computed_ns
 from perfctl.orchestrator.analyse.work import Machine, Measured, Operation, StepSpec, operations_of
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
@@ -124,7 +124,7 @@ def _works(name: str, run: TimedRun) -> tuple[Operation, ...]:
     """A network of a family from its plan, as it is predicted; every other model from what was traced."""
     if run.workload == "families":
         with suppress(SpecError):
-            return works_of_plan(plan(name))
+            return operations_of_plan(plan(name))
     return operations_of(run.ops, run.batch_size)
 
 

@@ -253,7 +253,7 @@ def find_subject(
 
 def _planned(spec: str, training: bool, asked: str | None) -> Subject:
     from perfctl.orchestrator.analyse.plan_memory import inference_lines, lines_of_plan
-    from perfctl.orchestrator.analyse.plan_work import works_of_plan
+    from perfctl.orchestrator.analyse.plan_work import operations_of_plan
     from perfctl.workloads.plan import OPTIMIZERS as IN_SPEC
     from perfctl.workloads.plan import canonical, plan
     from perfctl.workloads.spec import SpecError
@@ -266,7 +266,7 @@ def _planned(spec: str, training: bool, asked: str | None) -> Subject:
         raise UsageError(f"`model`: {error}", "docs/commands/bench.md lists the parameters of each family") from error
     optimizer = (asked or planned.optimizer) if training else ""
     lines = lines_of_plan(planned, LIKE.get(optimizer, optimizer)) if training else inference_lines(planned)
-    return Subject(planned.spec, planned.family, works_of_plan(planned), training, planned.parameters, optimizer, lines)
+    return Subject(planned.spec, planned.family, operations_of_plan(planned), training, planned.parameters, optimizer, lines)
 
 
 def _traced(model: str, training: bool, asked: str | None, inputs: tuple[str, ...], messages: Messages) -> Subject:

@@ -23,11 +23,11 @@ class KernelUse:
     algorithm: str | None
     """Method and tile that the name states, in words: "implicit gemm, 128x64 tile"."""
     per_step: float
-    """Launches per step."""
+    """Number of launches per step."""
 
 
 def guessed(figure: Figure) -> Figure:
-    """What a launch executed is counted, and to which layer it belongs is not: an estimate for that layer."""
+    """The count of a launch whose layer was guessed: exact for the launch, an estimate for the layer."""
     if figure.value is None:
         return figure
     return replace(figure, state="estimated", reason="; ".join(filter(None, (GUESSED, figure.reason))))
@@ -62,7 +62,7 @@ def kernel_uses(run: PreparedRun | None) -> dict[Key, tuple[KernelUse, ...]]:
 
 
 def algorithm(name: str) -> str | None:
-    """Method and tile of a kernel in words; None when its name says neither."""
+    """Method and tile of a kernel in words; None when its name states neither."""
     said = recognise(name)
     tile = "x".join(str(side) for side in said.tile if side is not None) if said.tile else None
     parts = [said.method, f"{tile} tile" if tile else None]

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 
 from perfctl.orchestrator.analyse.machines import machine_name
-from perfctl.orchestrator.analyse.plan_work import works_of_plan
+from perfctl.orchestrator.analyse.plan_work import operations_of_plan
 from perfctl.orchestrator.analyse.step_lengths import computed_ns
 from perfctl.orchestrator.analyse.work_records import Measured, StepSpec
 from perfctl.parsers.bench_points import BenchMachine, BenchPoint
@@ -95,7 +95,7 @@ def measured_of(point: BenchPoint, plan: Plan) -> Measured:
         case=StepSpec(
             model=point.model,
             family=point.family,
-            works=works_of_plan(plan),
+            works=operations_of_plan(plan),
             batch=point.batch,
             training=training,
             precision=point.precision,

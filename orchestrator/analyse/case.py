@@ -1,4 +1,4 @@
-"""What the verdict rules look at: one ledger row with its kernels, their raw counts, and its shape."""
+"""The evidence behind one ledger row for the verdict rules: its kernels, their raw counts, and the layer's shape."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from itertools import takewhile
 from math import prod
 
 from perfctl.orchestrator.analyse.algorithms import Algorithm, recognise
-from perfctl.orchestrator.analyse.counters import PIPE_TENSOR, KernelFlops, compute_capability, sm_count
+from perfctl.orchestrator.analyse.counters import KernelFlops, compute_capability, sm_count
+from perfctl.orchestrator.analyse.counts import PIPE_TENSOR
 from perfctl.orchestrator.analyse.counts_tensor import ops_path
 from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.formulas_conv import CONVOLUTIONS
@@ -42,8 +43,8 @@ class KernelGroup:
     launches: float
     """Per step."""
     counts: Mapping[str, float]
-    """Threads (fadd, ffma, ...), instructions (pipe) or operations (ops_path) per step; one that is not there was not
-    collected."""
+    """Threads (fadd, ffma, ...), instructions (pipe) or operations (ops_path) per step; what was not collected is
+    absent."""
     flops: Figure
     """All paths, per step."""
     tensor: Figure
@@ -51,7 +52,7 @@ class KernelGroup:
 
     @property
     def main(self) -> bool:
-        """Does it do multiply-adds that stand on paper?"""
+        """True when it computes multiply-adds of the paper count."""
         return self.algorithm.role == "main" and self.algorithm.family in PRODUCTS
 
     @property
@@ -69,7 +70,7 @@ class KernelGroup:
 
 @dataclass(frozen=True, slots=True)
 class RowEvidence:
-    """One ledger row and what ncu saw of it."""
+    """One ledger row and the kernels that ncu saw for it."""
 
     row: LedgerRow
     kernels: tuple[KernelGroup, ...]
@@ -79,11 +80,11 @@ class RowEvidence:
     environment: Mapping[str, str]
     precision: str | None
     profiled: bool
-    """True when ncu saw kernels of any layer at this batch size, and was to see this one's."""
+    """True when ncu saw kernels of some layer at this batch size, and was not told to skip this one."""
     left_out: str | None = None
-    """Why kernels may lack although they ran: the run is partial, or was told to leave launches out. None: neither."""
+    """Why kernels that ran may be missing: the run is partial, or ncu was told to skip launches. None: neither."""
     seen_batch: int | None = None
-    """The batch size that was in fact profiled, when it is another than was asked for."""
+    """The batch size that was really profiled, where it differs from the one asked for."""
 
     @property
     def place(self) -> Place:
@@ -91,7 +92,7 @@ class RowEvidence:
 
     @property
     def paper(self) -> float:
-        """FLOPs on paper of the batch that was profiled; 0 when there are none or no formula."""
+        """Paper FLOPs of the batch that was profiled; 0 when there are none or no formula."""
         value = self.row.paper.value or 0
         return value * self.seen_batch / self.row.batch if self.seen_batch else value
 
@@ -105,7 +106,7 @@ class RowEvidence:
         return tuple(kernel for kernel in self.kernels if kernel.main)
 
     def with_batch(self, batch: int) -> RowEvidence:
-        """The same, with what was profiled taken for a batch of ``batch``."""
+        """The same evidence, read as a profile of batch size ``batch``."""
         forward: Shape | None = self.forward
         if isinstance(forward, ConvShape):
             forward = replace(forward, batch=batch)
@@ -162,7 +163,7 @@ Loose = Mapping[int, tuple[KernelGroup, ...]]
 
 
 def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
-    """One case a ledger row that has products on paper (or runs forward again), and the kernels of no layer."""
+    """(evidence of each ledger row with products on paper or recomputation, kernels of no layer by batch size)."""
     found = EvidenceTable()
     seen = {batch.batch: _seen(batch) for batch in study.batches}
     for row in ledger.rows:

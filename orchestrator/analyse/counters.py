@@ -14,14 +14,11 @@ from typing import NamedTuple
 
 from perfctl.orchestrator.analyse import counts, rates
 from perfctl.orchestrator.analyse.algorithms import NOTHING, Algorithm, recognise
-from perfctl.orchestrator.analyse.counts import AMPERE_OR_LATER, PIPE_TENSOR
-from perfctl.orchestrator.analyse.counts_tensor import OPS_PATH, PREFIX, tensor
+from perfctl.orchestrator.analyse.counts import AMPERE_OR_LATER
+from perfctl.orchestrator.analyse.counts_tensor import PREFIX, tensor
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.parsers.records import Counter
 from perfctl.parsers.stored import Run
-
-__all__ = ["OPS_PATH", "PIPE_TENSOR", "KernelFlops", "Values", "compute_capability", "flops_by_launch", "kernel_flops",
-           "makes_flops", "sm_count", "values_by_launch"]  # fmt: skip
 
 Values = Mapping[str, float | None]
 

@@ -76,11 +76,11 @@ def _idle(run: Run, device: int, kernels: list[Kernel], window: tuple[int, int])
     copies = [(item.start_ns, item.start_ns + item.duration_ns) for item in run.report.copies
               if item.start_ns is not None and item.duration_ns is not None
               and item.device_index in (None, device)]  # fmt: skip
-    scene = _Scene(_merged(copies), _ranges(run, "data"), _named(run, _SYNCHRONISE))
+    explanations = _Explanations(_merged(copies), _ranges(run, "data"), _named(run, _SYNCHRONISE))
     found: list[tuple[int, int, str]] = []
     by_cause: dict[str, int] = dict.fromkeys(CAUSES, 0)
     for begin, stop in waits:
-        cause = scene.cause(begin, stop)
+        cause = explanations.cause(begin, stop)
         by_cause[cause] += stop - begin
         found.append((begin, stop, cause))
     largest = sorted(found, key=lambda wait: wait[0] - wait[1])[:SHOWN]
@@ -100,7 +100,7 @@ def _idle(run: Run, device: int, kernels: list[Kernel], window: tuple[int, int])
 
 
 @dataclass(frozen=True, slots=True)
-class _Scene:
+class _Explanations:
     """Spans, ascending, of what may explain a wait."""
 
     copies: list[tuple[int, int]]

@@ -59,14 +59,14 @@ def named(name: str) -> Device:
 
 def _unknown(name: str) -> str:
     if devices.sliced(name):
-        return f"--device: '{name}' is a slice of a GPU or a laptop part: the table has none of these"
-    return f"--device: '{name}' is not in the table of devices"
+        return f"`device`: '{name}' is a slice of a GPU or a laptop part: the table has none of these"
+    return f"`device`: '{name}' is not in the table of devices"
 
 
 def _what_to_say(name: str) -> str:
     close = boards.nearest(name)
     near = f"Near it: {', '.join(close)}. " if close else ""
-    return f"{near}Or give its peaks: --device-spec name=...,fp32_tflops=...,bandwidth_gbs=...,memory_gb=..."
+    return f"{near}Or give its peaks: `device_spec` name=...,fp32_tflops=...,bandwidth_gbs=...,memory_gb=..."
 
 
 def of_board(board: Board) -> Machine:
@@ -90,7 +90,7 @@ _PATHS = {
 }  # fmt: skip
 _NEEDED = ("name", "fp32_tflops", "bandwidth_gbs", "memory_gb")
 _OTHERS = ("sms", "clock_mhz", "l2_mb")
-EXAMPLE = "Say for instance --device-spec name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24,tensor_fp16_tflops=160"
+EXAMPLE = "For example `device_spec` name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24,tensor_fp16_tflops=160"
 
 
 def by_hand(text: str) -> Device:
@@ -103,15 +103,15 @@ def by_hand(text: str) -> Device:
         key, equals, value = (part.strip() for part in piece.partition("="))
         if not equals or key in given:
             raise DeviceError(
-                f"--device-spec: '{piece.strip()}' is {'given twice' if equals else 'no key=value'}", EXAMPLE
+                f"`device_spec`: '{piece.strip()}' is {'given twice' if equals else 'no key=value'}", EXAMPLE
             )
         if key not in (*_NEEDED, *_PATHS, *_OTHERS):
             known = ", ".join((*_NEEDED, *(key for key in _PATHS if key not in _NEEDED), *_OTHERS))
-            raise DeviceError(f"--device-spec: '{key}' is not known", f"Known: {known}")
+            raise DeviceError(f"`device_spec`: '{key}' is not known", f"Known: {known}")
         given[key] = value
     missing = [key for key in _NEEDED if not given.get(key)]
     if missing:
-        raise DeviceError(f"--device-spec: {', '.join(missing)} missing", EXAMPLE)
+        raise DeviceError(f"`device_spec`: {', '.join(missing)} missing", EXAMPLE)
     figure = {key: _figure(key, value) for key, value in given.items() if key != "name"}
     paths = {path: figure[key] * 1e12 for key, path in _PATHS.items() if key in figure}
     if "tensor fp16" in paths and "tensor bf16" not in paths:
@@ -135,7 +135,7 @@ def _figure(key: str, value: str) -> float:
     except ValueError:
         number = 0.0
     if not isfinite(number) or number <= 0:
-        raise DeviceError(f"--device-spec: {key} '{value}' is no number above 0", EXAMPLE)
+        raise DeviceError(f"`device_spec`: {key} must be a number above 0, got '{value}'", EXAMPLE)
     return number
 
 

@@ -1,4 +1,4 @@
-"""Memory of a run, measured by several hands, beside what paper says of weights and activations; and what would fit."""
+"""Memory of a run by every source that measured it, beside the paper figures; and the largest batch size that fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a family's plan to :class:`Work`: the same rows that tracing the built model gives, without building it.
+"""From a family's plan to :class:`Operation`: the same rows that tracing the built model gives, without building it.
 
 Left out are the single elements that a trace sees beside them (the counter of a normalisation's batches, the mean of the
 loss): fewer than one element a sample.
@@ -22,7 +22,7 @@ KINDS = {
 """Kind of a plan's layer -> kind of work; what is not here (flatten) computes and copies nothing."""
 
 
-def works_of_plan(plan: Plan) -> tuple[Operation, ...]:
+def operations_of_plan(plan: Plan) -> tuple[Operation, ...]:
     """The forward operations of one sample, in order, with the loss (cross-entropy) at the end."""
     first = next((place for place, layer in enumerate(plan.layers) if layer.parameters), None)
     layers = [_work(layer, place == first) for place, layer in enumerate(plan.layers) if layer.kind in KINDS]

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.analyse.predict_records import WAYS, Share, StepTime
+from perfctl.orchestrator.analyse.predict_records import StepTime
 from perfctl.orchestrator.analyse.predict_shares import fitted_shares, roofline_shares
 from perfctl.orchestrator.analyse.step_model import drivers, phases_of, predict_step
 from perfctl.orchestrator.analyse.step_parts import peak_of, roofline
 from perfctl.orchestrator.analyse.step_records import StepFitted
 from perfctl.orchestrator.analyse.work_records import Machine, Measured, StepSpec
-
-__all__ = ["WAYS", "Share", "StepTime", "predict"]
 
 ROOFLINE = {"fp32": (1.1, 1.5, 2.2), "other": (1.5, 2.2, 3.7)}
 """Measured time over the roofline's: low, middle, high; see docs of ``perfctl predict``.

@@ -72,33 +72,36 @@ class Question:
     """Of a CPU; None: as many as torch takes."""
 
     def check(self) -> None:
-        """Everything that can be wrong before anything is built. Raises UsageError."""
+        """Refuse what makes no sense before anything is built. Raises UsageError, with the field in backquotes."""
         if not self.batches or any(batch < 1 for batch in self.batches):
-            raise UsageError("--batch: a batch size is 1 or more", "Say for instance --batch 64")
+            raise UsageError("`batch` must be at least 1", "For example `batch` 64")
         if self.precision not in PRECISIONS:
-            raise UsageError(f"--precision: '{self.precision}' is not known", f"Say {', '.join(PRECISIONS)}")
+            raise UsageError(f"`precision` must be one of {', '.join(PRECISIONS)}, got '{self.precision}'")
         whole = (
-            ("--dataset-size", self.samples), ("--epochs", self.epochs), ("--gpus", self.gpus), ("--threads", self.threads),
+            ("dataset_size", self.samples), ("epochs", self.epochs), ("gpus", self.gpus), ("threads", self.threads),
         )  # fmt: skip
         for name, value in whole:
             if value is not None and value < 1:
-                raise UsageError(f"{name}: {value} is none", "Say 1 or more")
-        for name, given in (("--tariff", self.tariff), ("--power", self.power), ("--interconnect", self.link_gbs)):
+                raise UsageError(f"`{name}` must be at least 1, got {value}")
+        for name, given in (("tariff", self.tariff), ("power", self.power), ("interconnect", self.link_gbs)):
             if given is not None and not 0 < given < float("inf"):
-                raise UsageError(f"{name}: {given} is no number above 0", "Leave it out where it is not known")
+                raise UsageError(
+                    f"`{name}` must be a number above 0, got {given}", "Leave it out where it is not known"
+                )
         if not 0 <= self.overlap <= 1:
-            raise UsageError(f"--overlap: {self.overlap} is no share", "Say 0 (nothing hidden) to 1")
+            raise UsageError(f"`overlap` must be between 0 and 1, got {self.overlap}", "With 0 nothing is hidden")
         if self.efficiency is not None and not 0 < self.efficiency <= 1:
-            raise UsageError(f"--efficiency: {self.efficiency} is no efficiency", "Say for instance 0.9")
+            raise UsageError(f"`efficiency` must be above 0 and at most 1, got {self.efficiency}", "For example 0.9")
         if self.infer and self.optimizer is not None:
-            raise UsageError("--optimizer with --infer: inference has none", "Leave one of them out")
+            raise UsageError("`optimizer` with `infer`: inference has no optimizer", "Leave one of them out")
         if self.infer and self.gpus > 1:
             raise UsageError(
-                "--gpus with --infer: nothing is summed between GPUs", "Divide the dataset by them instead"
+                "`gpus` with `infer`: nothing is summed between GPUs", "Divide the dataset by them instead"
             )
         if self.epochs is not None and self.samples is None:
             raise UsageError(
-                "--epochs without --dataset-size", "Say how many samples an epoch has, as in --dataset-size 1281167"
+                "`epochs` without `dataset_size`",
+                "Say how many samples an epoch has, for example `dataset_size` 1281167",
             )
 
 

@@ -17,7 +17,7 @@ from perfctl.orchestrator.analyse.formulas_conv import CONVOLUTIONS
 from perfctl.orchestrator.analyse.formulas_matmul import LINEAR, left_factor
 from perfctl.orchestrator.analyse.sheet_conv import conv
 from perfctl.orchestrator.analyse.sheet_linear import linear
-from perfctl.orchestrator.analyse.sheet_records import Facts, Item, Line, Section, WorkedLayer, space_lines
+from perfctl.orchestrator.analyse.sheet_records import Facts, Line, Section, WorkedLayer, space_lines
 from perfctl.orchestrator.analyse.sheet_rnn import recurrent
 from perfctl.orchestrator.analyse.worked import Shape, flag, number
 from perfctl.parsers.paper import LayerCall, OpShape
@@ -146,6 +146,3 @@ def _split(formula: str) -> tuple[str, str]:
         return formula, ""
     letters, _, rest = formula.partition(" = ")
     return letters, rest.rpartition(" = ")[0].rpartition(" = ")[0]
-
-
-__all__ = ["Facts", "Item", "Line", "Section", "Sheet", "layers_of", "sheet_for"]

@@ -10,10 +10,10 @@ from perfctl.orchestrator.analyse import categories
 from perfctl.orchestrator.analyse.estimate import BACKWARD, totals
 from perfctl.orchestrator.analyse.grouping import device_kind, device_label
 from perfctl.orchestrator.analyse.peaks import Peaks, peaks_of
+from perfctl.orchestrator.analyse.prepared import PreparedRun
 from perfctl.orchestrator.analyse.speedup_records import Arm, ArmFacts, Epoch, Rate, Top
 from perfctl.orchestrator.analyse.sweep import memory_figures
-from perfctl.orchestrator.analyse.timing import step_time
-from perfctl.orchestrator.analyse.utilisation import busy
+from perfctl.orchestrator.analyse.utilisation import Busy
 from perfctl.parsers.stored import Run
 
 TEN = 10
@@ -25,7 +25,8 @@ PATHS = {"fp32": "fp32", "tf32": "tensor tf32", "bf16": "tensor bf16", "fp16": "
 def facts_of(arm: Arm, peaks: Sequence[Peaks] = ()) -> ArmFacts:
     """Of the arm's newest run, except ``runs``. Arms have at least one whole run."""
     run = arm.runs[-1]
-    timed = step_time(run)
+    prepared = PreparedRun(run)
+    timed = prepared.step_time
     step = timed[0].median if timed else None
     course = epochs(run)
     wanted = ("layer ranges",) if device_kind(run) == "cpu" else ("layer ranges", "kernel")
@@ -46,7 +47,7 @@ def facts_of(arm: Arm, peaks: Sequence[Peaks] = ()) -> ArmFacts:
         top=top(run),
         categories=shares(run),
         rate=rate(run, step, peaks),
-        idle=_idle(run),
+        idle=_idle(prepared.usage.busy),
         overlap=overlap(run),
         launch_bound=launch_bound(run),
         overhead=overhead(run),
@@ -135,8 +136,8 @@ def rate(run: Run, step_ns: float | None, peaks: Sequence[Peaks] = ()) -> Rate:
     return Rate(flops, flops * 1e9 / step_ns if step_ns else None, peak, reason)
 
 
-def _idle(run: Run) -> float | None:
-    found = [one.share for one in busy(run) if one.stream is None and one.share is not None]
+def _idle(busy: Sequence[Busy]) -> float | None:
+    found = [one.share for one in busy if one.stream is None and one.share is not None]
     return 1 - statistics.fmean(found) if found else None
 
 

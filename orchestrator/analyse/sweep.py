@@ -1,4 +1,4 @@
-"""How a study changes with the batch size: time per step and per sample, memory, what failed."""
+"""How a study changes with the batch size: time per step and per sample, memory, failures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class BatchPoint:
     problems: tuple[str, ...]
     """Runs that failed or are partial, in words."""
     repeats: tuple[float, ...] = ()
-    """Each run's median step, where the sweep was repeated, this one (the newest) last; else empty. Nothing averages."""
+    """Median step of each repeat, the newest last; empty where the sweep was not repeated. Repeats are never averaged."""
 
     @property
     def interval(self) -> tuple[float, float] | None:

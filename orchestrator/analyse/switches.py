@@ -1,4 +1,4 @@
-"""Which kernels serve a layer at each batch size, and from which batch size on it is another algorithm."""
+"""Which kernels run each layer at each batch size, and where the algorithm changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_COUNTED = missing("not_collected", "no counters at this batch size; 'perfctl
 
 @dataclass(frozen=True, slots=True)
 class KernelSet:
-    """What served one layer in one direction at one batch size."""
+    """The kernels of one layer in one direction at one batch size."""
 
     batch: int
     algorithm: Algorithm
@@ -31,15 +31,15 @@ class KernelSet:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Two neighbouring batch sizes of a sweep at which a layer is served differently."""
+    """Two neighbouring batch sizes at which a layer runs on different kernels."""
 
     before: KernelSet
     after: KernelSet
-    """``after.batch`` is the first with the new kernels."""
+    """``after.batch`` is the first batch size with the new kernels."""
 
     @property
     def algorithm_changed(self) -> bool:
-        """False where the same method only takes another tile or another helper kernel."""
+        """False where only the tile or an auxiliary kernel differs."""
         old, new = self.before.algorithm, self.after.algorithm
         return (old.family, old.method, old.math, old.tensor_core) != (
             new.family,
@@ -68,7 +68,7 @@ class LayerKernels:
     name: str
     """ "conv2 forward"."""
     sets: tuple[KernelSet, ...]
-    """By batch size, ascending; batch sizes at which no kernel of it was seen are left out."""
+    """By batch size, ascending; batch sizes without a kernel of this layer are left out."""
     switches: tuple[Switch, ...]
 
 
@@ -95,7 +95,7 @@ def describe(algorithm: Algorithm) -> str:
 
 
 def _sets(batch: PreparedBatch) -> dict[Key, KernelSet]:
-    """Of the counted run where there is one, else of the first run with kernels."""
+    """Kernels of the counting run, else of the first run with kernels."""
     counting = batch.counting
     run = counting or next((item for item in batch.runs if item.run.report.kernels), None)
     if run is None:

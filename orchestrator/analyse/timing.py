@@ -1,7 +1,9 @@
-"""Where the time of a step goes: per layer and direction, with the clock it was read from named.
+"""Time per step by layer and direction, and the clock it was read from.
 
-On a GPU only kernel times count: the host's clock sees the launch. On a CPU the ranges around the
-layers are the time; a range that holds other layers counts for what is left of it (self time).
+On a GPU only kernel times count, because the host's clock sees the launch and not the kernel. On a CPU the ranges around
+the layers are timed; of a range that holds other layers only the self time counts.
+
+These functions read one raw run. Callers take the results from ``prepared.PreparedRun``, which keeps them.
 """
 
 from __future__ import annotations
@@ -37,11 +39,11 @@ class Spread:
     low: float
     high: float
     count: int
-    """Steps behind it; with 1 there is no spread to speak of."""
+    """Number of steps; with 1 there is no spread."""
     mean: float
-    """What shares are made of: means of parts add up to the mean of the whole, medians do not."""
+    """Shares are made of means: means of parts add up to the mean of the whole, medians do not."""
     values: tuple[float, ...] = field(default=(), compare=False, repr=False)
-    """Each step's own, in the order of the steps."""
+    """One value per step, in the order of the steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +51,15 @@ class LayerTimes:
     """Time per step of every layer and direction in one run."""
 
     basis: str
-    """Which clock, in words."""
+    """Which clock was read, in words."""
     trusted: bool
     """False under ncu: clocks are locked, caches flushed, launches serialised."""
     whole: str
-    """What the shares are of: "kernel time of a step" or "step"."""
+    """What shares refer to: "kernel time of a step" or "step"."""
     rows: Mapping[Key, Spread]
     total: Spread
     unattributed: Spread
-    """What no layer and no optimizer range explains."""
+    """Time in no layer's range and in no optimizer range."""
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -85,12 +87,12 @@ def layer_times(run: Run, keys: Sequence[Key | None], steps: int | None) -> Laye
 
 
 def preference(profiler: str, first: str | None = None) -> int:
-    """Smaller is better: ``first`` (what timed the whole sweep), nsys, torch, others, ncu last."""
+    """Rank of a profiler as a clock, smaller is better: ``first`` (timed the whole sweep), nsys, torch, others, ncu."""
     return -1 if profiler == first and profiler != "ncu" else {"nsys": 0, "torch": 1, "ncu": 9}.get(profiler, 2)
 
 
 def measured_steps(run: Run) -> int | None:
-    """How many steps the run measured; None when nothing says so."""
+    """Number of steps the run measured; None when nothing says so."""
     numbers = (
         {step.number for step in run.report.steps if step.phase == "step"},
         {range_.step for range_ in run.report.ranges if _is_step(range_)},
@@ -100,7 +102,7 @@ def measured_steps(run: Run) -> int | None:
 
 
 WINDOWED = ("nsys", "ncu", "torch")
-"""Profilers that record the measured steps and nothing else; DLProf also records warm-up and epochs."""
+"""Profilers that record only the measured steps; DLProf also records warm-up and epochs."""
 
 
 def kernel_steps(run: Run) -> int | None:
@@ -116,7 +118,7 @@ def kernel_steps(run: Run) -> int | None:
 
 
 def step_time(run: Run) -> tuple[Spread, str] | None:
-    """Time of a whole step and its basis; None when steps were not timed. Under ncu it is never read."""
+    """(time of a whole step, which clock); None when steps were not timed, and always under ncu."""
     if run.profiler == "ncu":
         return None
     timed = [step.duration_ns for step in run.report.steps if step.phase == "step" and step.duration_ns is not None]
@@ -154,10 +156,10 @@ GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
 
 
 def folded(keys: Iterable[Key | None]) -> dict[Key, Key]:
-    """(layer, gradient) -> (layer, "backward") for the layers among ``keys`` with work that computes both gradients.
+    """(layer, gradient) -> (layer, "backward") for the layers among ``keys`` where one kernel computes both gradients.
 
-    A node of autograd that computes both cannot be split; adding a gradient to a parameter's, a node of its own, then
-    belongs to the same row.
+    An autograd node that computes both cannot be split. The node that accumulates the parameter's gradient then belongs
+    to the same row.
     """
     whole = {key[0] for key in keys if key is not None and key[1] == "backward"}
     return {(layer, part): (layer, "backward") for layer in whole for part in GRADIENTS}
@@ -182,7 +184,7 @@ def kernel_keys(run: Run) -> list[Key | None]:
 
 
 def _from_kernels(run: Run, keys: Sequence[Key | None], count: int | None) -> LayerTimes | None:
-    """Sum kernels by step; without step numbers, spread the window's total over the steps that were measured."""
+    """Sum kernels by step. Without step numbers the total is divided by the number of measured steps."""
     if count is None:
         return None
     numbered = any(kernel.step is not None for kernel in run.report.kernels)
@@ -235,7 +237,7 @@ def _range_key(item: Range) -> Key | None:
 
 
 def _enclosing(item: Range, ranges: Mapping[int, Range]) -> int | None:
-    """Number of the closest range above that has a key of its own and an end."""
+    """Number of the innermost enclosing range that has a key and an end."""
     above = item.parent
     while above is not None and above in ranges:
         if _range_key(ranges[above]) is not None and ranges[above].duration_ns is not None:
@@ -245,7 +247,7 @@ def _enclosing(item: Range, ranges: Mapping[int, Range]) -> int | None:
 
 
 def _step_at(steps: Sequence[tuple[int, int, int]], moment: int) -> int | None:
-    """Number of the step whose (start, end) holds the moment, on whatever thread; None outside of all."""
+    """Number of the step whose (start, end) contains the moment, on any thread; None outside of all steps."""
     place = bisect.bisect_right(steps, (moment, float("inf"), 0)) - 1
     if place < 0 or moment >= steps[place][1]:
         return None

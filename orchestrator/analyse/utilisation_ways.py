@@ -37,7 +37,7 @@ class UsageShare:
 
     value: float | None
     reason: str
-    """How it was had, or why it was not."""
+    """How it was measured, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Ways:
 
 
 def ways(run: Run, busy: Sequence[Busy]) -> Ways:
-    """All figures of a run; ``busy`` is what ``utilisation.busy`` says of it."""
+    """Utilisation of one run by every source; ``busy`` is the result of ``utilisation.busy`` for the same run."""
     host, why = _mean(run, [sample for sample in run.report.samples if is_host(sample)], "host_cpu")
     return Ways(
         run, _kernels(run, busy), _nvml(run), _dlprof(run), _unrounded(run, _labelled(run, _DLPROF_TENSOR)),

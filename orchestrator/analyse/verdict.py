@@ -1,6 +1,6 @@
-"""Why counted and paper differ: every rule in one table, and what they say of a whole study.
+"""Why counted and paper differ: all rules in one table, applied to a whole study.
 
-A rule is a function from a :class:`Scene` (one ledger row) to a verdict or None. Rules about the sweep as a whole are
+A rule is a function from a :class:`RuleInput` (one ledger row) to a verdict or None. Rules about the whole sweep are
 in ``verdict_sweep``. Several rules may apply to a row; their factors multiply, and what they do not explain is said.
 """
 
@@ -13,11 +13,8 @@ from perfctl.orchestrator.analyse import verdict_missing, verdict_sweep, verdict
 from perfctl.orchestrator.analyse.case import EvidenceTable, row_evidence
 from perfctl.orchestrator.analyse.ledger import Ledger
 from perfctl.orchestrator.analyse.prepared import PreparedStudy
-from perfctl.orchestrator.analyse.verdict_headlines import Headline, headlines
 from perfctl.orchestrator.analyse.verdict_records import Judged, Judgement, Verdict
 from perfctl.orchestrator.analyse.verdict_scene import RuleInput, explained, is_news
-
-__all__ = ["VERDICTS", "Headline", "headlines", "judge"]
 
 Rule = Callable[[RuleInput], Verdict | None]
 

@@ -1,4 +1,4 @@
-"""What one rule is given, and how factors and shares become words and numbers."""
+"""What a rule receives, and how factors and shares are written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perfctl.orchestrator.analyse.verdict_budget import Breakdown, breakdown
 from perfctl.orchestrator.analyse.verdict_records import Verdict
 
 NEWS = 0.005
-"""A factor nearer to 1 than this is not worth a verdict, and a gap smaller than this is none."""
+"""A factor closer to 1 than this makes no verdict, and a gap smaller than this counts as no gap."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class RuleInput:
 
 
 def is_news(factor: float) -> bool:
-    """Does the factor differ from 1 by enough to be said?"""
+    """True when the factor differs from 1 by more than NEWS."""
     return factor > 0 and abs(log(factor)) > log(1 + NEWS)
 
 

@@ -1,4 +1,4 @@
-"""From traced operations (``OpShape``) to :class:`Work`: what each forward operation does for one sample."""
+"""From traced operations (``OpShape``) to :class:`Operation`: what each forward operation does for one sample."""
 
 from __future__ import annotations
 

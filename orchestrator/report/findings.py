@@ -11,7 +11,7 @@ from perfctl.orchestrator.analyse.ledger import Ledger
 from perfctl.orchestrator.analyse.prepared import PreparedStudy
 from perfctl.orchestrator.analyse.sweep import BatchPoint
 from perfctl.orchestrator.analyse.unattributed import beyond_time, causes
-from perfctl.orchestrator.analyse.verdict import headlines
+from perfctl.orchestrator.analyse.verdict_headlines import headlines
 from perfctl.orchestrator.report import foreign_findings
 from perfctl.orchestrator.report.busy_findings import busy_findings
 from perfctl.orchestrator.report.foreign_findings import Finding

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perfctl.orchestrator.analyse.counters import PIPE_TENSOR, KernelFlops
-from perfctl.orchestrator.analyse.counts import metric, op
+from perfctl.orchestrator.analyse.counters import KernelFlops
+from perfctl.orchestrator.analyse.counts import PIPE_TENSOR, metric, op
 from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.prepared import PreparedRun
 from perfctl.orchestrator.analyse.timing import kernel_time_by_device

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from html import escape
 
-from perfctl.orchestrator.analyse.sheet import Line, Sheet
+from perfctl.orchestrator.analyse.sheet import Sheet
+from perfctl.orchestrator.analyse.sheet_records import Line
 
 WIDTH = 110
 """Columns of text beside each other; what is wider goes below each other."""

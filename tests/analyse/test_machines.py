@@ -32,7 +32,7 @@ def test_an_unknown_name_offers_the_nearest_and_peaks_by_hand() -> None:
     with pytest.raises(DeviceError, match="'A10G' is not in the table") as caught:
         named("A10G")
     assert "A10," in caught.value.remedy
-    assert "--device-spec" in caught.value.remedy
+    assert "`device_spec`" in caught.value.remedy
 
 
 def test_a_slice_of_a_gpu_is_refused_as_such() -> None:
@@ -54,11 +54,11 @@ def test_peaks_by_hand_become_base_units_and_bf16_follows_fp16() -> None:
     [
         ("name=X1,fp32_tflops=20", "bandwidth_gbs, memory_gb missing"),
         ("fp32_tflops=20,bandwidth_gbs=900,memory_gb=24", "name missing"),
-        ("name=X1,fp32_tflops=fast,bandwidth_gbs=900,memory_gb=24", "fp32_tflops 'fast' is no number above 0"),
-        ("name=X1,fp32_tflops=0,bandwidth_gbs=900,memory_gb=24", "fp32_tflops '0' is no number above 0"),
-        ("name=X1,fp32_tflops=inf,bandwidth_gbs=900,memory_gb=24", "fp32_tflops 'inf' is no number above 0"),
-        ("name=X1,fp32_tflops=nan,bandwidth_gbs=900,memory_gb=24", "fp32_tflops 'nan' is no number above 0"),
-        ("name=X1,fp32_tflops=1,bandwidth_gbs=900,memory_gb=-24", "memory_gb '-24' is no number above 0"),
+        ("name=X1,fp32_tflops=fast,bandwidth_gbs=900,memory_gb=24", "fp32_tflops must be a number above 0, got 'fast'"),
+        ("name=X1,fp32_tflops=0,bandwidth_gbs=900,memory_gb=24", "fp32_tflops must be a number above 0, got '0'"),
+        ("name=X1,fp32_tflops=inf,bandwidth_gbs=900,memory_gb=24", "fp32_tflops must be a number above 0, got 'inf'"),
+        ("name=X1,fp32_tflops=nan,bandwidth_gbs=900,memory_gb=24", "fp32_tflops must be a number above 0, got 'nan'"),
+        ("name=X1,fp32_tflops=1,bandwidth_gbs=900,memory_gb=-24", "memory_gb must be a number above 0, got '-24'"),
         ("name=X1,fp32_tflops=,bandwidth_gbs=900,memory_gb=24", "fp32_tflops missing"),
         ("name=X1,,fp32_tflops=1", "'' is no key=value"),
         ("name=X1,tflops=20", "'tflops' is not known"),
@@ -128,7 +128,7 @@ def test_an_unknown_key_is_answered_with_all_known_ones_each_once() -> None:
 def test_a_name_that_nothing_is_near_to_is_told_how_to_give_peaks() -> None:
     with pytest.raises(DeviceError) as caught:
         named("banana")
-    assert caught.value.remedy.startswith("Or give its peaks: --device-spec name=")
+    assert caught.value.remedy.startswith("Or give its peaks: `device_spec` name=")
 
 
 def test_a_gpu_is_called_after_its_board_where_the_name_means_one() -> None:

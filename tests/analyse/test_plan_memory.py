@@ -14,7 +14,7 @@ from perfctl.orchestrator.analyse.plan_memory import (
     inference_lines,
     lines_of_plan,
 )
-from perfctl.orchestrator.analyse.plan_work import works_of_plan
+from perfctl.orchestrator.analyse.plan_work import operations_of_plan
 from perfctl.orchestrator.analyse.work_records import Operation
 from perfctl.parsers.planned import Plan, PlanLayer
 
@@ -104,7 +104,7 @@ def test_inference_of_a_network_with_branches_frees_each_storage_after_its_last_
 
 
 def test_works_of_a_plan_are_its_layers_with_a_softmax_and_a_loss_at_the_end() -> None:
-    assert works_of_plan(CNN) == (
+    assert operations_of_plan(CNN) == (
         Operation("conv", "conv", 1, 180 * 27, 108, 180, 135, 36, 5, 27, kernel=9, first=True),
         Operation("norm", "norm", 1, 0, 180, 180, 10, 0, 0, 0),
         Operation("act", "activation", 1, 0, 180, 180, 0, 0, 0, 0),
@@ -115,7 +115,7 @@ def test_works_of_a_plan_are_its_layers_with_a_softmax_and_a_loss_at_the_end() -
         Operation("", "softmax", 1, 0, 4, 4, 0, 0, 0, 0),
         Operation("", "loss", 1, 0, 5, 1, 0, 0, 0, 0),
     )
-    assert [work.first for work in works_of_plan(TWO)] == [True, False, False, False, False]
+    assert [work.first for work in operations_of_plan(TWO)] == [True, False, False, False, False]
 
 
 def moments(plan: Plan) -> tuple[list[MemoryLine], list[MemoryLine], list[MemoryLine], MemoryLine]:
@@ -203,7 +203,7 @@ def test_a_mean_over_a_window_is_elementwise_work_without_a_window_of_its_own() 
         PlanLayer("conv", "conv", (0,), (5, 3, 3), (2, 1, 1), kernel=3, stride=2, bias=True),
         classes=2,
     )
-    assert works_of_plan(plan)[:2] == (
+    assert operations_of_plan(plan)[:2] == (
         Operation("mean", "elementwise", 1, 0, 180, 45, 0, 0, 0, 0, stride=2),
         Operation("conv", "conv", 1, 2 * 45, 45, 2, 92, 1, 2, 45, kernel=9, stride=2, first=True),
     )

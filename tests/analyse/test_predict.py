@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.analyse.predict import ROOFLINE, WAYS, StepTime, predict
+from perfctl.orchestrator.analyse.predict import ROOFLINE, predict
+from perfctl.orchestrator.analyse.predict_records import WAYS, StepTime
 from perfctl.orchestrator.analyse.step_parts import roofline
 from tests.analyse.steps import CPU, FAST, GPU, fitted, measured, network
 

@@ -11,7 +11,8 @@ from torch import nn
 
 from perfctl.orchestrator.actions import estimate as estimation
 from perfctl.orchestrator.analyse.check import check
-from perfctl.orchestrator.analyse.sheet import Line, Sheet, sheet_for
+from perfctl.orchestrator.analyse.sheet import Sheet, sheet_for
+from perfctl.orchestrator.analyse.sheet_records import Line
 from perfctl.orchestrator.report.sheet_text import FORMS
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")

@@ -9,7 +9,7 @@ import pytest
 
 from perfctl.orchestrator.analyse import machines, step_grid
 from perfctl.orchestrator.analyse.boards import BOARDS
-from perfctl.orchestrator.analyse.plan_work import works_of_plan
+from perfctl.orchestrator.analyse.plan_work import operations_of_plan
 from perfctl.orchestrator.analyse.predict import predict
 from perfctl.orchestrator.analyse.predict_shares import roofline_shares
 from perfctl.orchestrator.analyse.question import PRECISIONS
@@ -31,7 +31,7 @@ CPU = Machine("Desk CPU", "cpu", {"fp32": 4e11}, 4e10, 64e9, sms=16)
 
 def network(spec: str) -> Network:
     planned = plan(spec)
-    return Network(planned.spec, planned.family, works_of_plan(planned), planned.parameters)
+    return Network(planned.spec, planned.family, operations_of_plan(planned), planned.parameters)
 
 
 def figure(of: Callable[[int], float]) -> Callable[[int], tuple[float, float, float]]:

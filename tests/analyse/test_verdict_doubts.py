@@ -12,7 +12,8 @@ import pytest
 from perfctl.orchestrator.analyse.grouping import studies
 from perfctl.orchestrator.analyse.ledger import Ledger, ledger
 from perfctl.orchestrator.analyse.prepared import prepare
-from perfctl.orchestrator.analyse.verdict import headlines, judge
+from perfctl.orchestrator.analyse.verdict import judge
+from perfctl.orchestrator.analyse.verdict_headlines import headlines
 from perfctl.orchestrator.analyse.verdict_records import Judgement, Verdict
 from perfctl.parsers.stored import Run
 from tests.analyse import simulated as sim

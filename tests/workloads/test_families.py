@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.actions.estimate import Request, Session
-from perfctl.orchestrator.analyse.plan_work import works_of_plan
+from perfctl.orchestrator.analyse.plan_work import operations_of_plan
 from perfctl.orchestrator.analyse.work_records import Operation
 from perfctl.orchestrator.analyse.work_trace import operations_of
 from perfctl.workloads.plan import PARAMETERS, plan
@@ -77,7 +77,7 @@ def test_work_from_the_plan_is_work_from_the_trace(spec: str) -> None:
     traced = operations_of(Session(Request(spec)).at(BATCH).ops, BATCH)
 
     whole = [work for work in traced if max(work.inputs, work.outputs) >= 1]
-    assert Counter(map(_plain, works_of_plan(plan(spec)))) == Counter(map(_plain, whole))
+    assert Counter(map(_plain, operations_of_plan(plan(spec)))) == Counter(map(_plain, whole))
 
 
 def _plain(work: Operation) -> Operation:
