@@ -1,9 +1,9 @@
-"""perfctl: sets the FLOPs a GPU really executed against the FLOPs on paper, per layer and batch size.
+"""perfctl compares the FLOPs that GPU kernels executed with the FLOPs on paper, per layer and batch size.
 
-The Python API, handed on lazily: importing perfctl costs nothing until a name is used.
+The Python API. Names are imported when they are first used, so importing perfctl costs nothing.
 
 ``parse(path)`` reads one report file into records; ``sniff(path)`` says which format it is.
-``runs(store)`` gives every run of a store, whole; ``ledger(store)`` is the ledger as a DataFrame;
+``runs(store)`` returns every run of a store, whole; ``ledger(store)`` is the ledger as a DataFrame;
 ``kernels(store)``, ``counters(store)`` and ``layer_calls(store)`` are those tables as DataFrames;
 ``report(store, out)`` writes the HTML page of a store; ``compare(a, b)`` says what became slower or faster;
 ``estimate(model, inputs)`` works out the FLOPs of a model from its shapes;

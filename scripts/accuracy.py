@@ -214,7 +214,9 @@ def detection(folder: Path) -> tuple[list[str], Line]:
 
 def size_of_largest() -> Line:
     """Peak memory of a process that works out the largest model, built from its name."""
-    code = f"from perfctl.orchestrator.actions import estimate as e; e.Session(e.Request('torchvision:{LARGEST}')).at(1);"
+    code = (
+        f"from perfctl.orchestrator.actions import estimate as e; e.Session(e.Request('torchvision:{LARGEST}')).at(1);"
+    )
     code += "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     size = int(done.stdout) * 1024
