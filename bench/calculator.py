@@ -78,7 +78,7 @@ def page() -> tuple[str, str]:
     from perfctl.orchestrator.analyse.step_fit import fit_steps
     from perfctl.orchestrator.report.calculator import Known, Place, page_view
     from perfctl.orchestrator.report.page import render_calculator
-    from perfctl.parsers.bench_points import read_points
+    from perfctl.parsers.own.bench import read_points
     from perfctl.workloads.plan import PARAMETERS, plan
 
     device = machines.of_measured(json.loads((DATA / "peaks.json").read_text(encoding="utf-8")))

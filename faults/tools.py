@@ -55,7 +55,9 @@ def _judged(
             logs = {"stdout": folder / f"{stage}.out", "stderr": folder / f"{stage}.err"}
             return process.run(command, cwd=folder, scratch=paths.scratch, **logs, timeout_s=60.0, grace_s=2.0)
 
-        outcomes.append(once_more.retry_start(command, request, start))  # nsys that was killed before may have left its lock
+        outcomes.append(
+            once_more.retry_start(command, request, start)
+        )  # nsys that was killed before may have left its lock
         between(request)
     scene.nothing_left()
     return profiler.judge(request, tuple(outcomes)), outcomes, request

@@ -25,7 +25,6 @@ _MORE = (
     "Virtual Address", "Src Dev", "Src Ctx", "Dst Dev", "Dst Ctx", "Secondary Virtual Address", "Process",
 )  # fmt: skip
 """Columns of the trace that are not metrics."""
-_AXES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _DEVICE_WIDTH = 15
 _LARGEST = 2**63 - 1
 
@@ -119,7 +118,13 @@ class Trace:
                 dynamic_shared_bytes=self._sizes.bytes(*_cell(row, "DSMem*", "Dynamic SMem")),
                 start_ns=start,
                 duration_ns=duration,
-            )._replace(**dict(zip(_AXES, (*grid, *block), strict=True)))
+                grid_x=grid[0],
+                grid_y=grid[1],
+                grid_z=grid[2],
+                block_x=block[0],
+                block_y=block[1],
+                block_z=block[2],
+            )
         )
         for metric, text in cells.items():
             if metric not in _MORE:

@@ -24,7 +24,7 @@ from perfctl.orchestrator.analyse.machines import of_measured
 from perfctl.orchestrator.analyse.step_fit import Table, table
 from perfctl.orchestrator.analyse.step_parts import roofline
 from perfctl.orchestrator.analyse.work_records import Machine, Measured
-from perfctl.parsers.bench_points import read_points
+from perfctl.parsers.own.bench import read_points
 from perfctl.workloads.plan import plan
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data" / "bench-cpu"

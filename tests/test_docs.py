@@ -18,6 +18,7 @@ import typer.main
 
 import perfctl
 from perfctl.orchestrator.analyse.verdict import VERDICTS
+from perfctl.orchestrator.cli.flags import OTHER_NAMES
 from perfctl.orchestrator.cli.main import COMMANDS, SWEEPS, application, run
 from perfctl.orchestrator.store.schema import migrations
 
@@ -180,7 +181,10 @@ def _is_part(message: str, text: str) -> bool:
 def _texts_of_the_source() -> set[str]:
     """Every string of the program, with options in the place of fields; what is filled in is "…"."""
     found = set()
-    with_options = _script("list_messages").with_options
+
+    def with_options(text: str) -> str:
+        return re.sub(r"`([a-z_]+)`", lambda field: "--" + OTHER_NAMES.get(field[1], field[1]).replace("_", "-"), text)
+
     for folder in ("orchestrator", "parsers", "workloads"):
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -356,7 +356,7 @@ def bench_points(store: Path = DEFAULT, *, file: Path | None = None, family: str
     Raises PerfctlError when there is no point, UsageError when there is none of the family, ReportError for a file of
     another kind.
     """
-    from perfctl.parsers.bench_points import read_points
+    from perfctl.parsers.own.bench import read_points
 
     points = list(read_points(file)) if file else stored_points(store)
     if not points:
@@ -373,7 +373,7 @@ def export_bench(out: Path, store: Path = DEFAULT, *, force: bool = False) -> li
 
     Raises UsageError when the file exists and ``force`` is false, PerfctlError when there is no point.
     """
-    from perfctl.parsers.bench_points import as_json
+    from perfctl.parsers.own.bench import as_json
 
     check_free(out, force=force)
     points = bench_points(store)

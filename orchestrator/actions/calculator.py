@@ -40,7 +40,7 @@ from perfctl.orchestrator.analyse.work_records import OPTIMIZERS, STATE, Operati
 from perfctl.orchestrator.analyse.work_trace import operations_of
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.report.calculator import Known, Model, Place, family_data, grid_data
-from perfctl.workloads.plan import PARAMETERS, canonical, plan, settle
+from perfctl.workloads.plan import PARAMETERS, canonical, plan, read_settings
 from perfctl.workloads.spec import SpecError
 
 FLOAT = 4
@@ -203,7 +203,9 @@ def _traced(model: str) -> Model | str:
     return Model(Network(model, model.partition(":")[0], merged(works), first.parameters), lines, tuple(notes))
 
 
-def _with_state(parts: tuple[Sequence[MemoryLine], Sequence[MemoryLine]], optimizer: str, parameters: int) -> tuple[MemoryLine, ...]:
+def _with_state(
+    parts: tuple[Sequence[MemoryLine], Sequence[MemoryLine]], optimizer: str, parameters: int
+) -> tuple[MemoryLine, ...]:
     """Of a step traced with Adam, as it is with another optimizer: only Adam's own step needs memory beside its state."""
     before, step = parts
     change = FLOAT * parameters * (STATE[optimizer] - STATE["adam"])
@@ -338,7 +340,7 @@ class FamilyAnswers:
         Raises SpecError for one that cannot be built, and for a text that is none; PerfctlError for a store that cannot
         be read.
         """
-        family, settings = settle(spec)
+        family, settings = read_settings(spec)
         asked, own = settings["optimizer"], PARAMETERS[family]["optimizer"].default
         name = canonical(family, {**settings, "optimizer": own})
         with self._lock:

@@ -25,7 +25,8 @@ from perfctl.orchestrator.analyse.formulas_optimizer import state_values
 from perfctl.orchestrator.analyse.machines import Device, machine_name
 from perfctl.orchestrator.analyse.plan_work import operations_of_plan
 from perfctl.orchestrator.analyse.step_lengths import computed_ns
-from perfctl.orchestrator.analyse.work import Machine, Measured, Operation, StepSpec, operations_of
+from perfctl.orchestrator.analyse.work_records import Machine, Measured, Operation, StepSpec
+from perfctl.orchestrator.analyse.work_trace import operations_of
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.workloads.plan import plan
 from perfctl.workloads.spec import SpecError

@@ -130,7 +130,9 @@ def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Kno
     return Answer(question, subject, device, points, prices, notes), known
 
 
-def _point(question: Question, subject: Subject, device: Device, known: Known, prices: PriceTable, batch: int) -> AnswerPoint:
+def _point(
+    question: Question, subject: Subject, device: Device, known: Known, prices: PriceTable, batch: int
+) -> AnswerPoint:
     step = step_on(device.machine, question, subject, known, batch)
     job = job_on(device.board, question, subject, batch)
     try:
@@ -266,7 +268,9 @@ def _planned(spec: str, training: bool, asked: str | None) -> Subject:
         raise UsageError(f"`model`: {error}", "docs/commands/bench.md lists the parameters of each family") from error
     optimizer = (asked or planned.optimizer) if training else ""
     lines = lines_of_plan(planned, LIKE.get(optimizer, optimizer)) if training else inference_lines(planned)
-    return Subject(planned.spec, planned.family, operations_of_plan(planned), training, planned.parameters, optimizer, lines)
+    return Subject(
+        planned.spec, planned.family, operations_of_plan(planned), training, planned.parameters, optimizer, lines
+    )
 
 
 def _traced(model: str, training: bool, asked: str | None, inputs: tuple[str, ...], messages: Messages) -> Subject:

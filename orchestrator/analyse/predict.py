@@ -53,7 +53,9 @@ def predict(
     return replace(found, shares=shares, drivers=() if basis.record is not None else drivers(basis.fit, case))
 
 
-def basis_of(case: StepSpec, machine: Machine, measured: Sequence[Measured] = (), fits: Sequence[StepFitted] = ()) -> Basis:
+def basis_of(
+    case: StepSpec, machine: Machine, measured: Sequence[Measured] = (), fits: Sequence[StepFitted] = ()
+) -> Basis:
     """The best that there is for this step. Raises ValueError as :func:`predict` does."""
     _check(case, machine)
     mine, missing = _own(case, machine, measured)

@@ -12,7 +12,7 @@ import pytest
 
 from perfctl.orchestrator.actions.bench import part_of, seconds
 from perfctl.orchestrator.errors import UsageError
-from perfctl.parsers.bench_points import read_points
+from perfctl.parsers.own.bench import read_points
 
 Perfctl = Callable[..., Any]
 """The fixture ``perfctl``: call a command, get its exit code and what it said."""

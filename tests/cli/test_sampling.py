@@ -17,7 +17,8 @@ from perfctl.parsers.records import Report
 
 def test_sampling_is_on_unless_it_is_turned_off_and_makes_no_other_sweep() -> None:
     on, off = (
-        sweep_request(NoProfiler(), replace(SweepOptions(device="cpu"), sample=text), (), None) for text in ("50ms", "off")
+        sweep_request(NoProfiler(), replace(SweepOptions(device="cpu"), sample=text), (), None)
+        for text in ("50ms", "off")
     )
     assert (on.sample_s, off.sample_s) == (0.05, None)
     assert on.name == off.name

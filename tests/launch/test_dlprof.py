@@ -36,7 +36,7 @@ def test_pytorch_mode_over_some_iterations(make_request):
 
 @pytest.mark.parametrize("options", [{"mode": "tensorflow1"}, {"reports": ("summary", "everything")}])
 def test_what_dlprof_does_not_know_is_refused(options):
-    with pytest.raises(UsageError, match="`(dlprof_mode|reports)`"):
+    with pytest.raises(UsageError, match=r"`(dlprof_mode|reports)`"):
         DLProf(**options)
 
 

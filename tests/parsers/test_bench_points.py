@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.analyse.bench_points import fastest, measured_of
-from perfctl.parsers.bench_points import BenchMachine, BenchPoint, as_json, read_points
+from perfctl.parsers.bench_points import BenchMachine, BenchPoint
 from perfctl.parsers.errors import ReportError
+from perfctl.parsers.own.bench import as_json, read_points
 from perfctl.workloads.plan import plan
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "bench-cpu" / "bench.json"

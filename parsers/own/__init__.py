@@ -1,0 +1,1 @@
+"""Files that perfctl writes during a run."""
