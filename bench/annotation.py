@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _row(name: str, batch: int, kind: str, asked: argparse.Namespace) -> str:
-    from perfctl.workloads.ranges import make_backend
+    from perfctl.workloads.run.clock import make_backend
     from perfctl.workloads.spec import WorkloadError
 
     try:
@@ -87,7 +87,7 @@ def training_step(name: str, batch: int) -> tuple[Any, Callable[[], None]]:
     import torch
 
     if name == "mnist_cnn":
-        from perfctl.workloads.mnist_cnn import make_model
+        from perfctl.workloads.models.mnist_cnn import make_model
 
         model, inputs, classes = make_model(), torch.rand(batch, 1, 28, 28), 10
     else:
@@ -107,7 +107,7 @@ def training_step(name: str, batch: int) -> tuple[Any, Callable[[], None]]:
 
 def compare(model: Any, step: Callable[[], None], backend: Any, seconds: float) -> tuple[float, list[float]]:
     """(median plain CPU seconds, annotated / plain of each pair), at least FEWEST pairs; which one goes first alternates."""
-    from perfctl.workloads.annotate import Annotator
+    from perfctl.workloads.run.annotate import Annotator
 
     annotator = Annotator(backend, model)
 

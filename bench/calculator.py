@@ -70,16 +70,16 @@ def row(model: str, device: str, took: list[float]) -> str:
 def page() -> tuple[str, str]:
     """(the page, the name of the CPU that its fits are for)"""
     from perfctl import __version__
-    from perfctl.orchestrator.actions.calculator import names_of, planned_model, trace_all
-    from perfctl.orchestrator.actions.prices import load
-    from perfctl.orchestrator.analyse import machines
-    from perfctl.orchestrator.analyse.bench_points import measured_of
-    from perfctl.orchestrator.analyse.boards import BOARDS
-    from perfctl.orchestrator.analyse.step_fit import fit_steps
+    from perfctl.orchestrator.actions.predict.calculator import names_of, planned_model, trace_all
+    from perfctl.orchestrator.actions.predict.prices import load
+    from perfctl.orchestrator.analyse.hardware import machines
+    from perfctl.orchestrator.analyse.hardware.gpus import BOARDS
+    from perfctl.orchestrator.analyse.predict.bench import measured_of
+    from perfctl.orchestrator.analyse.predict.fit import fit_steps
     from perfctl.orchestrator.report.calculator import Known, Place, page_view
-    from perfctl.orchestrator.report.page import render_calculator
+    from perfctl.orchestrator.report.page.page import render_calculator
     from perfctl.parsers.own.bench import read_points
-    from perfctl.workloads.plan import PARAMETERS, plan
+    from perfctl.workloads.models.plan import PARAMETERS, plan
 
     device = machines.of_measured(json.loads((DATA / "peaks.json").read_text(encoding="utf-8")))
     records = [measured_of(point, plan(point.model)) for point in read_points(DATA / "bench.json")]

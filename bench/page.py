@@ -74,7 +74,7 @@ def visit(browser: Any, file: Path) -> tuple[float, float, float]:
 
 def pages() -> list[tuple[str, int, str]]:
     """(name, limit in MB, HTML)."""
-    from perfctl.orchestrator.report.page import render
+    from perfctl.orchestrator.report.page.page import render
 
     made = synthetic()
     when = "2026-11-20T20:40:00Z"
@@ -98,7 +98,7 @@ def synthetic() -> ModuleType:
 
 def kernels(count: int) -> list[Any]:
     """As many kernels as asked for, of 60 long names, with every column filled."""
-    from perfctl.parsers.records import Kernel
+    from perfctl.records.report import Kernel
 
     kinds = (
         "gemm_128x64_tn",

@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 
 from perfctl import parsers
-from perfctl.orchestrator.launch import process
-from perfctl.orchestrator.launch.profiler import Command
-from perfctl.orchestrator.launch.sampler import FILE, Sampling
+from perfctl.orchestrator.launch.process import run
+from perfctl.orchestrator.launch.profilers.base import Command
+from perfctl.orchestrator.launch.sampling.sampler import FILE, Sampling
 
 WORK = """
 import os, sys, time
@@ -64,7 +64,7 @@ def main() -> None:
 
 def _run(folder: Path, seconds: float, every_s: float | None) -> int:
     """Rounds of all processes together."""
-    process.run(
+    run.run(
         Command((sys.executable, "-c", WORK, str(seconds), str(os.cpu_count())), "run"), cwd=folder,
         stdout=folder / "out", stderr=folder / "err", scratch=folder / "tmp",
         sampling=None if every_s is None else Sampling(every_s, folder, gpu=False),

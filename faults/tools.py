@@ -16,12 +16,13 @@ from pathlib import Path
 
 from scene import Broken, Fault, Scene, Skipped
 
-from perfctl.orchestrator.launch import once_more, process
-from perfctl.orchestrator.launch import tools as installed
-from perfctl.orchestrator.launch.ncu import Ncu
-from perfctl.orchestrator.launch.nsys import Nsys
-from perfctl.orchestrator.launch.paths import RunPaths
-from perfctl.orchestrator.launch.profiler import Command, Outcome, Profiler, RunRequest, Verdict
+from perfctl.orchestrator.launch.machine import tools as installed
+from perfctl.orchestrator.launch.process import run
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Profiler, RunRequest, Verdict
+from perfctl.orchestrator.launch.profilers.ncu import Ncu
+from perfctl.orchestrator.launch.profilers.nsys import Nsys
+from perfctl.orchestrator.launch.sweep import sweep
+from perfctl.orchestrator.launch.sweep.folders import RunPaths
 
 Before = Callable[[RunRequest], None]
 """What is done to the run before a stage: nothing, or some harm."""
@@ -53,10 +54,10 @@ def _judged(
 
         def start(stage: str, command: Command = command) -> Outcome:
             logs = {"stdout": folder / f"{stage}.out", "stderr": folder / f"{stage}.err"}
-            return process.run(command, cwd=folder, scratch=paths.scratch, **logs, timeout_s=60.0, grace_s=2.0)
+            return run.run(command, cwd=folder, scratch=paths.scratch, **logs, timeout_s=60.0, grace_s=2.0)
 
         outcomes.append(
-            once_more.retry_start(command, request, start)
+            sweep.retry_start(command, request, start)
         )  # nsys that was killed before may have left its lock
         between(request)
     scene.nothing_left()

@@ -30,18 +30,18 @@ LONGEST = 8192
 SECONDS_PER_INPUT = 10
 MEMORY_MIB = 1024
 SEEDS = {
-    "ncu_csv": ["ncu-logs/*.csv", "ncu-logs/*.log", "ncu-nvtx/*.csv", "ncu-ragged/*.csv", "ncu-wide/*.csv"],
-    "ncu_text": ["ncu-logs/*.log"],
-    "nsys_stats": [],
-    "dlprof_csv": ["dlprof-synthetic/*.csv"],
-    "dlprof_json": ["dlprof-json-synthetic/*.json"],
-    "kineto": ["kineto-synthetic/*.json"],
-    "nvidia_smi": ["nvidia-smi-synthetic/*"],
-    "dcgm": ["dcgm-synthetic/*"],
-    "nvprof_text": ["nvprof-synthetic/*"],
-    "run_samples": [],
-    "workload_record": ["recorded-cpu/*/b16/workload.json"],
-    "units": [],
+    "ncu.csv": ["ncu-logs/*.csv", "ncu-logs/*.log", "ncu-nvtx/*.csv", "ncu-ragged/*.csv", "ncu-wide/*.csv"],
+    "ncu.text": ["ncu-logs/*.log"],
+    "nsys.stats": [],
+    "dlprof.csv": ["dlprof-synthetic/*.csv"],
+    "dlprof.json": ["dlprof-json-synthetic/*.json"],
+    "kineto.trace": ["kineto-synthetic/*.json"],
+    "monitors.nvidia_smi": ["nvidia-smi-synthetic/*"],
+    "monitors.dcgm": ["dcgm-synthetic/*"],
+    "nvprof": ["nvprof-synthetic/*"],
+    "own.samples": [],
+    "own.workload_record": ["recorded-cpu/*/b16/workload.json"],
+    "text.numbers": [],
 }
 """Parser -> the samples under tests/data it starts from."""
 
@@ -49,7 +49,7 @@ SEEDS = {
 def seeds(parser: str) -> Iterator[bytes]:
     """Small samples of every dialect; long ones cut, as a cut-off report is one more dialect."""
     yield from MORE_SEEDS.get(parser, [])
-    if parser == "workload_record":
+    if parser == "own.workload_record":
         yield from _short_records()
     for pattern in SEEDS[parser]:
         for path in sorted(DATA.glob(pattern)):
@@ -58,7 +58,7 @@ def seeds(parser: str) -> Iterator[bytes]:
 
 def _short_records() -> Iterator[bytes]:
     """Whole records, with two rows of each kind."""
-    for path in sorted(DATA.glob(SEEDS["workload_record"][0])):
+    for path in sorted(DATA.glob(SEEDS["own.workload_record"][0])):
         record = json.loads(path.read_bytes())
         yield json.dumps(
             {key: value[:2] if isinstance(value, list) else value for key, value in record.items()}
@@ -67,7 +67,7 @@ def _short_records() -> Iterator[bytes]:
 
 def read(parser: str, path: Path) -> Callable[[bytes], None]:
     """What one input goes through; raises what the parser raises, but for ReportError."""
-    from perfctl.parsers.errors import ReportError
+    from perfctl.records.errors import ReportError
 
     module = import_module(f"perfctl.parsers.{parser}")
     bulk = ("kernels", "counters", "copies", "ranges", "operations", "samples")
@@ -95,15 +95,15 @@ def read(parser: str, path: Path) -> Callable[[bytes], None]:
             if read is not None:
                 module.to_base(read, scaled.scale)
 
-    return through_units if parser == "units" else through_file
+    return through_units if parser == "text.numbers" else through_file
 
 
 def fuzz(parser: str, seconds: int) -> None:
     """Fuzz one parser in this process; libFuzzer ends the process itself."""
     with atheris.instrument_imports(include=["perfctl.parsers"]):
-        import perfctl.parsers.errors
+        import perfctl.records.errors
 
-        assert perfctl.parsers.errors
+        assert perfctl.records.errors
     folder = KEPT / parser
     corpus = folder / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)

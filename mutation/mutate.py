@@ -1,7 +1,7 @@
 """Whether the tests notice when the code is wrong: a random sample of mutants of parsers and analyse, run and judged.
 
-    python mutation/mutate.py [--sample 300] [--seed 0] [--work FOLDER] [--only parsers/units.py ...]
-    python mutation/mutate.py --sample 40 --work NEW --only parsers/units.py --tests tests/parsers/test_units.py
+    python mutation/mutate.py [--sample 300] [--seed 0] [--work FOLDER] [--only parsers/text/numbers.py ...]
+    python mutation/mutate.py --sample 40 --work NEW --only parsers/text/numbers.py --tests tests/parsers/text/test_units.py
 
 cosmic-ray (extra ``mutation``) makes the mutants and runs them in a copy of the checkout. Each mutant meets the tests
 that, by coverage, execute the mutated lines; a mutant on lines that no test executes has survived. FOLDER keeps the

@@ -13,11 +13,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.parsers.errors import ReportError
-from perfctl.sqlite_header import HEADER_BYTES, stated_bytes
+from perfctl.records.errors import ReportError
+from perfctl.records.sqlite_header import HEADER_BYTES, stated_bytes
 
 if TYPE_CHECKING:
-    from perfctl.parsers.records import Report
+    from perfctl.records.report import Report
 
 __all__ = ["PARSERS", "Parser", "ReportError", "find", "no_collection", "parse", "sniff"]
 
@@ -50,21 +50,21 @@ class Parser:
 
 
 PARSERS: tuple[Parser, ...] = (
-    Parser("perfctl workload record", "workload_record"),
-    Parser("nsys SQLite", "nsys_sqlite"),
-    Parser("nsys report", "nsys_rep"),
-    Parser("ncu report", "ncu_rep"),
-    Parser("Kineto trace", "kineto"),
-    Parser("DLProf CSV", "dlprof_csv"),
-    Parser("DLProf database", "dlprof_db"),
-    Parser("DLProf JSON", "dlprof_json"),
-    Parser("nvprof text", "nvprof_text"),
-    Parser("nsys stats", "nsys_stats"),
-    Parser("ncu console text", "ncu_text"),
-    Parser("ncu CSV", "ncu_csv"),
-    Parser("perfctl samples", "run_samples"),
-    Parser("DCGM", "dcgm"),
-    Parser("nvidia-smi", "nvidia_smi"),
+    Parser("perfctl workload record", "own.workload_record"),
+    Parser("nsys SQLite", "nsys.sqlite"),
+    Parser("nsys report", "nsys.rep"),
+    Parser("ncu report", "ncu.rep"),
+    Parser("Kineto trace", "kineto.trace"),
+    Parser("DLProf CSV", "dlprof.csv"),
+    Parser("DLProf database", "dlprof.database"),
+    Parser("DLProf JSON", "dlprof.json"),
+    Parser("nvprof text", "nvprof"),
+    Parser("nsys stats", "nsys.stats"),
+    Parser("ncu console text", "ncu.text"),
+    Parser("ncu CSV", "ncu.csv"),
+    Parser("perfctl samples", "own.samples"),
+    Parser("DCGM", "monitors.dcgm"),
+    Parser("nvidia-smi", "monitors.nvidia_smi"),
 )
 """In the order in which they are tried: the more specific format first."""
 

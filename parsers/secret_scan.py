@@ -11,9 +11,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO, cast
 
-from perfctl.parsers.secrets import CHUNK, names_of
 from perfctl.parsers.text.sqlite import connect
-from perfctl.sqlite_header import MAGIC, is_sqlite
+from perfctl.records.sqlite_header import MAGIC, is_sqlite
+from perfctl.redact import CHUNK, names_of
 
 LOOKED_AT = 8 << 20
 """Bytes at the beginning of a file that ``names_in`` searches completely: messages of profilers and programs are there."""

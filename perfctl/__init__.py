@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.compare import compare
     from perfctl.orchestrator.actions.estimate import estimate
-    from perfctl.orchestrator.actions.ingest import UserHints, ingest
-    from perfctl.orchestrator.actions.predict import predict
+    from perfctl.orchestrator.actions.ingest.ingest import UserHints, ingest
+    from perfctl.orchestrator.actions.predict.predict import predict
     from perfctl.orchestrator.actions.report import report
-    from perfctl.orchestrator.actions.sweep import replay, sweep
-    from perfctl.orchestrator.actions.sweep_options import LocalPlacement, SweepOptions
+    from perfctl.orchestrator.actions.sweep.options import LocalPlacement, SweepOptions
+    from perfctl.orchestrator.actions.sweep.sweep import replay, sweep
     from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
     from perfctl.orchestrator.errors import PerfctlError
     from perfctl.parsers import ReportError, parse, sniff
@@ -54,25 +54,25 @@ __all__ = [
 ]
 
 _HOME = {
-    "LocalPlacement": "perfctl.orchestrator.actions.sweep_options",
+    "LocalPlacement": "perfctl.orchestrator.actions.sweep.options",
     "PerfctlError": "perfctl.orchestrator.errors",
     "ReportError": "perfctl.parsers",
-    "SweepOptions": "perfctl.orchestrator.actions.sweep_options",
-    "UserHints": "perfctl.orchestrator.actions.ingest",
+    "SweepOptions": "perfctl.orchestrator.actions.sweep.options",
+    "UserHints": "perfctl.orchestrator.actions.ingest.ingest",
     "compare": "perfctl.orchestrator.actions.compare",
     "counters": "perfctl.orchestrator.actions.tables",
     "estimate": "perfctl.orchestrator.actions.estimate",
-    "ingest": "perfctl.orchestrator.actions.ingest",
+    "ingest": "perfctl.orchestrator.actions.ingest.ingest",
     "kernels": "perfctl.orchestrator.actions.tables",
     "layer_calls": "perfctl.orchestrator.actions.tables",
     "ledger": "perfctl.orchestrator.actions.tables",
     "parse": "perfctl.parsers",
-    "predict": "perfctl.orchestrator.actions.predict",
-    "replay": "perfctl.orchestrator.actions.sweep",
+    "predict": "perfctl.orchestrator.actions.predict.predict",
+    "replay": "perfctl.orchestrator.actions.sweep.sweep",
     "report": "perfctl.orchestrator.actions.report",
     "runs": "perfctl.orchestrator.actions.tables",
     "sniff": "perfctl.parsers",
-    "sweep": "perfctl.orchestrator.actions.sweep",
+    "sweep": "perfctl.orchestrator.actions.sweep.sweep",
 }
 
 

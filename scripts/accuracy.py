@@ -35,8 +35,8 @@ from accuracy_peers import side_by_side
 from torch.utils.flop_counter import FlopCounterMode
 
 from perfctl.orchestrator.actions import estimate as estimation
-from perfctl.orchestrator.analyse.memory import memory_of
-from perfctl.workloads.trace import make_optimizer, trace
+from perfctl.orchestrator.analyse.memory.trace import memory_of
+from perfctl.workloads.tracing.recorder import make_optimizer, trace
 
 LARGEST = "regnet_y_128gf"
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torchvision import models
 
-from perfctl.workloads.models import build_model, torchvision_size
+from perfctl.workloads.models.find import build_model, torchvision_size
 
 ROUNDING = 0.0005
 """GMAC: published figures have three decimals."""
@@ -111,7 +111,7 @@ class BiLSTM(nn.Module):
 
 
 def _mnist() -> nn.Module:
-    from perfctl.workloads.mnist_cnn import make_model
+    from perfctl.workloads.models.mnist_cnn import make_model
 
     return make_model()
 

@@ -8,7 +8,7 @@ import accuracy_cases as cases
 import torch
 
 from perfctl.orchestrator.actions import estimate as estimation
-from perfctl.workloads.trace import trace
+from perfctl.workloads.tracing.recorder import trace
 
 SEEDS = (0, 1, 2)
 

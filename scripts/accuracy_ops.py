@@ -24,8 +24,8 @@ import numpy as np
 from accuracy_ops_data import DEVICES, Table, literature, tables
 from accuracy_ops_model import Rows, Shared, learn, seconds, sustained_rate
 
-from perfctl.orchestrator.analyse.efficiency_fit import Sample, Settings, folds, interval, trees_of
-from perfctl.orchestrator.analyse.efficiency_trees import totals
+from perfctl.orchestrator.analyse.predict.trees import totals
+from perfctl.orchestrator.analyse.predict.trees_fit import Sample, Settings, folds, interval, trees_of
 
 SEED = 11
 WITHIN_WANTED, LEFT_OUT_WANTED = 0.06, 0.15

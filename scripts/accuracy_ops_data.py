@@ -12,7 +12,7 @@ import accuracy_ops_model as ops
 import numpy as np
 from accuracy_ops_model import Chip, Parts
 
-from perfctl.orchestrator.analyse.work_records import Operation, bytes_moved
+from perfctl.orchestrator.analyse.predict.operations import Operation, bytes_moved
 
 DEVICES = {
     "V100": Chip("Tesla V100-PCIE-32GB", 0, 0, 0, 250, 12),

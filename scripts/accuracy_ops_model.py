@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.analyse.work_records import Operation, bytes_moved
+from perfctl.orchestrator.analyse.predict.operations import Operation, bytes_moved
 from perfctl.orchestrator.errors import ToolMissing
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from perfctl.orchestrator.analyse import efficiency
-from perfctl.orchestrator.analyse.step_fit import Table, fit_table
-from perfctl.orchestrator.analyse.step_records import HEADROOM
+from perfctl.orchestrator.analyse.predict import trees
+from perfctl.orchestrator.analyse.predict.fit import Table, fit_table
+from perfctl.orchestrator.analyse.predict.step_model import HEADROOM
 
 Folds = Sequence[tuple[Any, Any]]
 """(places to learn from, places held out)."""
@@ -42,7 +42,7 @@ def held_out(given: Table, folds: Folds) -> Found:
         costs, fitted = fit_table("held out", given.only(train))
         base = given.parts[test] @ np.array(costs)
         for place, row, floor in zip(test, given.rows[test], base, strict=True):
-            one = efficiency.predict(fitted, row.tolist(), max(float(floor), 1e-9) * HEADROOM)
+            one = trees.predict(fitted, row.tolist(), max(float(floor), 1e-9) * HEADROOM)
             found.seconds[place], found.low[place], found.high[place] = one.seconds, one.low, one.high
             found.inside[place] = not one.outside
     return found

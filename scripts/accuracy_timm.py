@@ -31,13 +31,12 @@ import numpy as np
 from accuracy_line import Line
 from accuracy_steps import beside, by_boosting, by_factor, by_line, held_out, percent, spelled
 
-from perfctl.orchestrator.analyse.efficiency_fit import folds
-from perfctl.orchestrator.analyse.machines import named
-from perfctl.orchestrator.analyse.step_fit import table
-from perfctl.orchestrator.analyse.step_parts import merged, roofline
-from perfctl.orchestrator.analyse.work_records import HEAVY, Measured, Operation, StepSpec
-from perfctl.orchestrator.analyse.work_trace import operations_of
-from perfctl.workloads.trace import trace
+from perfctl.orchestrator.analyse.hardware.machines import named
+from perfctl.orchestrator.analyse.predict.fit import table
+from perfctl.orchestrator.analyse.predict.operations import HEAVY, Measured, Operation, StepSpec, operations_of
+from perfctl.orchestrator.analyse.predict.step_parts import merged, roofline
+from perfctl.orchestrator.analyse.predict.trees_fit import folds
+from perfctl.workloads.tracing.recorder import trace
 
 FILE = "benchmark-train-amp-{}-pt112-cu113-rtx3090.csv"
 KEPT = Path(__file__).resolve().parents[1] / "build" / "accuracy" / "timm_works.json.gz"

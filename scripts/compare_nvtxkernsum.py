@@ -27,10 +27,9 @@ from statistics import median, stdev
 
 import numpy as np
 
-from perfctl.parsers import nsys_ranges
-from perfctl.parsers.attribution import NOBODY, Attribution, Spans
-from perfctl.parsers.correlation import Calls
-from perfctl.parsers.nsys_tables import KERNEL, NVTX, RUNTIME, STRINGS, opened
+from perfctl.parsers.attribution import NOBODY, Attribution, Calls, Spans
+from perfctl.parsers.nsys import ranges as nsys_ranges
+from perfctl.parsers.nsys.tables import KERNEL, NVTX, RUNTIME, STRINGS, opened
 from perfctl.parsers.text.sqlite import Database
 
 Row = tuple[str, ...]

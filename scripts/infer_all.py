@@ -13,10 +13,11 @@ from argparse import Namespace
 
 from torchvision import models
 
-from perfctl.orchestrator.analyse.estimate import estimate
-from perfctl.workloads import loop, torchvision_infer
+from perfctl.orchestrator.analyse.flops.engine import estimate
+from perfctl.workloads.models import torchvision
+from perfctl.workloads.models.torchvision import FAMILIES
+from perfctl.workloads.run import loop
 from perfctl.workloads.spec import Options, first_line
-from perfctl.workloads.weights import FAMILIES
 
 MODULES = dict(zip(FAMILIES, (models, models.segmentation, models.detection, models.video), strict=True))
 
@@ -29,7 +30,7 @@ def names(asked: list[str]) -> list[str]:
 def one(name: str) -> str:
     """Run one image; what it says when it went well. Raises RuntimeError, OSError."""
     own = Namespace(model=name, weights="none", weights_dir=None, classes=None, images=1, dataloader_workers=0)
-    record = loop.run(torchvision_infer, Options(batch_size=1, mode="infer", steps=1, warmup=1), own)
+    record = loop.run(torchvision, Options(batch_size=1, mode="infer", steps=1, warmup=1), own)
     step = next(row for row in record.steps if row.phase == "inference")
     flops = sum(call.flops or 0 for call in estimate(record.ops))
     parameters = sum(record.parameters.values())

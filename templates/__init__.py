@@ -1,1 +1,1 @@
-"""Page templates, style and script: data, read by perfctl.orchestrator.report.page."""
+"""Page templates, style and script: data, read by perfctl.orchestrator.report.page.page."""

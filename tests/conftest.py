@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.launch import nsys_shared
+from perfctl.orchestrator.launch.profilers import nsys
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: on a busy machine its threads wait for each other
 
@@ -32,7 +32,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Remove the lock that an nsys killed by the test before may have left; a sweep does so too."""
     group = item.get_closest_marker("xdist_group")
     if group is not None and group.args == ("nsys",):
-        nsys_shared.clear()
+        nsys.clear()
 
 
 @pytest.fixture(scope="session")

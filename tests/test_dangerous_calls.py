@@ -41,15 +41,15 @@ CALLS = {
 }
 KEYWORDS = {"shell", "allow_pickle", "executable"}
 ALLOWED = {
-    ("workloads/script_main.py", "compile"): "the user's own script, which is what was asked for",
-    ("workloads/script_main.py", "exec"): "the same",
-    ("workloads/weights.py", "pickle"): "the name of an error that torch's reader raises",
-    ("workloads/compiled.py", "compile"): "torch's own, under its name",
-    ("workloads/script.py", "os.execv"): "the user's own program, as an argument list",
-    ("workloads/script_launchers.py", "os.execvp"): "the same under a launcher",
+    ("workloads/script/run.py", "compile"): "the user's own script, which is what was asked for",
+    ("workloads/script/run.py", "exec"): "the same",
+    ("workloads/models/torchvision.py", "pickle"): "the name of an error that torch's reader raises",
+    ("workloads/tracing/composites.py", "compile"): "torch's own, under its name",
+    ("workloads/script/run.py", "os.execv"): "the user's own program, as an argument list",
+    ("workloads/script/options.py", "os.execvp"): "the same under a launcher",
     ("orchestrator/cli/completion.py", "get_completion_script(shell=)"): "typer's: which shell's words, nothing is run",
     ("orchestrator/cli/completion.py", "install(shell=)"): "the same",
-    ("orchestrator/cli/tensorboard.py", "os.execv"): "TensorBoard, as an argument list",
+    ("orchestrator/cli/read/tensorboard.py", "os.execv"): "TensorBoard, as an argument list",
 }
 
 

@@ -17,7 +17,7 @@ import pytest
 import typer.main
 
 import perfctl
-from perfctl.orchestrator.analyse.verdict import VERDICTS
+from perfctl.orchestrator.analyse.verdicts.judge import VERDICTS
 from perfctl.orchestrator.cli.flags import OTHER_NAMES
 from perfctl.orchestrator.cli.main import COMMANDS, SWEEPS, application, run
 from perfctl.orchestrator.store.schema import migrations
@@ -208,7 +208,7 @@ def test_every_product_and_every_optimizer_has_a_row_with_its_formula() -> None:
     products = page.partition("## Products")[2].partition("## Backward")[0]
     rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", products, re.MULTILINE)[1:]
     assert all(source.strip("- ") for _, _, source in rows), "a product without a source"
-    from perfctl.orchestrator.analyse.formulas_optimizer import WORK
+    from perfctl.orchestrator.analyse.flops.plain import WORK
 
     for name in WORK:
         assert re.search(rf"\b{name}\b", page, re.IGNORECASE), f"docs/formulas.md has no {name}"

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perfctl.workloads import families, lstm, mnist_cnn, torchvision_infer, unet
+from perfctl.workloads.models import families, lstm, mnist_cnn, torchvision, unet
 from perfctl.workloads.spec import Workload
 
 __all__ = ["WORKLOADS", "Workload"]
 
 WORKLOADS: Mapping[str, Workload] = {
     mnist_cnn.NAME: mnist_cnn,
-    torchvision_infer.NAME: torchvision_infer,
+    torchvision.NAME: torchvision,
     unet.NAME: unet,
     lstm.NAME: lstm,
     families.NAME: families,

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perfctl.workloads import WORKLOADS
-from perfctl.workloads.arguments import as_flags, find
-from perfctl.workloads.script_arguments import is_script
+from perfctl.workloads.run.options import as_flags, find
+from perfctl.workloads.script.options import is_script
 from perfctl.workloads.spec import Options, SpecError, describe, parse_arguments
 
 if TYPE_CHECKING:
-    from perfctl.workloads.record import Record
+    from perfctl.workloads.run.record import Record
 
 USAGE = """usage: python -m perfctl.workloads NAME --batch N [options]
        python -m perfctl.workloads [options] -- train.py ..."""
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
         print(*(f"  {name}  {workload.ABOUT}" for name, workload in WORKLOADS.items()), sep="\n")
         return 0 if arguments else 2
     if is_script(arguments):
-        from perfctl.workloads.script import run_script
+        from perfctl.workloads.script.run import run_script
 
         return run_script(arguments)
     try:
@@ -45,8 +45,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"perfctl workload: {as_flags(str(error))}", file=sys.stderr)
         return 2
     try:
-        from perfctl.workloads.failure import explain
-        from perfctl.workloads.loop import run
+        from perfctl.workloads.run.loop import run
+        from perfctl.workloads.run.record import explain
     except ImportError as error:
         if error.name and not error.name.startswith("torch"):
             raise

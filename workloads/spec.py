@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import torch
 
-    from perfctl.parsers.records import Gap, Summary
+    from perfctl.records.report import Gap, Summary
 
 MODES = ("train", "infer")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
@@ -154,13 +154,13 @@ def parse_arguments(workload_name: str, arguments: Sequence[str]) -> tuple[Optio
 
     ``arguments``: the command line after the workload's name: ``["--batch", "64", "--conv2", "32,128,5,1"]``.
     """
-    from perfctl.workloads.arguments import parse
+    from perfctl.workloads.run.options import parse
 
     return parse(workload_name, arguments)
 
 
 def describe(workload_name: str) -> str:
     """Help text with the common options and the workload's own. Raises SpecError for an unknown name."""
-    from perfctl.workloads.arguments import help_text
+    from perfctl.workloads.run.options import help_text
 
     return help_text(workload_name)

@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.bench_file import Bench, Values
 from perfctl.orchestrator.actions.files import check_free, replacing
-from perfctl.orchestrator.actions.sweep_options import resolve_device
-from perfctl.orchestrator.actions.sweep_request import check_ready
+from perfctl.orchestrator.actions.sweep.options import resolve_device
+from perfctl.orchestrator.actions.sweep.request import check_ready
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, UsageError
-from perfctl.orchestrator.launch.bench import Budget, Done, Point, run
-from perfctl.orchestrator.launch.paths import file_name
-from perfctl.orchestrator.launch.plain import NoProfiler
-from perfctl.orchestrator.launch.sweep_records import Listener, RunResult, SweepRequest
-from perfctl.workloads.families import NAME as WORKLOAD
-from perfctl.workloads.plan import plan
+from perfctl.orchestrator.launch.profilers.torch import NoProfiler
+from perfctl.orchestrator.launch.sweep.bench import Budget, Done, Point, run
+from perfctl.orchestrator.launch.sweep.folders import file_name
+from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.workloads.models.families import NAME as WORKLOAD
+from perfctl.workloads.models.plan import plan
 from perfctl.workloads.spec import SpecError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.report.chart_files import Drawn
-    from perfctl.parsers.bench_points import BenchPoint
+    from perfctl.orchestrator.report.charts.files import Drawn
+    from perfctl.records.bench import BenchPoint
 
 MOST = 100_000
 """Networks of one file at most; a grid over a dozen parameters soon has more than can be measured."""
@@ -314,8 +314,8 @@ def _into_folders(request: BenchRequest, listener: Listener) -> Done:
 
 def _into_store(request: BenchRequest, listener: Listener) -> Done:
     """Each run goes into the store as soon as it is finished, and a whole one from before if it is not there yet."""
-    from perfctl.orchestrator.actions.ingest_run import take_run
-    from perfctl.orchestrator.analyse.features import features_of
+    from perfctl.orchestrator.actions.ingest.run import take_run
+    from perfctl.orchestrator.analyse.predict.step_parts import features_of
     from perfctl.orchestrator.store import database
     from perfctl.orchestrator.store.write import SweepFacts
 
@@ -342,7 +342,7 @@ def _into_store(request: BenchRequest, listener: Listener) -> Done:
 
 def stored_points(store: Path = DEFAULT) -> list[BenchPoint]:
     """The fastest run of each point in a store, in the order they were first measured."""
-    from perfctl.orchestrator.analyse.bench_points import fastest, points_of
+    from perfctl.orchestrator.analyse.predict.bench import fastest, points_of
     from perfctl.orchestrator.store import database, read
     from perfctl.orchestrator.store.read import bench_run_ids
 
@@ -384,6 +384,6 @@ def export_bench(out: Path, store: Path = DEFAULT, *, force: bool = False) -> li
 
 def bench_charts(store: Path) -> dict[str, Drawn]:
     """Name -> chart: time against each figure; empty when the store holds no bench."""
-    from perfctl.orchestrator.report import bench_charts as charts
+    from perfctl.orchestrator.report.charts import study as charts
 
     return charts.bench_charts(stored_points(store))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.workloads.plan import PARAMETERS
+from perfctl.workloads.models.plan import PARAMETERS
 from perfctl.workloads.spec import MODES, PRECISIONS
 
 DESIGNS = ("latin", "grid")

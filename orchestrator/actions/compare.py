@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.sqlite_header import HEADER_BYTES, application_id
+from perfctl.records.sqlite_header import HEADER_BYTES, application_id
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.compare_records import Comparison, Side
-    from perfctl.parsers.stored import Run
+    from perfctl.orchestrator.analyse.compare.records import Comparison, Side
+    from perfctl.records.run import Run
 
 
 def compare(
@@ -38,7 +38,7 @@ def compare(
     UsageError for a side that does not exist or a gate that is not a share, PerfctlError for a side without a whole run,
     StoreError and ReportError for files that cannot be read.
     """
-    from perfctl.orchestrator.analyse import compare as comparing
+    from perfctl.orchestrator.analyse.compare import compare as comparing
 
     if not (isfinite(gate) and gate >= 0):
         raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5 %")
@@ -52,7 +52,7 @@ def side(given: Path | str | int, store: Path, messages: Messages = SILENT) -> S
     A file or folder of that name comes first, then a sweep of ``store`` (its name, the beginning of it, or sweep:3),
     then a run of it (its number, or run:12).
     """
-    from perfctl.orchestrator.analyse.compare_records import Side
+    from perfctl.orchestrator.analyse.compare.records import Side
 
     named = str(given)
     path = Path(named)
@@ -137,7 +137,7 @@ def _known(sweeps: list[dict[str, Any]]) -> str:
 
 def _of_reports(path: Path, messages: Messages) -> list[Run]:
     """Read reports into a temporary store, as ``perfctl ingest`` does. Of several, those that cannot be read are skipped."""
-    from perfctl.orchestrator.actions.ingest import sources
+    from perfctl.orchestrator.actions.ingest.ingest import sources
     from perfctl.orchestrator.store import database, read
     from perfctl.orchestrator.store.write import SweepFacts
     from perfctl.parsers import ReportError
@@ -160,10 +160,10 @@ def _of_reports(path: Path, messages: Messages) -> list[Run]:
 
 
 def _take(connection: sqlite3.Connection, file: Path, facts: Any, store: Path) -> None:
-    from perfctl.orchestrator.actions.ingest import UserHints, take_report
-    from perfctl.orchestrator.actions.ingest_run import take_run
-    from perfctl.orchestrator.actions.scan_file import sha256
-    from perfctl.orchestrator.launch.run_folder import read_run_record
+    from perfctl.orchestrator.actions.ingest.ingest import UserHints, take_report
+    from perfctl.orchestrator.actions.ingest.run import take_run
+    from perfctl.orchestrator.actions.ingest.scan_file import sha256
+    from perfctl.orchestrator.launch.sweep.folders import read_run_record
 
     if file.is_dir() and read_run_record(file) is not None:
         take_run(connection, file, facts, store=store, again=True)

@@ -8,19 +8,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.analyse.estimate import BACKWARD, Totals, fused_only, on_paper, totals
-from perfctl.orchestrator.analyse.estimate import estimate as work_out
-from perfctl.orchestrator.analyse.memory import Fit, Memory, largest_batch, memory_of
+from perfctl.orchestrator.analyse.flops.engine import BACKWARD, Totals, fused_only, on_paper, totals
+from perfctl.orchestrator.analyse.flops.engine import estimate as work_out
+from perfctl.orchestrator.analyse.memory.trace import Fit, Memory, largest_batch, memory_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
-from perfctl.parsers.paper import LayerCall, MemoryTrace, OpShape
+from perfctl.records.paper import LayerCall, MemoryTrace, OpShape
 
 if TYPE_CHECKING:
     import pandas as pd
     import torch
 
-    from perfctl.orchestrator.analyse.check import Finding
-    from perfctl.orchestrator.analyse.sheet import Sheet
-    from perfctl.workloads.shapes import ModuleSeen
+    from perfctl.orchestrator.analyse.sheets.sheet import Sheet
+    from perfctl.orchestrator.analyse.sheets.slips import Finding
+    from perfctl.workloads.tracing.recorder import ModuleSeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +101,15 @@ def estimate(
     """
     import copy
 
-    from perfctl.workloads import trace
+    from perfctl.workloads.tracing import recorder
 
-    worker = trace.without_data(model) if device == "meta" else copy.deepcopy(model)
+    worker = recorder.without_data(model) if device == "meta" else copy.deepcopy(model)
     if device not in (None, "meta"):
         worker = worker.to(device)
     place = device or next((str(tensor.device) for tensor in model.parameters()), "cpu")
-    traced = trace.trace(
+    traced = recorder.trace(
         worker,
-        trace.as_inputs(inputs, place),
+        recorder.as_inputs(inputs, place),
         mode=mode,
         grad=grad,
         optimizer=optimizer,
@@ -120,7 +120,7 @@ def estimate(
 
 
 def from_trace(traced: Any, gpu: tuple[int, int] | None = None) -> Estimate:
-    """The estimate of a trace by :func:`perfctl.workloads.trace.trace`; ``gpu``: compute capability, for memory."""
+    """The estimate of a trace by :func:`perfctl.workloads.tracing.recorder.trace`; ``gpu``: compute capability, for memory."""
     ops = tuple(on_paper(op) for op in traced.ops)
     return Estimate(
         calls=work_out(ops),
@@ -186,7 +186,7 @@ class InputShape:
 
 def read_input(text: str) -> InputShape:
     """ "3x224x224", "int64:128", "100xNx8". Raises UsageError naming what is wrong."""
-    from perfctl.orchestrator.analyse.worked import ITEM_BYTES
+    from perfctl.orchestrator.analyse.flops.terms import ITEM_BYTES
 
     dtype, colon, shape = text.rpartition(":")
     pieces = [piece for piece in shape.lower().split("x") if piece]
@@ -211,11 +211,11 @@ class Session:
     """One model, built once, to be estimated at any batch size. Raises ModelError when it cannot be built."""
 
     def __init__(self, request: Request) -> None:
-        from perfctl.workloads import models
+        from perfctl.workloads.models import find
 
         self.request = request
         shapes = tuple(read_input(text) for text in request.inputs)
-        self.source = models.find(request.model, request.device, request.own)
+        self.source = find.find(request.model, request.device, request.own)
         self.shapes = shapes or tuple(
             InputShape(sizes, 0, dtype) for sizes, dtype in zip(self.source.shapes, self.source.dtypes, strict=True)
         )
@@ -227,20 +227,20 @@ class Session:
 
     def at(self, batch: int, memory: bool | None = None) -> Estimate:
         """The estimate at one batch size."""
-        from perfctl.workloads import trace
+        from perfctl.workloads.tracing import recorder
 
         source, request = self.source, self.request
-        inputs = trace.make_inputs(
+        inputs = recorder.make_inputs(
             [shape.at(batch) for shape in self.shapes], [shape.dtype for shape in self.shapes], request.device
         )
         loss: Callable[[Any], Any] | None = None
         held: tuple[Any, ...] = ()
         if source.loss is not None and source.target is not None:
             sizes, dtype = source.target
-            held = trace.make_inputs([(batch, *sizes)], [dtype], request.device)
+            held = recorder.make_inputs([(batch, *sizes)], [dtype], request.device)
             loss = _with_target(source.loss, held[0])
         source.model.zero_grad(set_to_none=True)
-        traced = trace.trace(
+        traced = recorder.trace(
             source.model,
             inputs,
             mode=request.mode,
@@ -279,7 +279,7 @@ def without_driver_warning() -> Iterator[None]:
 def open_session(request: Request) -> Session:
     """Build the model. Raises ToolMissing without torch, UsageError when there is no such model, PerfctlError when its
     own code fails."""
-    from perfctl.workloads.models import ModelError
+    from perfctl.workloads.models.find import ModelError
 
     need_torch()
     try:
@@ -309,7 +309,7 @@ class ModelEstimate:
 
         Raises UsageError when the model has no such layer.
         """
-        from perfctl.orchestrator.report.estimate_view import part_of
+        from perfctl.orchestrator.report.estimate import part_of
 
         parts = {}
         for size, found in self.batches.items():
@@ -353,7 +353,7 @@ def check_value(value: int, sheets: Mapping[int, Sheet]) -> Mapping[int, Finding
 
     Raises UsageError for a layer without multiply-adds.
     """
-    from perfctl.orchestrator.analyse import check as checking
+    from perfctl.orchestrator.analyse.sheets import slips as checking
 
     findings = {}
     for size, sheet in sheets.items():
@@ -367,7 +367,7 @@ def check_value(value: int, sheets: Mapping[int, Sheet]) -> Mapping[int, Finding
 
 
 def _sheet(found: Estimate, layer: str | None) -> Sheet:
-    from perfctl.orchestrator.analyse.sheet import layers_of, sheet_for
+    from perfctl.orchestrator.analyse.sheets.sheet import layers_of, sheet_for
 
     names = list(layers_of(found.ops))
     if layer is None and len(names) != 1:

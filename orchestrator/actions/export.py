@@ -18,7 +18,7 @@ from perfctl.orchestrator.errors import ToolMissing, UsageError
 if TYPE_CHECKING:
     import sqlite3
 
-    from perfctl.orchestrator.report.table_files import Table
+    from perfctl.orchestrator.report.files.tables import Table
 
 FORMATS = ("csv", "parquet", "json", "xlsx")
 LEDGER = "ledger"
@@ -60,7 +60,7 @@ def export(
     What is not known (NULL) stays empty, or null. Raises UsageError for a request that makes no sense, ToolMissing when
     the library of a format is not installed, StoreError when there is no store.
     """
-    from perfctl.orchestrator.report import table_files
+    from perfctl.orchestrator.report.files import tables as files_tables
     from perfctl.orchestrator.store import database, read
     from perfctl.orchestrator.store import query as stored
 
@@ -75,7 +75,7 @@ def export(
             f"`out` {out}: several tables as {form} go into a folder", "Name a folder, or a file .xlsx or .json"
         )
     check_free(target, force=force, folder=folder)
-    table_files.need(form)
+    files_tables.need(form)
     with database.reading(store) as connection:
         chosen = _runs(connection, sweep, runs)
         ledger_runs = chosen if chosen is not None else read.run_ids(connection, latest_of_each=True)
@@ -126,7 +126,7 @@ def _runs(connection: sqlite3.Connection, sweep: int | None, asked: Sequence[int
 
 def _check_sheets(connection: sqlite3.Connection, wanted: Sequence[str], runs: list[int] | None) -> None:
     """Raises UsageError for a table that is longer than a sheet."""
-    from perfctl.orchestrator.report.table_files import SHEET_ROWS
+    from perfctl.orchestrator.report.files.tables import SHEET_ROWS
     from perfctl.orchestrator.store import query
 
     for name in wanted:
@@ -139,13 +139,13 @@ def _check_sheets(connection: sqlite3.Connection, wanted: Sequence[str], runs: l
 
 
 def _table(connection: sqlite3.Connection, name: str, runs: list[int] | None, ledger_runs: list[int]) -> Table:
-    from perfctl.orchestrator.report.table_files import Column, Table, ledger_table
+    from perfctl.orchestrator.report.files.tables import Column, Table, ledger_table
     from perfctl.orchestrator.store import query, read
 
     if name == LEDGER:
         from perfctl.orchestrator.analyse.analysis import analyse
-        from perfctl.orchestrator.analyse.grouping import studies
-        from perfctl.orchestrator.report.ledger_rows import ledger_rows
+        from perfctl.orchestrator.analyse.ledger.studies import studies
+        from perfctl.orchestrator.report.ledger.rows import ledger_rows
         from perfctl.parsers import no_collection
 
         with no_collection():
@@ -158,21 +158,21 @@ def _table(connection: sqlite3.Connection, name: str, runs: list[int] | None, le
 
 
 def _write(path: Path, form: str, found: list[Table], *, alone: bool, raw: bool) -> None:
-    from perfctl.orchestrator.report import table_files
+    from perfctl.orchestrator.report.files import tables as files_tables
 
-    whole = [*found, table_files.described(found)]
+    whole = [*found, files_tables.described(found)]
     if form == "xlsx":
-        table_files.write_xlsx(path, whole)
+        files_tables.write_xlsx(path, whole)
     elif form == "json":
         about = {"written_by": f"perfctl {__version__}", "flops": "1 multiply-add = 2 FLOPs", "null": "not known"}
-        table_files.write_json(path, whole, about)
+        files_tables.write_json(path, whole, about)
     else:
         for table in found if alone else whole:
             file = path if alone else path / f"{table.name}.{form}"
             if form == "csv":
-                table_files.write_csv(file, table, raw=raw)
+                files_tables.write_csv(file, table, raw=raw)
             else:
-                table_files.write_parquet(file, table)
+                files_tables.write_parquet(file, table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ def trace(
 
     Raises UsageError for a request that makes no sense, StoreError when there is no store or no such run.
     """
-    from perfctl.orchestrator.report import trace_events
+    from perfctl.orchestrator.report.files import trace as files_trace
     from perfctl.orchestrator.store import database, read
 
     if whole and step is not None:
@@ -214,12 +214,12 @@ def trace(
     check_free(target, force=force)
     with database.reading(store) as connection:
         (found,) = read.load(connection, [run])
-    known = trace_events.steps(found)
+    known = files_trace.steps(found)
     if step is None and not whole and known:
         step = known[-1]
     if step is None and not whole:
         messages.note(f"run {run} has no measured steps: everything that was captured is written")
-    content = trace_events.trace(found, step)
+    content = files_trace.trace(found, step)
     with replacing(target, force=force) as partial:
         _write_trace(partial, content, packed=target.suffix == ".gz")
     return Trace(target, run, step, sum(event["ph"] != "M" for event in content["traceEvents"]))
@@ -244,7 +244,7 @@ def tensorboard(folder: Path, *, port: int = 6006, host: str = LOCAL, messages: 
 
     port: 0 for a free one. Raises UsageError for a folder without traces, ToolMissing when TensorBoard is not installed.
     """
-    from perfctl.orchestrator.launch.tools import find, has_package
+    from perfctl.orchestrator.launch.machine.tools import find, has_package
 
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such folder", "Name the folder of a sweep or study")

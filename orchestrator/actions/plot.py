@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions import peaks as measured_peaks
 from perfctl.orchestrator.actions.files import check_free, replacing
 from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.predict import peaks as measured_peaks
 from perfctl.orchestrator.actions.speedup import ASKED, EVERY_WAY, Study, allowed_facts, named_arms, roofs_of
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.speedup_records import Arm, Speedup
-    from perfctl.orchestrator.report.chart_files import Drawn
+    from perfctl.orchestrator.analyse.speedup import Arm, Speedup
+    from perfctl.orchestrator.report.charts.files import Drawn
 
 _PARTS = ("work", "operations")
 """Charts of parts of a whole, which can be drawn as pies."""
@@ -65,12 +65,12 @@ def plot(
 
     Raises UsageError for a chart that the store does not give, PerfctlError when there is nothing to draw, StoreError.
     """
-    from perfctl.orchestrator.report import chart_files
+    from perfctl.orchestrator.report.charts import files as charts_files
 
     source = source or ChartSource()
     target = out or Path(f"{name}.pdf")
     form = target.suffix.lower().removeprefix(".")
-    if form not in chart_files.FORMATS:
+    if form not in charts_files.FORMATS:
         raise UsageError(f"`out`: '{target}' does not end with .pdf, .png or .svg", "Use for instance ratio.pdf")
     check_free(target, force=force)
     if source.pie and not set(_PARTS) & set(name.split("-")):
@@ -87,7 +87,7 @@ def plot(
         raise UsageError(f"there is no chart '{name}' of this store", f"There are {', '.join(found)}")
     chart = found[name]
     with replacing(target, force=force) as partial:
-        chart_files.save(chart, partial, form, width_mm, height_mm, dpi)
+        charts_files.save(chart, partial, form, width_mm, height_mm, dpi)
     return Plotted(target, chart.name, chart.description)
 
 
@@ -111,17 +111,18 @@ def charts(source: ChartSource, messages: Messages = SILENT) -> dict[str, Drawn]
 
 
 def _of_page(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
-    from perfctl.orchestrator.report import busy_charts, chart_files
-    from perfctl.orchestrator.report.view import page_view
+    from perfctl.orchestrator.report.charts import files as charts_files
+    from perfctl.orchestrator.report.charts import study as charts_study
+    from perfctl.orchestrator.report.page.sections import page_view
     from perfctl.orchestrator.store import database, read
 
     with database.reading(source.store) as connection:
         runs = read.load(connection, read.run_ids(connection, sweep=source.sweep, latest_of_each=True))
-    with chart_files.drawn() as found:
+    with charts_files.drawn() as found:
         roofs = measured_peaks.roofs(source.peaks, source.store, runs, messages)
         page_view(runs, generated_at="", title=None, peaks=roofs)
-    with chart_files.drawn() as across:
-        busy_charts.across(runs)
+    with charts_files.drawn() as across:
+        charts_study.across(runs)
     several = len({chart.name.partition("-")[0] for chart in found}) > 1
     named = {chart.name.partition("-")[2]: chart for chart in across}  # all models in one drawing
     return named | {chart.name if several else chart.name.partition("-")[2]: chart for chart in found}
@@ -177,7 +178,8 @@ def _way(sweep: str) -> tuple[str | None, str]:
 def _drawn(
     before: str, study: Study, source: ChartSource, allowed: frozenset[str], messages: Messages
 ) -> dict[str, Drawn]:
-    from perfctl.orchestrator.report import chart_files, speedup_charts
+    from perfctl.orchestrator.report.charts import files as charts_files
+    from perfctl.orchestrator.report.charts import speedup
 
     found: dict[str, Drawn] = {}
     for batch, arms in study.items():
@@ -188,8 +190,8 @@ def _drawn(
             for why in other.refused:
                 messages.warning(f"{other.label} has no speed-up: {why} (`allow`)")
         size = f"b{batch}-" if len(study) > 1 else ""
-        with chart_files.drawn() as drawings:
-            speedup_charts.charts(one, "s1", pie=source.pie)
+        with charts_files.drawn() as drawings:
+            speedup.charts(one, "s1", pie=source.pie)
         found |= {f"{before}{size}{drawing.name.partition('-')[2]}": drawing for drawing in drawings}
     return found
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions import peaks as measured_peaks
 from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.predict import peaks as measured_peaks
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 if TYPE_CHECKING:
-    from perfctl.parsers.stored import Run
+    from perfctl.records.run import Run
 
 STUDIES = 12
 """Studies on a page by default: more than a reader goes through, and several MB already."""
@@ -62,7 +62,7 @@ def report(
     The same store gives the same page. Raises StoreError when there is no store, PerfctlError when it has no such run or
     ``out`` cannot be written, UsageError for other values of ``studies`` and ``peaks``.
     """
-    from perfctl.orchestrator.report import page
+    from perfctl.orchestrator.report.page import page
 
     if studies < 1:
         raise UsageError(f"`studies` must be at least 1, got {studies}")

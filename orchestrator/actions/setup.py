@@ -10,9 +10,10 @@ from pathlib import Path
 from perfctl import __version__
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.launch import definition, environment
-from perfctl.orchestrator.launch.definition import Definition
-from perfctl.orchestrator.launch.environment import Finding
+from perfctl.orchestrator.launch.images import definition
+from perfctl.orchestrator.launch.images.definition import Definition
+from perfctl.orchestrator.launch.machine import doctor as environment
+from perfctl.orchestrator.launch.machine.doctor import Finding
 
 Tick = Callable[[int, int], None]
 """(done, of all) while something takes long."""
@@ -69,7 +70,7 @@ def prepare_imagenet(
     instead of the kit's meta.mat. ``verify`` compares MD5 sums with the published ones. ``progress(label)`` hears of one
     step. Raises UsageError for a file that is not there, PerfctlError for one that is not what it should be.
     """
-    from perfctl.workloads import imagenet_val
+    from perfctl.workloads.data import imagenet
     from perfctl.workloads.spec import WorkloadError
 
     for path in (archive, devkit, synsets):
@@ -78,12 +79,12 @@ def prepare_imagenet(
     try:
         for path in (devkit, archive) if verify else ():
             with progress(f"MD5 of {path.name}") as tick:
-                if not imagenet_val.check_sum(path, tick):
+                if not imagenet.check_sum(path, tick):
                     messages.note(f"{path.name}: its name is none of the published ones, so its MD5 is not compared")
-        kit = imagenet_val.read_devkit(devkit, synsets)
+        kit = imagenet.read_devkit(devkit, synsets)
         with progress("images") as tick:
-            done = imagenet_val.sort_archive(archive, kit, out, tick)
-        strays = tuple(imagenet_val.strays(out, kit))
+            done = imagenet.sort_archive(archive, kit, out, tick)
+        strays = tuple(imagenet.strays(out, kit))
     except WorkloadError as error:
         raise PerfctlError(str(error)) from error
     return Prepared(out, done.images, done.total, done.already, len(kit.classes), tuple(done.ignored), strays)

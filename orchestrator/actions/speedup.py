@@ -10,16 +10,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.actions import peaks as measured_peaks
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.sweep_options import SweepOptions, resolve_device
+from perfctl.orchestrator.actions.predict import peaks as measured_peaks
+from perfctl.orchestrator.actions.sweep.options import SweepOptions, resolve_device
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.sweep import Listening
-    from perfctl.orchestrator.analyse.speedup_records import Arm, ArmFacts, Speedup
-    from perfctl.orchestrator.launch.sweep_records import SweepRequest
-    from perfctl.parsers.stored import Run
+    from perfctl.orchestrator.actions.sweep.sweep import Listening
+    from perfctl.orchestrator.analyse.speedup import Arm, ArmFacts, Speedup
+    from perfctl.orchestrator.launch.sweep.request import SweepRequest
+    from perfctl.records.run import Run
 
 ALLOWED = ("precision", "seed", "data", "batch", "mode", "variant", "workload", "compile", "samples", "length")
 """ArmFacts that may be allowed to differ."""
@@ -148,16 +148,16 @@ def roofs_of(arms: Sequence[Arm], store: Path, peaks: str, messages: Messages) -
 def write_speedup(result: SpeedupResult, page: Path | None = None, charts: Path | None = None) -> list[Path]:
     """Write the page, and the page's charts as PDF into the folder ``charts``; what was written, charts first."""
     from perfctl.orchestrator.actions.files import write_text
-    from perfctl.orchestrator.report import chart_files
-    from perfctl.orchestrator.report.page import render_speedup
+    from perfctl.orchestrator.report.charts import files as charts_files
+    from perfctl.orchestrator.report.page.page import render_speedup
 
     written = []
-    with chart_files.drawn() as drawings:
+    with charts_files.drawn() as drawings:
         text = render_speedup(result.studies) if page or charts else ""
     if charts is not None:
         charts.mkdir(parents=True, exist_ok=True)
         for drawing in drawings:
-            chart_files.save(drawing, charts / f"{drawing.name}.pdf", "pdf", COLUMN_MM)
+            charts_files.save(drawing, charts / f"{drawing.name}.pdf", "pdf", COLUMN_MM)
         written.append(charts)
     if page is not None:
         write_text(page, text)
@@ -214,8 +214,8 @@ def compiler_here() -> bool:
 
 def request_of(way: Way, epochs: int, asked: SweepOptions, rest: tuple[str, ...]) -> SweepRequest:
     """The sweep of one way, called WORKLOAD_DEVICE[_PRECISION]. Raises UsageError."""
-    from perfctl.orchestrator.actions.sweep_request import sweep_request
-    from perfctl.orchestrator.launch.torch_profiler import TorchProfiler
+    from perfctl.orchestrator.actions.sweep.request import sweep_request
+    from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 
     name = f"{asked.workload}_{way.label.replace(':', '_')}"
     own = replace(asked, device=way.device, precision=way.precision, mode="train", sweep_name=name)
@@ -225,8 +225,8 @@ def request_of(way: Way, epochs: int, asked: SweepOptions, rest: tuple[str, ...]
 
 def check(way: Way, request: SweepRequest) -> None:
     """Raises UsageError for what cannot run here, and for a folder that holds runs of another request."""
-    from perfctl.orchestrator.actions.sweep_request import check_ready
-    from perfctl.orchestrator.launch.run_folder import read_json
+    from perfctl.orchestrator.actions.sweep.request import check_ready
+    from perfctl.orchestrator.launch.sweep.folders import read_json
 
     if way.device == "cuda" and resolve_device("auto") != "cuda":
         raise UsageError(
@@ -254,8 +254,8 @@ def _identity(request: SweepRequest) -> str:
 
 def _run(request: SweepRequest, store: Path, listening: Listening | None) -> None:
     """Run one sweep into its folder and the store, and write results.json beside the runs."""
-    from perfctl.orchestrator.actions.sweep import run_request, unheard
-    from perfctl.orchestrator.launch.run_folder import write_json
+    from perfctl.orchestrator.actions.sweep.sweep import run_request, unheard
+    from perfctl.orchestrator.launch.sweep.folders import write_json
 
     request.folder.mkdir(parents=True, exist_ok=True)
     write_json(request.folder / "request.json", {"request": _identity(request), "command": request.command_line})
@@ -280,14 +280,13 @@ def runs_of(request: SweepRequest, store: Path) -> list[Run]:
 
 def results(request: SweepRequest, runs: Sequence[Run]) -> dict[str, Any]:
     """results.json: each run's figures, with units in their names."""
-    from perfctl.orchestrator.analyse.speedup_arms import facts_of
-    from perfctl.orchestrator.analyse.speedup_records import Arm
-    from perfctl.orchestrator.report.speedup_text import plain
+    from perfctl.orchestrator.analyse.speedup import Arm, facts_of
+    from perfctl.orchestrator.report.speedup import as_plain_text
 
     rows = []
     for run in runs:
         about = {"batch_size": run.batch_size, "status": run.status, "reason": run.reason, "trace": run.artifact}
-        figures = plain(facts_of(Arm(request.name, (run,)))) if run.status == "ok" else {}
+        figures = as_plain_text(facts_of(Arm(request.name, (run,)))) if run.status == "ok" else {}
         figures = {key: value for key, value in figures.items() if not key.startswith("paper_")}  # the page has it
         rows.append({**about, **figures})
     return {"perfctl_results": 1, "name": request.name, "workload": request.workload, "runs": rows}
@@ -295,7 +294,7 @@ def results(request: SweepRequest, runs: Sequence[Run]) -> dict[str, Any]:
 
 def arms_of(requests: Sequence[tuple[Way, SweepRequest]], store: Path) -> dict[int | None, list[Arm]]:
     """Batch size -> arms, in the order of the list of devices."""
-    from perfctl.orchestrator.analyse.speedup_records import Arm
+    from perfctl.orchestrator.analyse.speedup import Arm
 
     found = {way: runs_of(request, store) for way, request in requests}
     return {
@@ -307,7 +306,7 @@ def arms_of(requests: Sequence[tuple[Way, SweepRequest]], store: Path) -> dict[i
 def named_arms(names: Sequence[str], store: Path, messages: Messages = SILENT) -> dict[int | None, list[Arm]]:
     """Batch size -> arms, of sweeps, runs and reports that exist. Raises UsageError for fewer than two."""
     from perfctl.orchestrator.actions.compare import side
-    from perfctl.orchestrator.analyse.speedup_records import Arm
+    from perfctl.orchestrator.analyse.speedup import Arm
 
     if len(names) < 2:
         raise UsageError("`runs` needs two or more", "Use for instance `runs` unet_cpu,unet_cuda")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfctl.parsers.stored import Run
+    from perfctl.records.run import Run
 
 DEFAULT = Path("perfctl.db")
 """The store, where none is named."""
@@ -47,8 +47,8 @@ def ledger(store: Path | str | Iterable[Run] = DEFAULT) -> pd.DataFrame:
     import pandas as pd
 
     from perfctl.orchestrator.analyse.analysis import analyse
-    from perfctl.orchestrator.analyse.grouping import studies
-    from perfctl.orchestrator.report.ledger_rows import ledger_rows
+    from perfctl.orchestrator.analyse.ledger.studies import studies
+    from perfctl.orchestrator.report.ledger.rows import ledger_rows
 
     found = newest_runs(Path(store)) if isinstance(store, (str, Path)) else store
     rows = list(ledger_rows([analyse(study) for study in studies(found)]))

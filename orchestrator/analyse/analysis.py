@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perfctl.orchestrator.analyse.grouping import Study
-from perfctl.orchestrator.analyse.ledger import Ledger, ledger
-from perfctl.orchestrator.analyse.peaks import Peaks
-from perfctl.orchestrator.analyse.prepared import PreparedStudy, prepare
-from perfctl.orchestrator.analyse.roofline_study import Roofline, roofline
-from perfctl.orchestrator.analyse.sweep import BatchPoint, points
-from perfctl.orchestrator.analyse.verdict import judge
-from perfctl.orchestrator.analyse.verdict_records import Judgement
+from perfctl.orchestrator.analyse.hardware.peaks import Peaks
+from perfctl.orchestrator.analyse.ledger.ledger import Ledger, ledger
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy, prepare
+from perfctl.orchestrator.analyse.ledger.studies import Study
+from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint, points
+from perfctl.orchestrator.analyse.roofline import Roofline, roofline
+from perfctl.orchestrator.analyse.verdicts.judge import judge
+from perfctl.orchestrator.analyse.verdicts.records import Judgement
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 from math import isfinite
 
-from perfctl.orchestrator.analyse import boards
-from perfctl.orchestrator.analyse.boards import Board
+from perfctl.orchestrator.analyse.hardware import gpus
+from perfctl.orchestrator.analyse.hardware.gpus import Board
 
 COLUMNS = (
     "provider", "instance", "gpu", "count", "on_demand_usd_per_hour", "spot_usd_per_hour", "region", "date", "source",
@@ -104,9 +104,9 @@ def _price(row: dict[str, str], line: int) -> Price:
     on_demand, spot = (_dollars(row, name, line) for name in ("on_demand_usd_per_hour", "spot_usd_per_hour"))
     if on_demand is None and spot is None:
         raise PriceTableError(line, "no price", "Fill on_demand_usd_per_hour, spot_usd_per_hour or both")
-    meant = boards.meant(row["gpu"])
+    meant = gpus.meant(row["gpu"])
     if not meant:
-        close = boards.nearest(row["gpu"])
+        close = gpus.nearest(row["gpu"])
         remedy = f"Near it: {', '.join(close)}" if close else "docs/devices.md says which are known"
         raise PriceTableError(line, f"gpu '{row['gpu']}' is not in the table of devices", remedy)
     return Price(

@@ -7,7 +7,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from perfctl.orchestrator.cli.flags import with_flags
 
@@ -97,7 +99,7 @@ def warning(text: str) -> None:
 
 def error(text: str) -> None:
     """One line, whatever stands in the names and texts in it; what looks like a secret is not printed."""
-    from perfctl.parsers.masked import masked
+    from perfctl.redact import masked
 
     note("perfctl: " + masked(" ".join(with_flags(text).split("\n"))))
 
@@ -171,3 +173,6 @@ def progress(total: int) -> Iterator[Progress]:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Bar(*columns, console=_console(error=True), transient=True) as bar:
         yield Progress(total, bar)
+
+
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]

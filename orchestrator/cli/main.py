@@ -20,34 +20,14 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from perfctl import __version__
-from perfctl.orchestrator.cli import (
-    calculator,
-    compare,
-    completion,
-    console,
-    doctor,
-    estimate,
-    export,
-    flags,
-    infer,
-    ingest,
-    lists,
-    options,
-    plot,
-    predict,
-    prepare,
-    prices,
-    replay,
-    report,
-    scrub,
-    serve,
-    speedup,
-    tensorboard,
-    trace,
-)
-from perfctl.orchestrator.cli.bench import bench
-from perfctl.orchestrator.cli.image import image
-from perfctl.orchestrator.cli.profilers import SWEEPS, SweepCommand, sweep_command
+from perfctl.orchestrator.cli import completion, console, flags, options
+from perfctl.orchestrator.cli.cluster.image import image
+from perfctl.orchestrator.cli.estimate import calculator, estimate, predict, prices
+from perfctl.orchestrator.cli.measure import doctor, infer, prepare, replay, speedup
+from perfctl.orchestrator.cli.measure.bench import bench
+from perfctl.orchestrator.cli.measure.profilers import SWEEPS, SweepCommand, sweep_command
+from perfctl.orchestrator.cli.read import compare, export, ingest, lists, plot, report, scrub, serve, tensorboard
+from perfctl.orchestrator.cli.read import trace as read_trace
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, Regressed, StoreNote, UsageError
 
 # Newer releases of typer carry a click of their own, so its base error is found through a class that typer hands on.
@@ -67,7 +47,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "ledger": lists.ledger,
     "report": report.report,
     "plot": plot.plot,
-    "trace": trace.trace,
+    "trace": read_trace.trace,
     "export": export.export,
     "query": lists.query,
     "serve": serve.serve,
@@ -104,7 +84,7 @@ def application(only: str | None = None) -> typer.Typer:
         else:
             app.command(name)(made_from)
     if only in (None, "slurm"):
-        from perfctl.orchestrator.cli.slurm import slurm
+        from perfctl.orchestrator.cli.cluster.slurm import slurm
 
         app.add_typer(slurm)
     else:
@@ -213,7 +193,7 @@ def _bad_call(error: Any) -> int:
 
 def _expected_errors() -> tuple[type[Exception], ...]:
     """Looked up when something went wrong, and not before: '--help' loads no parser."""
-    from perfctl.parsers.errors import ReportError
+    from perfctl.records.errors import ReportError
 
     return PerfctlError, ReportError
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfctl.orchestrator.actions.sweep_options import LocalPlacement, SweepOptions
+from perfctl.orchestrator.actions.sweep.options import LocalPlacement, SweepOptions
 from perfctl.orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.launch.slurm_site import Site
+    from perfctl.orchestrator.launch.cluster.plan import Site
 
 SWEEP = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Context of sweep commands: options that perfctl does not know go to the workload, which checks them before anything runs."""
@@ -230,7 +230,7 @@ class SiteOptions:
 
     def site(self) -> Site:
         """The same, repeated options as tuples."""
-        from perfctl.orchestrator.launch.slurm_site import Site
+        from perfctl.orchestrator.launch.cluster.plan import Site
 
         typed: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         lists = {name: tuple(value) for name, value in typed.items() if isinstance(value, list)}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 
-from perfctl.orchestrator.launch import container, in_image
-from perfctl.orchestrator.launch.dlprof import DLProf
-from perfctl.orchestrator.launch.ncu import Ncu
-from perfctl.orchestrator.launch.nsys import Nsys
-from perfctl.orchestrator.launch.plain import NoProfiler
-from perfctl.orchestrator.launch.profiler import Command, Profiler
-from perfctl.orchestrator.launch.replay import Replay
-from perfctl.orchestrator.launch.torch_profiler import TorchProfiler
+from perfctl.orchestrator.launch.images import check as images_check
+from perfctl.orchestrator.launch.images import run
+from perfctl.orchestrator.launch.profilers.base import Command, Profiler
+from perfctl.orchestrator.launch.profilers.dlprof import DLProf
+from perfctl.orchestrator.launch.profilers.ncu import Ncu
+from perfctl.orchestrator.launch.profilers.nsys import Nsys
+from perfctl.orchestrator.launch.profilers.replay import Replay
+from perfctl.orchestrator.launch.profilers.torch import NoProfiler, TorchProfiler
 
 PROFILERS: dict[str, type[Nsys] | type[Ncu] | type[DLProf] | type[TorchProfiler] | type[NoProfiler] | type[Replay]] = {
     "nsys": Nsys,
@@ -30,10 +30,10 @@ def check_tools(profiler: Profiler, device: str = "cpu", *, but: tuple[str, ...]
     Inside a container that includes nsys's importer and the driver's library, which images often lack. ``but`` names
     tools that are not needed here, because the program has its own interpreter.
     """
-    runs_in = container.inside()
-    missing = in_image.lacking(profiler, device) if runs_in else profiler.missing()
+    runs_in = run.inside()
+    missing = images_check.lacking(profiler, device) if runs_in else profiler.missing()
     lacks = tuple(tool for tool in missing if tool.name not in but)
-    in_image.refuse(lacks, f"here, inside {runs_in}" if runs_in else "here")
+    images_check.refuse(lacks, f"here, inside {runs_in}" if runs_in else "here")
 
 
 def printable(command: Command) -> str:

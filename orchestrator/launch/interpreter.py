@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 
 from perfctl.orchestrator.errors import ToolMissing, UsageError
-from perfctl.orchestrator.launch import tools
+from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.program import Program
 
 _LIMIT_S = 60.0

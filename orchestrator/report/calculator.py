@@ -15,14 +15,14 @@ from itertools import pairwise
 from math import log
 from typing import Any
 
-from perfctl.orchestrator.analyse.memory_lines import MemoryLine, largest_fitting, upper
+from perfctl.orchestrator.analyse.cost import CLOSE
+from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine, largest_fitting, upper
+from perfctl.orchestrator.analyse.predict.grid import LARGEST, PROBE, Cell, Curve, Grid, Network, Split, grid_of
+from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Machine, Measured
+from perfctl.orchestrator.analyse.predict.predict import PRECISIONS
+from perfctl.orchestrator.analyse.predict.step_model import StepFitted
 from perfctl.orchestrator.analyse.prices import Price
-from perfctl.orchestrator.analyse.question import PRECISIONS
-from perfctl.orchestrator.analyse.step_grid import LARGEST, PROBE, Cell, Curve, Grid, Network, Split, grid_of
-from perfctl.orchestrator.analyse.step_records import StepFitted
-from perfctl.orchestrator.analyse.training import CLOSE
-from perfctl.orchestrator.analyse.work_records import OPTIMIZERS, Machine, Measured
-from perfctl.orchestrator.report.prices_text import days, sources
+from perfctl.orchestrator.report.prices import days, sources
 
 SCRIPTS = ("calculator_draw.js", "calculator_ui.js")
 """In the order in which they stand in the page."""

@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.analyse.compare_records import BETTER, NEWS, WORSE, Comparison, Difference, Number, Pair, Row
-from perfctl.orchestrator.report.compare_view import SENTENCES, CompareTable, compare_view, grid_change, launch_change
-from perfctl.orchestrator.report.compare_words import around, findings, percent_change, quantity
+from perfctl.orchestrator.analyse.compare.records import BETTER, NEWS, WORSE, Comparison, Difference, Number, Pair, Row
+from perfctl.orchestrator.report.compare import (
+    SENTENCES,
+    CompareTable,
+    around,
+    compare_view,
+    findings,
+    grid_change,
+    launch_change,
+    percent_change,
+    quantity,
+)
 from perfctl.orchestrator.report.numbers import DASH
 
 if TYPE_CHECKING:

@@ -8,18 +8,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
-from perfctl.orchestrator.analyse.grouping import device_label, heading, studies
-from perfctl.orchestrator.report import about_view, busy_view, kernel_view, study_view, usage_view
+from perfctl.orchestrator.analyse.ledger.studies import device_label, heading, studies
 from perfctl.orchestrator.report.findings import findings
-from perfctl.orchestrator.report.inference_view import inference_tables
-from perfctl.orchestrator.report.ledger_view import ledger_view
+from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
 from perfctl.orchestrator.report.numbers import Cell, time
+from perfctl.orchestrator.report.page import about, kernels, usage
+from perfctl.orchestrator.report.page import study as page_study
+from perfctl.orchestrator.report.page.inference import inference_tables
+from perfctl.orchestrator.report.page.sections import tools
 from perfctl.orchestrator.report.tables import Table as View
 from perfctl.orchestrator.report.text_tables import grid as _grid
 from perfctl.orchestrator.report.text_tables import text as _text
-from perfctl.orchestrator.report.verdict_view import Reason
-from perfctl.orchestrator.report.view import tools
-from perfctl.parsers.stored import Run
+from perfctl.records.run import Run
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -42,7 +42,7 @@ def run_details(run: Run) -> list[RenderableType]:
     rows = [
         ("what", heading(study)), ("report", run.report.form), ("profiler", tools([run])), ("batch", run.batch_size),
         ("device", device_label(run)), ("status", f"{run.status}: {run.reason}" if run.reason else run.status),
-        ("origin", about_view.ORIGINS.get(run.origin, run.origin)), ("started", run.started_at),
+        ("origin", about.ORIGINS.get(run.origin, run.origin)), ("started", run.started_at),
         ("length", None if run.duration_ns is None else time(run.duration_ns)), ("artifact", run.artifact),
         ("sha256", run.artifact_sha256),
     ]  # fmt: skip
@@ -57,11 +57,11 @@ def run_details(run: Run) -> list[RenderableType]:
     prepared = analysis.prepared.runs
     used = [item.usage for item in prepared]
     views = (
-        kernel_view.summary(prepared, paths=False), study_view.operators([run]), busy_view.ways_table(used),
-        usage_view.busy_table(used), usage_view.readings_table(used), usage_view.memory_list(run), study_view.summaries([run]),
+        kernels.summary(prepared, paths=False), page_study.operators([run]), usage.ways_table(used),
+        usage.busy_table(used), usage.readings_table(used), usage.memory_list(run), page_study.summaries([run]),
     )  # fmt: skip
     out += [_from_view(view) for view in views if view is not None]
-    missing = about_view.gaps(analysis.prepared, analysis.ledger)
+    missing = about.gaps(analysis.prepared, analysis.ledger)
     return [*out, _from_view(missing)] if missing else out
 
 
@@ -72,7 +72,7 @@ def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:
         out.append(_text(f"{heading(study)}   {study.device or ''}   {tools(study.runs)}", "bold"))
         found = analyse(study)
         out += _findings(found)
-        view = None if study.foreign else study_view.sweep_table(found.points)
+        view = None if study.foreign else page_study.sweep_table(found.points)
         if view is not None and any(column.label not in {"batch", *LEFT_OUT} for column in view.columns):
             out.append(_from_view(view))
     return out

@@ -14,9 +14,9 @@ from itertools import chain, islice
 from typing import Any
 from urllib.parse import quote
 
-from perfctl.orchestrator.store import clean_text
-from perfctl.parsers.bulk_rows import NO_NAME, Columns, NumberedCounters, SqlKernels
-from perfctl.parsers.records import Counter, Kernel, Range, Report
+from perfctl.orchestrator.store import write
+from perfctl.records.bulk import NO_NAME, Columns, NumberedCounters, SqlKernels
+from perfctl.records.report import Counter, Kernel, Range, Report
 
 SCHEMA = "report"
 """What an attached report is called in SQL."""
@@ -97,7 +97,7 @@ def insert(
     count = 0
     for columns in chunks:
         shown, bound = list(fixed), []
-        for value, column in zip(values, map(clean_text.of_column, columns), strict=True):
+        for value, column in zip(values, map(write.of_column, columns), strict=True):
             if None not in column:
                 shown.append(value)
                 bound.append(column)
@@ -140,7 +140,7 @@ def _write_shared(
     """What the rows of a large table refer to; its number comes first."""
     marks = ", ".join("?" * len(columns))
     sql = f"INSERT INTO {table} (id, run_id, {', '.join(columns)}) VALUES (?, {run_id:d}, {marks})"
-    connection.executemany(sql, clean_text.of_rows(rows))
+    connection.executemany(sql, write.of_rows(rows))
 
 
 def write_kernels(

@@ -11,15 +11,16 @@ from typing import Any, NamedTuple, TypeVar
 
 from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import shape
-from perfctl.parsers.layer_times import Feature, LayerTime
-from perfctl.parsers.paper import LayerCall, OpShape, read_op_shape
-from perfctl.parsers.records import (
+from perfctl.records.paper import LayerCall, OpShape, read_op_shape
+from perfctl.records.report import (
     Copy,
     Counter,
     Device,
     Diagnostic,
+    Feature,
     Gap,
     Kernel,
+    LayerTime,
     MemoryFigure,
     Operation,
     Range,
@@ -28,7 +29,7 @@ from perfctl.parsers.records import (
     Step,
     Summary,
 )
-from perfctl.parsers.stored import Run
+from perfctl.records.run import Run
 
 R = TypeVar("R", bound=NamedTuple)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from perfctl.orchestrator.store.read import op_shapes
-from perfctl.parsers.paper import OpShape
-from perfctl.parsers.records import Step
+from perfctl.records.paper import OpShape
+from perfctl.records.report import Step
 
 
 class TimedRun(NamedTuple):

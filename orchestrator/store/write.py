@@ -10,12 +10,50 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.store import bulk, clean_text, shape
+from perfctl.orchestrator.store import bulk, shape
 from perfctl.orchestrator.store.database import now, transaction
-from perfctl.parsers.errors import ReportError
-from perfctl.parsers.layer_times import Feature, LayerTime
-from perfctl.parsers.paper import LayerCall, OpShape
-from perfctl.parsers.records import Copy, Device, Diagnostic, Gap, Operation, Report, Sample, Step
+from perfctl.records.errors import ReportError
+from perfctl.records.paper import LayerCall, OpShape
+from perfctl.records.report import Copy, Device, Diagnostic, Feature, Gap, LayerTime, Operation, Report, Sample, Step
+from perfctl.redact import is_clean, masked, masked_fact, masked_line, masked_words
+
+
+def of_sweep(sweep: SweepFacts) -> SweepFacts:
+    command = sweep.command if sweep.command is None else masked_line(sweep.command)
+    return replace(sweep, name=masked(sweep.name), command=command)
+
+
+def of_run(run: RunFacts) -> RunFacts:
+    reason = run.reason if run.reason is None else masked(run.reason)
+    return replace(run, command=masked_words(run.command), reason=reason)
+
+
+def of_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """One row by column."""
+    return {name: masked(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def of_facts(facts: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(key, value) of what is known of a run's software."""
+    return [(masked(key), masked_fact(key, str(value))) for key, value in facts.items() if value is not None]
+
+
+def of_column(column: Sequence[Any]) -> Sequence[Any]:
+    """Some rows of one column; what holds no text is given back as it is, at once."""
+    if not isinstance(next((value for value in column if value is not None), None), str):
+        return column
+    texts = {value for value in set(column) if isinstance(value, str)}
+    if is_clean(texts):
+        return column
+    clean = {text: masked(text) for text in texts}
+    return [clean.get(value, value) if isinstance(value, str) else value for value in column]
+
+
+def of_rows(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Rows that are few: the names that many rows of a large table share."""
+    held = list(rows)
+    return list(zip(*map(of_column, zip(*held, strict=True)), strict=True))
+
 
 _NEVER_NEGATIVE = {
     "run": ("duration_ns",),
@@ -113,7 +151,7 @@ def write_run(
     stream) leave the store as it was. The same artifact is written once, unless ``again``. ``beside``: it
     belongs to the run just written (another rank of it), and takes no other's place.
     """
-    sweep, run = clean_text.of_sweep(sweep), clean_text.of_run(run)
+    sweep, run = of_sweep(sweep), of_run(run)
     with _fitting(run, report), bulk.attached(connection, report), unchecked(connection), transaction(connection):
         if run.artifact_sha256 and not again:
             known = find_artifact(connection, run.artifact_sha256)
@@ -173,7 +211,7 @@ def _run(connection: sqlite3.Connection, sweep_id: int, run: RunFacts, report: R
 
 
 def _device(connection: sqlite3.Connection, device: Device) -> int:
-    facts = clean_text.of_row(asdict(device))
+    facts = of_row(asdict(device))
     del facts["index"]
     same = " AND ".join(f"{column} IS :{column}" for column in facts)
     row = connection.execute(f"SELECT id FROM device WHERE {same}", facts).fetchone()
@@ -185,7 +223,7 @@ def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> 
     row = {"id": bulk.next_id(connection, table), **row}
     names = ", ".join(row)
     values = ", ".join(f":{name}" for name in row)
-    connection.execute(f"INSERT INTO {table} ({names}) VALUES ({values})", clean_text.of_row(row))
+    connection.execute(f"INSERT INTO {table} ({names}) VALUES ({values})", of_row(row))
     return int(row["id"])
 
 
@@ -200,7 +238,7 @@ def _rows(
 def _small_tables(
     connection: sqlite3.Connection, run_id: int, report: Report, layer_calls: Sequence[LayerCall]
 ) -> None:
-    _rows(connection, "environment", ("key", "value"), run_id, clean_text.of_facts(report.environment))
+    _rows(connection, "environment", ("key", "value"), run_id, of_facts(report.environment))
     _rows(connection, "step", Step._fields, run_id, report.steps)
     _rows(connection, "memory", ("moment", "quantity", "bytes"), run_id, report.memory)
     _rows(connection, "summary", ("name", "value", "unit", "text"), run_id, report.summaries)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.bench_points import BenchMachine, BenchPoint
-from perfctl.parsers.errors import ReportError
-from perfctl.parsers.whole_json import read_whole
+from perfctl.parsers.text.json import read_whole
+from perfctl.records.bench import BenchMachine, BenchPoint
+from perfctl.records.errors import ReportError
 
 KEY = "perfctl_bench"
 

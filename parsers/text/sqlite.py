@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from perfctl.parsers.errors import ReportError
-from perfctl.sqlite_header import HEADER_BYTES, stated_bytes
+from perfctl.records.errors import ReportError
+from perfctl.records.sqlite_header import HEADER_BYTES, stated_bytes
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from perfctl.parsers.errors import ReportError
-from perfctl.parsers.records import Diagnostic
-from perfctl.parsers.repeated import repeated
-from perfctl.parsers.text_lines import Lines, Log, encoding_of, open_text
+from perfctl.parsers.text.doubts import repeated
+from perfctl.parsers.text.lines import Lines, Log, encoding_of, open_text
+from perfctl.records.errors import ReportError
+from perfctl.records.report import Diagnostic
 
 LINES = 1_000_000
 """Of a file: with one reading a line some 350 MB. A GPU read once a second has so many in eleven days."""

@@ -11,10 +11,10 @@ import perfctl
 from perfctl.orchestrator.actions.estimate import Request, check_value, estimate_model
 from perfctl.orchestrator.actions.export import export, trace
 from perfctl.orchestrator.actions.plot import ChartSource, plot
-from perfctl.orchestrator.actions.predict import answer, frontier_of
-from perfctl.orchestrator.actions.prices import prices
+from perfctl.orchestrator.actions.predict.predict import answer, frontier_of
+from perfctl.orchestrator.actions.predict.prices import prices
 from perfctl.orchestrator.actions.speedup import speedup_of
-from perfctl.orchestrator.analyse.question import Question
+from perfctl.orchestrator.analyse.predict.predict import Question
 from perfctl.orchestrator.errors import UsageError
 
 NET = "mlp:depth=3,width=16"

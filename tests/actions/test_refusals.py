@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 import perfctl
-from perfctl.orchestrator.actions import gather, infer, scan_file, setup, slurm
+from perfctl.orchestrator.actions import setup
+from perfctl.orchestrator.actions.ingest import scan_file
+from perfctl.orchestrator.actions.sweep import gather, infer, slurm
 from perfctl.orchestrator.errors import PartlyDone, UsageError
-from perfctl.orchestrator.launch.definition import Definition
-from perfctl.orchestrator.launch.slurm_plan import Plan, Task
+from perfctl.orchestrator.launch.cluster.plan import Plan, Task
+from perfctl.orchestrator.launch.images.definition import Definition
 
 RECORDED = Path(__file__).resolve().parent.parent / "data" / "recorded-cpu" / "torch"
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 import perfctl
-from perfctl.orchestrator.actions.sweep import SweepListener, planned
-from perfctl.orchestrator.actions.sweep_options import LocalPlacement
-from perfctl.orchestrator.actions.sweep_request import sweep_request
+from perfctl.orchestrator.actions.sweep.options import LocalPlacement
+from perfctl.orchestrator.actions.sweep.request import sweep_request
+from perfctl.orchestrator.actions.sweep.sweep import SweepListener, planned
 from perfctl.orchestrator.cli import options as flags
 from perfctl.orchestrator.errors import PartlyDone, UsageError
-from perfctl.orchestrator.launch.nsys import Nsys
-from perfctl.orchestrator.launch.sweep_records import SweepRequest
+from perfctl.orchestrator.launch.profilers.nsys import Nsys
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
 RECORDED = Path(__file__).resolve().parent.parent / "data" / "recorded-cpu" / "torch"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from perfctl.parsers.paper import LayerCall
-from perfctl.parsers.records import Kernel
+from perfctl.records.paper import LayerCall
+from perfctl.records.report import Kernel
 
 Truth = list[tuple[str, tuple[str | None, str | None]]]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from perfctl.orchestrator.analyse.efficiency import Fitted
-from perfctl.orchestrator.analyse.efficiency_trees import Trees
-from perfctl.orchestrator.analyse.step_parts import FEATURES, PARTS
-from perfctl.orchestrator.analyse.step_records import StepFitted
-from perfctl.orchestrator.analyse.work_records import Machine, Operation, StepSpec
+from perfctl.orchestrator.analyse.predict.operations import Machine, Operation, StepSpec
+from perfctl.orchestrator.analyse.predict.step_model import StepFitted
+from perfctl.orchestrator.analyse.predict.step_parts import FEATURES, PARTS
+from perfctl.orchestrator.analyse.predict.trees import Fitted, Trees
 
 CPU = Machine("Test CPU", "cpu", {"fp32": 100e9}, 20e9)
 CONV = Operation("c", "conv", 1, 3600.0 * 100, 400.0, 800.0, 3600.0, 100.0, 8.0, 36.0, kernel=9)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from perfctl.orchestrator.analyse.algorithms import NOTHING, Algorithm
-from perfctl.orchestrator.analyse.case import EvidenceTable, KernelGroup, RowEvidence
 from perfctl.orchestrator.analyse.figure import Figure
-from perfctl.orchestrator.analyse.ledger import LedgerRow
-from perfctl.parsers.paper import LayerCall
+from perfctl.orchestrator.analyse.kernels.names import NOTHING, Algorithm
+from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow
+from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, KernelGroup, RowEvidence
+from perfctl.records.paper import LayerCall
 
 GEMM = Algorithm("gemm", "gemm")
 

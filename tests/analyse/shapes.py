@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfctl.parsers.paper import OpShape
+from perfctl.records.paper import OpShape
 
 Shape = tuple[int, ...]
 

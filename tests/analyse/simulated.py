@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from perfctl.orchestrator.analyse.estimate import estimate
-from perfctl.parsers.records import Counter, Device, Kernel, Report, Step, Summary
-from perfctl.parsers.stored import Run
+from perfctl.orchestrator.analyse.flops.engine import estimate
+from perfctl.records.report import Counter, Device, Kernel, Report, Step, Summary
+from perfctl.records.run import Run
 from tests.analyse import simulated_kernels as kernels
 from tests.analyse.simulated_kernels import BY_NAME, NAMES, NETWORK, Layer, Work, flops
 

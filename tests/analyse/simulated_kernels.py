@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, prod
 from typing import Any
 
-from perfctl.parsers.paper import OpShape
+from perfctl.records.paper import OpShape
 
 
 @dataclass(frozen=True, slots=True)

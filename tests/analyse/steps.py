@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from perfctl.orchestrator.analyse.efficiency_fit import Settings
-from perfctl.orchestrator.analyse.step_fit import fit_steps
-from perfctl.orchestrator.analyse.step_parts import PARTS, parts
-from perfctl.orchestrator.analyse.step_records import StepFitted
-from perfctl.orchestrator.analyse.work_records import Machine, Measured, Operation, StepSpec
+from perfctl.orchestrator.analyse.predict.fit import fit_steps
+from perfctl.orchestrator.analyse.predict.operations import Machine, Measured, Operation, StepSpec
+from perfctl.orchestrator.analyse.predict.step_model import StepFitted
+from perfctl.orchestrator.analyse.predict.step_parts import PARTS, parts
+from perfctl.orchestrator.analyse.predict.trees_fit import Settings
 
 CPU = Machine("Test CPU", "cpu", {"fp32": 100e9}, 20e9, sms=1)
 FAST = Machine("Faster CPU", "cpu", {"fp32": 200e9}, 40e9, sms=1)
@@ -54,7 +54,7 @@ def network(
 
 
 def costs() -> list[float]:
-    from perfctl.orchestrator.analyse.step_fit import EXTRA, class_of
+    from perfctl.orchestrator.analyse.predict.fit import EXTRA, class_of
 
     return [0.0 if name.split(" ")[0] in EXTRA else COSTS[class_of(name)] for name in PARTS]
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.paper import LayerCall
-from perfctl.parsers.records import Counter, Device, Gap, Kernel, MemoryFigure, Operation, Range, Report, Step
-from perfctl.parsers.stored import Run
+from perfctl.records.paper import LayerCall
+from perfctl.records.report import Counter, Device, Gap, Kernel, MemoryFigure, Operation, Range, Report, Step
+from perfctl.records.run import Run
 
 BATCHES = (16, 32, 64, 128, 256)
 V100 = Device("Tesla V100-SXM2-16GB", "gpu", compute_capability="7.0", sm_count=80)

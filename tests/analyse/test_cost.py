@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.boards import meant
-from perfctl.orchestrator.analyse.cost import Span, energy, rental, rentals, steps_of
-from perfctl.orchestrator.analyse.cost_frontier import Choice, frontier
-from perfctl.orchestrator.analyse.cost_parallel import at_efficiency, over_link, ring_bytes
+from perfctl.orchestrator.analyse.cost import (
+    Choice,
+    Span,
+    at_efficiency,
+    energy,
+    frontier,
+    over_link,
+    rental,
+    rentals,
+    ring_bytes,
+    steps_of,
+)
+from perfctl.orchestrator.analyse.hardware.gpus import meant
 from perfctl.orchestrator.analyse.prices import Price
 
 HOURS = Span(2 * 3600.0, 1 * 3600.0, 4 * 3600.0)

@@ -7,7 +7,7 @@ from importlib import resources
 
 import pytest
 
-from perfctl.orchestrator.analyse.boards import meant
+from perfctl.orchestrator.analyse.hardware.gpus import meant
 from perfctl.orchestrator.analyse.prices import COLUMNS, PriceTableError, for_board, read_prices
 
 HEAD = ",".join(COLUMNS)

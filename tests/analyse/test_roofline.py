@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.analysis import analyse
-from perfctl.orchestrator.analyse.counted_work import dram_bytes
+from perfctl.orchestrator.analyse.counters.work import dram_bytes
 from perfctl.orchestrator.analyse.figure import Figure, missing
-from perfctl.orchestrator.analyse.grouping import studies
-from perfctl.orchestrator.analyse.peaks import Peaks, peaks_of, read_measured
+from perfctl.orchestrator.analyse.hardware.peaks import Peaks, peaks_of, read_measured
+from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.analyse.roofline import Traffic, place
-from perfctl.parsers.records import Counter, Device
+from perfctl.records.report import Counter, Device
 
 PEAKS = Peaks("X", "made up", "published", {"fp32": 10e12, "tensor tf32": 100e12}, 1e12)
 """Ridge of fp32 at 10 FLOP per byte."""

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.figure import Figure, missing
-from perfctl.orchestrator.analyse.peaks import Peaks, peaks_of, read_measured
+from perfctl.orchestrator.analyse.hardware.peaks import Peaks, peaks_of, read_measured
 from perfctl.orchestrator.analyse.roofline import Traffic, place, roof
-from perfctl.parsers.records import Device
+from perfctl.records.report import Device
 
 PEAKS = Peaks("X", "made up", "published", {"fp32": 10e12, "tensor tf32": 100e12}, 1e12)
 NONE = missing("not_collected", "-")

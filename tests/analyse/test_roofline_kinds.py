@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from perfctl.orchestrator.analyse.counted_work import dram_bytes, tensor_kind
+from perfctl.orchestrator.analyse.counters.work import dram_bytes, tensor_kind
 
 READ, WRITTEN, WHOLE = "dram__bytes_read.sum", "dram__bytes_write.sum", "dram__bytes.sum"
 RATE, TIME = "dram__bytes.sum.per_second", "gpu__time_duration.sum"

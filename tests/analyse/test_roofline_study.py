@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.grouping import studies
-from perfctl.orchestrator.analyse.ledger import ledger
-from perfctl.orchestrator.analyse.prepared import PreparedRun, prepare
-from perfctl.orchestrator.analyse.roofline_study import Roofline, roofline
-from perfctl.parsers.records import Counter, Device, Kernel, Step
-from perfctl.parsers.stored import Run
+from perfctl.orchestrator.analyse.ledger.ledger import ledger
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, prepare
+from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.roofline import Roofline, roofline
+from perfctl.records.report import Counter, Device, Kernel, Step
+from perfctl.records.run import Run
 
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 

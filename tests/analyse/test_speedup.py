@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.compare_stats import t_quantile
-from perfctl.orchestrator.analyse.speedup import amdahl, gain, if_only, reached, speedup
-from perfctl.orchestrator.analyse.speedup_arms import epochs
-from perfctl.orchestrator.analyse.speedup_records import Arm, Gain, GainLine
-from perfctl.parsers.records import Kernel, Step, Summary
-from perfctl.parsers.stored import Run
+from perfctl.orchestrator.analyse.compare.statistics import t_quantile
+from perfctl.orchestrator.analyse.speedup import Arm, Gain, GainLine, amdahl, epochs, gain, if_only, reached, speedup
+from perfctl.records.report import Kernel, Step, Summary
+from perfctl.records.run import Run
 
 WOBBLE = (1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 0.98, 1.08, 0.92, 1.0, 1.03, 0.97)
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.peaks import Peaks
-from perfctl.orchestrator.analyse.speedup_arms import (
+from perfctl.orchestrator.analyse.hardware.peaks import Peaks
+from perfctl.orchestrator.analyse.speedup import (
+    Arm,
     epochs,
     facts_of,
     launch_bound,
@@ -19,8 +20,7 @@ from perfctl.orchestrator.analyse.speedup_arms import (
     shares,
     top,
 )
-from perfctl.orchestrator.analyse.speedup_records import Arm
-from perfctl.parsers.records import Copy, Gap, Kernel, MemoryFigure, Operation, Step
+from perfctl.records.report import Copy, Gap, Kernel, MemoryFigure, Operation, Step
 
 MS = 1_000_000
 

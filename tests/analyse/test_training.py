@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.boards import meant
-from perfctl.orchestrator.analyse.cost import Span
-from perfctl.orchestrator.analyse.memory_lines import MemoryLine
+from perfctl.orchestrator.analyse.cost import Job, Room, Span, room_of, training
+from perfctl.orchestrator.analyse.hardware.gpus import meant
+from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine
 from perfctl.orchestrator.analyse.prices import Price
-from perfctl.orchestrator.analyse.training import Job, Room, room_of, training
 
 STEP = Span(0.1, 0.08, 0.15)
 

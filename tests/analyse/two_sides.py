@@ -6,9 +6,9 @@ import random
 from types import ModuleType
 from typing import Any
 
-from perfctl.orchestrator.analyse.compare_records import Side
-from perfctl.parsers.records import Device, Kernel, Step
-from perfctl.parsers.stored import Run
+from perfctl.orchestrator.analyse.compare.records import Side
+from perfctl.records.report import Device, Kernel, Step
+from perfctl.records.run import Run
 
 STEPS = 4
 TIMES = {("conv1", "conv_a"): 20_000.0, ("conv1", "bias"): 4_000.0, ("conv2", "conv_b"): 80_000.0,

@@ -40,8 +40,8 @@ def store(path: Path, rows: Iterable[Row]) -> Path:
 
 def report(row: Row) -> object:
     """Steps of 1 s apart, a data phase at the start of each, a reading of power in the middle of the first."""
-    from perfctl.parsers.paper import OpShape
-    from perfctl.parsers.records import Device, MemoryFigure, Report, Sample, Step
+    from perfctl.records.paper import OpShape
+    from perfctl.records.report import Device, MemoryFigure, Report, Sample, Step
 
     steps = []
     for number, length in enumerate(row.step_ms):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.report.bench_page import WHOLE
+from perfctl.orchestrator.report.page.bench import WHOLE
 from tests.cli.plain_runs import Row, store
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions import calculator as actions
-from perfctl.orchestrator.actions.calculator import FamilyAnswers, names_of, trace_all
+from perfctl.orchestrator.actions.predict import calculator as actions
+from perfctl.orchestrator.actions.predict.calculator import FamilyAnswers, names_of, trace_all
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import UsageError
 

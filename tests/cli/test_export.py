@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.report import csv_text, ledger_columns
+from perfctl.orchestrator.report.files import tables as files_tables
+from perfctl.orchestrator.report.ledger import rows as ledger_rows
 from perfctl.orchestrator.store import query
 
 Perfctl = Callable[..., Any]
@@ -68,8 +69,8 @@ def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe_and_numbers_none(p
 
 @pytest.mark.parametrize("text", ["=1", "+a", "-a", "@a", "\ta", "\ra", "\uff1d1"])
 def test_every_way_to_begin_a_formula_is_guarded(text: str) -> None:
-    assert csv_text.guarded(text) == "'" + text
-    assert csv_text.cell(-1.5) == "-1.5"
+    assert files_tables.guarded(text) == "'" + text
+    assert files_tables.cell(-1.5) == "-1.5"
 
 
 def test_json_has_null_for_what_is_not_known_and_is_strict(perfctl: Perfctl, store: Path) -> None:
@@ -90,7 +91,7 @@ def test_only_the_runs_that_were_asked_for_leave(perfctl: Perfctl, replayed: Pat
 
 def test_the_ledgers_columns_are_all_described(perfctl: Perfctl, replayed: Path) -> None:
     rows = perfctl("ledger", "--json", "--store", replayed).json["rows"]
-    assert set(rows[0]) <= set(ledger_columns.MEANINGS)
+    assert set(rows[0]) <= set(ledger_rows.MEANINGS)
 
 
 def test_what_is_there_is_not_replaced_without_force(perfctl: Perfctl, store: Path) -> None:
@@ -138,7 +139,7 @@ def test_a_write_that_fails_leaves_nothing_behind(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("perfctl.orchestrator.report.table_files.write_csv", full)
+    monkeypatch.setattr("perfctl.orchestrator.report.files.tables.write_csv", full)
     before = mine()
     said = perfctl("export", "--all")
     assert said.code == 1

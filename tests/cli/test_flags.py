@@ -106,7 +106,7 @@ def test_the_mode_of_dlprof_is_not_the_mode_of_the_workload(
     def refuse(mode: str) -> None:
         raise UsageError(f"`mode` must be simple or pytorch, got {mode}")
 
-    monkeypatch.setattr("perfctl.orchestrator.launch.dlprof.DLProf", refuse)
+    monkeypatch.setattr("perfctl.orchestrator.launch.profilers.dlprof.DLProf", refuse)
     said = perfctl("dlprof", "-b", "4", "--dlprof-mode", "fast")
     assert (said.code, said.err) == (2, "perfctl: --dlprof-mode must be simple or pytorch, got fast\n")
 

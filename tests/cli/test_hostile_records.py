@@ -88,7 +88,7 @@ def test_records_nested_too_deep_and_numbers_too_long_are_one_line(
 def test_a_runs_record_that_names_what_is_not_its_own_makes_no_run(
     perfctl: Perfctl, folder: Path, fields: dict[str, Any]
 ) -> None:
-    from perfctl.orchestrator.launch.run_folder import is_whole, read_run_record
+    from perfctl.orchestrator.launch.sweep.folders import is_whole, read_run_record
 
     change(folder / "run.json", **fields)
     assert read_run_record(folder) is None

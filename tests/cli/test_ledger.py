@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.launch import peaks as launch_peaks
+from perfctl.orchestrator.launch.machine import peaks as launch_peaks
 
 
 @pytest.fixture

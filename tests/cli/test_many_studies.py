@@ -11,7 +11,7 @@ import pytest
 
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
-from perfctl.parsers.records import Device, Report
+from perfctl.records.report import Device, Report
 
 BATCHES = (8, 16)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.measurements import measurements_from_store, model_name, optimizer_of
-from perfctl.orchestrator.analyse.machines import machine_name
-from perfctl.parsers.paper import OpShape
+from perfctl.orchestrator.actions.predict.measurements import measurements_from_store, model_name, optimizer_of
+from perfctl.orchestrator.analyse.hardware.machines import machine_name
+from perfctl.records.paper import OpShape
 from tests.cli import plain_runs as runs
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.predict import find_subject
-from perfctl.orchestrator.analyse.step_parts import roofline
+from perfctl.orchestrator.actions.predict.predict import find_subject
+from perfctl.orchestrator.analyse.predict.step_parts import roofline
 from tests.cli import plain_runs as runs
 from tests.cli.predict_calls import NET, ask
 
@@ -49,7 +49,7 @@ def test_power_that_was_measured_stands_before_the_data_sheets(perfctl: Callable
 
 def bench(slower: float = 1.0) -> list[Any]:
     """Steps that take twice their roofline, of networks of two families at four batch sizes."""
-    from perfctl.orchestrator.analyse.machines import named
+    from perfctl.orchestrator.analyse.hardware.machines import named
 
     machine, rows = named("T4").machine, []
     for width in (16, 24, 32, 48):
@@ -85,7 +85,7 @@ def test_runs_of_ones_own_are_fitted_once_and_fitted_anew_when_they_change(
 
 
 def test_a_damaged_file_of_fits_or_one_of_other_runs_is_passed_over(tmp_path: Path) -> None:
-    from perfctl.orchestrator.actions.measurements import FORMAT, _kept
+    from perfctl.orchestrator.actions.predict.measurements import FORMAT, _kept
 
     file = tmp_path / "perfctl-fit.json"
     assert _kept(file, "token") is None
@@ -100,7 +100,7 @@ def test_a_damaged_file_of_fits_or_one_of_other_runs_is_passed_over(tmp_path: Pa
 def test_this_machines_cpu_is_measured_once_and_its_runs_are_found_by_name_and_threads(
     perfctl: Callable[..., Any], tmp_path: Path
 ) -> None:
-    from perfctl.orchestrator.launch.environment import host_facts
+    from perfctl.orchestrator.launch.machine.doctor import host_facts
 
     name = host_facts()["cpu"]
     record = {"device": name, "kind": "cpu", "at": "2026-11-20T10:00:00Z", "threads": 2, "torch": "2.5",
@@ -118,7 +118,7 @@ def test_this_machines_cpu_is_measured_once_and_its_runs_are_found_by_name_and_t
 
 
 def test_a_cpu_with_other_threads_is_another_machine_that_is_named(perfctl: Callable[..., Any], tmp_path: Path) -> None:
-    from perfctl.orchestrator.launch.environment import host_facts
+    from perfctl.orchestrator.launch.machine.doctor import host_facts
 
     cpu = host_facts()["cpu"]
     runs.store(tmp_path / "perfctl.db", [runs.Row(NET, 64, (10.0, 10.0), device=cpu, threads=1)])

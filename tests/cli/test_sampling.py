@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.actions.ingest_run import with_samples
-from perfctl.orchestrator.actions.sweep_options import SweepOptions
-from perfctl.orchestrator.actions.sweep_request import sweep_request
-from perfctl.orchestrator.launch.plain import NoProfiler
+from perfctl.orchestrator.actions.ingest.run import with_samples
+from perfctl.orchestrator.actions.sweep.options import SweepOptions
+from perfctl.orchestrator.actions.sweep.request import sweep_request
+from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.store import database, read
-from perfctl.parsers.records import Report
+from perfctl.records.report import Report
 
 
 def test_sampling_is_on_unless_it_is_turned_off_and_makes_no_other_sweep() -> None:

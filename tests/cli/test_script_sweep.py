@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.sweep import CostEstimate
-from perfctl.orchestrator.actions.sweep_options import SweepOptions
-from perfctl.orchestrator.analyse.replay_cost import cost_lines
+from perfctl.orchestrator.actions.sweep.options import SweepOptions
+from perfctl.orchestrator.actions.sweep.sweep import CostEstimate
+from perfctl.orchestrator.analyse.kernels.replay_cost import cost_lines
 from perfctl.orchestrator.errors import RunFailed
-from perfctl.orchestrator.launch import tools
-from perfctl.orchestrator.launch.ncu import Ncu
-from perfctl.orchestrator.launch.replay import Replay
+from perfctl.orchestrator.launch.machine import tools
+from perfctl.orchestrator.launch.profilers.ncu import Ncu
+from perfctl.orchestrator.launch.profilers.replay import Replay
 
 pytestmark = pytest.mark.xdist_group("nsys")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.scan_file import scrubbed_name
+from perfctl.orchestrator.actions.ingest.scan_file import scrubbed_name
 
 VALUE = "correct-horse-battery"
 TRACE = (

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.cli.serve import _listing
-from perfctl.orchestrator.report.page_server import PageServer
+from perfctl.orchestrator.cli.read.serve import _listing
+from perfctl.orchestrator.report.page.server import PageServer
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.actions.speedup import Way, distinct_labels, own_options, request_of, ways_of
-from perfctl.orchestrator.actions.sweep_options import SweepOptions
+from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.errors import UsageError
 
 Perfctl = Callable[..., Any]
@@ -116,7 +116,7 @@ def test_a_list_of_devices_is_read() -> None:
 def test_every_arm_is_the_same_command_but_for_its_device_and_precision(
     devices: str, device: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfctl.orchestrator.actions.sweep_request.resolve_device", lambda asked: asked)
+    monkeypatch.setattr("perfctl.orchestrator.actions.sweep.request.resolve_device", lambda asked: asked)
     base, other = (_argv(way) for way in ways_of(devices))
     for name, value in (("--device", device), ("--precision", precision)):
         assert other[other.index(name) + 1] == value
@@ -134,7 +134,7 @@ def test_every_arm_is_the_same_command_but_for_its_device_and_precision(
 
 
 def _argv(way: Way) -> list[str]:
-    from perfctl.orchestrator.launch import sweep
+    from perfctl.orchestrator.launch.sweep import sweep
 
     asked = SweepOptions(workload="lstm", batches=(8,))
     ((_, command),) = sweep.commands(request_of(way, 2, asked, ("--hidden", "4", "--seed", "3")))

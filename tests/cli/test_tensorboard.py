@@ -101,7 +101,7 @@ def _until_gone(group: int) -> None:
 def test_what_is_missing_is_said_in_one_line(
     perfctl: Callable[..., Any], study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfctl.orchestrator.launch.tools.find", lambda program: None)
+    monkeypatch.setattr("perfctl.orchestrator.launch.machine.tools.find", lambda program: None)
     said = perfctl("tensorboard", str(study))
     assert said.code == 1
     assert said.err == "perfctl: TensorBoard is not installed. pip install tensorboard torch-tb-profiler\n"

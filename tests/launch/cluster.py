@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.launch import slurm_queue
-from perfctl.orchestrator.launch.slurm_plan import Plan, read_plan
+from perfctl.orchestrator.launch.cluster import status
+from perfctl.orchestrator.launch.cluster.plan import Plan, read_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 150.0
@@ -79,7 +79,7 @@ def wait_until(true: Callable[[], bool], what: str) -> None:
 
 
 def ended(plan: Plan) -> bool:
-    return not slurm_queue.queued(plan)
+    return not status.queued(plan)
 
 
 def rows(store: Path) -> list[tuple[str, int, str]]:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.launch.paths import RunPaths
-from perfctl.orchestrator.launch.profiler import Outcome, RunRequest
+from perfctl.orchestrator.launch.profilers.base import Outcome, RunRequest
+from perfctl.orchestrator.launch.sweep.folders import RunPaths
 from tests.launch import cluster as slurm
 from tests.launch import image_root
 
@@ -27,7 +27,7 @@ import signal, sys
 from pathlib import Path
 from perfctl.orchestrator.errors import Interrupted
 from perfctl.orchestrator.launch import process
-from perfctl.orchestrator.launch.profiler import Command
+from perfctl.orchestrator.launch.profilers.base import Command
 folder, token, grace, *argv = sys.argv[1:]
 folder = Path(folder)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # tests that a shell runs in its background

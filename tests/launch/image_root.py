@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from perfctl import __version__
-from perfctl.orchestrator.launch import container, definition
+from perfctl.orchestrator.launch.images import definition, run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAMS = ("sh", "env", "rm", "mkdir", "cat", "true", "sleep", "uname")
@@ -36,7 +36,7 @@ def site_packages() -> Path:
 @cache
 def why_not() -> str | None:
     """Why no image can be built and run here; None when one can."""
-    runtime = next((name for name in container.RUNTIMES if shutil.which(name)), None)
+    runtime = next((name for name in run.RUNTIMES if shutil.which(name)), None)
     if runtime is None:
         return "neither Apptainer nor Singularity is installed here (scripts/apptainer_install.sh)"
     if not Path(_stdlib(), "ensurepip", "_bundled").is_dir():
@@ -55,7 +55,7 @@ def build(folder: Path) -> Path:
     )
     out = folder / "perfctl.def"
     out.write_text(definition.render(asked, out, version=__version__, command="perfctl image render"))
-    runtime = container.find_runtime()
+    runtime = run.find_runtime()
     quick = "--mksquashfs-args=-comp gzip -Xcompression-level 1"
     command = (runtime, "build", "--ignore-fakeroot-command", quick, str(out.with_suffix(".sif")), str(out))
     environment = {**os.environ, "HOME": str(folder), "TMPDIR": str(folder)}

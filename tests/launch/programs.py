@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from perfctl.orchestrator.launch import process
-from perfctl.orchestrator.launch.profiler import Command, Outcome
+from perfctl.orchestrator.launch.process import run as process_run
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome
 
 STUBBORN_DAEMON = """
 import os, signal, sys, time
@@ -27,7 +27,7 @@ time.sleep(float(sys.argv[1]))
 def run(folder: Path, *argv: str, processes=None, **options) -> Outcome:
     command = Command(argv, "profile", processes.environment if processes else {})
     logs = {"stdout": folder / "out.log", "stderr": folder / "err.log"}
-    return process.run(command, cwd=folder, scratch=folder / "tmp", **logs, **options)
+    return process_run.run(command, cwd=folder, scratch=folder / "tmp", **logs, **options)
 
 
 def run_python(folder: Path, code: str, *arguments: str, **options) -> Outcome:

@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfctl.orchestrator.launch.paths import RunPaths
-from perfctl.orchestrator.launch.profiler import Command, Outcome, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.sweep.folders import RunPaths
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,13 @@ import pytest
 
 from perfctl import __version__
 from perfctl.orchestrator.errors import ToolMissing, UsageError
-from perfctl.orchestrator.launch import evidence, interpreter
-from perfctl.orchestrator.launch.paths import RunPaths
-from perfctl.orchestrator.launch.profiler import Outcome, RunRequest
+from perfctl.orchestrator.launch import interpreter
+from perfctl.orchestrator.launch.profilers import outcome
+from perfctl.orchestrator.launch.profilers.base import Outcome, RunRequest
+from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.program import Program, read_program, resolve
-from perfctl.orchestrator.launch.sweep_records import SweepRequest
-from perfctl.orchestrator.launch.torch_profiler import TorchProfiler
+from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
 
 @pytest.fixture(autouse=True)
@@ -212,16 +213,16 @@ def test_a_program_that_ends_well_without_perfctls_record_is_partial(
     paths = RunPaths(here, 16)
     asked = RunRequest("train.py", (), 16, "cpu", paths, program.python, program)
     paths.part.mkdir(parents=True)
-    said = evidence.program_failure(asked, make_outcome(0))
+    said = outcome.program_failure(asked, make_outcome(0))
     assert said is not None
     assert "left no perfctl record" in said
     paths.workload_record.write_text('{"status": "ok"}')
-    assert evidence.program_failure(asked, make_outcome(0)) is None
+    assert outcome.program_failure(asked, make_outcome(0)) is None
     paths.workload_record.write_text('{"status": "failed", "reason": "train.py ended with exit code 3"}')
-    said = evidence.program_failure(asked, make_outcome(3))
+    said = outcome.program_failure(asked, make_outcome(3))
     assert said is not None
     assert said.startswith("train.py ended with exit code 3. See")
-    assert "crashed" in str(evidence.program_failure(asked, make_outcome(139)))
+    assert "crashed" in str(outcome.program_failure(asked, make_outcome(139)))
 
 
 def test_what_tells_two_requests_apart_on_a_page_is_the_arguments() -> None:
@@ -249,6 +250,6 @@ def test_a_program_that_is_not_there_is_named_also_where_nsys_does_not(
     here: Path, make_outcome: Callable[..., Outcome], said: str
 ) -> None:
     asked = RunRequest("mnist_cnn", (), 16, "cpu", RunPaths(here, 16), "/no/such/python")
-    told = evidence.program_failure(asked, make_outcome(1, stderr=f"{said}\n"))
+    told = outcome.program_failure(asked, make_outcome(1, stderr=f"{said}\n"))
     assert told is not None and told.count("/no/such/python") == 1
     assert told.startswith(f"the program ended with exit code 1: {said}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfctl.parsers.records import Kernel, Operation, Report
+from perfctl.records.report import Kernel, Operation, Report
 
 
 def operation(found: Report, name: str, **where: str | None) -> Operation:

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers import kineto
-from perfctl.parsers.records import Report
+from perfctl.parsers.kineto import trace as kineto_trace
+from perfctl.records.report import Report
 
 Event = dict[str, Any]
 
@@ -67,4 +67,4 @@ def read(folder: Path, *events: Event, **metadata: Any) -> Report:
     """The report of a trace of these events."""
     path = folder / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, **metadata, "traceEvents": events}))
-    return kineto.parse(path)
+    return kineto_trace.parse(path)

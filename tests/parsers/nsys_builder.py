@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers import parse
-from perfctl.parsers.records import Report
+from perfctl.records.report import Report
 
 HOST = 1 << 48
 """Host number in the upper bits of globalTid and globalPid, as real exports have it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perfctl.parsers import sniff
-from perfctl.parsers.records import Report
+from perfctl.records.report import Report
 from tests.parsers.nsys_stats_writer import SINCE_2022, header
 
 GEMM = "void gemm<float, (int)128>(const float *, float *)"

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfctl.parsers import attribution
-from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Nest, Spans
-from perfctl.parsers.correlation import Calls, Wanted
+from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Calls, Nest, Spans, Wanted
 
 
 @dataclass(frozen=True)

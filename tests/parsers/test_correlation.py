@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from perfctl.parsers import correlation
-from perfctl.parsers.correlation import Calls, Wanted
+from perfctl.parsers import attribution
+from perfctl.parsers.attribution import Calls, Wanted
 
 if TYPE_CHECKING:
     from perfctl.parsers.attribution import Integers
@@ -51,7 +51,7 @@ def test_each_process_counts_its_ids_anew(scale: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8])
 def test_the_first_of_several_is_found_over_all_pieces(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(correlation, "SLICE", size)
+    monkeypatch.setattr(attribution, "SLICE", size)
     calls = Calls(same(7, 7), ids(5, 6, 5, 8, 6, 5, 9))
     assert calls.find(same(7, 6), ids(9, 8, 7, 6, 5, 4)).tolist() == [6, 3, -1, 1, 0, -1]
 

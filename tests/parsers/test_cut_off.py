@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import HEAD_BYTES, PARSERS, ReportError, find, is_stump, nvidia_smi, parse, sniff
+from perfctl.parsers import HEAD_BYTES, PARSERS, ReportError, find, is_stump, parse, sniff
+from perfctl.parsers.monitors import nvidia_smi
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
 SMI = "utilization.gpu [%], index\n5 %, 0\n"

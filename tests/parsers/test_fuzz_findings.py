@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, ncu_csv, nvprof_text, workload_record
+from perfctl.parsers import ReportError, nvprof
+from perfctl.parsers.ncu import csv as ncu_csv
+from perfctl.parsers.own import workload_record
 
 ROW = '"0","42","a","127.0.0.1","gemm(int)","1","7"'
 
@@ -49,4 +51,4 @@ def test_an_nvprof_header_whose_columns_run_together_opens_no_table(tmp_path: Pa
     row = "       2      256B      256B      256B        512B  50.00000us"
     path.write_text(f'==7== Profiling result:\nDevice "Tesla V100 (0)"\n{header}\n{row}\n')
     with pytest.raises(ReportError):
-        nvprof_text.parse(path)
+        nvprof.parse(path)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, nsys_sqlite, parse, sniff
+from perfctl.parsers import ReportError, parse, sniff
+from perfctl.parsers.nsys import sqlite
 from tests.parsers.nsys_builder import NsysBuilder, read, training_step
 
 
@@ -63,7 +64,7 @@ def test_a_file_that_was_cut_off_is_refused_with_what_to_do(kept: float, tmp_pat
     path = tmp_path / "cut.sqlite"
     path.write_bytes(whole[: int(len(whole) * kept)])
     with pytest.raises(ReportError, match=r"cut off: .* of .* bytes .*nsys export --type sqlite"):
-        nsys_sqlite.parse(path)
+        sqlite.parse(path)
     assert sniff(path) is not None
 
 
@@ -74,7 +75,7 @@ def test_damage_further_in_is_a_report_error_whenever_it_is_met(tmp_path: Path) 
     for offset in range(4096, len(whole), 4096 * 7):
         path.write_bytes(whole[:offset] + b"\xff" * 4096 + whole[offset + 4096 :])
         try:
-            report = nsys_sqlite.parse(path)
+            report = sqlite.parse(path)
             rows = [list(rows) for rows in (report.kernels, report.copies, report.ranges)]
             assert [len(part) for part in rows] == [3000, 0, 3000]
         except ReportError as error:

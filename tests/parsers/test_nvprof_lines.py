@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError, parse
-from perfctl.parsers.nvprof_lines import METRIC, SUMMARY, TRACE, UNIFIED, Lines, Row, is_nvprof
-from perfctl.parsers.records import Diagnostic
+from perfctl.parsers.nvprof import METRIC, SUMMARY, TRACE, UNIFIED, Lines, Row, is_nvprof
+from perfctl.records.report import Diagnostic
 
 PROCESS = "==5== Profiling result:\n"
 TRACE_HEAD = "   Start  Duration  Grid Size  Device  Name\n"

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.parsers.nvprof_lines import METRIC, SUMMARY, TRACE, UNIFIED, Row
-from perfctl.parsers.nvprof_records import (
+from perfctl.parsers.nvprof import (
+    METRIC,
+    SUMMARY,
+    TRACE,
+    UNIFIED,
+    Row,
     Sizes,
     Trace,
     metric_figures,
@@ -14,7 +18,7 @@ from perfctl.parsers.nvprof_records import (
     unified_figures,
     whole,
 )
-from perfctl.parsers.records import Copy, Counter, Device, Gap, Kernel, Summary
+from perfctl.records.report import Copy, Counter, Device, Gap, Kernel, Summary
 
 
 def row(kind: str = TRACE, units: dict[str, str] | None = None, group: str = "g", **cells: str) -> Row:

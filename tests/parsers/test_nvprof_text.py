@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, nvprof_text, parse, sniff
-from perfctl.parsers.records import Copy, Kernel, Report
+from perfctl.parsers import ReportError, nvprof, parse, sniff
+from perfctl.records.report import Copy, Kernel, Report
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "nvprof-synthetic"
 HEADER = (
@@ -185,7 +185,7 @@ def test_a_cut_trace_gives_the_first_launches_or_an_error(tmp_path: Path, name: 
     for size in range(0, len(whole), 3):
         path.write_bytes(whole[:size])
         try:
-            report = nvprof_text.parse(path)
+            report = nvprof.parse(path)
         except ReportError:
             continue
         assert list(report.kernels) == kernels[: len(list(report.kernels))], size

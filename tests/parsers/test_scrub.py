@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError, parse, scrub, secret_scan
-from perfctl.parsers.records import Report
+from perfctl.records.report import Report
 from tests.parsers.nsys_builder import NsysBuilder, training_step
 from tests.parsers.nsys_secrets import EXPECTED, GITHUB, PASSWORD, VALUES, with_environment
 
@@ -83,7 +83,7 @@ def test_triggers_of_a_hostile_export_do_not_run(tmp_path: Path) -> None:
 
 def test_a_copy_that_would_still_hold_a_secret_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = with_environment(tmp_path / "r.sqlite")
-    monkeypatch.setattr("perfctl.parsers.scrub_nsys.rewrite", lambda part, names: {})
+    monkeypatch.setattr("perfctl.parsers.scrub.rewrite", lambda part, names: {})
     with pytest.raises(ReportError, match=r"would still hold DB_PASSWORD, .*FAKE_TOKEN.*so none was made"):
         scrub.scrub(original, tmp_path / "copy.sqlite")
     assert [path.name for path in tmp_path.iterdir()] == ["r.sqlite"]

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from perfctl.parsers import ReportError
-from perfctl.parsers.scrub import scrub
-from perfctl.parsers.scrub_nsys import environment_in, rewrite
+from perfctl.parsers.scrub import environment_in, rewrite, scrub
 from tests.parsers.nsys_secrets import with_environment
 
 STRINGS = "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)"

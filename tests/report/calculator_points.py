@@ -6,9 +6,8 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfctl.orchestrator.analyse.cost import Span
-from perfctl.orchestrator.analyse.predict_records import StepTime
-from perfctl.orchestrator.analyse.training import Training
+from perfctl.orchestrator.analyse.cost import Span, Training
+from perfctl.orchestrator.analyse.predict.predict import StepTime
 
 IN_PAGE = """choices => choices.map(one => {
   const page = perfctlCalculator, choice = { ...page.firstChoice(), ...one }, a = page.answerOf(choice);

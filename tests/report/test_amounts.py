@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfctl.orchestrator.analyse.cost import Span
-from perfctl.orchestrator.report.amounts import compact, digits, dollars, duration, gigabytes, money
+from perfctl.orchestrator.report.numbers import compact, digits, dollars, duration, gigabytes, money
 
 
 @pytest.mark.parametrize(

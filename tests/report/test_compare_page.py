@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.compare import compare
-from perfctl.orchestrator.analyse.compare_records import MEANING, Comparison, Side
-from perfctl.orchestrator.report import compare_text, page
-from perfctl.orchestrator.report.compare_words import around, findings, percent_change
-from perfctl.parsers.stored import Run
+from perfctl.orchestrator.analyse.compare.compare import compare
+from perfctl.orchestrator.analyse.compare.records import MEANING, Comparison, Side
+from perfctl.orchestrator.report import compare_text
+from perfctl.orchestrator.report.compare import around, findings, percent_change
+from perfctl.orchestrator.report.page import page
+from perfctl.records.run import Run
 
 HOSTILE = (
     "<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "</script><b>x", "a|b`c*d_e[f](javascript:x)",

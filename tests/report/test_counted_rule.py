@@ -5,11 +5,11 @@ from __future__ import annotations
 import perfctl
 from perfctl.orchestrator.analyse.analysis import analyse
 from perfctl.orchestrator.analyse.figure import Figure, total_of
-from perfctl.orchestrator.analyse.grouping import studies
-from perfctl.orchestrator.analyse.prepared import PreparedRun
-from perfctl.orchestrator.report.foreign_findings import of
-from perfctl.orchestrator.report.ledger_columns import MEANINGS
-from perfctl.orchestrator.report.ledger_view import ledger_view
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
+from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.report.findings_no_layers import of
+from perfctl.orchestrator.report.ledger.page import ledger_view
+from perfctl.orchestrator.report.ledger.rows import MEANINGS
 from perfctl.orchestrator.report.numbers import figure_cell, why
 from tests.analyse import simulated
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from types import ModuleType
 
 from perfctl.orchestrator.analyse.analysis import analyse
-from perfctl.orchestrator.analyse.grouping import Study, studies
+from perfctl.orchestrator.analyse.ledger.studies import Study, studies
 from perfctl.orchestrator.report.findings import Finding, findings
-from perfctl.parsers.records import Copy, Kernel, Step
-from perfctl.parsers.stored import Run
+from perfctl.records.report import Copy, Kernel, Step
+from perfctl.records.run import Run
 
 
 def said(study: Study) -> list[Finding]:

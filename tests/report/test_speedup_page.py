@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from perfctl.orchestrator.analyse.speedup_records import (
+from perfctl.orchestrator.analyse.speedup import (
     Against,
     ArmFacts,
     Epoch,
@@ -15,9 +15,9 @@ from perfctl.orchestrator.analyse.speedup_records import (
     Reached,
     Speedup,
 )
-from perfctl.orchestrator.report import speedup_text
-from perfctl.orchestrator.report.page import render_speedup
-from perfctl.orchestrator.report.speedup_view import tables
+from perfctl.orchestrator.report import speedup
+from perfctl.orchestrator.report.page.page import render_speedup
+from perfctl.orchestrator.report.speedup import tables
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -71,7 +71,7 @@ def test_names_are_escaped_and_the_same_study_gives_the_same_bytes() -> None:
 
 
 def test_unsteady_steps_are_said_and_steady_ones_are_not() -> None:
-    said = " ".join(part for part in speedup_text.terminal(study(LINES)) if isinstance(part, str))
+    said = " ".join(part for part in speedup.terminal(study(LINES)) if isinstance(part, str))
     assert "The steps of gpu took between 2.00 ns and 11.0 ns" in said
     assert f"The steps of {HOSTILE}" not in said
 
@@ -88,7 +88,7 @@ def test_the_terminal_breaks_no_heading_within_a_word() -> None:
     from rich.console import Console
 
     out = StringIO()
-    for part in speedup_text.terminal(study(LINES)):
+    for part in speedup.terminal(study(LINES)):
         Console(file=out, width=80, markup=False).print(part)
     for column in tables(study(LINES))[0].columns:
         assert column.label in out.getvalue()

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from perfctl.orchestrator.report import terminal, text_tables
-from perfctl.parsers.records import Summary
+from perfctl.records.report import Summary
 
 
 def printed(*things: Any) -> str:

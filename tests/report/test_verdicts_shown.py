@@ -11,12 +11,11 @@ from rich.console import Console
 
 from perfctl.orchestrator.actions.tables import ledger as frame
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
-from perfctl.orchestrator.analyse.grouping import studies
-from perfctl.orchestrator.analyse.verdict_records import Judged, Judgement, Verdict
+from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.verdicts.records import Judged, Judgement, Verdict
 from perfctl.orchestrator.report import terminal
-from perfctl.orchestrator.report.ledger_rows import ledger_rows, sweep_verdicts
-from perfctl.orchestrator.report.ledger_view import ledger_view
-from perfctl.orchestrator.report.verdict_view import reasons, still_open
+from perfctl.orchestrator.report.ledger.page import ledger_view, reasons, still_open
+from perfctl.orchestrator.report.ledger.rows import ledger_rows, sweep_verdicts
 
 
 def judged(synthetic: ModuleType) -> Analysis:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfctl.orchestrator.analyse.work_records import Operation
+from perfctl.orchestrator.analyse.predict.operations import Operation
 from scripts import accuracy_ops_model as ops
 from scripts.accuracy_ops_model import LAUNCH, Chip, Parts, Rows, Shared, _all, _matrix, learn, seconds, sustained_rate
 

@@ -16,8 +16,8 @@ import pytest
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, write_run
 from perfctl.parsers import ReportError, parse
-from perfctl.parsers.bulk_rows import SqlKernels
-from perfctl.parsers.records import Copy, Kernel, Report
+from perfctl.records.bulk import SqlKernels
+from perfctl.records.report import Copy, Kernel, Report
 from tests.parsers.nsys_builder import NsysBuilder, training_step
 
 SWEEP = SweepFacts("an ingest", "ingest", "perfctl ingest r.sqlite", "host")

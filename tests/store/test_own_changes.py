@@ -17,7 +17,7 @@ from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.schema.migrations import MIGRATIONS
 from perfctl.orchestrator.store.schema.v1 import FIRST
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
-from perfctl.parsers.records import Copy, Counter, Gap, Kernel, Operation, Range, Report, Step
+from perfctl.records.report import Copy, Counter, Gap, Kernel, Operation, Range, Report, Step
 
 ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t"
 KERNELS = [Kernel(0, "gemm", None, "conv1", "forward", 0, "range", duration_ns=10), Kernel(1, "relu", duration_ns=2.5)]

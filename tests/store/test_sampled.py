@@ -9,7 +9,7 @@ from pathlib import Path
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.schema.migrations import MIGRATIONS
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
-from perfctl.parsers.records import Report, Sample
+from perfctl.records.report import Report, Sample
 
 FULL = Sample(5, 0.5, 1, 2, 70.5, 41.0, 10**9, 0, 10**8, 1234.5, "idle+sw_power_cap", 3, 0.25)
 HOST = Sample(6, None, None, None, None, None, None, host_cpu=1.5, host_memory_bytes=4096)

@@ -12,9 +12,9 @@ import pytest
 
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, write_run
-from perfctl.parsers.errors import ReportError
-from perfctl.parsers.paper import LayerCall, OpShape
-from perfctl.parsers.records import (
+from perfctl.records.errors import ReportError
+from perfctl.records.paper import LayerCall, OpShape
+from perfctl.records.report import (
     Copy,
     Counter,
     Device,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from perfctl.parsers.range_names import read_range_name
+from perfctl.records.ranges import read_range_name
 
 LEAF = 2**64 - 1
 

@@ -1,0 +1,1 @@
+"""Take reports into the store."""

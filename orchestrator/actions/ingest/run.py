@@ -1,0 +1,333 @@
+"""Take the folder of one of perfctl's own runs into the store: run.json, the workload's record, the profiler's report.
+
+Of a run over several ranks, rank 0 is the run. The other ranks' records (and torch's traces) become runs of their own
+with a variant that names the rank, so that nothing adds them up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from perfctl import parsers
+from perfctl.orchestrator.actions.ingest.scan_file import sha256
+from perfctl.orchestrator.analyse.flops.engine import estimate
+from perfctl.orchestrator.analyse.kernels.names import family
+from perfctl.orchestrator.launch.profilers.replay import RECORD_NAME
+from perfctl.orchestrator.launch.sweep.folders import read_run_record
+from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, write_run
+from perfctl.records.paper import LayerCall
+from perfctl.records.report import Device, Feature, Gap, Report
+
+_RANK = re.compile(r"\.rank(\d+)\.")
+_ONE_REPORT = ("nsys", "ncu", "dlprof")
+"""Profilers that put all ranks into one report, unless each rank was told to start its own (--under)."""
+_LEFT_OVER = (".nsys-rep", ".qdrep", ".qdstrm", ".tmp")
+"""What a rank's profiler leaves beside the file that is read."""
+_NEEDED = (
+    *("profiler", "status", "origin", "workload", "batch_size", "exit_code", "reason", "started_at", "duration_ns"),
+    *("artifact", "commands"),
+)
+"""Fields that every run.json has."""
+_AGAIN = "Run this batch size again"
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """What a rank other than 0 left; ``trace`` only where each rank has a report of its own (torch)."""
+
+    number: int
+    record: Path | None
+    trace: Path | None
+
+
+def take_run(
+    connection: sqlite3.Connection,
+    folder: Path,
+    sweep: SweepFacts,
+    *,
+    store: Path,
+    again: bool,
+    features: Callable[[Sequence[LayerCall]], tuple[Feature, ...]] | None = None,
+) -> Written:
+    """Store what run.json, the workload's record and the profiler's report say together. Raises ReportError.
+
+    A report that cannot be read makes the run partial (its workload's own record is kept) or failed. ``features`` works
+    out what is stored about the estimate of the run beside its rows.
+    """
+    record = run_record(folder)
+    artifact = folder / str(record["artifact"]) if record["artifact"] else None
+    digest = sha256(artifact) if artifact else None
+    if digest and not again and (known := find_artifact(connection, digest)) is not None:
+        return Written(known, new=False)
+    facts = replace(_facts(record, artifact, digest, store), origin=_origin(folder, record))
+    others = _ranks(folder)
+    world = others[-1].number + 1 if others else 1
+    report, own = _whole_report(folder, record, artifact, facts)
+    shared = record["profiler"] in _ONE_REPORT and not _each_its_own(record)
+    if others:
+        report, own = _as_rank(report, own, 0, world, shared)
+    calls = estimate_shapes(folder, report) if report else ()
+    if report is not None and features is not None:
+        report = replace(report, features=features(calls))
+    written = write_run(connection, sweep, own, report, calls, family=family, again=again)
+    for rank in others if written.new else ():
+        _take_rank(connection, rank, world, facts, sweep, store, shared)
+    return written
+
+
+def _whole_report(
+    folder: Path, record: dict[str, Any], artifact: Path | None, facts: RunFacts
+) -> tuple[Report | None, RunFacts]:
+    """The report with what was recorded beside it, and the facts with what went wrong. Raises ReportError."""
+    report, own = _read_parts(folder, artifact, facts)
+    if report is None:
+        return None, own
+    if report.batch_size not in (None, own.batch_size):
+        raise parsers.ReportError(
+            folder, "perfctl", f"run.json says batch size {own.batch_size}, the workload ran {report.batch_size}",
+            _AGAIN,
+        )  # fmt: skip
+    report = with_samples(report, folder / "samples.csv")
+    report = replace(report, environment={**report.environment, **_environment(record)})
+    return _narrowed(report, _profiler_options(folder, record)), own
+
+
+def _each_its_own(record: dict[str, Any]) -> bool:
+    """Whether each rank ran under a profiler of its own."""
+    return any("--under" in command for command in record["commands"][:1])
+
+
+def _facts(record: dict[str, Any], artifact: Path | None, digest: str | None, store: Path) -> RunFacts:
+    """The facts in run.json."""
+    return RunFacts(
+        profiler=record["profiler"],
+        status=record["status"],
+        origin=record["origin"],
+        workload=record["workload"],
+        batch_size=record["batch_size"],
+        exit_code=record["exit_code"],
+        reason=record["reason"],
+        started_at=record["started_at"],
+        duration_ns=record["duration_ns"],
+        artifact=relative(artifact, store) if artifact else None,
+        artifact_sha256=digest,
+        command=tuple(record["commands"][0]) if record["commands"] else (),
+        variant=record.get("variant"),
+    )
+
+
+def _origin(folder: Path, record: dict[str, Any]) -> str:
+    """Transcribed and synthetic figures stay so when they are replayed."""
+    first = _recorded(folder).get("origin") if record["origin"] == "recorded" else None
+    return first if first in ("transcribed", "synthetic") else str(record["origin"])
+
+
+def _recorded(folder: Path) -> dict[str, Any]:
+    """run.json of the run that a replay put in place; empty where there is none."""
+    try:
+        found = json.loads((folder / RECORD_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _profiler_options(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
+    """Options of the profiler; for a replay, those of the recorded run."""
+    options = record.get("profiler_options")
+    if record["origin"] == "recorded":
+        options = _recorded(folder).get("profiler_options")
+    return options if isinstance(options, dict) else {}
+
+
+def _environment(record: dict[str, Any]) -> dict[str, str]:
+    """Container, and GPU or cores: what the launcher wrote about the run's environment."""
+    said = record.get("environment")
+    return {str(name): str(value) for name, value in said.items()} if isinstance(said, dict) else {}
+
+
+def _narrowed(report: Report, options: dict[str, Any]) -> Report:
+    """Launches that the profiler was told to leave out are not zero: the report gets a gap for them."""
+    layers = options.get("layers")
+    if not layers:
+        return report
+    names = ", ".join(map(str, layers))
+    gap = Gap("kernel", "not_collected", f"ncu was told to count only in these layers: {names}")
+    return replace(report, environment={**report.environment, "ncu:layers": names}, gaps=(*report.gaps, gap))
+
+
+def _ranks(folder: Path) -> list[Rank]:
+    """Ranks beside the first, by the files that carry their number: workload.rank1.json, report.rank1.pt.trace.json.gz."""
+    found: dict[int, Rank] = {}
+    for path in sorted(folder.iterdir()):
+        number = _RANK.search(path.name)
+        if number is None or not path.is_file() or not path.name.startswith(("workload.", "report.")):
+            continue
+        rank = found.get(int(number[1]), Rank(int(number[1]), None, None))
+        is_record = path.name.startswith("workload.")
+        if is_record:
+            found[rank.number] = replace(rank, record=path)
+        elif path.suffix not in _LEFT_OVER and not (path.suffix == ".ncu-rep" and path.with_suffix(".csv").exists()):
+            found[rank.number] = replace(rank, trace=path)
+        else:
+            found[rank.number] = rank
+    return [found[number] for number in sorted(found)]
+
+
+def _take_rank(
+    connection: sqlite3.Connection,
+    rank: Rank,
+    world: int,
+    facts: RunFacts,
+    sweep: SweepFacts,
+    store: Path,
+    shared: bool,
+) -> None:
+    """A run of its own; partial where its record or its trace cannot be read."""
+    own = replace(
+        facts,
+        artifact=relative(rank.trace, store) if rank.trace else None,
+        artifact_sha256=sha256(rank.trace) if rank.trace else None,
+    )
+    try:
+        report, own = _read_files(rank.record, rank.trace, own)
+    except parsers.ReportError as error:
+        report, own = None, replace(own, status="failed", reason=str(error))
+    if report is not None and rank.trace is None and facts.profiler in _ONE_REPORT:
+        why = f"{facts.profiler} wrote one report of all ranks: it is with rank 0"
+        if not shared:
+            why = f"{facts.profiler} left no report of this rank; stderr.log says what it and the script said"
+            own = replace(own, status="partial", reason=own.reason or why)
+        report = replace(report, gaps=(*report.gaps, Gap("kernel", "not_available", why)))
+    marked, own = _as_rank(report, own, rank.number, world, shared)
+    calls = estimate_shapes(rank.record or Path(), marked) if marked else ()
+    write_run(connection, sweep, own, marked, calls, family=family, beside=True)
+
+
+def _as_rank(
+    report: Report | None, facts: RunFacts, rank: int, world: int, shared: bool
+) -> tuple[Report | None, RunFacts]:
+    """Report and facts with the rank in them; the variant keeps ranks apart from each other and from one-process runs."""
+    variant = facts.variant or (report.variant if report else None)
+    mark = f"rank {rank} of {world}"
+    facts = replace(facts, variant=f"{variant}, {mark}" if variant else mark)
+    if report is None:
+        return None, facts
+    gaps = report.gaps
+    if rank == 0 and shared:
+        reason = (
+            f"{facts.profiler} wrote one report of all {world} ranks, so that times and counts of a layer are sums over "
+            "them; perfctl torch keeps ranks apart"
+        )
+        gaps = (*gaps, Gap("rank", "ambiguous", reason))
+        if facts.status == "ok":
+            facts = replace(facts, status="partial", reason=reason)
+    environment = {**report.environment, "rank": str(rank), "world_size": str(world)}
+    return replace(report, environment=environment, gaps=gaps), facts
+
+
+def _read_parts(folder: Path, artifact: Path | None, facts: RunFacts) -> tuple[Report | None, RunFacts]:
+    """The profiler's report and the workload's record as one report, and the facts with what went wrong."""
+    own = folder / "workload.json"
+    return _read_files(own if own.is_file() else None, artifact, facts)
+
+
+def _read_files(own: Path | None, artifact: Path | None, facts: RunFacts) -> tuple[Report | None, RunFacts]:
+    workload = parsers.parse(own) if own is not None else None
+    report = None
+    if artifact is not None and artifact != own:
+        try:
+            report = parsers.parse(artifact)
+        except parsers.ReportError as error:
+            status = "partial" if workload else "failed"
+            facts = replace(facts, status=status, reason=f"{facts.reason}; {error}" if facts.reason else str(error))
+    if report is None and workload is None:
+        return None, facts
+    if report is None or workload is None:
+        one = report or workload
+        return (replace(one, tool=facts.profiler) if one else None), facts
+    return merge(report, workload), facts
+
+
+def merge(report: Report, workload: Report) -> Report:
+    """A profiler's report completed by what the profiled process itself recorded."""
+    version = workload.environment.get("torch") if report.tool == "torch" else None
+    return replace(
+        report,
+        tool_version=report.tool_version or version,
+        devices=_devices(report.devices, workload.devices),
+        environment={**report.environment, **workload.environment},
+        steps=workload.steps or report.steps,
+        memory=(*report.memory, *workload.memory),
+        summaries=(*report.summaries, *workload.summaries),
+        ops=workload.ops,
+        gaps=(*report.gaps, *workload.gaps),
+        workload=workload.workload,
+        variant=workload.variant,
+        batch_size=workload.batch_size,
+        mode=workload.mode,
+        precision=workload.precision,
+    )
+
+
+def with_samples(report: Report, path: Path) -> Report:
+    """The report with the run's samples, where there are some; a gap where they cannot be read."""
+    if not path.is_file():
+        return report
+    try:
+        read = parsers.parse(path)
+    except parsers.ReportError as error:
+        return replace(report, gaps=(*report.gaps, Gap("sample", "unreadable", str(error))))
+    return replace(
+        report,
+        samples=read.samples,
+        summaries=(*report.summaries, *read.summaries),
+        gaps=(*report.gaps, *read.gaps),
+        diagnostics=(*report.diagnostics, *read.diagnostics),
+    )
+
+
+def _devices(seen: tuple[Device, ...], used: tuple[Device, ...]) -> tuple[Device, ...]:
+    """The device the workload used comes first, with facts that only the profiler knew filled in."""
+    if not used or not seen:
+        return used or seen
+    first = used[0]
+    same = next((device for device in seen if device.kind == first.kind and device.index == first.index), None)
+    if same is None:
+        return used
+    facts = {
+        field: getattr(first, field) if getattr(first, field) is not None else getattr(same, field)
+        for field in Device.__dataclass_fields__
+    }
+    return (Device(**facts), *(device for device in seen if device is not same))
+
+
+def run_record(folder: Path) -> dict[str, Any]:
+    """run.json, checked: anybody may have written it. Raises ReportError where a field is missing."""
+    record = read_run_record(folder)
+    if record is None:
+        raise parsers.ReportError(folder, "perfctl", "run.json is missing or not whole", _AGAIN)
+    if missing := [name for name in _NEEDED if name not in record]:
+        raise parsers.ReportError(folder, "perfctl", f"run.json lacks {missing[0]}", _AGAIN)
+    return record
+
+
+def estimate_shapes(place: Path, report: Report) -> tuple[LayerCall, ...]:
+    """The FLOPs on paper of the shapes in a record. Raises ReportError where the shapes make no sense."""
+    try:
+        return estimate(report.ops)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = f"the shapes in the workload's record make no sense ({type(error).__name__}: {error})"
+        raise parsers.ReportError(place, "perfctl", reason, _AGAIN) from error
+
+
+def relative(path: Path, store: Path) -> str:
+    """Relative to the store's folder where it lies below it, so that both can be moved together."""
+    full, home = path.resolve(), store.resolve().parent
+    return os.path.relpath(full, home) if full.is_relative_to(home) else str(full)

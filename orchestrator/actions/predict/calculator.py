@@ -1,0 +1,363 @@
+"""What the calculator's page shows, worked out ahead: models, devices, prices, what the store's runs taught.
+
+:func:`gather` is everything for one page; :class:`FamilyAnswers` works out one network of a family when it is asked for
+(``perfctl serve``). torchvision's models are traced without data, a second or more each, and kept in the user's cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, replace
+from difflib import get_close_matches
+from functools import cache
+from http import HTTPStatus
+from importlib import metadata, resources
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from urllib.parse import parse_qsl
+
+from perfctl.orchestrator.actions.predict.measurements import Known as Learned
+from perfctl.orchestrator.actions.predict.measurements import known_of, power_of
+from perfctl.orchestrator.actions.predict.predict import TRACED_AT, find_device
+from perfctl.orchestrator.actions.predict.prices import load
+from perfctl.orchestrator.analyse.hardware import machines
+from perfctl.orchestrator.analyse.hardware.gpus import BOARDS
+from perfctl.orchestrator.analyse.hardware.machines import Device
+from perfctl.orchestrator.analyse.memory.by_batch import LinesError, MemoryLine, lines_by_part, lines_of_plan, upper
+from perfctl.orchestrator.analyse.predict.grid import Network
+from perfctl.orchestrator.analyse.predict.operations import (
+    OPTIMIZERS,
+    STATE,
+    Operation,
+    operations_of,
+    operations_of_plan,
+)
+from perfctl.orchestrator.analyse.predict.step_parts import merged
+from perfctl.orchestrator.analyse.prices import Price
+from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.report.calculator import Known, Model, Place, family_data, grid_data
+from perfctl.workloads.models.plan import PARAMETERS, canonical, plan, read_settings
+from perfctl.workloads.spec import SpecError
+
+FLOAT = 4
+"""Bytes of a parameter, and of each value that an optimizer keeps for it."""
+LONGEST = 300
+"""Characters of a specification that is answered."""
+KEPT = 64
+"""Networks whose answers are kept."""
+
+Progress = Callable[[str, int, int], None]
+"""Takes the model that is worked out now, which one it is, and of how many."""
+
+
+def gather(store: Path, models: str, progress: Progress) -> Known:
+    """Everything that a page shows. ``models``: "all", "none" or names of torchvision's; the families are always there.
+
+    Raises UsageError for a name that torchvision has not, PerfctlError for a store or price table that cannot be read.
+    """
+    names, left_out = names_of(models)
+    prices = load()
+    learned, devices = store_and_devices(store)
+    planned = [planned_model(family) for family in PARAMETERS]
+    traced, failed = trace_all(names, progress, _cache_file())
+    return Known(
+        models=(*planned, *traced),
+        places=tuple(places(learned, devices, prices.prices)),
+        fits=learned.fits,
+        measured=tuple(one for one in learned.measured if one.case.training),
+        prices=prices.prices,
+        prices_from=prices.where,
+        notes=(*learned.notes, *left_out, *failed),
+    )
+
+
+def names_of(asked: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """("all", "none" or "resnet50,vgg16" as names, what is missing in a sentence).
+
+    Raises UsageError for a name that torchvision has not.
+    """
+    if asked == "none":
+        return (), ()
+    if find_spec("torchvision") is None:
+        if asked == "all":
+            missing = "torchvision is not installed: only the families are in the page (pip install 'perfctl[torch]')."
+            return (), (missing,)
+        raise ToolMissing("`models`: torchvision is not installed", "pip install 'perfctl[torch]', or take none")
+    from torchvision import models
+
+    known = models.list_models(module=models)
+    if asked == "all":
+        return tuple(known), ()
+    names = tuple(dict.fromkeys(name.strip().removeprefix("torchvision:") for name in asked.split(",")))
+    for name in names:
+        if name not in known:
+            close = get_close_matches(name, known, 5)
+            raise UsageError(f"`models`: torchvision has no classification model '{name}'",
+                             f"Close: {', '.join(close)}" if close else "Say all, none, or resnet50,vgg16")  # fmt: skip
+    return names, ()
+
+
+def planned_model(spec: str) -> Model:
+    """A network of a family, with every optimizer's memory. Raises SpecError for one that cannot be built."""
+    planned = plan(spec)
+    names = {one: canonical(planned.family, {**planned.settings, "optimizer": one}) for one in OPTIMIZERS}
+    network = Network(planned.spec, planned.family, operations_of_plan(planned), planned.parameters, names)
+    return Model(network, {name: lines_of_plan(planned, name) for name in OPTIMIZERS})
+
+
+def store_and_devices(store: Path) -> tuple[Learned, tuple[Device, ...]]:
+    """What the store knows, and every device of the table; this machine's CPU too where the store has runs on it."""
+    boards = tuple(Device(machines.of_board(board), f"published figures of the {board.gpu.name}, dense", board)
+                   for board in BOARDS)  # fmt: skip
+    cpu = _this_cpu(store)
+    learned = known_of(store, boards[0])
+    if cpu is None:
+        return learned, boards
+    its = known_of(store, cpu)
+    return replace(learned, fits=(*learned.fits, *its.fits), notes=(*learned.notes, *its.notes)), (*boards, cpu)
+
+
+def _this_cpu(store: Path) -> Device | None:
+    """With as many threads as most of the store's runs on it had; None where it has none: nothing is measured then."""
+    from perfctl.orchestrator.actions.predict.measurements import measurements_from_store
+    from perfctl.orchestrator.launch.machine.doctor import host_facts
+
+    name = host_facts().get("cpu") or ""
+    seen = Counter(machines.threads_of(name, one.machine) for one in measurements_from_store(store).measured)
+    most = next((threads for threads, _ in seen.most_common() if threads is not None), None)
+    return find_device("cpu", None, store, most) if most is not None else None
+
+
+def places(learned: Learned, devices: Sequence[Device], prices: Sequence[Price]) -> Iterator[Place]:
+    """Each device with its link, its offers and the power it draws."""
+    for device in devices:
+        board = device.board
+        offers = tuple(place for place, price in enumerate(prices) if board is not None and board in price.boards)
+        link_gbs = board.sheet.link_gbs if board is not None else None
+        link = f"{board.sheet.link}, data sheet" if board is not None else ""
+        yield Place(device.machine, device.source, link_gbs, link, offers, _watts(learned, device))
+
+
+def _watts(learned: Learned, device: Device) -> dict[str, tuple[float, str]]:
+    """By model where it was measured, and "" for every other."""
+    from perfctl.orchestrator.actions.predict.measurements import model_name
+
+    models = {"", *(model_name(one.workload, one.variant) for one in learned.power if one.workload is not None)}
+    found = {model: power_of(learned, device, model, None) for model in sorted(models)}
+    return {model: watts for model, watts in found.items() if watts is not None and (not model or watts != found[""])}
+
+
+def trace_all(
+    names: Sequence[str], progress: Progress, cache: Path | None = None
+) -> tuple[tuple[Model, ...], tuple[str, ...]]:
+    """(models, why others are not among them). ``cache``: a file that keeps them for the next time."""
+    kept = _Kept(cache)
+    with warnings.catch_warnings():
+        # A CUDA build of torch beside an old driver library says so in the first backward; nothing here runs on CUDA.
+        warnings.filterwarnings("ignore", message="CUDA initialization", category=UserWarning)
+        try:
+            all_of_them = [(name, _kept_or_traced(kept, name, place, len(names), progress))
+                           for place, name in enumerate(names, 1)]  # fmt: skip
+        finally:
+            kept.write()
+    models = tuple(model for _, model in all_of_them if isinstance(model, Model))
+    return models, tuple(f"{name} is not among them: {why}." for name, why in all_of_them if isinstance(why, str))
+
+
+def _kept_or_traced(kept: _Kept, name: str, place: int, total: int, progress: Progress) -> Model | str:
+    known = kept.get(name)
+    if known is not None:
+        return known
+    progress(f"torchvision:{name}", place, total)
+    model = _traced(f"torchvision:{name}")
+    kept.add(name, model)
+    return model
+
+
+def _traced(model: str) -> Model | str:
+    """The model, or why it cannot be worked out."""
+    from perfctl.orchestrator.actions.estimate import Request, Session
+    from perfctl.workloads.models.find import ModelError
+
+    try:
+        session = Session(Request(model, optimizer="adam", memory=True))
+    except ModelError as error:
+        return error.message
+    first, second = (session.at(batch) for batch in TRACED_AT)
+    if first.problem or second.problem:
+        return first.problem or second.problem or ""
+    works = operations_of(first.ops, TRACED_AT[0])
+    unknown = sum(work.calls for work in works if work.kind == "other")
+    notes = [f"{unknown} operations have no formula and count by their bytes alone"] if unknown else []
+    lines: dict[str, tuple[MemoryLine, ...]] | None = None
+    if first.memory_trace is not None and second.memory_trace is not None:
+        try:
+            parts = lines_by_part(first.memory_trace, second.memory_trace, TRACED_AT)
+            lines = {name: _with_state(parts, name, first.parameters) for name in OPTIMIZERS}
+        except LinesError as error:
+            notes.append(f"memory is not known at other batch sizes than traced: {error}")
+    return Model(Network(model, model.partition(":")[0], merged(works), first.parameters), lines, tuple(notes))
+
+
+def _with_state(
+    parts: tuple[Sequence[MemoryLine], Sequence[MemoryLine]], optimizer: str, parameters: int
+) -> tuple[MemoryLine, ...]:
+    """Of a step traced with Adam, as it is with another optimizer: only Adam's own step needs memory beside its state."""
+    before, step = parts
+    change = FLOAT * parameters * (STATE[optimizer] - STATE["adam"])
+    lines = (*before, *step) if optimizer == "adam" else before
+    return upper(MemoryLine(line.fixed + change, line.per_sample) for line in lines)
+
+
+class _Kept:
+    """Traced models of before. They hold for these versions of perfctl, torch and torchvision alone."""
+
+    def __init__(self, file: Path | None) -> None:
+        self.file, self.changed = file, False
+        self.key = _versions() if file is not None else ""
+        self.models: dict[str, Any] = {}
+        if file is None:
+            return
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+            if found["key"] == self.key:
+                self.models = dict(found["models"])
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # none yet, or not what was written here: traced anew
+
+    def get(self, name: str) -> Model | None:
+        try:
+            return _model_from(self.models[name])
+        except (KeyError, ValueError, TypeError):
+            return None
+
+    def add(self, name: str, model: Model | str) -> None:
+        if isinstance(model, Model):
+            self.models[name], self.changed = _model_record(model), True
+
+    def write(self) -> None:
+        """A cache that cannot be written costs time and nothing else."""
+        if self.file is None or not self.changed:
+            return
+        partial = self.file.with_name(f".{self.file.name}.{os.getpid()}.{os.urandom(8).hex()}.tmp")
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(json.dumps({"key": self.key, "models": self.models}), encoding="utf-8")
+            partial.replace(self.file)
+        except OSError:
+            partial.unlink(missing_ok=True)
+
+
+def _cache_file() -> Path:
+    """Below XDG_CACHE_HOME, else ~/.cache."""
+    asked = os.environ.get("XDG_CACHE_HOME", "")
+    folder = Path(asked) if asked and Path(asked).is_absolute() else Path("~/.cache").expanduser()
+    return folder / "perfctl" / "calculator-models.json"
+
+
+def _versions() -> str:
+    """What a traced model depends on: the libraries, and perfctl's own code that builds and traces models."""
+    digest = hashlib.sha256()
+    for library in ("torch", "torchvision"):
+        digest.update(f"{library} {metadata.version(library)}\n".encode())
+    for package in ("perfctl.workloads", "perfctl.orchestrator.analyse"):
+        for file in sorted(resources.files(package).iterdir(), key=lambda one: one.name):
+            if file.name.endswith(".py"):
+                digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _model_record(model: Model) -> dict[str, Any]:
+    network = model.network
+    return {
+        "name": network.name, "family": network.family, "parameters": network.parameters, "notes": model.notes,
+        "works": [astuple(work) for work in network.works], "lines": model.lines,
+    }  # fmt: skip
+
+
+def _model_from(found: Mapping[str, Any]) -> Model:
+    """Raises KeyError, TypeError or ValueError for what :func:`_model_record` did not make."""
+    works = tuple(Operation(*row) for row in found["works"])
+    lines = found["lines"]
+    if lines is not None:
+        lines = {name: tuple(MemoryLine(int(fixed), int(each)) for fixed, each in lines[name]) for name in OPTIMIZERS}
+    network = Network(str(found["name"]), str(found["family"]), works, int(found["parameters"]))
+    return Model(network, lines, tuple(map(str, found["notes"])))
+
+
+@cache
+def families() -> dict[str, Any]:
+    """Parameters of each family with their ranges; a residual network's depth with those that its blocks can make."""
+    found = family_data(PARAMETERS)
+    depth = found["resnet"]["depth"]
+    low, high = depth["slider"]
+    depth["stops"] = [value for value in range(low, high + 1) if _can_be(f"resnet:depth={value}")]
+    return found
+
+
+def _can_be(spec: str) -> bool:
+    try:
+        plan(spec)
+    except SpecError:
+        return False
+    return True
+
+
+class FamilyAnswers:
+    """Networks of the families by their parameters, worked out when they are asked for; safe for several threads."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._lock = Lock()
+        self._known: tuple[Learned, tuple[Device, ...]] | None = None
+        self._answers: OrderedDict[str, dict[str, Any]] = OrderedDict()
+
+    def answer(self, query: str) -> tuple[HTTPStatus, Mapping[str, Any]]:
+        """Of a request: ``model=SPEC`` gives :meth:`network`, nothing :func:`families`, everything else an error."""
+        if not query:
+            return HTTPStatus.OK, {"families": families()}
+        try:
+            given = parse_qsl(query, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=1)
+        except ValueError:
+            return HTTPStatus.BAD_REQUEST, {"error": "the request is not model=FAMILY:NAME=VALUE,..."}
+        ((key, spec),) = given
+        if key != "model" or len(spec) > LONGEST or not (spec.isascii() and spec.isprintable()):
+            return HTTPStatus.BAD_REQUEST, {"error": "the request is not model=FAMILY:NAME=VALUE,..."}
+        try:
+            return HTTPStatus.OK, self.network(spec)
+        except SpecError as error:
+            return HTTPStatus.BAD_REQUEST, {"error": str(error)}
+        except PerfctlError as error:
+            return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(error), "again": True}
+
+    def network(self, spec: str) -> dict[str, Any]:
+        """What the page shows of one network: its name, the optimizer that the specification named, and its grid.
+
+        Raises SpecError for one that cannot be built, and for a text that is none; PerfctlError for a store that cannot
+        be read.
+        """
+        family, settings = read_settings(spec)
+        asked, own = settings["optimizer"], PARAMETERS[family]["optimizer"].default
+        name = canonical(family, {**settings, "optimizer": own})
+        with self._lock:
+            if name not in self._answers:
+                self._answers[name] = self._worked_out(name)
+                while len(self._answers) > KEPT:
+                    self._answers.popitem(last=False)
+            self._answers.move_to_end(name)
+            return {"name": name, "optimizer": asked if asked != own else None, "grid": self._answers[name]}
+
+    def _worked_out(self, name: str) -> dict[str, Any]:
+        model = planned_model(name)
+        if self._known is None:
+            self._known = store_and_devices(self._store)
+        learned, devices = self._known
+        measured = tuple(one for one in learned.measured if one.case.training)
+        return grid_data([model], [device.machine for device in devices], measured, learned.fits)

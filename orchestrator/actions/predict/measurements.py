@@ -1,0 +1,297 @@
+"""What the runs of a store tell a prediction: measured steps, measured power, and fits to the steps.
+
+Fits are kept as plain numbers in a file beside the store, under a hash of the runs that they were made from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from statistics import median, quantiles
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from perfctl.orchestrator.actions.files import write_text
+from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.predict.peaks import records_beside
+from perfctl.orchestrator.analyse.flops.plain import state_values
+from perfctl.orchestrator.analyse.hardware import machines
+from perfctl.orchestrator.analyse.hardware.gpus import meant
+from perfctl.orchestrator.analyse.hardware.machines import Device, machine_name
+from perfctl.orchestrator.analyse.predict.fit import computed_ns
+from perfctl.orchestrator.analyse.predict.operations import (
+    Machine,
+    Measured,
+    Operation,
+    StepSpec,
+    operations_of,
+    operations_of_plan,
+)
+from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
+from perfctl.workloads.models.plan import plan
+from perfctl.workloads.spec import SpecError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.analyse.predict.step_model import StepFitted
+    from perfctl.orchestrator.store.timed_runs import PowerReading, TimedRun
+    from perfctl.records.paper import OpShape
+    from perfctl.records.report import Step
+
+FORMAT = "perfctl fits 1"
+FIT_FILE = "perfctl-fit.json"
+FEWEST = 20
+"""Steps from which a fit is tried."""
+Group = tuple[str, str, bool]
+"""(machine, precision, training): what one fit is of."""
+
+
+SECOND = 1e-9
+BY_STATE = ("sgd", "momentum", "adam")
+"""By how many values an optimizer keeps for each parameter: the one that stands for all that keep as many."""
+
+
+class Measurements(NamedTuple):
+    """What the runs of a store say about time and power."""
+
+    measured: tuple[Measured, ...] = ()
+    """Of several runs of one step on one machine only the fastest: a disturbance makes a run slower, never faster."""
+    kinds: Mapping[str, str] = {}
+    """Name of a machine -> gpu or cpu."""
+    power: tuple[PowerReading, ...] = ()
+    stamps: tuple[str, ...] = ()
+    """One for each run that was read; equal stamps mean equal runs."""
+
+
+def measurements_from_store(store: Path) -> Measurements:
+    """Empty when there is no store. Raises StoreError when it is damaged."""
+    if not store.exists():
+        return Measurements()
+    from perfctl.orchestrator.store import database
+    from perfctl.orchestrator.store.timed_runs import power_readings, timed_runs
+
+    best: dict[tuple[object, ...], Measured] = {}
+    kinds, stamps = {}, []
+    with database.reading(store) as connection:
+        for run in timed_runs(connection):
+            measured = measured_of(run)
+            if measured is None:
+                continue
+            stamps.append(run.stamp)
+            kinds[measured.machine] = run.device_kind
+            case = measured.case
+            key = (case.model, case.batch, case.training, case.precision, case.optimizer, measured.machine)
+            if key not in best or measured.seconds < best[key].seconds:
+                best[key] = measured
+        readings = power_readings(connection)
+    return Measurements(tuple(best.values()), kinds, tuple(readings), tuple(stamps))
+
+
+def measured_of(run: TimedRun) -> Measured | None:
+    """None when no step was timed, the shapes are not known, or torch.compile replaced the operations."""
+    seconds = [length * SECOND for length in computed_ns(run.steps)]
+    if not seconds or not run.ops or min(seconds) <= 0 or "compile=True" in (run.variant or "").split(" "):
+        return None
+    low, middle, high = quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else seconds * 3
+    phase = {name: _phase(run.steps, name) for name in ("forward", "backward", "optimizer")}
+    return Measured(
+        case=case_of(run),
+        machine=machine_name(run.device, run.device_kind, run.threads),
+        seconds=middle,
+        low=low,
+        high=high,
+        **phase,
+        peak_bytes=run.peak_bytes,
+        layer_seconds={key: value * SECOND for key, value in run.layer_ns.items()},
+    )
+
+
+def case_of(run: TimedRun) -> StepSpec:
+    """What ran, under the name that ``perfctl predict --model`` uses for it."""
+    name = model_name(run.workload, run.variant)
+    training = run.mode == "train"
+    return StepSpec(
+        model=name,
+        family=name.partition(":")[0],
+        works=_works(name, run),
+        batch=run.batch_size,
+        training=training,
+        precision=run.precision,
+        optimizer=optimizer_of(run.ops) if training else "",
+        parameters=_parameters(run.ops),
+    )
+
+
+def _works(name: str, run: TimedRun) -> tuple[Operation, ...]:
+    """A network of a family from its plan, as it is predicted; every other model from what was traced."""
+    if run.workload == "families":
+        with suppress(SpecError):
+            return operations_of_plan(plan(name))
+    return operations_of(run.ops, run.batch_size)
+
+
+def model_name(workload: str, variant: str | None) -> str:
+    """The specification for a family's network, "torchvision:NAME" for torchvision, else workload and variant."""
+    options = dict(word.partition("=")[::2] for word in (variant or "").split(" "))
+    if workload == "families":
+        from perfctl.workloads.models.families import MODEL
+
+        options.setdefault("model", MODEL)
+    if workload in ("families", "torchvision_infer") and set(options) <= {"model", ""} and "model" in options:
+        return _in_full(options["model"]) if workload == "families" else f"torchvision:{options['model']}"
+    return f"{workload} {variant}" if variant else workload
+
+
+def _in_full(spec: str) -> str:
+    """As the plan writes it, so that equal networks have equal names; unchanged when this version does not know it."""
+    try:
+        return plan(spec).spec
+    except SpecError:
+        return spec
+
+
+def optimizer_of(ops: Iterable[OpShape]) -> str:
+    """ "sgd", "momentum" or "adam" by how many values it keeps for each parameter; "" without one."""
+    states = [state_values(op) for op in ops if op.direction == "optimizer" and op.op.startswith("optim.")]
+    return BY_STATE[min(max(states), 2)] if states else ""
+
+
+def _parameters(ops: Sequence[OpShape]) -> int:
+    """Elements that the optimizer updates; without an optimizer, those of every layer."""
+    stepped = sum(prod(shape) for op in ops if op.direction == "optimizer" for shape in op.outputs[:1] if shape)
+    return stepped or sum({op.layer: op.parameters for op in ops if op.parameters}.values())
+
+
+def _phase(steps: Sequence[Step], name: str) -> float | None:
+    lengths = [step.duration_ns * SECOND for step in steps if step.phase == name and step.duration_ns is not None]
+    return median(lengths) if lengths else None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a store contributes to a prediction."""
+
+    measured: tuple[Measured, ...] = ()
+    power: tuple[PowerReading, ...] = ()
+    fits: tuple[StepFitted, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Why there are runs and no fit."""
+
+
+def known_of(store: Path, device: Device, messages: Messages = SILENT) -> Known:
+    """Runs of the store, and fits to those on devices of the same kind; empty when there is no store."""
+    there = measurements_from_store(store)
+    groups: dict[Group, list[Measured]] = defaultdict(list)
+    for one in there.measured:
+        if there.kinds[one.machine] == device.machine.kind:
+            groups[(one.machine, one.case.precision, one.case.training)].append(one)
+    worth = {key: group for key, group in groups.items() if len(group) >= FEWEST}
+    others = tuple(_other_threads(device.machine.name, {name for name, _, _ in groups}))
+    if not worth:
+        most = max(map(len, groups.values()), default=0)
+        few = (f"{store} has at most {most} timed steps for one device and precision; a fit needs {FEWEST}",)
+        return Known(there.measured, there.power, notes=(*others, *few) if most else ())
+    fits, notes = _fits(store, worth, there.stamps, device, messages)
+    return Known(there.measured, there.power, fits, (*others, *notes))
+
+
+def _other_threads(asked: str, names: Set[str]) -> Iterator[str]:
+    """Notes on runs of the same CPU with another number of threads, and how to use them."""
+    cpu = asked.rpartition(", ")[0]
+    for name in sorted(names - {asked}):
+        if machines.threads_of(cpu, asked) and (threads := machines.threads_of(cpu, name)):
+            yield f"the store has runs on {name}, which counts as another machine: 'perfctl predict --threads {threads}' uses them"
+
+
+def _fits(
+    store: Path, groups: Mapping[Group, list[Measured]], stamps: Sequence[str], device: Device, messages: Messages
+) -> tuple[tuple[StepFitted, ...], tuple[str, ...]]:
+    """Fits from the file beside the store when its runs are the same; else new ones, which are kept there."""
+    from perfctl import __version__
+    from perfctl.orchestrator.analyse.predict.fit import fit_steps
+
+    machine_of = {key: _machine(key[0], device, store) for key in groups}
+    token = hashlib.sha256(
+        json.dumps(
+            [__version__, sorted(stamps), [repr(item) for item in sorted(machine_of.items(), key=repr)]]
+        ).encode()
+    ).hexdigest()
+    file = store.parent / FIT_FILE
+    kept = _kept(file, token)
+    if kept is not None:
+        return kept
+    fits, notes = [], []
+    for key, machine in machine_of.items():
+        name, precision, training = key
+        said = f"{len(groups[key])} steps measured on {name}, {precision}, {'training' if training else 'inference'}"
+        if machine is None:
+            notes.append(
+                f"{said}: not fitted, because its peaks are unknown ('perfctl predict --device cpu --threads N' measures a CPU's)"
+            )
+            continue
+        try:
+            messages.note(f"fitting {said}")
+            fits.append(fit_steps(said, groups[key], machine))
+        except (UsageError, ToolMissing) as error:
+            notes.append(f"{said}: {error}")
+    _keep(file, token, fits, notes, messages)
+    return tuple(fits), tuple(notes)
+
+
+def _machine(name: str, device: Device, store: Path) -> Machine | None:
+    """The machine that runs were measured on: the requested device, a board of the table, or one with measured peaks."""
+    if name == device.machine.name:
+        return device.machine
+    boards = meant(name)
+    if len(boards) == 1:
+        return machines.of_board(boards[0])
+    measured = (machines.of_measured(record).machine for record in records_beside(store))
+    return next((machine for machine in measured if machine.name == name), None)
+
+
+def _kept(file: Path, token: str) -> tuple[tuple[StepFitted, ...], tuple[str, ...]] | None:
+    """None when there is no file, or one of other runs, or one that cannot be read."""
+    from perfctl.orchestrator.analyse.predict.step_model import from_json
+
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if found["format"] != FORMAT or found["runs"] != token:
+            return None
+        return tuple(map(from_json, found["fits"])), tuple(map(str, found["notes"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _keep(file: Path, token: str, fits: Sequence[StepFitted], notes: Sequence[str], messages: Messages) -> None:
+    from perfctl.orchestrator.analyse.predict.step_model import to_json
+
+    record: dict[str, Any] = {
+        "format": FORMAT,
+        "runs": token,
+        "fits": [to_json(fit) for fit in fits],
+        "notes": list(notes),
+    }
+    try:
+        write_text(file, json.dumps(record) + "\n")
+    except PerfctlError as error:
+        messages.warning(f"{error.message}; the fit is repeated next time")
+
+
+def power_of(known: Known, device: Device, model: str, said: float | None) -> tuple[float, str] | None:
+    """(W of one GPU, its source): given, measured with this model, measured with others, or the data sheet's."""
+    if said is not None:
+        return said, "as said"
+    mine = [one for one in known.power if machines.machine_name(one.device, "gpu") == device.machine.name]
+    same = [one for one in mine if one.workload is not None and model_name(one.workload, one.variant) == model]
+    chosen = same or mine
+    if chosen:
+        watts = sum(one.watts * one.readings for one in chosen) / sum(one.readings for one in chosen)
+        what = "of this model" if same else "of other models"
+        return watts, f"measured in {len(chosen)} runs {what}"
+    if device.power_w is not None:
+        return device.power_w, "board power of the data sheet, which is the most it draws"
+    return None

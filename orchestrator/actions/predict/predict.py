@@ -1,0 +1,389 @@
+"""How long a training takes on a device and what it costs: :func:`predict`.
+
+The model's operations, the device, the runs of a store, the fits to them and the prices meet here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfctl.orchestrator.actions.estimate import Request, need_torch, open_session, without_driver_warning
+from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.predict.measurements import Known, known_of, power_of
+from perfctl.orchestrator.actions.predict.peaks import file_beside, for_cpu
+from perfctl.orchestrator.actions.predict.prices import load
+from perfctl.orchestrator.analyse.cost import (
+    GRADIENT_BYTES,
+    Choice,
+    Frontier,
+    Job,
+    Room,
+    Span,
+    Training,
+    frontier,
+    room_of,
+    training,
+)
+from perfctl.orchestrator.analyse.hardware import machines
+from perfctl.orchestrator.analyse.hardware.gpus import Board
+from perfctl.orchestrator.analyse.hardware.machines import Device, DeviceError, of_board
+from perfctl.orchestrator.analyse.memory.by_batch import LinesError, MemoryLine, lines_of
+from perfctl.orchestrator.analyse.predict.operations import Machine, Operation, operations_of
+from perfctl.orchestrator.analyse.predict.predict import (
+    DEFAULT_OPTIMIZER,
+    LIKE,
+    OPTIMIZERS,
+    Answer,
+    AnswerPoint,
+    Question,
+    StepTime,
+    Subject,
+)
+from perfctl.orchestrator.analyse.predict.predict import predict as predict_step
+from perfctl.orchestrator.analyse.prices import Price, PriceTable, for_board
+from perfctl.orchestrator.errors import PerfctlError, UsageError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.actions.estimate import Estimate
+    from perfctl.records.paper import MemoryTrace
+
+NETWORK_FROM = 8
+"""More GPUs than this are in several machines, whatever the link between two of them is."""
+TRACED_AT = (2, 3)
+"""Batch sizes; not 1, because a batch norm in training refuses a batch with one value a channel."""
+
+
+def predict(
+    model: str,
+    *,
+    batch: int | Sequence[int],
+    device: str | None = None,
+    device_spec: str | None = None,
+    dataset_size: int | None = None,
+    epochs: int | None = None,
+    precision: str = "fp32",
+    optimizer: str | None = None,
+    gpus: int = 1,
+    infer: bool = False,
+    store: Path | str = "perfctl.db",
+    tariff: float | None = None,
+    power: float | None = None,
+    interconnect: float | None = None,
+    overlap: float = 0.0,
+    efficiency: float | None = None,
+    inputs: Sequence[str] = (),
+    threads: int | None = None,
+    messages: Messages = SILENT,
+) -> Answer:
+    """Predict the steps and the training of ``model``, which is named as in ``perfctl estimate``, on ``device``.
+
+    batch: samples a step and GPU; several give ``Answer.points``.
+    device: "A100", "V100 SXM2 32 GB", ...; "cpu" is this machine's (``threads`` of it, measured once, about 20 s).
+    device_spec: peaks given by hand instead: "name=X,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24".
+    dataset_size: samples of an epoch. precision: "fp32" (TF32 off), "tf32", "bf16" or "fp16".
+    optimizer: None for the model's own, else momentum. infer: forward alone.
+    store: its runs are used when it exists. power: W of one GPU. tariff: price of a kWh, for the energy's cost.
+    interconnect: GB/s between GPUs, one way; overlap: share of the communication that is hidden behind backward, 0 to 1;
+    efficiency: data-parallel efficiency, 0 to 1, instead of working it out.
+    inputs: shape of one sample, "3x224x224", for a model that does not state it.
+
+    ``answer.step.seconds`` (``low``, ``high``) is one step on one GPU, ``answer.training.whole`` the training (None without
+    ``dataset_size`` and ``epochs``), ``answer.training.rentals`` its cost in US dollars by offer.
+
+    Raises UsageError for what makes no sense, ToolMissing without torch where the model needs it, PerfctlError when the
+    model's own code fails, StoreError for a damaged store.
+    """
+    question = Question(
+        model=model,
+        batches=(batch,) if isinstance(batch, int) else tuple(batch),
+        device=device,
+        device_spec=device_spec,
+        samples=dataset_size,
+        epochs=epochs,
+        precision=precision,
+        optimizer=optimizer,
+        gpus=gpus,
+        infer=infer,
+        store=Path(store),
+        tariff=tariff,
+        power=power,
+        link_gbs=interconnect,
+        overlap=overlap,
+        efficiency=efficiency,
+        inputs=tuple(inputs),
+        threads=threads,
+    )
+    return answer(question, messages)[0]
+
+
+def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Known]:
+    """The answer, and what the store knows. Raises UsageError before anything slow begins."""
+    question.check()
+    prices = load()
+    device = find_device(question.device, question.device_spec, question.store, question.threads, messages)
+    known = known_of(question.store, device, messages)
+    subject = find_subject(
+        question.model,
+        training=not question.infer,
+        optimizer=question.optimizer,
+        inputs=question.inputs,
+        messages=messages,
+    )
+    points = tuple(_point(question, subject, device, known, prices, batch) for batch in question.batches)
+    notes = tuple(filter(None, (device.note, *subject.notes, *known.notes, *_notes(question, points))))
+    return Answer(question, subject, device, points, prices, notes), known
+
+
+def _point(
+    question: Question, subject: Subject, device: Device, known: Known, prices: PriceTable, batch: int
+) -> AnswerPoint:
+    step = step_on(device.machine, question, subject, known, batch)
+    job = job_on(device.board, question, subject, batch)
+    try:
+        found = training(
+            Span(step.seconds, step.low, step.high),
+            job,
+            backward=step.phases.get("backward"),
+            prices=for_board(prices.prices, device.board) if device.board is not None else (),
+            power=power_of(known, device, subject.model, question.power),
+            tariff=question.tariff,
+            room=_room(subject, device, batch),
+        )
+    except ValueError as error:
+        raise UsageError(f"`gpus` {question.gpus}: {error}", "Give `interconnect` in GB/s, or `efficiency`") from error
+    return AnswerPoint(step, found)
+
+
+def step_on(machine: Machine, question: Question, subject: Subject, known: Known, batch: int) -> StepTime:
+    """One step on a machine. Raises UsageError when it has no peak for the precision."""
+    try:
+        return predict_step(subject.case(batch, question.precision), machine, known.measured, known.fits)
+    except ValueError as error:
+        raise UsageError(str(error), "Choose another `precision`, or give the peaks with `device_spec`") from error
+
+
+def _room(subject: Subject, device: Device, batch: int) -> Room | None:
+    return room_of(subject.lines, batch, device.machine.memory_bytes) if subject.lines is not None else None
+
+
+def job_on(board: Board | None, question: Question, subject: Subject, batch: int) -> Job:
+    """The training that a step is part of; ``board`` is None for a device that is not in the table of devices."""
+    link_gbs, link = question.link_gbs, "as said"
+    if link_gbs is None and board is not None:
+        link_gbs, link = board.sheet.link_gbs, f"{board.sheet.link}, data sheet"
+    return Job(
+        batch, question.samples, question.epochs, question.gpus, subject.parameters, link_gbs, link, question.overlap,
+        question.efficiency,
+    )  # fmt: skip
+
+
+def _notes(question: Question, points: Sequence[AnswerPoint]) -> Iterator[str]:
+    yield "loading and preparing data, validation and checkpoints are not in the times"
+    if question.precision in ("bf16", "fp16"):
+        yield "memory is worked out in fp32; under autocast activations take less, so a step needs less than this"
+    if question.gpus > NETWORK_FROM and question.link_gbs is None and question.efficiency is None:
+        yield (
+            f"more than {NETWORK_FROM} GPUs are in several machines: give the speed of the network between them "
+            "with 'perfctl predict --interconnect GB/s'"
+        )
+    if question.gpus > 1:
+        job = points[0].training.job
+        yield f"the batch size is that of each GPU: a step has {job.batch * question.gpus:,} samples"
+        more = job.parameters * GRADIENT_BYTES / 1e6
+        yield f"DistributedDataParallel keeps gradients in buckets too: up to {more:,.0f} MB more on each GPU"
+
+
+def find_device(
+    name: str | None, spec: str | None, store: Path, threads: int | None = None, messages: Messages = SILENT
+) -> Device:
+    """The device with this name or these peaks; "cpu" is this machine's, measured once and kept beside the store.
+
+    threads: of a CPU; None for as many as torch uses.
+
+    Raises UsageError for a name that is not known, with the nearest ones.
+    """
+    if (name is None) == (spec is None):
+        said = "no device" if name is None else "`device` and `device_spec` together"
+        raise UsageError(said, "Use `device` A100, `device` cpu, or `device_spec` name=...,fp32_tflops=...")
+    if threads is not None and (name or "").lower() != "cpu":
+        raise UsageError("`threads` is for `device` cpu", "Leave it out")
+    try:
+        if spec is not None:
+            return machines.by_hand(spec)
+        assert name is not None
+        if name.lower() == "cpu":
+            return _this_cpu(store, threads, messages)
+        if name.lower() in ("cuda", "gpu"):
+            raise UsageError(
+                f"`device`: '{name}' does not say which product",
+                "Use for instance `device` A100; docs/devices.md lists them",
+            )
+        return machines.named(name)
+    except DeviceError as error:
+        raise UsageError(str(error), error.remedy) from error
+
+
+def _this_cpu(store: Path, threads: int | None, messages: Messages) -> Device:
+    import psutil
+
+    record = for_cpu(store, threads, messages)
+    try:
+        return machines.of_measured(record, psutil.virtual_memory().total)
+    except (KeyError, TypeError, ValueError) as error:
+        raise PerfctlError(
+            f"{file_beside(store)}: not what perfctl wrote ({error})", "Delete it to measure again"
+        ) from error
+
+
+def find_subject(
+    model: str,
+    *,
+    training: bool = True,
+    optimizer: str | None = None,
+    inputs: tuple[str, ...] = (),
+    messages: Messages = SILENT,
+) -> Subject:
+    """The model's operations, parameters and memory at any batch size.
+
+    A network of a family comes from its plan and needs no torch; every other model is traced without data at two batch
+    sizes. Raises UsageError, or PerfctlError when the model's own code fails.
+    """
+    from perfctl.workloads.models.plan import family_of
+
+    if optimizer is not None and optimizer not in OPTIMIZERS:
+        raise UsageError(f"`optimizer`: '{optimizer}' is not known", f"Use {', '.join(OPTIMIZERS)}")
+    if family_of(model) is not None and not inputs:
+        return _planned(model, training, optimizer)
+    return _traced(model, training, optimizer, inputs, messages)
+
+
+def _planned(spec: str, training: bool, asked: str | None) -> Subject:
+    from perfctl.orchestrator.analyse.memory.by_batch import inference_lines, lines_of_plan
+    from perfctl.orchestrator.analyse.predict.operations import operations_of_plan
+    from perfctl.workloads.models.plan import OPTIMIZERS as IN_SPEC
+    from perfctl.workloads.models.plan import canonical, plan
+    from perfctl.workloads.spec import SpecError
+
+    try:
+        planned = plan(spec)
+        if asked in IN_SPEC:  # as if the specification said so: its runs are then found
+            planned = plan(canonical(planned.family, {**planned.settings, "optimizer": asked}))
+    except SpecError as error:
+        raise UsageError(f"`model`: {error}", "docs/commands/bench.md lists the parameters of each family") from error
+    optimizer = (asked or planned.optimizer) if training else ""
+    lines = lines_of_plan(planned, LIKE.get(optimizer, optimizer)) if training else inference_lines(planned)
+    return Subject(
+        planned.spec, planned.family, operations_of_plan(planned), training, planned.parameters, optimizer, lines
+    )
+
+
+def _traced(model: str, training: bool, asked: str | None, inputs: tuple[str, ...], messages: Messages) -> Subject:
+    need_torch()
+    optimizer = asked or (None if _brings_optimizer(model) else DEFAULT_OPTIMIZER)
+    mode = "train" if training else "infer"
+    with without_driver_warning():
+        session = open_session(Request(model, inputs, mode, optimizer if training else None, memory=True))
+        messages.note(f"tracing {model} without data")
+        first, second = (session.at(batch) for batch in TRACED_AT)
+    for found in (first, second):
+        if found.problem is not None:
+            raise PerfctlError(
+                f"{model} cannot be traced without data: {found.problem}",
+                f"'perfctl estimate {model}' shows how far it gets; `inputs` gives another shape",
+            )
+    said = optimizer or _its_own(session.source.optimizer)
+    works = operations_of(first.ops, TRACED_AT[0])
+    name = session.source.name
+    lines, notes = _memory(first, second)
+    return Subject(
+        name, name.partition(":")[0], works, training, first.parameters, said if training else "", lines,
+        (*_about(works, first), *notes),
+    )  # fmt: skip
+
+
+def _brings_optimizer(model: str) -> bool:
+    from perfctl.workloads import WORKLOADS
+
+    return model in WORKLOADS
+
+
+def _its_own(optimizer: tuple[str, dict[str, object]] | None) -> str:
+    """ "SGD" with its settings as "momentum"."""
+    name, settings = optimizer or ("SGD", {})
+    return "momentum" if name == "SGD" and settings.get("momentum") else name.lower()
+
+
+def _about(works: tuple[Operation, ...], found: Estimate) -> tuple[str, ...]:
+    unknown = sorted({work.layer or "the model" for work in works if work.kind == "other"})
+    notes = []
+    if unknown:
+        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+        notes.append(f"operations without a formula count by their bytes only: in {', '.join(unknown[:3])}{more}")
+    if found.data_dependent:
+        notes.append(f"sizes depend on the data after {', '.join(found.data_dependent)}: other data takes another time")
+    return tuple(notes)
+
+
+def _memory(first: Estimate, second: Estimate) -> tuple[tuple[MemoryLine, ...] | None, tuple[str, ...]]:
+    traces: tuple[MemoryTrace | None, ...] = (first.memory_trace, second.memory_trace)
+    if traces[0] is None or traces[1] is None:
+        return None, ("memory unknown: the trace has none",)
+    try:
+        return lines_of(traces[0], traces[1], TRACED_AT), ()
+    except LinesError as error:
+        return None, (f"memory unknown at batch sizes that were not traced: {error}",)
+
+
+def frontier_of(found: Answer, known: Known) -> Frontier:
+    """Time against cost over every offer of the price table and every batch size.
+
+    Each offer is used with all its GPUs. Where it may be one of several boards, the slowest counts, and all must fit.
+    Raises UsageError when the size of the dataset is not given.
+    """
+    if found.question.samples is None:
+        raise UsageError("`frontier` needs `dataset_size`", "Give the samples of an epoch, and `epochs`")
+    steps: dict[tuple[Board, int], StepTime | None] = {}
+    choices: list[Choice] = []
+    too_large = unknown = 0
+    for price in found.prices.prices:
+        for batch in found.question.batches:
+            if not all(_fits(found, board, batch) for board in price.boards):
+                too_large += 1
+                continue
+            whole = list(_trainings(found, known, price, batch, steps))
+            if not whole or price.on_demand is None:
+                unknown += 1
+                continue
+            choices.append(_choice(price, batch, *max(whole, key=lambda item: item[1].step.value)))
+    return Frontier(frontier(choices), len(choices), too_large, unknown)
+
+
+def _choice(price: Price, batch: int, board: Board, slowest: Training) -> Choice:
+    (rental,) = slowest.rentals
+    assert slowest.billed is not None and rental.on_demand is not None
+    return Choice(price, board.name, batch, slowest.billed, rental.on_demand, rental.spot)
+
+
+def _fits(found: Answer, board: Board, batch: int) -> bool:
+    lines = found.subject.lines
+    return lines is None or room_of(lines, batch, of_board(board).memory_bytes).fits is not False
+
+
+def _trainings(
+    found: Answer, known: Known, price: Price, batch: int, steps: dict[tuple[Board, int], StepTime | None]
+) -> Iterator[tuple[Board, Training]]:
+    question = replace(found.question, gpus=price.count)
+    for board in price.boards:
+        if (board, batch) not in steps:
+            try:
+                steps[board, batch] = step_on(of_board(board), question, found.subject, known, batch)
+            except UsageError:  # no peak for this precision on this board
+                steps[board, batch] = None
+        step = steps[board, batch]
+        if step is not None:
+            job = job_on(board, question, found.subject, batch)
+            alone = Span(step.seconds, step.low, step.high)
+            yield board, training(alone, job, backward=step.phases.get("backward"), prices=(price,))

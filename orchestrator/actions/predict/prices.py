@@ -1,0 +1,94 @@
+"""The price table: the user's own where there is one, else the one that comes with perfctl."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from perfctl.orchestrator.actions.files import write_text
+from perfctl.orchestrator.analyse.prices import Price, PriceTable, PriceTableError, read_prices
+from perfctl.orchestrator.errors import PerfctlError, UsageError
+
+LARGEST = 10_000_000
+"""Bytes: a larger file is not a price table."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTable:
+    """The user's own price table, just written."""
+
+    path: Path
+    offers: int
+
+
+def prices(gpu: str | None = None) -> PriceTable:
+    """The offers of the table in use, in US dollars an hour; ``gpu``: only those that have this GPU.
+
+    Raises UsageError for a GPU that is not in the table of devices, PerfctlError when the user's table cannot be read.
+    """
+    from perfctl.orchestrator.analyse.hardware.gpus import meant, nearest
+
+    table = load()
+    if gpu is None:
+        return table
+    wanted = set(meant(gpu))
+    if not wanted:
+        close = nearest(gpu)
+        near = f"Near it: {', '.join(close)}" if close else "'perfctl prices' lists all"
+        raise UsageError(f"`gpu`: '{gpu}' is not in the table of devices", near)
+    return PriceTable(tuple(price for price in table.prices if wanted & set(price.boards)), table.where)
+
+
+def update(file: Path) -> OwnTable:
+    """Use the price table in ``file`` (CSV) from now on. Raises PerfctlError, with file and line, when it is wrong."""
+    found = read_file(file)
+    mine = own_file()
+    try:
+        mine.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PerfctlError(
+            f"{mine.parent}: cannot be created ({error.strerror})", "Set XDG_CONFIG_HOME to a folder"
+        ) from error
+    write_text(mine, file.read_text(encoding="utf-8"))
+    return OwnTable(mine, len(found))
+
+
+def reset() -> Path | None:
+    """Go back to perfctl's table; the file that was removed, None when there was none."""
+    mine = own_file()
+    there = mine.exists()
+    mine.unlink(missing_ok=True)
+    return mine if there else None
+
+
+def own_file() -> Path:
+    """Where the user's table is kept, present or not: below XDG_CONFIG_HOME, else ~/.config."""
+    asked = os.environ.get("XDG_CONFIG_HOME", "")
+    folder = Path(asked) if asked and Path(asked).is_absolute() else Path("~/.config").expanduser()
+    return folder / "perfctl" / "prices.csv"
+
+
+def load() -> PriceTable:
+    """The table in use. Raises PerfctlError when the user's own cannot be read."""
+    mine = own_file()
+    if mine.exists():
+        remedy = "Replace it with 'perfctl prices update FILE', or go back with 'perfctl prices reset'"
+        return PriceTable(read_file(mine, remedy), f"your own table, {mine}")
+    text = resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8")
+    return PriceTable(read_prices(text), "the table that comes with perfctl")
+
+
+def read_file(path: Path, remedy: str | None = None) -> tuple[Price, ...]:
+    """Prices of one CSV file. Raises PerfctlError with file, line and reason in one line."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise PerfctlError(f"{path}: {path.stat().st_size:,} bytes, too large for a price table", remedy)
+        return read_prices(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise PerfctlError(f"{path}: cannot be read ({error.strerror})", remedy) from error
+    except UnicodeDecodeError as error:
+        raise PerfctlError(f"{path}: not UTF-8 (byte {error.start:,})", remedy or "Save it as CSV in UTF-8") from error
+    except PriceTableError as error:
+        raise PerfctlError(f"{path}, {error}", f"{error.remedy}. {remedy}" if remedy else error.remedy) from error

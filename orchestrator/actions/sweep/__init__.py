@@ -1,0 +1,1 @@
+"""Run one process per batch size, here or on a cluster."""

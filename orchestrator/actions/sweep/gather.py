@@ -1,0 +1,182 @@
+"""Take what the tasks of arrays left into one store, and name what is missing.
+
+Each run is one transaction and is recognised by its report, so a gather that was killed, or that runs twice, gives the
+same rows. A task that left no run becomes a failed run, which a later whole run replaces.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from perfctl.orchestrator.actions.ingest.run import take_run
+from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.sweep.slurm import ask_queue
+from perfctl.orchestrator.errors import PartlyDone, UsageError
+from perfctl.orchestrator.launch.cluster import status
+from perfctl.orchestrator.launch.cluster.plan import Plan, Task, is_plan, read_plan
+from perfctl.orchestrator.launch.sweep.folders import read_json, read_run_record
+from perfctl.orchestrator.store import database, write
+from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
+from perfctl.parsers import ReportError
+
+_RUN = re.compile(r"b(\d+)(?:\.(\d+))?(\.part)?")
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What has been done so far."""
+
+    new: int = 0
+    """Runs that the store did not have."""
+    known: int = 0
+    """Runs that it had."""
+    wrong: list[str] = field(default_factory=list)
+    """One line a run that failed, is partial, missing or cannot be read."""
+    under_way: int = 0
+    """Tasks that are still queued or running."""
+    repeat_in: Path | None = None
+    """An array whose status says how to repeat what is not whole; None where sweeps were gathered without one."""
+
+    def check(self) -> None:
+        """Raises PartlyDone when something is missing or not whole."""
+        if self.wrong:
+            folder = self.repeat_in
+            again = f"perfctl slurm status {shlex.quote(str(folder))} says how to repeat it" if folder else None
+            runs = f"{len(self.wrong)} runs are" if len(self.wrong) > 1 else "1 run is"
+            raise PartlyDone(f"{runs} missing or incomplete; the report names them", again)
+
+
+def gather(folders: Iterable[Path], store: Path, messages: Messages = SILENT) -> Gathered:
+    """Take every run below ``folders`` into ``store``: folders of arrays, of sweeps, or that hold some.
+
+    Raises UsageError when a folder holds nothing of perfctl's; what is missing or not whole is in the answer.
+    """
+    plans, sweeps = _found(folders)
+    done = Gathered()
+    with database.writing(store) as connection:
+        for folder in sweeps:
+            _take_sweep(connection, folder, store, done)
+        for plan in plans:
+            _name_missing(connection, plan, done, messages)
+    done.repeat_in = plans[0].folder if plans else None
+    return done
+
+
+def _found(folders: Iterable[Path]) -> tuple[list[Plan], list[Path]]:
+    """The plans at ``folders``, and the folders of all sweeps, those of the plans too; each once."""
+    plans: dict[Path, Plan] = {}
+    sweeps: dict[Path, Path] = {}
+    for given in folders:
+        places = list(_places(given)) if given.is_dir() else []
+        for place in places:
+            if is_plan(place):
+                plan = plans[place.resolve()] = read_plan(place)
+                inside = [plan.sweep_folder(name) for name in plan.sweeps()]
+            else:
+                inside = [place]
+            sweeps |= {sweep.resolve(): sweep for sweep in inside if sweep.is_dir()}
+        if not places:
+            raise UsageError(f"{given}: nothing of a sweep is there", "Name perfctl-runs, or a folder in it")
+    return list(plans.values()), list(sweeps.values())
+
+
+def _places(folder: Path) -> Iterator[Path]:
+    if is_plan(folder) or _runs(folder):
+        yield folder
+        return
+    for child in sorted(folder.iterdir()):
+        if child.is_dir() and (is_plan(child) or _runs(child)):
+            yield child
+
+
+def _runs(sweep: Path) -> list[Path]:
+    """Folders of runs that have a record, by batch size, the oldest attempt first, what was cut off last."""
+    named = [(match, path) for path in sweep.iterdir() if (match := _RUN.fullmatch(path.name))]
+    kept = [(match, path) for match, path in named if read_run_record(path) is not None]
+    return [path for _, path in sorted(kept, key=lambda one: (int(one[0][1]), bool(one[0][3]), int(one[0][2] or 1)))]
+
+
+def _take_sweep(connection: sqlite3.Connection, folder: Path, store: Path, done: Gathered) -> None:
+    facts = _facts(folder)
+    for run in _runs(folder):
+        record = read_run_record(run) or {}
+        label = f"{record.get('profiler')} at batch {record.get('batch_size')}"
+        if record.get("status") != "ok":
+            done.wrong.append(f"{label} is {record.get('status')}: {record.get('reason')}")
+            if _is_known(connection, facts.name, record):
+                done.known += 1
+                continue
+        try:
+            written = take_run(connection, run, facts, store=store, again=False)
+        except (ReportError, OSError) as error:
+            done.wrong.append(f"{label}: {error}")
+            _put_in_place_of(connection, facts, _unreadable(record, str(error)), done)
+            continue
+        done.new += written.new
+        done.known += not written.new
+
+
+def _facts(sweep: Path) -> SweepFacts:
+    said = read_json(sweep / "sweep.json") or {}
+    return SweepFacts(str(said.get("name") or sweep.name), "sweep", said.get("command"), said.get("host"))
+
+
+def _is_known(connection: sqlite3.Connection, sweep: str, record: dict[str, object]) -> bool:
+    """Is this very attempt in the store, or a whole one that came after it?"""
+    query = (
+        "SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id WHERE sweep.name = ? AND sweep.kind = 'sweep' "
+        "AND profiler = ? AND batch_size = ? AND started_at IS ? AND status = ? AND reason IS ?"
+    )
+    known = write.of_row(record)
+    keys = ("profiler", "batch_size", "started_at", "status", "reason")
+    return connection.execute(query, (sweep, *(known.get(key) for key in keys))).fetchone() is not None
+
+
+def _name_missing(connection: sqlite3.Connection, plan: Plan, done: Gathered, messages: Messages) -> None:
+    """A failed run for each task that left none, with the reason; none where the store has something better."""
+    found = status.states(plan, ask_queue(plan, messages))
+    done.under_way += sum(state.state in (status.WAITING, status.RUNNING) for state in found)
+    for task, reason in status.reasons(found).items():
+        if any(read_run_record(run) is not None for run in plan.runs(task)):
+            continue
+        done.wrong.append(reason)
+        facts = _facts(plan.sweep_folder(task.sweep))
+        run = _missing_run(plan, task, reason)
+        _put_in_place_of(connection, facts, run, done)
+
+
+def _put_in_place_of(connection: sqlite3.Connection, facts: SweepFacts, run: RunFacts, done: Gathered) -> None:
+    """A failed run that only says why there is no other, unless the store has something better."""
+    if not _has_better(connection, facts.name, run):
+        write_run(connection, facts, run, None, family=lambda name: None)
+        done.new += 1
+
+
+def _unreadable(record: dict[str, Any], reason: str) -> RunFacts:
+    """A run that ended, but whose files cannot be read (any more)."""
+    batch, workload = record["batch_size"], record["workload"]
+    return RunFacts(record["profiler"], "failed", record["origin"], workload, batch, reason=reason)
+
+
+def _missing_run(plan: Plan, task: Task, reason: str) -> RunFacts:
+    said = read_json(plan.sweep_folder(task.sweep) / "sweep.json") or {}
+    origin = "recorded" if task.profiler == "replay" else "measured"
+    return RunFacts(
+        str(said.get("profiler") or task.profiler), "failed", origin, plan.workload, task.batch_size, reason=reason
+    )
+
+
+def _has_better(connection: sqlite3.Connection, sweep: str, run: RunFacts) -> bool:
+    """Is there a run that is whole or partial, or the same one that failed for the same reason?"""
+    query = (
+        "SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id WHERE sweep.name = ? AND sweep.kind = 'sweep' "
+        "AND profiler = ? AND batch_size = ? AND (status <> 'failed' OR reason IS ?)"
+    )
+    kept = write.of_run(run)
+    return connection.execute(query, (sweep, kept.profiler, kept.batch_size, kept.reason)).fetchone() is not None

@@ -1,0 +1,261 @@
+"""From the options of a sweep to its request, checked. Nothing is started here but an interpreter that is queried."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+
+from perfctl import __version__
+from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.sweep.options import NONE, LocalPlacement, SweepOptions, resolve_device
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch import check_tools, interpreter
+from perfctl.orchestrator.launch.images import check as images_check
+from perfctl.orchestrator.launch.images.run import PYTHON, Image, image
+from perfctl.orchestrator.launch.machine import devices
+from perfctl.orchestrator.launch.machine.devices import places
+from perfctl.orchestrator.launch.profilers.base import Profiler
+from perfctl.orchestrator.launch.program import Program, is_python, read_program, utf8
+from perfctl.orchestrator.launch.sampling import sampler
+from perfctl.orchestrator.launch.sweep import placement as where
+from perfctl.orchestrator.launch.sweep.folders import file_name
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
+from perfctl.orchestrator.launch.sweep.sweep import check_batches
+
+DEFAULT_WORKLOAD = "mnist_cnn"
+OWN = ("--batch", "--device", "--record", "--annotate", "--window", "--trace")
+"""Options of the workload that perfctl sets for each run."""
+
+_ALWAYS = ("steps", "warmup")
+_BUILT_IN = ("mode", "precision")
+_PROGRAM = ("batch_env", "step_marker")
+_MARKERS = ("auto", "optimizer", "forward", "backward")
+_MARKERS_OF_A_CLASS = ("optimizer", "forward")
+
+
+def sweep_request(
+    profiler: Profiler,
+    asked: SweepOptions,
+    rest: tuple[str, ...],
+    command: tuple[str, ...] | None,
+    origin: str = "measured",
+    placement: LocalPlacement = NONE,
+    messages: Messages = SILENT,
+) -> SweepRequest:
+    """The request, checked. Raises UsageError for whatever makes no sense, in one line.
+
+    ``rest`` are words for the workload, ``command`` is a program of the user's (None for a built-in workload), ``origin``
+    is measured or recorded.
+    """
+    check_batches(asked.batches)
+    _check_placement(placement, alongside=asked.no_store)
+    program = None if origin == "recorded" else _program(asked, rest, command, placement, messages)
+    if program is None and asked.workload is not None and command:
+        rest = (*rest, *command)
+    device = _device(asked.device, placement)
+    workload = program.name if program else asked.workload or DEFAULT_WORKLOAD
+    arguments = (*_arguments(asked, device, program), *rest)
+    if origin == "measured" and program is None:
+        _check_not_own(rest)
+        _check_workload(workload, arguments)
+    return SweepRequest(
+        profiler=profiler,
+        workload=workload,
+        workload_arguments=arguments,
+        batches=asked.batches,
+        device=device,
+        out=asked.out,
+        command_line=utf8(asked.command_line),
+        host=platform.node(),
+        origin=origin,
+        timeout_s=asked.timeout,
+        again=asked.again,
+        repeat=asked.repeat,
+        program=program,
+        alongside=asked.no_store,
+        given_name=_sweep_name(asked.sweep_name),
+        scratch=asked.scratch,
+        grace_s=asked.grace,
+        sample_s=sampler.interval(asked.sample),
+        image=_image(placement, device),
+        places=places(placement.devices) if placement.devices else (),
+    )
+
+
+def check_ready(request: SweepRequest) -> SweepRequest:
+    """The request, ready to run. Raises ToolMissing when the profiler, or what the program's own interpreter needs, is
+    neither on this machine nor in the image."""
+    if request.image is not None:
+        return _ready_inside(request, request.image)
+    elsewhere = request.program is not None and request.program.python != sys.executable
+    check_tools(request.profiler, request.device, but=("torch",) if elsewhere else ())
+    if request.program is not None:
+        interpreter.check(request.program, __version__)
+    return request
+
+
+def _ready_inside(request: SweepRequest, image: Image) -> SweepRequest:
+    answer = images_check.check(image, request.profiler, request.device, __version__)
+    if request.program is not None:
+        prefix = image.prefix(where.folders(request)[1:], Path.cwd())
+        interpreter.check(request.program, __version__, prefix)
+    return replace(request, profiler=images_check.use_image_tools(request.profiler, answer), given_name=request.name)
+
+
+def _program(
+    asked: SweepOptions,
+    rest: tuple[str, ...],
+    command: tuple[str, ...] | None,
+    placement: LocalPlacement,
+    messages: Messages,
+) -> Program | None:
+    """The user's program; None where a built-in workload is meant."""
+    if command is None or (asked.workload is not None and command[:1] and command[0].startswith("--")):
+        for name in _PROGRAM:
+            if getattr(asked, name) is not None:
+                raise UsageError(
+                    f"`{name}` is for a program of your own", "Put the program after --: -- python train.py"
+                )
+        return None
+    if asked.workload is not None:
+        raise UsageError(
+            f"two programs are named: `workload` {asked.workload}, and '{shlex.join(command)}' after --",
+            "Leave one of them out",
+        )
+    for name in _BUILT_IN:
+        if getattr(asked, name) is not None:
+            raise UsageError(
+                f"`{name}` is for built-in workloads; a program of your own sets it itself",
+                "Put it among the program's arguments, or leave it out",
+            )
+    if rest:
+        raise UsageError(
+            f"'{shlex.join(rest)}' stands before --, and perfctl has no such option",
+            "Options of your program follow its name after --",
+        )
+    _check_marker(asked.step_marker)
+    if placement.image is not None:
+        python, words = program_words(command)
+        inside = read_program((sys.executable, *words) if python else command, asked.batch_env, asked.batches)
+        return replace(inside, python=python or PYTHON)
+    typed = read_program(command, asked.batch_env, asked.batches)
+    program = interpreter.choose_interpreter(typed, command[0])
+    if program.python != typed.python:
+        messages.note(f"{typed.python} has no perfctl: {program.name} runs under perfctl's own, {program.python}")
+    return program
+
+
+def _sweep_name(name: str | None) -> str | None:
+    if name is not None and (name != file_name(name) or not name):
+        raise UsageError(f"`sweep_name`: invalid folder name '{name}'", "Use ASCII letters, digits, '.', '_' and '-'")
+    return name
+
+
+def _word(field: str) -> str:
+    """The option of ``python -m perfctl.workloads`` for a field."""
+    return f"--{field.replace('_', '-')}"
+
+
+def _check_marker(marker: str | None) -> None:
+    kind, colon, name = (marker or "auto").partition(":")
+    if kind in _MARKERS and (not colon or (name and kind in _MARKERS_OF_A_CLASS)):
+        return
+    raise UsageError(
+        f"`step_marker`: '{marker}' is not known",
+        f"Use {', '.join(_MARKERS)}, optimizer:CLASS or forward:MODULECLASS",
+    )
+
+
+def _arguments(asked: SweepOptions, device: str, program: Program | None) -> tuple[str, ...]:
+    """What goes to python -m perfctl.workloads beside batch size, record, annotation and window."""
+    words = ["--device", device]
+    for name in (*_ALWAYS, *(_PROGRAM if program else _BUILT_IN)):
+        value = getattr(asked, name)
+        if value is not None:
+            words += [_word(name), str(value)]
+    if program and program.variant:
+        words.append(f"--variant={program.variant}")  # one word, for it may begin with a dash
+    return tuple(words)
+
+
+def _check_not_own(rest: tuple[str, ...]) -> None:
+    """Raises UsageError for an option of the workload that perfctl itself sets for each run."""
+    for word in rest:
+        name = word.partition("=")[0]
+        if name in OWN:
+            instead = "Batch sizes are given with `batches`" if name == "--batch" else "perfctl sets it for each run"
+            raise UsageError(f"{name} cannot be passed on to the workload", instead)
+
+
+def _check_workload(name: str, arguments: tuple[str, ...]) -> None:
+    """Ask the workload whether it knows these options, without loading torch."""
+    from perfctl.workloads.spec import SpecError, UnknownWords, parse_arguments
+
+    try:
+        parse_arguments(name, ["--batch", "1", *arguments])
+    except UnknownWords as error:
+        raise unknown(name, error.words) from error
+    except SpecError as error:
+        raise UsageError(str(error)) from error
+
+
+def unknown(workload: str, words: Sequence[str]) -> UsageError:
+    """The error for words that neither perfctl nor the workload knows, with the nearest word that is known."""
+    from difflib import get_close_matches
+
+    from perfctl.workloads.spec import describe
+
+    said = f"'{shlex.join(words)}' is known neither to perfctl nor to its workload {workload}"
+    if not words[0].startswith("-"):
+        return UsageError(said, "A program of your own goes after --: -- python train.py --batch-size {batch}")
+    own = re.findall(r"--[a-z][a-z-]*", describe(workload))
+    known = {_word(one.name): f"`{one.name}`" for kind in (SweepOptions, LocalPlacement) for one in fields(kind)}
+    known |= {word: word for word in own}
+    near = [known[name] for name in get_close_matches(words[0].partition("=")[0], known, 1, cutoff=0.75)]
+    meant = f"Did you mean {near[0]}? " if near else ""
+    return UsageError(
+        said,
+        f"{meant}--help lists perfctl's options, 'python -m perfctl.workloads {workload} --help' those of the workload",
+    )
+
+
+def _device(asked: str, placement: LocalPlacement) -> str:
+    """cpu or cuda. Raises UsageError where ``device`` and ``devices`` disagree."""
+    if placement.devices is None:
+        return resolve_device(asked)
+    kind = devices.kind_of(placement.devices)
+    if asked not in ("auto", kind):
+        named = "sets of cores" if kind == "cpu" else "GPUs"
+        raise UsageError(
+            f"`device` {asked} and `devices` {placement.devices} ({named}) do not agree", "Leave one of them out"
+        )
+    return kind
+
+
+def _image(placement: LocalPlacement, device: str) -> Image | None:
+    if not placement.image:
+        return None
+    return image(placement.image, placement.bind, placement.container_runtime, gpu=device == "cuda")
+
+
+def _check_placement(placement: LocalPlacement, *, alongside: bool) -> None:
+    """Raises UsageError for options that mean nothing without each other, or contradict each other."""
+    if placement.image is None and (placement.bind or placement.container_runtime):
+        raise UsageError("`bind` and `container_runtime` are for an image", "Name the image with `image`")
+    if placement.devices is not None and alongside:
+        raise UsageError("`devices` and `no_store` do not go together: a task has one device", "Leave one of them out")
+
+
+def program_words(command: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+    """(interpreter inside the image, the rest) where a command begins with one; (None, the command) otherwise.
+
+    ``python`` means the image's python3; a path, or a name with a version, is used as it is.
+    """
+    if not command or not is_python(command[0]):
+        return None, command
+    return (PYTHON if command[0] == "python" else command[0]), command[1:]

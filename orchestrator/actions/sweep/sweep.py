@@ -1,0 +1,311 @@
+"""Run a sweep under a profiler, or replay a recorded one, and store each run as soon as it is finished."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.sweep.options import DEFAULTS, NONE, LocalPlacement, SweepOptions
+from perfctl.orchestrator.actions.sweep.request import check_ready, sweep_request
+from perfctl.orchestrator.errors import Interrupted, PartlyDone, RunFailed, ToolMissing, UsageError
+from perfctl.orchestrator.launch import PROFILERS
+from perfctl.orchestrator.launch.machine import tools
+from perfctl.orchestrator.launch.profilers import ncu as profilers_ncu
+from perfctl.orchestrator.launch.profilers.base import Command, Profiler
+from perfctl.orchestrator.launch.profilers.ncu import Ncu
+from perfctl.orchestrator.launch.profilers.replay import Replay
+from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
+from perfctl.orchestrator.launch.sweep import sweep as sweeps
+from perfctl.orchestrator.launch.sweep.folders import read_run_record
+from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.analyse.kernels.replay_cost import ReplayCost
+    from perfctl.orchestrator.store.write import SweepFacts
+    from perfctl.records.report import Kernel
+    from perfctl.records.run import Run
+
+STORE_NAME = "perfctl.db"
+"""Name of the store that a sweep makes beside its folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepListener(Listener):
+    """Hears how a sweep goes; the functions of ``launch.Listener``, and more."""
+
+    known: Callable[[RunResult, int], None] = lambda result, run_id: None
+    """This run's report is in the store already, as run ``run_id``."""
+
+
+Listening = Callable[[SweepRequest], AbstractContextManager[SweepListener]]
+"""Gives what hears of a request while it runs: a progress bar, for instance, that goes away at the end."""
+
+
+@contextmanager
+def unheard(request: SweepRequest) -> Iterator[SweepListener]:
+    """Hears nothing."""
+    yield SweepListener()
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """One sweep that has run."""
+
+    request: SweepRequest
+    store: Path | None
+    """None where nothing was written to one."""
+    runs: tuple[RunResult, ...]
+    """How each batch size went, in order; of several repeats each."""
+
+    @property
+    def name(self) -> str:
+        """Name of the sweep, in the store and of its folder."""
+        return self.request.name
+
+    @property
+    def folder(self) -> Path:
+        return self.request.folder
+
+    @property
+    def not_whole(self) -> tuple[RunResult, ...]:
+        """The runs that failed or are partial; ``reason`` says why."""
+        return tuple(run for run in self.runs if run.status != "ok")
+
+    def check(self) -> None:
+        """Raises PartlyDone where a run failed or is partial."""
+        failed = self.not_whole
+        if failed:
+            sizes = ", ".join(str(result.batch_size) for result in failed)
+            asked = len({result.batch_size for result in self.runs})
+            raise PartlyDone(
+                f"{len(failed)} of {asked} batch sizes failed or are partial ({sizes}): {failed[0].reason}",
+                f"Logs are in {failed[0].folder}",
+            )
+
+
+def sweep(
+    profiler: Profiler | str,
+    options: SweepOptions,
+    *,
+    arguments: Sequence[str] = (),
+    program: Sequence[str] | None = None,
+    placement: LocalPlacement = NONE,
+    listening: Listening = unheard,
+    messages: Messages = SILENT,
+) -> Swept:
+    """Check everything, then run each batch size in a process of its own under ``profiler``, and store what it left.
+
+    ``profiler``: nsys, ncu, torch, dlprof or none, or one with options of its own. ``arguments`` are words for the
+    built-in workload; ``program`` is the command of a program of the user's, with {batch} where the batch size goes.
+    A batch size that fails does not stop the others: see ``Swept.not_whole``. The same call goes on where it stopped.
+
+    Raises UsageError and ToolMissing before anything runs, Interrupted when asked to stop, StoreError.
+    """
+    made = profiler_named(profiler) if isinstance(profiler, str) else profiler
+    options = _with_command_line(options, f"perfctl.sweep({made.name!r}, ")
+    command = tuple(program) if program is not None else None
+    request = sweep_request(made, options, tuple(arguments), command, placement=placement, messages=messages)
+    return run_request(request, options.store, listening)
+
+
+def _with_command_line(options: SweepOptions, call: str) -> SweepOptions:
+    """For the store, the Python call in the place of a command line; of the options those that are not at their default."""
+    if options.command_line:
+        return options
+    said = {one.name: getattr(options, one.name) for one in fields(options)}
+    changed = (f"{one.name}={said[one.name]!r}" for one in fields(options) if said[one.name] != one.default)
+    return replace(options, command_line=f"{call}SweepOptions({', '.join(changed)}))")
+
+
+def profiler_named(name: str, known: Sequence[str] = ("nsys", "ncu", "torch", "dlprof", "none")) -> Profiler:
+    """A profiler by its name, which is one of ``known``. Raises UsageError for another."""
+    if name not in known:
+        raise UsageError(f"`profiler`: '{name}' is not known", f"Say {', '.join(known)}")
+    make: Any = PROFILERS[name]
+    made: Profiler = make()
+    return made
+
+
+def replay(
+    folder: Path | str,
+    options: SweepOptions = DEFAULTS,
+    *,
+    all_batches: bool = True,
+    listening: Listening = unheard,
+) -> Swept:
+    """Replay a recorded sweep of any profiler: needs no GPU and no tool, and is marked as recorded everywhere.
+
+    ``folder`` holds b16, b32 and so on. ``all_batches``: those that were recorded, instead of ``options.batches``.
+    Raises UsageError where ``folder`` is not a recorded sweep.
+    """
+    options = _with_command_line(options, f"perfctl.replay({str(folder)!r}, ")
+    return run_request(replay_request(folder, options, all_batches=all_batches), options.store, listening)
+
+
+def replay_request(folder: Path | str, options: SweepOptions, *, all_batches: bool = True) -> SweepRequest:
+    """The request of a replay, checked. Raises UsageError."""
+    recorded = Replay(Path(folder))
+    sizes = recorded.batches() if all_batches else options.batches
+    asked = replace(
+        options,
+        batches=sizes,
+        repeat=recorded.repeats(sizes),
+        workload=recorded.workload(),
+        device=recorded.device(),
+    )
+    return sweep_request(recorded, asked, (), None, origin="recorded")
+
+
+def planned(request: SweepRequest) -> list[tuple[int, Command]]:
+    """(batch size, command) of everything that the sweep would start, in order."""
+    return list(sweeps.commands(request))
+
+
+def run_request(request: SweepRequest, store: Path | None, listening: Listening = unheard) -> Swept:
+    """Run a request and store its runs; ``store`` None stands for perfctl.db beside ``out``.
+
+    Raises ToolMissing before anything runs, Interrupted when asked to stop.
+    """
+    request = check_ready(request)
+    if request.alongside:
+        return _run_without_store(request, listening)
+    return _run_and_store(request, store or request.out.parent / STORE_NAME, listening)
+
+
+def _run_without_store(request: SweepRequest, listening: Listening) -> Swept:
+    """Write to no store: others may be running other batch sizes of this sweep on other machines."""
+    with listening(request) as listener:
+        return Swept(request, None, tuple(sweeps.run(request, listener)))
+
+
+def _run_and_store(request: SweepRequest, store: Path, listening: Listening) -> Swept:
+    """Each batch size goes into the store as soon as it is finished."""
+    from perfctl.orchestrator.store import database
+    from perfctl.orchestrator.store.write import SweepFacts
+
+    facts = SweepFacts(request.name, "sweep", request.command_line, request.host)
+    with database.writing(store) as connection, listening(request) as listener:
+
+        def finished(result: RunResult) -> None:
+            _store_result(connection, result, facts, store, request.again, listener)
+            listener.finished(result)
+
+        try:
+            return Swept(request, store, tuple(sweeps.run(request, replace(listener, finished=finished))))
+        except Interrupted as stop:
+            raise Interrupted(
+                "stopped; the batch sizes that were whole are kept",
+                stop.signal_number,
+                "The same command goes on from here",
+            ) from stop
+
+
+def _store_result(
+    connection: sqlite3.Connection,
+    result: RunResult,
+    facts: SweepFacts,
+    store: Path,
+    again: bool,
+    listener: SweepListener,
+) -> None:
+    from perfctl.orchestrator.actions.ingest.run import take_run
+
+    written = take_run(connection, result.folder, facts, store=store, again=again and not result.skipped)
+    if not written.new and not result.skipped:
+        listener.known(result, written.run_id)
+
+
+def stored_runs(store: Path, names: Sequence[str]) -> list[Run]:
+    """The newest run of each kind of these sweeps, whole, oldest sweep first.
+
+    A sweep has no runs of its own where all its reports are in the store already, as runs of another sweep.
+    """
+    from perfctl.orchestrator.store import database, read
+
+    with database.reading(store) as connection:
+        numbers = {row["name"]: row["id"] for row in reversed(read.sweeps(connection))}
+        chosen = sorted(numbers[name] for name in names if name in numbers)
+        ids = [run for number in chosen for run in read.run_ids(connection, sweep=number, latest_of_each=True)]
+        return read.load(connection, ids)
+
+
+@dataclass(frozen=True, slots=True)
+class NcuCost:
+    """What ncu would replay at one batch size."""
+
+    batch_size: int
+    layers: tuple[str, ...]
+    """Those that were asked for; empty for all."""
+    cost: ReplayCost
+
+
+@dataclass(frozen=True, slots=True)
+class CostEstimate:
+    """``perfctl ncu --estimate-cost``: stands in ncu's place; nothing is counted, and nothing goes into the store."""
+
+    ncu: Ncu
+    plain: Profiler = field(default_factory=TorchProfiler)
+    """What records the step."""
+
+    def run(
+        self,
+        options: SweepOptions,
+        arguments: tuple[str, ...] = (),
+        program: tuple[str, ...] | None = None,
+        messages: Messages = SILENT,
+    ) -> NcuCost:
+        """Run one plain step at the first batch size, and estimate from its launches how long ncu would take.
+
+        Raises ToolMissing without a GPU, where there are no launches to count; RunFailed when the step does not run.
+        """
+        from perfctl.orchestrator.analyse.kernels.replay_cost import replay_cost
+
+        request = sweep_request(self.ncu, options, arguments, program, messages=messages)
+        if request.device != "cuda" or not tools.has_gpu_driver():
+            raise ToolMissing(
+                "`estimate_cost` counts the launches of one step on an NVIDIA GPU, and this run has none",
+                "Run it on the machine where ncu will count, with `device` cuda",
+            )
+        batch = request.batches[0]
+        with tempfile.TemporaryDirectory(prefix="perfctl-cost-") as folder:
+            one = replace(options, batches=(batch,), steps=1, out=Path(folder))
+            kernels = _one_step(sweep_request(self.plain, one, arguments, program, messages=messages), messages)
+        steps = options.steps or _default_steps(request)
+        layers = self.ncu.layers
+        counters = len(profilers_ncu.metrics(self.ncu.metrics))
+        cost = replay_cost(kernels, layers=layers, steps=steps, counters=counters)
+        if not cost.launches:
+            names = ", ".join(sorted({kernel.layer for kernel in kernels if kernel.layer})) or "none"
+            raise RunFailed(
+                f"`layer`: no launch of the step is in {', '.join(layers)}"
+                if layers
+                else "the step launched no kernel",
+                f"Layers that launched kernels: {names}",
+            )
+        return NcuCost(batch, layers, cost)
+
+
+def _one_step(request: SweepRequest, messages: Messages) -> list[Kernel]:
+    """The launches of the measured step."""
+    from perfctl import parsers
+
+    check_ready(request)
+    heard = Listener(started=lambda batch, stage: messages.note(f"batch {batch}: one plain step"))
+    result = sweeps.run(request, heard)[0]
+    if result.status == "failed":
+        raise RunFailed(f"the plain step did not run: {result.reason}", "perfctl torch --steps 1 shows why")
+    record = read_run_record(result.folder) or {}
+    return list(parsers.parse(result.folder / str(record["artifact"])).kernels)
+
+
+def _default_steps(request: SweepRequest) -> int:
+    from perfctl.workloads.script.options import parse
+    from perfctl.workloads.spec import Options
+
+    return Options(batch_size=1).steps if request.program is None else parse(("--", "-m", "any")).steps

@@ -1,0 +1,1 @@
+"""Two runs or studies side by side."""

@@ -1,0 +1,235 @@
+"""Which runs of A stand against which of B: by workload and options, batch size, and profiler."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from perfctl.orchestrator.analyse.compare.records import Difference
+from perfctl.orchestrator.analyse.ledger.studies import Study, device_kind, device_label, heading, studies
+from perfctl.orchestrator.analyse.ledger.timing import preference
+from perfctl.records.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Opposed:
+    """Runs of one setup at one batch size; on each side one profiler's repeats, or several profilers'."""
+
+    heading: str
+    a: tuple[Run, ...]
+    b: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """Everything paired, and what is left over."""
+
+    opposed: tuple[Opposed, ...]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+    failed: tuple[str, ...]
+
+
+def align(a: Sequence[Run], b: Sequence[Run]) -> Alignment:
+    """Pair the studies of two sides: equal ones first, then those of one workload that differ least.
+
+    Where each side has one batch size, and not the same, they are a pair that its batch size blocks.
+    """
+    pairs, left_a, left_b = _studies(list(studies(a)), list(studies(b)))
+    opposed: list[Opposed] = []
+    only_a = [heading(study) for study in left_a]
+    only_b = [heading(study) for study in left_b]
+    failed: list[str] = []
+    for first, second in pairs:
+        opposed += (Opposed(heading(first), _chosen(first, x), _chosen(second, y)) for x, y in _batches(first, second))
+        sizes_a, sizes_b = _whole(first), _whole(second)
+        crossed = len(sizes_a) == len(sizes_b) == 1
+        for batch in [] if crossed else [size for size in sizes_a if size not in sizes_b]:
+            tried = [run for run in second.at(batch) if run.status != "ok"] if batch is not None else []
+            where = f"{heading(first)}, batch {batch}"
+            if tried:
+                failed.append(f"{where}: {tried[-1].status} in B: {tried[-1].reason or 'no reason was recorded'}")
+            else:
+                only_a.append(where)
+        only_b += [f"{heading(second)}, batch {size}" for size in sizes_b if size not in sizes_a and not crossed]
+    return Alignment(tuple(opposed), tuple(only_a), tuple(only_b), tuple(failed))
+
+
+def repeats(runs: Iterable[Run]) -> dict[str, tuple[Run, ...]]:
+    """profiler -> its whole runs, those of the newest sweep that has any: the runs of one sweep are repeats."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.status == "ok":
+            found.setdefault(run.profiler, []).append(run)
+    newest = {profiler: max(run.sweep_id for run in every) for profiler, every in found.items()}
+    return {
+        profiler: tuple(run for run in every if run.sweep_id == newest[profiler]) for profiler, every in found.items()
+    }
+
+
+def common(a: Iterable[Run], b: Iterable[Run]) -> tuple[str, ...]:
+    """Profilers of both sides, the one to take times from first."""
+    both = {run.profiler for run in a} & {run.profiler for run in b}
+    return tuple(sorted(both, key=lambda profiler: (preference(profiler), profiler)))
+
+
+def _studies(a: list[Study], b: list[Study]) -> tuple[list[tuple[Study, Study]], list[Study], list[Study]]:
+    """(pairs in the order of A, what A has alone, what B has alone)."""
+    found: list[tuple[int, Study, Study]] = []
+    left_a, left_b = dict(enumerate(a)), dict(enumerate(b))
+    every = [(_apart(one, other), place, at) for place, one in left_a.items() for at, other in left_b.items()]
+    for _, place, at in sorted(item for item in every if item[0] is not None):
+        if place in left_a and at in left_b:
+            found.append((place, left_a.pop(place), left_b.pop(at)))
+    ordered = sorted(found, key=lambda item: item[0])
+    return [(one, other) for _, one, other in ordered], list(left_a.values()), list(left_b.values())
+
+
+def _apart(one: Study, other: Study) -> float | None:
+    """How many facts differ; None where they are no pair: another workload, or reports of other profilers."""
+    if one.workload != other.workload:
+        return None
+    if one.foreign and not common(one.runs, other.runs):
+        return None
+    facts = ("variant", "mode", "precision", "device")
+    differ = sum(getattr(one, fact) != getattr(other, fact) for fact in facts)
+    return float(differ) if set(_whole(one)) & set(_whole(other)) else differ + 0.5
+
+
+def _whole(study: Study) -> list[int | None]:
+    """Batch sizes with a whole run, ascending; None stands for an unknown one."""
+    found = {run.batch_size for run in study.runs if run.status == "ok"}
+    return sorted(found, key=lambda batch: batch or 0)
+
+
+def _batches(one: Study, other: Study) -> list[tuple[int | None, int | None]]:
+    sizes_a, sizes_b = _whole(one), _whole(other)
+    if len(sizes_a) == len(sizes_b) == 1:
+        return [(sizes_a[0], sizes_b[0])]
+    return [(batch, batch) for batch in sizes_a if batch in sizes_b]
+
+
+def _chosen(study: Study, batch: int | None) -> tuple[Run, ...]:
+    at = [run for run in study.runs if run.batch_size == batch]
+    return tuple(run for several in repeats(at).values() for run in several)
+
+
+NOT_RECORDED = "not recorded"
+CLOCK_TOLERANCE = 0.05
+"""Clocks sampled during the runs may differ by so much: power and temperature move them."""
+
+
+class Fact(NamedTuple):
+    """One thing that a run was made with."""
+
+    name: str
+    blocks: bool
+    why: str
+    read: Callable[[Run], str | None]
+    """None where the run does not say."""
+    tolerance: float = 0.0
+    """Numbers that are closer than this share are the same."""
+
+
+def _said(key: str) -> Callable[[Run], str | None]:
+    return lambda run: run.report.environment.get(key)
+
+
+def _driver(run: Run) -> str | None:
+    return next((device.driver_version for device in run.devices if device.driver_version), None)
+
+
+def _largest_clock(run: Run) -> str | None:
+    found = next((device.clock_hz for device in run.devices if device.clock_hz), None)
+    return _megahertz(found)
+
+
+def _sampled_clock(run: Run) -> str | None:
+    """Median while the device was in use; of all samples where none says so."""
+    read = [sample for sample in run.report.samples if sample.sm_clock_hz]
+    busy = [sample for sample in read if sample.gpu_utilisation]
+    clocks = [sample.sm_clock_hz for sample in busy or read if sample.sm_clock_hz]
+    return _megahertz(statistics.median(clocks)) if clocks else None
+
+
+def _megahertz(hertz: float | None) -> str | None:
+    return None if hertz is None else f"{hertz / 1e6:.0f} MHz"
+
+
+def _on_cpu(read: Callable[[Run], str | None]) -> Callable[[Run], str | None]:
+    return lambda run: read(run) if device_kind(run) == "cpu" else None
+
+
+_OTHER_WORK = "other work is timed"
+_OTHER_MACHINE = "the difference is the machine's"
+_OTHER_SOFTWARE = "the difference may be the library's, and not the program's"
+FACTS: tuple[Fact, ...] = (
+    Fact("workload", True, _OTHER_WORK, lambda run: run.workload),
+    Fact("variant", True, _OTHER_WORK, lambda run: run.variant or "defaults"),
+    Fact("mode", True, _OTHER_WORK, lambda run: run.mode),
+    Fact("precision", True, "other arithmetic is timed", lambda run: run.precision),
+    Fact("batch", True, _OTHER_WORK, lambda run: None if run.batch_size is None else str(run.batch_size)),
+    Fact("device", True, _OTHER_MACHINE, device_label),
+    Fact("largest clock", True, "the device is set to another clock", _largest_clock),
+    Fact("SM clock while it ran", True, "the device ran at another clock", _sampled_clock, CLOCK_TOLERANCE),
+    Fact("tf32_conv", True, "TF32 is other arithmetic", _said("tf32_conv")),
+    Fact("tf32_matmul", True, "TF32 is other arithmetic", _said("tf32_matmul")),
+    Fact("torch", True, _OTHER_SOFTWARE, _said("torch")),
+    Fact("cuda", True, _OTHER_SOFTWARE, _said("cuda")),
+    Fact("cudnn", True, _OTHER_SOFTWARE, _said("cudnn")),
+    Fact("driver", True, _OTHER_SOFTWARE, _driver),
+    Fact("cudnn_benchmark", True, "cuDNN chooses its kernels in another way", _said("cudnn_benchmark")),
+    Fact("threads", True, "the CPU's threads are the machine there", _on_cpu(_said("threads"))),
+    Fact("world_size", True, _OTHER_WORK, lambda run: run.report.environment.get("world_size", "1")),
+    Fact("what timed the steps", True, "steps were timed by another clock", _said("clock")),
+    Fact("profiler version", False, "profilers differ in what they add to a step", lambda run: run.profiler_version),
+    Fact("perfctl", False, "said only", _said("perfctl")),
+    Fact("python", False, "said only", _said("python")),
+    Fact("torchvision", False, "said only", _said("torchvision")),
+    Fact("host", False, "said only", lambda run: run.host),
+    Fact("kernel", False, "said only", _said("kernel")),
+    Fact("cpu", False, "said only", _said("cpu")),
+    Fact("cpu_count", False, "said only", _said("cpu_count")),
+    Fact("threads of the host", False, "said only", _said("threads")),
+    Fact("origin", False, "said only", lambda run: run.origin),
+    Fact("steps", False, "said only", _said("option:steps")),
+    Fact("warmup", False, "said only", _said("option:warmup")),
+    Fact("data", False, "said only", _said("option:data")),
+    Fact("seed", False, "said only", _said("seed")),
+)
+"""Every fact that is compared, in the order in which it is said."""
+
+
+def compared(a: Sequence[Run], b: Sequence[Run]) -> tuple[tuple[Difference, ...], tuple[tuple[str, str, str], ...]]:
+    """(what differs, every fact with what both sides say). Runs of the same profiler on both sides.
+
+    A fact that one side did not record is said and does not block: nothing shows that it differs.
+    """
+    differences, facts = [], []
+    for fact in FACTS:
+        if fact.name == "threads of the host" and {device_kind(run) for run in (*a, *b)} == {"cpu"}:
+            continue
+        said_a, said_b = _values(fact, a), _values(fact, b)
+        if not said_a and not said_b:
+            continue
+        words_a, words_b = (", ".join(said) or NOT_RECORDED for said in (said_a, said_b))
+        facts.append((fact.name, words_a, words_b))
+        if _same(fact, said_a, said_b):
+            continue
+        blocks = fact.blocks and bool(said_a) and bool(said_b)
+        differences.append(Difference(fact.name, words_a, words_b, blocks, fact.why))
+    return tuple(differences), tuple(facts)
+
+
+def _values(fact: Fact, runs: Iterable[Run]) -> tuple[str, ...]:
+    return tuple(sorted({said for run in runs if (said := fact.read(run)) is not None}))
+
+
+def _same(fact: Fact, a: tuple[str, ...], b: tuple[str, ...]) -> bool:
+    """The same one value on both sides. Repeats that differ among themselves are not the same either, if it matters."""
+    if fact.tolerance and a and b:
+        numbers = [float(text.split()[0]) for text in (*a, *b)]
+        return max(numbers) <= min(numbers) * (1 + fact.tolerance)
+    return a == b and (len(a) == 1 or not fact.blocks)

@@ -1,0 +1,271 @@
+"""One quantity of one side against the other's: the figures, and what may be said about their difference."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from perfctl.orchestrator.analyse.compare.records import (
+    DIFFERS,
+    EQUAL,
+    FASTER,
+    GONE,
+    LARGER,
+    NEW,
+    NOT_JUDGED,
+    NOT_SHOWN,
+    SLOWER,
+    SMALLER,
+    WITHIN,
+    Key,
+    Number,
+    Observed,
+    Row,
+)
+from perfctl.orchestrator.analyse.compare.statistics import Ratio, interval, ratio
+from perfctl.orchestrator.analyse.figure import Figure, total_of
+from perfctl.orchestrator.analyse.ledger.ledger import OUTSIDE, ledger
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy
+from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
+from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS
+from perfctl.records.report import Kernel
+
+Seen = Sequence[Observed]
+
+
+def rows(a: Sequence[Mapping[Key, Observed]], b: Sequence[Mapping[Key, Observed]]) -> list[Row]:
+    """Outer join of what the runs of both sides show; rows of times are judged later, all together."""
+    keys = dict.fromkeys(key for found in (*a, *b) for key in found)
+    return [_row(key, _having(a, key), _having(b, key), len(a), len(b)) for key in keys]
+
+
+def _having(found: Sequence[Mapping[Key, Observed]], key: Key) -> list[Observed]:
+    return [run[key] for run in found if key in run]
+
+
+def name(key: Key) -> str:
+    """ "step", "conv2 forward", "conv2 forward: volta_sgemm_128x64_tn"."""
+    if key.level == "step":
+        return key.what
+    place = key.layer or ("optimizer" if key.direction == "optimizer" else OUTSIDE)
+    where = place if place == key.direction else f"{place} {key.direction}".strip()
+    return f"{where}: {key.kernel}" if key.kernel else where
+
+
+def _row(key: Key, a: Seen, b: Seen, runs_a: int, runs_b: int) -> Row:
+    first, second = _number(a, runs_a), _number(b, runs_b)
+    change = None
+    if first is not None and second is not None and first.median:
+        change = second.median / first.median - 1
+    bases = dict.fromkeys(seen.basis for seen in (*a, *b))
+    row = Row(key, name(key), first, second, change, None, None, None, NOT_JUDGED, "", " / ".join(bases) or None)
+    if not a or not b:
+        return _one_sided(row, runs_b if a else runs_a)
+    if key.quantity == "flops":
+        return _counts(row, a, b)
+    if key.quantity == "memory" and (said := _bytes(row, a, b)) is not None:
+        return said
+    return _spread(row, a, b)
+
+
+def _number(seen: Seen, of_runs: int) -> Number | None:
+    if not seen:
+        return None
+    medians = [statistics.median(run.values) for run in seen]
+    grids = tuple(dict.fromkeys(grid for run in seen for grid in run.grids))
+    launches = [run.launches for run in seen if run.launches is not None]
+    return Number(
+        statistics.median(medians), interval(medians), min(medians), max(medians), len(seen), of_runs,
+        sum(len(run.values) for run in seen), grids, statistics.median(launches) if launches else None,
+    )  # fmt: skip
+
+
+def _one_sided(row: Row, other_runs: int) -> Row:
+    here, there = ("A", "B") if row.b is None else ("B", "A")
+    if row.key.level == "step":
+        return replace(row, why=f"{there} did not record it")
+    number = row.a or row.b
+    assert number is not None
+    in_runs = f"{number.runs} of {number.of_runs} runs" if number.of_runs > 1 else "the run"
+    none = f"in none of {other_runs} runs" if other_runs > 1 else "not in the run"
+    verdict = GONE if here == "A" else NEW
+    return replace(row, verdict=verdict, why=f"in {in_runs} of {here}, {none} of {there}")
+
+
+def _counts(row: Row, a: Seen, b: Seen) -> Row:
+    """Counted FLOPs are exact: any difference is news, and none is a matter of chance."""
+    sets = [{value for run in side for value in run.values} for side in (a, b)]
+    notes = [{run.note for run in side if run.note} for side in (a, b)]
+    said = "; ".join(sorted(notes[0] | notes[1]))
+    bounded = any("lower bound" in note for note in notes[0] | notes[1])
+    if sets[0] == sets[1] and len(sets[0]) == 1 and (notes[0] == notes[1] or not bounded):
+        return replace(row, verdict=EQUAL, why=f"the same count; {said}" if said else "the same count in every run")
+    if bounded:
+        return replace(row, why=said)
+    if any(len(values) > 1 for values in sets):
+        return replace(row, why="the count is not the same in all repeats of one side")
+    return replace(
+        row, verdict=DIFFERS, why=f"counts are exact, so this is another computation{'; ' + said if said else ''}"
+    )
+
+
+def _bytes(row: Row, a: Seen, b: Seen) -> Row | None:
+    """Memory that is the same in every repeat is exact; None where it has a spread and is judged like a time."""
+    sets = [{value for run in side for value in run.values} for side in (a, b)]
+    if any(len(values) > 1 for values in sets):
+        return None
+    if sets[0] == sets[1]:
+        return replace(row, verdict=EQUAL, why="the same in every run")
+    if min(len(a), len(b)) < 2:
+        single = "one run each" if len(a) == len(b) else f"{'A' if len(a) < len(b) else 'B'} is one run"
+        return replace(row, why=f"{single}: whether another run would take the same is not known; --repeat 2 shows it")
+    if row.change is None:
+        return replace(row, why="it is 0 in A, and nothing is a share of 0")
+    return replace(row, p=0.0, adjusted=0.0, why=f"the same in all {len(a)} runs of A and in all {len(b)} of B")
+
+
+def _spread(row: Row, a: Seen, b: Seen) -> Row:
+    """With the interval and the chance of this row alone; no verdict yet."""
+    if len({run.basis for run in (*a, *b)}) > 1:
+        return replace(row, why=f"not the same clock: {row.basis}")
+    if not all(run.trusted for run in (*a, *b)):
+        return replace(row, why=f"{row.basis}; times come from nsys or torch")
+    assert row.a is not None and row.b is not None
+    if row.a.runs < row.a.of_runs or row.b.runs < row.b.of_runs:
+        seen = " and ".join(
+            f"{side.runs} of {side.of_runs} runs of {which}" for side, which in ((row.a, "A"), (row.b, "B"))
+        )
+        return replace(row, why=f"in {seen}: it comes and goes between repeats")
+    found = ratio([run.values for run in a], [run.values for run in b])
+    if not isinstance(found, Ratio):
+        return replace(row, why=found)
+    return replace(row, interval=(found.low - 1, found.high - 1), p=found.p, why=found.basis)
+
+
+def judged(row: Row, adjusted: float, *, gate: float, alpha: float) -> Row:
+    """The verdict on a row with a chance: it counts when it is not chance and larger than the gate."""
+    change = row.change or 0.0
+    row = replace(row, adjusted=adjusted)
+    if adjusted >= alpha or not _same_side(change, row.interval):
+        return replace(row, verdict=NOT_SHOWN)
+    if abs(change) <= gate:
+        return replace(row, verdict=WITHIN)
+    worse, better = (LARGER, SMALLER) if row.key.quantity == "memory" else (SLOWER, FASTER)
+    return replace(row, verdict=worse if change > 0 else better)
+
+
+def _same_side(change: float, around: tuple[float, float] | None) -> bool:
+    """The medians moved in the direction that the interval shows."""
+    return around is None or (change > 0) == (around[0] + around[1] > 0)
+
+
+PHASES = ("data", "copy", "forward", "backward", "optimizer", "inference")
+UNATTRIBUTED = "not attributed"
+"""Stands for the layer of what is not attributed to one."""
+KERNELS = "kernels of a step"
+PER_REPORT = "sums over the whole report, for nothing says how many steps it holds"
+NO_MORE_THAN = "a lower bound: {}"
+
+
+def observed(run: PreparedRun) -> dict[Key, Observed]:
+    """Everything about one run."""
+    return times(run) | memory(run) | (flops(run) if run.run.report.counters else {})
+
+
+def times(run: PreparedRun) -> dict[Key, Observed]:
+    """Steps, their phases, layers by direction and kernels, and samples per second."""
+    return dict((*_steps(run), *_layers(run), *_kernels(run)))
+
+
+def memory(run: PreparedRun) -> dict[Key, Observed]:
+    """Memory figures, in bytes."""
+    return {
+        Key("step", "memory", name): Observed((float(size),), "memory as the run recorded it")
+        for name, size in memory_figures(run.run).items()
+    }
+
+
+def flops(run: PreparedRun) -> dict[Key, Observed]:
+    """Counted FLOPs of a step, by layer and direction and in all; 1 multiply-add = 2."""
+    (study,) = studies([run.run])
+    entries = ledger(PreparedStudy(study, (run,)))
+    found = {(row.layer, row.direction): row.counted for row in entries.rows}
+    found.update(((UNATTRIBUTED, ""), rest.counted) for rest in entries.unattributed)
+    known = {where: figure for where, figure in found.items() if figure.value is not None}
+    rows = {Key("layer", "flops", "", *where): _exact(figure) for where, figure in known.items()}
+    if known:
+        rows[Key("step", "flops", "counted FLOPs")] = _exact(total_of(found.values()))
+    return rows
+
+
+def _exact(figure: Figure) -> Observed:
+    note = None
+    if figure.lower_bound:
+        note = NO_MORE_THAN.format(figure.reason or "a part is missing")
+    elif figure.state == "estimated":
+        note = f"estimated: {figure.reason}"
+    return Observed((float(figure.value or 0),), "counted by ncu, per step", note=note)
+
+
+def _steps(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
+    whole = run.step_time
+    if whole is None:
+        return
+    spread, basis = whole
+    yield Key("step", "time", "step"), Observed(spread.values, basis)
+    batch = run.run.batch_size
+    if batch and min(spread.values) > 0:
+        speeds = tuple(batch * 1e9 / value for value in spread.values)
+        yield Key("step", "throughput", "samples per second"), Observed(speeds, basis)
+    for phase in PHASES:
+        parts = sorted((step for step in run.run.report.steps if step.phase == phase), key=lambda step: step.number)
+        sums: dict[int, float] = {}
+        for step in parts:
+            if step.duration_ns is not None:  # a step copies twice: its images there, its answers back
+                sums[step.number] = sums.get(step.number, 0.0) + step.duration_ns
+        values = tuple(sums.values())
+        if values:
+            yield Key("step", "time", phase), Observed(values, basis)
+
+
+def _layers(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
+    found = run.layer_times
+    if found is None:
+        return
+    if run.run.report.kernels:
+        yield Key("step", "time", KERNELS), Observed(found.total.values, found.basis, found.trusted)
+    for (layer, direction), spread in found.rows.items():
+        yield Key("layer", "time", "", layer, direction), Observed(spread.values, found.basis, found.trusted)
+    if any(found.unattributed.values):
+        yield Key("layer", "time", "", UNATTRIBUTED), Observed(found.unattributed.values, found.basis, found.trusted)
+
+
+def _kernels(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
+    """Each kernel name within its layer and direction, its launches of a step added up."""
+    steps, profiler = run.steps, run.run.profiler
+    sums: dict[Key, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
+    grids: dict[Key, Tally[str]] = defaultdict(Tally)
+    seen: dict[int | None, None] = {}
+    for kernel, where in run.launches:
+        if kernel.duration_ns is None:
+            continue
+        layer, direction = where or (UNATTRIBUTED, "")
+        key = Key("kernel", "time", "", layer, direction, kernel.short_name or kernel.name)
+        sums[key][kernel.step] += kernel.duration_ns / (1 if run.numbered else steps or 1)
+        grids[key][_grid(kernel)] += 1
+        seen[kernel.step] = None
+    basis = KERNEL_BASIS.get(profiler, f"kernels, {profiler}") if steps else PER_REPORT
+    for key, found in sums.items():
+        values = tuple(found.get(step, 0.0) for step in seen)
+        launches = sum(grids[key].values()) / (steps or 1)
+        shapes = tuple(sorted(grids[key], key=lambda grid, tally=grids[key]: (-tally[grid], grid)))  # type: ignore[misc]
+        yield key, Observed(values, basis, profiler != "ncu", tuple(filter(None, shapes)), launches)
+
+
+def _grid(kernel: Kernel) -> str:
+    sides = (kernel.grid_x, kernel.grid_y, kernel.grid_z)
+    return "" if sides[0] is None else "x".join(str(side or 1) for side in sides)

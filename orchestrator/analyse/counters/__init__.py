@@ -1,0 +1,1 @@
+"""Sums of hardware counters, and the FLOPs they mean."""

@@ -1,0 +1,185 @@
+"""FLOPs that one kernel executed, from its SASS counters. 1 multiply-add = 2 FLOPs.
+
+``_thread_inst_`` metrics count threads, so nothing is multiplied by 32 for them; ``sm__`` and
+``smsp__`` sums agree, and either is taken. Additions alone (FADD, the set of counters that many
+studies use) say nothing about multiply-adds, which are FFMA: without all three there is no figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from perfctl.orchestrator.analyse.counters import sums
+from perfctl.orchestrator.analyse.counters.sums import AMPERE_OR_LATER
+from perfctl.orchestrator.analyse.counters.tensor import PREFIX, tensor
+from perfctl.orchestrator.analyse.figure import Figure, missing
+from perfctl.orchestrator.analyse.kernels.names import NOTHING, Algorithm, recognise
+from perfctl.records.report import Counter
+from perfctl.records.run import Run
+
+Values = Mapping[str, float | None]
+
+
+class KernelFlops(NamedTuple):
+    """FLOPs of one launch by path; ``total`` is their sum, a lower bound when a path is missing."""
+
+    fp32: Figure
+    fp64: Figure
+    fp16: Figure
+    tensor: Figure
+    """Floating-point operations of the tensor cores, all types together."""
+    total: Figure
+    tensor_types: tuple[tuple[str, Figure], ...] = ()
+    """("tf32", figure), ... where the report tells them apart; integer types are here too."""
+    integer: Figure = missing("not_collected", "integer tensor operations were not collected")
+    """Integer operations of the tensor cores: no FLOPs, and not in ``total``."""
+
+
+def values_by_launch(counters: Iterable[Counter]) -> dict[int, dict[str, float | None]]:
+    """launch -> metric -> value; a metric that several sections print keeps its first number."""
+    found: dict[int, dict[str, float | None]] = {}
+    for launch, name, value, *_ in counters:
+        values = found.setdefault(launch, {})
+        if values.get(name) is None:
+            values[name] = value
+    return found
+
+
+def flops_by_launch(run: Run, by_launch: Mapping[int, Values] | None = None) -> dict[int, KernelFlops]:
+    """launch -> FLOPs, for every launch of the run that has any counter.
+
+    ``by_launch`` are the run's ``values_by_launch`` where the caller has them already.
+    """
+    capability, sms = compute_capability(run) or _by_names(run), sm_count(run)
+    version = run.profiler_version or run.report.tool_version
+    names = {kernel.launch: kernel.name for kernel in run.report.kernels}
+    return {
+        launch: kernel_flops(values, capability, name=names.get(launch), sm_count=sms, version=version)
+        for launch, values in (values_by_launch(run.report.counters) if by_launch is None else by_launch).items()
+    }
+
+
+def compute_capability(run: Run) -> str | None:
+    """Of the GPU the run used; None when no record says so."""
+    return next((device.compute_capability for device in run.devices if device.compute_capability), None)
+
+
+_LATER = ("ampere", "ada", "hopper", "blackwell")
+
+
+def _by_names(run: Run) -> str | None:
+    """What the chip is at least, by kernels that exist for it only: an ``ampere_sgemm`` runs on no earlier chip."""
+    chips = {recognise(name).architecture or "" for name in {kernel.name for kernel in run.report.kernels}}
+    later = any(chip in _LATER or (chip.startswith("sm") and int(chip[2:]) >= 80) for chip in chips)
+    return AMPERE_OR_LATER if later else None
+
+
+def sm_count(run: Run) -> int | None:
+    """Streaming multiprocessors of the GPU the run used; None when no record says so."""
+    return next((device.sm_count for device in run.devices if device.sm_count), None)
+
+
+def kernel_flops(
+    values: Values,
+    capability: str | None,
+    *,
+    name: str | None = None,
+    sm_count: int | None = None,
+    version: str | None = None,
+) -> KernelFlops:
+    """FLOPs of one launch from its metrics.
+
+    ``capability`` is "7.0", "8.6", ... or None when not known. The kernel's ``name`` may tell the shape of its tensor
+    instructions, ``sm_count`` turns averages into sums, ``version`` is that of ncu.
+    """
+    algorithm = recognise(name) if name else NOTHING
+    used = tuple(item for item in values.items() if makes_flops(item[0]))
+    if all(metric.endswith(".sum") for metric, _ in used):
+        return _kernel_flops(used, capability, algorithm, version)
+    counted, rules = sums.with_counts(values, sm_count)
+    items = tuple(item for item in counted.items() if makes_flops(item[0]))
+    found = _kernel_flops(items, capability, algorithm, version)
+    return _estimated(found, rules) if rules else _without_counts(found, sums.unused(values))
+
+
+_PATHS = {"fp32": ("fadd", "fmul", "ffma"), "fp64": ("dadd", "dmul", "dfma"), "fp16": ("hadd", "hmul", "hfma")}
+
+
+def _without_counts(found: KernelFlops, unused: frozenset[str]) -> KernelFlops:
+    """Paths that are there as rates only say so: they were collected, and printed too coarsely."""
+    told = {}
+    for path, ops in _PATHS.items():
+        figure: Figure = getattr(found, path)
+        if figure.state == "not_collected" and unused.issuperset(ops):
+            names = ", ".join(ops).upper()
+            told[figure.reason] = (
+                f"{path} counters ({names}) are there as rates only, from which no whole counts follow"
+            )
+    changed = {
+        path: replace(figure, reason=told[figure.reason])
+        for path in (*_PATHS, "total")
+        if (figure := getattr(found, path)).value is None and figure.reason in told
+    }
+    return found._replace(**changed)
+
+
+def _estimated(found: KernelFlops, rules: Mapping[str, str]) -> KernelFlops:
+    """Figures that rest on sums worked out from other forms, as estimates with the rule named."""
+    core = [rule for metric, rule in rules.items() if "_op_" in metric and "tensor" not in metric]
+    tensors = [rule for metric, rule in rules.items() if "tensor" in metric]
+    fp32, fp64, fp16 = (_from_rates(figure, core) for figure in (found.fp32, found.fp64, found.fp16))
+    return found._replace(
+        fp32=fp32, fp64=fp64, fp16=fp16, tensor=_from_rates(found.tensor, tensors),
+        total=_from_rates(found.total, [*core, *tensors]),
+        tensor_types=tuple((kind, _from_rates(figure, tensors)) for kind, figure in found.tensor_types),
+    )  # fmt: skip
+
+
+def _from_rates(figure: Figure, rules: Iterable[str]) -> Figure:
+    """The same figure as an estimate with the rules named; what has no value keeps its reason."""
+    named = tuple(dict.fromkeys(rules))
+    if figure.value is None or not figure.launches or not named:
+        return figure
+    return replace(figure, state="estimated", reason="; ".join((*named, *filter(None, (figure.reason,)))))
+
+
+@lru_cache(maxsize=4096)
+def makes_flops(name: str) -> bool:
+    """True for the metrics that FLOPs are made from (what turns a rate into a count not included)."""
+    return "_thread_inst_executed_op_" in name or "_inst_executed_pipe_tensor" in name or name.startswith(PREFIX)
+
+
+@lru_cache(maxsize=65536)
+def _kernel_flops(
+    items: tuple[tuple[str, float | None], ...], capability: str | None, algorithm: Algorithm, version: str | None
+) -> KernelFlops:
+    """Launches of one kernel mostly have the same counts, so equal ones are worked out once."""
+    values = dict(items)
+    phantom = sums.is_phantom(values, capability)
+    fp32 = sums.fp32(values, capability)
+    fp64 = sums.fp64(values)
+    fp16 = sums.fp16(values, capability, phantom, version)
+    cores = tensor(values, capability, phantom, algorithm)
+    total = _total({"fp32": fp32, "fp64": fp64, "fp16": fp16, "tensor": cores.flops})
+    return KernelFlops(fp32, fp64, fp16, cores.flops, total, cores.types, cores.integer)
+
+
+def _total(paths: Mapping[str, Figure]) -> Figure:
+    """Sum of the paths. No value when nothing was measured, or when the known part is 0 and a path is missing."""
+    lacking = {name: figure for name, figure in paths.items() if figure.value is None}
+    known = [figure for figure in paths.values() if figure.value is not None]
+    value = sum(figure.value for figure in known if figure.value is not None)
+    without = tuple(lacking) + tuple(part for figure in known for part in figure.missing)
+    if not known or (without and value == 0):
+        first = next(iter(lacking.values()), None)
+        if first is None:
+            return missing("not_collected", f"{', '.join(without)} was not collected and the rest is 0")
+        return missing(first.state, first.reason or "not collected")
+    notes = [figure.reason for figure in known if figure.reason and figure.launches]
+    notes += [f"{name}: {figure.reason}" for name, figure in lacking.items()]
+    rules = "; ".join(f"{name}: {figure.rule}" for name, figure in paths.items() if figure.rule and figure.value)
+    state = "estimated" if any(figure.state == "estimated" for figure in known) else "counted"
+    return Figure(value, state, "; ".join(notes) or None, missing=without, rule=rules or None)

@@ -1,0 +1,100 @@
+"""Counted work of a group of launches: FLOPs by path, DRAM bytes and launches, per step. 1 multiply-add = 2 FLOPs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+from perfctl.orchestrator.analyse.counters.flops import KernelFlops, Values
+from perfctl.orchestrator.analyse.counters.tensor import INTEGER
+from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
+from perfctl.orchestrator.analyse.hardware.gpus import TENSOR
+from perfctl.orchestrator.analyse.kernels.names import recognise
+from perfctl.records.report import Kernel
+
+K = TypeVar("K", bound=Hashable)
+PLAIN = ("fp32", "fp64", "fp16")
+NOT_COUNTED = "no ncu run at this batch size; 'perfctl ncu' makes one"
+NO_COUNTERS = "the runs were on a CPU; FLOPs are counted on NVIDIA GPUs only, by ncu"
+NO_BYTES = missing("not_collected", "DRAM bytes were not counted; 'perfctl ncu' collects them")
+
+
+class CountedWork(NamedTuple):
+    """What a group of launches executed in one step."""
+
+    paths: Mapping[str, Figure]
+    """"fp32", "fp64", "fp16" and "tensor tf32", ... -> FLOPs."""
+    total: Figure
+    """FLOPs of all paths."""
+    dram: Figure
+    """Bytes between the GPU and its DRAM."""
+    launches: float
+
+
+NOTHING = CountedWork({}, missing("not_collected", NOT_COUNTED), NO_BYTES, 0)
+"""Of a batch size without counters."""
+ON_A_CPU = CountedWork(
+    {}, missing("not_available", NO_COUNTERS),
+    missing("not_available", "DRAM bytes are counted on NVIDIA GPUs only, by ncu"), 0,
+)  # fmt: skip
+
+
+def counted_work(
+    launches: Iterable[tuple[Kernel, K]],
+    flops: Mapping[int, KernelFlops],
+    values: Mapping[int, Values],
+    *,
+    steps: int,
+    capability: str | None,
+    precision: str | None,
+) -> dict[K, CountedWork]:
+    """key -> work per step of the launches with that key.
+
+    ``flops`` and ``values`` are those of each launch, by ``Kernel.launch``. ``capability`` ("7.0") and ``precision``
+    ("fp32") name the type of tensor work that neither a counter nor the kernel's name tells.
+    """
+    paths: dict[K, dict[str, list[Figure]]] = defaultdict(lambda: defaultdict(list))
+    totals: dict[K, list[Figure]] = defaultdict(list)
+    bytes_of: dict[K, list[Figure]] = defaultdict(list)
+    for kernel, key in launches:
+        found = flops.get(kernel.launch)
+        totals[key].append(found.total if found else NOTHING.total)
+        bytes_of[key].append(dram_bytes(values.get(kernel.launch, {})))
+        if found:
+            for path in PLAIN:
+                paths[key][path].append(getattr(found, path))
+            types = [item for item in found.tensor_types if item[0] not in INTEGER]
+            for kind, figure in types or [(tensor_kind(kernel.name, capability, precision), found.tensor)]:
+                paths[key][f"tensor {kind}"].append(figure)
+    return {
+        key: CountedWork(
+            {path: total_of(figures, divide_by=steps) for path, figures in paths[key].items()},
+            total_of(found_totals, divide_by=steps), total_of(bytes_of[key], divide_by=steps), len(found_totals) / steps,
+        )
+        for key, found_totals in totals.items()
+    }  # fmt: skip
+
+
+def dram_bytes(values: Values) -> Figure:
+    """Bytes between the GPU and its DRAM in one launch; from a rate only where nothing counted them."""
+    whole = values.get("dram__bytes.sum")
+    read, written = values.get("dram__bytes_read.sum"), values.get("dram__bytes_write.sum")
+    if whole is not None:
+        return Figure(whole, "counted")
+    if read is not None and written is not None:
+        return Figure(read + written, "counted")
+    rate, time_ns = values.get("dram__bytes.sum.per_second"), values.get("gpu__time_duration.sum")
+    if rate is not None and time_ns is not None:
+        return Figure(rate * time_ns / 1e9, "estimated", "dram__bytes.sum.per_second x gpu__time_duration")
+    return NO_BYTES
+
+
+def tensor_kind(name: str, capability: str | None, precision: str | None) -> str:
+    """Input type of tensor work that no counter tells apart: from the kernel's name, the chip, the run's precision."""
+    said = recognise(name)
+    if said.tensor_core and said.math:
+        return said.math
+    if capability == "7.0":
+        return "fp16"
+    return {"fp32": "tf32"}.get(precision or "", precision if precision in TENSOR else "of unknown type") or ""

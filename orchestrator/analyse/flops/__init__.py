@@ -1,0 +1,1 @@
+"""FLOPs of every operation by formula."""

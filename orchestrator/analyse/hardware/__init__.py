@@ -1,0 +1,1 @@
+"""Known GPUs and CPUs, and their peaks."""

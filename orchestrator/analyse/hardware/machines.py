@@ -1,0 +1,168 @@
+"""A :class:`Machine` for the predictor: from a board of the table, from peaks given by hand, or from measured ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from perfctl.orchestrator.analyse.hardware import gpus
+from perfctl.orchestrator.analyse.hardware.gpus import Board
+from perfctl.orchestrator.analyse.predict.operations import Machine
+
+MIB = 2**20
+
+
+class DeviceError(ValueError):
+    """A name or description from which no machine can be made. ``remedy``: what to say instead."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A machine with what cost and memory need beside it."""
+
+    machine: Machine
+    source: str
+    """Where its peaks come from, in words."""
+    board: Board | None = None
+    """None: given by hand, or a CPU."""
+    note: str | None = None
+    """What was chosen among several, and how to name another; None when the name meant one."""
+
+    @property
+    def power_w(self) -> float | None:
+        """Board power of the data sheet. None: not known."""
+        return self.board.sheet.power_w if self.board is not None else None
+
+
+def named(name: str) -> Device:
+    """The machine behind a device name. Several boards of one name: ``boards.CHOICE_RULE``, and the others are named.
+
+    Raises DeviceError when the table has none, with the nearest names.
+    """
+    found = gpus.meant(name)
+    if not found:
+        raise DeviceError(_unknown(name), _what_to_say(name))
+    board = gpus.choose(found)
+    note = None
+    if len(found) > 1:
+        others = ", ".join(other.name for other in found if other != board)
+        note = f"'{name}' may be several: {board.name} taken ({gpus.CHOICE_RULE}); others: {others}"
+    return Device(of_board(board), f"published figures of the {board.gpu.name}, dense", board, note)
+
+
+def _unknown(name: str) -> str:
+    if gpus.sliced(name):
+        return f"`device`: '{name}' is a slice of a GPU or a laptop part: the table has none of these"
+    return f"`device`: '{name}' is not in the table of devices"
+
+
+def _what_to_say(name: str) -> str:
+    close = gpus.nearest(name)
+    near = f"Near it: {', '.join(close)}. " if close else ""
+    return f"{near}Or give its peaks: `device_spec` name=...,fp32_tflops=...,bandwidth_gbs=...,memory_gb=..."
+
+
+def of_board(board: Board) -> Machine:
+    """Peaks from the table of devices; memory in bytes as the data sheet's GB of 10^9."""
+    gpu, sheet = board.gpu, board.sheet
+    return Machine(
+        name=board.name,
+        kind="gpu",
+        flops_per_second=gpus.flops_per_second(gpu),
+        bytes_per_second=gpu.bandwidth_gbs * 1e9,
+        memory_bytes=board.memory_gb * 1e9,
+        sms=gpu.sms,
+        clock_hz=gpu.boost_mhz * 1e6,
+        l2_bytes=sheet.l2_mb * MIB if sheet.l2_mb is not None else None,
+    )
+
+
+_PATHS = {
+    "fp32_tflops": "fp32", "fp64_tflops": "fp64", "fp16_tflops": "fp16", "tensor_fp16_tflops": "tensor fp16",
+    "tensor_bf16_tflops": "tensor bf16", "tensor_tf32_tflops": "tensor tf32",
+}  # fmt: skip
+_NEEDED = ("name", "fp32_tflops", "bandwidth_gbs", "memory_gb")
+_OTHERS = ("sms", "clock_mhz", "l2_mb")
+EXAMPLE = "For example `device_spec` name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24,tensor_fp16_tflops=160"
+
+
+def by_hand(text: str) -> Device:
+    """From ``name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24``: TFLOP/s dense (1 multiply-add = 2), GB/s, GB.
+
+    tensor_bf16_tflops is taken from tensor_fp16_tflops where only that is given. Raises DeviceError.
+    """
+    given: dict[str, str] = {}
+    for piece in text.split(","):
+        key, equals, value = (part.strip() for part in piece.partition("="))
+        if not equals or key in given:
+            raise DeviceError(
+                f"`device_spec`: '{piece.strip()}' is {'given twice' if equals else 'no key=value'}", EXAMPLE
+            )
+        if key not in (*_NEEDED, *_PATHS, *_OTHERS):
+            known = ", ".join((*_NEEDED, *(key for key in _PATHS if key not in _NEEDED), *_OTHERS))
+            raise DeviceError(f"`device_spec`: '{key}' is not known", f"Known: {known}")
+        given[key] = value
+    missing = [key for key in _NEEDED if not given.get(key)]
+    if missing:
+        raise DeviceError(f"`device_spec`: {', '.join(missing)} missing", EXAMPLE)
+    figure = {key: _figure(key, value) for key, value in given.items() if key != "name"}
+    paths = {path: figure[key] * 1e12 for key, path in _PATHS.items() if key in figure}
+    if "tensor fp16" in paths and "tensor bf16" not in paths:
+        paths["tensor bf16"] = paths["tensor fp16"]
+    machine = Machine(
+        name=given["name"],
+        kind="gpu",
+        flops_per_second=paths,
+        bytes_per_second=figure["bandwidth_gbs"] * 1e9,
+        memory_bytes=figure["memory_gb"] * 1e9,
+        sms=int(figure["sms"]) if "sms" in figure else None,
+        clock_hz=figure["clock_mhz"] * 1e6 if "clock_mhz" in figure else None,
+        l2_bytes=figure["l2_mb"] * MIB if "l2_mb" in figure else None,
+    )
+    return Device(machine, "peaks given by hand")
+
+
+def _figure(key: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = 0.0
+    if not isfinite(number) or number <= 0:
+        raise DeviceError(f"`device_spec`: {key} must be a number above 0, got '{value}'", EXAMPLE)
+    return number
+
+
+def of_measured(record: Mapping[str, Any], memory_bytes: int | None = None) -> Device:
+    """From what ``python -m perfctl.workloads.run.peaks --json`` printed. Raises KeyError, TypeError or ValueError."""
+    threads = record.get("threads")
+    machine = Machine(
+        name=machine_name(str(record["device"]), str(record["kind"]), threads),
+        kind=str(record["kind"]),
+        flops_per_second={str(path): float(value) for path, value in record["flops"].items()},
+        bytes_per_second=float(record["bandwidth_bps"]),
+        memory_bytes=memory_bytes,
+        sms=threads,
+    )
+    return Device(machine, f"peaks measured on {str(record['at'])[:10]}: large matrix products and a triad")
+
+
+def machine_name(device: str, kind: str, threads: int | None = None) -> str:
+    """What a machine is called wherever times of it are kept: of a GPU the board that its name means; of a CPU also how
+    many threads computed ("AMD EPYC, 2 threads"), since as many reach other peaks than one."""
+    if kind == "gpu":
+        found = gpus.meant(device)
+        return found[0].name if len(found) == 1 else device
+    return f"{device}, {threads} thread{'s' * (threads != 1)}" if threads else device
+
+
+def threads_of(cpu: str, machine: str) -> int | None:
+    """Threads in a machine's name where it is that CPU; None for another machine, or one without."""
+    found = re.fullmatch(r"(.*), (\d+) threads?", machine)
+    return int(found[2]) if found is not None and found[1] == cpu else None

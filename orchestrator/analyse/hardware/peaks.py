@@ -1,0 +1,87 @@
+"""The roofs a device sets: FLOP/s by path and bytes/s, from the table of devices, from its own record, or measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from perfctl.orchestrator.analyse.hardware import gpus
+from perfctl.records.report import Device
+
+MEASURE = "'--peaks measured' measures them on the machine it runs on"
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """FLOP/s (1 multiply-add = 2) and bytes/s of one device, with where they come from."""
+
+    device: str
+    source: str
+    """In words: "published figures of the A100 SXM4 80 GB", "measured on 2026-11-20"."""
+    kind: str
+    """published, derived (units x clock of the device's own record), measured, or none."""
+    flops: Mapping[str, float] = field(default_factory=dict)
+    """path ("fp32", "fp64", "fp16", "tensor tf32", ...) -> FLOP/s, dense. A path that is not known is not in it."""
+    bandwidth: float | None = None
+    """DRAM, bytes per second."""
+    reason: str | None = None
+    """Why there is none, and what to pass; None when there is."""
+
+    @property
+    def known(self) -> bool:
+        return bool(self.flops)
+
+    def ridge(self, path: str) -> float | None:
+        """FLOPs per byte at which the roof of ``path`` meets the memory's; None when one of them is not known."""
+        peak = self.flops.get(path)
+        return peak / self.bandwidth if peak and self.bandwidth else None
+
+
+def peaks_of(device: Device | None, measured: Sequence[Peaks] = ()) -> Peaks:
+    """The roofs of a run's device: measured ones of the same name first, then the table, then its own record."""
+    name = (device.name or device.kind) if device else "a device that no record names"
+    mine = [item for item in measured if item.device == name]
+    if mine:
+        return mine[-1]
+    others = ", ".join(dict.fromkeys(item.device for item in measured))
+    if others:
+        return Peaks(name, "", "none", reason=f"peaks were measured on {others}, not on {name}")
+    if device is None:
+        return Peaks(name, "", "none", reason="no record says which device it was")
+    if device.kind == "cpu":
+        return Peaks(name, "", "none", reason=f"the table of devices has no CPUs; {MEASURE}")
+    gpu = gpus.find(device.name)
+    if gpu is not None:
+        said = f"published figures of the {gpu.name}, dense"
+        return Peaks(name, said, "published", gpus.flops_per_second(gpu), gpu.bandwidth_gbs * 1e9)
+    return _derived(name, device)
+
+
+def _derived(name: str, device: Device) -> Peaks:
+    """From SMs x clock of the record, for the paths that all chips of the compute capability share."""
+    chip = gpus.architecture(device.compute_capability)
+    sliced = gpus.sliced(device.name)
+    if chip is None or not device.sm_count or not device.clock_hz or sliced:
+        why = "is a slice of a GPU" if sliced else _not_found(device)
+        return Peaks(name, "", "none", reason=f"{name} {why} (docs/devices.md); {MEASURE}")
+    cycles = device.sm_count * device.clock_hz
+    flops = {"fp32": chip.fp32 * cycles, "fp64": chip.fp64 * cycles, "fp16": chip.fp16 * cycles}
+    said = f"{device.sm_count} SMs x {device.clock_hz / 1e6:.0f} MHz of the run's own record, CC {device.compute_capability}"
+    return Peaks(name, f"{said}; tensor peaks are not known", "derived", flops, device.memory_bandwidth_bps)
+
+
+def _not_found(device: Device) -> str:
+    """No roof is chosen among several products: they differ by up to a third."""
+    named = [gpu.name for gpu in gpus.candidates(device.name)]
+    if not named:
+        return "is not in the table of devices"
+    return f"does not say which product it is ({', '.join(named)}), and their peaks differ"
+
+
+def read_measured(record: Mapping[str, Any]) -> Peaks:
+    """From what ``python -m perfctl.workloads.run.peaks --json`` printed. Raises KeyError or TypeError when it is not that."""
+    flops = {str(path): float(value) for path, value in record["flops"].items()}
+    day, threads = str(record["at"])[:10], record.get("threads")
+    how = f"measured on {day}: large matrix products and a triad" + (f", {threads} threads" if threads else "")
+    return Peaks(str(record["device"]), how, "measured", flops, float(record["bandwidth_bps"]))

@@ -1,0 +1,1 @@
+"""What a kernel's name and grid say."""

@@ -1,0 +1,229 @@
+"""Grids, tiles and multiplies that follow from a kernel's name and its layer's shape.
+
+Verified on public measurements of cuDNN 8.9 and cuBLAS (fp32 forward on a V100, a T4 and two A100), where the grid of
+every row came out: ``scripts/neusight.py`` repeats it. The same arithmetic is applied to tensor-core implicit GEMM and
+GEMM kernels that print their tile; those predictions are marked as not verified.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, prod
+
+from perfctl.orchestrator.analyse.kernels.names import Algorithm
+
+Grid = tuple[int, int, int]
+WINOGRAD_IMAGES = 16
+"""The transforms of the Winograd that is not fused work on this many images at a time."""
+FUSED_CHANNELS = 32
+"""Output channels, and Winograd tiles, of one thread block of the fused Winograd."""
+
+
+@dataclass(frozen=True, slots=True)
+class GemmShape:
+    """A product of (m x k) and (k x n), ``batch`` times. A Linear layer: m rows, n outputs, k inputs."""
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds on paper."""
+        return self.batch * self.m * self.n * self.k
+
+
+@dataclass(frozen=True, slots=True)
+class ConvShape:
+    """One 2-D convolution, forward."""
+
+    batch: int
+    in_channels: int
+    out_channels: int
+    out_h: int
+    out_w: int
+    kernel_h: int
+    kernel_w: int
+    groups: int = 1
+    same_size: bool = False
+    """Stride 1 and an output as large as the input: the gradient of the input is then a convolution of the same size."""
+
+    @property
+    def pixels(self) -> int:
+        """Output positions of all images: the rows of the implicit product."""
+        return self.batch * self.out_h * self.out_w
+
+    @property
+    def depth(self) -> int:
+        """Multiply-adds behind one output."""
+        return self.in_channels // self.groups * self.kernel_h * self.kernel_w
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds on paper."""
+        return self.pixels * self.out_channels * self.depth
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedGrid:
+    """What a kernel's name and its layer's shape say that one launch does."""
+
+    ctas: int
+    """Thread blocks that the shape asks for (without split-K)."""
+    matches: bool
+    """True when the launch had that grid."""
+    multiplies: int
+    """Multiplies of the launch (each with its add: half of its FLOPs), padding included."""
+    factor: float
+    """``multiplies`` / multiply-adds on paper: above 1 for padding, below 1 for Winograd."""
+    rule: str
+    """The arithmetic, numbers put in."""
+    verified: bool = False
+    """True for the families whose formula was checked on public measurements."""
+    family: str = ""
+    """Which formula: implicit gemm, winograd fused, winograd not fused, gemm."""
+    split_k: int = 1
+    """Blocks that share one sum; each adds its part once more in a reduction."""
+
+
+def expected_grid(algorithm: Algorithm, grid: Grid, shape: GemmShape | ConvShape) -> ExpectedGrid | None:
+    """Thread blocks and multiplies of one launch; None where no formula is known for the kernel.
+
+    Forward only: the gradients of a convolution use other shapes, and a gradient of a Linear layer is a product of
+    its own, to be asked for as one. In a layer with Winograd transforms the product kernel has 36 (or 16) in the
+    grid's z, which is how it is told from a plain one.
+    """
+    if algorithm.role != "main" or algorithm.direction in ("grad_input", "grad_weight"):
+        return None
+    if isinstance(shape, GemmShape):
+        return _gemm(algorithm, grid, shape) if algorithm.family == "gemm" else None
+    if shape.groups != 1:
+        return None
+    if algorithm.family == "winograd":
+        return _winograd_fused(algorithm, grid, shape)
+    if algorithm.family == "conv":
+        return _implicit(algorithm, grid, shape)
+    if algorithm.family == "gemm":
+        return _winograd_products(algorithm, grid, shape) or _pointwise(algorithm, grid, shape)
+    return None
+
+
+def _padded(length: int, step: int | None) -> int:
+    return length if not step else ceil(length / step) * step
+
+
+def _implicit(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
+    """ceil(N P Q / tm) x ceil(Cout / tn) blocks of tm x tn outputs, each over the whole depth."""
+    if algorithm.tile is None or algorithm.method not in ("implicit gemm", "explicit gemm"):
+        return None
+    m, n, k = algorithm.tile
+    rows, columns = ceil(shape.pixels / m), ceil(shape.out_channels / n)
+    ctas, depth = rows * columns, _padded(shape.depth, k)
+    multiplies = ctas * m * n * depth
+    split = grid[2] if algorithm.split_k or grid[2] > 1 else 1
+    verified = not algorithm.tensor_core
+    matches = (grid[0], grid[1]) == (rows, columns) if verified else sorted(grid[:2]) == sorted((rows, columns))
+    rule = (
+        f"ceil({shape.pixels:,} outputs / {m}) x ceil({shape.out_channels} channels / {n}) = {ctas:,} blocks "
+        f"x {m} x {n} x {depth:,} = {multiplies:,} multiplies"
+    )
+    return _made(ctas, matches, multiplies, shape.macs, rule, verified, "implicit gemm", split)
+
+
+def _winograd_fused(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
+    """F(2x2,3x3) in one kernel: a block is 32 tiles of 2 x 2 outputs by 32 channels, 16 multiplies each."""
+    if algorithm.winograd_block is None or algorithm.winograd != (2, 3) or (shape.kernel_h, shape.kernel_w) != (3, 3):
+        return None
+    images, rows, columns = algorithm.winograd_block
+    wanted = (
+        ceil(shape.batch / images) * ceil(shape.out_channels / FUSED_CHANNELS),
+        ceil(shape.out_h / (2 * rows)),
+        ceil(shape.out_w / (2 * columns)),
+    )
+    ctas, tiles = prod(wanted), images * rows * columns
+    multiplies = ctas * tiles * FUSED_CHANNELS * 16 * shape.in_channels
+    rule = (
+        f"{wanted[0]} x {wanted[1]} x {wanted[2]} blocks x {tiles} tiles x {FUSED_CHANNELS} channels x 16 multiplies "
+        f"x {shape.in_channels} channels = {multiplies:,} multiplies"
+    )
+    return _made(ctas, wanted == grid, multiplies, shape.macs, rule, True, "winograd fused", 1)
+
+
+def _winograd_products(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
+    """F(4x4,3x3), transforms apart: 36 products of tiles x Cin by Cin x Cout."""
+    if grid[2] != 36 or algorithm.tile is None or (shape.kernel_h, shape.kernel_w) != (3, 3):
+        return None
+    m, n, k = algorithm.tile
+    tiles = WINOGRAD_IMAGES * ceil(shape.batch / WINOGRAD_IMAGES) * ceil(shape.out_h / 4) * ceil(shape.out_w / 4)
+    wanted, swapped = _blocks(tiles, shape.out_channels, m, n, grid)
+    ctas, depth = 36 * prod(wanted), _padded(shape.in_channels, k)
+    multiplies = ctas * m * n * depth
+    sides = (n, m) if swapped else (m, n)
+    rule = (
+        f"36 products x ceil({tiles:,} tiles / {sides[0]}) x ceil({shape.out_channels} channels / {sides[1]}) = "
+        f"{ctas:,} blocks x {m} x {n} x {depth:,} = {multiplies:,} multiplies"
+    )
+    matches = (grid[0], grid[1]) == wanted
+    return _made(ctas, matches, multiplies, shape.macs, rule, True, "winograd not fused", 1)
+
+
+def _pointwise(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
+    """A convolution as a plain product (1 x 1, or after im2col): all images at once, or one product an image."""
+    whole = _gemm(algorithm, grid, GemmShape(shape.pixels, shape.out_channels, shape.depth))
+    if grid[2] != shape.batch or whole is None or (whole.matches and grid[2] == 1):
+        return None if whole is None else _unverified(whole)
+    image = GemmShape(shape.out_h * shape.out_w, shape.out_channels, shape.depth, shape.batch)
+    apart = _gemm(algorithm, grid, image)
+    return _unverified(apart if apart is not None and apart.matches else whole)
+
+
+def _unverified(found: ExpectedGrid) -> ExpectedGrid:
+    return ExpectedGrid(found.ctas, found.matches, found.multiplies, found.factor, found.rule, False, found.family,
+                      found.split_k)  # fmt: skip
+
+
+def _gemm(algorithm: Algorithm, grid: Grid, shape: GemmShape) -> ExpectedGrid | None:
+    """ceil(m / tx) x ceil(n / ty) blocks in either orientation; what is left in z is the batch, then split-K."""
+    if algorithm.tile is None:
+        return None
+    m, n, k = algorithm.tile
+    wanted, swapped = _blocks(shape.m, shape.n, m, n, grid)
+    split = max(1, grid[2] // shape.batch)
+    ctas = shape.batch * prod(wanted)
+    depth = split * _padded(ceil(shape.k / split), k) if k else shape.k
+    multiplies = ctas * m * n * depth
+    sides = (n, m) if swapped else (m, n)
+    times = f"{shape.batch} products x " if shape.batch > 1 else ""
+    rule = (
+        f"{times}ceil({shape.m:,} / {sides[0]}) x ceil({shape.n:,} / {sides[1]}) = {ctas:,} tiles x {m} x {n} x "
+        f"{depth:,} = {multiplies:,} multiplies" + (f", the sum split over {split} blocks" if split > 1 else "")
+    )
+    matches = grid[0] * grid[1] == prod(wanted) and grid[2] % shape.batch == 0
+    return _made(ctas, matches, multiplies, shape.macs, rule, not algorithm.tensor_core, "gemm", split)
+
+
+def _blocks(rows: int, columns: int, m: int, n: int, grid: Grid) -> tuple[tuple[int, int], bool]:
+    """Blocks along the grid's x and y, and whether the tile lies across.
+
+    cuBLAS works column by column, so a tile's first side mostly lies along the outputs; where neither orientation
+    gives the grid, that one is stated.
+    """
+    choices = {
+        (ceil(columns / m), ceil(rows / n)): True,
+        (ceil(rows / n), ceil(columns / m)): True,
+        (ceil(rows / m), ceil(columns / n)): False,
+        (ceil(columns / n), ceil(rows / m)): False,
+    }
+    first = next(iter(choices.items()))
+    exact = next(((wanted, across) for wanted, across in choices.items() if wanted == grid[:2]), None)
+    same = next(((wanted, across) for wanted, across in choices.items() if prod(wanted) == prod(grid[:2])), None)
+    return exact or same or first
+
+
+def _made(
+    ctas: int, matches: bool, multiplies: int, macs: int, rule: str, verified: bool, family: str, split: int
+) -> ExpectedGrid:
+    return ExpectedGrid(
+        ctas, matches, multiplies, multiplies / macs, f"{rule} (paper {macs:,})", verified, family, split
+    )

@@ -1,0 +1,365 @@
+"""Which layer launched a kernel, guessed: for reports without any range, of a network whose layers are known.
+
+Kernels that multiply matrices come in the order of the network's layers, step after step. The guess is the
+alignment of the two sequences, by a best path (Viterbi) over the layers of a step, that agrees best with what kernel
+names say (family, direction) and with how many outputs their tiles cover. What does not agree well is not guessed at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
+
+from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
+from perfctl.records.paper import LayerCall
+from perfctl.records.report import Gap, Kernel
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.float64]
+    Places = npt.NDArray[np.int64]
+
+GRADIENTS = ("grad_input", "grad_weight")
+_BAD, _FITS, _SURE = -4.0, 1.0, 2.0
+_HINT = 0.5
+_LOOSE, _PADDED = 4.0, 16.0
+"""How much larger a grid, and the area under all tiles, may be than the shape asks for."""
+_LETTERS = {"forward": "tn", "grad_input": "nn", "grad_weight": "nt"}
+"""Which operands BLAS is told to transpose in the products of a Linear layer, as torch calls it."""
+
+
+class LayerItem(NamedTuple):
+    """One layer in one direction, as the step should come to it."""
+
+    layer: str
+    direction: str
+    families: frozenset[str]
+    outputs: int | None
+    product: tuple[int, int] | None
+    """Rows and columns of the product that it is; None when its shape does not follow."""
+
+
+def items_of(calls: Sequence[LayerCall], first: str) -> list[LayerItem]:
+    """What one step comes to, in order; of a layer's two gradients ``first`` is first."""
+    last = {call.layer: call.position or 0 for call in calls if call.direction == GRADIENTS[0]}
+
+    def place(call: LayerCall) -> tuple[int, bool]:
+        own = call.position or 0
+        return last.get(call.layer, own) if call.direction in GRADIENTS else own, call.direction != first
+
+    wanted = ("forward", "recompute", *GRADIENTS, "backward")
+    return [
+        LayerItem(call.layer, call.direction, _families(call.kind), _each(call), _product(call))
+        for call in sorted(calls, key=place)
+        if call.macs and call.layer and call.direction in wanted
+        for _ in range(call.calls)
+    ]
+
+
+def _each(call: LayerCall) -> int | None:
+    return call.output_elements // call.calls if call.output_elements else None
+
+
+def _product(call: LayerCall) -> tuple[int, int] | None:
+    """Of a product with a weight: its two sides without the one that is summed over, where the parameters tell them."""
+    if not (call.macs and call.output_elements and call.parameters):
+        return None
+    outputs, depth = call.output_elements // call.calls, call.macs // call.output_elements
+    linear = _families(call.kind) == {"gemm"}
+    if call.direction == "forward":
+        columns = _whole(call.parameters, depth + 1) or _whole(call.parameters, depth)  # with a bias, without
+        return (outputs // columns, columns) if columns and not outputs % columns else None
+    if call.direction == "grad_input" and linear:
+        with_bias = _whole(call.parameters, depth)
+        columns = next((c for c in ((with_bias or 0) - 1, with_bias or 0) if c > 0 and not outputs % c), None)
+        return (outputs // columns, columns) if columns else None
+    if call.direction == "grad_weight" and linear:
+        rows = call.parameters - outputs
+        return (rows, outputs // rows) if rows > 0 and not outputs % rows else None
+    return None
+
+
+def _whole(number: int, divisor: int) -> int | None:
+    return number // divisor if divisor > 0 and not number % divisor else None
+
+
+def _families(kind: str) -> frozenset[str]:
+    lowered = kind.lower()
+    if "conv" in lowered:
+        return frozenset({"conv", "winograd", "fft", "depthwise", "gemm"})
+    if any(word in lowered for word in ("lstm", "gru", "rnn")):
+        return frozenset({"rnn", "gemm"})
+    if "attention" in lowered:
+        return frozenset({"attention", "gemm"})
+    return frozenset({"gemm"})
+
+
+def fits(launches: Sequence[Kernel], items: Sequence[LayerItem], known: Mapping[str, Algorithm]) -> list[list[float]]:
+    """How well each launch fits each item; launches alike share a row."""
+    rows: dict[tuple[object, ...], list[float]] = {}
+    found = []
+    for kernel in launches:
+        key = (kernel.name, kernel.grid_x, kernel.grid_y, kernel.grid_z)
+        if key not in rows:
+            rows[key] = [_fit(kernel, known[kernel.name], item) for item in items]
+        found.append(rows[key])
+    return found
+
+
+def _fit(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
+    if algorithm.family not in item.families:
+        return _BAD
+    score = _FITS
+    if algorithm.direction is not None and item.direction in ("forward", *GRADIENTS):
+        score += _SURE if algorithm.direction == item.direction else _BAD
+    if item.families == {"gemm"} and (letters := _ending(kernel.name)) and item.direction in _LETTERS:
+        score += _HINT if letters == _LETTERS[item.direction] else -2 * _HINT
+    return score + _shape(kernel, algorithm, item)
+
+
+def _shape(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
+    """By the blocks that tiles of the kernel's name ask for; by the outputs that all tiles cover where sides are unknown.
+
+    The grid's third side may be split-K or a batch: it is taken both ways.
+    """
+    if algorithm.tile is None or kernel.grid_x is None or not item.outputs:
+        return 0.0
+    m, n, _ = algorithm.tile
+    flat = kernel.grid_x * (kernel.grid_y or 1)
+    blocks = {flat, flat * (kernel.grid_z or 1)}
+    if item.product is not None:
+        wanted = {ceil(item.product[0] / a) * ceil(item.product[1] / b) for a, b in ((m, n), (n, m))}
+        if wanted & blocks:
+            return _SURE
+        return 0.0 if any(w / _LOOSE <= block <= w * _LOOSE for w in wanted for block in blocks) else _BAD
+    ratios = [block * m * n / item.outputs for block in blocks]
+    if any(0.99 <= ratio <= 1.5 for ratio in ratios):
+        return _FITS
+    return 0.0 if any(0.99 <= ratio <= _PADDED for ratio in ratios) or flat <= 2 else _BAD
+
+
+def _ending(name: str) -> str:
+    found = re.search(r"_(nn|nt|tn|tt)(?![a-z])", name)
+    return found[1] if found else ""
+
+
+SKIP = 1.5
+"""Lost for each item that is passed over."""
+AGAIN = 0.75
+"""Lost when an item takes one more element."""
+LATE = 0.5
+"""Lost for each item that the very first element is past, up to MOST."""
+MOST = 3.0
+LEAVE = 2.0
+"""Lost when an element is given to no item."""
+
+
+def viterbi(fits: Sequence[Sequence[float]]) -> tuple[float, list[int | None]]:
+    """(score, item of each element or None): items come in order, and after the last the first again.
+
+    ``fits[element][item]`` is gained when they are put together. The path may begin and end anywhere.
+    """
+    import numpy as np
+
+    count = len(fits[0])
+    place = np.arange(count)
+    rows = {id(row): np.asarray(row, float) for row in fits}
+    score = np.zeros(count)  # of the first element: set below
+    """Best score of all paths whose last item is this one."""
+    came = np.empty((len(fits), count), np.int32)
+    left = np.empty((len(fits), count), bool)
+    for number, row in enumerate(fits):
+        gain = rows[id(row)]
+        from_before, before = _further(score, place)
+        # From any item over the end of the step to an item: all those between are passed over.
+        ends = score + SKIP * place
+        last = int(ends.argmax())
+        over = ends[last] - SKIP * (count - 1 + place)
+        options = np.stack([from_before, score - AGAIN, over])
+        if not number:
+            options[:] = -np.minimum(LATE * place, MOST)
+        choice = options.argmax(axis=0)
+        taken = options[choice, place] + gain
+        stay = score - LEAVE
+        left[number] = stay > taken
+        came[number] = np.where(left[number], place, np.stack([before, place, np.full(count, last)])[choice, place])
+        score = np.where(left[number], stay, taken)
+    at = int(score.argmax())
+    total = float(score[at])
+    path: list[int | None] = []
+    for number in range(len(fits) - 1, -1, -1):
+        path.append(None if left[number, at] else at)
+        at = int(came[number, at])
+    return total, path[::-1]
+
+
+def _further(score: Numbers, place: Places) -> tuple[Numbers, Places]:
+    """For each item, the best score on coming from an earlier one, and from which."""
+    import numpy as np
+
+    lifted = score + SKIP * place
+    best = np.maximum.accumulate(lifted)
+    risen = np.concatenate([[True], lifted[1:] > best[:-1]])
+    where = np.maximum.accumulate(np.where(risen, place, 0))
+    value = np.concatenate([[-np.inf], best[:-1] - SKIP * (place[1:] - 1)])
+    return value, np.concatenate([[0], where[:-1]])
+
+
+HEAVY = frozenset({"conv", "winograd", "fft", "depthwise", "gemm", "rnn", "attention"})
+"""Families whose kernels are aligned; all others belong to no layer by guess."""
+ENOUGH = 0.9
+"""Of the aligned kernels that must fit, and of a step's layers that must be found in every whole step."""
+LONGEST = 60_000_000
+"""Kernels x layers of one alignment: 10 s and 300 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """The kernels with guessed layers and steps, or as they were."""
+
+    kernels: tuple[Kernel, ...]
+    guessed: int
+    """Launches that got a layer; 0 when no guess was made."""
+    steps: int
+    """Whole steps that were found."""
+    gaps: tuple[Gap, ...]
+    """What was guessed, or why not."""
+
+
+def guess(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -> Guess:
+    """Layers, directions and steps of launches by order and shape; ``calls`` are pen and paper of one step.
+
+    Nothing is guessed where any launch has a layer already, and where the kernels do not fit the network.
+    """
+    given = tuple(kernels)
+    if any(kernel.layer is not None for kernel in given):
+        return _none(given, "some launches have layers that were seen, and guesses are never mixed with these")
+    order = sorted(range(len(given)), key=lambda index: (given[index].start_ns or 0, given[index].launch))
+    known = {name: recognise(name) for name in {kernel.name for kernel in given}}
+    main = [index for index in order if _is_main(known[given[index].name])]
+    orders = [items_of(calls, first) for first in GRADIENTS]
+    if not main or not orders[0]:
+        lacking = "no layer that multiplies" if main else "no kernel of a known family that multiplies"
+        return _none(given, f"there is {lacking}")
+    if len(main) * len(orders[0]) > LONGEST:
+        return _none(given, f"{len(main)} launches on {len(orders[0])} layers are too many to align")
+    launches = [given[index] for index in main]
+    scored = [viterbi(fits(launches, items, known)) for items in orders]
+    best = max(range(len(orders)), key=lambda number: scored[number][0])
+    items, (_, path) = orders[best], scored[best]
+    steps = _steps(path)
+    if reason := _doubt(path, steps, len(items)):
+        return _none(given, reason)
+    told = scored[0][0] != scored[1][0]
+    return _guessed(given, order, dict(zip(main, zip(path, steps, strict=True), strict=True)), items, known, told)
+
+
+def _none(kernels: tuple[Kernel, ...], reason: str) -> Guess:
+    return Guess(kernels, 0, 0, (Gap("kernel.layer", "not_available", f"no layers were guessed: {reason}"),))
+
+
+def _is_main(algorithm: Algorithm) -> bool:
+    return algorithm.family in HEAVY and algorithm.role == "main"
+
+
+def _steps(path: Sequence[int | None]) -> list[int]:
+    """Number of the step that each launch is in: a new one begins where the path goes back to an earlier item."""
+    number, before, found = 0, -1, []
+    for item in path:
+        if item is not None:
+            number += item < before
+            before = item
+        found.append(number)
+    return found
+
+
+def _doubt(path: Sequence[int | None], steps: Sequence[int], count: int) -> str | None:
+    """Why the alignment is not to be believed; None when it is."""
+    placed = sum(item is not None for item in path)
+    if placed < ENOUGH * len(path):
+        return f"only {placed} of {len(path)} kernels that multiply fit the network's layers in order and shape"
+    held: defaultdict[int, set[int]] = defaultdict(set)
+    for item, step in zip(path, steps, strict=True):
+        if item is not None:
+            held[step].add(item)
+    whole = sorted(held)[1:-1] or sorted(held)  # the first and the last may have been cut off
+    poor = [step for step in whole if len(held[step]) < ENOUGH * count]
+    if poor:
+        least = min(len(held[step]) for step in poor)
+        return f"{len(poor)} of {len(whole)} steps miss layers: {least} of {count} were found in one"
+    return None
+
+
+def _guessed(
+    given: tuple[Kernel, ...],
+    order: Sequence[int],
+    placed: dict[int, tuple[int | None, int]],
+    items: Sequence[LayerItem],
+    known: dict[str, Algorithm],
+    told: bool,
+) -> Guess:
+    found = list(given)
+    steps = {step for _, step in placed.values()}
+    whole = _whole_steps(placed.values(), len(items))
+    numbers = {step: number for number, step in enumerate(sorted(whole))}
+    homes = _with_helpers(given, order, placed, known)
+    for index, (item, step) in homes.items():
+        place = items[item] if item is not None else None
+        direction = place.direction if place else None
+        if not told and direction in GRADIENTS:  # names and shapes say nothing about which of the two it is
+            direction = "backward"
+        found[index] = found[index]._replace(
+            layer=place.layer if place else None,
+            direction=direction,
+            step=numbers.get(step),
+            layer_source="guessed" if place else None,
+        )
+    guessed = sum(kernel.layer is not None for kernel in found)
+    cut = f" ({len(steps) - len(whole)} cut-off ones are in no figure per step)" if len(steps) > len(whole) else ""
+    reason = (
+        f"the layers of {guessed} of {len(found)} launches, and {len(whole)} steps{cut}, were guessed by order and shape"
+        " against the network's layers; no range was seen"
+    )
+    return Guess(tuple(found), guessed, len(whole), (Gap("kernel.layer", "ambiguous", reason),))
+
+
+def _whole_steps(placed: Iterable[tuple[int | None, int]], count: int) -> set[int]:
+    held: defaultdict[int, set[int]] = defaultdict(set)
+    for item, step in placed:
+        if item is not None:
+            held[step].add(item)
+    return {step for step, items in held.items() if len(items) >= ENOUGH * count}
+
+
+def _with_helpers(
+    given: Sequence[Kernel],
+    order: Sequence[int],
+    placed: dict[int, tuple[int | None, int]],
+    known: dict[str, Algorithm],
+) -> dict[int, tuple[int | None, int]]:
+    """All launches with their item and step: transforms and reductions go with the kernel that they serve."""
+    before: list[tuple[int | None, int]] = []
+    last: tuple[int | None, int] = (None, -1)
+    for index in order:
+        last = placed.get(index, last)
+        before.append(last)
+    found: dict[int, tuple[int | None, int]] = {}
+    following: tuple[int | None, int] = (None, -1)
+    for index, previous in zip(reversed(order), reversed(before), strict=True):
+        if index in placed:
+            found[index] = following = placed[index]
+            continue
+        algorithm = known[given[index].name]
+        step = previous[1] if previous[1] >= 0 else following[1]
+        found[index] = (None, step)
+        if algorithm.family in HEAVY and algorithm.role in ("reduction", "epilogue"):
+            found[index] = previous
+        elif algorithm.family in HEAVY and algorithm.role in ("transform", "offsets"):
+            found[index] = previous if "output" in given[index].name.lower() else following
+    return found

@@ -1,0 +1,447 @@
+"""Which algorithm a kernel is, read off its name (cuDNN, cuBLAS, CUTLASS, Triton, ATen, ...; 2017 to today)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+FAMILIES: tuple[tuple[str, str], ...] = (
+    ("collective", r"nccl|rccl|all_?reduce|all_?gather(?!_?nd)|reduce_?scatter|all_?to_?all"),
+    ("attention", r"flash_?(fwd|bwd|attn|attention)|(^|[^a-z])flash(::|_attn|_fwd|_bwd)|fmha|attention_?kernel"
+                  r"|native_sdpa|sdpa_|mem_eff|flashattn|batch(decode|prefill)with|mergestates|flex_?attention"
+                  r"|paged_?attention|attn_(fwd|bwd)"),
+    ("winograd", r"winograd"),
+    ("fft", r"(^|[^a-z])fft|_fft_|fft[123]d|cf_?gemm.*fft|flip_filter|(vector|regular|dp)_?fft|fft_convolve"),
+    ("depthwise", r"depthwise|grad2d_grouped_direct|conv2d_grouped_direct|dwconv|(conv|grad)2d_c1_k1"),
+    ("layout", r"nchwtonhwc|nhwctonchw|^(?!.*[0-9]cudnn).*(nchw2nhwc|nhwc2nchw)|(?<!conv_)transpose|permut|"
+               r"im2col|col2im|"
+               r"(compute|precompute).*offsets|tensortransform|nchwaddpadding|nhwcaddpadding|"
+               r"scalepackedtensor|convert_weights|kern_precompute_indices|reorder|genericreformat|pack_|"
+               r"unpack_|region_transform|"
+               r"compute_gemm_pointers|converttensor|shuffleintensor|swapdimension|routingindices"),
+    ("optimizer", r"adam|adadelta|adagrad|rmsprop|sgd|multi_tensor_apply|foreach|lamb_stage"),
+    ("conv", r"scudnn|hcudnn|icudnn|[0-9]cudnn|cudnn.*(conv|dgrad|wgrad|fprop)|implicit_?(con|gemm)|"
+             r"conv(olve|olution|[123]d|_transpose|_dilated)|(^|[^a-z])(fprop|dgrad|wgrad)|[0-9](fprop|dgrad|"
+             r"wgrad)|wgrad_alg|"
+             r"dgrad_(engine|alg)|xmma_(fprop|dgrad|wgrad)|conv_?depth|igemm_(fwd|bwd|wrw)"),
+    ("gemm", r"gemm|gemv|cutlass(__5x_[a-z]+)?::(device_)?kernel|cutlass_\d|cublaslt|splitkreduce|split_?k|"
+             r"(^|_)dot_kernel|nvjet|mat(rix)?_?mul|reduce_1block|^cijk_|^bmm_|(^|_)ger_kernel|trsm|trmm|syrk|nrm2|"
+             r"axpy|asum|scal_kernel|fused_moe_kernel|marlin"),
+    ("rnn", r"lstm|gru|rnn"),
+    ("softmax", r"soft_?max|nll_?loss|cross_?entropy|nllcriterion"),
+    ("norm", r"batch_?norm|bn_(fw|bw)|layer_?norm|group_?norm|instance_?norm|rms_?norm|_norm_kernel|weight_norm|"
+             r"compute_bn|rowwisemoments|"
+             r"gammabeta|normalizationforward|normalizationbackward"),
+    ("pool", r"pool|adaptive_average"),
+    ("reduction", r"reduce|reduction|(^|[^a-z])sum_|scan|argmax|argmin|sort|histogram|unique|"
+                  r"top_?k|finalizekernel|finalizemoe"),
+    ("copy", r"memcpy|memset|copy|cat(array)?batched|fill_?kernel|fillfunctor|zero_kernel|index_?select|gather|"
+             r"scatter|index_(put|fill|elem|copy)|indexing|reshape_and_cache|__fill|(?<!rotary_)embedding|"
+             r"roll_cuda|uninitialized_fill"),
+    ("elementwise", r"elem(ent)?_?wise|pointwise|relu|sigmoid|tanh|gelu|silu|swiglu|swish|dropout|add_tensor|"
+                    r"op_(generic_)?tensor|optensor|tensor_?op|add_?bias|bias_?add|vectorized|distribution|"
+                    r"activation|threshold|triu_tril|mse_loss|upsample|rotary|quant|parallel_for|"
+                    r"adjacent_?difference|loss_kernel|"
+                    r"bias(nhwc|nchw)kernel|random|initrng|initializematrix|eigenmetakernel|"
+                    r"(^|_)fusion(_\d+)?$|activate|vec(tor)?_?add|saxpy|addition|(^|_)add_[a-z]*kernel"),
+)  # fmt: skip
+"""Family and what its kernels are called, tried in this order."""
+
+TRITON: tuple[tuple[str, str], ...] = (
+    ("attention", r"^triton_tem_.*(attention|sdpa)"),
+    ("conv", r"^triton_tem_.*conv"),
+    ("elementwise", r"^triton_(poi|for)_"),
+    ("softmax", r"^triton_(red|per|mix|spl)_.*(softmax|nll_loss)"),
+    ("norm", r"^triton_(red|per|mix|spl)_.*(norm|var_mean)"),
+    ("reduction", r"^triton_(red|per|mix|spl)_"),
+    ("gemm", r"^triton_(tem_|.*mm)"),
+)  # fmt: skip
+"""PyTorch's compiler names a kernel by its shape (poi, red, per, tem) and then by every operation fused into it: the
+shape decides, since a pointwise kernel named after a convolution only adds the bias."""
+
+ROLES: tuple[tuple[str, str], ...] = (
+    ("offsets", r"offsetskernel|precompute_indices|generatewinogradtiles|compute_gemm_pointers|computeoffsets|"
+                r"compute[a-z]*offsets"),
+    ("transform", r"winograd[a-z]*(data|filter|output|delta)|fft[123]d_(r2c|c2r)|flip_filter|region_transform"),
+    ("reduction", r"splitkreduce|split_?k_?reduc|mergestates|combine_kernel|splitk_combine|reduce_1block|kernel_reduce"
+                  r"|wgrad_reduce|dot_kernel.*reduce"),
+    ("epilogue", r"epilogue::impl|bias_?add|add_?bias|add_tensor_kernel|addtensor|op_(generic_)?tensor|optensor|"
+                 r"convert_dq|scalepackedtensor|activation_fw|activation_bw|dot_do_o|preprocess"),
+    ("layout", r"nchwtonhwc|nhwctonchw|^(?!.*[0-9]cudnn).*(nchw2nhwc|nhwc2nchw)|(?<!conv_)transpose|permut|im2col|col2im|"
+               r"tensortransform|addpadding|"
+               r"convert_weights|reorder|genericreformat"),
+)  # fmt: skip
+"""What a kernel does beside the arithmetic of its layer; "main" when none fits."""
+
+LIBRARIES: tuple[tuple[str, str], ...] = (
+    ("triton", r"^triton_"),
+    ("nccl", r"nccl"),
+    ("rccl", r"rccl"),
+    ("cudnn", r"cudnn|winograd|fft[12]d_|flip_filter|implicit_convolve|explicit_convolve|precomputed_convolve|"
+              r"dgrad_engine|wgrad_alg|grouped_direct_kernel|cask|(^|::)bn_(fw|bw)|region_transform_abc"),
+    ("flash", r"flash::|pytorch_flash|flash_fwd|flash_bwd|flashattn|flash_attn"),
+    ("flashinfer", r"flashinfer|batch(decode|prefill)with|persistentvariablelengthmergestates"),
+    ("xformers", r"fmha_cutlass|pytorchmemeffattention|attentionbackwardkernel"),
+    ("tensorrt", r"_trt$|^trt_|tensorrt|genericreformat|fmhasm|^bmm_"),
+    ("aten", r"at::native|^void at::|at_cuda|multi_tensor_apply|aten::"),
+    ("cutlass", r"cutlass"),
+    ("cublas", r"cublas|nvjet|splitkreduce|gemv|gemmsn|gemmk1|"
+               r"^(volta|turing|ampere|maxwell|pascal|hopper)_[a-z0-9_]*gemm"
+               r"|^sm\d+_xmma_gemm|dot_kernel|reduce_1block"),
+    ("cub", r"cub::|thrust::"),
+    ("miopen", r"miopen|igemm_(fwd|bwd|wrw)_gtc|batched_transpose_"),
+    ("hipblaslt", r"^cijk_"),
+    ("vllm", r"vllm::"),
+    ("apex", r"apex"),
+)  # fmt: skip
+"""Which library wrote it; the more telling word first."""
+
+DIRECTIONS: tuple[tuple[str, str], ...] = (
+    ("grad_weight", r"wgrad|igemm_wrw|stridedb_splitk|conv_?depth.*weight|weight_?grad|gammabeta"),
+    ("grad_input", r"dgrad|igemm_bwd|bwd_data|backward_?data|grad_?input"),
+    ("forward", r"fprop|winogradforward|igemm_fwd|_fwd_|flash_fwd|forward|_fw_|convolve_s?gemm"),
+)  # fmt: skip
+"""Directions that a name states; kernels that cuDNN uses for several say nothing."""
+
+METHODS: tuple[tuple[str, str, str], ...] = (
+    ("winograd", "winograd F(4x4,3x3) not fused", r"winograd[a-z]*4x4"),
+    ("winograd", "winograd F(9x9,5x5) not fused", r"winograd[a-z]*9x9_5x5"),
+    ("winograd", "winograd F(2x2,3x3)", r"winograd_128x128|winograd_.*tile\d{3}|generatewinogradtiles"),
+    ("conv", "implicit gemm, indices worked out before", r"precomputed_convolve"),
+    ("conv", "explicit gemm", r"explicit_convolve"),
+    ("conv", "implicit gemm", r"implicit_?(convolve|gemm|con)|[shi0-9]cudnn_|[0-9](fprop|dgrad|wgrad)|"
+                              r"xmma_(fprop|dgrad|wgrad)|igemm_(fwd|bwd|wrw)|implicitgemm|^triton_tem"),
+    ("conv", "implicit gemm with atomic sums", r"dgrad_engine|wgrad_alg"),
+    ("conv", "direct", r"direct|conv2d_forward|conv_depthwise"),
+    ("gemm", "split-k reduction", r"splitkreduce|split_?k_?reduc"),
+    ("gemm", "matrix times vector", r"gemv|gemmk1|dot_kernel|(^|_)ger_kernel|reduce_1block"),
+    ("gemm", "vector", r"nrm2|axpy|asum|scal_kernel"),
+    ("attention", "sum of partial attention", r"mergestates|splitkv_combine|combine_kernel|reduction_kernel"),
+    ("attention", "flash attention", r"flash|native_sdpa|fmhasm"),
+    ("attention", "memory-efficient attention", r"fmha_cutlass|mem_eff|pytorchmemeff|attentionbackwardkernel"),
+    ("attention", "attention over a paged cache", r"batch(decode|prefill)with|paged_?attention"),
+)  # fmt: skip
+"""Family, method and what its kernels are called; a family that is not here is its own method."""
+
+Tile = tuple[int, int, int | None]
+
+_TILES: tuple[re.Pattern[str], ...] = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"tilesize(\d+)x(\d+)x(\d+)",  # xmma of cuDNN, cuBLAS, TensorRT
+        r"gemmshape<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+), ?(?:\(int\))?(\d+)>",  # CUTLASS 2, templates: block first
+        r"(?:gemm|fprop|dgrad|wgrad)_[a-z0-9_]*?(\d+)x(\d+)_(\d+)x\d+_",  # CUTLASS 2, named: tile, then k x stages
+        r"_(\d+)x(\d+)x(\d+)_\d+x\d+x\d+_",  # CUTLASS 3, named: tile, then cluster
+        r"c<(\d{2,})>, ?cute::c<(\d{2,})>, ?cute::c<(\d{2,})>",  # CUTLASS 3, templates
+        r"nvjet_(?:sm\d+_)?[a-z]+_(?:mma_)?(\d+)x(\d+)(?:_|x)(\d+)",  # cuBLAS from Hopper on
+        r"(?:gemm|cudnn)_[a-z0-9_]*?(\d+)x(\d+)_ldg\d[a-z0-9_]*?_stages_(\d+)x",  # cuBLAS and cuDNN on Turing, Ampere
+        r"_bt(\d+)x(\d+)x(\d+)_",  # MIOpen
+        r"_mt(\d+)x(\d+)x(\d+)_",  # hipBLASLt
+        r"_t(\d+)x(\d+)x(\d+)u\d_",  # TensorRT's batched products
+        r"(?:gemm|cudnn)_(?:[a-z]+\d*_)*?(\d+)x(\d+)(?:_|$)",  # cuBLAS, cuDNN: no k
+    )
+)
+_CONVOLVE = re.compile(
+    r"(implicit|explicit)_convolve_sgemm<[^>]*?(?:\(int\))?(?:128|512|1024), ?(?:\(int\))?(\d), ?(?:\(int\))?(\d),"
+)
+_WINOGRAD_BLOCK = re.compile(r"winograd_128x128_.*tile(\d)(\d)(\d)[a-z]")
+
+
+def tile(name: str) -> Tile | None:
+    """Outputs of a thread block (m, n) and the step along the sum; None when the name does not say.
+
+    ``implicit_convolve_sgemm<float, float, 128, 5, 5, ...>`` gives the logarithms: 2^5 x 2^5.
+    """
+    found = _CONVOLVE.search(name)
+    if found:
+        return 2 ** int(found[2]), 2 ** int(found[3]), None
+    for pattern in _TILES:
+        found = pattern.search(name)
+        if found:
+            m, n, *k = (int(part) for part in found.groups())
+            return m, n, k[0] if k else None
+    return None
+
+
+def winograd_block(name: str) -> tuple[int, int, int] | None:
+    """(images, rows, columns) of tiles in one block of the fused Winograd: ``tile148t`` is 1 x 4 x 8."""
+    found = _WINOGRAD_BLOCK.search(name)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+_CHIP = re.compile(
+    r"(?:^|_|::)(maxwell|pascal|volta|turing|ampere|ada|hopper|blackwell)(?=_)|(sm\d{2,3})(?!\d)|cutlass_(\d{2,3})_"
+)
+
+
+def architecture(name: str) -> str | None:
+    """The chip that a kernel was written for: "volta", "sm80"."""
+    found = _CHIP.search(name)
+    if not found:
+        return None
+    return found[1] or found[2] or f"sm{found[3]}"
+
+
+_TYPES = {
+    "f16": "fp16", "fp16": "fp16", "half": "fp16", "bf16": "bf16", "tf32": "tf32", "i8": "int8", "int8": "int8",
+    "s8": "int8", "u8": "int8", "f32": "fp32", "fp32": "fp32", "f64": "fp64",
+    "e4m3": "fp8", "e5m2": "fp8", "e2m1": "fp4",
+    "d": "fp64", "z": "fp64", "c": "fp32", "i": "int8", "h": "fp16", "s": "fp32", "gc": "fp32",
+}  # fmt: skip
+_XMMA = re.compile(
+    r"xmma_[a-z_0-9]*?_(bf16|tf32|f16|f32|f64|i8|u8|e4m3|e5m2)(?:bf16|tf32|f16|f32|f64|i8|i32|e4m3|e5m2)_"
+)
+_SHAPED = re.compile(
+    r"(?:(fp16|bf16|int8|tf32|f16|i8|s8)_)?([shdi])(884|1688|16816|161616|8816|8832|16832|16864|8864)"
+    r"(f16|bf16|tf32|i8)?(?:gemm|cudnn|fprop|dgrad|wgrad)(?:(?:_[a-z]+)?_(fp16|bf16|f16|tf32|s8|i8|int8)_)?"
+)
+_WARPGROUP = re.compile(r"[shi]\d+x\d+x\d+gemm_(bf16|f16|tf32|f32|e4m3|e5m2|s8|u8)")
+_NVJET = re.compile(r"nvjet_(?:sm\d+_)?([a-z])")
+_NVJET_TYPES = {"h": "fp16", "t": "bf16", "q": "fp8", "d": "fp64", "o": "fp4"}
+_PLAIN = re.compile(r"(?:^|_)(gc|s|d|h|c|z)(?:gemm|cudnn)(?:_|$)")
+_TRAITS = re.compile(r"(tfloat32_t|bfloat16_t|half_t|float_e4m3|float_e5m2|int8_t)")
+_TRAIT_TYPES = {
+    "tfloat32_t": "tf32", "bfloat16_t": "bf16", "half_t": "fp16", "float_e4m3": "fp8", "float_e5m2": "fp8",
+    "int8_t": "int8",
+}  # fmt: skip
+_MIOPEN = re.compile(r"igemm_(?:fwd|bwd|wrw)_gtcx?\d*_n[a-z]+_(bf16|fp16|fp32|int8)")
+
+
+def math_of(name: str, family: str | None) -> tuple[str | None, bool | None]:
+    """(type of the multiplied numbers, on tensor cores or not); None where the name does not say."""
+    if family not in ("conv", "winograd", "gemm", "attention", "depthwise", "fft"):
+        return None, None
+    return _printed(name) or _templates(name, family)
+
+
+def _printed(name: str) -> tuple[str | None, bool | None] | None:
+    """Types in the codes of cuDNN, cuBLAS and CUTLASS's named kernels."""
+    found = _XMMA.search(name)
+    if found:
+        kind = _TYPES[found[1]]
+        if kind == "fp32" and re.search(r"_tensor\d+x", name):
+            kind = "tf32"  # stored as fp32, rounded on the way in
+        return kind, kind != "fp32" and "_ffma" not in name
+    found = _SHAPED.search(name)
+    if found:
+        return _of_instruction(name, found), True
+    found = _WARPGROUP.search(name)
+    if found:
+        kind = _TYPES[found[1]]
+        return ("tf32" if kind == "fp32" else kind), True
+    found = _NVJET.search(name)
+    if found:
+        return _NVJET_TYPES.get(found[1]), True
+    found = _PLAIN.search(name)
+    if found and "tensorop" not in name:
+        return _TYPES[found[1]], False
+    found = _MIOPEN.search(name)
+    if found:
+        return _TYPES[found[1]], None
+    if "convolve_sgemm<" in name:
+        return ("fp32" if re.search(r"convolve_sgemm<float\b", name) else None), False
+    return None
+
+
+def _of_instruction(name: str, found: re.Match[str]) -> str | None:
+    """``s1688gemm`` is fp16 on Turing, tf32 from Ampere on unless another type is printed beside it."""
+    word = found[1] or found[4] or found[5]
+    if word:
+        return _TYPES[word]
+    if found[2] != "s":
+        return _TYPES[found[2]]
+    if found[3] == "1688":
+        chip = architecture(name) or ""
+        return "fp16" if chip in ("turing", "sm75") else "tf32" if chip else None
+    return "fp16"
+
+
+def _templates(name: str, family: str) -> tuple[str | None, bool | None]:
+    """Types in template arguments and in the names of attention kernels."""
+    found = _TRAITS.search(name)
+    kind = _TRAIT_TYPES[found[1]] if found else None
+    if family == "attention":
+        printed = re.search(r"(?:fmha_cutlass[fb]|fmhasm\w+?qkv)_?(bf16|bfloat16|f16|fp16|e4m3|f32)", name)
+        if printed:
+            kind = {"bfloat16": "bf16", "f32": "fp32"}.get(printed[1]) or _TYPES[printed[1]]
+        fused = re.search(r"flash|native_sdpa|fmhasm|fmha_cutlass|wgmma|tensorop", name) is not None
+        return kind, True if fused and kind != "fp32" else None
+    if re.search(r"tensorop|wmma|gmma|tcgen05|umma", name):
+        return kind, True
+    if "simt" in name:
+        return kind or "fp32", False
+    if "gemv" in name or "winograd" in name or "gemmsn" in name:
+        return ("fp32" if re.search(r"<(?:int, int, )?float\b", name) or "scudnn" in name else None), False
+    return kind, None
+
+
+_INSTRUCTION = re.compile(r"([shdi])(884|1684|1688|16816|8816|16832)(?:[a-z]\w{2,3})?(?:gemm|cudnn|fprop|dgrad|wgrad)")
+_XMMA_INSTRUCTION = re.compile(r"_f(16|32)_[a-z_0-9]*_tensor(\d+)x(\d+)x(\d+)")
+
+
+def instruction(name: str) -> str | None:
+    """Accumulator and shape of the tensor instruction: "s16816", "h884"; None when the name does not say."""
+    found = _INSTRUCTION.search(name)
+    if found:
+        return found[1] + found[2]
+    found = _XMMA_INSTRUCTION.search(name)
+    return f"{'h' if found[1] == '16' else 's'}{found[2]}{found[3]}{found[4]}" if found else None
+
+
+_LONGEST = 4000
+Table = tuple[tuple[str, re.Pattern[str]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """What a kernel's name says; every field is None where it says nothing."""
+
+    family: str | None
+    """A word of ``FAMILIES``: conv, winograd, fft, depthwise, gemm, attention, layout, ..."""
+    method: str | None = None
+    """In words: "implicit gemm", "winograd F(2x2,3x3)", "gemm", "split-k reduction", "flash attention"."""
+    tile: tuple[int, int, int | None] | None = None
+    """Outputs of one thread block (m, n) and the step along the sum (k, None where not said)."""
+    split_k: bool | None = None
+    """True when the name says that the sum is split over blocks; cuBLAS does so without saying (None): see the grid."""
+    tensor_core: bool | None = None
+    instruction: str | None = None
+    """Tensor instruction by accumulator and shape: "s884", "h884", "s16816" (m16 n8 k16, fp32 accumulation)."""
+    math: str | None = None
+    """Type of the multiplied numbers: fp32, tf32, fp16, bf16, int8, fp64, fp8, fp4."""
+    direction: str | None = None
+    """forward, grad_input or grad_weight."""
+    role: str = "main"
+    """main, transform, layout, offsets, epilogue or reduction."""
+    library: str | None = None
+    architecture: str | None = None
+    """The chip it was written for ("volta", "sm80"), often older than the chip it runs on."""
+    winograd: tuple[int, int] | None = None
+    """(outputs, filter) along one side: (2, 3) for F(2x2,3x3)."""
+    winograd_block: tuple[int, int, int] | None = None
+    """(images, rows, columns) of Winograd tiles that one thread block works on."""
+
+
+NOTHING = Algorithm(None)
+
+
+def family(name: str) -> str | None:
+    """The family of a kernel name; None when no pattern fits."""
+    return recognise(name).family
+
+
+def _compiled(table: Iterable[tuple[str, str]]) -> Table:
+    return tuple((word, re.compile(pattern)) for word, pattern in table)
+
+
+_FAMILIES, _TRITON, _ROLES = _compiled(FAMILIES), _compiled(TRITON), _compiled(ROLES)
+_LIBRARIES, _DIRECTIONS = _compiled(LIBRARIES), _compiled(DIRECTIONS)
+_METHODS = tuple((family, method, re.compile(pattern)) for family, method, pattern in METHODS)
+_DIRECTED = ("conv", "winograd", "fft", "depthwise", "attention", "norm", "pool", "softmax", "rnn")
+_ARITHMETIC = ("conv", "depthwise", "attention", "gemm", "rnn")
+"""What a layer is called after, before norms, reductions and elementwise kernels beside it."""
+_TILED = ("conv", "gemm", "attention")
+
+
+@lru_cache(maxsize=65536)
+def recognise(name: str) -> Algorithm:
+    """What a kernel's name says about its algorithm.
+
+    The function's own name decides the family before its template arguments do, so that a copy kernel whose functor
+    mentions "add" stays a copy.
+    """
+    lowered = name[:_LONGEST].lower()
+    own = _own_name(lowered)
+    found = _family(lowered, own)
+    if found is None:
+        return Algorithm(None, library=_first(_LIBRARIES, lowered), architecture=architecture(lowered))
+    role = _role(found, own, lowered)
+    math, tensor_core = math_of(lowered, found) if role == "main" else (None, None)
+    return Algorithm(
+        family=found,
+        method=_method(found, own, lowered),
+        tile=tile(lowered) if found in _TILED else None,
+        split_k=_split_k(lowered),
+        tensor_core=tensor_core,
+        instruction=instruction(lowered) if tensor_core else None,
+        math=math,
+        direction=_first(_DIRECTIONS, lowered) if found in _DIRECTED else None,
+        role=role,
+        library=_first(_LIBRARIES, lowered),
+        architecture=architecture(lowered),
+        winograd=_winograd(lowered) if found == "winograd" else None,
+        winograd_block=winograd_block(lowered),
+    )
+
+
+def of_layer(names: Iterable[str]) -> Algorithm:
+    """The algorithm of a layer that several kernels serve: its main kernel, or what the transforms around it say.
+
+    A product between Winograd or Fourier transforms is part of that algorithm, whatever it is called.
+    """
+    known = [recognise(name) for name in names]
+    for word in ("winograd", "fft"):
+        for algorithm in known:
+            if algorithm.family == word and algorithm.role != "offsets":
+                return algorithm
+    main = [item for item in known if item.role == "main" and item.family]
+    arithmetic = [item for item in main if item.family in _ARITHMETIC]
+    return next(iter(arithmetic or main or known), NOTHING)
+
+
+def _first(table: Table, *texts: str) -> str | None:
+    for text in texts:
+        for word, pattern in table:
+            if pattern.search(text):
+                return word
+    return None
+
+
+def _method(family: str, own: str, lowered: str) -> str:
+    for text in (own, lowered):
+        for word, method, pattern in _METHODS:
+            if word == family and pattern.search(text):
+                return method
+    return family
+
+
+def _role(family: str, own: str, lowered: str) -> str:
+    if lowered.startswith("triton_"):
+        return "main"
+    qualified = re.split(r"[<(]", lowered, maxsplit=1)[0]
+    return _first(_ROLES, own, qualified) or ("layout" if family == "layout" else "main")
+
+
+def _split_k(lowered: str) -> bool | None:
+    """True for a kernel whose name says so; "segment_k_off" and silence say nothing of the launch."""
+    return True if re.search(r"split_?k(?!v)|stream_?k|segment_?k_on", lowered) else None
+
+
+def _winograd(lowered: str) -> tuple[int, int] | None:
+    """(outputs, filter) along one side."""
+    if "9x9_5x5" in lowered:
+        return 9, 5
+    if "4x4" in lowered:
+        return 4, 3
+    return (2, 3) if "winograd_128x128" in lowered or "generatewinogradtiles" in lowered else None
+
+
+def _family(lowered: str, own: str) -> str | None:
+    if lowered.startswith("triton_"):
+        return _first(_TRITON, lowered) or _first(_FAMILIES, lowered)
+    if "elementwise_kernel" in own and re.search(r"direct_copy_kernel|copy_device_to_device", lowered):
+        return "copy"
+    return _first(_FAMILIES, own, lowered)
+
+
+def _own_name(name: str) -> str:
+    """Up to the first template argument or parameter; CUTLASS's "Kernel<X<...>>" is told by X instead."""
+    text = re.sub(r"^(void|static|__global__)\s+", "", name)
+    text = re.sub(r"\(anonymous namespace\)::|<unnamed>::", "", text)
+    pieces = re.split(r"[<(>]", text)
+    own = pieces[0].rpartition("::")[2] or text
+    if own.startswith(("kernel", "device_kernel")) and len(pieces) > 1:
+        return pieces[1]
+    return own

@@ -1,0 +1,72 @@
+"""What ncu will replay, and about how long that takes, from the launches of one plain step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from perfctl.orchestrator.analyse.kernels.pairing import inside
+from perfctl.records.report import Kernel
+
+SECONDS_A_REPLAY = (0.002, 0.02)
+"""Assumed: what ncu adds to each replay of a launch (memory put back, caches flushed, counters read)."""
+SLOWER = (1.0, 3.0)
+"""Assumed: how much longer a kernel itself takes with cold caches and at base clocks."""
+COUNTERS_A_PASS = 5 / 3
+"""5 counters (three of executed instructions, two of DRAM traffic) took 3 passes in a public log of ncu."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayCost:
+    """Of a run under ncu at one batch size."""
+
+    launches: int
+    """In one step, in the layers asked for."""
+    all_launches: int
+    """In one step, in all layers."""
+    steps: int
+    passes: int
+    """Of each launch; assumed."""
+    seconds: tuple[float, float]
+    """Least and most, added to a run without ncu."""
+
+    @property
+    def replays(self) -> int:
+        return self.launches * self.steps * self.passes
+
+
+def passes(counters: int) -> int:
+    """How often ncu will run each launch for that many counters: an assumption, ncu itself finds out on the GPU."""
+    return max(1, math.ceil(counters / COUNTERS_A_PASS))
+
+
+def replay_cost(step: Iterable[Kernel], *, layers: Sequence[str], steps: int, counters: int) -> ReplayCost:
+    """``step``: the launches of one plain step, timed; ``layers``: those asked for, empty for all."""
+    kernels = list(step)
+    asked = [kernel for kernel in kernels if inside(kernel.layer, layers)]
+    times = passes(counters)
+    kernel_s = sum(kernel.duration_ns or 0 for kernel in asked) / 1e9
+    least, most = (
+        steps * times * (kernel_s * slower + len(asked) * each)
+        for slower, each in zip(SLOWER, SECONDS_A_REPLAY, strict=True)
+    )
+    return ReplayCost(len(asked), len(kernels), steps, times, (least, most))
+
+
+def cost_lines(cost: ReplayCost, batch_size: int, layers: Sequence[str]) -> list[str]:
+    """The estimate and what it rests on, in words."""
+    where = f" in {', '.join(layers)} (of {cost.all_launches:,})" if layers else ""
+    least, most = cost.seconds
+    return [
+        f"batch {batch_size}: {cost.launches:,} launches a step{where} x {cost.steps} steps x {cost.passes} passes = "
+        f"{cost.replays:,} replays, about {_duration(least)} to {_duration(most)} longer than without ncu",
+        f"The launches were counted in one plain step under torch.profiler. Assumed: {cost.passes} passes (in a public "
+        "log 5 counters took 3; ncu prints the true number) and 2 to 20 ms of ncu's own for each replay",
+    ]
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

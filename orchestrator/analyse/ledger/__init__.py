@@ -1,0 +1,1 @@
+"""Formula, count and time side by side for every layer."""

@@ -1,0 +1,287 @@
+"""The ledger: pen and paper, counted, and time, side by side for every batch, layer and direction."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from perfctl.orchestrator.analyse.counters.work import NO_COUNTERS, NOT_COUNTED
+from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
+from perfctl.orchestrator.analyse.kernels.names import recognise
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
+from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, OPTIMIZER, Key, LayerTimes, Spread
+from perfctl.records.paper import LayerCall
+from perfctl.records.ranges import DIRECTIONS
+
+GUESSED = "the layer of some launches was guessed"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUse:
+    """One kernel name behind a ledger row."""
+
+    name: str
+    family: str | None
+    algorithm: str | None
+    """Method and tile that the name states, in words: "implicit gemm, 128x64 tile"."""
+    per_step: float
+    """Number of launches per step."""
+
+
+def guessed(figure: Figure) -> Figure:
+    """The count of a launch whose layer was guessed: exact for the launch, an estimate for the layer."""
+    if figure.value is None:
+        return figure
+    return replace(figure, state="estimated", reason="; ".join(filter(None, (GUESSED, figure.reason))))
+
+
+def guesses(run: PreparedRun | None) -> dict[Key, float]:
+    """(layer, direction) -> share of its launches whose layer was guessed; only where there are any."""
+    tallies: dict[Key, list[bool]] = defaultdict(list)
+    if run is not None:
+        for kernel, key in zip(run.run.report.kernels, run.keys, strict=True):
+            if key is not None:
+                tallies[key].append(kernel.layer_source == "guessed")
+    return {key: sum(found) / len(found) for key, found in tallies.items() if any(found)}
+
+
+def kernel_uses(run: PreparedRun | None) -> dict[Key, tuple[KernelUse, ...]]:
+    """Kernel names behind each (layer, direction), most launched first."""
+    if run is None:
+        return {}
+    steps = run.steps or 1
+    tallies: dict[Key, Tally[tuple[str, str]]] = defaultdict(Tally)
+    for kernel, key in zip(run.run.report.kernels, run.keys, strict=True):
+        if key is not None:
+            tallies[key][kernel.name, kernel.short_name or kernel.name] += 1
+    return {
+        key: tuple(
+            KernelUse(short, recognise(name).family, algorithm(name), count / steps)
+            for (name, short), count in tally.most_common()
+        )
+        for key, tally in tallies.items()
+    }
+
+
+def algorithm(name: str) -> str | None:
+    """Method and tile of a kernel in words; None when its name states neither."""
+    said = recognise(name)
+    tile = "x".join(str(side) for side in said.tile if side is not None) if said.tile else None
+    parts = [said.method, f"{tile} tile" if tile else None]
+    if said.tensor_core:
+        parts.append(f"{said.math or ''} tensor cores".strip())
+    return ", ".join(part for part in parts if part) or None
+
+
+OUTSIDE = "outside of layers"
+_DIRECTION_ORDER = {direction: place for place, direction in enumerate(DIRECTIONS)}
+NOT_TIMED = "no run at this batch size timed its layers"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One layer in one direction at one batch size, for one step. FLOPs: 1 multiply-add = 2."""
+
+    batch: int
+    layer: str
+    """Dotted module path; "" for the optimizer as a whole and for operations outside of layers."""
+    kind: str | None
+    direction: str
+    position: int
+    """Order in the network."""
+    paper: Figure
+    calls: tuple[LayerCall, ...]
+    """Pen and paper behind ``paper``: one entry, or the gradients that make up "backward"."""
+    counted: Figure
+    ratio: float | None
+    """Counted / paper; a lower bound when ``counted`` is one. None when either is missing or paper is 0."""
+    time: Spread | None
+    time_reason: str | None
+    """Why there is no time; None when there is."""
+    basis: str | None
+    """Which clock."""
+    trusted: bool
+    share: float | None
+    """Of all measured steps, or of their kernel time (see ``whole``); shares of a batch size add up to 1."""
+    whole: str | None
+    achieved: float | None
+    """Paper FLOPs / median time, per second; None when either is missing, paper is 0, or the clock is not to trust."""
+    kernels: tuple[KernelUse, ...]
+    guessed: float = 0.0
+    """Share (0..1) of the launches behind the row whose layer was guessed, not seen in a range."""
+
+    @property
+    def place(self) -> str:
+        """The layer, or what stands in its place: the optimizer as a whole, operations outside of layers."""
+        return self.layer or ("optimizer" if self.direction == "optimizer" else OUTSIDE)
+
+    @property
+    def name(self) -> str:
+        """ "conv2 forward"; the optimizer's own row is "optimizer"."""
+        return self.place if self.place == self.direction else f"{self.place} {self.direction}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unattributed:
+    """What no layer explains, at one batch size."""
+
+    batch: int
+    time: Spread
+    share: float
+    whole: str
+    basis: str
+    counted: Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All rows of a study, in the network's order, and what is left over."""
+
+    rows: tuple[LedgerRow, ...]
+    unattributed: tuple[Unattributed, ...]
+
+    @property
+    def any_counted(self) -> bool:
+        return any(row.counted.value is not None for row in self.rows)
+
+
+def ledger(study: PreparedStudy) -> Ledger:
+    """Rows for every batch size of a study."""
+    rows: list[LedgerRow] = []
+    left_over: list[Unattributed] = []
+    for batch in study.batches:
+        found, rest = _at_batch(batch)
+        rows.extend(found)
+        left_over.extend(rest)
+    order = _positions(rows)
+    rows.sort(key=lambda row: (order[row.place], row.layer, _DIRECTION_ORDER.get(row.direction, 99), row.batch))
+    return Ledger(tuple(rows), tuple(left_over))
+
+
+def _positions(rows: Sequence[LedgerRow]) -> dict[str, int]:
+    """layer -> first position anywhere; layers without one stand behind the rest, the optimizer last."""
+    found: dict[str, int] = {}
+    for row in rows:
+        found[row.place] = min(row.position, found.get(row.place, row.position))
+    return found
+
+
+def _at_batch(prepared: PreparedBatch) -> tuple[list[LedgerRow], list[Unattributed]]:
+    batch, times = prepared.batch, prepared.times
+    calls = _paper(prepared.runs)
+    counted, otherwise = _counted(prepared)
+    measured = set(times.rows if times else ()) | {key for key in counted if key is not None}
+    timing = prepared.timing
+    behind = timing if timing and timing.run.report.kernels else prepared.counting
+    uses, unsure = kernel_uses(behind), guesses(behind)
+    rows = []
+    for layer, direction in sorted(_keys(calls, measured)):
+        parts = _parts(calls, layer, direction)
+        row = _row(batch, (layer, direction), parts, times, counted, otherwise, uses)
+        rows.append(replace(row, guessed=unsure.get((layer, direction), 0.0)))
+    if times is None or not times.total.mean:
+        return rows, []
+    share = times.unattributed.mean / times.total.mean
+    rest = counted.get(None, otherwise)
+    return rows, [Unattributed(batch, times.unattributed, share, times.whole, times.basis, rest)]
+
+
+def _row(
+    batch: int,
+    key: Key,
+    parts: tuple[LayerCall, ...],
+    times: LayerTimes | None,
+    counted: Mapping[Key | None, Figure],
+    otherwise: Figure,
+    uses: Mapping[Key, tuple[KernelUse, ...]],
+) -> LedgerRow:
+    paper = _paper_figure(parts)
+    executed = counted.get(key, otherwise)
+    time = times.rows.get(key) if times else None
+    ratio = executed.value / paper.value if executed.value is not None and paper.value else None
+    share = time.mean / times.total.mean if time and times and times.total.mean else None
+    achieved = None
+    if time and times and times.trusted and time.median and paper.value:
+        achieved = paper.value / time.median * 1e9
+    positions = [call.position for call in parts if call.position is not None]
+    return LedgerRow(
+        batch=batch, layer=key[0], kind=parts[0].kind if parts and key != OPTIMIZER else None, direction=key[1],
+        position=2 * 10**9 if key == OPTIMIZER else min(positions, default=10**9),
+        paper=paper, calls=parts, counted=executed, ratio=ratio,
+        time=time, time_reason=None if time else (NOT_TIMED if times is None else "no range or kernel of it was seen"),
+        basis=times.basis if times and time else None, trusted=bool(times and times.trusted),
+        share=share, whole=times.whole if times and time else None, achieved=achieved, kernels=uses.get(key, ()),
+    )  # fmt: skip
+
+
+def _paper(runs: Iterable[PreparedRun]) -> dict[Key, tuple[LayerCall, ...]]:
+    """(layer, direction) -> pen and paper, from the first run that has any; a layer may hold several operations."""
+    calls: Sequence[LayerCall] = next((item.run.layer_calls for item in runs if item.run.layer_calls), ())
+    found: dict[Key, tuple[LayerCall, ...]] = {}
+    for call in calls:
+        key = (call.layer, call.direction)
+        found[key] = (*found.get(key, ()), call)
+    return found
+
+
+def _keys(calls: Mapping[Key, tuple[LayerCall, ...]], measured: set[Key]) -> set[Key]:
+    """Rows to show: what was measured, and what is on paper unless it is inside a measured "backward"."""
+    whole_backward = {layer for layer, direction in measured if direction == "backward"}
+    keys = set(measured)
+    for layer, direction in calls:
+        if direction in GRADIENTS and layer in whole_backward:
+            continue
+        if direction == "grad_bias" and (layer, "grad_weight") in measured:
+            continue
+        if direction == "optimizer" and (layer, direction) not in measured:
+            keys.add(OPTIMIZER)
+            continue
+        keys.add((layer, direction))
+    return keys
+
+
+def _parts(calls: Mapping[Key, tuple[LayerCall, ...]], layer: str, direction: str) -> tuple[LayerCall, ...]:
+    """Pen and paper for one row: "backward" is its gradients, the optimizer's row all layers."""
+    if (layer, direction) == OPTIMIZER:
+        return tuple(call for (_, part), several in calls.items() if part == direction for call in several)
+    if direction == "backward":
+        gradients = tuple(call for part in GRADIENTS for call in calls.get((layer, part), ()))
+        if gradients:
+            return gradients
+    return calls.get((layer, direction), ())
+
+
+def _paper_figure(parts: Sequence[LayerCall]) -> Figure:
+    if not parts:
+        return missing("not_available", "no formula: its shapes were not seen")
+    known = [call.flops for call in parts if call.flops is not None]
+    if len(known) < len(parts):
+        lacking = next(call for call in parts if call.flops is None)
+        return missing("not_available", f"no formula for {lacking.kind or 'this operation'} ({lacking.direction})")
+    return Figure(sum(known), "counted")
+
+
+def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
+    """Counted FLOPs per step by (layer, direction), None for what is not attributed; and the figure for all others."""
+    counting = batch.counting
+    if counting is None:
+        failed = next((item.run for item in batch.runs if item.run.profiler == "ncu"), None)
+        if failed is not None:
+            reason = (failed.reason or failed.status).rstrip(".")
+            return {}, missing("not_collected", f"the ncu run has no counters: {reason}")
+        if batch.on_cpu:
+            return {}, missing("not_available", NO_COUNTERS)
+        return {}, missing("not_collected", NOT_COUNTED)
+    if counting.steps is None:
+        return {}, missing("not_collected", "the ncu run does not say how many steps it holds")
+    groups: dict[Key | None, list[Figure]] = defaultdict(list)
+    for kernel, key in counting.launches:
+        found = counting.flops.get(kernel.launch)
+        total = found.total if found else missing("not_collected", "no counters for this launch")
+        groups[key].append(guessed(total) if key and kernel.layer_source == "guessed" else total)
+    layers = counting.run.report.environment.get("ncu:layers")
+    lacking = f"ncu counted in {layers} only (--layer)" if layers else "ncu saw no kernel of it"
+    figures = {key: total_of(found, divide_by=counting.steps) for key, found in groups.items()}
+    return figures, missing("not_collected", lacking)

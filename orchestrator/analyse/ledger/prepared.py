@@ -1,0 +1,257 @@
+"""A study made ready for analysis: steps, kernel keys, times and counted sums of its runs, each worked out once.
+
+Ledger, verdicts, roofline, findings, tables and charts read a :class:`PreparedStudy` (or one :class:`PreparedRun`) and
+never work these out of the raw run again. An attribute is computed at the first question and lives as long as its object.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
+
+from perfctl.orchestrator.analyse.counters.flops import (
+    KernelFlops,
+    compute_capability,
+    flops_by_launch,
+    values_by_launch,
+)
+from perfctl.orchestrator.analyse.counters.work import CountedWork, counted_work
+from perfctl.orchestrator.analyse.ledger.studies import Study, device_kind
+from perfctl.orchestrator.analyse.ledger.timing import (
+    GRADIENTS,
+    Key,
+    LayerTimes,
+    Spread,
+    kernel_keys,
+    kernel_steps,
+    layer_times,
+    preference,
+    step_time,
+)
+from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
+from perfctl.records.report import Kernel, Range
+from perfctl.records.run import Run
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PreparedRun:
+    """One run with what every reader asks of it."""
+
+    run: Run
+    precision: str | None = None
+    """The study's ("fp32"): the type of tensor work that neither a counter nor a kernel's name tells. None: unknown."""
+    recorded: PreparedRun | None = None
+    """The run as it was recorded, where this one's gradients were joined to "backward"; None where nothing was joined."""
+
+    @cached_property
+    def keys(self) -> Sequence[Key | None]:
+        """(layer, direction) of each kernel, in the order of ``run.report.kernels``; None: of no layer."""
+        return kernel_keys(self.run)
+
+    @cached_property
+    def steps(self) -> int | None:
+        """Steps that the kernels are spread over; None when nothing says so."""
+        return kernel_steps(self.run)
+
+    @cached_property
+    def numbered(self) -> bool:
+        """True when kernels say which step they belong to; those without a number are then in no measured step."""
+        return any(kernel.step is not None for kernel in self.run.report.kernels)
+
+    @cached_property
+    def launches(self) -> Sequence[tuple[Kernel, Key | None]]:
+        """(kernel, its key) of each launch in the measured steps; warm-up and trials of candidates are left out."""
+        pairs = zip(self.run.report.kernels, self.keys, strict=True)
+        return [pair for pair in pairs if not self.numbered or pair[0].step is not None]
+
+    @cached_property
+    def layer_times(self) -> LayerTimes | None:
+        """Time per step by layer and direction; None when the run has nothing to tell it from."""
+        return layer_times(self.run, self.keys, self.steps)
+
+    @cached_property
+    def step_time(self) -> tuple[Spread, str] | None:
+        """(time of a whole step in nanoseconds, which clock); None when steps were not timed."""
+        return step_time(self.run) if self.recorded is None else self.recorded.step_time
+
+    @cached_property
+    def values(self) -> dict[int, dict[str, float | None]]:
+        """Launch -> metric -> value."""
+        return values_by_launch(self.run.report.counters) if self.recorded is None else self.recorded.values
+
+    @cached_property
+    def flops(self) -> dict[int, KernelFlops]:
+        """Launch -> FLOPs by path, of every launch with counters."""
+        return flops_by_launch(self.run, self.values) if self.recorded is None else self.recorded.flops
+
+    @cached_property
+    def work_by_key(self) -> dict[Key | None, CountedWork]:
+        """Counted work of a step by (layer, direction); None: of no layer."""
+        return self._work(self.launches)
+
+    @cached_property
+    def work_by_name(self) -> dict[str, CountedWork]:
+        """Counted work of a step by kernel name."""
+        return self._work([(kernel, kernel.name) for kernel, _ in self.launches])
+
+    @cached_property
+    def whole_work(self) -> CountedWork | None:
+        """Counted work of a whole step; None without launches."""
+        return self._work([(kernel, 0) for kernel, _ in self.launches]).get(0)
+
+    def _work(self, launches: Iterable[tuple[Kernel, K]]) -> dict[K, CountedWork]:
+        return counted_work(
+            launches, self.flops, self.values,
+            steps=self.steps or 1, capability=compute_capability(self.run), precision=self.precision,
+        )  # fmt: skip
+
+    @cached_property
+    def usage(self) -> RunUsage:
+        """Utilisation, waits and memory."""
+        return RunUsage(self.run) if self.recorded is None else self.recorded.usage
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PreparedBatch:
+    """The runs of a study at one batch size, made comparable by :func:`with_whole_backward`."""
+
+    batch: int
+    runs: tuple[PreparedRun, ...]
+    clock: str | None
+    """Profiler that times the whole study; None where each batch size may take its own."""
+
+    @cached_property
+    def counting(self) -> PreparedRun | None:
+        """The run whose counters are read; None when no run has any."""
+        return counting_run(self.runs)
+
+    @cached_property
+    def timing(self) -> PreparedRun | None:
+        """The run whose layer times are read; None when no run has any."""
+        return timing_run(self.runs, self.clock)
+
+    @property
+    def times(self) -> LayerTimes | None:
+        """Layer times of ``timing``."""
+        return self.timing.layer_times if self.timing else None
+
+    @cached_property
+    def on_cpu(self) -> bool:
+        """True when every run that names its device ran on a CPU."""
+        return {device_kind(item.run) for item in self.runs} - {None} == {"cpu"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PreparedStudy:
+    """A study and its runs."""
+
+    study: Study
+    runs: tuple[PreparedRun, ...]
+    """As they were recorded, in the study's order."""
+
+    @cached_property
+    def clock(self) -> str | None:
+        """Profiler whose layer times stand for all batch sizes; None for a single batch size."""
+        if len(self.study.batches) < 2:
+            return None
+        return widest((item for runs in self._joined.values() for item in runs), lambda item: item.layer_times)
+
+    @cached_property
+    def step_clock(self) -> str | None:
+        """Profiler whose steps are timed at most batch sizes."""
+        return widest(self.runs, lambda item: item.step_time)
+
+    @cached_property
+    def batches(self) -> tuple[PreparedBatch, ...]:
+        """One a batch size, ascending; empty where no run says its batch size."""
+        return tuple(PreparedBatch(batch, runs, self.clock) for batch, runs in self._joined.items())
+
+    @cached_property
+    def _joined(self) -> dict[int, tuple[PreparedRun, ...]]:
+        return {batch: tuple(with_whole_backward(self.recorded(batch))) for batch in self.study.batches}
+
+    def at(self, batch: int) -> PreparedBatch:
+        """The batch size ``batch`` of the study. Raises KeyError where there is none."""
+        return self._by_batch[batch]
+
+    @cached_property
+    def _by_batch(self) -> dict[int, PreparedBatch]:
+        return {item.batch: item for item in self.batches}
+
+    def recorded(self, batch: int) -> list[PreparedRun]:
+        """The runs of one batch size, as they were recorded."""
+        return [item for item in self.runs if item.run.batch_size == batch]
+
+
+def prepare(study: Study) -> PreparedStudy:
+    """The study ready to be read. Nothing is computed yet."""
+    precision = None if study.foreign else study.precision
+    return PreparedStudy(study, tuple(PreparedRun(run, precision) for run in study.runs))
+
+
+def with_whole_backward(runs: Sequence[PreparedRun]) -> list[PreparedRun]:
+    """Runs of one batch size in which a layer's gradients count as "backward" where any run saw that layer's "backward".
+
+    The nodes of a layer may be told apart in one run and not in another; only sums over the same work are compared.
+    """
+    whole: set[str] = set()
+    for item in runs:
+        report = item.run.report
+        whole |= {kernel.layer for kernel in report.kernels if kernel.direction == "backward" and kernel.layer}
+        whole |= {found.layer for found in report.ranges if found.direction == "backward" and found.layer}
+    return [_folded(item, whole) for item in runs] if whole else list(runs)
+
+
+def _folded(item: PreparedRun, layers: set[str]) -> PreparedRun:
+    def gradient(found: Kernel | Range) -> bool:
+        return found.direction in GRADIENTS and found.layer in layers
+
+    report = item.run.report
+    if not any(map(gradient, report.kernels)) and not any(map(gradient, report.ranges)):
+        return item
+    report = replace(
+        report,
+        kernels=[kernel._replace(direction="backward") if gradient(kernel) else kernel for kernel in report.kernels],
+        ranges=[found._replace(direction="backward") if gradient(found) else found for found in report.ranges],
+    )
+    return PreparedRun(replace(item.run, report=report), item.precision, item.recorded or item)
+
+
+def counting_run(runs: Iterable[PreparedRun]) -> PreparedRun | None:
+    """The run with counters: whole ones before failed ones and those narrowed to some layers, then the newest."""
+    narrowed = "ncu:layers"
+    return max(
+        (item for item in runs if item.run.report.counters),
+        key=lambda item: (item.run.status == "ok", narrowed not in item.run.report.environment, item.run.id),
+        default=None,
+    )
+
+
+def widest(runs: Iterable[PreparedRun], timed: Callable[[PreparedRun], object]) -> str | None:
+    """The profiler whose runs are ``timed`` at most batch sizes: one clock for a whole sweep; None when none is."""
+    batches: dict[str, set[int | None]] = defaultdict(set)
+    for item in runs:
+        if timed(item) is not None:
+            batches[item.run.profiler].add(item.run.batch_size)
+    return min(batches, key=lambda profiler: (-len(batches[profiler]), preference(profiler)), default=None)
+
+
+def timing_run(runs: Iterable[PreparedRun], first: str | None = None) -> PreparedRun | None:
+    """The run of one batch size with the most trustworthy layer times, by ``preference``; None when none has any.
+
+    One that knows no layer is taken only for want of others.
+    """
+    without = None
+    order = sorted(runs, key=lambda item: (preference(item.run.profiler, first), item.run.status != "ok", -item.run.id))
+    for item in order:
+        found = item.layer_times
+        if found is not None and found.rows:
+            return item
+        if found is not None and item.run.report.kernels:
+            without = without or item
+    return without

@@ -1,0 +1,98 @@
+"""Which runs belong together: the same workload, its options, mode, precision and device, whatever the profiler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from perfctl.records.run import Run
+
+MODES = {"train": "training", "infer": "inference"}
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """Runs that may be read side by side, in order of batch size; a foreign report is a study of its own."""
+
+    workload: str | None
+    """None for a report that was made elsewhere and does not say."""
+    mode: str | None
+    precision: str | None
+    device: str | None
+    variant: str | None
+    """The workload's own options that are not at their default; None when all are."""
+    runs: tuple[Run, ...]
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """Batch sizes that were asked for, ascending; failed ones too."""
+        return tuple(sorted({run.batch_size for run in self.runs if run.batch_size is not None}))
+
+    def at(self, batch: int) -> tuple[Run, ...]:
+        """The runs at one batch size."""
+        return tuple(run for run in self.runs if run.batch_size == batch)
+
+    @property
+    def foreign(self) -> bool:
+        """True for a report without workload or batch size: nothing on paper to set it against."""
+        return self.workload is None or not self.batches
+
+
+def heading(study: Study) -> str:
+    """ "mnist_cnn, training, fp32", or the name of the report's file."""
+    if study.workload is None:
+        run = study.runs[0]
+        return PurePath(run.artifact).name if run.artifact else f"{run.profiler} run {run.id}"
+    parts = (study.workload, study.variant, MODES.get(study.mode or "", study.mode), study.precision)
+    return ", ".join(part for part in parts if part)
+
+
+def device_label(run: Run) -> str | None:
+    """Name of the device, or its kind; None when no record says."""
+    return next((device.name or device.kind for device in run.devices), None)
+
+
+def device_kind(run: Run) -> str | None:
+    """gpu or cpu; None when no record says."""
+    if run.report.kernels:
+        return "gpu"
+    if run.device is not None:
+        return run.device.kind
+    kinds = [device.kind for device in run.report.devices]
+    return "gpu" if "gpu" in kinds else next(iter(kinds), None)
+
+
+def studies(runs: Iterable[Run]) -> tuple[Study, ...]:
+    """Group runs, in order of first appearance.
+
+    A run that failed before it knew its device or precision joins the study of its workload and mode.
+    """
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    unsure: list[Run] = []
+    for run in runs:
+        if run.workload is None or run.batch_size is None:
+            groups[("foreign", run.id, len(groups))] = [run]
+        elif run.status == "failed" and (device_label(run) is None or run.precision is None):
+            unsure.append(run)
+        else:
+            groups.setdefault((run.workload, run.mode, run.precision, device_label(run), run.variant), []).append(run)
+    for run in unsure:
+        home = next((key for key in groups if _fits(key, run)), None)
+        groups.setdefault(home or (run.workload, run.mode, run.precision, device_label(run), run.variant), []).append(
+            run
+        )
+    return tuple(_study(members) for members in groups.values())
+
+
+def _fits(key: tuple[object, ...], run: Run) -> bool:
+    if len(key) != 5 or key[0] != run.workload:
+        return False
+    asked = (run.mode, run.precision, device_label(run), run.variant)
+    return all(mine is None or mine == theirs for mine, theirs in zip(asked, key[1:], strict=True))
+
+
+def _study(members: list[Run]) -> Study:
+    first = members[0]
+    ordered = sorted(members, key=lambda run: (run.batch_size or 0, run.profiler, run.id))
+    return Study(first.workload, first.mode, first.precision, device_label(first), first.variant, tuple(ordered))

@@ -1,0 +1,211 @@
+"""How a study changes with the batch size: time per step and per sample, memory, failures."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from perfctl.orchestrator.analyse.compare.statistics import interval
+from perfctl.orchestrator.analyse.counters.work import NO_BYTES
+from perfctl.orchestrator.analyse.figure import Figure, missing
+from perfctl.orchestrator.analyse.kernels.names import Algorithm, of_layer
+from perfctl.orchestrator.analyse.ledger.ledger import Ledger
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
+from perfctl.orchestrator.analyse.ledger.timing import Key, Spread, preference
+from perfctl.records.run import Run
+
+MEMORY_LINES = (
+    ("peak", "allocated"), ("peak", "reserved"), ("peak", "host_resident"),
+    ("after", "allocated"), ("after", "reserved"), ("after", "host_resident"),
+)  # fmt: skip
+"""Memory figures worth a line in a chart, the ones that matter first."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPoint:
+    """One batch size of a study."""
+
+    batch: int
+    step: Spread | None
+    """Nanoseconds; None when no run timed whole steps."""
+    basis: str | None
+    memory: Mapping[str, int]
+    """"peak allocated" -> bytes; only what was collected. "device in use" is the highest sample."""
+    problems: tuple[str, ...]
+    """Runs that failed or are partial, in words."""
+    repeats: tuple[float, ...] = ()
+    """Median step of each repeat, the newest last; empty where the sweep was not repeated. Repeats are never averaged."""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of the step over repeats, in nanoseconds; None without any."""
+        return interval(self.repeats)
+
+    @property
+    def per_sample(self) -> float | None:
+        """Nanoseconds per sample."""
+        return self.step.median / self.batch if self.step else None
+
+
+def points(study: PreparedStudy) -> tuple[BatchPoint, ...]:
+    """One point per batch size, ascending; a failed one too, without figures."""
+    return tuple(_point(batch, study.recorded(batch), study.step_clock) for batch in study.study.batches)
+
+
+def _point(batch: int, runs: Sequence[PreparedRun], first: str | None) -> BatchPoint:
+    ranked = sorted(
+        runs, key=lambda item: (item.run.status != "ok", preference(item.run.profiler, first), -item.run.id)
+    )
+    run, timed = next(((item.run, found) for item in ranked if (found := item.step_time) is not None), (None, None))
+    memory: dict[str, int] = next((figures for item in ranked if (figures := memory_figures(item.run))), {})
+    bad = [item.run for item in runs if item.run.status != "ok"]
+    problems = tuple(f"{run.profiler}: {run.status}, {run.reason or 'no reason given'}" for run in bad)
+    return BatchPoint(batch, timed[0] if timed else None, timed[1] if timed else None, memory, problems,
+                      _repeats(run, timed[0]) if run and timed else ())  # fmt: skip
+
+
+def _repeats(run: Run, newest: Spread) -> tuple[float, ...]:
+    """Median steps of the run's repeats, then its own; empty where it has none that timed steps."""
+    found = [
+        [step.duration_ns for step in steps if step.phase == "step" and step.duration_ns is not None]
+        for steps in run.repeats
+    ]
+    medians = [statistics.median(durations) for durations in found if durations]
+    return (*medians, newest.median) if medians else ()
+
+
+def memory_figures(run: Run) -> dict[str, int]:
+    """ "peak allocated" -> bytes, of what the run recorded; "device in use" is the highest sample."""
+    figures = {(figure.moment, figure.quantity): figure.bytes for figure in run.report.memory}
+    found = {f"{moment} {quantity.replace('_', ' ')}": figures[moment, quantity]
+             for moment, quantity in MEMORY_LINES if (moment, quantity) in figures}  # fmt: skip
+    for quantity in ("allocated", "reserved", "host resident"):
+        if f"peak {quantity}" in found:
+            found.pop(f"after {quantity}", None)
+    used = [sample.memory_used_bytes for sample in run.report.samples if sample.memory_used_bytes is not None]
+    if used:
+        found["device in use"] = max(used)
+    return found
+
+
+NOT_COUNTED = missing("not_collected", "no counters at this batch size; 'perfctl ncu' collects them")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSet:
+    """The kernels of one layer in one direction at one batch size."""
+
+    batch: int
+    algorithm: Algorithm
+    kernels: tuple[str, ...]
+    """Distinct kernel names in order of first launch, short where the report has a short form."""
+    flops_per_sample: Figure
+    """Counted FLOPs of a step / batch size."""
+    bytes_per_sample: Figure
+    """DRAM bytes of a step / batch size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Two neighbouring batch sizes at which a layer runs on different kernels."""
+
+    before: KernelSet
+    after: KernelSet
+    """``after.batch`` is the first batch size with the new kernels."""
+
+    @property
+    def algorithm_changed(self) -> bool:
+        """False where only the tile or an auxiliary kernel differs."""
+        old, new = self.before.algorithm, self.after.algorithm
+        return (old.family, old.method, old.math, old.tensor_core) != (
+            new.family,
+            new.method,
+            new.math,
+            new.tensor_core,
+        )
+
+    @property
+    def flops_factor(self) -> float | None:
+        """FLOPs per sample after / before; None without both, or where they are lower bounds."""
+        return _factor(self.before.flops_per_sample, self.after.flops_per_sample)
+
+    @property
+    def bytes_factor(self) -> float | None:
+        """DRAM bytes per sample after / before; None without both."""
+        return _factor(self.before.bytes_per_sample, self.after.bytes_per_sample)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKernels:
+    """One layer in one direction along the sweep."""
+
+    layer: str
+    direction: str
+    name: str
+    """ "conv2 forward"."""
+    sets: tuple[KernelSet, ...]
+    """By batch size, ascending; batch sizes without a kernel of this layer are left out."""
+    switches: tuple[Switch, ...]
+
+
+def algorithm_changes(study: PreparedStudy, ledger: Ledger) -> tuple[LayerKernels, ...]:
+    """Every layer and direction with kernels, in the ledger's order; nothing for a report without batch sizes."""
+    by_batch = [_sets(batch) for batch in study.batches]
+    rows = {(row.layer, row.direction): row.name for row in ledger.rows}
+    found = []
+    for (layer, direction), name in rows.items():
+        sets = tuple(sets[layer, direction] for sets in by_batch if (layer, direction) in sets)
+        if sets:
+            switches = tuple(Switch(old, new) for old, new in pairwise(sets) if set(old.kernels) != set(new.kernels))
+            found.append(LayerKernels(layer, direction, name, sets, switches))
+    return tuple(found)
+
+
+def describe(algorithm: Algorithm) -> str:
+    """ "implicit gemm 128x64, tf32 tensor cores": what a table shows of an algorithm."""
+    if algorithm.family is None:
+        return "not recognised"
+    tile = "x".join(str(side) for side in algorithm.tile[:2]) if algorithm.tile else None
+    math = " ".join(filter(None, (algorithm.math, "tensor cores" if algorithm.tensor_core else None)))
+    return ", ".join(filter(None, (" ".join(filter(None, (algorithm.method, tile))), math)))
+
+
+def _sets(batch: PreparedBatch) -> dict[Key, KernelSet]:
+    """Kernels of the counting run, else of the first run with kernels."""
+    counting = batch.counting
+    run = counting or next((item for item in batch.runs if item.run.report.kernels), None)
+    if run is None:
+        return {}
+    work = counting.work_by_key if counting else {}
+    found = {}
+    for key, names in _names(run).items():
+        mine = work.get(key)
+        found[key] = KernelSet(
+            batch.batch,
+            of_layer(names),
+            tuple(dict.fromkeys(short for short in names.values())),
+            _per_sample(mine.total, batch.batch) if mine else NOT_COUNTED,
+            _per_sample(mine.dram, batch.batch) if mine else NO_BYTES,
+        )
+    return found
+
+
+def _names(run: PreparedRun) -> dict[Key, dict[str, str]]:
+    """(layer, direction) -> whole name -> short name, in order of first launch in the measured steps."""
+    found: dict[Key, dict[str, str]] = {}
+    for kernel, key in run.launches:
+        if key is not None:
+            found.setdefault(key, {}).setdefault(kernel.name, kernel.short_name or kernel.name)
+    return found
+
+
+def _per_sample(figure: Figure, batch: int) -> Figure:
+    return figure if figure.value is None else replace(figure, value=figure.value / batch)
+
+
+def _factor(before: Figure, after: Figure) -> float | None:
+    if not before.value or after.value is None or before.lower_bound or after.lower_bound:
+        return None
+    return after.value / before.value

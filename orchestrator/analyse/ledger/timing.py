@@ -1,0 +1,275 @@
+"""Time per step by layer and direction, and the clock it was read from.
+
+On a GPU only kernel times count, because the host's clock sees the launch and not the kernel. On a CPU the ranges around
+the layers are timed; of a range that holds other layers only the self time counts.
+
+These functions read one raw run. Callers take the results from ``prepared.PreparedRun``, which keeps them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perfctl.orchestrator.analyse.ledger.studies import device_kind
+from perfctl.records.report import Kernel, Range
+from perfctl.records.run import Run
+
+Key = tuple[str, str]
+"""(layer, direction); the optimizer's own work is ("", "optimizer")."""
+OPTIMIZER: Key = ("", "optimizer")
+
+NCU_BASIS = "kernels under ncu, locked clocks: not a time to trust"
+KERNEL_BASIS = {
+    "nsys": "kernels, nsys",
+    "torch": "kernels, torch (CUPTI)",
+    "dlprof": "kernels, DLProf",
+    "ncu": NCU_BASIS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Median over steps, with the smallest and the largest, in nanoseconds."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+    """Number of steps; with 1 there is no spread."""
+    mean: float
+    """Shares are made of means: means of parts add up to the mean of the whole, medians do not."""
+    values: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    """One value per step, in the order of the steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTimes:
+    """Time per step of every layer and direction in one run."""
+
+    basis: str
+    """Which clock was read, in words."""
+    trusted: bool
+    """False under ncu: clocks are locked, caches flushed, launches serialised."""
+    whole: str
+    """What shares refer to: "kernel time of a step" or "step"."""
+    rows: Mapping[Key, Spread]
+    total: Spread
+    unattributed: Spread
+    """Time in no layer's range and in no optimizer range."""
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Spread of at least one value."""
+    return Spread(
+        statistics.median(values), min(values), max(values), len(values), statistics.fmean(values), tuple(values)
+    )
+
+
+def times_kernels(run: Run) -> bool:
+    """True when kernels with durations tell the run's time by layer."""
+    return run.profiler in KERNEL_BASIS and any(kernel.duration_ns is not None for kernel in run.report.kernels)
+
+
+def layer_times(run: Run, keys: Sequence[Key | None], steps: int | None) -> LayerTimes | None:
+    """Time per step by layer and direction; None when the run has nothing to tell it from.
+
+    ``keys`` are the run's ``kernel_keys``, ``steps`` its ``kernel_steps``.
+    """
+    if times_kernels(run):
+        return _from_kernels(run, keys, steps)
+    if device_kind(run) == "gpu":
+        return None
+    return _from_ranges(run)
+
+
+def preference(profiler: str, first: str | None = None) -> int:
+    """Rank of a profiler as a clock, smaller is better: ``first`` (timed the whole sweep), nsys, torch, others, ncu."""
+    return -1 if profiler == first and profiler != "ncu" else {"nsys": 0, "torch": 1, "ncu": 9}.get(profiler, 2)
+
+
+def measured_steps(run: Run) -> int | None:
+    """Number of steps the run measured; None when nothing says so."""
+    numbers = (
+        {step.number for step in run.report.steps if step.phase == "step"},
+        {range_.step for range_ in run.report.ranges if _is_step(range_)},
+        {kernel.step for kernel in run.report.kernels if kernel.step is not None},
+    )
+    return next((len(found) for found in numbers if found), None)
+
+
+WINDOWED = ("nsys", "ncu", "torch")
+"""Profilers that record only the measured steps; DLProf also records warm-up and epochs."""
+
+
+def kernel_steps(run: Run) -> int | None:
+    """Steps that the run's kernels are spread over; None when nothing says so.
+
+    A profiler may have been told to take fewer steps than the workload measured, so step numbers on
+    the kernels come before the workload's own count.
+    """
+    numbers = {kernel.step for kernel in run.report.kernels if kernel.step is not None}
+    if not numbers and run.profiler not in WINDOWED:
+        return None
+    return len(numbers) or measured_steps(run)
+
+
+def step_time(run: Run) -> tuple[Spread, str] | None:
+    """(time of a whole step, which clock); None when steps were not timed, and always under ncu."""
+    if run.profiler == "ncu":
+        return None
+    timed = [step.duration_ns for step in run.report.steps if step.phase == "step" and step.duration_ns is not None]
+    if timed:
+        watched = "with no profiler" if run.profiler == "none" else f"while {run.profiler} was recording"
+        return spread(timed), f"host clock around each step, {watched}"
+    ranges = [item.duration_ns for item in run.report.ranges if _is_step(item) and item.duration_ns is not None]
+    return (spread(ranges), f"step ranges, {run.profiler}") if ranges else None
+
+
+def kernel_time_by_device(kernels: Iterable[Kernel]) -> dict[int, int | float]:
+    """device -> nanoseconds in which at least one kernel ran on it; empty unless every kernel has start and duration."""
+    spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for kernel in kernels:
+        if kernel.start_ns is None or kernel.duration_ns is None:
+            return {}
+        spans[kernel.device_index or 0].append((kernel.start_ns, kernel.start_ns + kernel.duration_ns))
+    found: dict[int, int | float] = {}
+    for device, intervals in spans.items():
+        taken: float = 0
+        reached = float("-inf")
+        for start, end in sorted(intervals):
+            taken += max(end - max(start, reached), 0)
+            reached = max(reached, end)
+        found[device] = taken
+    return found
+
+
+def _is_step(item: Range) -> bool:
+    return item.step is not None and item.name.startswith("perfctl:step:")
+
+
+GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
+"""Directions that are part of "backward"."""
+
+
+def folded(keys: Iterable[Key | None]) -> dict[Key, Key]:
+    """(layer, gradient) -> (layer, "backward") for the layers among ``keys`` where one kernel computes both gradients.
+
+    An autograd node that computes both cannot be split. The node that accumulates the parameter's gradient then belongs
+    to the same row.
+    """
+    whole = {key[0] for key in keys if key is not None and key[1] == "backward"}
+    return {(layer, part): (layer, "backward") for layer in whole for part in GRADIENTS}
+
+
+def kernel_keys(run: Run) -> list[Key | None]:
+    """(layer, direction) of each kernel, in order; None where it is not attributed.
+
+    A layer's gradients are one "backward" where some kernel of it computes them together.
+    """
+    phases = {item.number: item.phase for item in run.report.ranges if item.phase == "optimizer"}
+    keys: list[Key | None] = []
+    for kernel in run.report.kernels:
+        if kernel.layer and kernel.direction:
+            keys.append((kernel.layer, kernel.direction))
+        elif kernel.direction == "optimizer" or (kernel.range_number is not None and kernel.range_number in phases):
+            keys.append(OPTIMIZER)
+        else:
+            keys.append(None)
+    whole = folded(keys)
+    return [whole.get(key, key) if key is not None else None for key in keys]
+
+
+def _from_kernels(run: Run, keys: Sequence[Key | None], count: int | None) -> LayerTimes | None:
+    """Sum kernels by step. Without step numbers the total is divided by the number of measured steps."""
+    if count is None:
+        return None
+    numbered = any(kernel.step is not None for kernel in run.report.kernels)
+    divisor = 1 if numbered else count
+    sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
+    steps: dict[int | None, None] = {}
+    for kernel, key in zip(run.report.kernels, keys, strict=True):
+        if kernel.duration_ns is not None and (kernel.step is not None or not numbered):
+            sums[key][kernel.step] += kernel.duration_ns / divisor
+            steps[kernel.step] = None
+    return _gather(sums, list(steps), KERNEL_BASIS[run.profiler], run.profiler != "ncu", "kernel time of a step")
+
+
+def _from_ranges(run: Run) -> LayerTimes | None:
+    """Self time of layer ranges (and of the optimizer's phase) by step, against the whole step's range."""
+    ranges = {item.number: item for item in run.report.ranges}
+    steps: dict[int, Range] = {
+        item.step: item
+        for item in ranges.values()
+        if item.step is not None and _is_step(item) and item.duration_ns is not None
+    }
+    if not steps:
+        return None
+    starts = sorted((item.start_ns, item.start_ns + (item.duration_ns or 0), number) for number, item in steps.items())
+    own: dict[int, float] = {}
+    keys: dict[int, Key] = {}
+    for item in ranges.values():
+        key = _range_key(item)
+        if key is not None and item.duration_ns is not None:
+            keys[item.number] = key
+            own[item.number] = own.get(item.number, 0) + item.duration_ns
+            above = _enclosing(item, ranges)
+            if above is not None:
+                own[above] = own.get(above, 0) - item.duration_ns
+    sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
+    whole = folded(keys.values())
+    for number, key in keys.items():
+        step = _step_at(starts, ranges[number].start_ns)
+        if step is not None:
+            sums[whole.get(key, key)][step] += own[number]
+    totals: dict[int | None, float] = {step: item.duration_ns or 0 for step, item in steps.items()}
+    basis = f"host ranges, {run.profiler} on the CPU"
+    return _gather(sums, list(totals), basis, True, "step", totals)
+
+
+def _range_key(item: Range) -> Key | None:
+    if item.layer and item.direction:
+        return item.layer, item.direction
+    return OPTIMIZER if item.name == "perfctl:phase:optimizer" else None
+
+
+def _enclosing(item: Range, ranges: Mapping[int, Range]) -> int | None:
+    """Number of the innermost enclosing range that has a key and an end."""
+    above = item.parent
+    while above is not None and above in ranges:
+        if _range_key(ranges[above]) is not None and ranges[above].duration_ns is not None:
+            return above
+        above = ranges[above].parent
+    return None
+
+
+def _step_at(steps: Sequence[tuple[int, int, int]], moment: int) -> int | None:
+    """Number of the step whose (start, end) contains the moment, on any thread; None outside of all steps."""
+    place = bisect.bisect_right(steps, (moment, float("inf"), 0)) - 1
+    if place < 0 or moment >= steps[place][1]:
+        return None
+    return steps[place][2]
+
+
+def _gather(
+    sums: Mapping[Key | None, Mapping[int | None, float]],
+    steps: Sequence[int | None],
+    basis: str,
+    trusted: bool,
+    whole: str,
+    totals: Mapping[int | None, float] | None = None,
+) -> LayerTimes | None:
+    """Medians over ``steps``. A layer that did not run in a step took 0 in it."""
+    if not steps:
+        return None
+    rows = {key: spread([found.get(step, 0) for step in steps]) for key, found in sums.items() if key is not None}
+    attributed = [sum(found.get(step, 0) for key, found in sums.items() if key is not None) for step in steps]
+    if totals is None:
+        whole_time = [sum(found.get(step, 0) for found in sums.values()) for step in steps]
+    else:
+        whole_time = [totals[step] for step in steps]
+    left = [max(all_of_it - known, 0) for all_of_it, known in zip(whole_time, attributed, strict=True)]
+    return LayerTimes(basis, trusted, whole, rows, spread(whole_time), spread(left))

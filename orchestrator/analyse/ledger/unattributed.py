@@ -1,0 +1,133 @@
+"""What the time is that no layer explains, and what is likely missing: each cause with its share."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
+from perfctl.orchestrator.analyse.ledger.timing import times_kernels
+from perfctl.records.report import Gap, Kernel, Range
+from perfctl.records.run import Run
+
+COMPILED = ("Torch-Compiled Region", "## Call CompiledFxGraph", "CompiledFunction", "TorchDynamo Cache Lookup")
+"""How ranges around compiled code begin: no module hook runs in there."""
+_PHASES = {
+    "data": "loading of data and copies to the device",
+    "copy": "copies to the device",
+    "zero_grad": "setting gradients to zero",
+    "forward": "operations of the forward pass that no module runs (the loss, functional calls of the script)",
+    "inference": "operations that no module runs",
+    "backward": "gradients of what no module ran, and autograd's own work",
+    "optimizer": "the optimizer's own work",
+}
+NO_RANGES = "the report holds no layer's range: record the program with perfctl"
+NO_BACKWARD = "there are ranges of forward but none of backward: ranges on autograd's own thread are missing"
+NO_CALL = "launches outside of every range: another thread or process than the annotated ones, or CUDA graphs"
+COMPILED_CODE = "a compiled region, which is one range: its layers are not told apart"
+BETWEEN = "work of the step outside of modules and phases (losses, clipping, the script's own code)"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One reason why time lies outside of layers."""
+
+    text: str
+    share: float
+    """Of the run's unattributed time, 0..1."""
+    launches: int | None
+    """Kernel launches behind it; None where host ranges were timed."""
+
+
+def causes(run: PreparedRun) -> tuple[Cause, ...]:
+    """Causes of the unattributed time of a run, the largest first; their shares add up to 1. Empty when there is none."""
+    return _of_kernels(run) if times_kernels(run.run) else _of_ranges(run.run)
+
+
+def beyond_time(run: Run) -> tuple[str, ...]:
+    """What the run's time does not hold at all: kernels of CUDA graphs, launches outside of all measured steps."""
+    found = [gap.reason for gap in run.report.gaps if _is_graph(gap)]
+    kernels = list(run.report.kernels)
+    outside = sum(kernel.step is None for kernel in kernels)
+    if outside and outside < len(kernels):
+        found.append(f"{outside} of {len(kernels)} launches lie outside of every measured step and count nowhere")
+    return tuple(found)
+
+
+def _is_graph(gap: Gap) -> bool:
+    return gap.quantity == "kernel" and "graph" in gap.reason
+
+
+def _of_kernels(run: PreparedRun) -> tuple[Cause, ...]:
+    ranges = {item.number: item for item in run.run.report.ranges}
+    # ncu and DLProf give launches their layers without listing ranges
+    directions = {item.direction for item in ranges.values()} | {kernel.direction for kernel in run.run.report.kernels}
+    times: defaultdict[str, float] = defaultdict(float)
+    launches: defaultdict[str, int] = defaultdict(int)
+    for kernel, key in run.launches:
+        if key is None and kernel.duration_ns is not None:
+            cause = _cause(kernel, ranges, directions)
+            times[cause] += kernel.duration_ns
+            launches[cause] += 1
+    return _ranked(times, launches)
+
+
+def _cause(kernel: Kernel, ranges: Mapping[int, Range], directions: Iterable[str | None]) -> str:
+    known = {direction for direction in directions if direction not in (None, "optimizer")}
+    if not known:
+        return NO_RANGES
+    around = _upwards(kernel.range_number, ranges)
+    if kernel.name.startswith("triton_") or any(item.name.startswith(COMPILED) for item in around):
+        return COMPILED_CODE
+    phase = next((item.phase for item in around if item.phase), None)
+    trained = phase == "backward" or any(item.phase in ("backward", "optimizer") for item in ranges.values())
+    if trained and phase in (None, "backward") and not known - {"forward", "recompute"}:
+        return NO_BACKWARD
+    if phase is not None:
+        return _PHASES.get(phase, f"work of the phase {phase}")
+    return BETWEEN if any(item.step is not None for item in around) else NO_CALL
+
+
+def _upwards(number: int | None, ranges: Mapping[int, Range]) -> list[Range]:
+    """The range with this number and those around it."""
+    found: list[Range] = []
+    while number is not None and number in ranges:
+        found.append(ranges[number])
+        number = ranges[number].parent
+    return found
+
+
+def _of_ranges(run: Run) -> tuple[Cause, ...]:
+    """Time of phases that is in no layer's range, and of steps that is in no phase."""
+    ranges = {item.number: item for item in run.report.ranges}
+    if not any(item.layer for item in ranges.values()):
+        return ()
+    opened = ("perfctl:step:", "perfctl:phase:")
+    left = {n: float(item.duration_ns or 0) for n, item in ranges.items() if item.name.startswith(opened)}
+    attributed = {n for n, item in ranges.items() if item.layer or item.name == "perfctl:phase:optimizer"}
+    for number, item in ranges.items():
+        if item.duration_ns is None or (number not in left and number not in attributed):
+            continue
+        above = [outer.number for outer in _upwards(item.parent, ranges)]
+        holder = next((outer for outer in above if outer in attributed or outer in left), None)
+        if holder is not None and holder not in attributed:
+            left[holder] -= item.duration_ns
+    times: defaultdict[str, float] = defaultdict(float)
+    for number, nanoseconds in left.items():
+        item = ranges[number]
+        if number in attributed or item.step is None:
+            continue
+        is_phase = item.name.startswith("perfctl:phase:") and item.phase
+        times[_PHASES.get(item.phase or "", f"work of the phase {item.phase}") if is_phase else BETWEEN] += max(
+            nanoseconds, 0
+        )
+    return _ranked(times, None)
+
+
+def _ranked(times: Mapping[str, float], launches: Mapping[str, int] | None) -> tuple[Cause, ...]:
+    total = sum(times.values())
+    if not total:
+        return ()
+    ranked = sorted(times.items(), key=lambda item: -item[1])
+    return tuple(Cause(text, time / total, launches[text] if launches else None) for text, time in ranked if time)

@@ -1,0 +1,270 @@
+"""Memory of a training step at any batch size: the largest of a few lines ``fixed + per_sample * batch``.
+
+Between two moments of a step the tensors that live are the same at every batch size, and each is as large as the batch or
+of one size: the bytes at a moment are a straight line in batch, and the peak is the largest of these lines. Not in it are
+the allocator's rounding, workspaces and the CUDA context (``memory.NOT_KNOWN``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from perfctl.orchestrator.analyse.memory.trace import events
+from perfctl.orchestrator.analyse.predict.operations import STATE
+from perfctl.records.paper import MemoryTrace, Plan, PlanLayer
+
+
+class MemoryLine(NamedTuple):
+    """Bytes at one moment of a step."""
+
+    fixed: int
+    """That do not depend on the batch: parameters, gradients, the optimizer's values."""
+    per_sample: int
+
+
+class LinesError(ValueError):
+    """Two traces of which no lines can be made: their steps differ in more than their sizes."""
+
+
+def peak_at(lines: Iterable[MemoryLine], batch: int) -> int:
+    """Bytes at the fullest moment of a step."""
+    return max(line.fixed + line.per_sample * batch for line in lines)
+
+
+def largest_fitting(lines: Iterable[MemoryLine], limit: float) -> int | None:
+    """The largest batch whose peak is at most ``limit`` bytes; 0 when not one sample fits, None without an end."""
+    ends = []
+    for line in lines:
+        if line.per_sample > 0:
+            ends.append(max(int((limit - line.fixed) // line.per_sample), 0))
+        elif line.fixed > limit:
+            return 0
+    return min(ends, default=None)
+
+
+def upper(lines: Iterable[MemoryLine]) -> tuple[MemoryLine, ...]:
+    """Those that no other is above at every batch size, the steepest first."""
+    kept: list[MemoryLine] = []
+    for line in sorted(set(lines), reverse=True, key=lambda one: (one.per_sample, one.fixed)):
+        if not kept or line.fixed > kept[-1].fixed:
+            kept.append(line)
+    return tuple(kept)
+
+
+def lines_of(one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> tuple[MemoryLine, ...]:
+    """From the traces of one step at two batch sizes. Raises LinesError when the steps are not the same."""
+    return upper(line for _, line in moments(one, other, batches))
+
+
+def lines_by_part(
+    one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
+) -> tuple[tuple[MemoryLine, ...], tuple[MemoryLine, ...]]:
+    """As :func:`lines_of`, apart: of forward and backward, and of the optimizer's step."""
+    found = list(moments(one, other, batches))
+    before = upper(line for moment, line in found if moment <= one.backward_ends)
+    return before, upper(line for moment, line in found if moment > one.backward_ends)
+
+
+def moments(one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> Iterator[tuple[int, MemoryLine]]:
+    """(moment, its line) of a step, from its traces at two batch sizes. Raises LinesError when they differ in more."""
+    if len(one.allocations) != len(other.allocations) or not (one.whole and other.whole):
+        raise LinesError("the two traces have different tensors")
+    slopes = {}
+    for a, b in zip(one.allocations, other.allocations, strict=True):
+        if (a.born, a.died) != (b.born, b.died):
+            raise LinesError("a tensor lives for another time at another batch size")
+        slopes[id(a)] = (b.bytes - a.bytes) // (batches[1] - batches[0])
+    fixed = per_sample = 0
+    for moment, sign, storage in events(one):
+        slope = slopes[id(storage)]
+        fixed += sign * (storage.bytes - slope * batches[0])
+        per_sample += sign * slope
+        yield moment, MemoryLine(fixed, per_sample)
+
+
+FLOAT, PLACE = 4, 8
+"""Bytes of a value, and of the place of a pool's largest value or of a class."""
+KEEPS_OUTPUT = ("relu", "tanh")
+"""Activations whose backward reads their output; that of the others reads their input."""
+
+
+@dataclass(slots=True)
+class _Gradient:
+    """Of one storage, which several layers may hand on."""
+
+    per_sample: int
+    holders: int = 0
+
+
+@dataclass(slots=True)
+class _Step:
+    """The moments so far and what lives now."""
+
+    fixed: int
+    per_sample: int
+    moments: list[MemoryLine] = field(default_factory=list)
+
+    def take(self, fixed: int, per_sample: int) -> None:
+        self.fixed += fixed
+        self.per_sample += per_sample
+        self.moments.append(MemoryLine(self.fixed, self.per_sample))
+
+    def free(self, fixed: int, per_sample: int) -> None:
+        self.fixed -= fixed
+        self.per_sample -= per_sample
+
+
+def lines_of_plan(plan: Plan, optimizer: str) -> tuple[MemoryLine, ...]:
+    """Lines of ``memory_lines`` for one training step. ``optimizer``: sgd, momentum or adam."""
+    layers = plan.layers
+    weights = FLOAT * plan.parameters
+    buffers = sum(2 * FLOAT * layer.given[0] + PLACE for layer in layers if layer.kind == "norm")
+    inputs = FLOAT * layers[0].inputs + PLACE
+    step = _Step(weights * (1 + STATE[optimizer]) + buffers, inputs)
+    owners = _owners(layers)
+    _forward(step, layers, owners, _needed_by(plan, owners))
+    _loss(step, plan.classes)
+    _backward(step, plan, owners)
+    if optimizer == "adam":
+        step.take(2 * max(FLOAT * _matrix(layer) for layer in layers), 0)
+    return upper(step.moments)
+
+
+def inference_lines(plan: Plan) -> tuple[MemoryLine, ...]:
+    """Lines of ``memory_lines`` for a forward pass alone: nothing is kept for a backward, so an output lives until its last
+    reader is done."""
+    layers = plan.layers
+    buffers = sum(2 * FLOAT * layer.given[0] + PLACE for layer in layers if layer.kind == "norm")
+    step = _Step(FLOAT * plan.parameters + buffers, FLOAT * layers[0].inputs + PLACE)
+    owners = _owners(layers)
+    last_use = _last_use(layers, owners)
+    for place, layer in enumerate(layers):
+        if owners[place] != place:
+            continue
+        places = PLACE * layer.outputs if layer.kind == "max_pool" else 0
+        step.take(0, FLOAT * layer.outputs + places)
+        step.free(
+            0, places + sum(FLOAT * layers[owner].outputs for owner in _read(layer, owners) if last_use[owner] == place)
+        )
+    return upper(step.moments)
+
+
+def _last_use(layers: tuple[PlanLayer, ...], owners: list[int]) -> dict[int, int]:
+    """Layer that owns a storage -> the last layer that reads it."""
+    return {owner: place for place, layer in enumerate(layers) for owner in _read(layer, owners)}
+
+
+def _read(layer: PlanLayer, owners: list[int]) -> set[int]:
+    """The layers whose storages it reads; the network's input is none of them."""
+    return {owners[of] for of in layer.of if of >= 0 and owners[of] >= 0}
+
+
+def _matrix(layer: PlanLayer) -> int:
+    """Elements of the layer's largest parameter."""
+    if layer.kind == "norm":
+        return layer.given[0]
+    return layer.parameters - (layer.gives[0] if layer.bias else 0)
+
+
+def _owners(layers: tuple[PlanLayer, ...]) -> list[int]:
+    """The layer in whose storage each layer's output lies: a flattened image is the image; -1 is the input's."""
+    owners: list[int] = []
+    for place, layer in enumerate(layers):
+        of = layer.of[0]
+        owners.append(place if layer.kind != "flatten" else owners[of] if of >= 0 else -1)
+    return owners
+
+
+def _needed_by(plan: Plan, owners: list[int]) -> dict[int, int]:
+    """Layer whose output backward reads -> the first layer (the last in backward) that reads it."""
+    needed: dict[int, int] = {}
+    for place, layer in enumerate(plan.layers):
+        if layer.kind in ("conv", "linear", "norm", "max_pool"):
+            read = layer.of[0]
+        elif layer.kind == "activation":
+            read = place if plan.settings["activation"] in KEEPS_OUTPUT else layer.of[0]
+        else:
+            continue
+        owner = owners[read] if read >= 0 else -1
+        if owner >= 0:
+            needed.setdefault(owner, place)
+    return needed
+
+
+def _kept_beside(layer: PlanLayer) -> tuple[int, int]:
+    """(bytes, bytes per sample) that backward needs beside inputs and outputs: statistics, places of largest values."""
+    if layer.kind == "norm":
+        return 2 * FLOAT * layer.given[0], 0
+    return 0, PLACE * layer.outputs if layer.kind == "max_pool" else 0
+
+
+def _forward(step: _Step, layers: tuple[PlanLayer, ...], owners: list[int], needed: dict[int, int]) -> None:
+    last_use = {owners[of]: place for place, layer in enumerate(layers) for of in layer.of if of >= 0}
+    for place, layer in enumerate(layers):
+        if owners[place] == place:
+            beside = _kept_beside(layer)
+            step.take(beside[0], FLOAT * layer.outputs + beside[1])
+        for owner in {owners[of] for of in layer.of if of >= 0}:
+            if last_use[owner] == place and owner not in needed and owner >= 0 and owners[place] == place:
+                step.free(0, FLOAT * layers[owner].outputs)
+
+
+def _loss(step: _Step, classes: int) -> None:
+    """Cross-entropy: the loss and its own gradient, logarithms of the softmax and theirs, then that of the answers."""
+    step.take(2 * FLOAT, FLOAT * classes)
+    step.take(0, FLOAT * classes)
+    step.take(0, FLOAT * classes)
+    step.free(0, 2 * FLOAT * classes)
+
+
+def _backward(step: _Step, plan: Plan, owners: list[int]) -> None:
+    layers, needed = plan.layers, _needed_by(plan, owners)
+    released: dict[int, list[int]] = {}
+    for owner, place in needed.items():
+        released.setdefault(place, []).append(owner)
+    gradients: dict[int, _Gradient] = {len(layers) - 1: _Gradient(FLOAT * plan.classes, 1)}
+    for place in range(len(layers) - 1, -1, -1):
+        layer = layers[place]
+        mine = gradients.pop(place, None)
+        if mine is not None:
+            step.take(FLOAT * layer.parameters, 0)
+            _hand_on(step, layers, owners, place, mine, gradients)
+            _let_go(step, mine)
+        beside = _kept_beside(layer)
+        kept = sum(FLOAT * layers[owner].outputs for owner in released.get(place, ()) if owner != len(layers) - 1)
+        step.free(beside[0], beside[1] + kept)
+
+
+def _hand_on(
+    step: _Step, layers: tuple[PlanLayer, ...], owners: list[int], place: int, mine: _Gradient,
+    gradients: dict[int, _Gradient],
+) -> None:  # fmt: skip
+    """Gradients of the layer's inputs: new ones, or its own where an addition, a view or a part of it is handed on."""
+    layer = layers[place]
+    for of in layer.of:
+        if of < 0 or owners[of] < 0:
+            continue
+        given = mine
+        if layer.kind not in ("add", "concat", "flatten"):
+            given = _Gradient(FLOAT * layer.inputs)
+            step.take(0, given.per_sample)
+        given.holders += 1
+        there = gradients.get(of)
+        if there is None:
+            gradients[of] = given
+        elif there.holders == 1 and there.per_sample == FLOAT * layers[of].outputs:
+            _let_go(step, given)  # added in place
+        else:
+            both = _Gradient(FLOAT * layers[of].outputs, 1)
+            step.take(0, both.per_sample)
+            _let_go(step, there)
+            _let_go(step, given)
+            gradients[of] = both
+
+
+def _let_go(step: _Step, gradient: _Gradient) -> None:
+    gradient.holders -= 1
+    if gradient.holders == 0:
+        step.free(0, gradient.per_sample)

@@ -1,0 +1,280 @@
+"""Memory of one step: exact bytes from storage lifetimes, then what CUDA's caching allocator makes of them.
+
+Source of the allocator's rules: c10/cuda/CUDACachingAllocator.cpp of PyTorch (kMinBlockSize, kSmallSize, kSmallBuffer,
+kLargeBuffer, kMinLargeAlloc, kRoundLarge); of the workspace sizes: at/cuda/CUDABlas.cpp.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import insort
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from perfctl.records.paper import Allocation, MemoryTrace
+
+MIN_BLOCK = 512
+SMALL = 1 << 20
+SMALL_SEGMENT = 2 << 20
+LARGE_SEGMENT = 20 << 20
+MIN_LARGE = 10 << 20
+ROUND_LARGE = 2 << 20
+CUBLAS_WORKSPACE = 8_519_680
+CUBLAS_WORKSPACE_SM90 = 32 << 20
+"""Compute capability 9.0 (Hopper); newer PyTorch takes it for 10, 11 and 12 (Blackwell) too."""
+
+CAPABILITIES = {
+    "v100": (7, 0), "t4": (7, 5), "a100": (8, 0), "a10": (8, 6), "rtx3090": (8, 6), "l4": (8, 9), "l40": (8, 9),
+    "rtx4090": (8, 9), "h100": (9, 0), "h200": (9, 0), "b200": (10, 0), "rtx5090": (12, 0),
+}  # fmt: skip
+"""Names that --gpu knows beside sm_90 and 9.0."""
+
+CATEGORIES = ("parameter", "buffer", "gradient", "optimizer", "input", "activation", "temporary")
+NOT_KNOWN = (
+    "CUDA context and loaded kernels (hundreds of MB, by driver and libraries)",
+    "cuDNN workspace (by algorithm, chosen at run time)",
+    "a second cuBLAS workspace, where backward's own thread uses cuBLAS; cuBLASLt's",
+    "memory of other processes on the device",
+)
+
+
+def capability(text: str) -> tuple[int, int] | None:
+    """ "sm_90", "9.0" or "h100" as (9, 0); None when it is none of these."""
+    known = CAPABILITIES.get(text.lower().replace(" ", ""))
+    if known is not None:
+        return known
+    found = re.fullmatch(r"(?:sm_?(\d{1,2})(\d)a?|(\d{1,2})\.(\d))", text.lower())
+    if found is None:
+        return None
+    major, minor = (group for group in found.groups() if group is not None)
+    return int(major), int(minor)
+
+
+def cublas_workspace(gpu: tuple[int, int] | None) -> int:
+    """Bytes that PyTorch gives cuBLAS once a handle and stream."""
+    return CUBLAS_WORKSPACE_SM90 if gpu is not None and gpu[0] >= 9 else CUBLAS_WORKSPACE
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The fullest moment of a step."""
+
+    bytes: int
+    by_category: dict[str, int]
+    phase: str
+    """forward, backward or optimizer."""
+    layer: str
+    """Whose operation brought the peak; "" outside of modules."""
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a step needs."""
+
+    parameters: int
+    buffers: int
+    gradients: int
+    """Bytes of all gradients together, when backward is done."""
+    optimizer: int
+    inputs: int
+    activations: int
+    """Bytes kept from forward for backward, the output included."""
+    peak: Peak
+    rounded_peak: int
+    """The same moment's rule with every tensor rounded up to the allocator's 512-byte blocks."""
+    reserved: int
+    """Segments that the caching allocator takes from the device, without workspaces."""
+    cublas_workspace: int
+    gpu: tuple[int, int] | None = None
+    """Compute capability that the workspace is for; None: before 9.0 taken."""
+    not_known: tuple[str, ...] = NOT_KNOWN
+
+    @property
+    def needed(self) -> int:
+        """Reserved segments and the cuBLAS workspace: what must at least be free beside what is not known."""
+        return self.reserved + self.cublas_workspace
+
+
+def round_block(size: int) -> int:
+    """To the allocator's 512-byte blocks; nothing takes nothing."""
+    return -(-size // MIN_BLOCK) * MIN_BLOCK
+
+
+def segment_size(size: int) -> int:
+    """What the allocator asks the device for when a rounded block of ``size`` fits nowhere."""
+    if size <= SMALL:
+        return SMALL_SEGMENT
+    if size < MIN_LARGE:
+        return LARGE_SEGMENT
+    return -(-size // ROUND_LARGE) * ROUND_LARGE
+
+
+def events(trace: MemoryTrace) -> Iterator[tuple[int, int, Allocation]]:
+    """(moment, +1 born or -1 died, storage), in order; what dies at a moment goes before what is born."""
+    found: list[tuple[int, int, int]] = []
+    for place, storage in enumerate(trace.allocations):
+        found.append((storage.born, 1, place))
+        if storage.died is not None:
+            found.append((storage.died, -1, place))
+    for moment, sign, place in sorted(found):
+        yield moment, sign, trace.allocations[place]
+
+
+def peak(trace: MemoryTrace) -> Peak:
+    """Exact bytes; the first of several equal moments."""
+    now = top = 0
+    held: dict[str, int] = {}
+    best: tuple[int, Allocation | None, dict[str, int]] = (0, None, {})
+    for moment, sign, storage in events(trace):
+        now += sign * storage.bytes
+        held[storage.category] = held.get(storage.category, 0) + sign * storage.bytes
+        if now > top:
+            top, best = now, (moment, storage, dict(held))
+    moment, maker, shares = best
+    at = "forward" if moment <= trace.forward_ends else "backward" if moment <= trace.backward_ends else "optimizer"
+    by_category = {name: shares[name] for name in CATEGORIES if shares.get(name)}
+    return Peak(top, by_category, at, maker.layer if maker else "", maker.op if maker else "")
+
+
+def rounded_peak(trace: MemoryTrace) -> int:
+    """Peak with every storage rounded to blocks: what torch.cuda.max_memory_allocated would say."""
+    now = top = 0
+    for _, sign, storage in events(trace):
+        now += sign * round_block(storage.bytes)
+        top = max(top, now)
+    return top
+
+
+def memory_of(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> Memory:
+    """Everything about one traced step; ``gpu``: compute capability, which decides the cuBLAS workspace."""
+    sums = {name: sum(item.bytes for item in trace.allocations if item.category == name) for name in CATEGORIES}
+    return Memory(
+        parameters=sums["parameter"],
+        buffers=sums["buffer"],
+        gradients=sums["gradient"],
+        optimizer=sums["optimizer"],
+        inputs=sums["input"],
+        activations=sums["activation"],
+        peak=peak(trace),
+        rounded_peak=rounded_peak(trace),
+        reserved=reserved(trace),
+        cublas_workspace=cublas_workspace(gpu),
+        gpu=gpu,
+    )
+
+
+@dataclass(slots=True)
+class _Block:
+    """A piece of a segment, with its neighbours."""
+
+    size: int
+    large: bool
+    free: bool = True
+    before: _Block | None = None
+    after: _Block | None = None
+
+
+@dataclass(slots=True)
+class _Pool:
+    """The caching allocator's best fit, split and merge."""
+
+    reserved: int = 0
+    free: dict[bool, list[tuple[int, int, _Block]]] = field(default_factory=lambda: {False: [], True: []})
+    count: int = 0
+
+    def take(self, size: int) -> _Block:
+        size = round_block(max(size, 1))
+        large = size > SMALL
+        block = self._fit(size, large)
+        block.free = False
+        rest = block.size - size
+        if (rest > SMALL) if large else (rest >= MIN_BLOCK):
+            piece = _Block(rest, large, before=block, after=block.after)
+            if block.after is not None:
+                block.after.before = piece
+            block.after, block.size = piece, size
+            self._offer(piece)
+        return block
+
+    def _fit(self, size: int, large: bool) -> _Block:
+        for place, (free, _, block) in enumerate(self.free[large]):
+            if free >= size:
+                del self.free[large][place]
+                return block
+        taken = segment_size(size)
+        self.reserved += taken
+        return _Block(taken, large)
+
+    def _offer(self, block: _Block) -> None:
+        block.free = True
+        self.count += 1
+        insort(self.free[block.large], (block.size, self.count, block))
+
+    def give(self, block: _Block) -> None:
+        for other in (block.before, block.after):
+            if other is not None and other.free:
+                self.free[block.large] = [entry for entry in self.free[block.large] if entry[2] is not other]
+                self._merge(block, other)
+        self._offer(block)
+
+    @staticmethod
+    def _merge(block: _Block, other: _Block) -> None:
+        block.size += other.size
+        if other is block.before:
+            block.before = other.before
+            if other.before is not None:
+                other.before.after = block
+        else:
+            block.after = other.after
+            if other.after is not None:
+                other.after.before = block
+
+
+def reserved(trace: MemoryTrace) -> int:
+    """Bytes of segments after the step, from a replay of every allocation in its order."""
+    pool = _Pool()
+    held: dict[int, _Block] = {}
+    for _, sign, storage in events(trace):
+        if not storage.bytes:
+            continue
+        if sign > 0:
+            held[id(storage)] = pool.take(storage.bytes)
+        else:
+            pool.give(held.pop(id(storage)))
+    return pool.reserved
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The largest batch that fits."""
+
+    batch: int
+    """0 when not even one sample fits."""
+    needed: int
+    """Bytes at that batch."""
+    margin: int
+    """Bytes left of the limit."""
+    next_needed: int
+    """Bytes at the next batch size, which does not fit."""
+
+
+def largest_batch(limit: int, needed: Callable[[int], int], most: int = 1 << 20) -> Fit:
+    """Search by doubling and halving; ``needed`` traces one batch size, so every answer is computed, not fitted."""
+    low, high = 0, 1
+    sizes: dict[int, int] = {0: 0}
+    while high <= most:
+        sizes[high] = needed(high)
+        if sizes[high] > limit:
+            break
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        sizes[middle] = needed(middle)
+        if sizes[middle] <= limit:
+            low = middle
+        else:
+            high = middle
+    if high not in sizes:
+        sizes[high] = needed(high)
+    return Fit(low, sizes[low], limit - sizes[low], sizes[high])

@@ -1,0 +1,220 @@
+"""From runs of the store to the points of a bench, and from these to what a predictor is fitted on."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from perfctl.orchestrator.analyse.hardware.machines import machine_name
+from perfctl.orchestrator.analyse.predict.fit import computed_ns
+from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec, operations_of_plan
+from perfctl.records.bench import BenchMachine, BenchPoint
+from perfctl.records.paper import Plan
+from perfctl.records.report import LayerTime
+from perfctl.records.run import Run
+
+WORKLOAD = "families"
+_PHASES = ("forward", "backward", "optimizer", "inference")
+
+
+def points_of(runs: Iterable[Run]) -> list[BenchPoint]:
+    """The whole runs of networks of the families without a profiler, in order; others are passed over."""
+    return [point for run in runs if (point := point_of(run)) is not None]
+
+
+def fastest(points: Iterable[BenchPoint]) -> list[BenchPoint]:
+    """Of several runs of one point on one machine the one with the least median, in the order they first stand.
+
+    What disturbs a run (another program on the machine) makes it slower, never faster.
+    """
+    best: dict[tuple[object, ...], BenchPoint] = {}
+    for point in points:
+        key = (point.model, point.batch, point.mode, point.precision, point.machine)
+        if key not in best or point.step_ns[0] < best[key].step_ns[0]:
+            best[key] = point
+    return list(best.values())
+
+
+def point_of(run: Run) -> BenchPoint | None:
+    """None where the run is no whole one, of another workload, or profiled."""
+    facts = run.report.environment
+    model = facts.get("option:model")
+    times = computed_ns(run.report.steps)
+    known = model and run.batch_size and run.mode and run.precision and run.device and run.device.name and times
+    if run.workload != WORKLOAD or run.profiler != "none" or run.status != "ok" or not known:
+        return None
+    assert model and run.batch_size and run.mode and run.precision and run.device and run.device.name
+    on_cpu = run.device.kind == "cpu"
+    threads = facts.get("threads", "")
+    forward, backward = layer_times(run.report.layer_times)
+    return BenchPoint(
+        model=model,
+        batch=run.batch_size,
+        mode=run.mode,
+        precision=run.precision,
+        machine=BenchMachine(
+            run.device.name,
+            run.device.kind,
+            int(threads) if on_cpu and threads.isdecimal() else None,
+            facts.get("torch"),
+        ),
+        steps=len(times),
+        step_ns=_spread(times),
+        fastest_ns=min(times),
+        phase_ns=_phases(run),
+        memory_bytes={
+            one.moment: one.bytes
+            for one in run.report.memory
+            if one.quantity == ("host_resident" if on_cpu else "allocated") and one.moment in ("before", "peak")
+        },
+        forward_ns=forward,
+        backward_ns=backward,
+        features={one.name: one.value for one in run.report.features},
+    )
+
+
+def layer_times(rows: Iterable[LayerTime]) -> tuple[dict[str, int], dict[str, int]]:
+    """Layer -> nanoseconds forward, and of all its other directions together."""
+    forward: dict[str, int] = {}
+    backward: dict[str, int] = {}
+    for row in rows:
+        into = forward if row.direction == "forward" else backward
+        into[row.layer] = into.get(row.layer, 0) + row.duration_ns
+    return forward, backward
+
+
+def measured_of(point: BenchPoint, plan: Plan) -> Measured:
+    """What a predictor is fitted on; ``plan`` is the point's model's. Seconds."""
+    training = point.mode == "train"
+    median, low, high = (one / 1e9 for one in point.step_ns)
+    phases: Mapping[str, float] = {name: one / 1e9 for name, one in point.phase_ns.items()}
+    by_layer = {(layer, "forward"): one / 1e9 for layer, one in point.forward_ns.items()}
+    by_layer |= {(layer, "backward"): one / 1e9 for layer, one in point.backward_ns.items()}
+    return Measured(
+        case=StepSpec(
+            model=point.model,
+            family=point.family,
+            works=operations_of_plan(plan),
+            batch=point.batch,
+            training=training,
+            precision=point.precision,
+            optimizer=plan.optimizer if training else "",
+            parameters=plan.parameters,
+        ),
+        machine=machine_name(point.machine.device, point.machine.kind, point.machine.threads),
+        seconds=median,
+        low=low,
+        high=high,
+        forward=phases.get("forward" if training else "inference"),
+        backward=phases.get("backward"),
+        optimizer=phases.get("optimizer"),
+        peak_bytes=point.memory_bytes.get("peak"),
+        layer_seconds=by_layer,
+    )
+
+
+def _spread(times: list[int]) -> tuple[int, int, int]:
+    if len(times) == 1:
+        return times[0], times[0], times[0]
+    low, median, high = statistics.quantiles(times, n=4, method="inclusive")
+    return round(median), round(low), round(high)
+
+
+def _phases(run: Run) -> dict[str, int]:
+    found: dict[str, list[int]] = {}
+    for row in run.report.steps:
+        if row.phase in _PHASES and row.duration_ns is not None:
+            found.setdefault(row.phase, []).append(row.duration_ns)
+    return {name: round(statistics.median(times)) for name, times in found.items()}
+
+
+ALL = "all"
+"""What the families together are called."""
+LEAST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Correlation:
+    """One figure against the step's time, in one family."""
+
+    family: str
+    feature: str
+    points: int
+    pearson: float | None
+    """-1..1, of the values. None: fewer than three points, or one value everywhere."""
+    pearson_log: float | None
+    """Of the logarithms of the points where the figure is above 0."""
+    spearman: float | None
+    """Of the ranks: any rising curve gives 1."""
+    slope_log: float | None
+    """Of the line through the logarithms: 1 where time is proportional to the figure."""
+
+
+def correlations(points: Sequence[BenchPoint]) -> list[Correlation]:
+    """Each family by itself, then all together; in each the closest figure (by rank) first."""
+    families = list(dict.fromkeys(point.family for point in points))
+    names = sorted({name for point in points for name in figures(point)})
+    found = []
+    for family in (*families, *([ALL] if len(families) > 1 else [])):
+        mine = [point for point in points if family in (ALL, point.family)]
+        rows = [correlation(family, name, mine) for name in names]
+        known = [row for row in rows if row.spearman is not None]
+        found += sorted(known, key=lambda row: -abs(row.spearman or 0.0))
+    return found
+
+
+def figures(point: BenchPoint) -> dict[str, float]:
+    """What a point's time is set against: its features and its batch size."""
+    return {**point.features, "batch": float(point.batch)}
+
+
+def correlation(family: str, feature: str, points: Iterable[BenchPoint]) -> Correlation:
+    """One figure; a point without it is left out."""
+    pairs = [(figures(point)[feature], point.step_ns[0] / 1e9) for point in points if feature in figures(point)]
+    logs = [(math.log(x), math.log(y)) for x, y in pairs if x > 0 and y > 0]
+    xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
+    return Correlation(
+        family=family,
+        feature=feature,
+        points=len(pairs),
+        pearson=pearson(xs, ys),
+        pearson_log=pearson([x for x, _ in logs], [y for _, y in logs]),
+        spearman=pearson(ranks(xs), ranks(ys)),
+        slope_log=_slope(logs),
+    )
+
+
+def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
+    """Of two columns of one length; None where it is not defined."""
+    if len(xs) < LEAST:
+        return None
+    mean_x, mean_y = math.fsum(xs) / len(xs), math.fsum(ys) / len(ys)
+    across = math.fsum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True))
+    along = math.sqrt(math.fsum((x - mean_x) ** 2 for x in xs)) * math.sqrt(math.fsum((y - mean_y) ** 2 for y in ys))
+    if len(set(xs)) == 1 or len(set(ys)) == 1 or along == 0:
+        return None
+    return max(-1.0, min(1.0, across / along))
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """From 1; equal values share the mean of their places."""
+    order = sorted(range(len(values)), key=lambda place: values[place])
+    found = [0.0] * len(values)
+    start = 0
+    while start < len(order):
+        end = start
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
+            end += 1
+        for place in order[start : end + 1]:
+            found[place] = (start + end) / 2 + 1
+        start = end + 1
+    return found
+
+
+def _slope(logs: Sequence[tuple[float, float]]) -> float | None:
+    if len(logs) < LEAST or len({x for x, _ in logs}) == 1:
+        return None
+    mean = math.fsum(x for x, _ in logs) / len(logs)
+    return math.fsum((x - mean) * y for x, y in logs) / math.fsum((x - mean) ** 2 for x, _ in logs)

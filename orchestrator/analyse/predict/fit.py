@@ -1,0 +1,299 @@
+"""Learning a step model from measured steps: costs of the parts first, trees over what they leave, then the interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from perfctl.orchestrator.analyse.predict.operations import Machine, Measured
+from perfctl.orchestrator.analyse.predict.step_model import HEADROOM, PHASES, StepFitted
+from perfctl.orchestrator.analyse.predict.step_parts import (
+    FEATURES,
+    INCREASING,
+    MICROSECOND,
+    PARTS,
+    PLACE,
+    features,
+    group_of,
+    parts,
+    parts_of_work,
+)
+from perfctl.orchestrator.analyse.predict.trees import Fitted
+from perfctl.orchestrator.analyse.predict.trees_fit import FEWEST, Sample, Settings, fit, folds
+from perfctl.orchestrator.errors import UsageError
+from perfctl.records.report import Step
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+SETTINGS = Settings(power=8, rounds=200, leaves=15, rate=0.05, least=6, ridge=2.0, part=0.5, absolute=True)
+"""Few rows, and most of the time already explained by the parts: small trees, slowly, and outliers count as one row each."""
+FEW = 400
+"""Records below which trees are kept smaller still."""
+SMALL = replace(SETTINGS, rounds=80, leaves=6)
+RIDGE = 0.01
+"""Of a cost twice as large as its class's: as much as this many steps that are predicted as 0."""
+LAYERS = 0.5
+"""Weight of the times of layers, against 1 of a step's: clocks around layers take time themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Measured steps as arrays."""
+
+    parts: Floats
+    """(n, parts) seconds at the machine's peaks."""
+    rows: Floats
+    """(n, features)."""
+    seconds: Floats
+    groups: tuple[str, ...]
+    """(n,) rows of a group are held out together."""
+    layer_of: Any
+    """(m,) record that a row of layers belongs to: all layers of one kind in one direction, where they were timed."""
+    layer_parts: Floats
+    """(m, parts)."""
+    layer_clock: Floats
+    """(m,) microseconds, one for each layer that had a clock around it."""
+    layer_seconds: Floats
+    layer_weights: Floats
+    """(m,) of a row beside a step's, whose weight is 1."""
+
+    def only(self, places: Any) -> Table:
+        """The records at these places, and their layers."""
+        import numpy as np
+
+        order = {int(place): index for index, place in enumerate(places)}
+        mine = np.isin(self.layer_of, places)
+        return Table(
+            self.parts[places], self.rows[places], self.seconds[places],
+            tuple(self.groups[place] for place in places),
+            np.array([order[int(place)] for place in self.layer_of[mine]], dtype=int), self.layer_parts[mine],
+            self.layer_clock[mine], self.layer_seconds[mine], self.layer_weights[mine],
+        )  # fmt: skip
+
+
+def table(records: Sequence[Measured], machine: Machine, groups: Sequence[str] | None = None) -> Table:
+    """Parts and features of each record; a group is a model unless ``groups`` says otherwise."""
+    import numpy as np
+
+    found = [parts(record.case, machine) for record in records]
+    rows = [features(record.case, mine) for record, mine in zip(records, found, strict=True)]
+    named = tuple(groups) if groups is not None else tuple(record.case.model for record in records)
+    timed = [(place, *row) for place, record in enumerate(records) for row in layer_rows(record, machine)]
+    return Table(
+        np.array(found), np.array(rows), np.array([record.seconds for record in records]), named,
+        np.array([row[0] for row in timed], dtype=int), np.array([row[1] for row in timed]).reshape(-1, len(PARTS)),
+        np.array([row[2] for row in timed]), np.array([row[3] for row in timed]), np.array([row[4] for row in timed]),
+    )  # fmt: skip
+
+
+def layer_rows(record: Measured, machine: Machine) -> list[tuple[list[float], float, float, float]]:
+    """(parts, clocks, seconds, weight) of all timed layers of one kind in one direction, of one record.
+
+    The weight is that of the layers' part of the step, and :data:`LAYERS` at most.
+    """
+    sums: dict[tuple[str, str], tuple[list[float], list[float]]] = {}
+    for work in record.case.works:
+        found = parts_of_work(work, record.case, machine)
+        for phase in ("forward", "backward"):
+            seconds = record.layer_seconds.get((work.layer, phase))
+            if seconds is None or not work.layer:
+                continue
+            row, others = sums.setdefault((group_of(work), phase), ([0.0] * len(PARTS), [0.0, 0.0]))
+            for name, part in found:
+                if name.endswith(phase):
+                    row[PLACE[name]] += part
+            others[0] += MICROSECOND
+            others[1] += seconds
+    whole = sum(others[1] for _, others in sums.values())
+    return phase_rows(record, machine) + [
+        (row, clocks, seconds, LAYERS * (seconds / whole) ** 0.5)
+        for row, (clocks, seconds) in sums.values()
+        if seconds > 0
+    ]
+
+
+def phase_rows(record: Measured, machine: Machine) -> list[tuple[list[float], float, float, float]]:
+    """The same of each phase that was measured; what belongs to a step as a whole is in none of them."""
+    found = parts(record.case, machine)
+    rows = []
+    for phase in PHASES if record.case.training else ():
+        seconds = getattr(record, phase)
+        if seconds:
+            mine = [part if name.endswith(phase) else 0.0 for name, part in zip(PARTS, found, strict=True)]
+            mine[PLACE["step forward"]] = 0.0
+            rows.append((mine, 0.0, seconds, LAYERS * (min(seconds / record.seconds, 1.0)) ** 0.5))
+    return rows
+
+
+def fit_steps(
+    name: str,
+    records: Sequence[Measured],
+    machine: Machine,
+    settings: Settings | None = None,
+    groups: Sequence[str] | None = None,
+) -> StepFitted:
+    """Learn from steps of one machine, precision and direction. ``groups``: what is held out together, else the model.
+
+    Raises UsageError when there are too few, or they do not belong together; ToolMissing without scikit-learn.
+    """
+    _alike(name, records)
+    given = table(records, machine, groups)
+    costs, fitted = fit_table(name, given, settings)
+    cases = [record.case for record in records]
+    return StepFitted(
+        name, machine, cases[0].precision, cases[0].training, costs, _phases(records, given), fitted,
+        tuple(sorted({case.family for case in cases})), tuple(sorted({case.optimizer for case in cases})),
+    )  # fmt: skip
+
+
+def _alike(name: str, records: Sequence[Measured]) -> None:
+    if len(records) < FEWEST:
+        raise UsageError(
+            f"{name}: {len(records)} measured steps are too few to learn from",
+            f"Measure at least {FEWEST}, of several models: perfctl bench",
+        )
+    for what, values in (
+        ("machines", {record.machine for record in records}),
+        ("precisions", {record.case.precision for record in records}),
+        ("directions (training, inference)", {str(record.case.training) for record in records}),
+    ):
+        if len(values) > 1:
+            raise UsageError(f"{name}: steps of several {what}: {', '.join(sorted(values))}", "Fit each by itself")
+
+
+def fit_table(name: str, given: Table, settings: Settings | None = None) -> tuple[tuple[float, ...], Fitted]:
+    """Costs of the parts and the trees over what they leave.
+
+    The trees learn from sums whose costs did not see the row's group, so that they meet what they will meet later.
+    """
+    import numpy as np
+
+    settings = settings or (SMALL if len(given.seconds) < FEW else SETTINGS)
+    costs = costs_of(given)
+    base = np.zeros(len(given.seconds))
+    for train, test in folds(given.groups, settings.folds, settings.seed + 1):
+        base[test] = given.parts[test] @ costs_of(given, train)
+    floors = np.maximum(base, 1e-9) * HEADROOM
+    sample = Sample(FEATURES, given.rows, floors, given.seconds, given.groups, INCREASING)  # type: ignore[arg-type]
+    return _written(costs), fit(name, sample, settings)
+
+
+def costs_of(given: Table, chosen: Any = None, ridge: float = RIDGE) -> Floats:
+    """Costs >= 0 of the parts, with the least squared relative errors (active sets: Lawson and Hanson, 1974).
+
+    ``chosen``: places of the records to learn from, all by default. Costs are drawn to what their class (arithmetic, bytes,
+    operations) costs on the whole, the more the less the data tells them apart. Weights in rounds take the weight off rows
+    far away from the rest (Huber, at twice the median error).
+    """
+    import numpy as np
+
+    places = np.arange(len(given.seconds)) if chosen is None else np.asarray(chosen)
+    prior, scale = _prior(given.parts[places] / given.seconds[places, None])
+    inside = np.isin(given.layer_of, places)
+    layers = np.column_stack([given.layer_parts[inside], given.layer_clock[inside]])
+    columns = np.vstack(
+        [
+            np.column_stack([given.parts[places] / given.seconds[places, None], np.zeros(len(places))]),
+            layers / given.layer_seconds[inside, None],
+        ]
+    )
+    fixed = np.concatenate([np.ones(len(places)), given.layer_weights[inside]])
+    pull = np.append(np.sqrt(ridge) / scale, 1e-3)
+    found = _robust(columns, fixed, np.diag(pull), pull * np.append(prior, 0.0), len(places))
+    return found[:-1]
+
+
+def _robust(columns: Floats, fixed: Floats, pull: Floats, wanted: Floats, steps: int) -> Floats:
+    """Non-negative least squares of ``columns @ x = 1`` beside ``pull @ x = wanted``; the first ``steps`` rows are steps."""
+    import numpy as np
+    from scipy.optimize import nnls
+
+    weights, found = fixed, np.zeros(columns.shape[1])
+    for _ in range(4):
+        left = np.vstack([columns * weights[:, None], pull])
+        found, _ = nnls(left, np.concatenate([weights, wanted]), maxiter=100 * columns.shape[1])
+        missed = abs(columns @ found - 1.0)
+        weights = fixed.copy()
+        for rows in (slice(0, steps), slice(steps, None)):
+            if len(missed[rows]):
+                edge = max(2.0 * float(np.median(missed[rows])), 1e-6)
+                weights[rows] *= np.sqrt(np.minimum(1.0, edge / np.maximum(missed[rows], 1e-12)))
+    return found
+
+
+def _prior(shares: Floats) -> tuple[Floats, Floats]:
+    """(cost, size of a usual deviation) of each part, from one cost for each class of parts. shares: (n, parts)."""
+    import numpy as np
+
+    extra = [name.split(" ")[0] in EXTRA for name in PARTS]
+    classes = [class_of(name) for name in PARTS]
+    counted = ["" if beside else name for name, beside in zip(classes, extra, strict=True)]
+    names = [name for name in dict.fromkeys(counted) if name]
+    sums = np.column_stack([shares[:, [each == name for each in counted]].sum(axis=1) for name in names])
+    pull = np.diag(np.where(sums.mean(axis=0) > 0, 1e-3 * np.maximum(sums.mean(axis=0), 1e-12), 1.0))
+    found = _robust(sums, np.ones(len(sums)), pull, np.zeros(len(names)), len(sums))
+    # A class that nothing was left for: as if it were a hundredth of the steps.
+    least = 0.01 / np.maximum(sums.mean(axis=0), 1e-9)
+    by_class = dict(zip(names, np.maximum(found, np.where(sums.mean(axis=0) > 0, least, 1.0)), strict=True))
+    scale = np.array([by_class[each] for each in classes])
+    return np.where(extra, 0.0, scale), scale
+
+
+EXTRA = {"narrow": "arithmetic", "shallow": "arithmetic", "window": "bytes", "spilled": "bytes", "overflow": "bytes",
+         "adam": "bytes", "fresh": "bytes"}  # fmt: skip
+"""Parts that come on top of others, and the class of these: nothing is expected of them until the data says so."""
+
+
+def class_of(part: str) -> str:
+    """arithmetic, bytes, operations or step."""
+    first = part.split(" ")[0]
+    if " bytes " in part or first in ("bytes", "weights"):
+        return "bytes"
+    return {"operations": "operations", "tensors": "operations", "step": "step", **EXTRA}.get(first, "arithmetic")
+
+
+def _phases(records: Sequence[Measured], given: Table) -> dict[str, tuple[float, ...]]:
+    """Costs of each phase from the phases' own seconds and parts; empty unless all records have them."""
+    import numpy as np
+
+    found: dict[str, tuple[float, ...]] = {}
+    for phase in PHASES if records[0].case.training else PHASES[:1]:
+        seconds: list[Any] = [getattr(record, phase) for record in records]
+        if any(value is None or value <= 0 for value in seconds):
+            return {}
+        mine = np.array([name.endswith(phase) for name in PARTS])
+        alone = replace(
+            given, parts=given.parts * mine, seconds=np.array(seconds), layer_parts=given.layer_parts * mine
+        )
+        kept = (alone.layer_parts > 0).any(axis=1)
+        alone = replace(alone, layer_of=np.where(kept, given.layer_of, -1))
+        found[phase] = _written(costs_of(alone) * mine)
+    return found
+
+
+def _written(costs: Floats) -> tuple[float, ...]:
+    """Ten digits are more than is known, and keep pages small."""
+    return tuple(float(f"{cost:.10g}") for cost in costs)
+
+
+WAITING = ("data", "copy")
+"""Phases that bring a step's samples: no part of what is predicted."""
+
+
+def computed_ns(steps: Iterable[Step]) -> list[int]:
+    """Nanoseconds of each timed step, in order, without the phases that bring its samples."""
+    waited: dict[int, int] = {}
+    whole = []
+    for step in steps:
+        if step.duration_ns is None:
+            continue
+        if step.phase in WAITING:
+            waited[step.number] = waited.get(step.number, 0) + step.duration_ns
+        elif step.phase == "step" and step.duration_ns:
+            whole.append((step.duration_ns, step.number))
+    return [length - waited.get(number, 0) for length, number in whole]

@@ -1,0 +1,362 @@
+"""What a predictor sees of a network, and no numbers of time: its forward operations, each for one sample.
+
+Training is derived from the forward rows by rule: grad_input (unless ``first``) and grad_weight each cost the forward's
+multiply-adds. 1 multiply-add is 2 FLOPs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from perfctl.orchestrator.analyse.flops.engine import MOVES, NORMS, POOLING, PRODUCTS, SAMPLING, formula_for
+from perfctl.orchestrator.analyse.flops.products import ADDED, CONVOLUTIONS, batched
+from perfctl.orchestrator.analyse.flops.terms import flag, input_elements, integer, integers, output_elements, shape_of
+from perfctl.records.paper import OpShape, Plan, PlanLayer
+
+KINDS = (
+    "conv", "grouped_conv", "transposed_conv", "linear", "matmul", "attention", "rnn", "norm", "activation",
+    "elementwise", "pool", "softmax", "loss", "memory", "other",
+)  # fmt: skip
+"""What kind of work one operation is; "other" has no formula, so that its multiply-adds are not known."""
+
+HEAVY = ("conv", "grouped_conv", "transposed_conv", "linear", "matmul", "attention", "rnn")
+"""The kinds with multiply-adds."""
+
+OPTIMIZERS = ("sgd", "momentum", "adam")
+STATE = {"sgd": 0, "momentum": 1, "adam": 2}
+"""Values an optimizer keeps for each parameter, beside parameter and gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One forward operation of a network, for one SAMPLE: batch multiplies rows, inputs, outputs and macs, never weights.
+
+    ``macs == groups * rows * columns * depth`` wherever the operation is a product.
+    """
+
+    layer: str
+    """Dotted module path; "" when not known."""
+    kind: str
+    """One of :data:`KINDS`."""
+    calls: int
+    """Identical operations in a step; the figures below are for one of them."""
+    macs: float
+    """Multiply-adds per sample; 0 where there are none."""
+    inputs: float
+    """Activation elements read per sample."""
+    outputs: float
+    """Elements written per sample."""
+    weights: float
+    """Parameter elements the operation reads, whatever the batch; 0 without parameters."""
+    rows: float
+    """m of the product per sample: a convolution's output positions, a Linear's rows; 0 without a product."""
+    columns: float
+    """n of the product: output channels or features, of one group."""
+    depth: float
+    """k of the product: input channels of one group times the kernel's area, or input features."""
+    groups: float = 1
+    """Independent products of these sizes per sample."""
+    kernel: float = 1
+    """Area of the window, in elements (convolution, pooling)."""
+    stride: float = 1
+    """Of the window, in one dimension."""
+    first: bool = False
+    """Its input needs no gradient: there is no grad_input."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepSpec:
+    """What is predicted: one step of a network."""
+
+    model: str
+    family: str
+    works: tuple[Operation, ...]
+    batch: int
+    training: bool
+    """False: forward alone."""
+    precision: str
+    """fp32, tf32, fp16, bf16: what the products run in."""
+    optimizer: str
+    """One of :data:`OPTIMIZERS`; "" without training."""
+    parameters: int
+    """Elements of all parameters, shared ones once."""
+
+    @property
+    def macs(self) -> float:
+        """Multiply-adds of the forward pass at this batch."""
+        return self.batch * sum(work.calls * work.macs for work in self.works)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A device as far as a predictor knows it. Figures are peaks (dense, sustained clock) unless measured."""
+
+    name: str
+    kind: str
+    """cpu or gpu."""
+    flops_per_second: Mapping[str, float]
+    """By path: fp32, fp16, "tensor tf32", "tensor fp16", ... (1 multiply-add = 2 FLOPs)."""
+    bytes_per_second: float
+    memory_bytes: float | None = None
+    sms: int | None = None
+    """Streaming multiprocessors; of a CPU its cores. None: not known."""
+    clock_hz: float | None = None
+    l2_bytes: float | None = None
+    """Last-level cache. None: not known."""
+    launch_seconds: float | None = None
+    """Host time to start one operation. None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A case and how long its step took on a machine."""
+
+    case: StepSpec
+    machine: str
+    """Name of the :class:`Machine`."""
+    seconds: float
+    """Median over the measured steps."""
+    low: float
+    high: float
+    """Spread over the steps: first and third quartile, or the extremes where only those are known."""
+    forward: float | None = None
+    backward: float | None = None
+    optimizer: float | None = None
+    """Seconds of each phase. None: not measured."""
+    peak_bytes: float | None = None
+    layer_seconds: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """(layer, direction) -> seconds of a step. Empty: not measured by layer."""
+
+
+def element_bytes(precision: str) -> int:
+    """Bytes of one activation in memory: tf32 is stored as fp32."""
+    return {"fp64": 8, "fp16": 2, "bf16": 2, "int8": 1, "fp8": 1}.get(precision, 4)
+
+
+def flops(work: Operation, batch: float) -> float:
+    """Of one call, forward, 1 multiply-add = 2."""
+    return 2.0 * batch * work.macs
+
+
+def bytes_moved(work: Operation, batch: float, precision: str = "fp32") -> float:
+    """Least bytes of one call, forward: everything read once, everything written once."""
+    return (batch * (work.inputs + work.outputs) + work.weights) * element_bytes(precision)
+
+
+BATCHED = ("aten.bmm", "aten.baddbmm", "aten.baddbmm_")
+
+ACTIVATIONS = (
+    "relu", "gelu", "silu", "hardtanh", "hardswish", "hardsigmoid", "leaky_relu", "elu", "mish", "sigmoid", "tanh",
+    "softplus", "celu", "selu", "log_sigmoid_forward", "_prelu_kernel", "threshold", "hardshrink", "softshrink", "glu",
+    "rrelu_with_noise",
+)  # fmt: skip
+SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax", "logsumexp")
+LOSSES = (
+    "nll_loss_forward", "nll_loss2d_forward", "mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "kl_div", "soft_margin_loss",
+)  # fmt: skip
+
+
+def operations_of(ops: Iterable[OpShape], batch: int = 1) -> tuple[Operation, ...]:
+    """The forward operations of a step traced at ``batch`` samples, in order, each for one sample.
+
+    Which operations need no grad_input is read from the backward rows; without backward rows it is the first operation
+    that has weights. An operation whose size does not depend on the batch is spread over the samples too.
+    """
+    seen = sorted(ops, key=lambda op: op.position)
+    forward = [op for op in seen if op.direction == "forward" and not flag(op, "recompute")]
+    first = _without_grad_input(seen, forward)
+    return tuple(_work(op, batch, index in first) for index, op in enumerate(forward))
+
+
+def _without_grad_input(ops: list[OpShape], forward: list[OpShape]) -> set[int]:
+    """Places among ``forward`` whose input needs no gradient."""
+    weighted = [index for index, op in enumerate(forward) if op.parameters and _maker(op) in WEIGHTED]
+    backward = [op for op in ops if op.direction == "backward"]
+    if not backward:
+        return set(weighted[:1])
+    return {index for index in weighted if not _asks_grad_input(forward[index], backward)}
+
+
+def _asks_grad_input(op: OpShape, backward: list[OpShape]) -> bool:
+    mine = [each for each in backward if each.layer == op.layer]
+    masks = [each for each in mine if "output_mask" in each.attributes]
+    if op.op in CONVOLUTIONS:
+        return any(integers(each, "output_mask")[0] and shape_of(each.inputs, 1) == shape_of(op.inputs, 0)
+                   for each in masks if integers(each, "output_mask"))  # fmt: skip
+    if _maker(op) is _recurrent:
+        return flag(op, "needs_input")
+    return any(each.op in PRODUCTS and each.attributes.get("role") == "grad_input" for each in mine)
+
+
+def _work(op: OpShape, batch: int, first: bool) -> Operation:
+    make = _maker(op)
+    kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride = make(op, batch)
+    return Operation(
+        op.layer, kind, op.calls, macs / batch, inputs / batch, outputs / batch, weights, rows / batch, columns, depth,
+        groups, kernel, stride, first,
+    )  # fmt: skip
+
+
+Figures = tuple[str, float, float, float, float, float, float, float, float, float, float]
+"""kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride; of the whole batch."""
+
+
+def _maker(op: OpShape) -> Callable[[OpShape, int], Figures]:
+    if op.op in CONVOLUTIONS:
+        return _convolution
+    if op.op in ("perfctl.lstm", "perfctl.gru", "perfctl.rnn"):
+        return _recurrent
+    if "attention" in op.op and op.op in PRODUCTS:
+        return _attention
+    if op.op in PRODUCTS:
+        return _product
+    return _plain
+
+
+def _convolution(op: OpShape, batch: int) -> Figures:
+    weight = shape_of(op.inputs, 1)
+    data, result = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.outputs, 0), weight)
+    transposed, groups = flag(op, "transposed"), integer(op, "groups", 1)
+    positions = (data if transposed else result)[2:]
+    rows, area = data[0] * prod(positions), prod(weight[2:])
+    # Of a transposed convolution every input position meets C/g inputs and (K/g x area) weights.
+    columns, depth = (weight[1] * area, weight[0] / groups) if transposed else (weight[0] / groups, prod(weight[1:]))
+    kind = "transposed_conv" if transposed else "grouped_conv" if groups > 1 else "conv"
+    weights = prod(weight) + (result[1] if flag(op, "bias") else 0)
+    stride = (integers(op, "stride") or (1,))[0]
+    macs = rows * prod(weight)
+    return kind, macs, prod(data), prod(result), weights, rows, columns, depth, groups, area, stride
+
+
+def _product(op: OpShape, batch: int) -> Figures:
+    at = 1 if op.op in ADDED else 0
+    left, right = shape_of(op.inputs, at), shape_of(op.inputs, at + 1)
+    outputs = float(sum(prod(shape) for shape in op.outputs if shape is not None))
+    if op.op == "aten.linear":
+        right = tuple(reversed(right))
+    depth = left[-1] if left else 1
+    columns = right[-1] if len(right) > 1 else 1
+    if op.op in BATCHED:
+        products = prod(left[:-2])
+        # One product a sample at least: fewer products than samples cannot be told apart by sample.
+        groups = products / batch if products >= batch else 1.0
+        rows = left[-2] * products / groups
+        inputs = float(prod(left) + prod(right))
+        return "matmul", prod(left) * columns, inputs, outputs, 0, rows, columns, depth, groups, 1, 1
+    rows, macs = prod(left[:-1]), prod(left) * columns
+    if not op.parameters:
+        return "matmul", macs, float(prod(left) + prod(right)), outputs, 0, rows, columns, depth, 1, 1, 1
+    bias = op.op in ADDED or (op.op == "aten.linear" and len(op.inputs) > 2 and op.inputs[2] is not None)
+    return "linear", macs, prod(left), outputs, depth * columns + columns * bias, rows, columns, depth, 1, 1, 1
+
+
+def _attention(op: OpShape, batch: int) -> Figures:
+    query, key, value = (shape_of(op.inputs, index) for index in range(3))
+    heads, rows, columns, depth = prod(query[:-2]), query[-2], key[-2], query[-1] + value[-1]
+    inputs = float(prod(query) + prod(key) + prod(value))
+    macs = heads * rows * columns * depth
+    return "attention", macs, inputs, heads * rows * value[-1], 0, rows * batch, columns, depth, heads / batch, 1, 1
+
+
+def _recurrent(op: OpShape, batch: int) -> Figures:
+    part = PRODUCTS[op.op](op)[0]
+    rows = integer(op, "rows")
+    columns = {"perfctl.lstm": 4, "perfctl.gru": 3}.get(op.op, 1) * integer(op, "hidden_size")
+    depth = part.macs / (rows * columns) if rows and columns else 0.0
+    return "rnn", part.macs, input_elements(op), part.output_elements, op.parameters, rows, columns, depth, 1, 1, 1
+
+
+WEIGHTED = (_convolution, _product, _recurrent)
+
+
+def _plain(op: OpShape, batch: int) -> Figures:
+    """Without multiply-adds, or without a formula (kind other)."""
+    inputs = float(sum(prod(shape) for shape in op.inputs if shape is not None))
+    outputs = float(sum(prod(shape) for shape in op.outputs if shape is not None))
+    kind, weights = _plain_kind(op), 0.0
+    if kind == "norm":
+        data = float(input_elements(op))
+        inputs, outputs = data, float(output_elements(op))
+        weights = float(op.parameters)
+    elif op.op in ("aten.embedding", "aten._embedding_bag"):
+        inputs = outputs  # the rows looked up, not the table
+    kernel, stride = _window(op) if kind == "pool" else (1.0, 1.0)
+    return kind, 0, inputs, outputs, weights, 0, 0, 0, 1, kernel, stride
+
+
+def _window(op: OpShape) -> tuple[float, float]:
+    kernel = integers(op, "kernel_size")
+    if kernel:
+        return float(prod(kernel)), float((integers(op, "stride") or (1,))[0])
+    area = input_elements(op) / max(output_elements(op), 1)
+    return max(area, 1.0), float(max(round(area**0.5), 1))
+
+
+def _plain_kind(op: OpShape) -> str:
+    name = op.op.removeprefix("aten.").removesuffix("_")
+    if name in SOFTMAX:
+        return "softmax"
+    if name in LOSSES:
+        return "loss"
+    if op.op in NORMS:
+        return "norm"
+    if op.op in POOLING:
+        return "pool"
+    if name in ACTIVATIONS:
+        return "activation"
+    if name in MOVES or op.op.removeprefix("aten.") in MOVES or op.op in SAMPLING:
+        return "memory"
+    return "elementwise" if formula_for(op) is not None else "other"
+
+
+FAMILY_KINDS = {
+    "conv": "conv",
+    "linear": "linear",
+    "norm": "norm",
+    "activation": "activation",
+    "max_pool": "pool",
+    "mean_pool": "elementwise",
+    "add": "elementwise",
+    "concat": "memory",
+}
+"""Kind of a plan's layer -> kind of work; what is not here (flatten) computes and copies nothing."""
+
+
+def operations_of_plan(plan: Plan) -> tuple[Operation, ...]:
+    """The forward operations of one sample, in order, with the loss (cross-entropy) at the end."""
+    first = next((place for place, layer in enumerate(plan.layers) if layer.parameters), None)
+    layers = [
+        _family_operation(layer, place == first)
+        for place, layer in enumerate(plan.layers)
+        if layer.kind in FAMILY_KINDS
+    ]
+    answers = float(plan.classes)
+    return (
+        *layers,
+        Operation("", "softmax", 1, 0.0, answers, answers, 0.0, 0.0, 0.0, 0.0),
+        Operation("", "loss", 1, 0.0, answers + 1, 1.0, 0.0, 0.0, 0.0, 0.0),  # answers and one target in, one loss out
+    )
+
+
+def _family_operation(layer: PlanLayer, first: bool) -> Operation:
+    product = layer.macs > 0
+    area = float(layer.kernel**2) if layer.kind in ("conv", "max_pool") else 1.0
+    return Operation(
+        layer=layer.name,
+        kind=FAMILY_KINDS[layer.kind],
+        calls=1,
+        macs=float(layer.macs),
+        inputs=float(layer.inputs),
+        # The largest of a window is written with its place.
+        outputs=float(layer.outputs * (2 if layer.kind == "max_pool" else 1)),
+        weights=float(layer.parameters),
+        rows=float(layer.gives[1] * layer.gives[2]) if product else 0.0,
+        columns=float(layer.gives[0]) if product else 0.0,
+        depth=float(layer.given[0] * layer.kernel**2) if product else 0.0,
+        kernel=area,
+        stride=float(layer.stride),
+        first=first,
+    )

@@ -1,0 +1,479 @@
+"""How long a step takes, by the best way there is: measured, fitted, transferred, or the roofline alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from perfctl.orchestrator.analyse.cost import Training
+from perfctl.orchestrator.analyse.hardware.machines import Device
+from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine
+from perfctl.orchestrator.analyse.predict.operations import Machine, Measured, Operation, StepSpec
+from perfctl.orchestrator.analyse.predict.step_model import StepFitted, drivers, phases_of, predict_step
+from perfctl.orchestrator.analyse.predict.step_parts import (
+    BESIDE,
+    PARTS,
+    PLACE,
+    group_of,
+    parts,
+    parts_of_work,
+    peak_of,
+    roofline,
+)
+from perfctl.orchestrator.analyse.prices import PriceTable
+from perfctl.orchestrator.errors import UsageError
+
+WAYS = ("measured", "fitted", "transferred", "roofline")
+"""From the best to the least: measured here on this device; fitted from steps measured on this device; fitted on another
+device and moved by peaks, bandwidth and the efficiency of each kind of work; peaks alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One layer's part of the step's time."""
+
+    layer: str
+    """Dotted module path; "" where it is not known (the loss, operations between modules)."""
+    kind: str
+    seconds: float
+    part: float
+    """Of the step, 0 to 1."""
+    limit: str
+    """What most of it goes to: arithmetic, bytes, or operations (starting them)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """How long one step takes."""
+
+    case: StepSpec
+    machine: Machine
+    seconds: float
+    low: float
+    high: float
+    way: str
+    """One of :data:`WAYS`."""
+    source: str
+    """In words: which steps were measured or learned from, or which peaks."""
+    coverage: float | None
+    """Part of cases that low to high covers, as found on steps held out. None: the spread of measured steps, or the
+    range that the literature reports."""
+    why_not: tuple[str, ...]
+    """Why each better way was not possible, one sentence each."""
+    outside: tuple[str, ...]
+    """Where this goes beyond what was learned from, in words. Empty when it does not."""
+    floor: float
+    """Seconds at the machine's peaks: the roofline's."""
+    phases: Mapping[str, float]
+    """Seconds of forward, backward, optimizer; they add up to ``seconds``. Empty: not known."""
+    shares: tuple[Share, ...]
+    """By layer, the longest first; the optimizer and what a step costs by itself are rows of their own."""
+    drivers: tuple[tuple[str, float], ...]
+    """(feature, factor on the time), the strongest first; empty where nothing was learned."""
+
+    @property
+    def samples_per_second(self) -> float:
+        return self.case.batch / self.seconds
+
+
+OPTIMIZER, STEP = "(optimizer)", "(step)"
+"""Rows that belong to no layer."""
+LIMITS = {
+    "bytes": "bytes", "weights": "bytes", "window": "bytes", "spilled": "bytes", "overflow": "bytes", "adam": "bytes",
+    "fresh": "bytes",
+    "operations": "operations", "tensors": "operations", "step": "operations",
+}  # fmt: skip
+
+
+def fitted_shares(
+    fit: StepFitted, case: StepSpec, machine: Machine, seconds: float, phases: Mapping[str, float] | None = None
+) -> tuple[Share, ...]:
+    """By the fit's costs of each part, scaled so that all rows add up to ``seconds``, and those of a phase to its share.
+
+    phases: measured seconds of each; None: those that the fit predicts (``step_model.phases_of``).
+    """
+    return _shares(_costs(fit), case, machine, seconds, phases)
+
+
+def _costs(fit: StepFitted) -> dict[str, float]:
+    costs = fit.costs
+    if fit.phases:  # each part belongs to one phase; the others' costs of it are 0
+        costs = tuple(sum(each) for each in zip(*fit.phases.values(), strict=True))
+    return dict(zip(PARTS, costs, strict=True))
+
+
+def fitted_amounts(fit: StepFitted, case: StepSpec, machine: Machine) -> Iterator[tuple[str, str, float]]:
+    """(group of work, part, seconds before they are scaled to the step) of every operation, the optimizer and the step.
+
+    The groups are those of ``step_parts.group_of``, and "optimizer" and "overhead".
+    """
+    for (_, kind), group, part, seconds in _amounts(_costs(fit), case, machine):
+        yield group or kind, part, seconds
+
+
+def roofline_shares(
+    case: StepSpec, machine: Machine, seconds: float, phases: Mapping[str, float] | None = None
+) -> tuple[Share, ...]:
+    """By arithmetic and bytes at the machine's peaks, scaled so that all rows add up to ``seconds``."""
+    costs = {name: 0.0 if name.startswith(BESIDE) else 1.0 for name in PARTS}
+    return _shares(costs, case, machine, seconds, phases)
+
+
+def _shares(
+    costs: Mapping[str, float], case: StepSpec, machine: Machine, seconds: float, phases: Mapping[str, float] | None
+) -> tuple[Share, ...]:
+    amounts = list(_amounts(costs, case, machine))
+    by_phase: dict[str, float] = {}
+    for _, _, part, amount in amounts:
+        by_phase[_phase_of(part)] = by_phase.get(_phase_of(part), 0.0) + amount
+    total = sum(by_phase.values())
+    if total <= 0:
+        return ()
+    factors = dict.fromkeys(by_phase, seconds / total)
+    if phases and all(phases.get(name, 0.0) > 0 or not amount for name, amount in by_phase.items()):
+        known = {name: phases[name] for name, amount in by_phase.items() if amount}
+        factors |= {name: seconds * known[name] / sum(known.values()) / by_phase[name] for name in known}
+    rows: dict[tuple[str, str], dict[str, float]] = {}
+    for key, _, part, amount in amounts:
+        into = rows.setdefault(key, {})
+        into[limit_of(part)] = into.get(limit_of(part), 0.0) + amount * factors[_phase_of(part)]
+    found = [
+        Share(layer, kind, sum(row.values()), sum(row.values()) / seconds, max(row, key=lambda limit: row[limit]))
+        for (layer, kind), row in rows.items()
+        if sum(row.values()) > 0
+    ]
+    return tuple(sorted(found, key=lambda share: -share.seconds))
+
+
+def _amounts(
+    costs: Mapping[str, float], case: StepSpec, machine: Machine
+) -> Iterator[tuple[tuple[str, str], str, str, float]]:
+    """((layer, kind), group or "", part, how much of it) of each operation, the optimizer and the step."""
+    for work in case.works:
+        for name, part in parts_of_work(work, case, machine):
+            optimizer = _phase_of(name) == "optimizer"
+            key = (OPTIMIZER, "optimizer") if optimizer else (work.layer, work.kind)
+            yield key, "" if optimizer else group_of(work), name, costs[name] * part
+    whole = parts(case, machine)
+    for name in ("bytes optimizer", "adam optimizer", "overflow optimizer"):
+        yield (OPTIMIZER, "optimizer"), "", name, costs[name] * whole[PLACE[name]]
+    yield (STEP, "overhead"), "", "step forward", costs["step forward"] * whole[PLACE["step forward"]]
+
+
+def _phase_of(part: str) -> str:
+    return part.rpartition(" ")[2]
+
+
+def limit_of(part: str) -> str:
+    """arithmetic, bytes or operations, from the name of a part."""
+    first = "bytes" if " bytes " in part else part.split(" ")[0]
+    return LIMITS.get(first, "arithmetic")
+
+
+ROOFLINE = {"fp32": (1.1, 1.5, 2.2), "other": (1.5, 2.2, 3.7)}
+"""Measured time over the roofline's: low, middle, high; see docs of ``perfctl predict``.
+
+fp32: 80 whole networks on NVIDIA GPUs published with NeuSight (Lee et al., ASPLOS 2025), 5th percentile, median and 95th.
+other: training with automatic mixed precision, 800 networks of timm on an RTX 3090.
+"""
+HOST = 10e-6
+"""Seconds a framework takes to start one operation, where the machine does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a step's time is predicted from, and why not from something better."""
+
+    way: str
+    """One of :data:`WAYS`."""
+    record: Measured | None
+    """The measured step. None: another way."""
+    fit: StepFitted | None
+    """What was fitted; of a measured step what its layers' shares follow. None: nothing that applies."""
+    why_not: tuple[str, ...]
+    """A sentence for each better way."""
+
+
+def predict(
+    case: StepSpec, machine: Machine, measured: Sequence[Measured] = (), fits: Sequence[StepFitted] = ()
+) -> StepTime:
+    """The step's time on ``machine``, from what there is.
+
+    Raises ValueError, in one line, for a case without operations, a batch below 1, or a machine without a peak for the
+    precision.
+    """
+    basis = basis_of(case, machine, measured, fits)
+    found = time_from(basis, case, machine)
+    known = found.phases if basis.record is not None else None
+    if basis.fit is None:
+        return replace(found, shares=roofline_shares(case, machine, found.seconds, known))
+    shares = fitted_shares(basis.fit, case, machine, found.seconds, known)
+    return replace(found, shares=shares, drivers=() if basis.record is not None else drivers(basis.fit, case))
+
+
+def basis_of(
+    case: StepSpec, machine: Machine, measured: Sequence[Measured] = (), fits: Sequence[StepFitted] = ()
+) -> Basis:
+    """The best that there is for this step. Raises ValueError as :func:`predict` does."""
+    _check(case, machine)
+    mine, missing = _own(case, machine, measured)
+    fit, reason = _fit_for(case, machine, fits)
+    if mine is not None:
+        return Basis("measured", mine, fit, ())
+    if fit is not None:
+        return Basis("fitted", None, fit, (missing,))
+    other, no_other = _other_fit(case, machine, fits)
+    if other is not None:
+        return Basis("transferred", None, other, (missing, reason))
+    return Basis("roofline", None, None, (missing, reason, no_other))
+
+
+def time_from(basis: Basis, case: StepSpec, machine: Machine) -> StepTime:
+    """The step's time without its layers' shares and what drives it."""
+    if basis.record is not None:
+        return _from_measured(basis.record, case, machine)
+    if basis.fit is not None:
+        return _from_fit(basis.fit, case, machine, basis.why_not)
+    return _from_roofline(case, machine, basis.why_not)
+
+
+def _check(case: StepSpec, machine: Machine) -> None:
+    if not case.works:
+        raise ValueError(f"{case.model}: no operation is known, so there is nothing to predict from")
+    if case.batch < 1:
+        raise ValueError(f"{case.model}: a batch of {case.batch} is no batch")
+    peak_of(machine, case.precision)
+
+
+def _own(case: StepSpec, machine: Machine, measured: Sequence[Measured]) -> tuple[Measured | None, str]:
+    """The record of this very step on this device; else why there is none."""
+    here = [record for record in measured if record.machine == machine.name]
+    model = [record for record in here if record.case.model == case.model]
+    alike = [record for record in model if _kind(record.case) == _kind(case)]
+    same = [record for record in alike if record.case.batch == case.batch]
+    if same:
+        return min(same, key=lambda record: (record.high - record.low) / record.seconds), ""
+    if alike:
+        batches = ", ".join(str(batch) for batch in sorted({record.case.batch for record in alike}))
+        return None, f"measured: {case.model} ran on {machine.name} at batch {batches}, not at {case.batch}"
+    if model:
+        return None, f"measured: {case.model} ran on {machine.name}, but not {_words(case)}"
+    return None, f"measured: no run of {case.model} on {machine.name}"
+
+
+def _kind(case: StepSpec) -> tuple[bool, str, str]:
+    return case.training, case.precision, case.optimizer if case.training else ""
+
+
+def _words(case: StepSpec) -> str:
+    return f"training in {case.precision} with {case.optimizer}" if case.training else f"inference in {case.precision}"
+
+
+def _fit_for(case: StepSpec, machine: Machine, fits: Sequence[StepFitted]) -> tuple[StepFitted | None, str]:
+    here = [fit for fit in fits if fit.machine.name == machine.name]
+    fit = _best(case, [fit for fit in here if (fit.precision, fit.training) == (case.precision, case.training)])
+    if fit is not None:
+        return fit, ""
+    what = f"{'training' if case.training else 'inference'} in {case.precision}"
+    others = "other precisions or directions only" if here else "none"
+    return None, f"fitted: no bench runs of {what} on {machine.name} to learn from ({others})"
+
+
+def _other_fit(case: StepSpec, machine: Machine, fits: Sequence[StepFitted]) -> tuple[StepFitted | None, str]:
+    """A fit of another device of the same kind, which must know the precision's path."""
+    kind = [fit for fit in fits if fit.machine.kind == machine.kind and fit.training == case.training]
+    fit = _best(case, [fit for fit in kind if fit.precision == case.precision])
+    if fit is not None:
+        return fit, ""
+    return None, f"transferred: no fit of another {machine.kind} for {case.precision} to carry over"
+
+
+def _best(case: StepSpec, fits: Sequence[StepFitted]) -> StepFitted | None:
+    """One that knows the family first, then the one that learned from most."""
+    return max(fits, key=lambda fit: (case.family in fit.families, fit.fitted.rows), default=None)
+
+
+def _from_measured(record: Measured, case: StepSpec, machine: Machine) -> StepTime:
+    seconds = record.seconds
+    phases = {name: getattr(record, name) for name in ("forward", "backward", "optimizer")}
+    known = {name: value for name, value in phases.items() if value is not None}
+    return StepTime(
+        case, machine, seconds, min(record.low, seconds), max(record.high, seconds), "measured",
+        f"median of the steps measured on {machine.name}", None, (), (), roofline(case, machine), known, (), (),
+    )  # fmt: skip
+
+
+def _from_fit(fit: StepFitted, case: StepSpec, machine: Machine, why_not: tuple[str, ...]) -> StepTime:
+    found = predict_step(fit, case, machine)
+    own = machine.name == fit.machine.name
+    return StepTime(
+        case, machine, found.seconds, found.low, found.high, "fitted" if own else "transferred", fit.name,
+        fit.fitted.coverage if own else None, why_not, (*beyond_range(found.outside), *beyond_fit(fit, case, machine)),
+        roofline(case, machine), phases_of(fit, case, found.seconds, machine), (), (),
+    )  # fmt: skip
+
+
+def beyond_range(features: Sequence[str]) -> tuple[str, ...]:
+    """Sentences on the features that lie outside of what was measured."""
+    return tuple(f"{name} is outside of what was measured" for name in features)
+
+
+def beyond_fit(fit: StepFitted, case: StepSpec, machine: Machine) -> tuple[str, ...]:
+    """Sentences on what the fit has not seen at any batch size: family, optimizer, device."""
+    said = []
+    if case.family not in fit.families:
+        said.append(
+            f"no {case.family or 'network of this family'} was among what was measured ({', '.join(fit.families)})"
+        )
+    if case.training and case.optimizer not in fit.optimizers:
+        said.append(f"{case.optimizer} was not measured ({', '.join(fit.optimizers)})")
+    if machine.name != fit.machine.name:
+        said.append(f"learned on {fit.machine.name}: peaks and bandwidth are those of {machine.name}")
+    return tuple(said)
+
+
+def _from_roofline(case: StepSpec, machine: Machine, why_not: tuple[str, ...]) -> StepTime:
+    floor = roofline(case, machine)
+    low, _, high = ROOFLINE.get(case.precision, ROOFLINE["other"])
+    seconds, least, most = around_roofline(floor, case.precision, started(case, machine))
+    return StepTime(
+        case, machine, seconds, least, most, "roofline",
+        f"peaks of {machine.name} alone; measured steps of whole networks took {low:g} to {high:g} times the roofline",
+        None, why_not, (), floor, {}, (), (),
+    )  # fmt: skip
+
+
+def started(case: StepSpec, machine: Machine) -> float:
+    """Seconds in which the host starts all operations of a step, one after the other."""
+    launch = machine.launch_seconds if machine.launch_seconds is not None else HOST
+    return launch * sum(work.calls for work in case.works) * (3 if case.training else 1)
+
+
+def around_roofline(floor: float, precision: str, host: float) -> tuple[float, float, float]:
+    """(seconds, low, high) of a step from its roofline and the seconds of the host, which may be the longer ones."""
+    low, middle, high = ROOFLINE.get(precision, ROOFLINE["other"])
+    return max(middle * floor, host), low * floor, max(high * floor, 3 * host)
+
+
+LIKE = {"adamw": "adam", "adadelta": "adam", "rmsprop": "momentum"}
+"""Optimizers that keep as many values for each parameter."""
+OPTIMIZERS = ("sgd", "momentum", "adam", *LIKE)
+DEFAULT_OPTIMIZER = "momentum"
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One model, in training or inference."""
+
+    model: str
+    family: str
+    works: tuple[Operation, ...]
+    training: bool
+    parameters: int
+    optimizer: str
+    """As said or as the model brings it; "" in inference."""
+    lines: tuple[MemoryLine, ...] | None
+    """Memory of a step by batch. None: not known."""
+    notes: tuple[str, ...] = ()
+    """What has to be known about the operations and the memory."""
+
+    def case(self, batch: int, precision: str) -> StepSpec:
+        return StepSpec(
+            model=self.model, family=self.family, works=self.works, batch=batch, training=self.training,
+            precision=precision, optimizer=LIKE.get(self.optimizer, self.optimizer), parameters=self.parameters,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What ``perfctl predict`` was asked."""
+
+    model: str
+    batches: tuple[int, ...]
+    """Samples a step and GPU; one prediction each."""
+    device: str | None = None
+    device_spec: str | None = None
+    samples: int | None = None
+    """Of the data; an epoch sees each once."""
+    epochs: int | None = None
+    precision: str = "fp32"
+    optimizer: str | None = None
+    gpus: int = 1
+    infer: bool = False
+    store: Path = field(default=Path("perfctl.db"))
+    tariff: float | None = None
+    """Price of a kWh."""
+    power: float | None = None
+    """W of one GPU."""
+    link_gbs: float | None = None
+    overlap: float = 0.0
+    efficiency: float | None = None
+    inputs: tuple[str, ...] = ()
+    threads: int | None = None
+    """Of a CPU; None: as many as torch takes."""
+
+    def check(self) -> None:
+        """Refuse what makes no sense before anything is built. Raises UsageError, with the field in backquotes."""
+        if not self.batches or any(batch < 1 for batch in self.batches):
+            raise UsageError("`batch` must be at least 1", "For example `batch` 64")
+        if self.precision not in PRECISIONS:
+            raise UsageError(f"`precision` must be one of {', '.join(PRECISIONS)}, got '{self.precision}'")
+        whole = (
+            ("dataset_size", self.samples), ("epochs", self.epochs), ("gpus", self.gpus), ("threads", self.threads),
+        )  # fmt: skip
+        for name, value in whole:
+            if value is not None and value < 1:
+                raise UsageError(f"`{name}` must be at least 1, got {value}")
+        for name, given in (("tariff", self.tariff), ("power", self.power), ("interconnect", self.link_gbs)):
+            if given is not None and not 0 < given < float("inf"):
+                raise UsageError(
+                    f"`{name}` must be a number above 0, got {given}", "Leave it out where it is not known"
+                )
+        if not 0 <= self.overlap <= 1:
+            raise UsageError(f"`overlap` must be between 0 and 1, got {self.overlap}", "With 0 nothing is hidden")
+        if self.efficiency is not None and not 0 < self.efficiency <= 1:
+            raise UsageError(f"`efficiency` must be above 0 and at most 1, got {self.efficiency}", "For example 0.9")
+        if self.infer and self.optimizer is not None:
+            raise UsageError("`optimizer` with `infer`: inference has no optimizer", "Leave one of them out")
+        if self.infer and self.gpus > 1:
+            raise UsageError(
+                "`gpus` with `infer`: nothing is summed between GPUs", "Divide the dataset by them instead"
+            )
+        if self.epochs is not None and self.samples is None:
+            raise UsageError(
+                "`epochs` without `dataset_size`",
+                "Say how many samples an epoch has, for example `dataset_size` 1281167",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPoint:
+    """One batch size."""
+
+    step: StepTime
+    training: Training
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Times in seconds, costs in US dollars, memory in bytes; every time is a span from low to high."""
+
+    question: Question
+    subject: Subject
+    device: Device
+    points: tuple[AnswerPoint, ...]
+    prices: PriceTable
+    notes: tuple[str, ...]
+    """What has to be known to use the numbers."""
+
+    @property
+    def step(self) -> StepTime:
+        """Of the first batch size."""
+        return self.points[0].step
+
+    @property
+    def training(self) -> Training:
+        """Of the first batch size."""
+        return self.points[0].training

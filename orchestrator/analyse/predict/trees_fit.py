@@ -1,0 +1,240 @@
+"""Learning from measured times: the one place that needs scikit-learn, and what comes out are plain numbers.
+
+Trees are scikit-learn's HistGradientBoostingRegressor (Friedman, "Greedy function approximation", 2001), constrained to
+grow with the features that batch drives. The interval is split-conformal over folds (Vovk, "Cross-conformal predictors",
+2015): residuals of rows that were held out, whole groups at a time, divided by what a second, small model expects there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from perfctl.orchestrator.analyse.predict.trees import LEAF, Fitted, Trees, eighths
+from perfctl.orchestrator.errors import ToolMissing, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+FEWEST = 20
+"""Rows below which nothing is learned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How hard to learn. The defaults suit a few hundred to some thousand rows."""
+
+    power: int = 6
+    """Eighths of the floor that seconds follow by themselves; see ``efficiency``."""
+    rounds: int = 300
+    leaves: int = 15
+    rate: float = 0.08
+    least: int = 8
+    """Rows a leaf needs."""
+    ridge: float = 1.0
+    copies: int = 1
+    """Ensembles whose mean is taken, each on its own random part of the features."""
+    part: float = 1.0
+    """Of the features, looked at in each split."""
+    absolute: bool = False
+    """Least absolute instead of least squared errors: for noise with outliers."""
+    folds: int = 5
+    coverage: float = 0.9
+    seed: int = 11
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Measured rows to learn from."""
+
+    features: tuple[str, ...]
+    rows: Sequence[Sequence[float]]
+    """(n, features), finite."""
+    floors: Sequence[float]
+    """(n,) seconds, > 0."""
+    seconds: Sequence[float]
+    """(n,) measured, > 0."""
+    groups: Sequence[Any]
+    """(n,) rows with the same group are held out together: the model, the shape."""
+    increasing: tuple[str, ...] = ()
+    """Features that grow with batch: seconds never fall with them. Every feature that changes with batch belongs here."""
+    weights: Sequence[float] | None = None
+
+
+def fit(name: str, sample: Sample, settings: Settings | None = None) -> Fitted:
+    """Learn efficiency from measured seconds.
+
+    Raises ToolMissing without scikit-learn, UsageError when there are too few rows or a figure is no number.
+    """
+    _need_sklearn()
+    settings = settings or Settings()
+    rows, floors, seconds, _ = _checked(name, sample)
+    held = held_out(sample, settings)
+    missed = abs(held - _logs(seconds))
+    trees = trees_of(sample, settings)
+    spread, low, high, quantile = interval(rows, missed, sample.groups, settings)
+    return Fitted(
+        name, sample.features, _numbers(rows.min(axis=0)), _numbers(rows.max(axis=0)), settings.power,
+        float(floors.min()), float(floors.max()), trees, spread, low, high, quantile, settings.coverage,
+        len(rows), _median_error(held, seconds),
+    )  # fmt: skip
+
+
+def held_out(sample: Sample, settings: Settings) -> Floats:
+    """Logarithm of the seconds predicted for each row by a fit that did not see its group."""
+    import numpy as np
+
+    from perfctl.orchestrator.analyse.predict.trees import totals
+
+    rows, floors, seconds, weights = _checked("held out", sample)
+    base = _logs([eighths(float(floor), settings.power) for floor in floors])
+    wanted, held = _logs(seconds) - base, np.zeros(len(rows))
+    for train, test in folds(sample.groups, settings.folds, settings.seed):
+        trees = _boosted(rows[train], wanted[train], None if weights is None else weights[train], settings, sample)
+        held[test] = totals(trees, rows[test]) + base[test]
+    return np.maximum(held, _logs(floors))
+
+
+def folds(groups: Sequence[Any], count: int, seed: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """(rows to learn from, rows held out), each row held out once and whole groups together; the same for a seed.
+
+    Fewer groups than ``count``: as many folds as there are groups. Raises UsageError with a single group.
+    """
+    import numpy as np
+
+    names = sorted({str(group) for group in groups})
+    if len(names) < 2:
+        raise UsageError("an interval needs rows of at least two groups", "Measure more than one model or shape")
+    order = np.random.default_rng(seed).permutation(len(names))
+    fold_of = {names[place]: index % count for index, place in enumerate(order)}
+    mine = np.array([fold_of[str(group)] for group in groups])
+    for fold in range(min(count, len(names))):
+        yield np.flatnonzero(mine != fold), np.flatnonzero(mine == fold)
+
+
+def trees_of(sample: Sample, settings: Settings) -> Trees:
+    """What :func:`fit` learns, without range and interval: exp(trees) times the floor's power is seconds."""
+    _need_sklearn()
+    rows, floors, seconds, weights = _checked("trees", sample)
+    wanted = _logs(seconds) - _logs([eighths(float(floor), settings.power) for floor in floors])
+    return _boosted(rows, wanted, weights, settings, sample)
+
+
+def _need_sklearn() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("sklearn") is None:
+        raise ToolMissing("learning from measurements needs scikit-learn, which is not installed",
+                          "pip install 'perfctl[predict]'")  # fmt: skip
+
+
+def _checked(name: str, sample: Sample) -> tuple[Floats, Floats, Floats, Floats | None]:
+    import numpy as np
+
+    rows = np.asarray(sample.rows, dtype=float)
+    floors, seconds = np.asarray(sample.floors, dtype=float), np.asarray(sample.seconds, dtype=float)
+    if len(rows) < FEWEST:
+        raise UsageError(f"{name}: {len(rows)} measured rows are too few to learn from", f"Measure at least {FEWEST}")
+    if rows.shape[1] != len(sample.features) or not np.isfinite(rows).all():
+        raise UsageError(f"{name}: rows need one finite figure for each of {len(sample.features)} features")
+    if not ((floors > 0).all() and (seconds > 0).all() and np.isfinite(seconds).all() and np.isfinite(floors).all()):
+        raise UsageError(f"{name}: floors and measured seconds must be greater than 0")
+    unknown = [feature for feature in sample.increasing if feature not in sample.features]
+    if unknown:
+        raise UsageError(f"{name}: no feature is called {unknown[0]}")
+    weights = None if sample.weights is None else np.asarray(sample.weights, dtype=float)
+    return rows, floors, seconds, weights
+
+
+def _logs(figures: Any) -> Floats:
+    import numpy as np
+
+    found: Floats = np.log(np.asarray(figures, dtype=float))
+    return found
+
+
+def _numbers(figures: Any) -> tuple[float, ...]:
+    return tuple(float(figure) for figure in figures)
+
+
+def _median_error(held: Floats, seconds: Floats) -> float:
+    import numpy as np
+
+    return float(np.median(abs(np.exp(held) / seconds - 1.0)))
+
+
+def _boosted(rows: Floats, wanted: Floats, weights: Floats | None, settings: Settings, sample: Sample) -> Trees:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from threadpoolctl import threadpool_limits
+
+    models = []
+    for copy in range(settings.copies):
+        model = HistGradientBoostingRegressor(
+            loss="absolute_error" if settings.absolute else "squared_error",
+            max_iter=settings.rounds, learning_rate=settings.rate, max_leaf_nodes=settings.leaves,
+            min_samples_leaf=settings.least, l2_regularization=settings.ridge, max_features=settings.part,
+            monotonic_cst=[int(name in sample.increasing) for name in sample.features], early_stopping=False,
+            random_state=settings.seed + copy,
+        )  # fmt: skip
+        with threadpool_limits(1):  # rows are few: threads would wait for each other longer than they work
+            models.append(model.fit(rows, wanted, sample_weight=weights))
+    return exported(models)
+
+
+def exported(models: Sequence[Any]) -> Trees:
+    """The mean of fitted HistGradientBoostingRegressors as arrays; leaves to eight digits, to keep pages small."""
+    start = sum(float(model._baseline_prediction.ravel()[0]) for model in models) / len(models)
+    roots: list[int] = []
+    feature: list[int] = []
+    threshold: list[float] = []
+    left: list[int] = []
+    right: list[int] = []
+    value: list[float] = []
+    for model in models:
+        for (tree,) in model._predictors:
+            offset = len(feature)
+            roots.append(offset)
+            for node in tree.nodes:
+                leaf = bool(node["is_leaf"])
+                feature.append(LEAF if leaf else int(node["feature_idx"]))
+                threshold.append(0.0 if leaf else float(node["num_threshold"]))
+                left.append(0 if leaf else offset + int(node["left"]))
+                right.append(0 if leaf else offset + int(node["right"]))
+                value.append(float(f"{float(node['value']) / len(models):.8g}") if leaf else 0.0)
+    return Trees(start, tuple(roots), tuple(feature), tuple(threshold), tuple(left), tuple(right), tuple(value))
+
+
+def interval(
+    rows: Floats, missed: Floats, groups: Sequence[Any], settings: Settings
+) -> tuple[Trees, float, float, float]:
+    """Trees for the usual miss, its bounds, and the quantile that covers. ``missed``: (n,) of held-out rows, in logarithms."""
+    import numpy as np
+
+    from perfctl.orchestrator.analyse.predict.trees import totals
+
+    low = float(max(np.quantile(missed, 0.2), 1e-4))
+    high = float(max(np.quantile(missed, 0.98), low))
+    expected = np.zeros(len(missed))
+    for train, test in folds(groups, settings.folds, settings.seed + 1):
+        expected[test] = totals(_small(rows[train], missed[train], settings), rows[test])
+    scores = np.sort(missed / np.clip(expected, low, high))
+    place = min(ceil((len(scores) + 1) * settings.coverage), len(scores)) - 1
+    return _small(rows, missed, settings), low, high, float(scores[place])
+
+
+def _small(rows: Floats, missed: Floats, settings: Settings) -> Trees:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from threadpoolctl import threadpool_limits
+
+    least = max(5, min(40, len(rows) // 10))
+    model = HistGradientBoostingRegressor(
+        max_iter=30, learning_rate=0.1, max_leaf_nodes=6, min_samples_leaf=least, early_stopping=False,
+        random_state=settings.seed,
+    )  # fmt: skip
+    with threadpool_limits(1):
+        return exported([model.fit(rows, missed)])

@@ -1,0 +1,1 @@
+"""Formulas worked out with numbers, line by line."""

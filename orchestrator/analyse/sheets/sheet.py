@@ -1,0 +1,145 @@
+"""The worked sheet of one layer: formula, numbers put in, result, line by line, for time and for space.
+
+Time is operations, space is values and bytes: weights, biases, output map. The lines are for reading; the figures
+behind them are the layer's :class:`LayerCall` rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from perfctl.orchestrator.analyse.flops.engine import PRODUCTS, estimate, fused_only
+from perfctl.orchestrator.analyse.flops.products import CONVOLUTIONS, LINEAR, left_factor
+from perfctl.orchestrator.analyse.flops.terms import Shape, flag, number
+from perfctl.orchestrator.analyse.sheets import plain as elementwise
+from perfctl.orchestrator.analyse.sheets import products as attention
+from perfctl.orchestrator.analyse.sheets.lines import Facts, Line, Section, WorkedLayer, space_lines
+from perfctl.orchestrator.analyse.sheets.products import conv, linear
+from perfctl.orchestrator.analyse.sheets.rnn import recurrent
+from perfctl.records.paper import LayerCall, OpShape
+
+RECURRENT = ("perfctl.lstm", "perfctl.gru", "perfctl.rnn")
+BACKWARD = ("grad_input", "grad_weight", "grad_bias", "backward")
+DIRECTIONS_SAID = {
+    "forward": "forward",
+    "grad_input": "gradient of the input",
+    "grad_weight": "gradient of the weights",
+    "grad_bias": "gradient of the bias",
+    "backward": "backward",
+    "recompute": "computed again in backward",
+    "optimizer": "optimizer step",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """One layer, worked."""
+
+    layer: str
+    kind: str
+    sections: tuple[Section, ...]
+    facts: Facts | None
+    """For checking a hand value; None where the layer has no multiply-adds."""
+
+
+def layers_of(ops: Sequence[OpShape]) -> tuple[str, ...]:
+    """Layers that have a sheet, in order."""
+    return tuple(dict.fromkeys(op.layer for op in ops if op.layer or op.kind))
+
+
+def sheet_for(ops: Sequence[OpShape], layer: str, output: Shape | None = None) -> Sheet | None:
+    """The sheet of ``layer``; None when nothing of it was seen. ``output``: shape of what the module gave."""
+    mine = [op for op in ops if op.layer == layer and (layer or op.kind)]
+    if not mine:
+        return None
+    forward = [op for op in mine if op.direction == "forward" and not flag(op, "recompute")]
+    calls = estimate(mine)
+    kind = mine[0].kind
+    work = _work(forward or mine, kind, output)
+    facts = work.facts
+    if facts is not None:
+        step = sum(call.macs or 0 for call in calls if call.direction in ("forward", *BACKWARD))
+        seen = sum(call.macs or 0 for call in calls if call.direction == "forward")
+        # Several calls, or products beside the main one: the sheet's single call is then not the layer's whole.
+        facts = replace(facts, step=step if step > seen == facts.macs else 0)
+    sections = [
+        Section("Shapes", work.shapes),
+        Section("Forward, step by step" + _times(forward), work.steps),
+        Section("Time: operations", _time_lines(calls)),
+        Section("Space: values and bytes", space_lines(work.space)),
+    ]
+    return Sheet(layer, kind, tuple(section for section in sections if section.lines), facts)
+
+
+def _times(forward: Sequence[OpShape]) -> str:
+    main = _heaviest(forward)
+    return f" (one of {number(main.calls)} calls)" if main is not None and main.calls > 1 else ""
+
+
+def _heaviest(forward: Sequence[OpShape]) -> OpShape | None:
+    heavy = [op for op in forward if op.op in PRODUCTS]
+    return max(heavy, key=lambda op: PRODUCTS[op.op](op)[0].macs, default=forward[0] if forward else None)
+
+
+def _work(ops: Sequence[OpShape], kind: str, output: Shape | None) -> WorkedLayer:
+    """Which sheet fits what the layer ran."""
+    heavy = [op for op in ops if op.op in PRODUCTS]
+    if len(heavy) > 1 or (heavy and kind == "MultiheadAttention"):
+        samples = next(iter(output or left_factor(ops[0])), 1)
+        return attention.products(ops, samples, ops[0].parameters, kind == "MultiheadAttention")
+    if heavy:
+        main = heavy[0]
+        if main.op in CONVOLUTIONS:
+            return conv(main)
+        if main.op in LINEAR:
+            return linear(main, output)
+        if main.op in RECURRENT:
+            return recurrent(main)
+        if main.op == attention.SDPA:
+            return attention.attention(main)
+        return attention.products(ops, 1, ops[0].parameters, False)
+    for op in ops:
+        if op.op == "aten.embedding":
+            return elementwise.embedding(op)
+        if op.op in elementwise.NORMS:
+            return elementwise.norm(op)
+        if op.op in elementwise.POOLS:
+            return elementwise.pooling(op)
+    return elementwise.plain(ops)
+
+
+def _time_lines(calls: Sequence[LayerCall]) -> tuple[Line, ...]:
+    """Every direction, and what they add up to."""
+    lines = []
+    kinds = {call.kind for call in calls if not fused_only(call)}
+    for call in calls:
+        said = DIRECTIONS_SAID.get(call.direction, call.direction)
+        if fused_only(call):
+            said = "where a fused kernel runs"
+        elif len(kinds) > 1:
+            said = f"{said} ({call.kind})"
+        if call.macs is None:
+            lines.append(Line(said, call.formula or "", "", "no formula"))
+        elif call.macs:
+            lines.append(Line(said, *_split(call.formula or ""), f"{number(call.flops or 0)} FLOP"))
+        else:
+            work = call.elementwise_flops or 0
+            result = f"{number(work)} elementwise FLOP" if work else "no arithmetic"
+            lines.append(Line(said, call.formula or "", "", result))
+    heavy = [call for call in calls if call.macs and not fused_only(call)]
+    directions = {call.direction for call in calls}
+    if heavy and "grad_input" not in directions and "grad_weight" in directions:
+        lines.append(Line("gradient of the input", "the layer's input needs none", "", "0 FLOP"))
+    if len(heavy) > 1:
+        total = sum(call.flops or 0 for call in heavy)
+        lines.append(Line("in all", "sum of the multiply-adds above", "", f"{number(total)} FLOP"))
+    return tuple(lines)
+
+
+def _split(formula: str) -> tuple[str, str]:
+    """ "letters = numbers = result" without its result; a sum of several products stays as it is."""
+    if formula.count(" MAC = ") != 1:
+        return formula, ""
+    letters, _, rest = formula.partition(" = ")
+    return letters, rest.rpartition(" = ")[0].rpartition(" = ")[0]

@@ -1,0 +1,152 @@
+"""By which likely slip a hand value differs from the layer's: only what reproduces it to the digit is said.
+
+Every sheet brings the ways in which its layer can be worked, the right one and those with a slip (input taken after
+pooling, groups or gates or the second direction left out ...). Tried with each: the batch left out, MAC against FLOP,
+bias left out or counted in, backward counted in, and at most one factor that is off by one (an arithmetic slip).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from perfctl.orchestrator.analyse.flops.terms import number, times
+from perfctl.orchestrator.analyse.sheets.lines import Facts, Way
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a hand value is."""
+
+    value: int
+    right: int
+    """The layer's own multiply-adds."""
+    exact: bool
+    slips: tuple[str, ...]
+    """Empty when the value is right; otherwise what, put together, gives it (or the nearest one)."""
+    worked: str
+    """The product that gives the value, or the nearest candidate."""
+    others: tuple[tuple[str, ...], ...] = ()
+    """As few other slips that give the same value: which of them it was, the value alone cannot say."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    value: int
+    slips: tuple[str, ...]
+    worked: str
+
+
+def check(value: int, facts: Facts) -> Finding:
+    """Explain ``value`` as a number of operations (or of values) of a layer."""
+    candidates = sorted(_candidates(facts), key=lambda found: len(found.slips))
+    same = [found for found in candidates if found.value == value]
+    if not same:
+        same = [found for found in _off_by_one(facts) if found.value == value]
+    if same:
+        exact = same[0]
+        alike = [found.slips for found in same if len(found.slips) == len(exact.slips) and found.slips != exact.slips]
+        return Finding(value, facts.macs, True, exact.slips, exact.worked, tuple(dict.fromkeys(alike)))
+    nearest = min(candidates, key=lambda found: abs(found.value - value))
+    return Finding(value, facts.macs, False, nearest.slips, nearest.worked)
+
+
+def explain(finding: Finding) -> str:
+    """The finding in one or two sentences."""
+    value = number(finding.value)
+    right = f"{number(finding.right)} MAC = {number(2 * finding.right)} FLOP"
+    if finding.exact and not finding.slips:
+        doubled = finding.value == finding.right
+        more = f" These are multiply-adds; in FLOP it is twice that, {number(2 * finding.right)}." if doubled else ""
+        return f"{value} is right: {finding.worked}.{more}"
+    if finding.exact:
+        others = "".join(f", or by: {'; '.join(slips)}" for slips in finding.others[:3])
+        return f"{value} is reproduced by: {'; '.join(finding.slips)}{others}. {finding.worked}. Right is {right}."
+    nearest = f"The nearest is {finding.worked}" + (f" ({'; '.join(finding.slips)})" if finding.slips else "")
+    return f"{value} is not explained by any of the usual slips, alone or together. {nearest}. Right is {right}."
+
+
+def _batches(facts: Facts) -> Iterator[tuple[int, tuple[str, ...]]]:
+    yield facts.batch, ()
+    if facts.batch > 1:
+        yield 1, (f"batch of {facts.batch} left out",)
+
+
+def _text(way: Way, batch: int, doubled: int) -> str:
+    front = (*((doubled,) if doubled > 1 else ()), *((batch,) if batch > 1 else ()))
+    if len(way.terms) == 1:
+        return times(*front, *way.terms[0])
+    together = " + ".join(times(*term) for term in way.terms)
+    return f"{times(*front)} x ({together})" if front else together
+
+
+def _candidates(facts: Facts) -> Iterator[_Candidate]:
+    for way, (batch, left), doubled, bias in product(facts.ways, _batches(facts), (1, 2, 4), (False, True)):
+        if bias and not way.outputs:
+            continue
+        said = (*way.slips, *left, *(("FLOP taken for MAC and doubled again",) if doubled == 4 else ()))
+        total, text = batch * way.macs * doubled, _text(way, batch, doubled)
+        if bias:
+            values = batch * way.outputs
+            total, text = total + values, f"{text} + {number(values)} bias additions"
+            slip = "bias additions counted in" if facts.bias else "a bias addition for every output value counted in"
+            said = (*said, slip)
+        unit = "MAC" if doubled == 1 else "FLOP"
+        yield _Candidate(total, said, f"{text} = {number(total)} {unit}")
+    yield from _whole_steps(facts)
+    yield from _value_counts(facts)
+
+
+def _whole_steps(facts: Facts) -> Iterator[_Candidate]:
+    """Forward and backward together, counted or by the rule of three."""
+    found = [(3 * facts.macs, "forward and backward together, as 3 x forward")]
+    if facts.step:
+        found.insert(0, (facts.step, "forward and backward together"))
+    for (macs, said), (batch, left), doubled in product(found, _batches(facts), (1, 2)):
+        if macs % facts.batch:
+            continue
+        total = macs // facts.batch * batch * doubled
+        yield _Candidate(total, (said, *left), f"{number(total)} {'MAC' if doubled == 1 else 'FLOP'}")
+
+
+def _value_counts(facts: Facts) -> Iterator[_Candidate]:
+    """Numbers of values: weights, biases, output map, together."""
+    weights, biases = facts.weights, facts.biases
+    if weights:
+        yield _Candidate(weights, ("weights, not operations",), f"{number(weights)} weights")
+        if biases:
+            text = f"{number(weights)} weights + {number(biases)} biases = {number(weights + biases)} values"
+            yield _Candidate(weights + biases, ("weights and biases, not operations",), text)
+    for way, (batch, left) in product(facts.ways, _batches(facts)):
+        outputs, said = batch * way.outputs, (*way.slips, *left)
+        if not outputs:
+            continue
+        whole = weights + biases + outputs
+        text = (
+            f"{number(weights)} weights + {number(biases)} biases + {number(outputs)} outputs = {number(whole)} values"
+        )
+        yield _Candidate(whole, (*said, "values, not operations"), text)
+        if biases:
+            less = weights + outputs
+            text = f"{number(weights)} weights + {number(outputs)} outputs = {number(less)} values"
+            yield _Candidate(less, (*said, "values, not operations", "bias left out"), text)
+        yield _Candidate(outputs, (*said, "output values, not operations"), f"{number(outputs)} output values")
+
+
+def _off_by_one(facts: Facts) -> Iterator[_Candidate]:
+    """One factor, or one product of neighbours (P x Q, R x S), one too small or too large."""
+    for way, (batch, left), double in product(facts.ways, _batches(facts), (1, 2)):
+        if len(way.terms) != 1:
+            continue
+        names = [*((("the batch", batch),) if batch > 1 else ()), *way.names]
+        whole = batch * prod(way.terms[0])
+        for (name, size), step in product(names, (-1, 1)):
+            if size <= 2:
+                continue
+            total = whole // size * (size + step) * double
+            slip = f"arithmetic: {name} is {number(size)}, worked with {number(size + step)}"
+            slip += f" (without it {number(whole * double)})"
+            text = f"{'2 x ' if double == 2 else ''}{number(whole // size)} x {number(size + step)} = {number(total)}"
+            yield _Candidate(total, (*way.slips, *left, slip), f"{text} {'FLOP' if double == 2 else 'MAC'}")

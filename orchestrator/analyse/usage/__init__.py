@@ -1,0 +1,1 @@
+"""How busy the GPU and the CPU were."""

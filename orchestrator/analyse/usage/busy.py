@@ -1,0 +1,348 @@
+"""How much of the time a kernel was running, per device and stream, and what a device said about itself."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from perfctl.records.report import Kernel, Sample
+from perfctl.records.run import Run
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """One device or one stream of it, between two moments of a run."""
+
+    run: Run
+    device: int
+    stream: int | None
+    """None for all streams of the device together."""
+    launches: int
+    running_ns: float
+    """Time in which at least one kernel ran."""
+    window_ns: float
+    window: str
+    """From where to where, in words."""
+    longest_wait_ns: float
+    """Longest time inside the window without a kernel."""
+
+    @property
+    def share(self) -> float | None:
+        """running / window; None for an empty window."""
+        return self.running_ns / self.window_ns if self.window_ns else None
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Samples of one device in one run: how many, and their means and extremes. None: not in any sample."""
+
+    run: Run
+    device: int | None
+    count: int
+    utilisation: float | None
+    """Mean, 0..1; the tool's own: share of time with any kernel, sampled."""
+    memory_used: int | None
+    """Largest, bytes."""
+    memory_total: int | None
+    power: float | None
+    """Mean, W."""
+    temperature: float | None
+    """Largest, degrees Celsius."""
+    clock: int | None
+    """Smallest, Hz."""
+
+
+def busy(run: Run) -> tuple[Busy, ...]:
+    """Devices of a run, each followed by its streams where there are several. Empty under ncu and without start times."""
+    kernels = list(run.report.kernels)
+    if run.profiler == "ncu" or not kernels or any(k.start_ns is None or k.duration_ns is None for k in kernels):
+        return ()
+    start, end, words = window_of(run, kernels)
+    inside = [kernel for kernel in kernels if start <= (kernel.start_ns or 0) < end]
+    groups: dict[int, dict[int | None, list[Kernel]]] = defaultdict(lambda: defaultdict(list))
+    for kernel in inside:
+        groups[kernel.device_index or 0][kernel.stream].append(kernel)
+    found = []
+    for device, streams in sorted(groups.items()):
+        every = [kernel for group in streams.values() for kernel in group]
+        found.append(_busy(run, device, None, every, (start, end), words))
+        if len(streams) > 1:
+            for stream in sorted(streams, key=lambda number: (number is None, number or 0)):
+                found.append(_busy(run, device, stream, streams[stream], (start, end), words))
+    return tuple(found)
+
+
+def window_of(run: Run, kernels: Iterable[Kernel]) -> tuple[int, int, str]:
+    """(start, end, in words): the measured steps where the report marks them."""
+    last = max(int((kernel.start_ns or 0) + round(kernel.duration_ns or 0)) for kernel in kernels)
+    steps = [item for item in run.report.ranges if item.step is not None and item.name.startswith("perfctl:step:")]
+    if steps:
+        ends = [item.start_ns + (item.duration_ns or 0) for item in steps]
+        return (
+            min(item.start_ns for item in steps),
+            max(last, *ends),
+            "from the first step's start to the last kernel's end",
+        )
+    return min(kernel.start_ns or 0 for kernel in kernels), last, "from the first kernel's start to the last one's end"
+
+
+def _busy(
+    run: Run, device: int, stream: int | None, kernels: Iterable[Kernel], window: tuple[int, int], words: str
+) -> Busy:
+    starts, ends = spans(kernels)
+    running, waits = union(starts, ends, window)
+    longest = max((end - start for start, end in waits), default=0)
+    return Busy(run, device, stream, len(starts), running, window[1] - window[0], words, longest)
+
+
+def spans(kernels: Iterable[Kernel]) -> tuple[IntArray, IntArray]:
+    """(starts, ends) of kernels in nanoseconds, by start; those without either are left out."""
+    import numpy as np
+
+    known = [(item.start_ns, item.start_ns + round(item.duration_ns)) for item in kernels
+             if item.start_ns is not None and item.duration_ns is not None]  # fmt: skip
+    pairs = np.array(known, dtype=np.int64).reshape(-1, 2)
+    pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
+    return pairs[:, 0], pairs[:, 1]
+
+
+def union(starts: IntArray, ends: IntArray, window: tuple[int, int]) -> tuple[int, list[tuple[int, int]]]:
+    """(length of the union of intervals, what it leaves of ``window`` in pieces); ``starts`` ascend.
+
+    What of an interval lies outside of the window does not count.
+    """
+    import numpy as np
+
+    low, high = window
+    starts, ends = np.clip(starts, low, high), np.clip(ends, low, high)
+    reached = np.maximum.accumulate(np.concatenate(([low], ends)))
+    free = np.concatenate((starts, [high])) - reached
+    places = np.flatnonzero(free > 0)
+    waits = [(int(reached[place]), int(reached[place] + free[place])) for place in places]
+    return high - low - int(free[places].sum()), waits
+
+
+def readings(run: Run) -> tuple[Readings, ...]:
+    """One line a device that was sampled."""
+    groups: dict[int | None, list[Sample]] = defaultdict(list)
+    for sample in run.report.samples:
+        if not is_host(sample):
+            groups[sample.device_index].append(sample)
+    return tuple(_readings(run, device, group) for device, group in groups.items())
+
+
+def is_host(sample: Sample) -> bool:
+    """A reading of the run's processes, and of no GPU."""
+    return sample.host_cpu is not None or sample.host_memory_bytes is not None
+
+
+def _readings(run: Run, device: int | None, samples: list[Sample]) -> Readings:
+    def known(field: str) -> list[float]:
+        return [value for sample in samples if (value := getattr(sample, field)) is not None]
+
+    def mean(values: list[float]) -> float | None:
+        return sum(values) / len(values) if values else None
+
+    used, total, clock = known("memory_used_bytes"), known("memory_total_bytes"), known("sm_clock_hz")
+    return Readings(
+        run, device, len(samples), mean(known("gpu_utilisation")), int(max(used)) if used else None,
+        int(max(total)) if total else None, mean(known("power_w")), max(known("temperature_c"), default=None),
+        int(min(clock)) if clock else None,
+    )  # fmt: skip
+
+
+BUSY = 0.9
+"""Share of time from which a GPU counts as busy."""
+OCCUPANCY = ("sm__warps_active.avg.pct_of_peak_sustained_active",)
+TENSOR_PIPE = (
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
+)
+_DLPROF = re.compile(r"(?:.*: )?GPU Utili[sz]ation(?: ?%)?\Z", re.IGNORECASE)
+_DLPROF_IDLE = re.compile(r"(?:.*: )?GPU Idle(?: ?%)?\Z", re.IGNORECASE)
+_DLPROF_TENSOR = re.compile(r"(?:.*: )?Tensor Core (?:Kernel )?Utili[sz]ation(?: ?%)?\Z", re.IGNORECASE)
+CSV_STEP = 0.001
+"""DLProf's CSV reports round to a tenth of a percent."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageShare:
+    """A share, 0..1, or why there is none."""
+
+    value: float | None
+    reason: str
+    """How it was measured, or why there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """One run."""
+
+    run: Run
+    kernels: UsageShare
+    nvml: UsageShare
+    dlprof: UsageShare
+    dlprof_tensor: UsageShare
+    """Share of kernel time in kernels that use tensor cores, as DLProf has it."""
+    occupancy: UsageShare
+    """Warps on an SM over the most it can hold, mean by time of kernels (ncu)."""
+    tensor_pipe: UsageShare
+    """Cycles with the tensor pipe at work, mean by time of kernels (ncu)."""
+    host_cores: float | None
+    """Cores that the run's processes kept busy in its steps, mean by time."""
+    host_reason: str
+
+    @property
+    def anything(self) -> bool:
+        shares = (self.kernels, self.nvml, self.dlprof, self.dlprof_tensor, self.occupancy, self.tensor_pipe)
+        return self.host_cores is not None or any(share.value is not None for share in shares)
+
+
+def ways(run: Run, busy: Sequence[Busy]) -> Ways:
+    """Utilisation of one run by every source; ``busy`` is the result of ``utilisation.busy`` for the same run."""
+    host, why = _mean(run, [sample for sample in run.report.samples if is_host(sample)], "host_cpu")
+    return Ways(
+        run, _kernels(run, busy), _nvml(run), _dlprof(run), _unrounded(run, _labelled(run, _DLPROF_TENSOR)),
+        _pipe(run, OCCUPANCY), _pipe(run, TENSOR_PIPE), host, why,
+    )  # fmt: skip
+
+
+def _kernels(run: Run, busy: Sequence[Busy]) -> UsageShare:
+    found = [item for item in busy if item.stream is None and item.share is not None]
+    if not found:
+        why = "ncu runs kernels one by one" if run.profiler == "ncu" else "no kernels with start times"
+        return UsageShare(None, why)
+    value = sum(item.share or 0 for item in found) / len(found)
+    over = f", mean of {len(found)} GPUs" if len(found) > 1 else ""
+    return UsageShare(value, f"{found[0].window}{over}")
+
+
+def _nvml(run: Run) -> UsageShare:
+    """Of the device that did the work, where samples tell devices apart; else of all."""
+    devices: dict[int | None, list[Sample]] = defaultdict(list)
+    for sample in run.report.samples:
+        if not is_host(sample):
+            devices[sample.device_index].append(sample)
+    index = run.device.index if run.device is not None else 0
+    if run.workload and index in devices:
+        devices = defaultdict(list, {index: devices[index]})
+    found = [_mean(run, group, "gpu_utilisation") for group in devices.values()] or [_mean(run, [], "gpu_utilisation")]
+    known = [value for value, _ in found if value is not None]
+    over = f", mean of {len(known)} GPUs" if len(known) > 1 else ""
+    return UsageShare(sum(known) / len(known) if known else None, found[0][1] + over)
+
+
+def _mean(run: Run, samples: Sequence[Sample], field: str) -> tuple[float | None, str]:
+    points = [(sample.at_ns, value) for sample in samples if (value := getattr(sample, field)) is not None]
+    if not points:
+        return None, next((gap.reason for gap in run.report.gaps if gap.quantity == f"sample.{field}"), "not sampled")
+    window = measured_window(run)
+    if window is None:
+        return mean_over_time(points), f"mean over time of {len(points)} readings, whole capture"
+    value = mean_over_time(points, window)
+    if value is None:
+        return None, f"none of {len(points)} readings stands for a moment of the measured steps"
+    return value, "mean over time, from the first measured step to the end of the last"
+
+
+def measured_window(run: Run) -> tuple[int, int] | None:
+    """From the first measured step to the end of the last, on the steps' clock; None where steps have no times."""
+    steps = [item for item in run.report.steps if item.phase == "step" and item.start_ns is not None]
+    known = [(item.start_ns, item.start_ns + item.duration_ns) for item in steps
+             if item.start_ns is not None and item.duration_ns is not None]  # fmt: skip
+    return (min(start for start, _ in known), max(end for _, end in known)) if known else None
+
+
+def mean_over_time(points: Iterable[tuple[int, float]], window: tuple[int, int] | None = None) -> float | None:
+    """Each reading stands for the time since the one before: that is what samplers report.
+
+    None where no reading stands for any of the window. Without a window from the first reading to the last; of several
+    readings of one moment the last counts.
+    """
+    means = dict(points)
+    order = sorted(means)
+    if window is None and len(order) == 1:
+        return means[order[0]]
+    low, high = window if window is not None else (order[0], order[-1])
+    weight = total = 0.0
+    for before, moment in pairwise(order):
+        part = max(min(moment, high) - max(before, low), 0)
+        weight += part
+        total += part * means[moment]
+    return total / weight if weight else None
+
+
+def _dlprof(run: Run) -> UsageShare:
+    found = _labelled(run, _DLPROF)
+    if found.value is None:
+        idle = _labelled(run, _DLPROF_IDLE)
+        found = UsageShare(1 - idle.value, "1 - GPU Idle") if idle.value is not None else found
+    return _unrounded(run, found)
+
+
+def _unrounded(run: Run, found: UsageShare) -> UsageShare:
+    """No value where DLProf's CSV rounded it to nothing."""
+    if found.value is not None and found.value < CSV_STEP / 2 and run.report.form.startswith("DLProf CSV"):
+        return UsageShare(
+            None, "DLProf's CSV rounds: 0.0 % is anything below 0.05 %. Its database (dlprof_dldb.sqlite) has it"
+        )
+    return found
+
+
+def _labelled(run: Run, label: re.Pattern[str]) -> UsageShare:
+    """Mean over domains where DLProf tells several apart."""
+    found = [item for item in run.report.summaries if item.value is not None and label.match(item.name)]
+    if not found:
+        return UsageShare(
+            None, "no line of DLProf's is about it" if run.profiler == "dlprof" else "not a report of DLProf"
+        )
+    return UsageShare(sum(item.value or 0 for item in found) / len(found) / 100, f"DLProf: {found[0].name}")
+
+
+def _pipe(run: Run, metrics: Sequence[str]) -> UsageShare:
+    """Mean of a percentage over the launches that have it, by their time."""
+    if not any(True for _ in run.report.counters):
+        return UsageShare(None, "no counters were collected")
+    times = {kernel.launch: kernel.duration_ns for kernel in run.report.kernels if kernel.duration_ns}
+    for metric in metrics:
+        known = [(times[item.launch], item.value) for item in run.report.counters
+                 if item.name == metric and item.value is not None and item.launch in times]  # fmt: skip
+        if known:
+            weight = sum(time for time, _ in known)
+            return UsageShare(
+                sum(time * value for time, value in known) / weight / 100, f"{metric}, {len(known)} launches"
+            )
+    return UsageShare(None, f"{metrics[0]} was not collected")
+
+
+def busy_from(found: Sequence[Ways], threshold: float = BUSY) -> tuple[int, bool] | None:
+    """(smallest batch size from which on the GPU is busy, True), or (largest measured, False) where it never is.
+
+    By kernels where they are known, else by NVML; None where nothing is known of any batch size.
+    """
+    shares: dict[int, float] = {}
+    for way in ("kernels", "nvml"):
+        for item in found:
+            share = getattr(item, way).value
+            if item.run.batch_size is not None and share is not None:
+                shares.setdefault(item.run.batch_size, share)
+        if shares:
+            break
+    if not shares:
+        return None
+    start = None
+    for batch in sorted(shares, reverse=True):
+        if shares[batch] < threshold:
+            break
+        start = batch
+    return (start, True) if start is not None else (max(shares), False)

@@ -1,0 +1,108 @@
+"""How long an answer takes, what it waits for, and how good the answers are: runs of inference over images.
+
+An answer's time (latency) is that of one full batch from images ready in the host's memory to answers: copies and
+computation. Waiting for images to be loaded is told apart; a step is both together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from perfctl.records.run import Run
+from perfctl.records.stats import PERCENTILES, needed, percentile
+
+LOAD, COPY, COMPUTE = "data", "copy", "inference"
+_PREFERENCE = {"none": 0, "nsys": 1, "torch": 2, "dlprof": 3}
+"""Which run of a batch size is shown: the less a profiler takes of the time, the better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """One run of inference, per full batch; times in nanoseconds."""
+
+    model: str
+    batch: int
+    profiler: str
+    """"none" where nothing was watching."""
+    count: int
+    """Full batches that were timed."""
+    percentiles: Mapping[int, float | None]
+    """50, 95, 99 -> time of an answer; None where there are too few batches to know."""
+    longest: float
+    load: float
+    """Mean wait for images in a step; copies and computation likewise. Means add up to the mean step."""
+    copy: float
+    compute: float
+    step: float
+    """Mean of whole steps."""
+    workers: int | None
+    """Processes that load images; None when no record says."""
+    synthetic: bool
+    """Images were made, not read: the wait for them says nothing about real ones."""
+    figures: Mapping[str, float | None]
+    """images, images_skipped, top1, top5 (0..1), loss, as the run's summary rows state them."""
+    why: Mapping[str, str]
+    """Name of a figure that is None -> the reason."""
+
+    @property
+    def images_per_second(self) -> float:
+        """Of whole steps, waiting included."""
+        return self.batch * 1e9 / self.step
+
+    @property
+    def load_share(self) -> float:
+        """Of a step, 0..1."""
+        return self.load / self.step
+
+
+def latency(run: Run) -> Latency | None:
+    """None where steps were not told apart into loading, copying and computing, or their time means nothing (ncu)."""
+    if run.profiler == "ncu" or run.mode != "infer" or not run.batch_size:
+        return None
+    phases: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for row in run.report.steps:
+        if row.duration_ns is not None:
+            phases[row.phase][row.number] += row.duration_ns
+    whole = phases["step"]
+    if not whole or any(set(phases[name]) != set(whole) for name in (LOAD, COPY, COMPUTE)) or not sum(whole.values()):
+        return None
+    answers = [phases[COPY][number] + phases[COMPUTE][number] for number in whole]
+    count = len(whole)
+    found = {percent: percentile(answers, percent) for percent in PERCENTILES}
+    figures = {item.name: item.value for item in run.report.summaries}
+    why = {gap.quantity: gap.reason for gap in run.report.gaps}
+    why |= {f"p{percent}": f"too few batches: a p{percent} takes {needed(percent)}" for percent in PERCENTILES}
+    workers = run.report.environment.get("option:dataloader_workers", "")
+    return Latency(
+        model=run.report.environment.get("model") or run.workload or "",
+        batch=run.batch_size,
+        profiler=run.profiler,
+        count=count,
+        percentiles=found,
+        longest=max(answers),
+        load=sum(phases[LOAD].values()) / count,
+        copy=sum(phases[COPY].values()) / count,
+        compute=sum(phases[COMPUTE].values()) / count,
+        step=sum(whole.values()) / count,
+        workers=int(workers) if workers.isdecimal() else None,
+        synthetic=run.report.environment.get("option:data") == "synthetic",
+        figures=figures,
+        why=why,
+    )
+
+
+def latencies(runs: Iterable[Run]) -> tuple[Latency, ...]:
+    """Those of the runs that are inference over images, by model (in order of appearance) and batch size."""
+    found = [item for item in map(latency, runs) if item is not None]
+    order = {model: place for place, model in enumerate(dict.fromkeys(item.model for item in found))}
+    return tuple(sorted(found, key=lambda item: (order[item.model], item.batch, _PREFERENCE.get(item.profiler, 9))))
+
+
+def least_watched(found: Iterable[Latency]) -> tuple[Latency, ...]:
+    """One of each model and batch size: the one that a profiler held up least."""
+    kept: dict[tuple[str, int], Latency] = {}
+    for item in found:
+        kept.setdefault((item.model, item.batch), item)
+    return tuple(kept.values())

@@ -1,0 +1,111 @@
+"""Memory of a run by every source that measured it, beside the paper figures; and the largest batch size that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from perfctl.orchestrator.analyse.usage.busy import is_host
+from perfctl.records.run import Run
+
+WEIGHT_BYTES = 4
+"""Of an element, also under autocast."""
+FITS_WELL = 0.02
+"""Measured peaks may lie this far off a straight line over batch sizes for it to be drawn further."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """One run, in bytes; None where it is not known."""
+
+    run: Run
+    weights: int | None
+    """Paper: elements of all parameters, 4 bytes each."""
+    outputs: int | None
+    """Paper: what the layers and operations of one forward write. Training keeps most of it for backward, and inference
+    lets go of it as it goes: an upper bound for either."""
+    allocated: int | None
+    """torch's allocator, peak of the measured steps."""
+    reserved: int | None
+    """What the allocator took from the device for it."""
+    process: int | None
+    """NVML, the run's processes: with the CUDA context and what libraries take. Highest reading."""
+    device: int | None
+    """NVML, everybody on the device. Highest reading."""
+    device_total: int | None
+    host: int | None
+    """Resident memory of the run's processes, or of the one that computes. Highest."""
+
+
+def memory_use(run: Run) -> MemoryUse:
+    """Everything that is known of one run."""
+    figures = {(item.moment, item.quantity): item.bytes for item in run.report.memory}
+    total = figures.get(("before", "device_total")) or figures.get(("after", "device_total"))
+    gpu = [sample for sample in run.report.samples if not is_host(sample)]
+    index = run.device.index if run.device is not None and run.device.kind == "gpu" else None
+    own = [sample for sample in gpu if sample.device_index == index] or gpu
+    host = _most(sample.host_memory_bytes for sample in run.report.samples)
+    forward = [call for call in run.layer_calls if call.direction == "forward"]
+    weights = _sum(call.parameters for call in forward)
+    return MemoryUse(
+        run=run,
+        weights=None if weights is None else WEIGHT_BYTES * weights,
+        outputs=_sum(call.write_bytes for call in forward),
+        allocated=figures.get(("peak", "allocated")),
+        reserved=figures.get(("peak", "reserved")),
+        process=_most(sample.process_memory_bytes for sample in own),
+        device=_most(sample.memory_used_bytes for sample in own),
+        device_total=total or _most(sample.memory_total_bytes for sample in own) or _memory_of(run),
+        host=host if host is not None else figures.get(("peak", "host_resident")),
+    )
+
+
+def _memory_of(run: Run) -> int | None:
+    return run.device.memory_bytes if run.device is not None and run.device.kind == "gpu" else None
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _most(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """The largest batch size whose memory stays within a limit."""
+
+    batch: int
+    limit: int
+    fixed: float
+    """Bytes at batch 0 of the straight line through the measured peaks."""
+    per_sample: float
+    batches: tuple[int, ...]
+    """Batch sizes that the line goes through."""
+
+
+def fits(uses: Iterable[MemoryUse]) -> Fits | None:
+    """What fits on the device, from a straight line through the peaks that torch reserved.
+
+    None on a CPU, with fewer than three batch sizes, where peaks are not on a line (cuDNN chose other algorithms), or
+    do not grow.
+    """
+    known = {item.run.batch_size: item for item in uses
+             if item.run.batch_size is not None and item.reserved is not None}  # fmt: skip
+    limit = _most(item.device_total for item in known.values())
+    if len(known) < 3 or limit is None or not all(item.reserved for item in known.values()):
+        return None
+    batches = sorted(batch for batch in known if batch is not None)
+    peaks = [known[batch].reserved or 0 for batch in batches]
+    middle, mean = Fraction(sum(batches), len(batches)), Fraction(sum(peaks), len(peaks))
+    offsets = [batch - middle for batch in batches]
+    rise = sum((at * (peak - mean) for at, peak in zip(offsets, peaks, strict=True)), Fraction())
+    slope = rise / sum((at * at for at in offsets), Fraction())
+    fixed = mean - slope * middle
+    off = max(abs(fixed + slope * batch - peak) / peak for batch, peak in zip(batches, peaks, strict=True))
+    if slope <= 0 or off > FITS_WELL:
+        return None
+    return Fits(max(int((limit - fixed) // slope), 0), limit, float(fixed), float(slope), tuple(batches))

@@ -1,0 +1,43 @@
+"""How one run used its machine: kernels running, waits, readings of the device, memory. Each is worked out once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from perfctl.orchestrator.analyse.usage.busy import Busy, Readings, Ways, busy, readings, ways
+from perfctl.orchestrator.analyse.usage.idle import Idle, idle
+from perfctl.orchestrator.analyse.usage.memory import MemoryUse, memory_use
+from perfctl.records.run import Run
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RunUsage:
+    """One run; every attribute is computed at the first question and kept as long as the object."""
+
+    run: Run
+
+    @cached_property
+    def busy(self) -> tuple[Busy, ...]:
+        """Time with a kernel running, by device and stream."""
+        return busy(self.run)
+
+    @cached_property
+    def idle(self) -> tuple[Idle, ...]:
+        """Time without a kernel, by device."""
+        return idle(self.run)
+
+    @cached_property
+    def ways(self) -> Ways:
+        """Utilisation of the GPU and the CPU, by every source that has it."""
+        return ways(self.run, self.busy)
+
+    @cached_property
+    def readings(self) -> tuple[Readings, ...]:
+        """What the devices said about themselves."""
+        return readings(self.run)
+
+    @cached_property
+    def memory(self) -> MemoryUse:
+        """Memory in bytes, on paper and by every source that measured it."""
+        return memory_use(self.run)

@@ -1,0 +1,1 @@
+"""Why executed and estimated FLOPs differ."""

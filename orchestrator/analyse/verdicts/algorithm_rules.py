@@ -1,0 +1,273 @@
+"""Rules about the work a layer's kernels do: other algorithms, padding, extra work, work done twice or elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfctl.orchestrator.analyse.verdicts.breakdown import from_grids
+from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence
+from perfctl.orchestrator.analyse.verdicts.records import Verdict
+from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, amount, is_news, percent, times, verdict
+
+ALIKE = 0.02
+"""How near two counts must be for one to be taken for the other."""
+AGAIN = "That is activation checkpointing: it saves memory for this price. Without it, backward has the gradients only."
+
+
+def several_algorithms(given: RuleInput) -> Verdict | None:
+    """More than one kernel did the whole layer: cuDNN was trying them out."""
+    found = given.breakdown
+    if not given.counted or not found.several or not given.ratio:
+        return None
+    named = ", ".join(dict.fromkeys(kernel.name[:60] for kernel in found.several))
+    sentence = (
+        f"{given.who} ran {len(found.several)} kernels that each do the whole layer ({named}): {times(given.ratio)} times "
+        "the FLOPs on paper together."
+    )
+    todo = (
+        "torch.backends.cudnn.benchmark = True tries algorithms in the first step of every shape: warm up outside of the "
+        "profiled steps, or turn it off."
+    )
+    return verdict(given, "several algorithms", sentence, given.ratio, todo, found.several)
+
+
+def tile_padding(given: RuleInput) -> Verdict | None:
+    """The grid's tiles cover more outputs, or a longer sum, than the layer has."""
+    found = given.breakdown
+    if given.counted is None or not found.rule or not found.paper or found.family in ("winograd", "fft"):
+        return None
+    factor = found.base / found.paper
+    if not is_news(factor):
+        return None
+    seen = found.seen / found.paper
+    sentence = (
+        f"{given.who} executes {times(seen)} times the multiply-adds on paper, because its tiles are not filled: "
+        f"{found.rule}, predicted {times(factor)}."
+    )
+    todo = "Sizes (channels, batch, features) that are multiples of the tile waste nothing; or accept it as the price."
+    return verdict(given, "tile padding", sentence, factor, todo, found.products)
+
+
+def winograd(given: RuleInput) -> Verdict | None:
+    """Fewer multiplies for 3x3 and 5x5 filters, with additions in the transforms."""
+    found = given.breakdown
+    if given.counted is None or found.family != "winograd" or not found.paper or not found.rule:
+        return None
+    return _transformed(given, "Winograd", found.method or "Winograd")
+
+
+def fourier(given: RuleInput) -> Verdict | None:
+    """The convolution as a product of Fourier transforms."""
+    found = given.breakdown
+    if given.counted is None or found.family != "fft" or not found.paper or not found.rule:
+        return None
+    return _transformed(given, "FFT", "FFT")
+
+
+def _transformed(given: RuleInput, rule: str, method: str) -> Verdict:
+    found = given.breakdown
+    multiplies, transforms = found.base / found.paper, found.transforms / found.paper
+    factor = multiplies + transforms
+    sentence = (
+        f"{given.who} runs as {method}: {times(multiplies)} of the multiply-adds on paper ({found.rule}), and "
+        f"{percent(transforms)} of paper on top for its transforms, {times(factor)} together."
+    )
+    todo = (
+        "Nothing is missing. torch.backends.cudnn.deterministic = True lets cuDNN choose among fewer algorithms, "
+        "if paper's arithmetic is what you want to see."
+    )
+    return verdict(given, rule, sentence, factor, todo, (*found.products, *found.transforming))
+
+
+def split_k(given: RuleInput) -> Verdict | None:
+    """A long sum is cut into slices, which are added up afterwards."""
+    found = given.breakdown
+    factor = found.grown("summed")
+    if given.counted is None or not found.summed or not is_news(factor):
+        return None
+    slices = next(
+        (f" over {kernel.grid[2]} slices" for kernel in found.products if kernel.grid and kernel.grid[2] > 1), ""
+    )
+    sentence = (
+        f"{given.who} splits its sum{slices} and adds the slices up in {found.summing[0].name[:60]}: "
+        f"{amount(found.summed)}FLOP more, {percent(factor - 1)}."
+    )
+    todo = "Nothing is missing: paper has one sum per output. Larger batches need no split."
+    return verdict(given, "split-K", sentence, factor, todo, found.summing)
+
+
+def layout_and_epilogue(given: RuleInput) -> Verdict | None:
+    """Work beside the products: layouts changed, a bias added, results scaled."""
+    found = given.breakdown
+    factor = found.grown("extra")
+    if given.counted is None or not found.extra or not is_news(factor):
+        return None
+    sentence = (
+        f"{given.who} executes {amount(found.extra)}FLOP beside its products ({_who_does(given)}), "
+        f"{percent(factor - 1)} more."
+    )
+    todo = "Paper counts multiply-adds only; read its elementwise column for bias additions and activations."
+    return verdict(given, "layout and epilogue", sentence, factor, todo, found.extras)
+
+
+def _who_does(given: RuleInput) -> str:
+    roles = {"layout": "layout transforms", "offsets": "offsets", "main": "bias, scaling or activation"}
+    return ", ".join(dict.fromkeys(roles.get(kernel.algorithm.role, "epilogues") for kernel in given.breakdown.extras))
+
+
+def recomputation(given: RuleInput) -> Verdict | None:
+    """Forward's kernels run once more in backward (activation checkpointing), or as a direction of its own."""
+    found = given.breakdown
+    if given.evidence.row.direction == "recompute" and given.counted:
+        sentence = (
+            f"{given.evidence.row.layer} runs forward once more in backward at batch {given.evidence.row.batch}: "
+        )
+        return verdict(
+            given,
+            "recomputation",
+            f"{sentence}{amount(given.counted)}FLOP.",
+            None,
+            AGAIN,
+            given.evidence.product_kernels,
+        )
+    if given.counted is None or not found.repeated:
+        return None
+    factor = found.grown("repeated")
+    sentence = (
+        f"{given.who} runs forward's kernels again: {amount(found.repeated)}FLOP, "
+        f"{times(factor)} times what the gradients alone need."
+    )
+    return verdict(given, "recomputation", sentence, factor, AGAIN, found.repeating)
+
+
+def shared_kernel(given: RuleInput) -> Verdict | None:
+    """One kernel does the work of this layer and of neighbours that have no kernel of their own."""
+    evidence = given.evidence
+    if evidence.kernels:
+        return _serves(given)
+    row, place = _beside(given, evidence)
+    owner = next(
+        (other for other in reversed(row[:place]) if other.kernels), None
+    )  # it serves up to the next with works
+    if owner is None or not any(other is evidence for other in _served(given, owner)):
+        return None
+    sentence = f"{given.who} has no kernel of its own: its {amount(evidence.paper)}FLOP are done in a kernel of {owner.row.name}."
+    todo = f"Read {owner.row.name} and {evidence.row.name} together."
+    return verdict(given, "shared kernel", sentence, None, todo, owner.product_kernels)
+
+
+def _serves(given: RuleInput) -> Verdict | None:
+    served = _served(given, given.evidence)
+    if not served:
+        return None
+    factor = (given.evidence.paper + sum(other.paper for other in served)) / given.evidence.paper
+    whose = ", ".join(other.row.name for other in served)
+    sentence = f"{given.who} executes {times(factor)} times its own paper count: its kernel also does {whose}."
+    todo = f"Read {given.evidence.row.name} and {whose} together: fused layers share a kernel."
+    return verdict(given, "shared kernel", sentence, factor, todo, given.evidence.product_kernels)
+
+
+def _served(given: RuleInput, owner: RowEvidence) -> tuple[RowEvidence, ...]:
+    """Neighbours after ``owner`` whose paper, added to its own, is what it counted; () when there are none."""
+    products = sum(kernel.products for kernel in owner.product_kernels)
+    if not owner.paper or products <= owner.paper * (1 + ALIKE) or _padded(owner, products):
+        return ()
+    row, place = _beside(given, owner)
+    taken: list[RowEvidence] = []
+    together = owner.paper
+    for evidence in row[place + 1 :]:
+        if evidence.kernels:
+            break
+        taken.append(evidence)
+        together += evidence.paper
+        if abs(products / together - 1) <= ALIKE:
+            return tuple(taken)
+    return ()
+
+
+def _padded(owner: RowEvidence, products: float) -> bool:
+    """Does the grid alone explain the count?"""
+    found = from_grids(owner, owner.product_kernels)
+    return found is not None and abs(products / found[0] - 1) <= ALIKE
+
+
+def _beside(given: RuleInput, evidence: RowEvidence) -> tuple[Sequence[RowEvidence], int]:
+    """(rows of the case's batch size and direction in the network's order, which of them it is)."""
+    return given.table.network_order[evidence.row.batch, evidence.row.direction], given.table.positions[evidence.place]
+
+
+NEAR_ZERO = 0.1
+"""Share of paper below which the plain multiply-adds are none to speak of."""
+TENSOR_MATH = ("tf32", "fp16", "bf16", "fp8", "fp4", "int8")
+
+
+def tensor_cores(given: RuleInput) -> Verdict | None:
+    """Multiply-adds are missing from FFMA because tensor cores did them; TF32 when the layer's type is fp32."""
+    evidence = given.evidence
+    plain = evidence.total("ffma")
+    kernels = tuple(kernel for kernel in evidence.product_kernels if _did_tensor_work(kernel))
+    if plain is None or not evidence.paper or not kernels or 2 * plain > NEAR_ZERO * evidence.paper:
+        return None
+    math = next((kernel.algorithm.math for kernel in kernels if kernel.algorithm.math in TENSOR_MATH), None)
+    allowed = evidence.environment.get(
+        "tf32_conv" if evidence.row.kind and "Conv" in evidence.row.kind else "tf32_matmul"
+    )
+    tf32 = math == "tf32" or (math is None and evidence.precision in ("fp32", "tf32") and allowed == "on")
+    done = sum(kernel.tensor.value or 0 for kernel in kernels)
+    share = 2 * plain / evidence.paper
+    start = f"{given.who} executed {percent(share)} of the multiply-adds on paper as FFMA"
+    flags = f" (tf32 is {allowed} in this run)" if tf32 and allowed else ""
+    factor: float | None
+    if done:
+        factor = _beyond_padding(given, kernels)
+        sentence = (
+            f"{start}: tensor cores did {times(done / evidence.paper)} of paper{' in TF32' if tf32 else ''}{flags}."
+        )
+        todo = "Nothing is missing: both paths are in the count."
+    else:
+        factor = None if given.counted is None else given.counted / evidence.paper
+        sentence = f"{start}: {_how_known(evidence.total('pipe'))}, whose FLOPs were not counted{flags}."
+        todo = "Collect sm__ops_path_tensor_src_*.sum with a newer ncu than 2022.3, or run once with TF32 off."
+    if tf32:
+        todo += " --precision fp32 turns TF32 off."
+    return verdict(given, "TF32" if tf32 else "tensor cores", sentence, factor, todo, kernels)
+
+
+def _beyond_padding(given: RuleInput, kernels: tuple[KernelGroup, ...]) -> float | None:
+    """What tensor cores did over what grids predict: padding and work done again have verdicts of their own."""
+    breakdown = given.breakdown
+    done = sum(kernel.tensor.value or 0 for kernel in kernels if kernel in breakdown.products)
+    return None if breakdown.several or not breakdown.base else done / breakdown.base
+
+
+def _did_tensor_work(kernel: KernelGroup) -> bool:
+    """By the counters; by name where they were not collected."""
+    if kernel.tensor.value is not None:
+        return kernel.tensor.value > 0
+    return bool(kernel.counts.get("pipe")) or ("pipe" not in kernel.counts and kernel.algorithm.tensor_core is True)
+
+
+def _how_known(pipe: float | None) -> str:
+    if pipe:
+        return f"it ran {pipe:,.0f} tensor instructions"
+    return "its kernels are tensor-core kernels by name"
+
+
+def constant_moves(given: RuleInput) -> Verdict | None:
+    """HFMA2 instructions that move constants count as fp16 and, on CC 8.x and 9.x, as tensor work."""
+    evidence = given.evidence
+    kernels = tuple(
+        kernel for kernel in evidence.kernels if kernel.counts.get("hfma") and "constant" in (kernel.flops.reason or "")
+    )
+    if not kernels:
+        return None
+    halves = sum(kernel.counts["hfma"] for kernel in kernels)
+    pipe = sum(kernel.counts.get("pipe", 0) for kernel in kernels)
+    seeming = 2 * halves + 512 * pipe
+    also = f" and {pipe:,.0f} tensor instructions" if pipe else ""
+    sentence = (
+        f"{given.who} shows {halves:,.0f} HFMA{also} that move constants: added up they would be "
+        f"{amount(seeming)}FLOP, {percent(seeming / evidence.paper if evidence.paper else 0)} of paper, that nobody computed."
+    )
+    todo = "They are left out of the count; leave them out of your own sums too."
+    return verdict(given, "constant moves", sentence, None, todo, kernels)

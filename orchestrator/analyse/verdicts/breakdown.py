@@ -1,0 +1,264 @@
+"""What a row's count is made of, part by part, so that the rules' factors multiply to the whole.
+
+Parts in this order: the products (predicted from kernel names, grids and shapes; paper's where nothing is known),
+transforms of Winograd and Fourier algorithms, forward work run again, sums over split-K slices, layouts and epilogues.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, log
+
+from perfctl.orchestrator.analyse.kernels.grids import ConvShape, ExpectedGrid, GemmShape, expected_grid
+from perfctl.orchestrator.analyse.kernels.names import of_layer
+from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence, Shape
+
+CLOSE = log(1.2)
+"""A predicted number of multiplies further than this from what was counted is not the reason."""
+EXACT = log(1.02)
+"""The same where the grid's formula is not verified for the direction."""
+LEAST_MULTIPLIES = 0.24
+"""Of paper's multiply-adds; Winograd F(4x4,3x3) needs 36 / 144."""
+TILES = (1, 8, 16, 32, 64, 96, 128, 192, 256)
+"""Sides of the tiles that matrix products have."""
+DEPTH_STEPS = (4, 8, 16, 32)
+"""Steps along the sum that SIMT kernels take."""
+_FFT_TILE = re.compile(r"(?:r2c|c2r)_(\d+)x(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """FLOPs of one step."""
+
+    paper: float
+    base: float
+    """Products as predicted; ``paper`` where no rule predicts."""
+    rule: str
+    """How ``base`` was predicted; empty where it was not."""
+    method: str | None
+    """In words, of the algorithm that the layer's kernels are: "winograd F(2x2,3x3)", "implicit gemm", "fft"."""
+    family: str | None
+    products: tuple[KernelGroup, ...]
+    seen: float
+    """FLOPs counted in multiply-adds by ``products``."""
+    transforms: float = 0
+    transforming: tuple[KernelGroup, ...] = ()
+    repeated: float = 0
+    repeating: tuple[KernelGroup, ...] = ()
+    summed: float = 0
+    summing: tuple[KernelGroup, ...] = ()
+    extra: float = 0
+    extras: tuple[KernelGroup, ...] = ()
+    several: tuple[KernelGroup, ...] = ()
+    """Products that each do the whole layer, one after the other; the other parts are then not told apart."""
+
+    def grown(self, part: str) -> float:
+        """By what factor one part makes the parts before it grow."""
+        before = self.base
+        for name in ("transforms", "repeated", "summed", "extra"):
+            if name == part:
+                return 1 + float(getattr(self, name)) / before if before else 1.0
+            before += float(getattr(self, name))
+        raise KeyError(part)
+
+
+def breakdown(evidence: RowEvidence, forward: RowEvidence | None) -> Breakdown:
+    """``forward``: the same layer's forward row at the same batch size, for a row of its gradients."""
+    several = _several(evidence)
+    if several:
+        seen = sum(kernel.products for kernel in evidence.product_kernels)
+        return Breakdown(
+            evidence.paper, evidence.paper, "", None, None, evidence.product_kernels, seen, several=several
+        )
+    repeating = _repeated(evidence, forward)
+    own = [kernel for kernel in evidence.kernels if kernel not in repeating]
+    algorithm = of_layer(
+        kernel.name for kernel in own if kernel.main or kernel.algorithm.role in ("transform", "offsets")
+    )
+    products = tuple(kernel for kernel in own if kernel.main)
+    transformed = algorithm.family in ("winograd", "fft")
+    base, rule = _predicted(evidence, algorithm.family, products, own)
+    inside = [(kernel, max(kernel.executed - kernel.products, 0)) for kernel in products]
+    transforming = tuple(kernel for kernel in own if not kernel.main and kernel.algorithm.family in ("winograd", "fft"))
+    summing = tuple(kernel for kernel in own if kernel.algorithm.role == "reduction")
+    extras = tuple(kernel for kernel in own if not kernel.main and kernel not in transforming and kernel not in summing)
+    within = sum(value for _, value in inside)
+    return Breakdown(
+        evidence.paper, base, rule, algorithm.method, algorithm.family, products, sum(kernel.products for kernel in products),
+        transforms=sum(kernel.executed for kernel in transforming) + (within if transformed else 0),
+        transforming=transforming,
+        repeated=sum(kernel.executed for kernel in repeating), repeating=repeating,
+        summed=sum(kernel.executed for kernel in summing), summing=summing,
+        extra=sum(kernel.executed for kernel in extras) + (0 if transformed else within),
+        extras=(*extras, *(() if transformed else (kernel for kernel, value in inside if value))),
+    )  # fmt: skip
+
+
+def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[KernelGroup, ...]:
+    """Forward's kernels that ran again among the gradients' own; () unless the others suffice for the gradients.
+
+    A kernel that forward runs too may be a gradient's: cuDNN takes the same one for both where the shapes allow it. So
+    only others that do a gradient's work (a quarter of its multiply-adds at least, as Winograd F(4x4) does) count.
+    """
+    if forward is None or evidence.row.direction == "forward" or _several(forward):
+        return ()
+    known = {(kernel.name, kernel.grid) for kernel in forward.kernels}
+    again = tuple(kernel for kernel in evidence.kernels if (kernel.name, kernel.grid) in known)
+    names = {(kernel.name, kernel.grid) for kernel in again}
+    gradients = sum(1 for call in evidence.row.calls if call.flops)
+    least = LEAST_MULTIPLIES * evidence.paper / max(gradients, 1)
+    apart = [kernel for kernel in evidence.kernels if kernel.main and kernel not in again]
+    others = sum(
+        kernel.launches for kernel in apart if not _counted(kernel) or kernel.products >= least * kernel.launches
+    )
+    whole = all((kernel.name, kernel.grid) in names for kernel in forward.product_kernels)
+    return again if any(kernel.main for kernel in again) and whole and others >= gradients else ()
+
+
+def _counted(kernel: KernelGroup) -> bool:
+    return kernel.flops.value is not None and not kernel.flops.lower_bound
+
+
+def _several(evidence: RowEvidence) -> tuple[KernelGroup, ...]:
+    """Kernels of different names or grids that each do all of the layer's forward; () when fewer than two do."""
+    if evidence.row.direction != "forward" or len(evidence.shapes) != 1:
+        return ()
+    (shape,) = evidence.shapes
+    whole = []
+    for kernel in evidence.product_kernels:
+        said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.grid and kernel.launches else None
+        multiplies = kernel.products / (2 * kernel.launches) if kernel.launches else 0
+        if said is not None and said.matches and multiplies and abs(log(multiplies / said.multiplies)) < CLOSE:
+            whole.append(kernel)
+    return tuple(whole) if len(whole) > 1 else ()
+
+
+def fills_unknown_tile(evidence: RowEvidence) -> bool:
+    """May a matrix product whose tile is not known have done the same for fewer rows: is its count one of whole tiles?"""
+    forward = evidence.forward
+    if (
+        not isinstance(forward, GemmShape)
+        or not evidence.product_kernels
+        or any(kernel.algorithm.tile for kernel in evidence.product_kernels)
+    ):
+        return False
+    depth = evidence.paper / (forward.m * forward.n)
+    area = sum(kernel.products for kernel in evidence.product_kernels) / depth if depth else 0
+    sizes = {ceil(forward.m / m) * m * ceil(forward.n / n) * n for m in TILES for n in TILES}
+    return area > 0 and any(abs(log(area / size)) < EXACT for size in sizes)
+
+
+def _predicted(
+    evidence: RowEvidence, family: str | None, products: Sequence[KernelGroup], own: Sequence[KernelGroup]
+) -> tuple[float, str]:
+    """FLOPs of the products as their names, grids and shapes predict; paper's where they do not."""
+    if family == "fft":
+        return _fourier(evidence, own)
+    found = from_grids(evidence, products)
+    if family == "winograd" and (found is None or (evidence.row.direction != "forward" and _winograds(own) > 1)):
+        return _winograd_in_theory(evidence, own)
+    return found or (evidence.paper, "")
+
+
+def from_grids(evidence: RowEvidence, products: Sequence[KernelGroup]) -> tuple[float, str] | None:
+    """Each product's grid against each shape that the row may have; None when none matches."""
+    base, rules, open_shapes = evidence.paper, [], [*evidence.shapes, *evidence.unverified_shapes]
+    near = CLOSE if evidence.row.direction == "forward" else EXACT
+    for kernel in products:
+        if kernel.grid is None or kernel.launches != 1 or not kernel.products:
+            continue
+        for shape in open_shapes:
+            said = expected_grid(kernel.algorithm, kernel.grid, shape)
+            if said is None or not said.matches:
+                continue
+            multiplies, rule = _deepened(said, kernel, shape)
+            if abs(log(kernel.products / (2 * multiplies))) > near:
+                continue
+            base += 2 * (multiplies - shape.macs)
+            rules.append(rule)
+            open_shapes.remove(shape)
+            break
+    return (base, "; ".join(rules)) if rules else None
+
+
+def fits_grids(evidence: RowEvidence) -> bool:
+    """Does no product's grid speak against the case's shape?"""
+    found = [
+        expected_grid(kernel.algorithm, kernel.grid, shape)
+        for kernel in evidence.product_kernels
+        if kernel.grid
+        for shape in evidence.shapes
+    ]
+    known = [said for said in found if said is not None]
+    return not known or any(said.matches for said in known)
+
+
+def fills_tiles(evidence: RowEvidence) -> bool:
+    """Does the grid of a plain product follow from the row's own batch size? Transforms follow it more closely."""
+    if any(kernel.algorithm.family in ("winograd", "fft") for kernel in evidence.kernels):
+        return False
+    found = [
+        expected_grid(kernel.algorithm, kernel.grid, shape)
+        for kernel in evidence.product_kernels
+        if kernel.grid
+        for shape in evidence.shapes
+    ]
+    return any(said is not None and said.matches for said in found)
+
+
+def _deepened(said: ExpectedGrid, kernel: KernelGroup, shape: Shape) -> tuple[float, str]:
+    """The sum's length rounded up to the kernel's step, where the name does not say the step and the count fits one."""
+    tile = kernel.algorithm.tile
+    deep = shape.macs // _outputs(shape)
+    if kernel.algorithm.family not in ("conv", "gemm") or (tile is not None and tile[2] is not None):
+        return said.multiplies, said.rule
+    for step in DEPTH_STEPS:
+        padded = ceil(deep / step) * step
+        multiplies = said.multiplies * padded / deep
+        if padded != deep and abs(log(kernel.products / (2 * multiplies))) < EXACT:
+            return multiplies, f"{said.rule}; its sum of {deep} is padded to {padded}"
+    return said.multiplies, said.rule
+
+
+def _outputs(shape: Shape) -> int:
+    if isinstance(shape, ConvShape):
+        return shape.batch * shape.out_h * shape.out_w * shape.out_channels
+    return shape.batch * shape.m * shape.n
+
+
+def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tuple[float, str]:
+    """F(m x m, r x r) needs (m + r - 1)^2 multiplies for m^2 outputs of r^2 products, tiles not padded."""
+    sizes = next((kernel.algorithm.winograd for kernel in own if kernel.algorithm.winograd), None)
+    if sizes is None:
+        return evidence.paper, ""
+    m, r = sizes
+    share = ((m + r - 1) / (m * r)) ** 2
+    gradients = max(sum(1 for call in evidence.row.calls if call.flops), 1)
+    part = min(_winograds(own), gradients) / gradients or 1.0
+    rule = f"{m + r - 1}^2 multiplies in place of {m}^2 x {r}^2"
+    return evidence.paper * (1 - part + part * share), rule
+
+
+def _winograds(own: Sequence[KernelGroup]) -> int:
+    """How many Winograd convolutions the kernels make: fused ones, and the last transforms of those in parts."""
+    fused = sum(1 for kernel in own if kernel.main and kernel.algorithm.family == "winograd")
+    return fused + sum(
+        1 for kernel in own if not kernel.main and re.search("winograd.*output", kernel.name, re.IGNORECASE)
+    )
+
+
+def _fourier(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tuple[float, str]:
+    """t x (t/2 + 1) complex products of 4 multiply-adds for the (t - r + 1)^2 outputs of a tile of t x t points."""
+    size = next((found for kernel in own if (found := _FFT_TILE.search(kernel.name))), None)
+    shape = evidence.shapes[0] if len(evidence.shapes) == 1 else None
+    if size is None or not isinstance(shape, ConvShape):
+        return evidence.paper, ""
+    t = int(size[1])
+    if t < shape.kernel_h or t < shape.kernel_w:
+        return evidence.paper, ""
+    tiles = shape.batch * ceil(shape.out_h / (t - shape.kernel_h + 1)) * ceil(shape.out_w / (t - shape.kernel_w + 1))
+    multiplies = tiles * shape.in_channels // shape.groups * shape.out_channels * t * (t // 2 + 1) * 4
+    rule = f"{tiles:,} tiles of {t} x {t} points, {t} x {t // 2 + 1} complex products each"
+    return 2.0 * multiplies, rule

@@ -1,0 +1,291 @@
+"""The evidence behind one ledger row for the verdict rules: its kernels, their raw counts, and the layer's shape."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import takewhile
+from math import prod
+
+from perfctl.orchestrator.analyse.counters.flops import KernelFlops, compute_capability, sm_count
+from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, with_counts
+from perfctl.orchestrator.analyse.counters.tensor import ops_path
+from perfctl.orchestrator.analyse.figure import Figure, total_of
+from perfctl.orchestrator.analyse.flops.products import CONVOLUTIONS, LINEAR, left_factor
+from perfctl.orchestrator.analyse.flops.terms import shape_of
+from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
+from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
+from perfctl.orchestrator.analyse.kernels.pairing import inside, narrowed_to
+from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
+from perfctl.orchestrator.analyse.ledger.timing import Key
+from perfctl.orchestrator.analyse.verdicts.records import Place
+from perfctl.records.paper import OpShape
+from perfctl.records.run import Run
+
+Shape = ConvShape | GemmShape
+FP = ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")
+PRODUCTS = ("conv", "winograd", "fft", "depthwise", "gemm", "attention", "rnn", None)
+"""Families whose main kernels do the multiply-adds on paper; a kernel that no pattern fits is taken for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelGroup:
+    """All launches of one kernel name with one grid, for one step."""
+
+    name: str
+    algorithm: Algorithm
+    grid: tuple[int, int, int] | None
+    launches: float
+    """Per step."""
+    counts: Mapping[str, float]
+    """Threads (fadd, ffma, ...), instructions (pipe) or operations (ops_path) per step; what was not collected is
+    absent."""
+    flops: Figure
+    """All paths, per step."""
+    tensor: Figure
+    """The tensor cores' part of it."""
+
+    @property
+    def main(self) -> bool:
+        """True when it computes multiply-adds of the paper count."""
+        return self.algorithm.role == "main" and self.algorithm.family in PRODUCTS
+
+    @property
+    def products(self) -> float:
+        """FLOPs in multiply-adds, CUDA and tensor cores together; 0 where nothing was counted."""
+        halves = 0 if "constant" in (self.flops.reason or "") else self.counts.get("hfma", 0)
+        fused = self.counts.get("ffma", 0) + self.counts.get("dfma", 0) + halves
+        return 2 * fused + (self.tensor.value or 0)
+
+    @property
+    def executed(self) -> float:
+        """All FLOPs; 0 where nothing was counted."""
+        return self.flops.value or 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowEvidence:
+    """One ledger row and the kernels that ncu saw for it."""
+
+    row: LedgerRow
+    kernels: tuple[KernelGroup, ...]
+    forward: Shape | None
+    """Of the layer's forward pass; None when the layer was not seen, or runs several operations."""
+    capability: str | None
+    environment: Mapping[str, str]
+    precision: str | None
+    profiled: bool
+    """True when ncu saw kernels of some layer at this batch size, and was not told to skip this one."""
+    left_out: str | None = None
+    """Why kernels that ran may be missing: the run is partial, or ncu was told to skip launches. None: neither."""
+    seen_batch: int | None = None
+    """The batch size that was really profiled, where it differs from the one asked for."""
+
+    @property
+    def place(self) -> Place:
+        return self.row.batch, self.row.layer, self.row.direction
+
+    @property
+    def paper(self) -> float:
+        """Paper FLOPs of the batch that was profiled; 0 when there are none or no formula."""
+        value = self.row.paper.value or 0
+        return value * self.seen_batch / self.row.batch if self.seen_batch else value
+
+    def total(self, count: str) -> float | None:
+        """Sum of one raw count over the row's kernels; None when no kernel has it."""
+        found = [kernel.counts[count] for kernel in self.kernels if count in kernel.counts]
+        return sum(found) if found else None
+
+    @property
+    def product_kernels(self) -> tuple[KernelGroup, ...]:
+        return tuple(kernel for kernel in self.kernels if kernel.main)
+
+    def with_batch(self, batch: int) -> RowEvidence:
+        """The same evidence, read as a profile of batch size ``batch``."""
+        forward: Shape | None = self.forward
+        if isinstance(forward, ConvShape):
+            forward = replace(forward, batch=batch)
+        elif forward is not None:
+            forward = replace(forward, m=forward.m * batch // self.row.batch)
+        return replace(self, seen_batch=batch, forward=forward)
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """What its products may be: one forward, one a gradient of a Linear layer; a convolution's gradients have no
+        verified grid."""
+        forward = self.forward
+        if forward is None or self.row.direction == "forward":
+            return () if forward is None else (forward,)
+        if isinstance(forward, ConvShape):
+            return ()
+        both = {
+            "grad_input": GemmShape(forward.m, forward.k, forward.n),
+            "grad_weight": GemmShape(forward.n, forward.k, forward.m),
+        }
+        calls = {call.direction for call in self.row.calls}
+        return tuple(shape for direction, shape in both.items() if direction in calls)
+
+    @property
+    def unverified_shapes(self) -> tuple[Shape, ...]:
+        """A convolution's gradient of its input is one with the channels changed over; no measurement verified its grid."""
+        forward = self.forward
+        if not isinstance(forward, ConvShape) or not forward.same_size or self.row.direction == "forward":
+            return ()
+        if "grad_input" not in {call.direction for call in self.row.calls if call.flops}:
+            return ()
+        return (replace(forward, in_channels=forward.out_channels, out_channels=forward.in_channels),)
+
+
+class EvidenceTable(dict[Place, RowEvidence]):
+    """Every row's evidence by its place. Nothing is added once it is made: what is derived from it is kept."""
+
+    @cached_property
+    def network_order(self) -> Mapping[tuple[int, str], Sequence[RowEvidence]]:
+        """(batch size, direction) -> rows in the network's order."""
+        rows: dict[tuple[int, str], list[RowEvidence]] = {}
+        for evidence in sorted(self.values(), key=lambda evidence: evidence.row.position):
+            rows.setdefault((evidence.row.batch, evidence.row.direction), []).append(evidence)
+        return rows
+
+    @cached_property
+    def positions(self) -> Mapping[Place, int]:
+        """Where each row stands in its list of ``network_order``."""
+        return {evidence.place: at for rows in self.network_order.values() for at, evidence in enumerate(rows)}
+
+
+Loose = Mapping[int, tuple[KernelGroup, ...]]
+"""batch -> kernels that no layer's range enclosed, per step (of the whole report where it does not say steps)."""
+
+
+def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
+    """(evidence of each ledger row with products on paper or recomputation, kernels of no layer by batch size)."""
+    found = EvidenceTable()
+    seen = {batch.batch: _seen(batch) for batch in study.batches}
+    for row in ledger.rows:
+        if not row.layer or not (row.paper.value or row.direction == "recompute"):
+            continue
+        run, kernels, shapes = seen[row.batch]
+        evidence = RowEvidence(
+            row,
+            tuple(kernels.get((row.layer, row.direction), ())),
+            shapes.get(row.layer),
+            compute_capability(run) if run else None,
+            run.report.environment if run else {},
+            run.precision if run else None,
+            _profiled(run, row.layer, kernels),
+            _left_out(run),
+        )
+        found[evidence.place] = evidence
+    return found, {batch: tuple(kernels.get(None, ())) for batch, (_, kernels, _) in seen.items()}
+
+
+def _seen(batch: PreparedBatch) -> tuple[Run | None, dict[Key | None, list[KernelGroup]], dict[str, Shape]]:
+    """(the run with counters, its kernels by layer and direction, shapes by layer) at one batch size."""
+    counting = batch.counting
+    ops = next((item.run.report.ops for item in batch.runs if item.run.report.ops), ())
+    if counting is None:
+        return None, {}, shapes_by_layer(ops)
+    return counting.run, kernels_by_key(counting), shapes_by_layer(ops)
+
+
+def _profiled(run: Run | None, layer: str, kernels: Mapping[Key | None, object]) -> bool:
+    return run is not None and inside(layer, narrowed_to(run)) and any(key is not None for key in kernels)
+
+
+_FILTERS = ("--launch-skip", "--launch-count", "--kernel-name")
+
+
+def _left_out(run: Run | None) -> str | None:
+    """In words."""
+    if run is None:
+        return None
+    if run.status != "ok":
+        return f"the ncu run is {run.status}{': ' + run.reason.rstrip('.') if run.reason else ''}"
+    of_ncu = list(takewhile(lambda word: word != "-m", run.command))
+    used = [option for option in _FILTERS if option in of_ncu]
+    return f"ncu was told to leave launches out ({', '.join(used)})" if used else None
+
+
+def kernels_by_key(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
+    """Kernels behind each (layer, direction), launches of one name and grid taken together; None: of no layer."""
+    sms = sm_count(run.run)
+    values = {
+        launch: found if all(name.endswith(".sum") for name in found) else with_counts(found, sms)[0]
+        for launch, found in run.values.items()
+    }
+    groups: dict[Key | None, dict[tuple[str, tuple[int, int, int] | None], list[int]]] = defaultdict(dict)
+    for kernel, key in run.launches:
+        grid = None
+        if kernel.grid_x is not None:
+            grid = (kernel.grid_x, kernel.grid_y or 1, kernel.grid_z or 1)
+        groups[key].setdefault((kernel.name, grid), []).append(kernel.launch)
+    return {
+        key: [
+            _group(name, grid, launches, run.steps or 1, run.flops, values) for (name, grid), launches in found.items()
+        ]
+        for key, found in groups.items()
+    }
+
+
+def _group(
+    name: str,
+    grid: tuple[int, int, int] | None,
+    launches: list[int],
+    steps: int,
+    flops: Mapping[int, KernelFlops],
+    values: Mapping[int, Mapping[str, float | None]],
+) -> KernelGroup:
+    counts: dict[str, float] = defaultdict(float)
+    for launch in launches:
+        for count, value in _raw(values.get(launch, {})).items():
+            counts[count] += value / steps
+    known = [flops[launch] for launch in launches if launch in flops]
+    return KernelGroup(
+        name, recognise(name), grid, len(launches) / steps, dict(counts),
+        total_of((item.total for item in known), divide_by=steps), total_of((item.tensor for item in known), divide_by=steps),
+    )  # fmt: skip
+
+
+def _raw(values: Mapping[str, float | None]) -> dict[str, float]:
+    """Counts under short names; ``sm__`` and ``smsp__`` forms are the same."""
+    found: dict[str, float] = {}
+    for name, value in values.items():
+        if value is None:
+            continue
+        head, _, tail = name.partition("_op_")
+        if head.endswith("__sass_thread_inst_executed") and tail.endswith("_pred_on.sum"):
+            found[tail.removesuffix("_pred_on.sum")] = value
+        elif name.endswith("__" + PIPE_TENSOR):
+            found["pipe"] = value
+    if (operations := ops_path(values)) is not None:
+        found["ops_path"] = operations
+    return found
+
+
+def shapes_by_layer(ops: Iterable[OpShape]) -> dict[str, Shape]:
+    """layer -> shape of its product in the forward pass, for layers that run exactly one."""
+    found: dict[str, list[Shape | None]] = defaultdict(list)
+    for op in ops:
+        if op.direction == "forward" and op.op in (*CONVOLUTIONS, *LINEAR):
+            found[op.layer].append(_shape(op) if op.calls == 1 else None)
+    return {layer: only[0] for layer, only in found.items() if len(only) == 1 and only[0] is not None}
+
+
+def _shape(op: OpShape) -> Shape | None:
+    if op.op in CONVOLUTIONS:
+        source, weight, output = shape_of(op.inputs, 0), shape_of(op.inputs, 1), shape_of(op.outputs, 0)
+        if op.attributes.get("transposed") or not len(source) == len(weight) == len(output) == 4:
+            return None
+        groups = int(str(op.attributes.get("groups", 1)))
+        stride = op.attributes.get("stride")
+        same = isinstance(stride, (list, tuple)) and set(stride) == {1} and source[2:] == output[2:]
+        sizes = (output[0], source[1], output[1], output[2], output[3], weight[2], weight[3])
+        return ConvShape(*sizes, groups, same_size=same)
+    output = shape_of(op.outputs, 0)
+    rows = left_factor(op)
+    if not rows or not output:
+        return None
+    return GemmShape(prod(output[:-1]), output[-1], rows[-1])

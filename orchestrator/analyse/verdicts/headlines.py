@@ -1,0 +1,88 @@
+"""The first sentences of a page: what holds for the whole sweep, then the largest gaps with their reasons."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from math import log
+from typing import NamedTuple
+
+from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.analyse.verdicts.records import Judgement, Place, Verdict
+from perfctl.orchestrator.analyse.verdicts.rule import is_news, percent, times
+
+GAPS = 3
+"""Rows whose gap is told."""
+SWITCH = "algorithm switch"
+WORTH = 1.1
+"""A gap nearer to 1 than this makes no headline."""
+
+
+class Headline(NamedTuple):
+    """One sentence, or two."""
+
+    sentence: str
+    place: Place | None
+    """The ledger row that proves it; None for the sweep as a whole."""
+    rules: tuple[str, ...]
+
+
+def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
+    """What is wrong with the sweep, then the three largest gaps with the rules that explain them, then what changes."""
+    sweep = [Headline(item.sentence, None, (item.rule,)) for item in judgement.sweep if item.rule != SWITCH]
+    groups: dict[str, list[LedgerRow]] = defaultdict(list)
+    for row in ledger.rows:
+        if row.ratio and abs(log(row.ratio)) > log(WORTH) and (not row.counted.lower_bound or row.ratio > 1):
+            groups[row.name].append(row)
+    ranked = sorted(groups.values(), key=lambda rows: -max(abs(log(row.ratio or 1)) for row in rows))
+    told = {item.rule for item in judgement.sweep}
+    gaps = []
+    for rows in ranked:
+        row = max(rows, key=lambda row: abs(log(row.ratio or 1)))
+        judged = judgement.at(row.batch, row.layer, row.direction)
+        new = [item for item in judged.verdicts if item.rule not in told]
+        if new or not judged.verdicts:
+            gaps.append(Headline(_gap(row, rows, new, judged.unexplained), (row.batch, row.layer, row.direction),
+                                 tuple(item.rule for item in judged.verdicts)))  # fmt: skip
+    return (*sweep, *gaps[:GAPS], *_switches(judgement), *_without_number(judgement))
+
+
+def _switches(judgement: Judgement) -> list[Headline]:
+    """The first of them, and how many more there are."""
+    found = [item for item in judgement.sweep if item.rule == SWITCH]
+    others = len(found) - 1
+    more = f" {others} more {'rows change their' if others > 1 else 'row changes its'} algorithm." if others else ""
+    return [Headline(f"{item.sentence}{more}", None, (item.rule,)) for item in found[:1]]
+
+
+def _gap(row: LedgerRow, rows: Iterable[LedgerRow], verdicts: Iterable[Verdict], left: float | None) -> str:
+    ratio = row.ratio or 1
+    sure = ("at least " if row.counted.lower_bound else "") + ("about " if row.counted.state == "estimated" else "")
+    how = f"{sure}{times(ratio)} {'of' if ratio < 1 else 'times'} the FLOPs on paper"
+    others = ", ".join(str(other.batch) for other in rows if other.batch != row.batch)
+    where = f" (more than 10 % off at batch {others} too)" if others else ""
+    reasons = [
+        f"{item.rule} explains {times(item.factor)}" for item in verdicts if item.factor and is_news(item.factor)
+    ]
+    text = f"{row.name} executed {how} at batch {row.batch}{where}"
+    if not reasons:
+        return f"{text}; no rule explains it."
+    rest = f"; {percent(left)} of the gap stays unexplained" if left is not None and left >= 0.02 else ""
+    return f"{text}: {', '.join(reasons)}{rest}."
+
+
+def _without_number(judgement: Judgement) -> list[Headline]:
+    """Rules that say why rows have no number, one sentence a rule."""
+    found: dict[str, list[tuple[Place, Verdict]]] = defaultdict(list)
+    for place, judged in judgement.rows.items():
+        for item in judged.verdicts:
+            if item.factor is None and item.rule in ("FADD alone", "counter not collected", "constant moves"):
+                found[item.rule].append((place, item))
+    told = {item.rule for item in judgement.sweep}
+    said = []
+    for rule, rows in found.items():
+        if rule not in told:
+            place, first = rows[0]
+            more = f" The same in {len(rows) - 1} more rows." if len(rows) > 1 else ""
+            said.append(Headline(f"{first.sentence}{more}", place, (rule,)))
+    return said

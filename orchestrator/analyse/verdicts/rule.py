@@ -1,0 +1,85 @@
+"""What a rule receives, and how factors and shares are written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import log
+
+from perfctl.orchestrator.analyse.verdicts.breakdown import Breakdown, breakdown
+from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, KernelGroup, RowEvidence
+from perfctl.orchestrator.analyse.verdicts.records import Verdict
+
+NEWS = 0.005
+"""A factor closer to 1 than this makes no verdict, and a gap smaller than this counts as no gap."""
+
+
+@dataclass(frozen=True)
+class RuleInput:
+    """One case with the others around it."""
+
+    evidence: RowEvidence
+    table: EvidenceTable
+
+    @cached_property
+    def breakdown(self) -> Breakdown:
+        batch, layer, _ = self.evidence.place
+        return breakdown(self.evidence, self.table.get((batch, layer, "forward")))
+
+    @property
+    def counted(self) -> float | None:
+        """FLOPs of the row; None without a count."""
+        return self.evidence.row.counted.value
+
+    @property
+    def ratio(self) -> float | None:
+        """Counted / paper, as the ledger has it."""
+        return self.evidence.row.ratio
+
+    @property
+    def who(self) -> str:
+        """ "conv2 forward at batch 64"."""
+        return f"{self.evidence.row.name} at batch {self.evidence.row.batch}"
+
+
+def is_news(factor: float) -> bool:
+    """True when the factor differs from 1 by more than NEWS."""
+    return factor > 0 and abs(log(factor)) > log(1 + NEWS)
+
+
+def explained(ratio: float | None, factor: float | None) -> float | None:
+    """Share (0..1) of the gap log(ratio) that the factor explains; None without a gap, a ratio or a factor."""
+    if not ratio or factor is None or not is_news(ratio):
+        return None
+    if factor <= 0:
+        return 0.0
+    return min(max(1 - abs(log(ratio / factor)) / abs(log(ratio)), 0.0), 1.0)
+
+
+def times(factor: float) -> str:
+    """0.444 -> "0.444", 3.5556 -> "3.56", 1.0156 -> "1.016"."""
+    return f"{factor:.2f}" if factor >= 2 else f"{factor:.3f}"
+
+
+def percent(share: float) -> str:
+    """0.0156 -> "1.6 %"."""
+    return f"{100 * share:.0f} %" if share >= 0.095 else f"{100 * share:.2g} %"
+
+
+def amount(flops: float) -> str:
+    """1358954496 -> "1.36 G"."""
+    for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(flops) >= size:
+            return f"{flops / size:.3g} {prefix}"
+    return f"{flops:.3g} "
+
+
+def names(kernels: tuple[KernelGroup, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(kernel.name for kernel in kernels))
+
+
+def verdict(
+    given: RuleInput, rule: str, sentence: str, factor: float | None, todo: str, kernels: tuple[KernelGroup, ...] = ()
+) -> Verdict:
+    """A verdict of one row, its share of the gap worked out."""
+    return Verdict(rule, sentence, factor, explained(given.ratio, factor), todo, names(kernels))

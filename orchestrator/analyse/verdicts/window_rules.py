@@ -1,0 +1,362 @@
+"""Rules about a profiler window that caught something else: counts that do not follow the batch size."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from perfctl.orchestrator.analyse.kernels.names import of_layer
+from perfctl.orchestrator.analyse.ledger.ledger import Ledger
+from perfctl.orchestrator.analyse.ledger.studies import Study
+from perfctl.orchestrator.analyse.sheets.sheet import sheet_for
+from perfctl.orchestrator.analyse.sheets.slips import check, explain
+from perfctl.orchestrator.analyse.verdicts.breakdown import fills_tiles, fills_unknown_tile, fits_grids, from_grids
+from perfctl.orchestrator.analyse.verdicts.evidence import FP, KernelGroup, Loose, RowEvidence
+from perfctl.orchestrator.analyse.verdicts.records import Place, Verdict
+from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, amount, times, verdict
+
+SAME = 1.001
+"""Counts no further apart than this are the same."""
+GROWS = 1.5
+"""The work on paper must grow by at least this for a constant to be news."""
+LARGEST = 1 << 20
+"""No batch size is looked for beyond this."""
+PROPOSED = 20
+"""Batch sizes that are tried against all rows."""
+COUNTS = (*FP, "pipe", "ops_path")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The profiler saw the same work whatever batch size was asked for."""
+
+    places: frozenset[Place]
+    """Ledger rows whose counts are the same at every batch size; empty when only kernels outside of layers are."""
+    batch: int | None
+    """The batch size that explains the counts; None when none does."""
+    reason: str
+    """What is constant, and why that batch size: "... = 36,864,000 at batch 16 to 256"."""
+    kernels: tuple[str, ...]
+
+
+def wrong_window(given: RuleInput) -> Verdict | None:
+    """The row's count belongs to another batch size."""
+    evidence = given.evidence
+    if evidence.seen_batch is None or evidence.seen_batch == evidence.row.batch or not any(map(evidence.total, COUNTS)):
+        return None
+    factor = evidence.seen_batch / evidence.row.batch
+    sentence = (
+        f"{given.who} shows the count of a batch of {evidence.seen_batch:,}, {times(factor)} times paper's: the same at "
+        "every batch size."
+    )
+    return verdict(given, "wrong window", sentence, factor, WINDOW_TODO, evidence.kernels)
+
+
+WINDOW_TODO = (
+    "Open the profiler's window around the training step, not around a test or warm-up with its own batch size; "
+    "'perfctl ncu' does."
+)
+
+
+def find_window(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None:
+    """Counts that stay while the work on paper grows; first in the layers' rows, then in kernels outside of them."""
+    return _in_rows(table) or _in_loose(table, loose)
+
+
+def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
+    """None unless most of the counted work stays: one row may, when both batches fill the same tiles."""
+    constant: list[RowEvidence] = []
+    proving = whole = 0.0
+    for group in along(table).values():
+        pairs = [(evidence.paper, sum(evidence.total(count) or 0 for count in COUNTS)) for evidence in group]
+        weight = sum(paper for paper, count in pairs if count)
+        whole += weight
+        if _stays(pairs):
+            constant += group
+            proving += 0 if all(fills_tiles(evidence) or fills_unknown_tile(evidence) for evidence in group) else weight
+    if proving <= whole / 2:
+        return None
+    batch = _agreed(constant)
+    proof = next(
+        (
+            (evidence, said)
+            for evidence in constant
+            for said in batches_of(evidence, evidence.kernels)
+            if said[2] == batch
+        ),
+        None,
+    )
+    evidence = proof[0] if proof else constant[0]
+    sizes = sorted({item.row.batch for item in constant})
+    span = f"batch {sizes[0]} to {sizes[-1]}"
+    if proof is None:
+        reason = f"{evidence.row.name} executed the same at {span}"
+    else:
+        op, value, _ = proof[1]
+        reason = f"{evidence.row.name} executed {value:,.0f} {op.upper()} at {span}, which is a batch of {batch:,}"
+    return Window(
+        frozenset(item.place for item in constant), batch, reason, tuple(kernel.name for kernel in evidence.kernels)
+    )
+
+
+def _agreed(constant: list[RowEvidence]) -> int | None:
+    """The batch size that most of the counts fit: exactly, or in grid and multiplies; None when none is proposed."""
+    proposed = Tally(batch for evidence in constant for _, _, batch in batches_of(evidence, evidence.kernels))
+    votes: Tally[int] = Tally()
+    for batch, _ in proposed.most_common(PROPOSED):
+        for evidence in constant:
+            seen = evidence.with_batch(batch)
+            exact = fits_grids(seen) and any(found == batch for _, _, found in batches_of(evidence, evidence.kernels))
+            votes[batch] += exact or from_grids(seen, seen.product_kernels) is not None
+    return min(votes, key=lambda item: (-votes[item], item), default=None)
+
+
+def _in_loose(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None:
+    """Kernels of no layer, by name. The optimizer's do not grow with the batch either: only products are looked at."""
+    by_name: dict[str, dict[int, list[KernelGroup]]] = defaultdict(lambda: defaultdict(list))
+    for batch, found in loose.items():
+        for kernel in found:
+            if kernel.main and kernel.algorithm.family is not None:
+                by_name[kernel.name][batch].append(kernel)
+    counts = {
+        name: {batch: sum(kernel.counts.get(op, 0) for kernel in kernels for op in FP) for batch, kernels in at.items()}
+        for name, at in by_name.items()
+    }
+    staying = [name for name, found in counts.items() if _stays(list(found.items()))]
+    last = {name: found[max(found)] for name, found in counts.items()}
+    if not staying or sum(last[name] for name in staying) <= sum(last.values()) / 2:
+        return None
+    name = max(staying, key=lambda name: last[name])
+    return _of_kernel(name, by_name[name], table)
+
+
+def _of_kernel(name: str, at: Mapping[int, list[KernelGroup]], table: Mapping[Place, RowEvidence]) -> Window:
+    """Whose outputs or multiply-adds, of which batch size, the kernel's count is."""
+    sizes, kernels = f"batch {min(at)} to {max(at)}", at[max(at)]
+    fits = [
+        (seen, evidence, op, value)
+        for evidence in table.values()
+        if evidence.row.batch == max(at) and evidence.row.direction == "forward" and may_serve(kernels[0], evidence)
+        for op, value, seen in batches_of(evidence, kernels)
+    ]
+    if not fits:
+        return Window(frozenset(), None, f"{name} executed the same at {sizes}", (name,))
+    seen, evidence, op, value = min(fits, key=lambda item: item[0])
+    what = "add per output" if op == "fadd" else "multiply per output" if op == "fmul" else "FFMA per multiply-add"
+    reason = (
+        f"{name} executed {value:,.0f} {op.upper()} at {sizes}, one {what} of {evidence.row.layer} for a batch of {seen:,} "
+        f"({seen:,} x {value / seen:,.0f})"
+    )
+    return Window(frozenset(), seen, reason, (name,))
+
+
+def may_serve(kernel: KernelGroup, evidence: RowEvidence) -> bool:
+    convolution = bool(evidence.row.kind and "Conv" in evidence.row.kind)
+    return convolution if kernel.algorithm.family in ("conv", "winograd", "fft", "depthwise") else True
+
+
+def along(table: Mapping[Place, RowEvidence]) -> dict[tuple[str, str], list[RowEvidence]]:
+    """(layer, direction) -> its rows along the sweep, those with kernels, by batch size."""
+    found: dict[tuple[str, str], list[RowEvidence]] = defaultdict(list)
+    for evidence in table.values():
+        if evidence.kernels:
+            found[evidence.row.layer, evidence.row.direction].append(evidence)
+    return {key: sorted(group, key=lambda evidence: evidence.row.batch) for key, group in found.items()}
+
+
+def _stays(pairs: Sequence[tuple[float, float]]) -> bool:
+    """(work, count) pairs: the count is there and the same, while the work grows."""
+    work, counts = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return min(*work, *counts) > 0 and max(counts) <= SAME * min(counts) and max(work) >= GROWS * min(work)
+
+
+def batches_of(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list[tuple[str, float, int]]:
+    """(count, its value, batch size): batch sizes at which one count is one per multiply-add, or one per output."""
+    row = evidence.row
+    per_sample: dict[str, float] = {"ffma": (row.paper.value or 0) / 2 / row.batch}
+    outputs = sum(call.output_elements or 0 for call in row.calls) / row.batch
+    if row.direction == "forward":
+        per_sample |= {"fadd": outputs, "fmul": outputs}
+    found = []
+    direct = [
+        kernel
+        for kernel in kernels
+        if kernel.algorithm.role == "main" and kernel.algorithm.family not in ("winograd", "fft")
+    ]
+    for op, each in per_sample.items():
+        value = sum(kernel.counts.get(op, 0) for kernel in direct)
+        if value and each and value % each == 0 and value // each <= LARGEST:
+            found.append((op, value, int(value // each)))
+    return found
+
+
+def window(found: Window | None) -> list[Verdict]:
+    """The sentence about the sweep."""
+    if found is None:
+        return []
+    text = (
+        f"The count does not follow the batch size: {found.reason}. The profiler's window caught something other than "
+        "the step that was asked for."
+    )
+    return [Verdict("wrong window", text, None, None, WINDOW_TODO, found.kernels)]
+
+
+def unattributed_fadds(table: Mapping[Place, RowEvidence], loose: Loose) -> list[Verdict]:
+    """FADD without FFMA where no kernel has a layer: one sentence for the largest."""
+    if any(evidence.kernels for evidence in table.values()):
+        return []
+    found = [
+        (kernel.counts["fadd"], batch, kernel)
+        for batch, kernels in loose.items()
+        for kernel in kernels
+        if "fadd" in kernel.counts and "ffma" not in kernel.counts
+    ]
+    if not found:
+        return []
+    value, batch, kernel = max(found, key=lambda item: (item[0], item[1]))
+    forward = [
+        evidence for evidence in table.values() if evidence.row.batch == batch and evidence.row.direction == "forward"
+    ]
+    fits = [evidence for evidence in forward if any(op == "fadd" for op, _, _ in batches_of(evidence, (kernel,)))]
+    fits = [evidence for evidence in fits if may_serve(kernel, evidence)]
+    more = ""
+    if fits:
+        evidence = max(fits, key=lambda evidence: evidence.paper)
+        outputs = sum(call.output_elements or 0 for call in evidence.row.calls)
+        deep = evidence.paper / 2 / outputs
+        more = f" One output of {evidence.row.layer} takes {deep:,.0f} multiply-adds, so FFMA should be {deep * value:,.0f}."
+    text = (
+        f"Only FADD was collected, {value:,.0f} in {kernel.name}: it omits the multiply-adds, which are FFMA "
+        f"instructions.{more}"
+    )
+    todo = (
+        "Collect smsp__sass_thread_inst_executed_op_{fadd,fmul,ffma}_pred_on.sum: FLOPs = FADD + FMUL + 2 FFMA; "
+        "'perfctl ncu' asks for all of them."
+    )
+    return [Verdict("FADD alone", text, None, None, todo, (kernel.name,))]
+
+
+FLAT = 1.2
+"""Times no further apart than this do not follow the batch size."""
+
+
+def times_flat(study: Study, ledger: Ledger, found: Window | None) -> list[Verdict]:
+    """Times that stay while the work grows: of the host's clock always, of kernels when their counts stay too."""
+    said = []
+    either = " either" if found is not None else ""
+    rows = {(row.batch, row.layer, row.direction): row for row in ledger.rows}
+    for name, points in _host_times(study).items():
+        layer, _, direction = name.partition(":")
+        paper = {batch: (rows[batch, layer, direction].paper.value or 0) if (batch, layer, direction) in rows else 0.0
+                 for batch in points}  # fmt: skip
+        if not _flat(list(points.values()), [work or batch for batch, work in paper.items()]):
+            continue
+        low, high = min(points), max(points)
+        listed = ", ".join(f"{points[batch] / 1e6:.3g}" for batch in sorted(points))
+        rate = ""
+        if paper[low] and paper[high]:
+            rate = (
+                f" Taken for the kernel's they would mean {amount(paper[low] / points[low] * 1e9)}FLOP/s at batch {low} "
+                f"and {amount(paper[high] / points[high] * 1e9)}FLOP/s at batch {high}."
+            )
+        text = (
+            f"The times of {layer} {direction} do not follow the batch{either}: {listed} ms at batch {low} to {high}, "
+            f"while the work grows {high / low:g}-fold. The host's clock saw the launch, not the kernel.{rate}"
+        )
+        said.append(Verdict("time does not follow", text, None, None, HOST_TODO))
+    return said or (_kernels_flat(ledger) if found is not None else [])
+
+
+HOST_TODO = "Time kernels with 'perfctl nsys' or 'perfctl torch', or synchronise before each reading of the clock."
+
+
+def _flat(values: Sequence[float], work: Sequence[float]) -> bool:
+    return bool(values) and min(values) > 0 and max(values) <= FLAT * min(values) and max(work) >= GROWS * min(work)
+
+
+def _host_times(study: Study) -> dict[str, dict[int, float]]:
+    """ "conv2:forward" -> batch -> nanoseconds, from summaries named ``host_time:<layer>:<direction>``."""
+    found: dict[str, dict[int, float]] = defaultdict(dict)
+    for run in study.runs:
+        for item in run.report.summaries:
+            head, _, name = item.name.partition(":")
+            if head == "host_time" and item.value is not None and run.batch_size is not None:
+                found[name][run.batch_size] = item.value
+    return found
+
+
+def _kernels_flat(ledger: Ledger) -> list[Verdict]:
+    """Kernel time of all layers together, by batch size."""
+    sums: dict[int, float] = defaultdict(float)
+    paper: dict[int, float] = defaultdict(float)
+    for row in ledger.rows:
+        if row.time is not None and row.paper.value:
+            sums[row.batch] += row.time.median
+            paper[row.batch] += row.paper.value
+    if not _flat(list(sums.values()), list(paper.values())):
+        return []
+    low, high = min(sums), max(sums)
+    text = (
+        f"The times do not follow the batch either: the layers' kernels take {sums[low] / 1e6:.3g} ms at batch {low} "
+        f"and {sums[high] / 1e6:.3g} ms at batch {high}, while the work on paper grows {paper[high] / paper[low]:.3g}-fold."
+    )
+    return [Verdict("time does not follow", text, None, None, WINDOW_TODO)]
+
+
+def hand_estimates(study: Study) -> list[Verdict]:
+    """Hand values that came with the reports (``hand_estimate:<layer>:<what>``), each explained by its slips."""
+    said: dict[str, Verdict] = {}
+    for run in study.runs:
+        for item in run.report.summaries:
+            head, _, name = item.name.partition(":")
+            layer, _, what = name.partition(":")
+            if head != "hand_estimate" or item.value is None:
+                continue
+            sheet = sheet_for(run.report.ops, layer)
+            facts = sheet.facts if sheet is not None else None
+            found = check(int(item.value), facts) if facts is not None else None
+            if facts is None or found is None or not found.slips:
+                continue
+            if "values, not operations" in found.slips:
+                values = facts.weights + facts.biases + facts.batch * facts.ways[0].outputs
+                note = f" In values it is {values:,}."
+            else:
+                note = ""
+            text = (
+                f"The hand estimate of {layer} ({what or 'operations'}, batch {run.batch_size}): {explain(found)}{note}"
+            )
+            todo = f"perfctl estimate {run.workload} --batch {run.batch_size} --layer {layer} --check {int(item.value)}"
+            said.setdefault(item.name, Verdict("hand estimate", text, None, None, todo))
+    return list(said.values())
+
+
+def algorithm_switches(table: Mapping[Place, RowEvidence]) -> list[Verdict]:
+    """A layer's algorithm is another one from some batch size on."""
+    said = []
+    for group in along(table).values():
+        for before, after in pairwise(group):
+            old, new = _algorithm(before), _algorithm(after)
+            if old != new and old is not None and new is not None:
+                said.append(_switch(before, after, old, new))
+    return said
+
+
+def _algorithm(evidence: RowEvidence) -> str | None:
+    found = of_layer(kernel.name for kernel in evidence.kernels if kernel.main or kernel.algorithm.role == "transform")
+    return found.method or found.family
+
+
+def _switch(before: RowEvidence, after: RowEvidence, old: str, new: str) -> Verdict:
+    start = f"{after.row.name} runs another algorithm from batch {after.row.batch} on: {new}, up to batch "
+    start += f"{before.row.batch} {old}"
+    todo = "Compare batch sizes on either side of it only by time per sample: their counted FLOPs differ by algorithm."
+    was, now = before.row.counted.value, after.row.counted.value
+    if was and now:
+        each, then = was / before.row.batch, now / after.row.batch
+        start += f"; FLOPs per sample go from {amount(each)}FLOP to {amount(then)}FLOP"
+    return Verdict(
+        "algorithm switch", f"{start}.", None, None, todo, tuple(kernel.name for kernel in after.product_kernels)
+    )

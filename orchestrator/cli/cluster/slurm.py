@@ -1,0 +1,318 @@
+"""perfctl slurm: a sweep as an array of Slurm jobs."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perfctl.orchestrator.actions.sweep.options import SweepOptions
+from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli.measure.profilers import AFTER, SWEEPS, SweepCommand, parameters_of
+from perfctl.orchestrator.cli.options import SiteOptions
+from perfctl.orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.launch.cluster.plan import Plan, Site
+    from perfctl.orchestrator.launch.cluster.script import Words
+    from perfctl.orchestrator.launch.cluster.status import TaskState
+    from perfctl.orchestrator.launch.profilers.base import Profiler
+    from perfctl.orchestrator.launch.sweep.request import SweepRequest
+
+
+def replay(
+    recording: Annotated[Path | None, typer.Option(help="With replay: the recorded sweep to stand in.")] = None,
+) -> Profiler:
+    """A recorded sweep in the place of a profiler."""
+    from perfctl.orchestrator.launch.profilers.replay import Replay
+
+    if recording is None:
+        raise UsageError("replay needs the folder of a recorded sweep", "Name it with --recording")
+    return Replay(recording)
+
+
+PROFILERS: dict[str, Callable[..., Any]] = {**SWEEPS, "replay": replay}
+_NOT_HERE = ("estimate_cost", "again", "grace", "no_store", "sweep_name", "scratch", "devices", "as_json")
+"""Options that make no sense in an array, or that each task gets from its script."""
+_OF_SITE = tuple(field.name for field in fields(SiteOptions))
+"""Of these names, the cluster's meaning counts: perfctl itself runs inside --image."""
+_NOT_TASKS = ("batches", "store", "dry_run", "device", "workload")
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """Options of render itself."""
+
+    page: Annotated[Path | None, typer.Option(help="The page to write. Default: beside the store.")] = None
+    force: Annotated[bool, typer.Option("--force", help="Replace scripts that were edited.")] = False
+
+
+def render_command() -> Callable[..., None]:
+    """A typer command that takes what the profilers' own commands take, and the cluster's options."""
+    helps: dict[str, Any] = {
+        "device": Annotated[str, typer.Option(help="cuda or cpu, of the nodes; auto is cuda.")],
+        "dry_run": Annotated[bool, typer.Option("--dry-run", help="Print both scripts, and write nothing.")],
+    }
+    own = {one.name: one for make in PROFILERS.values() for one in parameters_of(make) if one.name not in _NOT_HERE}
+    swept = [one for one in options.sweep_parameters(placement=False) if one.name not in {*_NOT_HERE, *_OF_SITE}]
+    groups = (swept, parameters_of(SiteOptions), parameters_of(Rendering))
+
+    def command(context: typer.Context, profilers: str, **given: Any) -> None:
+        site = SiteOptions(**{name: given.pop(name) for name in _OF_SITE})
+        rendering = Rendering(**{one.name: given.pop(one.name) for one in fields(Rendering)})
+        asked, output, _ = options.sweep_options(given)
+        _render(profilers, given, asked, output, site, rendering, tuple(context.args), context.meta.get(AFTER))
+
+    argument = Annotated[str, typer.Argument(metavar="PROFILER[,PROFILER]", help="nsys, ncu, torch, dlprof.")]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    shown: list[inspect.Parameter] = [
+        inspect.Parameter("context", kind, annotation=typer.Context),
+        inspect.Parameter("profilers", kind, annotation=argument),
+        *own.values(),
+        *(one.replace(annotation=helps.get(one.name, one.annotation)) for ones in groups for one in ones),
+    ]
+    command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]  # what typer reads
+    command.__annotations__ = {one.name: one.annotation for one in shown}
+    command.__doc__ = """Write the job scripts of a sweep, one batch size (and profiler) a task. Needs no Slurm.
+
+    The options of a sweep are those of perfctl PROFILER; a program of your own follows --, with {batch} where the batch
+    size goes. Defaults of your site go into perfctl.toml, here or in the home folder, under [slurm].
+    """
+    return command
+
+
+def _render(
+    profilers: str,
+    own: dict[str, Any],
+    asked: SweepOptions,
+    output: options.SweepOutput,
+    typed: SiteOptions,
+    rendering: Rendering,
+    rest: tuple[str, ...],
+    after: tuple[str, ...] | None,
+) -> None:
+    from perfctl.orchestrator.actions.sweep import slurm as actions
+    from perfctl.orchestrator.launch.cluster.plan import with_defaults
+
+    site = with_defaults(typed.site(), (Path.cwd(), Path.home()))
+    asked = replace(asked, device="cuda" if asked.device == "auto" else asked.device)
+    for_checks = _with_own_python(after) if site.image else after
+    requests = {name: _request(name, own, asked, rest, for_checks) for name in _names(profilers)}
+    commands = {name: _words(name, own, asked, request, rest, after) for name, request in requests.items()}
+    store = asked.store or asked.out.parent / DEFAULT
+    page = rendering.page or store.with_name("perfctl-report.html")
+    array = actions.ArrayRequest(requests, commands, site, asked.device, store, page)
+    rendered = actions.render(array)
+    if output.dry_run:
+        for text in rendered.texts.values():
+            console.result(text)
+        return
+    actions.write(rendered, array, force=rendering.force)
+    _print_written(rendered.plan, site)
+
+
+def _print_written(plan: Plan, site: Site) -> None:
+    from perfctl.orchestrator.launch.cluster.script import BUILT_IN
+
+    console.result(f"Wrote {_shown(plan.array)} ({len(plan.tasks)} tasks) and {plan.gather.name}")
+    if site.template in BUILT_IN:  # perfctl slurm submit knows Slurm alone
+        console.result(f"Next: the commands in the first lines of {_shown(plan.array)} submit both")
+    else:
+        console.result(f"Next: perfctl slurm submit {shlex.quote(_shown(plan.folder))}")
+
+
+def _names(profilers: str) -> list[str]:
+    names = [name.strip() for name in profilers.split(",")]
+    for name in names:
+        if name not in PROFILERS:
+            raise UsageError(f"'{name}' is not a profiler", f"Say one or more of {','.join(PROFILERS)}")
+    if len(set(names)) < len(names):
+        raise UsageError(f"a profiler stands twice in {profilers}", "Name each once")
+    return names
+
+
+def _with_own_python(after: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """A program for an image, to be checked here: the image's interpreter need not be on this machine."""
+    from perfctl.orchestrator.actions.sweep.request import program_words
+
+    python, words = program_words(after or ())
+    return (sys.executable, *words) if python else after
+
+
+def _request(
+    name: str, own: dict[str, Any], asked: SweepOptions, rest: tuple[str, ...], after: tuple[str, ...] | None
+) -> SweepRequest:
+    """Checked as on one machine; what is on the nodes, only they can check."""
+    from perfctl.orchestrator.actions.sweep.request import sweep_request
+    from perfctl.orchestrator.launch.profilers.replay import Replay
+
+    make = PROFILERS[name]
+    profiler = make(**{one.name: own[one.name] for one in parameters_of(make) if one.name in own})
+    if isinstance(profiler, Replay):
+        asked = replace(asked, workload=profiler.workload(), device=profiler.device())
+        return sweep_request(profiler, asked, (), None, origin="recorded")
+    return sweep_request(profiler, asked, rest, after)
+
+
+def _words(
+    name: str,
+    own: dict[str, Any],
+    asked: SweepOptions,
+    request: SweepRequest,
+    rest: tuple[str, ...],
+    after: tuple[str, ...] | None,
+) -> Words:
+    from perfctl.orchestrator.launch.cluster.script import Words
+
+    swept = options.sweep_parameters(placement=False)
+    known = {one.name for one in swept} - {*_NOT_TASKS, *_NOT_HERE, *_OF_SITE}
+    if name == "replay":
+        words = ["replay", str(own["recording"])]
+        shared = [one for one in swept if one.name in ("out", "timeout")]
+        rest, after = (), None
+    else:
+        words = [name, f"--device={asked.device}"]
+        words += [f"--workload={asked.workload}"] if asked.workload is not None else []
+        shared = [one for one in swept if one.name in known]
+    for one in parameters_of(PROFILERS[name]):
+        if one.name in own and one.name != "recording":
+            words += _typed(one, own[one.name])
+    for one in shared:
+        words += _typed(one, getattr(asked, one.name))
+    return Words((*words, f"--sweep-name={request.name}", *rest), after or ())
+
+
+def _typed(parameter: inspect.Parameter, value: Any) -> list[str]:
+    """An option as one would type it; nothing where it has its default."""
+    if value is None or value == parameter.default:
+        return []
+    declared = [word for part in parameter.annotation.__metadata__ for word in part.param_decls or ()]
+    name = next((word for word in declared if word.startswith("--")), f"--{parameter.name.replace('_', '-')}")
+    if isinstance(value, bool):
+        return [name] if value else []
+    return [f"{name}={one}" for one in (value if isinstance(value, list | tuple) else [value])]
+
+
+def _shown(folder: Path) -> str:
+    """Relative where it lies below this one."""
+    return str(folder.relative_to(Path.cwd())) if folder.is_relative_to(Path.cwd()) else str(folder)
+
+
+slurm = typer.Typer(
+    name="slurm",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help=options.SLURM_HELP,
+)
+slurm.command("render", cls=SweepCommand, context_settings=options.SWEEP)(render_command())
+
+Folder = Annotated[Path, typer.Argument(help="The folder that perfctl slurm render wrote: perfctl-runs/slurm-...")]
+
+
+@slurm.command()
+def submit(
+    folder: Folder,
+    tasks: Annotated[str | None, typer.Option(help="Only these tasks, by number: 1,3. Default: all.")] = None,
+) -> None:
+    """Submit the array, and the gather job that runs after it, whatever its outcome."""
+    from perfctl.orchestrator.actions.sweep.slurm import submit as run
+
+    done = run(folder, _numbers(tasks) if tasks is not None else None)
+    console.result(f"Submitted {done.tasks} tasks as job {done.array}, and job {done.gather} to gather them")
+    console.result(f"Next: perfctl slurm status {shlex.quote(str(folder))}")
+
+
+@slurm.command()
+def status(folder: Folder, as_json: options.Json = False) -> None:
+    """Show how far each task is, why one failed, and how to repeat what is incomplete. Asks squeue, never sacct."""
+    from perfctl.orchestrator.actions.sweep.slurm import status as run
+    from perfctl.orchestrator.launch.cluster.status import REPEAT, UNKNOWN
+
+    found = run(folder, console)
+    if as_json:
+        tasks = [_record(state) for state in found.tasks]
+        console.as_json({"asked_squeue": found.asked_squeue, "tasks": tasks, "repeat": found.repeat})
+        return
+    _table(found.tasks)
+    for state in found.tasks:
+        if state.log and state.state in (*REPEAT, UNKNOWN):
+            console.result(f"Last lines of {found.plan.log(state.task)}:")
+            for line in state.log:
+                console.result(f"    {line}")
+    if job := found.gather:
+        console.result(f"The gather job {job.job} is {job.state.lower()} ({job.reason.lower()})")
+    if found.repeat:
+        numbers = ",".join(map(str, found.repeat))
+        again = f"perfctl slurm submit {shlex.quote(str(found.plan.folder))} --tasks {numbers}"
+        console.result(f"To repeat only what is not whole: {again}")
+
+
+@slurm.command()
+def gather(
+    folders: Annotated[
+        list[Path], typer.Argument(help="Folders of arrays, of sweeps, or that hold some; copied from anywhere.")
+    ],
+    store: options.Store = None,
+    page: Annotated[Path | None, typer.Option(help="The page to write. Default: beside the store.")] = None,
+) -> None:
+    """Take what the tasks left into the store, write the page, and name what is missing."""
+    from perfctl.orchestrator.actions.sweep.gather import gather as run
+    from perfctl.orchestrator.cli.read.report import report
+
+    store = store or DEFAULT
+    done = run(folders, store, console)
+    console.result(f"{done.new} runs are new in {store}, {done.known} were there already")
+    for line in done.wrong:
+        console.note(line)
+    out = page or store.with_name("perfctl-report.html")
+    report(out=out, store=store)
+    if done.under_way:
+        console.note(f"{done.under_way} tasks are still queued or running: gather again when they have ended")
+    done.check()
+
+
+@slurm.command()
+def cancel(folder: Folder) -> None:
+    """Cancel the array and its gather job; a running profiler is told to stop."""
+    from perfctl.orchestrator.actions.sweep.slurm import cancel as run
+
+    tasks, gathers = run(folder)
+    if not tasks and not gathers:
+        console.result("Nothing of it is queued")
+        return
+    console.result(f"Cancelled {tasks} tasks and {gathers} gather jobs")
+    console.result(f"What was whole is kept. Next: perfctl slurm gather {shlex.quote(str(folder))}")
+
+
+def _numbers(text: str) -> list[int]:
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        if not word.isdecimal():
+            raise UsageError(f"--tasks: there is no task '{word}'", "Say for instance --tasks 1,3")
+    return [int(word) for word in words]
+
+
+def _record(state: TaskState) -> dict[str, object]:
+    task = state.task
+    return {
+        "task": task.number, "profiler": task.profiler, "batch": task.batch_size, "sweep": task.sweep,
+        "state": state.state, "said": state.said, "log": state.log,
+    }  # fmt: skip
+
+
+def _table(found: Sequence[TaskState]) -> None:
+    from rich.table import Table
+
+    table = Table("task", "profiler", "batch", "state", "")
+    for state in found:
+        task = state.task
+        said = console.safe(state.said or "")
+        table.add_row(str(task.number), task.profiler, str(task.batch_size), state.state, said)
+    console.show(table)

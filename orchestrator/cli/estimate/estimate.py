@@ -1,0 +1,115 @@
+"""perfctl estimate"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.errors import PartlyDone, UsageError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.analyse.sheets.sheet import Sheet
+    from perfctl.orchestrator.analyse.sheets.slips import Finding
+
+
+def estimate(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="mnist_cnn, unet, lstm, torchvision:NAME, resnet:depth=26,width=32, package.module:factory, file.py:factory."
+        ),
+    ],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", help="Shape of one sample: 3x224x224, int64:128, 100xNx8 (N: batch). Once an input."),
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
+    batches: Annotated[str | None, typer.Option("--batches", "-b", help="Several batch sizes: 16,32,64.")] = None,
+    mode: Annotated[str, typer.Option(help="train (with backward) or infer.")] = "train",
+    optimizer: Annotated[
+        str | None, typer.Option(help="sgd, momentum, adam, adamw, adadelta, rmsprop; default: the workload's own.")
+    ] = None,
+    layer: Annotated[str | None, typer.Option(help="Dotted path of one layer; (model) for the model itself.")] = None,
+    sheet: Annotated[bool, typer.Option("--sheet", help="Show how the layer is worked out, line by line.")] = False,
+    form: Annotated[str, typer.Option("--format", help="Format of the sheet: text, markdown or html.")] = "text",
+    check: Annotated[int | None, typer.Option(help="Your own value for the layer: which slip explains it?")] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Device memory (8GiB): show what a step needs and the largest batch that fits.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(help="GPU that --memory is for: sm_90, 9.0 or h100.")] = None,
+    device: Annotated[
+        str, typer.Option(help="meta (no data, no memory) or cpu, for models that look at data.")
+    ] = "meta",
+    all_rows: Annotated[
+        bool, typer.Option("--all", help="A row for every operation and direction, with bytes.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Work out FLOPs, bytes and memory of any model from its shapes alone. 1 multiply-add is 2 FLOPs."""
+    from perfctl.orchestrator.actions.estimate import Request, check_value, estimate_model
+    from perfctl.orchestrator.report import estimate as estimate_view
+    from perfctl.orchestrator.report.estimate import FORMS
+
+    if form not in FORMS:
+        raise UsageError(f"--format: '{form}' is not known", f"Use {', '.join(FORMS)}")
+    sizes = options.batch_list(batches) if batches else (batch,)
+    limit = _bytes(memory) if memory is not None else None
+    request = Request(model, tuple(inputs or ()), mode, optimizer, device, memory is not None, _capability(gpu))
+    one_layer = sheet or check is not None
+    found = estimate_model(request, sizes, limit=None if one_layer else limit)
+    if one_layer:
+        sheets = found.sheets(layer)
+        findings = check_value(check, sheets) if check is not None else {}
+        if as_json:
+            console.as_json(estimate_view.sheet_json(model, sheets, findings, found.problems))
+        else:
+            console.result(_sheets_text(sheets, findings, form if sheet else None))
+    else:
+        shown = found.batches if layer is None else found.part(layer)
+        if as_json:
+            console.as_json(estimate_view.as_json(model, mode, shown, found.fit))
+        else:
+            text = estimate_view.as_text(shown, all_rows)
+            fit = found.fit
+            console.result(text + (f"\n\n{estimate_view.fit_text(fit, limit)}" if fit is not None and limit else ""))
+    if found.problems:
+        raise PartlyDone(f"{found.problems[0]}. What is shown is what came before", None)
+
+
+def _sheets_text(sheets: Mapping[int, Sheet], findings: Mapping[int, Finding], form: str | None) -> str:
+    """The layer's sheet (where ``form`` is given) and what the hand value is, for every batch size."""
+    from perfctl.orchestrator.analyse.sheets.slips import explain
+    from perfctl.orchestrator.report.estimate import FORMS
+
+    texts = []
+    for size, sheet in sheets.items():
+        texts.append(f"batch {size}" if len(sheets) > 1 and form in (None, "text") else "")
+        texts.append(FORMS[form](sheet).rstrip("\n") if form is not None else "")
+        texts.append(explain(findings[size]) if size in findings else "")
+    return "\n".join(text for text in texts if text)
+
+
+def _capability(gpu: str | None) -> tuple[int, int] | None:
+    from perfctl.orchestrator.analyse.memory.trace import CAPABILITIES, capability
+
+    found = capability(gpu) if gpu is not None else None
+    if gpu is not None and found is None:
+        raise UsageError(f"--gpu: '{gpu}' is not known", f"Use sm_90, 9.0 or one of {', '.join(CAPABILITIES)}")
+    return found
+
+
+def _bytes(text: str) -> int:
+    """ "8GiB", "500MB" or "8589934592" as bytes. Raises UsageError."""
+    units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "G": 2**30}
+    number = text.strip().rstrip("BGIKMbgikm ")
+    unit = text.strip()[len(number) :].strip().upper()
+    try:
+        size = int(float(number) * units[unit])
+    except (KeyError, ValueError, OverflowError):
+        size = 0
+    if size <= 0:
+        raise UsageError(f"--memory: '{text}' is not a size", "Write for instance 8GiB or 24GB")
+    return size

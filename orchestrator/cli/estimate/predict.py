@@ -1,0 +1,116 @@
+"""perfctl predict"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.errors import UsageError
+
+
+def predict(
+    model: Annotated[
+        str,
+        typer.Option("--model", "-m", help="torchvision:NAME, resnet:depth=26,..., mnist_cnn, file.py:factory."),
+    ],
+    batch: Annotated[int | None, typer.Option(help="Samples per step and GPU.")] = None,
+    batches: Annotated[
+        str | None, typer.Option("--batches", "-b", help="Several batch sizes, for a table: 16,32,64.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="A100, V100 SXM2 32 GB, rtx3090, ...; cpu: this machine's.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="CPU threads, with --device cpu. Default: as many as torch uses.")
+    ] = None,
+    device_spec: Annotated[
+        str | None,
+        typer.Option(metavar="SPEC", help="Peaks by hand: name=X,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24."),
+    ] = None,
+    dataset_size: Annotated[int | None, typer.Option(help="Samples in an epoch.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the dataset.")] = None,
+    precision: Annotated[str, typer.Option(help="fp32 (TF32 off), tf32, bf16 or fp16.")] = "fp32",
+    optimizer: Annotated[
+        str | None, typer.Option(help="sgd, momentum, adam, adamw, ...; default: the model's own, else momentum.")
+    ] = None,
+    gpus: Annotated[int, typer.Option(help="Number of GPUs, data parallel.")] = 1,
+    interconnect: Annotated[
+        float | None, typer.Option(metavar="GB/S", help="Between GPUs, one way. Default: the data sheet's link.")
+    ] = None,
+    overlap: Annotated[float, typer.Option(help="Share of the communication hidden behind backward, 0 to 1.")] = 0.0,
+    efficiency: Annotated[
+        float | None, typer.Option(help="Data-parallel efficiency, 0 to 1, instead of working it out.")
+    ] = None,
+    infer: Annotated[bool, typer.Option("--infer", help="Inference: forward only.")] = False,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", help="Shape of one sample, where the model does not say: 3x224x224.")
+    ] = None,
+    tariff: Annotated[float | None, typer.Option(help="Price of a kWh, for the cost of energy.")] = None,
+    power: Annotated[float | None, typer.Option(help="W of one GPU. Default: measured, else the data sheet's.")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show which layers take the time, and what drives it.")
+    ] = False,
+    frontier: Annotated[
+        bool, typer.Option("--frontier", help="Show time against cost over all offers and batch sizes.")
+    ] = False,
+    store: Annotated[
+        Path | None,
+        typer.Option("--db", "--store", help="The store whose runs are used. Default: perfctl.db, if it exists."),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Predict step, epoch and training time, memory and cost of a model on a device, each with its interval."""
+    from perfctl.orchestrator.actions.predict import predict as actions
+    from perfctl.orchestrator.analyse.predict.predict import Question
+
+    question = Question(
+        model=model,
+        batches=_batches(batch, batches),
+        device=device,
+        device_spec=device_spec,
+        samples=dataset_size,
+        epochs=epochs,
+        precision=precision,
+        optimizer=optimizer,
+        gpus=gpus,
+        infer=infer,
+        store=_store(store),
+        tariff=tariff,
+        power=power,
+        link_gbs=interconnect,
+        overlap=overlap,
+        efficiency=efficiency,
+        inputs=tuple(inputs or ()),
+        threads=threads,
+    )
+    found, known = actions.answer(question, console)
+    best = actions.frontier_of(found, known) if frontier else None
+    if as_json:
+        from perfctl.orchestrator.report import predict as report_predict
+
+        console.as_json(report_predict.as_json(found, best))
+        return
+    from perfctl.orchestrator.report import predict as report_predict
+
+    for part in report_predict.terminal(found, best, explain):
+        console.show(part)
+
+
+def _batches(one: int | None, several: str | None) -> tuple[int, ...]:
+    if (one is None) == (several is None):
+        said = "no batch size" if one is None else "--batch and --batches together"
+        raise UsageError(said, "Use --batch 64, or --batches 16,32,64 for a table")
+    return (one,) if one is not None else options.batch_list(several or "")
+
+
+def _store(named: Path | None) -> Path:
+    """The store to use; only the default one may be missing."""
+    if named is not None and not named.exists():
+        raise UsageError(
+            f"--db: there is no store {named}", "Leave it out to predict without runs, or run 'perfctl bench'"
+        )
+    return named or DEFAULT

@@ -1,0 +1,119 @@
+"""perfctl speedup"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from perfctl.orchestrator.actions import speedup as actions
+from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli.measure.profilers import listening
+from perfctl.orchestrator.cli.read.report import Peaks
+
+_SET_HERE = ("mode", "precision", "device", "batch_env", "step_marker", "sweep_name", "no_store", "dry_run")
+"""Options of sweeps that make no sense here, or that this command sets itself."""
+_DEFAULTS = {"batches": "16", "workload": "unet", "out": Path("runs")}
+_OWN_HELP = {"workload": Annotated[str, typer.Option("--workload", "-w", help="Built-in workload that trains.")]}
+
+Ways = Annotated[
+    str,
+    typer.Option(
+        "--devices",
+        metavar="LIST",
+        help="What to compare, the others with the first: cpu, cuda, each with :tf32 (cuda), :bf16, :fp16 (cuda) or :compile. "
+        "auto: cpu and cuda; without a GPU cpu, cpu:bf16 and cpu:compile.",
+    ),
+]
+Epochs = Annotated[int, typer.Option("--epochs", min=0, help="Whole epochs after the measured steps.")]
+OfRuns = Annotated[
+    str | None,
+    typer.Option("--runs", metavar="A,B,...", help="Run nothing: compare these sweeps, runs or reports with A."),
+]
+Page = Annotated[Path | None, typer.Option("--page", help="The page. Default: OUT/WORKLOAD_speedup.html.")]
+Charts = Annotated[
+    Path | None, typer.Option("--charts", metavar="DIR", help="Write the page's charts as PDF for a paper, too.")
+]
+Allow = Annotated[
+    str | None,
+    typer.Option("--allow", metavar="LIST", help=f"Facts that may differ: {', '.join(actions.ALLOWED)}."),
+]
+
+
+def _command() -> Callable[..., None]:
+    def speedup(
+        context: typer.Context, devices: str, epochs: int, runs: str | None, page: Path | None, allow: str | None,
+        charts: Path | None, peaks: str, **given: Any,
+    ) -> None:  # fmt: skip
+        """Train on each device and precision, a process each, and show how many times faster each is, and where.
+
+        Options that are not listed here go to the workload: --base-width, --image-size (unet), --hidden, --length
+        (lstm), --seed, --data. Runs of other machines are added with --runs, or ingested and named there.
+        """
+        asked, output, _ = options.sweep_options(given)
+        if runs is not None:
+            if page is None and not output.as_json:
+                console.note("no page is written without --page FILE")
+            result = actions.speedup_of(
+                names(runs), store=actions.store_of(asked), allow=names(allow), peaks=peaks, messages=console
+            )
+        else:
+            page = page or asked.out / f"{asked.workload}_speedup.html"
+            result = actions.speedup(
+                devices,
+                asked,
+                arguments=context.args,
+                epochs=epochs,
+                allow=names(allow),
+                peaks=peaks,
+                listening=listening,
+                messages=console,
+            )
+        _show(result, page, charts, as_json=output.as_json)
+        result.check()
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    shared = [one for one in options.sweep_parameters(placement=False) if one.name not in _SET_HERE]
+    parameters = [
+        inspect.Parameter("context", kind, annotation=typer.Context),
+        inspect.Parameter("devices", kind, annotation=Ways, default="auto"),
+        inspect.Parameter("epochs", kind, annotation=Epochs, default=5),
+        inspect.Parameter("runs", kind, annotation=OfRuns, default=None),
+        inspect.Parameter("page", kind, annotation=Page, default=None),
+        inspect.Parameter("allow", kind, annotation=Allow, default=None),
+        inspect.Parameter("charts", kind, annotation=Charts, default=None),
+        inspect.Parameter("peaks", kind, annotation=Peaks, default="published"),
+        *(
+            one.replace(
+                default=_DEFAULTS.get(one.name, one.default), annotation=_OWN_HELP.get(one.name, one.annotation)
+            )
+            for one in shared
+        ),
+    ]
+    speedup.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    speedup.__annotations__ = {one.name: one.annotation for one in parameters}
+    return speedup
+
+
+speedup = _command()
+
+
+def names(text: str | None) -> list[str]:
+    """ "a, b" as a list; empty for None."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def _show(result: actions.SpeedupResult, page: Path | None, charts: Path | None, *, as_json: bool) -> None:
+    from perfctl.orchestrator.report import speedup as speedup_text
+
+    if as_json:
+        console.as_json([speedup_text.as_json(one) for one in result.studies])
+    else:
+        for one in result.studies:
+            for part in speedup_text.terminal(one):
+                console.show(part)
+    for path in actions.write_speedup(result, page, charts):
+        (console.note if as_json else console.result)(f"Wrote {path}")

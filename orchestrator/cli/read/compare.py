@@ -1,0 +1,99 @@
+"""perfctl compare"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.errors import PerfctlError, Regressed, UsageError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.analyse.compare.records import Comparison
+
+
+def compare(
+    a: Annotated[str, typer.Argument(help="Before: a store, a sweep (name or sweep:3), a run (number), a report.")],
+    b: Annotated[str, typer.Argument(help="After, named in the same ways.")],
+    gate: Annotated[str, typer.Option(help="Changes up to this do not count.")] = "5%",
+    force: Annotated[bool, typer.Option("--force", help="Compare what is not comparable, and say so.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write a page.")] = None,
+    markdown: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write a summary for a pull request; - for stdout.")
+    ] = None,
+    store: options.Store = None,
+    as_json: options.Json = False,
+) -> None:
+    """Compare B with A: slower or faster by more than --gate and than the spread explains, new and gone kernels.
+
+    Exit code 3 when something is worse, 1 when something was not comparable or failed in B.
+    """
+    from perfctl.orchestrator.actions import compare as actions
+
+    share = gate_of(gate)
+    if as_json and markdown == "-":
+        raise UsageError("--json and --markdown - both write to stdout", "Name a file with --markdown")
+    found = actions.compare(a, b, gate=share, force=force, store=store or DEFAULT, messages=console)
+    _show(found, out, markdown, as_json)
+    _end(found)
+
+
+def _show(found: Comparison, out: Path | None, markdown: str | None, as_json: bool) -> None:
+    """The page, the summary and the tables, each where it was asked for."""
+    from perfctl.orchestrator.actions.files import write_text
+    from perfctl.orchestrator.report import compare_text
+
+    if out is not None:
+        from perfctl.orchestrator.report.page import page
+
+        write_text(out, page.render_comparison(found))
+        console.note(f"Wrote {out}")
+    if markdown == "-":
+        console.result(compare_text.markdown(found).rstrip("\n"))
+    elif markdown is not None:
+        write_text(Path(markdown), compare_text.markdown(found))
+        console.note(f"Wrote {markdown}")
+    if as_json:
+        console.as_json(compare_text.as_json(found))
+    elif markdown != "-":
+        for part in compare_text.terminal(found):
+            console.show(part)
+
+
+def gate_of(text: str) -> float:
+    """ "5%" as 0.05. Raises UsageError for what is not a percentage."""
+    said = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    if said is None:
+        raise UsageError(f"--gate: '{text}' is not a percentage", "Write for instance --gate 5%")
+    return float(said[1]) / 100
+
+
+def _end(found: Comparison) -> None:
+    """Raises what gives the exit code; nothing when all is well."""
+    worse = found.regressions
+    if worse:
+        pair, row = worse[0]
+        at = f" at batch {pair.batch}" if pair.batch else ""
+        change = f", {row.change * 100:+.3g} %" if row.change is not None else ""
+        count = f"{len(worse)} regressions over {found.gate * 100:g} %; largest"
+        heading = count if len(worse) > 1 else f"1 regression over {found.gate * 100:g} %"
+        raise Regressed(f"{heading}: {row.name}{at}{change} ({row.verdict})")
+    if found.not_comparable:
+        pair = found.not_comparable[0]
+        what = "; ".join(one.sentence for one in pair.blocked)
+        raise PerfctlError(f"not comparable: {what}", "--force compares all the same, and says so")
+    if found.failed:
+        raise PerfctlError(f"failed in B: {found.failed[0]}")
+    if not found.pairs:
+        raise PerfctlError(
+            "not comparable: A and B have no workload and batch size in common",
+            f"A has {'; '.join(found.only_a) or 'nothing'}. B has {'; '.join(found.only_b) or 'nothing'}",
+        )
+    if found.judged == 0:
+        console.warning(
+            "no time could be judged, and the reason stands above; --repeat 5 on both sweeps gives a spread"
+        )

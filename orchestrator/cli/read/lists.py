@@ -1,0 +1,150 @@
+"""perfctl runs, show, ledger and query: what the store holds, as tables or JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
+from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli.read.report import Peaks
+from perfctl.orchestrator.errors import PerfctlError, UsageError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.analyse.analysis import Analysis
+
+
+def runs(store: options.Store = None, as_json: options.Json = False) -> None:
+    """List the runs in the store: what ran where, how it ended, how many kernels are stored."""
+    from perfctl.orchestrator.report import text_tables
+    from perfctl.orchestrator.store import database, read
+
+    with database.reading(store or DEFAULT) as connection:
+        rows = read.run_rows(connection)
+    if as_json:
+        console.as_json(rows)
+    else:
+        console.show(text_tables.runs_table(rows))
+
+
+def show(
+    run: Annotated[int, typer.Argument(help="Number of the run, from 'perfctl runs'.")],
+    store: options.Store = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show one run: layers, kernels, memory, what is missing and why. FLOPs count 1 multiply-add as 2."""
+    from perfctl.orchestrator.report import terminal
+    from perfctl.orchestrator.report.ledger import rows as export
+    from perfctl.orchestrator.store import database, read
+
+    with database.reading(store or DEFAULT) as connection:
+        (found,) = read.load(connection, [run])
+    if as_json:
+        console.as_json(export.run_json(found))
+        return
+    for part in terminal.run_details(found):
+        console.show(part)
+
+
+def ledger(
+    layer: Annotated[str | None, typer.Option(help="Only this layer and the ones inside it.")] = None,
+    batch: Annotated[str | None, typer.Option("--batch", "-b", help="Only these batch sizes: 16,64.")] = None,
+    peaks: Peaks = "published",
+    store: options.Store = None,
+    as_json: options.Json = False,
+) -> None:
+    """Compare counted with paper FLOPs per layer, direction and batch size, and say why they differ. 1 multiply-add = 2 FLOPs."""
+    from perfctl.orchestrator.actions.predict.peaks import roofs
+    from perfctl.orchestrator.analyse.analysis import analyse
+    from perfctl.orchestrator.analyse.ledger.studies import studies
+    from perfctl.orchestrator.report import terminal
+    from perfctl.orchestrator.report.ledger import rows as export
+    from perfctl.parsers import no_collection
+
+    store = store or DEFAULT
+    with no_collection():
+        runs = newest_runs(store)
+        published_or_measured = roofs(peaks, store, runs, console)
+        found = [analyse(study, published_or_measured) for study in studies(runs) if not study.foreign]
+    if not found:
+        raise PerfctlError(
+            f"{store}: no run has a workload and a batch size, so there is nothing on paper to compare with",
+            "'perfctl report' shows reports made elsewhere; 'perfctl ncu' makes runs with layers",
+        )
+    if not any(one.ledger.rows or one.ledger.unattributed for one in found):
+        raise PerfctlError(
+            f"{store}: no run knows its layers, so there is nothing on paper to compare with",
+            "Sweeps know them; of reports made elsewhere: perfctl ingest FILE --workload NAME --batch N --guess-layers --again",
+        )
+    wanted = None if batch is None else options.batch_list(batch)
+    found = [_part(one, layer, wanted) for one in found]
+    if not any(one.ledger.rows for one in found):
+        raise UsageError(
+            f"{'--layer: no ' + repr(layer) if layer else '--batch: no such batch size'} in {store}",
+            "'perfctl ledger' without options shows all",
+        )
+    if as_json:
+        console.as_json({"rows": list(export.ledger_rows(found)), "sweep": export.sweep_verdicts(found)})
+        return
+    for part in terminal.ledgers(found, whole=layer is None):
+        console.show(part)
+
+
+def _part(found: Analysis, layer: str | None, batches: tuple[int, ...] | None) -> Analysis:
+    """Only the rows that were asked for; work that is not attributed belongs to no layer."""
+
+    def wanted(name: str, size: int) -> bool:
+        inside = layer is None or name == layer or name.startswith(f"{layer}.")
+        return inside and (batches is None or size in batches)
+
+    rows = tuple(row for row in found.ledger.rows if wanted(row.place, row.batch))
+    rest = tuple(item for item in found.ledger.unattributed if layer is None and wanted("", item.batch))
+    return replace(found, ledger=replace(found.ledger, rows=rows, unattributed=rest))
+
+
+def query(
+    sql: Annotated[str | None, typer.Argument(help="One SELECT, in quotes; - reads it from standard input.")] = None,
+    search: Annotated[str | None, typer.Option(help="Find kernels and layers by parts of their names instead.")] = None,
+    store: options.Store = None,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the printed table; JSON and CSV give all.")] = 100,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of the query.")] = 30.0,
+    as_json: options.Json = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+) -> None:
+    """Query the store with SQL, read-only: nothing in the store or elsewhere is changed. docs/schema.md lists the tables."""
+    from perfctl.orchestrator.store.query import FOUND_COLUMNS, answers, names_like
+
+    if as_json and as_csv:
+        raise UsageError("--json and --csv together", "Choose one")
+    if (sql is None) == (search is None):
+        raise UsageError("give either a SELECT or --search", "For example: perfctl query 'select * from run'")
+    if search is not None:
+        _print_answer(FOUND_COLUMNS, iter(names_like(store or DEFAULT, search)), rows, as_json=as_json, as_csv=as_csv)
+        return
+    with answers(store or DEFAULT, sys.stdin.read() if sql == "-" else str(sql), seconds) as (columns, found):
+        _print_answer(columns, found, rows, as_json=as_json, as_csv=as_csv)
+
+
+def _print_answer(
+    columns: Sequence[str], found: Iterator[tuple[Any, ...]], rows: int, *, as_json: bool, as_csv: bool
+) -> None:
+    """A table of at most ``rows`` rows, or all of the answer as JSON or CSV."""
+    from perfctl.orchestrator.report.files import tables as files_tables
+
+    names = files_tables.unique(columns)
+    if as_json:
+        console.as_json([dict(zip(names, map(files_tables.plain, row), strict=True)) for row in found])
+    elif as_csv:
+        for line in files_tables.lines(names, found):
+            console.raw(line)
+    else:
+        shown = list(islice(found, rows))
+        more = next(found, None) is not None
+        console.show(files_tables.answer(names, shown, console.width()))
+        said = f"the first {len(shown)} rows; --rows shows more" if more else f"{len(shown)} rows"
+        console.note(said if more or len(shown) != 1 else "1 row")

@@ -1,0 +1,72 @@
+"""perfctl plot"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.cli import console as output
+from perfctl.orchestrator.cli import options
+from perfctl.orchestrator.cli.measure.speedup import names
+from perfctl.orchestrator.cli.read.report import Peaks
+from perfctl.orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.report.charts.files import Drawn
+
+
+def plot(
+    name: Annotated[str | None, typer.Argument(help="Which chart; see --list.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the charts that this store gives.")] = False,
+    out: Annotated[Path | None, typer.Option(help="FILE.pdf, .png or .svg. Default: NAME.pdf.")] = None,
+    width_mm: Annotated[float, typer.Option(min=40, max=400, help="Width; 84 is one column of a paper.")] = 84,
+    height_mm: Annotated[float | None, typer.Option(min=20, max=600, help="Height. Default: what it needs.")] = None,
+    dpi: Annotated[int, typer.Option(min=50, max=1200, help="Dots an inch, of a png.")] = 300,
+    sweep: Annotated[int | None, typer.Option(help="Only this sweep. Default: the newest run of each kind.")] = None,
+    runs: Annotated[
+        str | None, typer.Option("--runs", metavar="A,B,...", help="Speed-ups of these sweeps, runs or reports over A.")
+    ] = None,
+    allow: Annotated[
+        str | None, typer.Option("--allow", metavar="LIST", help="With --runs: facts that may differ.")
+    ] = None,
+    pie: Annotated[bool, typer.Option("--pie", help="Kinds of work and operations of a speed-up as pies.")] = False,
+    peaks: Peaks = "published",
+    force: output.Force = False,
+    store: options.Store = None,
+    as_json: options.Json = False,
+) -> None:
+    """Write one of the page's charts for a paper. The same store gives the same bytes."""
+    from perfctl.orchestrator.actions import plot as actions
+
+    source = actions.ChartSource(store or DEFAULT, sweep, tuple(names(runs)), tuple(names(allow)), pie, peaks)
+    if listed:
+        _list(actions.charts(source, output), as_json)
+        return
+    if name is None:
+        raise UsageError("no chart was named", "See which there are with 'perfctl plot --list'")
+    done = actions.plot(
+        name,
+        source,
+        out=out,
+        width_mm=width_mm,
+        height_mm=height_mm,
+        dpi=dpi,
+        force=force,
+        messages=output,
+    )
+    if as_json:
+        output.as_json({"path": str(done.path), "chart": done.name, "description": done.description})
+    else:
+        output.result(f"Wrote {done.path}")
+
+
+def _list(charts: dict[str, Drawn], as_json: bool) -> None:
+    if as_json:
+        output.as_json([{"name": name, "description": chart.description} for name, chart in charts.items()])
+        return
+    wide = max(14, *(len(name) for name in charts))
+    for name, chart in charts.items():
+        output.result(f"{name:{wide}} {chart.description.partition('. ')[0]}")

@@ -1,0 +1,1 @@
+"""Jobs for Slurm, PBS and LSF."""

@@ -1,0 +1,215 @@
+"""The plan of a Slurm array: what each task runs, and where its files are.
+
+::
+
+    perfctl-runs/
+        slurm-mnist_cnn-1a2b3c4d/
+            array.sbatch gather.sbatch      the two jobs, to read, edit, keep and submit
+            tasks.json                      which task runs what
+            task-0.log                      output of all attempts of task 0
+            task-0.state                    one line when it starts, is told to stop, and ends
+        nsys-mnist_cnn-5e6f7a8b/            a sweep that the tasks fill, as on one machine
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.sweep.folders import read_json, write_json
+
+_VERSION = 1
+_RECORD = "tasks.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One profiler at one batch size."""
+
+    number: int
+    """SLURM_ARRAY_TASK_ID."""
+    profiler: str
+    batch_size: int
+    sweep: str
+    """Name of the sweep's folder, next to the plan's."""
+    repeat: int = 1
+    """Complete runs wanted."""
+
+    def __str__(self) -> str:
+        return f"task {self.number} ({self.profiler}, batch {self.batch_size})"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All tasks of one array."""
+
+    folder: Path
+    workload: str
+    tasks: tuple[Task, ...]
+    command: str
+    """The user's command, quoted for a shell."""
+    host: str
+
+    @property
+    def array(self) -> Path:
+        return self.folder / "array.sbatch"
+
+    @property
+    def gather(self) -> Path:
+        return self.folder / "gather.sbatch"
+
+    def log(self, task: Task) -> Path:
+        return self.folder / f"task-{task.number}.log"
+
+    def state(self, task: Task) -> Path:
+        return self.folder / f"task-{task.number}.state"
+
+    def sweep_folder(self, name: str) -> Path:
+        return self.folder.parent / name
+
+    def sweeps(self) -> tuple[str, ...]:
+        """Names of the sweeps that its tasks fill, without duplicates."""
+        return tuple(dict.fromkeys(task.sweep for task in self.tasks))
+
+    def runs(self, task: Task) -> list[Path]:
+        """Folders of the task's runs, oldest first; the last may be incomplete (.part)."""
+        folder = self.sweep_folder(task.sweep)
+        first = folder / f"b{task.batch_size}"
+        found, attempt = [], 1
+        while (path := first if attempt == 1 else first.with_name(f"{first.name}.{attempt}")).is_dir():
+            found.append(path)
+            attempt += 1
+        part = first.with_name(f"{first.name}.part")
+        return [*found, part] if part.is_dir() else found
+
+    def write(self) -> None:
+        write_json(self.folder / _RECORD, self.record())
+
+    def record(self) -> dict[str, Any]:
+        """The content of tasks.json. It has no paths, so that the folder can be moved."""
+        return {
+            "perfctl_slurm": _VERSION,
+            "workload": self.workload,
+            "command": self.command,
+            "host": self.host,
+            "tasks": [asdict(task) for task in self.tasks],
+        }
+
+
+def is_plan(folder: Path) -> bool:
+    """Whether the folder holds the files of an array."""
+    return (folder / _RECORD).is_file()
+
+
+def read_plan(folder: Path) -> Plan:
+    """The plan in ``folder``. Raises UsageError when there is none, it is damaged, or another version wrote it."""
+    record = read_json(folder / _RECORD)
+    if record is None:
+        raise UsageError(f"{folder} has no {_RECORD}", "Use a folder written by perfctl slurm render")
+    if record.get("perfctl_slurm") != _VERSION:
+        raise UsageError(f"another version of perfctl wrote {folder / _RECORD}", "Use the perfctl that rendered it")
+    try:
+        tasks = tuple(Task(**task) for task in record["tasks"])
+        return Plan(folder, record["workload"], tasks, record["command"], record["host"])
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{folder / _RECORD} is damaged ({error})", "Render it again with `force`") from error
+
+
+CONFIG = "perfctl.toml"
+_LISTS = ("module", "before", "after", "sbatch", "bind")
+_FLAGS = ("exclusive", "srun", "disable_dcgm", "dcgm_pause")
+_NUMBERS = ("array_limit", "stop_before")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Settings of the job scripts; None for unset."""
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    gres: str | None = None
+    time: str | None = None
+    mem: str | None = None
+    cpus: int | None = None
+    exclusive: bool | None = None
+    array_limit: int | None = None
+    """Tasks that may run at the same time."""
+    stop_before: int | None = None
+    """Seconds before the time limit at which the profiler is asked to stop."""
+    module: tuple[str, ...] | None = None
+    before: tuple[str, ...] | None = None
+    after: tuple[str, ...] | None = None
+    sbatch: tuple[str, ...] | None = None
+    """More #SBATCH lines, used unchanged."""
+    image: str | None = None
+    """Apptainer image with perfctl; the profiler runs inside it."""
+    bind: tuple[str, ...] | None = None
+    srun: bool | None = None
+    disable_dcgm: bool | None = None
+    dcgm_pause: bool | None = None
+    perfctl: str | None = None
+    """The command that starts perfctl on a node, as shell words."""
+    gather_partition: str | None = None
+    template: str | None = None
+    gather_template: str | None = None
+
+
+def with_defaults(asked: Site, folders: tuple[Path, ...]) -> Site:
+    """``asked``, with unset fields from [slurm] in the perfctl.toml of each of ``folders``; earlier ones win.
+
+    Raises UsageError for a file that cannot be read, an unknown key, or a value of the wrong type.
+    """
+    for folder in folders:
+        path = folder / CONFIG
+        if path.is_file():
+            table = _read(path)
+            asked = replace(asked, **{name: value for name, value in table.items() if getattr(asked, name) is None})
+    return asked
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {error}", "Correct it, or move it away") from error
+    table = content.get("slurm", {})
+    if not isinstance(table, Mapping):
+        raise UsageError(f"{path}: slurm must be a table", "Begin it with a line [slurm]")
+    return {_known(path, key): _checked(path, key, value) for key, value in table.items()}
+
+
+def _known(path: Path, key: str) -> str:
+    names = [field.name for field in fields(Site)]
+    name = key.replace("-", "_")
+    if name not in names:
+        known = ", ".join(known.replace("_", "-") for known in names)
+        raise UsageError(f"{path}: unknown key '{key}' in [slurm]", f"Known: {known}")
+    return name
+
+
+def _checked(path: Path, key: str, value: Any) -> Any:
+    name = key.replace("-", "_")
+    if name in _LISTS:
+        values = [value] if isinstance(value, str) else value
+        if isinstance(values, list) and all(isinstance(one, str) for one in values):
+            return tuple(values)
+        wanted = 'a list of strings, such as ["one", "two"]'
+    elif name in _FLAGS:
+        if isinstance(value, bool):
+            return value
+        wanted = "true or false"
+    elif name in (*_NUMBERS, "cpus"):
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+        wanted = "a whole number above 0"
+    else:
+        if isinstance(value, str):  # a template's path is relative to the file that names it
+            return str(path.parent / value) if name.endswith("template") else value
+        wanted = 'a string, such as "gpu"'
+    raise UsageError(f"{path}: {key} must be {wanted}, got {value!r}")

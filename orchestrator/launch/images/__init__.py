@@ -1,0 +1,1 @@
+"""Apptainer and Singularity images."""

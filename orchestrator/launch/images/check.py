@@ -1,0 +1,137 @@
+"""Check what a profiler needs inside a container: ask the perfctl in an image, or look around when running inside one.
+
+``python3 -m perfctl.orchestrator.launch.images.check PROFILER DEVICE``, run in the image, prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from perfctl.orchestrator.errors import ToolMissing
+from perfctl.orchestrator.launch.images import run
+from perfctl.orchestrator.launch.images.run import PYTHON, Image
+from perfctl.orchestrator.launch.machine import tools
+from perfctl.orchestrator.launch.profilers import nsys
+from perfctl.orchestrator.launch.profilers.base import Profiler, Tool
+from perfctl.orchestrator.launch.profilers.nsys import Nsys, knows_graph_nodes
+
+_LIMIT_S = 300.0
+"""The first start of an image can take minutes: without FUSE it is unpacked."""
+
+_VERSION = "import perfctl; print(perfctl.__version__)"
+
+LIBCUDA = Tool(
+    "libcuda.so.1",
+    "an image gets the driver's library from the host",
+    "start the image with --nv, as perfctl does (docker: --gpus all)",
+    "runs on the CPU work",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of the perfctl inside an image."""
+
+    missing: tuple[Tool, ...]
+    graph_nodes: bool
+    """Whether its nsys has --cuda-graph-trace; True without nsys."""
+
+
+def check(image: Image, profiler: Profiler, device: str, version: str) -> Answer:
+    """Ask the image. Raises ToolMissing when it does not start, has no perfctl of this ``version``, or lacks a tool."""
+    name = Path(image.path).name
+    found = _run(image, ("-c", _VERSION))
+    if found != version:
+        raise ToolMissing(
+            f"{name} has perfctl {found}, but this is {version}: the versions must match",
+            f"Install perfctl {version} in the image (perfctl image render writes a definition)",
+        )
+    said = json.loads(_run(image, ("-m", "perfctl.orchestrator.launch.images.check", profiler.name, device)))
+    answer = Answer(tuple(Tool(**tool) for tool in said["missing"]), said["graph_nodes"])
+    refuse(answer.missing, f"in the image {name}")
+    return answer
+
+
+def refuse(missing: tuple[Tool, ...], location: str) -> None:
+    """Raises ToolMissing when there are any: what is missing at ``location``, why it is needed, how to get it."""
+    if not missing:
+        return
+    first = missing[0]
+    others = "".join(f"; {tool.name} is missing too ({tool.install})" for tool in missing[1:])
+    remedy = f"To get it: {first.install}{others}. Without it: {first.instead}"
+    raise ToolMissing(f"{first.name} is not {'installed ' if first != LIBCUDA else ''}{location}: {first.why}", remedy)
+
+
+def use_image_tools(profiler: Profiler, answer: Answer) -> Profiler:
+    """The profiler with options that the tools in the image support."""
+    if isinstance(profiler, Nsys) and profiler.graph_nodes is None:
+        return replace(profiler, graph_nodes=answer.graph_nodes)
+    return profiler
+
+
+def lacking(profiler: Profiler, device: str) -> tuple[Tool, ...]:
+    """What ``profiler`` needs and this container lacks: tools, nsys's importer, the driver's library."""
+    found = list(profiler.missing())
+    if profiler.name == "nsys" and tools.find("nsys") and nsys.state() is False:
+        found.append(nsys.IMPORTER)
+    if device == "cuda" and not has_libcuda():
+        found.append(LIBCUDA)
+    return tuple(found)
+
+
+def has_libcuda() -> bool:
+    """Whether a program can load the driver's library here. --nv puts it outside of ldconfig's cache."""
+    if any(Path("/.singularity.d/libs").glob("libcuda.so*")):
+        return True
+    return ctypes.util.find_library("cuda") is not None
+
+
+def _run(image: Image, words: tuple[str, ...]) -> str:
+    """The last line that Python prints in the image. Raises ToolMissing when it fails."""
+    argv = (*image.prefix(), PYTHON, *words)
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ToolMissing(f"{image.path} does not run: {error}", "Run it by hand: " + " ".join(argv)) from error
+    out = done.stdout.decode(errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(out) if line.strip()), "")
+    if done.returncode == 0 and last:
+        return last
+    raise ToolMissing(*_why(image, done.returncode, done.stderr.decode(errors="replace")))
+
+
+def _why(image: Image, code: int, stderr: str) -> tuple[str, str]:
+    """(message, remedy) from the runtime's or Python's stderr."""
+    lines = [line.strip() for line in stderr.split("\n") if line.strip()]
+    said = next((line for line in lines if line.startswith("FATAL:")), lines[-1] if lines else f"exit code {code}")
+    name = Path(image.path).name
+    if "No module named 'perfctl." in said and Path("perfctl").is_dir():
+        return "the folder perfctl in the working directory hides the image's perfctl", "Start in another directory"
+    if "No module named 'perfctl" in said:
+        return (
+            f"{name} has no perfctl, which must run inside the profiled process",
+            "Install it in the image: perfctl image render writes a definition that does",
+        )
+    if f'"{PYTHON}": executable file not found' in said:
+        return f"{name} has no {PYTHON}", "Install Python 3.11 or newer in the image"
+    return f"{name} does not run: {said.removeprefix('FATAL:').strip()}", f"Try {image.runtime} exec {image.path} true"
+
+
+def main(name: str, device: str) -> None:
+    """Print what this image lacks for the profiler ``name``."""
+    from perfctl.orchestrator.launch import PROFILERS
+
+    made: Callable[..., Profiler] = PROFILERS[name]
+    missing = lacking(made(), device)
+    answer = {"missing": [asdict(tool) for tool in missing], "graph_nodes": knows_graph_nodes()}
+    print(json.dumps(answer | {"in": str(run.inside())}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,130 @@
+"""Write an Apptainer definition: a base image with perfctl and its workloads installed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.cluster.script import render_template
+from perfctl.orchestrator.launch.images.run import RUNTIMES
+from perfctl.orchestrator.launch.machine import tools
+
+TEMPLATE = "apptainer.def.j2"
+
+_PLACE = "/opt/perfctl-install"
+"""Folder inside the image that holds the files to install from; removed after the installation."""
+_FOR_DEVELOPERS = ("test", "dev", "fuzz")
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What to build."""
+
+    base: str
+    """An address (docker://...), a plain image name, a .sif file, or the folder of a root file system."""
+    extras: tuple[str, ...] = ()
+    source: Path | None = None
+    """A checkout, wheel or sdist of perfctl; None for the released version."""
+    wheels: Path | None = None
+    """Folder of wheels for pip, for a build without network."""
+    pip_options: tuple[str, ...] = ()
+    post: tuple[str, ...] = ()
+    """Shell lines to run before perfctl is installed."""
+
+
+def render(asked: Definition, out: Path, *, version: str, command: str) -> str:
+    """The text of the definition ``out``. Raises UsageError for a base, source or extra that does not exist."""
+    check_extras(asked.extras)
+    bootstrap, base = read_base(asked.base)
+    files, requirement = _files(asked, version)
+    offline = ("--no-index", "--find-links", f"{_PLACE}/wheels") if asked.wheels else ()
+    context = {
+        "version": version, "command": command, "build": shlex.join(build_command(out)),
+        "bootstrap": bootstrap, "base": _one_line("`base`", base), "place": _PLACE,
+        "files": [(_quoted(source), _quoted(Path(target))) for source, target in files],
+        "post": [_one_line("`post`", line) for line in asked.post],
+        "pip": (*offline, *asked.pip_options, requirement),
+    }  # fmt: skip
+    return render_template(None, TEMPLATE, context)
+
+
+def build_command(out: Path) -> tuple[str, ...]:
+    """The command that builds it with the installed runtime; --fakeroot for anybody but root."""
+    runtime = next((name for name in RUNTIMES if tools.find(name)), RUNTIMES[0])
+    return (runtime, "build", *(() if os.geteuid() == 0 else ("--fakeroot",)), str(out.with_suffix(".sif")), str(out))
+
+
+def read_base(base: str) -> tuple[str, str]:
+    """(Bootstrap, From) of a base image: a path is a local image, a bare name one from Docker Hub."""
+    scheme, separator, rest = base.partition("://")
+    if separator:
+        if not scheme or not rest:
+            raise UsageError(f"`base`: '{base}' is not an image", "Use docker://NAME:TAG, NAME:TAG, FILE.sif or FOLDER")
+        return scheme, rest
+    if Path(base).exists():
+        return "localimage", str(Path(base).absolute())
+    if base.endswith((".sif", ".img")) or base.startswith(("/", ".", "~")) or not base:
+        raise UsageError(f"`base`: '{base}' does not exist", "Use docker://NAME:TAG, NAME:TAG, FILE.sif or FOLDER")
+    return "docker", base
+
+
+def check_extras(extras: Iterable[str]) -> None:
+    """Raises UsageError for an extra that perfctl lacks, or that is for its developers."""
+    known = [
+        name for name in metadata.metadata("perfctl").get_all("Provides-Extra") or () if name not in _FOR_DEVELOPERS
+    ]
+    for extra in extras:
+        if extra not in known:
+            raise UsageError(f"`extra`: perfctl has no extra '{extra}'", f"Known: {', '.join(known)}")
+
+
+def _files(asked: Definition, version: str) -> tuple[list[tuple[Path, str]], str]:
+    """([(source, target inside the image)], the requirement for pip)."""
+    extras = f"[{','.join(asked.extras)}]" if asked.extras else ""
+    files: list[tuple[Path, str]] = []
+    if asked.wheels is not None:
+        if not asked.wheels.is_dir():
+            raise UsageError(f"`wheels`: {asked.wheels} is not a folder", "Fill one with pip download")
+        files.append((asked.wheels.absolute(), f"{_PLACE}/wheels"))
+    source = asked.source
+    if source is None:
+        return files, f"perfctl{extras}=={version}"
+    if source.is_file() and source.name.endswith((".whl", ".tar.gz")):
+        target = f"{_PLACE}/{source.name}"
+        return [*files, (source.absolute(), target)], f"{target}{extras}"
+    needed = [(part, f"{_PLACE}/source/{part.name}") for part in parts(source)]
+    return [*files, *needed], f"{_PLACE}/source{extras}"
+
+
+def parts(source: Path) -> list[Path]:
+    """The files and folders of a checkout that building perfctl needs. Raises UsageError when it is none of perfctl."""
+    try:
+        project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))
+        folders = sorted(set(project["tool"]["setuptools"]["package-dir"].values()))
+        named = [str(project["project"]["readme"]), *project["project"]["license-files"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"`source`: {source} is not a wheel, sdist or checkout of perfctl", "Name one of these, or omit `source`"
+        ) from error
+    names = ["pyproject.toml", *named, *folders]
+    return [(source / name).absolute() for name in names if (source / name).exists()]
+
+
+def _one_line(what: str, text: str) -> str:
+    if any(ord(character) < 32 for character in text):
+        raise UsageError(f"{what} contains a line break or control character: {text!r}", "Write it on one line")
+    return text
+
+
+def _quoted(path: Path) -> str:
+    """A path as %files reads it. Raises UsageError for one that %files cannot express."""
+    text = _one_line("a path", str(path))
+    if '"' in text:
+        raise UsageError(f"{text}: a path in %files must not contain a quotation mark", "Use another folder")
+    return f'"{text}"' if any(character.isspace() for character in text) else text

@@ -1,0 +1,175 @@
+"""Run a command inside a container image with Apptainer or Singularity, and detect the container perfctl runs in.
+
+Profiler and program both go inside: a profiler outside the container records nothing and still exits with code 0.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from perfctl.orchestrator.errors import ToolMissing, UsageError
+from perfctl.orchestrator.launch.machine import tools
+from perfctl.orchestrator.launch.profilers.base import Command
+
+RUNTIMES = ("apptainer", "singularity")
+"""Programs that run images; the first one on PATH is used."""
+PYTHON = "python3"
+"""The interpreter inside an image, looked up on the image's PATH."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image and the options to run it with."""
+
+    path: str
+    """A .sif file or a folder, absolute; or an address with ``://`` in it."""
+    runtime: str
+    """One of RUNTIMES, or the path of such a program."""
+    binds: tuple[str, ...] = ()
+    """Folders the user wants inside: FOLDER, FROM:TO or FROM:TO:ro."""
+    gpu: bool = False
+    """Add the driver's libraries (--nv)."""
+
+    def prefix(self, folders: Iterable[Path] = (), cwd: Path | None = None) -> tuple[str, ...]:
+        """The words before a command that make it run inside the image.
+
+        ``folders`` and ``cwd`` keep their paths inside, and the command starts in ``cwd``. Raises UsageError for a
+        folder whose path contains a colon or a comma, which the runtime's options cannot express.
+        """
+        own = own_binds((*folders, *(() if cwd is None else (cwd,))))
+        binds = [option for bind in (*own, *self.binds) for option in ("--bind", bind)]
+        return (
+            self.runtime, "exec",
+            *(("--nv",) if self.gpu else ()),
+            *binds,
+            *(("--pwd", str(cwd)) if cwd else ()),
+            self.path,
+        )  # fmt: skip
+
+    def wrap(self, command: Command, folders: Iterable[Path], cwd: Path) -> Command:
+        """``command``, run inside the image, with its environment variables set under either runtime."""
+        argv = (*self.prefix(folders, cwd), *command.argv)
+        return replace(command, argv=argv, environment=image_environment(command.environment), in_image=True)
+
+    def identity(self) -> list[object]:
+        """Values that identify the image; rebuilding it changes them."""
+        path = Path(self.path)
+        stat = path.stat() if path.is_file() else None
+        return [self.path, self.binds, (stat.st_size, int(stat.st_mtime)) if stat else None]
+
+    def facts(self) -> dict[str, str]:
+        """Facts for a run's record: runtime with version, and the image's name."""
+        name = Path(self.runtime).name
+        version = tools.version(self.runtime)
+        return {"container": f"{name} {version}" if version else name, "image": _name(self.path)}
+
+
+def image(path: str, binds: Iterable[str] = (), runtime: str | None = None, *, gpu: bool = False) -> Image:
+    """The image at ``path``. Raises UsageError when it or a bind is not there, ToolMissing without a runtime."""
+    if "://" not in path:
+        if not Path(path).exists():
+            raise UsageError(f"`image`: {path} does not exist", "perfctl image render writes a definition to build one")
+        path = os.path.abspath(path)  # noqa: PTH100  resolve() would follow links
+    return Image(path, find_runtime(runtime), tuple(_checked(bind) for bind in binds), gpu)
+
+
+def find_runtime(asked: str | None = None) -> str:
+    """``asked``, or the first of RUNTIMES on PATH. Raises ToolMissing when there is none."""
+    for name in (asked,) if asked else RUNTIMES:
+        if tools.find(name):
+            return name
+    raise ToolMissing(
+        f"{asked or ' or '.join(RUNTIMES)} is not installed; it is needed to run images",
+        "Install Apptainer (Debian 12: scripts/apptainer_install.sh), or omit `image`",
+    )
+
+
+def image_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables as they are, plus the two prefixed forms that reach an image even where a site clears the others."""
+    return {
+        f"{prefix}{name}": value
+        for name, value in environment.items()
+        for prefix in ("", "APPTAINERENV_", "SINGULARITYENV_")
+    }
+
+
+def tmpdir_binds(folder: Path) -> dict[str, str]:
+    """Variables that bind a run's TMPDIR into the image, in addition to what the site binds with them.
+
+    A deep TMPDIR is reached through a link; then the folder that holds the link is bound.
+    """
+    own = str(folder.parent if folder.is_symlink() else folder)
+    names = [f"{runtime.upper()}_BIND" for runtime in RUNTIMES]
+    return {name: ",".join(filter(None, (os.environ.get(name), own))) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """The container that perfctl itself runs in."""
+
+    runtime: str
+    """apptainer, singularity, docker or podman."""
+    image: str | None
+    """Name of the image; None when the runtime does not report it."""
+
+    def facts(self) -> dict[str, str]:
+        """Facts for a run's record, with the keys of :meth:`Image.facts`."""
+        return {"container": self.runtime} | ({"image": self.image} if self.image else {})
+
+    def __str__(self) -> str:
+        return f"{self.runtime} ({self.image})" if self.image else self.runtime
+
+
+def inside(root: Path = Path("/")) -> Inside | None:
+    """The container that this process runs in; None outside of containers."""
+    for runtime in RUNTIMES:
+        if path := os.environ.get(f"{runtime.upper()}_CONTAINER"):
+            return Inside(runtime, _name(path))
+    if (root / ".singularity.d").is_dir():
+        return Inside("apptainer", None)
+    if (root / ".dockerenv").exists():
+        return Inside("docker", None)
+    return Inside("podman", None) if (root / "run/.containerenv").exists() else None
+
+
+def _name(path: str) -> str:
+    return path if "://" in path else Path(path).name
+
+
+def own_binds(folders: Iterable[Path]) -> list[str]:
+    """Values for --bind that give ``folders`` the same paths inside; a folder inside another needs no bind.
+
+    Raises UsageError for a path that --bind cannot express.
+    """
+    return [_bindable(folder) for folder in _outermost(folders)]
+
+
+def _outermost(folders: Iterable[Path]) -> list[Path]:
+    """Absolute, without duplicates and without folders inside others; / is never bound."""
+    kept: list[Path] = []
+    for folder in sorted({folder.absolute() for folder in folders}):
+        if folder != Path("/") and not any(folder.is_relative_to(other) for other in kept):
+            kept.append(folder)
+    return kept
+
+
+def _bindable(folder: Path) -> str:
+    if ":" in str(folder) or "," in str(folder):
+        raise UsageError(f"{folder} cannot be bound into an image: its path contains ':' or ','", "Use another folder")
+    return str(folder)
+
+
+def _checked(bind: str) -> str:
+    """The bind with an absolute source. Raises UsageError unless it is FROM[:TO[:ro|rw]] and FROM exists."""
+    source, _, rest = bind.partition(":")
+    target, _, mode = rest.partition(":")
+    if not source or "," in bind or (rest and not target.startswith("/")) or mode not in ("", "ro", "rw"):
+        raise UsageError(
+            f"`bind`: expected FOLDER[:TARGET[:ro|rw]], got '{bind}'", "For example /data, /data:/mnt or /data:/mnt:ro"
+        )
+    if not Path(source).exists():
+        raise UsageError(f"`bind`: {source} does not exist", "Name a folder of this machine before the colon")
+    return ":".join(part for part in (str(Path(source).absolute()), target, mode) if part)

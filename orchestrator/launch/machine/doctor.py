@@ -1,0 +1,259 @@
+"""Examine this machine for ``perfctl doctor``: tools, permissions, and what each profiler can do here."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from perfctl.orchestrator.launch.images import check as images_check
+from perfctl.orchestrator.launch.images import run
+from perfctl.orchestrator.launch.machine import tools
+from perfctl.orchestrator.launch.profilers import nsys
+from perfctl.orchestrator.launch.profilers.nsys import TOOL as NSYS
+
+OK, WARNING, MISSING = "ok", "warning", "missing"
+
+_LITTLE_SPACE = 5 * 2**30
+"""Bytes. The nsys reports of a sweep can take several GiB."""
+_OPTIONAL_PROGRAMS = (
+    ("dcgmi", "only needed to pause DCGM while ncu counts"),
+    ("apptainer", "only needed to run inside a container (or singularity)"),
+    ("sbatch", "only needed to run sweeps as Slurm jobs"),
+)
+_OPTIONAL_PACKAGES = (
+    ("ncu_report", "ncu_report", "reads .ncu-rep files; without it perfctl reads the CSV. pip install 'perfctl[ncu]'"),
+    ("pynvml", "nvidia-ml-py", "samples GPU memory and power during a run. pip install 'perfctl[nvml]'"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of ``perfctl doctor``."""
+
+    name: str
+    state: str
+    """ok, warning or missing."""
+    value: str | None
+    """Version, size, ...; None when there is nothing to show."""
+    detail: str | None = None
+    """What it means, or what to do about it; None when there is nothing to add."""
+
+
+def examine() -> tuple[Finding, ...]:
+    """All findings that decide which profilers work here. Starts short programs and changes nothing."""
+    findings = [*_gpu(), *_profiling_tools(), *_permissions(), *_packages(), *_surroundings()]
+    return (*findings, *_what_works(_states(findings)))
+
+
+def host_facts() -> dict[str, str]:
+    """Facts about the host for a run's environment. Never the process environment."""
+    facts = {"host": socket.gethostname(), "kernel": platform.release(), "python": platform.python_version()}
+    for line in _lines(Path("/proc/cpuinfo")):
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            facts["cpu"] = value.strip()
+            break
+    facts["cpu_count"] = str(len(os.sched_getaffinity(0)))
+    return facts
+
+
+def _gpu() -> Iterator[Finding]:
+    path = tools.find("nvidia-smi")
+    answer = ""
+    if path:
+        query = "--query-gpu=index,name,compute_cap,memory.total,driver_version"
+        answer = tools.output(path, query, "--format=csv,noheader")
+    for line in answer.splitlines():
+        index, *rest = (cell.strip() for cell in line.split(","))
+        if len(rest) == 4:
+            name, capability, memory, driver = rest
+            yield Finding(f"GPU {index}", OK, name, f"compute capability {capability}, {memory}, driver {driver}")
+    if not answer:
+        if tools.has_gpu_driver():
+            detail = "a driver is loaded, but nvidia-smi does not run: start containers with --nv or --gpus all"
+            yield Finding("GPU", WARNING, None, detail)
+        else:
+            yield Finding("GPU", MISSING, None, "no NVIDIA driver: runs on the CPU and perfctl replay work")
+
+
+def _profiling_tools() -> Iterator[Finding]:
+    yield _program("nsys", NSYS.install)
+    if tools.find("nsys"):
+        yield _nsys_importer()
+    yield _program("ncu", "install NVIDIA Nsight Compute (Debian 12 and 13: scripts/install_nsight_debian.sh)")
+    yield _program("dlprof", "last released in 2021; perfctl reads existing reports without it")
+    for name, use in _OPTIONAL_PROGRAMS:
+        path = tools.find(name) or (tools.find("singularity") if name == "apptainer" else None)
+        yield Finding(
+            name, OK if path else MISSING, tools.version(Path(path).name) if path else None, None if path else use
+        )
+
+
+def _program(name: str, install: str) -> Finding:
+    if tools.find(name) is None:
+        return Finding(name, MISSING, None, install)
+    version = tools.version(name)
+    if version is None:
+        return Finding(name, WARNING, None, f"{name} --version fails: the installation is incomplete")
+    return Finding(name, OK, version)
+
+
+def _nsys_importer() -> Finding:
+    there = nsys.state()
+    if there is False:
+        detail = f"{nsys.IMPORTER.why}: {nsys.IMPORTER.install}"
+        return Finding("nsys importer", MISSING, None, detail)
+    if there:
+        return Finding("nsys importer", OK, None)
+    return Finding("nsys importer", OK, "not checked", "this installation keeps it elsewhere")
+
+
+def _permissions() -> Iterator[Finding]:
+    yield _counter_permission()
+    if _runs("nv-hostengine") or _runs("dcgm-exporter"):
+        detail = "it may hold the counters: run dcgmi profile --pause before ncu and --resume after it"
+        yield Finding("DCGM", WARNING, "running", detail)
+    else:
+        yield Finding("DCGM", OK, "not running")
+    lock = Path(tempfile.gettempdir(), "nsight-compute-lock")
+    if lock.exists() and lock.stat().st_uid != os.geteuid() and not os.access(lock, os.W_OK):
+        detail = "belongs to another user: perfctl gives ncu its own TMPDIR, but ncu by itself fails"
+        yield Finding("ncu lock file", OK, str(lock), detail)
+    else:
+        yield Finding("ncu lock file", OK, "none of another user")
+
+
+def _counter_permission() -> Finding:
+    allowed = _counters_for_all()
+    if allowed is None:
+        return Finding("GPU counters", MISSING, None, "no NVIDIA driver")
+    root = os.geteuid() == 0
+    detail = (
+        None
+        if allowed
+        else "RmProfilingAdminOnly is 1: ncu works for root only" + ("" if root else ", and you are not root")
+    )
+    return Finding("GPU counters", OK if allowed or root else WARNING, "for all" if allowed else "for root", detail)
+
+
+def _counters_for_all() -> bool | None:
+    """Whether the driver lets everybody read counters; None when it does not say."""
+    for line in _lines(Path("/proc/driver/nvidia/params")):
+        key, _, value = line.partition(":")
+        if key.strip() == "RmProfilingAdminOnly":
+            return value.strip() == "0"
+    return None
+
+
+def _packages() -> Iterator[Finding]:
+    version = _package_version("torch")
+    if version is None:
+        yield Finding("torch", MISSING, None, tools.TORCH.install)
+    elif not _torch_has_cuda():
+        detail = "built without CUDA, so without NVTX: nsys cannot see layers, but perfctl torch works"
+        yield Finding("torch", WARNING, version, detail)
+    else:
+        yield Finding("torch", OK, version, "CUDA build")
+    for module, distribution, use in _OPTIONAL_PACKAGES:
+        there = tools.has_package(module)
+        yield Finding(distribution, OK if there else MISSING, _package_version(distribution), None if there else use)
+
+
+def _torch_has_cuda() -> bool:
+    """Checked in the package's file list, because importing torch takes seconds."""
+    try:
+        files = metadata.files("torch") or []
+    except metadata.PackageNotFoundError:
+        return False
+    return any("libtorch_cuda" in path.name for path in files)
+
+
+def _package_version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _surroundings() -> Iterator[Finding]:
+    free = shutil.disk_usage(Path.cwd()).free
+    detail = (
+        "little space: the reports of a sweep can take several GiB; put them on another disk"
+        if free < _LITTLE_SPACE
+        else None
+    )
+    yield Finding("free disk", WARNING if detail else OK, f"{free / 2**30:.1f} GiB", detail)
+    around = run.inside()
+    if around:
+        detail = "install the profiler inside the container; from outside it sees nothing"
+        yield Finding("container", OK, str(around), detail)
+        if tools.has_gpu_driver() and not images_check.has_libcuda():
+            why = f"{images_check.LIBCUDA.why}: {images_check.LIBCUDA.install}"
+            yield Finding(images_check.LIBCUDA.name, MISSING, None, why)
+
+
+def _what_works(states: dict[str, str]) -> Iterator[Finding]:
+    """One finding per profiler: what it can do here, or what to use instead."""
+    gpu = any(name.startswith("GPU ") and name != "GPU counters" and state == OK for name, state in states.items())
+    if states["torch"] == MISSING:
+        for name in ("perfctl torch", "perfctl nsys", "perfctl ncu", "perfctl dlprof"):
+            yield Finding(name, MISSING, None, f"needs PyTorch: {tools.TORCH.install}")
+    else:
+        yield Finding("perfctl torch", OK, "CPU and GPU" if gpu else "CPU only")
+        yield _nsys_works(states, gpu)
+        yield _ncu_works(states, gpu)
+        works = gpu and states["dlprof"] == OK
+        yield Finding("perfctl dlprof", OK if works else MISSING, None, None if works else "use perfctl nsys instead")
+    yield Finding("perfctl replay", OK, "any recorded sweep")
+
+
+def _nsys_works(states: dict[str, str], gpu: bool) -> Finding:
+    if states["nsys"] == MISSING:
+        return Finding("perfctl nsys", MISSING, None, f"{NSYS.install}; or use perfctl torch instead")
+    if states.get("nsys importer") == MISSING:
+        return Finding("perfctl nsys", MISSING, None, "its importer is missing; use perfctl torch instead")
+    if gpu:
+        return Finding("perfctl nsys", OK, "kernels and layers")
+    if states["torch"] == WARNING:
+        return Finding(
+            "perfctl nsys", MISSING, None, "no GPU, and this torch has no NVTX ranges; use perfctl torch instead"
+        )
+    return Finding("perfctl nsys", OK, "CPU ranges only", "no GPU kernels without a GPU")
+
+
+def _ncu_works(states: dict[str, str], gpu: bool) -> Finding:
+    if not gpu:
+        detail = "needs a GPU; estimates do not, and perfctl ingest reads reports made elsewhere"
+        return Finding("perfctl ncu", MISSING, None, detail)
+    if states["ncu"] == MISSING:
+        return Finding("perfctl ncu", MISSING, None, "install Nsight Compute; no other tool counts executed FLOPs")
+    if states.get("GPU counters") == WARNING:
+        return Finding(
+            "perfctl ncu", MISSING, None, "you may not read the counters, see GPU counters; use perfctl nsys instead"
+        )
+    if states.get("DCGM") == WARNING:
+        return Finding("perfctl ncu", WARNING, None, "DCGM may hold the counters, see DCGM")
+    return Finding("perfctl ncu", OK, "counters of every kernel")
+
+
+def _states(findings: list[Finding]) -> dict[str, str]:
+    return {finding.name: finding.state for finding in findings}
+
+
+def _runs(program: str) -> bool:
+    """Whether a process of that name is running. /proc shortens names to 15 characters."""
+    return any(_lines(path)[:1] == [program[:15]] for path in Path("/proc").glob("[0-9]*/comm"))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,72 @@
+"""Find installed programs, their versions, and Python packages (without importing them)."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from perfctl.orchestrator.launch.profilers.base import Tool
+
+_LIMIT_S = 20.0
+_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
+
+TORCH = Tool(
+    "torch",
+    "the workloads are PyTorch programs",
+    "pip install 'perfctl[torch]'",
+    "perfctl ingest REPORT reads reports made elsewhere",
+)
+
+
+def find(program: str) -> str | None:
+    """Path of a program on PATH; None when it is missing."""
+    return shutil.which(program)
+
+
+def version(program: str) -> str | None:
+    """The first version number in the output of ``PROGRAM --version``; None when it does not run."""
+    path = find(program)
+    found = _VERSION.search(output(path, "--version").replace("(R)", "")) if path else None
+    return found.group() if found else None
+
+
+@cache
+def output(*argv: str) -> str:
+    """Output of a short command, including stderr; empty when it fails or takes too long. Cached."""
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
+
+
+def has_gpu_driver() -> bool:
+    """Whether an NVIDIA driver is loaded, even in a container without nvidia-smi.
+
+    /dev/nvidiactl proves nothing: Debian's ncu 2022.3 creates it on a machine without a GPU.
+    """
+    if Path("/proc/driver/nvidia/version").exists():
+        return True
+    path = find("nvidia-smi")
+    return path is not None and bool(output(path, "--list-gpus"))
+
+
+def has_package(name: str) -> bool:
+    """Whether ``import name`` can work; does not import it."""
+    return importlib.util.find_spec(name) is not None
+
+
+def missing_torch() -> tuple[Tool, ...]:
+    """TORCH when it is not installed."""
+    return () if has_package("torch") else (TORCH,)

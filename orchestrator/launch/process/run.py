@@ -1,0 +1,283 @@
+"""Run one process of a run, and end every process that it started.
+
+The process has its own session, log files and a private TMPDIR. At the time limit, on a signal, and for what remains
+after its own end, it gets SIGTERM first (so that nsys and ncu can write their reports), then SIGKILL. If perfctl itself
+is killed, the watchdog does this.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from perfctl.orchestrator.errors import Interrupted, RunFailed, ToolMissing
+from perfctl.orchestrator.launch.images import run as images_run
+from perfctl.orchestrator.launch.process import watchdog, watchdog_client
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome
+from perfctl.orchestrator.launch.sampling import sampler
+from perfctl.orchestrator.launch.sampling.sampler import Sampling
+
+GRACE_S = 3.0
+"""Between SIGTERM and SIGKILL."""
+LINGER_S = 2.0
+"""Time for a run's other processes to end after the first: nsys's agent needs it."""
+STARTED = ".perfctl-started"
+"""File in the scratch folder, touched when the first process starts: an older report belongs to another run."""
+
+_TICK_S = 1.0
+_PAUSE_S = 0.1
+_SAME_S = 0.3
+"""The same signal within this time counts once: Slurm and the batch script both send it."""
+_KILL_S = 2.0
+_QUIET_S = 0.05
+"""Time without any member before a run counts as ended. One scan is not enough: a process that forks and ends during it
+can leave a child that the scan missed, which is how nsys 2022.4 starts its agent."""
+_LONGEST_TMPDIR = 60
+"""Bytes. A socket's path may have 107, and tools append names of up to 40 to TMPDIR (multiprocessing: 33)."""
+
+
+class Stopped(Interrupted):
+    """perfctl was asked to stop; ``outcome`` is that of the process that was running."""
+
+    def __init__(self, message: str, signal_number: int, remedy: str, outcome: Outcome) -> None:
+        super().__init__(message, signal_number, remedy)
+        self.outcome = outcome
+
+
+@dataclass(slots=True)
+class _Signals:
+    """Signals that asked perfctl to stop, in order."""
+
+    numbers: list[int] = field(default_factory=list)
+
+
+_common: list[_Signals] = []
+"""Read by other threads that run processes: only the main thread receives signals."""
+
+
+def run(
+    command: Command,
+    *,
+    cwd: Path,
+    stdout: Path,
+    stderr: Path,
+    scratch: Path,
+    timeout_s: float | None = None,
+    on_tick: Callable[[float], None] | None = None,
+    grace_s: float = GRACE_S,
+    temporary: Path | None = None,
+    sampling: Sampling | None = None,
+) -> Outcome:
+    """Start ``command``, wait for it, and leave none of its processes running.
+
+    Output is appended to the files ``stdout`` and ``stderr``; standard input is empty. TMPDIR is ``scratch``, which the
+    caller removes, or a new folder below ``temporary``. ``on_tick`` gets the elapsed seconds about once a second;
+    ``sampling``: what to sample meanwhile. Raises ToolMissing or RunFailed when it cannot start, Stopped after SIGINT,
+    SIGTERM or SIGHUP.
+    """
+    mark = uuid.uuid4().hex
+    members = watchdog.Members(mark, partial(watchdog_client.orphans, mark))
+    with (
+        _stop_signals() as signals,
+        watchdog_client.subreaper(mark),
+        _temporary_folder(scratch, temporary) as folder,
+        watchdog_client.watchdog(mark, folder) as tell_watchdog,
+    ):
+        started_at, started = datetime.now(UTC), time.monotonic_ns()
+        child = _start(command, _environment(command, mark, folder), cwd, stdout, stderr)
+        try:
+            tell_watchdog(child.pid)
+            with sampler.beside(sampling, mark, child.pid):
+                timed_out = not _wait(child, signals, timeout_s, on_tick, tell_watchdog)
+            ended = child.returncode
+            duration_ns = time.monotonic_ns() - started
+            _end(child, members, signals, linger_s=grace_s if ended is None else LINGER_S)
+        finally:
+            _end_now(child, members)
+    outcome = Outcome(
+        exit_code=None if timed_out or signals.numbers else _exit_code(ended),
+        timed_out=timed_out,
+        started_at=started_at.isoformat(timespec="milliseconds"),
+        duration_ns=duration_ns,
+        stdout=stdout,
+        stderr=stderr,
+    )
+    if signals.numbers:
+        number = signals.numbers[0]
+        remedy = "Complete runs are kept: repeat the same command to continue"
+        raise Stopped(f"stopped by {signal.Signals(number).name} during {command.stage}", number, remedy, outcome)
+    return outcome
+
+
+def _start(
+    command: Command, environment: dict[str, str], cwd: Path, stdout: Path, stderr: Path
+) -> subprocess.Popen[bytes]:
+    stdout.parent.mkdir(parents=True, exist_ok=True)
+    stderr.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with stdout.open("ab") as out, stderr.open("ab") as err, watchdog_client.starting() as own_children:
+            child = subprocess.Popen(
+                command.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=cwd,
+                env=environment,
+                start_new_session=True,
+            )
+            own_children.add(child.pid)
+            return child
+    except FileNotFoundError as error:
+        remedy = "Install it or put it on PATH; perfctl doctor lists what is installed"
+        raise ToolMissing(f"{error.filename or command.argv[0]} was not found", remedy) from error
+    except OSError as error:
+        raise RunFailed(f"{command.argv[0]} could not be started: {error.strerror}", "See perfctl doctor") from error
+
+
+def _environment(command: Command, mark: str, folder: Path) -> dict[str, str]:
+    """perfctl's environment with the command's additions, the mark, and TMPDIR."""
+    outer = os.environ.get(watchdog.VARIABLE)
+    own = {watchdog.VARIABLE: f"{outer}:{mark}" if outer else mark, "TMPDIR": str(folder)}
+    if command.in_image:
+        own = images_run.image_environment(own) | images_run.tmpdir_binds(folder)
+    return {**os.environ, **command.environment, **own}
+
+
+def _wait(
+    child: subprocess.Popen[bytes],
+    signals: _Signals,
+    timeout_s: float | None,
+    on_tick: Callable[[float], None] | None,
+    tell_watchdog: Callable[[], None],
+) -> bool:
+    """Wait until it ends or a signal arrives (True), or its time is up (False)."""
+    started = time.monotonic()
+    next_tick = started + _TICK_S
+    while True:
+        try:
+            child.wait(_PAUSE_S)
+            return True
+        except subprocess.TimeoutExpired:
+            now = time.monotonic()
+        tell_watchdog()
+        if signals.numbers:
+            return True
+        if timeout_s is not None and now - started >= timeout_s:
+            return False
+        if on_tick is not None and now >= next_tick:
+            next_tick = now + _TICK_S
+            on_tick(now - started)
+
+
+def _end(child: subprocess.Popen[bytes], members: watchdog.Members, signals: _Signals, *, linger_s: float) -> None:
+    """SIGTERM if it still runs, then time for all of the run's processes to end; a second signal ends the wait.
+
+    The wait is for all of them: /usr/bin/ncu is a shell script that SIGTERM ends at once, while the real ncu that it
+    started is still writing (2022.3).
+    """
+    members.alive()
+    if child.poll() is None:
+        _signal_group(child, signal.SIGTERM)
+    patience = max(1, len(signals.numbers))
+    until = time.monotonic() + linger_s
+    while time.monotonic() < until and len(signals.numbers) <= patience:
+        child.poll()
+        if not members.alive():
+            return
+        time.sleep(_PAUSE_S)
+
+
+def _end_now(child: subprocess.Popen[bytes], members: watchdog.Members) -> None:
+    """SIGKILL for what is left."""
+    if child.poll() is None:
+        _signal_group(child, signal.SIGKILL)
+    members.end_all(limit_s=_KILL_S, quiet_s=_QUIET_S)
+    child.wait()
+
+
+def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
+    try:
+        os.killpg(child.pid, number)
+    except (ProcessLookupError, PermissionError):
+        child.send_signal(number)
+
+
+def _exit_code(returncode: int | None) -> int | None:
+    """As in a shell: 128 + n for signal n."""
+    return 128 - returncode if returncode is not None and returncode < 0 else returncode
+
+
+@contextmanager
+def stop_signals() -> Iterator[_Signals]:
+    """Collect SIGINT, SIGTERM and SIGHUP, also for the processes that other threads run meanwhile."""
+    with _stop_signals() as signals:
+        _common.append(signals)
+        try:
+            yield signals
+        finally:
+            _common.remove(signals)
+
+
+@contextmanager
+def _stop_signals() -> Iterator[_Signals]:
+    """Collect SIGINT, SIGTERM and SIGHUP instead of ending; ignored signals (nohup) stay ignored."""
+    signals = _Signals()
+    if threading.current_thread() is not threading.main_thread():
+        yield _common[-1] if _common else signals
+        return
+
+    last: dict[int, float] = {}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if now - last.get(number, -_SAME_S) >= _SAME_S:
+            signals.numbers.append(number)
+            last[number] = now
+
+    before: dict[signal.Signals, Any] = {}
+    try:
+        for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(kind) is not signal.SIG_IGN:
+                before[kind] = signal.signal(kind, note)
+        yield signals
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+
+@contextmanager
+def _temporary_folder(scratch: Path, below: Path | None) -> Iterator[Path]:
+    """``scratch``, made private, by a path short enough for sockets: a deep folder gets a short link.
+
+    With ``below``, a new folder there. STARTED stays in ``scratch``, on the reports' file system, for one clock dates both.
+    """
+    scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (scratch / STARTED).open("a").close()
+    if below is not None:
+        with tempfile.TemporaryDirectory(prefix="perfctl-", dir=below.absolute(), ignore_cleanup_errors=True) as made:
+            yield Path(made)
+        return
+    if len(os.fsencode(scratch.absolute())) <= _LONGEST_TMPDIR:
+        yield scratch.absolute()
+        return
+    short = Path(tempfile.mkdtemp(prefix="perfctl-"))
+    try:
+        link = short / "t"
+        link.symlink_to(scratch.absolute())
+        yield link
+    finally:
+        shutil.rmtree(short, ignore_errors=True)

@@ -1,0 +1,147 @@
+"""Start the watchdog of a run, and tell it which unmarked processes belong to the run."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from perfctl.orchestrator.launch.process import watchdog as guard
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+_lock = threading.RLock()
+_runs: list[str] = []
+"""Marks of the runs of this process, one per thread."""
+_own: set[int] = set()
+"""Children that are not orphans: those perfctl started, and those from before the first run."""
+
+
+@contextmanager
+def subreaper(mark: str) -> Iterator[None]:
+    """Receive the orphans of the run ``mark`` during the block, and reap those that ended after it."""
+    with _lock:
+        if not _runs:
+            _own.clear()
+            _own.update(_children())
+            _set_subreaper(True)
+        _runs.append(mark)
+    try:
+        yield
+    finally:
+        with _lock:
+            orphans(mark)
+            _runs.remove(mark)
+            if not _runs:
+                _set_subreaper(False)
+
+
+@contextmanager
+def starting() -> Iterator[set[int]]:
+    """Yields the set to which the process ids started in the block are added, so that they are not taken for orphans."""
+    with _lock:
+        yield _own
+
+
+def orphans(mark: str) -> dict[int, int]:
+    """Running orphans of the run ``mark``: process id -> start time. Those that ended are reaped.
+
+    An orphan without any mark is assigned to the run only while no other run is under way.
+    """
+    with _lock:
+        while True:
+            found, reaped = _scan(mark)
+            if not reaped:  # else its own children may have arrived since
+                return found
+
+
+def _scan(mark: str) -> tuple[dict[int, int], bool]:
+    """(running orphans, whether one was reaped)."""
+    found: dict[int, int] = {}
+    reaped = False
+    for pid in _children() - _own:
+        if _session(pid) == os.getsid(0):
+            continue  # every run has its own sessions: another part of perfctl started this one
+        stat = guard.parent_and_start(str(pid))
+        if stat is None:
+            reaped = _reap(pid) or reaped
+        elif guard.is_marked(str(pid), mark) or (len(_runs) == 1 and not _of_others(pid, mark)):
+            found[pid] = stat[1]
+    return found, reaped
+
+
+def _of_others(pid: int, mark: str) -> bool:
+    return any(guard.is_marked(str(pid), other) for other in _runs if other != mark)
+
+
+def _reap(pid: int) -> bool:
+    """Whether it was a child that had ended."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return False
+
+
+def _children() -> set[int]:
+    """Children of this process; empty where the kernel does not list them (CONFIG_PROC_CHILDREN)."""
+    found: set[int] = set()
+    for thread in Path("/proc/self/task").iterdir():
+        try:
+            found.update(map(int, (thread / "children").read_text().split()))
+        except OSError:
+            continue
+    return found
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _set_subreaper(wanted: bool) -> None:
+    """Without kernel support, only marked orphans are found."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
+
+
+@contextmanager
+def watchdog(mark: str, folder: Path) -> Iterator[Callable[..., None]]:
+    """Run a watchdog that ends the run if perfctl dies: it reads a pipe that only perfctl holds open.
+
+    Yields a function that tells it of the run's orphans, and of its first process when called with that id.
+    """
+    with starting() as own_children:
+        process = subprocess.Popen(
+            (sys.executable, "-I", "-S", guard.__file__, mark, str(folder)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={name: value for name, value in os.environ.items() if name != guard.VARIABLE},
+            start_new_session=True,
+        )
+        own_children.add(process.pid)
+    known: set[int] = set()
+
+    def tell(first: int | None = None) -> None:
+        found = orphans(mark)
+        if first is not None and (stat := guard.parent_and_start(str(first))) is not None:
+            found = {first: stat[1], **found}
+        lines = b"".join(b"%d %d\n" % (pid, start) for pid, start in found.items() if pid not in known)
+        known.update(found)
+        if lines and process.stdin is not None:
+            with suppress(BrokenPipeError):  # somebody killed the watchdog
+                process.stdin.write(lines)
+                process.stdin.flush()
+
+    with process:
+        try:
+            yield tell
+        finally:
+            process.kill()

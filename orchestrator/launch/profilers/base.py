@@ -1,0 +1,145 @@
+"""The interface of a profiler: its commands, its report, and its verdict on a run.
+
+A new profiler is one file with one class that fits :class:`Profiler`, one line in PROFILERS of ``launch/__init__.py``,
+a command in SWEEPS of ``cli/profilers.py``, and one test file that compares whole argument lists.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from perfctl.orchestrator.launch.program import LAUNCHERS, Program
+from perfctl.orchestrator.launch.sweep.folders import RunPaths
+
+RANK = "{rank}"
+"""In options of a profiler that every rank starts: "" for rank 0, ".rank1" and so on for the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """One run: one batch size of a sweep."""
+
+    workload: str
+    """Name in ``perfctl.workloads.WORKLOADS``, or that of the user's program."""
+    workload_arguments: tuple[str, ...]
+    """Options of the workload for its command line, without --batch and --record."""
+    batch_size: int
+    device: str
+    """cpu or cuda."""
+    paths: RunPaths
+    python: str
+    """The interpreter that runs the workload."""
+    program: Program | None = None
+    """The user's program to run instead; None for a built-in workload."""
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether the program is a launcher, which starts a script once per rank."""
+        return self.program is not None and self.program.words[0] in LAUNCHERS
+
+    def workload_command(
+        self, *, annotate: str, window: str, trace: Path | None = None, under: tuple[str, ...] = ()
+    ) -> tuple[str, ...]:
+        """The command line of the workload, for the profiler to start.
+
+        ``annotate``: how layers are marked: "nvtx", "record_function" or "none". ``window``: how the profiler learns of
+        the measured steps: "cuda" (cudaProfilerStart/Stop), "torch" (the workload runs torch.profiler and writes
+        ``trace``) or "none". ``under``: profiler and options that every rank of a launcher starts itself under, with RANK
+        in the names of its files.
+        """
+        program = self.program
+        return (
+            self.python, *(program.flags if program else ()),
+            "-m", "perfctl.workloads", *(() if program else (self.workload,)),
+            "--batch", str(self.batch_size),
+            "--record", str(self.paths.workload_record),
+            "--annotate", annotate,
+            "--window", window,
+            *self.workload_arguments,
+            *(("--trace", str(trace)) if trace else ()),
+            *(("--under", json.dumps(under)) if under else ()),
+            *(("--", *program.at(self.batch_size)) if program else ()),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One process to start. Never a shell string."""
+
+    argv: tuple[str, ...]
+    stage: str
+    """Its name in progress output: "profile", "export"."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to perfctl's environment."""
+    needs: Path | None = None
+    """File that must exist for this command to be started; None when it needs none."""
+    in_image: bool = False
+    """``argv`` starts a container, which must pass the environment on."""
+    retry_on: bytes | None = None
+    """Pattern of the message with which the tool fails to start although a retry can succeed; None for no retry."""
+    clear: Callable[[], str | None] | None = None
+    """Called before the retry to remove obstacles; returns a sentence about them, None when there were none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one process ended. Verdicts never rest on ``exit_code`` alone."""
+
+    exit_code: int | None
+    """None when perfctl stopped it (time limit, signal)."""
+    timed_out: bool
+    started_at: str
+    """UTC, ISO 8601."""
+    duration_ns: int
+    stdout: Path
+    stderr: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The status of a finished run."""
+
+    status: str
+    """ok, partial or failed."""
+    reason: str | None
+    """Cause and remedy; None when ok."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A program or library that a profiler needs."""
+
+    name: str
+    why: str
+    install: str
+    instead: str
+    """What works without it on this machine."""
+
+
+class Profiler(Protocol):
+    """One profiler; its options are fields."""
+
+    @property
+    def name(self) -> str:
+        """The value of ``run.profiler``."""
+        ...
+
+    def missing(self) -> tuple[Tool, ...]:
+        """Tools that this profiler needs and this machine lacks; empty when it can run."""
+        ...
+
+    def commands(self, request: RunRequest) -> tuple[Command, ...]:
+        """What to start, in order; a command runs only if the file that it needs exists."""
+        ...
+
+    def artifact(self, paths: RunPaths) -> Path:
+        """The file or folder that the parsers read."""
+        ...
+
+    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+        """The verdict from exit codes, logs and the report together."""
+        ...

@@ -1,0 +1,97 @@
+"""Run DLProf, which writes tables of layers, kernels and iterations. Last release: 1.8.0 (December 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.machine import tools
+from perfctl.orchestrator.launch.profilers import outcome
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.sweep.folders import RunPaths
+
+TOOL = Tool(
+    "dlprof",
+    "DLProf writes the tables",
+    "it can no longer be installed; NVIDIA's PyTorch containers up to 22.12 contain it",
+    "perfctl nsys records the same kernels; perfctl ingest reads existing DLProf reports",
+)
+MODES = ("simple", "pytorch")
+REPORTS = ("summary", "detail", "iteration", "kernel", "op_type", "group_op", "tensor_core", "expert_systems")
+
+DEFAULT_REPORTS = {
+    "simple": ("summary", "iteration", "kernel"),
+    "pytorch": ("summary", "detail", "iteration", "kernel", "op_type"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DLProf:
+    """``dlprof`` over the whole program, on one GPU."""
+
+    mode: str = "simple"
+    """simple: kernels only. pytorch: also operations, for which the program must enable DLProf's NVTX plugin."""
+    reports: tuple[str, ...] | None = None
+    """None for DEFAULT_REPORTS of the mode."""
+    iter_start: int | None = None
+    """First iteration to analyse; None for DLProf's default."""
+    iter_stop: int | None = None
+    nsys_opts: str = "--trace=cuda,nvtx,cudnn,cublas --sample=none --cpuctxsw=none"
+    """Options of the nsys that dlprof starts."""
+    extra: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise UsageError(f"`dlprof_mode` must be {' or '.join(MODES)}, got {self.mode}")
+        unknown = [report for report in self.reports or () if report not in REPORTS]
+        if unknown:
+            raise UsageError(f"`reports`: DLProf has no report {', '.join(unknown)}", f"Known: {', '.join(REPORTS)}")
+
+    @property
+    def name(self) -> str:
+        return "dlprof"
+
+    def missing(self) -> tuple[Tool, ...]:
+        return (() if tools.find("dlprof") else (TOOL,)) + tools.missing_torch()
+
+    def commands(self, request: RunRequest) -> tuple[Command, ...]:
+        """Raises UsageError on a CPU, which DLProf does not support."""
+        if request.device != "cuda":
+            raise UsageError("DLProf needs a GPU", "Set `device` to cuda, or use perfctl torch on a CPU")
+        profile = (
+            "dlprof",
+            f"--mode={self.mode}",
+            f"--reports={','.join(self.reports or DEFAULT_REPORTS[self.mode])}",
+            "--formats=csv",
+            *(() if self.iter_start is None else (f"--iter_start={self.iter_start}",)),
+            *(() if self.iter_stop is None else (f"--iter_stop={self.iter_stop}",)),
+            f"--output_path={self.artifact(request.paths)}",
+            "--force=true",
+            f"--nsys_opts={self.nsys_opts}",
+            *self.extra,
+            *request.workload_command(annotate="nvtx", window="none"),
+        )
+        return (Command(profile, "profile"),)
+
+    def artifact(self, paths: RunPaths) -> Path:
+        """A folder of CSV files, ``dlprof_summary.csv`` among them."""
+        return paths.report(".dlprof")
+
+    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+        program = outcome.program_failure(request, outcomes[0])
+        return outcome.verdict_of(
+            program, self.artifact_problem(request, outcomes), "The tables cover the run up to then"
+        )
+
+    def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
+        """Why the tables cannot be read, with a remedy; None when they can."""
+        folder = self.artifact(request.paths)
+        tables = [path for path in folder.glob("*.csv") if path.stat().st_size]
+        if not tables:
+            log = outcomes[0].stdout
+            said = outcome.last_line(outcomes[0].stderr) or outcome.last_line(log) or "nothing"
+            return f"DLProf left no tables in {folder.name}; it said: {said}. See {log.name}"
+        if all(outcome.is_older_than_run(path, request.paths) for path in tables):
+            return f"the tables in {folder.name} are older than this run. Remove the folder and run again"
+        return None

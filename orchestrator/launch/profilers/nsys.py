@@ -1,0 +1,270 @@
+"""Run Nsight Systems: the times of every kernel, copy and range, exported to SQLite for perfctl to read."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.machine import tools
+from perfctl.orchestrator.launch.process import watchdog
+from perfctl.orchestrator.launch.profilers import outcome as evidence
+from perfctl.orchestrator.launch.profilers.base import RANK, Command, Outcome, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.sweep.folders import RunPaths
+
+_DEBIAN = Path("/usr/lib/nsight-systems/host-linux-x64/QdstrmImporter")
+_BESIDE_DEBIAN = Path("/usr/lib/x86_64-linux-gnu/nsight-systems/host-linux-x64")
+
+IMPORTER = Tool(
+    "nsys's importer (host-linux-x64/QdstrmImporter)",
+    "without it nsys leaves only .qdstrm files",
+    "install all of Nsight Systems, not only its target-linux-x64 (Debian 12 and 13: "
+    "scripts/install_nsight_debian.sh, which links it)",
+    "perfctl torch times layers and kernels with PyTorch alone",
+)
+
+
+def state() -> bool | None:
+    """Whether it is where this nsys looks; None without nsys, or for an installation with another layout.
+
+    Debian's package puts it where its nsys does not look (2022.4.2). NVIDIA's packages have target-linux-x64/nsys and
+    host-linux-x64/QdstrmImporter in one folder.
+    """
+    path = tools.find("nsys")
+    if path is None:
+        return None
+    program = Path(path).resolve()
+    folders = [folder / "host-linux-x64" for folder in program.parents[:3]]
+    folders += [_BESIDE_DEBIAN]
+    if any((folder / "QdstrmImporter").exists() for folder in folders):
+        return True
+    return False if _DEBIAN.exists() or program.parent.name == "target-linux-x64" else None
+
+
+FOLDER = Path("/dev/shm")  # noqa: S108  # nosec B108 - where glibc keeps shared memory
+PATTERN = f"{FOLDER}/NSys-*"
+
+
+def clear(folder: Path = FOLDER, processes: Path = Path("/proc")) -> str | None:
+    """Remove this user's lock files unless an nsys is running. A sentence about what was removed; None for nothing."""
+    if any(_is_nsys(process) for process in processes.iterdir() if process.name.isdecimal()):
+        return None
+    removed = []
+    for path in sorted(folder.glob("NSys-*")):
+        try:
+            facts = path.lstat()
+            if facts.st_uid == os.getuid() and path.is_file() and not path.is_symlink():
+                path.unlink()
+                removed.append(str(path))
+        except OSError:
+            continue
+    return f"removed {', '.join(removed)}, the lock of an nsys that was killed" if removed else None
+
+
+def _is_nsys(process: Path) -> bool:
+    try:
+        name = (process / "comm").read_text(errors="replace").strip()
+        return (
+            name.startswith("nsys")
+            and (process / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
+        )
+    except OSError:
+        return False
+
+
+WINDOW = "perfctl:window"
+"""NVTX range around the measured steps; it starts and ends the recording where cudaProfilerStart does not exist."""
+
+SESSION = f"perfctl-%q{{{watchdog.VARIABLE}}}"
+"""nsys inserts the run's mark. Reusing a session name after a kill fails once ("Agent launcher failed", 2022.4)."""
+
+BUSY = rb"sem_open|Agent launcher failed"
+"""In nsys's message when it cannot start because another nsys is starting on the machine, or was killed while it did
+(2022.4)."""
+
+TOOL = Tool(
+    "nsys",
+    "Nsight Systems records when each kernel ran",
+    "install NVIDIA Nsight Systems 2021.4 or newer (Debian 12 and 13: scripts/install_nsight_debian.sh)",
+    "perfctl torch times layers and kernels with PyTorch alone",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Nsys:
+    """``nsys profile`` and ``nsys export``."""
+
+    trace: str | None = None
+    """Value of --trace; None for a choice by device."""
+    whole: bool = False
+    """Record the whole program instead of the measured steps."""
+    graph_nodes: bool | None = None
+    """Record the kernels inside CUDA graphs (--cuda-graph-trace=node); None: if this nsys has the option."""
+    extra: tuple[str, ...] = ()
+    """More options for nsys profile, passed unchanged."""
+
+    @property
+    def name(self) -> str:
+        return "nsys"
+
+    def missing(self) -> tuple[Tool, ...]:
+        return (() if tools.find("nsys") else (TOOL,)) + tools.missing_torch()
+
+    def commands(self, request: RunRequest) -> tuple[Command, ...]:
+        """Every rank of a launcher gets its own report: in a shared one, the first rank's end would stop the recording.
+
+        Raises UsageError for a path with a quotation mark, which nsys 2022.4 cannot parse.
+        """
+        paths = request.paths
+        if '"' in str(paths.part):
+            raise UsageError(
+                f"nsys cannot write to {paths.part.parent}: the path contains a quotation mark",
+                "Choose another folder for `out`",
+            )
+        on_gpu = request.device == "cuda"
+        ranks = request.has_ranks
+        mark = RANK if ranks else ""
+        window = "cuda" if on_gpu else "none"
+        profile = (
+            "nsys", "profile",
+            f"--trace={self.trace or ('cuda,nvtx,cudnn,cublas' if on_gpu else 'nvtx,osrt')}",
+            "--sample=none",  # with CPU sampling nsys 2022.4 hangs in virtual machines
+            "--cpuctxsw=none",
+            *self._capture(on_gpu),
+            "--wait=primary",
+            "--force-overwrite=true",
+            f"--session-new={SESSION}{mark}",
+            f"--output={str(paths.report('')).replace('%', '%%')}{mark}",
+            *(("--export=sqlite",) if ranks else ()),  # the number of ranks is not known
+            *self.extra,
+        )  # fmt: skip
+        argv = (
+            request.workload_command(annotate="nvtx", window=window, under=profile)
+            if ranks
+            else (*profile, *request.workload_command(annotate="nvtx", window=window))
+        )
+        report, database = paths.report(".nsys-rep"), paths.report(".sqlite")
+        export = (
+            "nsys", "export", "--type=sqlite", "--force-overwrite=true", "--quiet=true",
+            f"--output={database}", str(report),
+        )  # fmt: skip
+        # 0: unregistered NVTX strings can start the recording too.
+        environment = {} if on_gpu or self.whole else {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
+        run = Command(argv, "profile", environment, retry_on=BUSY, clear=clear)
+        return run, Command(export, "export", needs=report)
+
+    def _capture(self, on_gpu: bool) -> tuple[str, ...]:
+        """The options that limit the recording. The default end, stop-shutdown, would kill the program."""
+        nodes: tuple[str, ...] = ()
+        if on_gpu and (knows_graph_nodes() if self.graph_nodes is None else self.graph_nodes):
+            nodes = ("--cuda-graph-trace=node",)
+        if self.whole:
+            return nodes
+        if on_gpu:
+            return (*nodes, "--capture-range=cudaProfilerApi", "--capture-range-end=stop")
+        return ("--capture-range=nvtx", f"--nvtx-capture={WINDOW}", "--capture-range-end=stop")
+
+    def artifact(self, paths: RunPaths) -> Path:
+        return paths.report(".sqlite")
+
+    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+        program = evidence.program_failure(request, outcomes[0])
+        problem = self.artifact_problem(request, outcomes)
+        if problem is not None:
+            is_nsys = problem.startswith((_EXPORT, _AGENT))
+            return Verdict("failed", program if program and not is_nsys else problem)
+        if program is not None:
+            return Verdict("partial", f"{program}. The report covers the run up to then")
+        lack = _nothing_recorded(self.artifact(request.paths), request.device)
+        return Verdict("partial", lack) if lack else Verdict("ok", None)
+
+    def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
+        """Why the database cannot be read, with a remedy; None when it can."""
+        database, report = self.artifact(request.paths), request.paths.report(".nsys-rep")
+        if database.exists() and not evidence.is_older_than_run(database, request.paths):
+            wrong = evidence.sqlite_problem(database)
+            if wrong is None:
+                return None
+            return f"{_EXPORT}: {database.name} {wrong}. {_export_remedy(outcomes)}"
+        if report.exists():
+            return f"{_EXPORT}: nsys wrote {report.name}, but no database. {_export_remedy(outcomes)}"
+        return _no_report(request, outcomes[0])
+
+
+_EXPORT = "the export failed"
+_AGENT = "nsys could not start its agent"
+"""The exit code then says nothing of the program, which never started."""
+
+
+def knows_graph_nodes() -> bool:
+    """Whether the installed nsys has --cuda-graph-trace (no list of versions is published). True without nsys."""
+    path = tools.find("nsys")
+    return path is None or "--cuda-graph-trace" in tools.output(path, "profile", "--help")
+
+
+def _no_report(request: RunRequest, outcome: Outcome) -> str:
+    part = request.paths.part
+    if any(part.glob("*.qdstrm")) or any(request.paths.scratch.glob("*.qdstrm")):
+        if evidence.find_lines(outcome.stderr, rb"^Import Failed", 1):
+            return (
+                f"nsys recorded, but its importer failed and left only a .qdstrm: {_importer_said(outcome)}. Import it with "
+                "the same nsys on a machine with a complete /proc and /sys: perfctl ingest report.qdstrm"
+            )
+        return (
+            "nsys recorded, but left only a .qdstrm because its importer is missing. On Debian run "
+            "scripts/install_nsight_debian.sh, which links it; elsewhere install all of Nsight Systems"
+        )
+    if request.paths.report(".qdrep").exists():
+        return "this nsys writes .qdrep, the format of 2021.3 and older. Install Nsight Systems 2021.4 or newer"
+    dropped = evidence.find_lines(outcome.stdout, rb"^\s+/[^\r\n]*\.(?:nsys-rep|qdrep)$")
+    if dropped:
+        return f"nsys could not write to {part} and left its report in {dropped[0]}. Make the folder writable"
+    if any(evidence.find_lines(log, rb"Agent launcher failed", 1) for log in (outcome.stdout, outcome.stderr)):
+        return (
+            "nsys could not start its agent. Run again; nsys sessions list shows other sessions. When no nsys is running, "
+            f"remove the lock of one that was killed: rm {PATTERN}"
+        )
+    if outcome.exit_code == 0:
+        return (
+            "nsys recorded nothing: it saw no measured step. On a CPU it depends on torch.cuda.nvtx, which only CUDA builds "
+            "of torch have. perfctl torch needs neither"
+        )
+    said = evidence.last_line(outcome.stderr) or evidence.last_line(outcome.stdout) or "no message"
+    return f"nsys ended with exit code {outcome.exit_code} and left no report: {said}"
+
+
+def _importer_said(outcome: Outcome) -> str:
+    """The importer's own message, which comes last in a nested one, after classes and source files."""
+    said = evidence.find_lines(outcome.stderr, rb'Type: ErrorText\s+Value: "', 1)
+    return said[0].partition("Value:")[2].strip(' "').rstrip(".") if said else "no reason given"
+
+
+def _export_remedy(outcomes: tuple[Outcome, ...]) -> str:
+    if len(outcomes) < 2:
+        return "Run nsys export --type sqlite on it"
+    if outcomes[1].timed_out:
+        return "It exceeded the time limit: allow more time"
+    logs = (outcomes[1].stderr, outcomes[1].stdout)
+    if any(evidence.find_lines(log, rb"Version number is invalid|ProtobufParseException") for log in logs):
+        return "A newer nsys made the report than exports it: use the same one for both"
+    if any(evidence.find_lines(log, rb"(?i)no space left|disk full|database or disk is full") for log in logs):
+        return "The disk is full"
+    said = next((line for line in map(evidence.last_line, logs) if line), None)
+    return f"nsys export said: {said}" if said else "Run nsys export --type sqlite on it to see why"
+
+
+def _nothing_recorded(database: Path, device: str) -> str | None:
+    """What the recording lacks, with a remedy; None for nothing. nsys omits the tables of what it did not record."""
+    try:
+        names = evidence.sqlite_tables(database)
+    except sqlite3.DatabaseError:
+        return None
+    if device == "cuda" and "CUPTI_ACTIVITY_KIND_KERNEL" not in names:
+        return "nsys recorded no GPU kernels. Check the driver with perfctl doctor, and that nsys runs inside the container"
+    if "NVTX_EVENTS" not in names:
+        return (
+            "nsys recorded no NVTX ranges, so layers are unknown. Use a CUDA build of torch, which has torch.cuda.nvtx"
+        )
+    return None

@@ -1,0 +1,201 @@
+"""Judge a finished run from what it left: its logs, the workload's record, the report."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import mmap
+import re
+import sqlite3
+import zlib
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from perfctl.orchestrator.errors import sentence
+from perfctl.orchestrator.launch.process.run import STARTED
+from perfctl.orchestrator.launch.profilers.base import Outcome, RunRequest, Verdict
+from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.records.sqlite_header import HEADER_BYTES, is_sqlite, stated_bytes
+
+_TAIL_BYTES = 65536
+_LINE_CHARACTERS = 300
+_EMPTY_EXPORT_TABLES = 2
+"""A failed nsys export (2022.4) leaves an SQLite file with ProcessStreams and StringIds and nothing else."""
+_NOT_FOUND = re.compile(r"^Executable not found in ")
+"""Printed by nsys 2023, which does not name the program."""
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|OutOfMemoryError|can't allocate memory|std::bad_alloc|^MemoryError|ALLOC_FAILED|"
+    r"cudaErrorMemoryAllocation|Cannot allocate memory",
+    re.MULTILINE,
+)
+_SIGNALS = {9: "was killed (SIGKILL), usually because memory ran out", 15: "was terminated (SIGTERM)"}
+
+
+def tail(path: Path) -> str:
+    """The last 64 KiB of a log; empty when it does not exist."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def last_line(path: Path) -> str | None:
+    """The last non-empty line of a log, without control characters, shortened; None when there is none."""
+    for line in reversed(re.split(r"[\r\n]+", tail(path))):
+        text = _printable(line)
+        if text:
+            return text
+    return None
+
+
+def find_lines(path: Path, pattern: bytes, limit: int = 20) -> list[str]:
+    """The first ``limit`` lines of a log of any size that match ``pattern``; ^ and $ match at lines."""
+    lines: list[str] = []
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+            end = 0
+            for match in re.finditer(pattern, whole, re.MULTILINE):
+                if match.start() < end:
+                    continue
+                start = whole.rfind(b"\n", 0, match.start()) + 1
+                end = whole.find(b"\n", match.end())
+                end = len(whole) if end < 0 else end
+                lines.append(_printable(whole[start : min(end, start + _TAIL_BYTES)].decode(errors="replace")))
+                if len(lines) >= limit:
+                    break
+    except (OSError, ValueError):  # not there, or empty, which mmap refuses
+        return []
+    return lines
+
+
+def _printable(line: str) -> str:
+    text = "".join(character if character.isprintable() else " " for character in line).strip()
+    return text if len(text) <= _LINE_CHARACTERS else text[:_LINE_CHARACTERS] + " ..."
+
+
+def record_failure(paths: RunPaths) -> str | None:
+    """The reason in the workload's record; None when the record is missing or says that the run is ok."""
+    record = _record(paths)
+    if record.get("status") in (None, "ok"):
+        return None
+    return _printable(str(record.get("reason") or record["status"]))
+
+
+def record_status(paths: RunPaths) -> str | None:
+    """ok, partial or failed, as in the workload's record; None when it cannot be read."""
+    status = _record(paths).get("status")
+    return None if status is None else str(status)
+
+
+def _record(paths: RunPaths) -> dict[str, Any]:
+    """The workload's record; empty when it is missing or incomplete."""
+    try:
+        record = json.loads(paths.workload_record.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def program_failure(request: RunRequest, outcome: Outcome, *, tool_codes: dict[int, str] | None = None) -> str | None:
+    """Why the profiled program failed, in one sentence; None when it succeeded.
+
+    ``tool_codes``: exit codes to which the profiler gives another meaning (ncu returns bare signal numbers).
+    """
+    if outcome.timed_out:
+        seconds = outcome.duration_ns / 1e9
+        return f"the time limit was reached after {seconds:.0f} s. Allow more time, or run fewer steps"
+    recorded = record_failure(request.paths)
+    if outcome.exit_code == 0 and recorded is None:
+        return _without_record(request)
+    said = recorded or last_line(outcome.stderr)
+    if _OUT_OF_MEMORY.search(recorded or "") or (recorded is None and _OUT_OF_MEMORY.search(tail(outcome.stderr))):
+        return f"out of memory at batch size {request.batch_size} ({said}). Use a smaller batch size"
+    if said and recorded is None and _NOT_FOUND.search(said) and request.python not in said:
+        said = f"{said} ({request.python})"
+    by_tool = (tool_codes or {}).get(outcome.exit_code or 0)
+    if request.program is not None and recorded and not by_tool and (outcome.exit_code or 0) <= 128:
+        return f"{sentence(recorded)} See {outcome.stderr.name}"  # names the script and how it ended
+    what = by_tool or _ending(outcome.exit_code)
+    detail = f": {said}" if said else " without a message"
+    return f"{sentence(f'the program {what}{detail}')} See {outcome.stderr.name}"
+
+
+def _without_record(request: RunRequest) -> str | None:
+    """A user's program can succeed without perfctl noticing its end; then steps and shapes are unknown."""
+    if request.program is None or request.paths.workload_record.exists():
+        return None
+    return (
+        f"{request.workload} exited with code 0 but left no perfctl record: it called os._exit, or replaced itself with "
+        "another program"
+    )
+
+
+def _ending(exit_code: int | None) -> str:
+    if exit_code == 0:
+        return "reported a failure"
+    if exit_code is None:
+        return "was stopped"
+    if exit_code == 139:
+        return "crashed (segmentation fault)"
+    if exit_code > 128:
+        return _SIGNALS.get(exit_code - 128, f"was killed by signal {exit_code - 128}")
+    return f"ended with exit code {exit_code}"
+
+
+def is_older_than_run(artifact: Path, paths: RunPaths) -> bool:
+    """Whether it was written before the run's first process started, by the file system's clock."""
+    marker = paths.scratch / STARTED
+    return marker.exists() and artifact.stat().st_mtime_ns < marker.stat().st_mtime_ns
+
+
+def sqlite_tables(path: Path) -> set[str]:
+    """Names of the tables of an SQLite file. Raises sqlite3.DatabaseError for any other file."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def sqlite_problem(path: Path) -> str | None:
+    """Why an exported database cannot be used; None when it can."""
+    with path.open("rb") as file:
+        head = file.read(HEADER_BYTES)
+    if not is_sqlite(head) or len(head) < HEADER_BYTES:
+        return "is not an SQLite database"
+    if stated_bytes(head) > path.stat().st_size:
+        return "is cut off"
+    try:
+        tables = sqlite_tables(path)
+    except sqlite3.DatabaseError as error:
+        return f"cannot be read ({error})"
+    return "holds no data, as after a failed export" if len(tables) <= _EMPTY_EXPORT_TABLES else None
+
+
+def gzip_problem(path: Path) -> str | None:
+    """Why a compressed trace cannot be used; None when it can."""
+    try:
+        with gzip.open(path) as file:
+            if not file.read(1):
+                return "is empty"
+            while file.read(1 << 20):
+                pass
+    except EOFError:
+        return "is cut off"
+    except (OSError, zlib.error):
+        return "is damaged"
+    return None
+
+
+def starts_with(path: Path, magic: bytes) -> bool:
+    """Whether the file starts with ``magic``."""
+    with path.open("rb") as file:
+        return file.read(len(magic)) == magic
+
+
+def verdict_of(program: str | None, artifact: str | None, left: str) -> Verdict:
+    """The verdict on a run. ``program``, ``artifact``: what is wrong with each, None for nothing; ``left``: what the
+    artifact of a failed program still holds."""
+    if artifact is not None:
+        return Verdict("failed", program or artifact)
+    return Verdict("ok", None) if program is None else Verdict("partial", f"{program}. {left}")

@@ -1,0 +1,134 @@
+"""Replay a recorded run instead of running a profiler. Needs no GPU; the rest of perfctl treats it as any run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.profilers import outcome
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Profiler, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.sweep.folders import RunPaths
+
+RECORD_NAME = "recorded-run.json"
+"""New name of the recorded run.json, because the sweep writes its own."""
+_COPY = "perfctl.orchestrator.launch.profilers.replay_copy"
+
+
+class _Recorded(Profiler, Protocol):
+    """A profiler that can check a report without the outcome of a run."""
+
+    def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Replays ``folder``, the recorded folder of a sweep (with b16/, b32/, ...)."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """The recorded profiler's name. Raises UsageError when ``folder`` is not a recording."""
+        name = self._recorded_value("profiler")
+        if name not in _profilers():
+            remedy = "Use the folder that holds sweep.json and b16, b32 and so on"
+            raise UsageError(f"{self.folder} is not a recorded sweep", remedy)
+        return name
+
+    def batches(self) -> tuple[int, ...]:
+        """The recorded batch sizes, in ascending order."""
+        names = (path.name[1:] for path in self.folder.glob("b*") if path.is_dir())
+        return tuple(sorted(int(name) for name in names if name.isdecimal()))
+
+    def repeats(self, batches: tuple[int, ...]) -> int:
+        """Number of runs that every batch size has (b16, b16.2, b16.3, ...); 1 for one without a recording."""
+        return min((self._count(batch) for batch in batches), default=1)
+
+    def _count(self, batch: int) -> int:
+        number = 1
+        while (self.folder / f"b{batch}.{number + 1}" / "run.json").is_file():
+            number += 1
+        return number
+
+    def workload(self) -> str:
+        """Name of the recorded workload. Raises UsageError when no file of the recording has it."""
+        name = self._recorded_value("workload")
+        if name is None:
+            raise UsageError(
+                f"{self.folder} is not a recorded sweep",
+                "Use the folder that holds b16, b32 and so on, each with run.json",
+            )
+        return name
+
+    def device(self) -> str:
+        """cpu or cuda, as recorded; cuda when no file of the recording has it."""
+        return self._recorded_value("device") or "cuda"
+
+    def _recorded_value(self, key: str) -> str | None:
+        """The value in the sweep's record, else in the first run's record that has it."""
+        runs = (self.folder / f"b{batch}" / "run.json" for batch in self.batches())
+        values = (_read_json(path).get(key) for path in (self.folder / "sweep.json", *runs))
+        return next((str(value) for value in values if value), None)
+
+    def missing(self) -> tuple[Tool, ...]:
+        return ()
+
+    def commands(self, request: RunRequest) -> tuple[Command, ...]:
+        """Raises UsageError when ``folder`` is not a recording. A missing batch size fails when it runs."""
+        assert self.name in _profilers()
+        first = self.folder.absolute() / f"b{request.batch_size}"
+        repeat = first.with_name(request.paths.folder.name)
+        source = repeat if repeat.is_dir() else first
+        argv = (sys.executable, "-m", _COPY, str(source), str(request.paths.part))
+        return (Command(argv, "replay"),)
+
+    def artifact(self, paths: RunPaths) -> Path:
+        usual = self._recorded().artifact(paths)
+        return usual if usual.exists() else self._renamed_artifact(paths) or usual
+
+    def _renamed_artifact(self, paths: RunPaths) -> Path | None:
+        """The report that the record names, for a recording with other file names."""
+        name = _read_json(paths.part / RECORD_NAME).get("artifact")
+        if not isinstance(name, str) or Path(name).name != name:
+            return None
+        found = paths.part / name
+        return found if found.is_file() and found.stat().st_size else None
+
+    def _recorded(self) -> _Recorded:
+        return _profilers()[self.name]()
+
+    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+        """The recorded verdict, if the recorded report exists and opens."""
+        if outcomes[0].exit_code != 0:
+            sizes = ", ".join(map(str, self.batches())) or "nothing"
+            said = outcome.last_line(outcomes[0].stderr) or "the copy was stopped"
+            return Verdict("failed", f"{said}. Recorded: {sizes}")
+        recorded = _read_json(request.paths.part / RECORD_NAME)
+        reason = f"as recorded: {recorded['reason']}" if recorded.get("reason") else None
+        problem = self._recorded().artifact_problem(request, outcomes)
+        if problem is not None and not self._recorded().artifact(request.paths).exists():
+            problem = None if self._renamed_artifact(request.paths) else problem
+        if problem is not None:
+            return Verdict("failed", reason or f"the recording is incomplete: {problem}")
+        status = recorded.get("status", "ok")
+        return Verdict(str(status), reason) if status in ("partial", "failed") else Verdict("ok", None)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _profilers() -> dict[str, Callable[..., _Recorded]]:
+    """The profilers that can be replayed."""
+    from perfctl.orchestrator.launch import PROFILERS
+
+    return {name: cast("Any", make) for name, make in PROFILERS.items() if hasattr(make, "artifact_problem")}

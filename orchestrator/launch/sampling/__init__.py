@@ -1,0 +1,1 @@
+"""Readings of devices and host while a run goes on."""

@@ -1,0 +1,134 @@
+"""Measure the points of a design one after the other, each in its own process, within a time budget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from perfctl.orchestrator.launch.sweep import sweep as sweeps
+from perfctl.orchestrator.launch.sweep.folders import is_whole, read_run_record
+from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+
+_HOPELESS = 3
+"""After this many failures in a row with one reason, the other points are skipped."""
+_LEAST_S = 20.0
+"""Shortest time limit of a process: loading torch alone takes seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One model at one batch size."""
+
+    model: str
+    """The full specification."""
+    family: str
+    batch: int
+    flops: float
+    """Estimated FLOPs of one step; 1 multiply-add = 2 FLOPs."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """The time budget of a bench, with an estimate for the next point from those measured so far."""
+
+    seconds: float | None
+    """None for no limit."""
+    clock: Callable[[], float] = time.monotonic
+    _began: float = field(init=False)
+    _seen: list[tuple[float, float]] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._began = self.clock()
+
+    @property
+    def left(self) -> float | None:
+        """Seconds left; None without a limit."""
+        return None if self.seconds is None else self.seconds - (self.clock() - self._began)
+
+    def learn(self, flops: float, seconds: float) -> None:
+        """Add a measured point: FLOPs of a step, and seconds of the whole process."""
+        self._seen.append((flops, seconds))
+
+    def expected(self, flops: float) -> float | None:
+        """Seconds for a point, from a line fitted to the measured ones, at least their minimum; None before the first."""
+        if not self._seen:
+            return None
+        mean_f = sum(one for one, _ in self._seen) / len(self._seen)
+        mean_s = sum(one for _, one in self._seen) / len(self._seen)
+        spread = sum((one - mean_f) ** 2 for one, _ in self._seen)
+        slope = sum((f - mean_f) * (s - mean_s) for f, s in self._seen) / spread if spread else 0.0
+        return max(mean_s + max(slope, 0.0) * (flops - mean_f), min(one for _, one in self._seen))
+
+    def allows(self, flops: float) -> bool:
+        """Whether a point is expected to end within the budget."""
+        if self.left is None:
+            return True
+        return self.left > (self.expected(flops) or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The results of a bench."""
+
+    results: tuple[tuple[Point, RunResult], ...]
+    """Measured now, or complete already."""
+    left: tuple[Point, ...]
+    """Not measured: the budget was used up, or the points before all failed alike."""
+
+
+def run(
+    points: tuple[Point, ...],
+    request_of: Callable[[Point], SweepRequest],
+    budget: Budget,
+    listener: Listener,
+    again: frozenset[tuple[str, int]] = frozenset(),
+) -> Done:
+    """Measure every point that is not complete yet, within the budget; complete ones are reported to the listener too.
+
+    ``again``: (model, batch) of complete points to measure once more.
+
+    Raises UsageError when another perfctl measures the same point, Interrupted after a signal.
+    """
+    results: list[tuple[Point, RunResult]] = []
+    left: list[Point] = []
+    waiting: list[Point] = []
+    for point in points:
+        request = request_of(point)
+        folder = request.run_request(point.batch).paths.folder
+        if not is_whole(folder):
+            waiting.append(point)
+            continue
+        record = read_run_record(folder)
+        if record and record.get("duration_ns"):
+            budget.learn(point.flops, record["duration_ns"] / 1e9)
+        results.append((point, sweeps.run(request, listener)[0]))
+        if (point.model, point.batch) in again:
+            waiting.append(point)
+    for place, point in enumerate(waiting):
+        if not budget.allows(point.flops):
+            left += waiting[place:]
+            break
+        request = replace(_limited(request_of(point), budget), again=(point.model, point.batch) in again)
+        result = sweeps.run(request, listener)[0]
+        results.append((point, result))
+        if result.duration_ns is not None and result.status == "ok":
+            budget.learn(point.flops, result.duration_ns / 1e9)
+        elif hopeless([made for _, made in results[-_HOPELESS:]]):
+            left += waiting[place + 1 :]
+            break
+    return Done(tuple(results), tuple(left))
+
+
+def hopeless(last: Sequence[RunResult]) -> bool:
+    """Whether the last points all failed for the same reason: no GPU, a broken torch."""
+    alike = len({result.reason for result in last}) == 1 and all(result.status == "failed" for result in last)
+    return alike and len(last) == _HOPELESS
+
+
+def _limited(request: SweepRequest, budget: Budget) -> SweepRequest:
+    """The request with a time limit, so that a slow point cannot exceed the budget."""
+    if budget.left is None:
+        return request
+    most = max(budget.left, _LEAST_S)
+    return replace(request, timeout_s=min(most, request.timeout_s or most))

@@ -1,0 +1,188 @@
+"""A run's folder: read and write its record, check that it is complete, rename it, lock it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfctl.orchestrator.errors import UsageError
+
+_LONGEST_NAME = 60
+
+
+@dataclass(frozen=True, slots=True)
+class RunPaths:
+    """All files of one run. ``folder`` is its final folder, ``part`` the one while it is under way."""
+
+    sweep_folder: Path
+    batch_size: int
+    attempt: int = 1
+    """Counts repetitions from 1, so that none replaces files that the store refers to."""
+
+    @property
+    def folder(self) -> Path:
+        suffix = f".{self.attempt}" if self.attempt > 1 else ""
+        return self.sweep_folder / f"b{self.batch_size}{suffix}"
+
+    @property
+    def part(self) -> Path:
+        return self.sweep_folder / f"b{self.batch_size}.part"
+
+    @property
+    def scratch(self) -> Path:
+        """Private TMPDIR of the run's processes; removed at the end of the run."""
+        return self.part / "tmp"
+
+    @property
+    def workload_record(self) -> Path:
+        """The record that the profiled process writes while the run is under way."""
+        return self.part / "workload.json"
+
+    @property
+    def stdout(self) -> Path:
+        return self.part / "stdout.log"
+
+    @property
+    def stderr(self) -> Path:
+        return self.part / "stderr.log"
+
+    @property
+    def run_record(self) -> Path:
+        return self.part / "run.json"
+
+    def report(self, suffix: str) -> Path:
+        """The profiler's report while the run is under way: ``report`` + suffix (".sqlite", ".csv", ...)."""
+        return self.part / f"report{suffix}"
+
+
+def file_name(name: str) -> str:
+    """``name`` reduced to ASCII letters, digits, '.', '_' and '-'; "program" when nothing is left."""
+    stem, dot, suffix = name.rpartition(".") if name.endswith(".py") else (name, "", "")
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", stem).strip("._-")[:_LONGEST_NAME]
+    return f"{safe or 'program'}{dot}{suffix}"
+
+
+RUN_RECORD_VERSION = 1
+_TYPES: dict[str, type] = {
+    **dict.fromkeys(("profiler", "status", "origin", "workload", "reason", "started_at", "artifact", "variant"), str),
+    **dict.fromkeys(("batch_size", "exit_code", "duration_ns", "artifact_bytes"), int),
+    "commands": list,
+}
+"""Types of the record's fields, each of which may be missing."""
+_LARGEST = 2**63
+
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether the run is ok and its report still has the recorded size."""
+    record = read_run_record(folder)
+    if record is None or record.get("status") != "ok":
+        return False
+    artifact = folder / str(record.get("artifact"))
+    return artifact.exists() and size(artifact) == record.get("artifact_bytes")
+
+
+def read_run_record(folder: Path) -> dict[str, Any] | None:
+    """run.json of a run's folder; None when it is missing, incomplete, or has fields of a wrong type."""
+    record = read_json(folder / "run.json")
+    if record is None or record.get("perfctl_run") != RUN_RECORD_VERSION:
+        return None
+    return (
+        record if all(_fits(record.get(name), kind) for name, kind in _TYPES.items()) and _is_inside(record) else None
+    )
+
+
+def _fits(value: object, kind: type) -> bool:
+    return value is None or (isinstance(value, kind) and (not isinstance(value, int) or abs(value) < _LARGEST))
+
+
+def _is_inside(record: dict[str, Any]) -> bool:
+    """Whether the report is in the run's folder and every command is a list of words."""
+    name = record.get("artifact")
+    commands = record.get("commands") or []
+    words = all(isinstance(one, list) and all(isinstance(word, str) for word in one) for one in commands)
+    return words and (name is None or (Path(name).name == name and name not in ("", "..") and "\0" not in name))
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None when the file is missing, incomplete or something else."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def put_in_place(paths: RunPaths) -> None:
+    """Rename b16.part to b16. An older b16 is removed only after that."""
+    old = paths.folder.with_name(paths.folder.name + ".old")
+    shutil.rmtree(old, ignore_errors=True)
+    if paths.folder.exists():
+        paths.folder.rename(old)
+    paths.part.rename(paths.folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def size(path: Path) -> int:
+    """Bytes of a file, or of all files of a folder."""
+    if path.is_dir():
+        return sum(child.stat().st_size for child in path.rglob("*") if child.is_file())
+    return path.stat().st_size
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write all of it or nothing, even when processes on several nodes write the same file."""
+    partial = path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.tmp")
+    text = json.dumps(content, indent=1, ensure_ascii=False, default=str) + "\n"
+    with open(partial, "w", encoding="utf-8", errors="backslashreplace", opener=_no_link) as file:
+        file.write(text)  # arguments may contain bytes that are not UTF-8
+    partial.replace(path)
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Does not follow a link that another user put into a shared folder."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
+@contextmanager
+def alone(folder: Path, batch: int | None = None) -> Iterator[None]:
+    """Hold the lock of a sweep, or of one batch size; the kernel releases it when the process ends.
+
+    Raises UsageError when another perfctl holds it. Different batch sizes can be locked at the same time.
+    """
+    kind = fcntl.LOCK_EX if batch is None else fcntl.LOCK_SH
+    with ExitStack() as held:
+        held.enter_context(_lock(folder / ".lock", kind, f"another perfctl is running the sweep in {folder}"))
+        if batch is not None:
+            busy = f"another perfctl is running batch size {batch} in {folder}"
+            held.enter_context(_lock(folder / f".b{batch}.lock", fcntl.LOCK_EX, busy))
+        yield
+
+
+@contextmanager
+def _lock(path: Path, kind: int, busy: str) -> Iterator[None]:
+    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise UsageError(busy, "Wait for it, or choose another folder for `out`") from error
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:  # Lustre without -o flock, some NFS: continue without a lock
+            os.close(handle)
+            raise
+    try:
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,117 @@
+"""The request for a sweep, the results of its runs, and the listener to its progress."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from perfctl.orchestrator.launch.images import run as images_run
+from perfctl.orchestrator.launch.images.run import Image
+from perfctl.orchestrator.launch.machine.devices import Place
+from perfctl.orchestrator.launch.process import run
+from perfctl.orchestrator.launch.profilers.base import Profiler, RunRequest
+from perfctl.orchestrator.launch.program import Program
+from perfctl.orchestrator.launch.sweep.folders import RunPaths, file_name
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRequest:
+    """One sweep: a workload under a profiler at several batch sizes."""
+
+    profiler: Profiler
+    workload: str
+    workload_arguments: tuple[str, ...]
+    batches: tuple[int, ...]
+    device: str
+    """cpu or cuda."""
+    out: Path
+    """Folder that holds all sweeps (perfctl-runs)."""
+    command_line: str
+    """The user's command, quoted for a shell."""
+    host: str
+    origin: str = "measured"
+    """measured; recorded for a replay."""
+    timeout_s: float | None = None
+    """Time limit of each run; None for none."""
+    again: bool = False
+    """Run complete batch sizes again."""
+    repeat: int = 1
+    """Complete runs wanted of each batch size, each in its own process."""
+    python: str = sys.executable
+    program: Program | None = None
+    """The user's program to run instead of a built-in workload; ``workload`` is then its name."""
+    alongside: bool = False
+    """Other processes run other batch sizes of this sweep: write only own folders, and keep the rest of a stopped run."""
+    given_name: str | None = None
+    """Name of the sweep, where another perfctl (on another machine) has chosen it."""
+    scratch: Path | None = None
+    """Local folder below which TMPDIR is created; None for the run's folder."""
+    grace_s: float = run.GRACE_S
+    """Time for a stopped profiler to write its report."""
+    image: Image | None = None
+    """The image to run in; None for none."""
+    sample_s: float | None = None
+    """Seconds between samples of the device and the run's processes; None for no sampling."""
+    places: tuple[Place, ...] = ()
+    """One run at a time on each of these; empty for one run after the other, without placement."""
+
+    @property
+    def name(self) -> str:
+        """The same request always has the same name, so that it finds its existing runs.
+
+        Editing the script changes the name.
+        """
+        if self.given_name is not None:
+            return self.given_name
+        options: dict[str, Any] = asdict(self.profiler) if is_dataclass(self.profiler) else {}
+        asked: list[object] = [self.profiler.name, options, self.workload, self.workload_arguments, self.device]
+        asked.append(self.origin)
+        if self.program is not None:
+            asked += self.program.identity()
+        if self.image is not None:
+            asked += self.image.identity()
+        digest = hashlib.sha256(json.dumps(asked, default=str, sort_keys=True).encode()).hexdigest()
+        return f"{self.profiler.name}-{file_name(self.workload)}-{digest[:8]}"
+
+    @property
+    def folder(self) -> Path:
+        return self.out / self.name
+
+    def run_request(self, batch_size: int, attempt: int = 1) -> RunRequest:
+        paths = RunPaths(self.folder.absolute(), batch_size, attempt)
+        python = self.program.python if self.program else images_run.PYTHON if self.image else self.python
+        return RunRequest(self.workload, self.workload_arguments, batch_size, self.device, paths, python, self.program)
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The result of one run; ``folder`` holds its files."""
+
+    batch_size: int
+    status: str
+    """ok, partial or failed."""
+    reason: str | None
+    folder: Path
+    skipped: bool = False
+    """It was complete already, and nothing ran."""
+    duration_ns: int | None = None
+    repeat: int = 1
+    """Number of the repeat, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Callbacks for the progress of a sweep."""
+
+    started: Callable[[int, str], None] = lambda batch, stage: None
+    """(batch size, stage) before each process."""
+    tick: Callable[[float], None] = lambda seconds: None
+    """Seconds since the process started, about once a second."""
+    finished: Callable[[RunResult], None] = lambda result: None
+    stopped: Callable[[RunResult], None] = lambda result: None
+    """The result of a run that was stopped; Interrupted is raised next."""

@@ -1,0 +1,294 @@
+"""Run a sweep: one process per batch size, each in its own folder and independent of the others."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, is_dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.machine import devices
+from perfctl.orchestrator.launch.machine.devices import Place
+from perfctl.orchestrator.launch.process import run as process_run
+from perfctl.orchestrator.launch.profilers import outcome as evidence
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Verdict
+from perfctl.orchestrator.launch.sweep import parallel, placement
+from perfctl.orchestrator.launch.sweep.folders import (
+    RUN_RECORD_VERSION,
+    alone,
+    is_whole,
+    put_in_place,
+    read_json,
+    size,
+    write_json,
+)
+from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+
+PAUSE_S = (1.0, 3.0)
+"""Shortest and longest wait, drawn at random so that two that collided do not collide again."""
+
+
+def retry_start(command: Command, asked: RunRequest, start: Callable[[str], Outcome]) -> Outcome:
+    """Call ``start`` with the name of the stage; a second time if the profiler could not start.
+
+    The outcome is that of the last call. The run's log notes a retry. Raises Stopped when a signal arrives in between.
+    """
+    outcome = start(command.stage)
+    if not _failed_to_start(command, asked, outcome):
+        return outcome
+    cleared = command.clear() if command.clear is not None else None
+    with outcome.stderr.open("a", encoding="utf-8") as log:
+        log.write("perfctl: the profiler could not start (see above); trying once more\n")
+        log.write(f"perfctl: {cleared}\n" if cleared else "")
+    with process_run.stop_signals() as stop:
+        until = time.monotonic() + random.uniform(*PAUSE_S)  # noqa: S311  # nosec B311
+        while time.monotonic() < until and not stop.numbers:
+            time.sleep(0.1)
+    if stop.numbers:
+        number = stop.numbers[0]
+        said = f"stopped by {signal.Signals(number).name} before {command.stage}"
+        raise process_run.Stopped(said, number, "Repeat the same command to continue", outcome)
+    return start(f"{command.stage}-again")
+
+
+def _failed_to_start(command: Command, asked: RunRequest, outcome: Outcome) -> bool:
+    """Whether it failed with the profiler's start-up message, before the program left a record."""
+    if command.retry_on is None or not outcome.exit_code or asked.paths.workload_record.exists():
+        return False
+    return any(evidence.find_lines(log, command.retry_on, 1) for log in (outcome.stdout, outcome.stderr))
+
+
+def check_batches(batches: tuple[int, ...]) -> None:
+    """Raises UsageError unless there is at least one batch size, all are positive, and none is repeated."""
+    if not batches:
+        raise UsageError("`batches` is empty", "For example 16,32,64")
+    for batch in batches:
+        if batch < 1:
+            raise UsageError(f"`batches`: sizes must be at least 1, got {batch}", "For example 16,32,64")
+    if len(set(batches)) < len(batches):
+        raise UsageError(f"`batches` repeats a size: {','.join(map(str, batches))}", "Give each size once")
+
+
+def commands(request: SweepRequest) -> Iterator[tuple[int, Command]]:
+    """Every (batch size, command) that the sweep would start, in order."""
+    for _ in range(request.repeat):
+        for batch in request.batches:
+            for command in placement.commands(request, request.run_request(batch)):
+                yield batch, command
+
+
+def run(request: SweepRequest, listener: Listener) -> list[RunResult]:
+    """Run every batch size that is not complete yet. A failure is recorded, and the others still run.
+
+    Repeats go through all batch sizes in turn, so that slow drifts affect all alike; a failed batch size is not
+    repeated. A later call continues where this one ended.
+
+    Raises UsageError when another perfctl is running the same sweep or uses the same GPU, Interrupted after a signal.
+    """
+    check_batches(request.batches)
+    with devices.hold(placement.reserved(request)):
+        return _run_all(request, listener)
+
+
+def _run_all(request: SweepRequest, listener: Listener) -> list[RunResult]:
+    request.folder.mkdir(parents=True, exist_ok=True)
+    if request.alongside:
+        join(request)
+        return _rounds(request, lambda sizes, turn: [_run_alongside(request, size, turn, listener) for size in sizes])
+    with alone(request.folder):
+        write_json(request.folder / "sweep.json", sweep_record(request))
+        if request.places:
+            return _rounds(request, lambda sizes, turn: _run_side_by_side(request, sizes, turn, listener))
+        return _rounds(request, lambda sizes, turn: [_run_batch(request, size, turn, listener) for size in sizes])
+
+
+def _rounds(request: SweepRequest, run_all: Callable[[tuple[int, ...], int], list[RunResult]]) -> list[RunResult]:
+    """The results of all rounds: each runs every batch size that has not failed."""
+    results: list[RunResult] = []
+    for repeat in range(1, request.repeat + 1):
+        failed = {result.batch_size for result in results if result.status != "ok"}
+        results += run_all(tuple(batch for batch in request.batches if batch not in failed), repeat)
+    return results
+
+
+def _run_side_by_side(
+    request: SweepRequest, batches: tuple[int, ...], repeat: int, listener: Listener
+) -> list[RunResult]:
+    """One batch size per place at a time; the listener is called from this thread only."""
+
+    def work(batch: int, place: Place, post: parallel.Post) -> RunResult:
+        posting = Listener(
+            started=lambda batch, stage: post(partial(listener.started, batch, f"{stage} on {place.label}")),
+            finished=lambda result: post(partial(listener.finished, result)),
+            stopped=lambda result: post(partial(listener.stopped, result)),
+        )
+        return _run_batch(replace(request, places=(place,)), batch, repeat, posting)
+
+    return parallel.run(batches, request.places, work, listener.tick)
+
+
+def join(request: SweepRequest) -> None:
+    """Create the sweep's record, or join a sweep that has one.
+
+    Raises UsageError when the script was edited since: the sweep would mix two programs.
+    """
+    record, path = sweep_record(request), request.folder / "sweep.json"
+    existing = read_json(path)
+    if existing is None:
+        request.folder.mkdir(parents=True, exist_ok=True)
+        write_json(path, record)
+    elif existing.get("script_sha256") != record["script_sha256"]:
+        raise UsageError(
+            f"{request.workload} was edited since {request.folder} was started",
+            "Render the job scripts again: an edited script is a new sweep",
+        )
+
+
+def _run_alongside(request: SweepRequest, batch: int, repeat: int, listener: Listener) -> RunResult:
+    with alone(request.folder, batch):
+        return _run_batch(request, batch, repeat, listener)
+
+
+def _run_batch(request: SweepRequest, batch: int, repeat: int, listener: Listener) -> RunResult:
+    """``repeat``: number of the run wanted, from 1; those before it exist already."""
+    whole, free = _attempts(request, batch)
+    left = request.run_request(batch, free).paths
+    if is_whole(left.part):  # cut off after its last byte, before it was renamed
+        put_in_place(left)
+        whole, free = left.folder, free + 1
+    if whole is not None and free > repeat and not request.again:
+        folder = whole if request.repeat == 1 else request.run_request(batch, repeat).paths.folder
+        result = RunResult(batch, "ok", None, folder, skipped=True, repeat=repeat)
+    else:
+        result = replace(_run_now(request, request.run_request(batch, free), listener), repeat=repeat)
+    listener.finished(result)
+    return result
+
+
+def _attempts(request: SweepRequest, batch: int) -> tuple[Path | None, int]:
+    """(folder of the newest complete attempt or None, number for the next attempt)."""
+    whole, attempt = None, 1
+    while (folder := request.run_request(batch, attempt).paths.folder).exists():
+        if not is_whole(folder):
+            break
+        whole, attempt = folder, attempt + 1
+    return whole, attempt
+
+
+def _run_now(request: SweepRequest, asked: RunRequest, listener: Listener) -> RunResult:
+    paths = asked.paths
+    shutil.rmtree(paths.part, ignore_errors=True)
+    paths.scratch.mkdir(parents=True)
+    commands = placement.commands(request, asked)
+    outcomes: list[Outcome] = []
+    stop: process_run.Stopped | None = None
+    for command in commands:
+        if command.needs is not None and not command.needs.exists():
+            break
+        start = partial(_start, command, asked, request, listener, len(outcomes))
+        try:
+            outcomes.append(retry_start(command, asked, start))
+        except process_run.Stopped as stopped:
+            outcomes.append(stopped.outcome)
+            stop = stop or stopped
+            if not request.alongside:  # only a job, which cannot be continued, exports what was cut off
+                break
+    if stop is not None and not request.alongside:
+        verdict = Verdict("partial", "interrupted before it was complete")
+    else:
+        verdict = _as_stopped(request.profiler.judge(asked, tuple(outcomes)), stop)
+    _write_record(request, asked, commands, outcomes, verdict)
+    shutil.rmtree(paths.scratch, ignore_errors=True)
+    if stop is None or request.alongside:
+        put_in_place(paths)
+    spent = sum(outcome.duration_ns for outcome in outcomes)
+    result = RunResult(asked.batch_size, verdict.status, verdict.reason, paths.folder, duration_ns=spent)
+    if stop is not None:
+        listener.stopped(result)
+        raise stop
+    return result
+
+
+def _as_stopped(verdict: Verdict, stop: process_run.Stopped | None) -> Verdict:
+    """The verdict on a run that was stopped: partial with a report, failed without."""
+    if stop is None:
+        return verdict
+    reason = f"{stop.message} (time limit, or a cancelled or preempted job)"
+    if verdict.status == "failed":
+        return Verdict("failed", f"{reason}, before there was a report: {verdict.reason}")
+    return Verdict("partial", f"{reason}: the report covers the run up to then")
+
+
+def _start(
+    command: Command, asked: RunRequest, request: SweepRequest, listener: Listener, number: int, stage: str
+) -> Outcome:
+    """Start one process. The first writes stdout.log and stderr.log; later ones (exports) have their own logs."""
+    listener.started(asked.batch_size, stage)
+    paths = asked.paths
+    stdout, stderr = paths.stdout, paths.stderr
+    if number:
+        stdout, stderr = (path.with_name(f"{command.stage}-{path.name}") for path in (stdout, stderr))
+    return process_run.run(
+        command,
+        cwd=Path.cwd(),
+        stdout=stdout,
+        stderr=stderr,
+        timeout_s=request.timeout_s,
+        scratch=paths.scratch,
+        temporary=request.scratch,
+        grace_s=request.grace_s,
+        on_tick=listener.tick,
+        sampling=None if number else placement.sampling(request, asked, command),
+    )
+
+
+def _write_record(
+    request: SweepRequest,
+    asked: RunRequest,
+    commands: tuple[Command, ...],
+    outcomes: list[Outcome],
+    verdict: Verdict,
+) -> None:
+    artifact = request.profiler.artifact(asked.paths)
+    first = outcomes[0] if outcomes else None
+    write_json(
+        asked.paths.run_record,
+        {
+            "perfctl_run": RUN_RECORD_VERSION,
+            "profiler": request.profiler.name,
+            "origin": request.origin,
+            "workload": request.workload,
+            "workload_arguments": request.workload_arguments,
+            "variant": request.program.variant if request.program else None,
+            "profiler_options": asdict(request.profiler) if is_dataclass(request.profiler) else {},
+            "batch_size": asked.batch_size,
+            "device": asked.device,
+            "status": verdict.status,
+            "reason": verdict.reason,
+            "exit_code": first.exit_code if first else None,
+            "started_at": first.started_at if first else None,
+            "duration_ns": first.duration_ns if first else None,
+            "artifact": artifact.name if artifact.exists() else None,
+            "artifact_bytes": size(artifact) if artifact.exists() else None,
+            "commands": [command.argv for command in commands],
+            "environment": placement.facts(request),
+        },
+    )
+
+
+def sweep_record(request: SweepRequest) -> dict[str, Any]:
+    """The content of sweep.json."""
+    return {
+        "perfctl_sweep": 1,
+        "name": request.name,
+        "profiler": request.profiler.name,
+        "command": request.command_line,
+        "host": request.host,
+        "script_sha256": request.program.identity()[-1] if request.program else None,
+    }

@@ -1,0 +1,279 @@
+"""Which charts a speed-up study gets, and from which numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from perfctl.orchestrator.analyse.kernels.categories import CATEGORIES
+from perfctl.orchestrator.analyse.speedup import ArmFacts, Speedup
+from perfctl.orchestrator.report.charts import charts as style
+from perfctl.orchestrator.report.charts.charts import Series, shares
+from perfctl.orchestrator.report.charts.svg import INK, MUTED, PAPER, RULE, SERIES, Hit, drawable
+from perfctl.orchestrator.report.numbers import percent, ratio, short, significant, size, time
+
+_WIDE = 0.05
+"""Parts below it carry no share in words."""
+_LONG = 20
+"""Characters of a label that leave room for few ticks."""
+
+
+class Bar(NamedTuple):
+    """One horizontal bar, with its interval where it has one."""
+
+    label: str
+    value: float
+    low: float | None
+    high: float | None
+    colour: int
+
+
+class Course(NamedTuple):
+    """One arm's values along epochs or time."""
+
+    label: str
+    xs: tuple[float, ...]
+    ys: tuple[float, ...]
+    colour: int
+
+
+def epoch(value: float) -> str:
+    """A whole number of epochs."""
+    return f"{value:g}"
+
+
+def plotted(
+    name: str,
+    description: str,
+    lines: Sequence[Course],
+    show: tuple[Callable[[float], str], Callable[[float], str]],
+    titles: tuple[str, str],
+) -> str:
+    """Lines with a dot at each value, named at their ends; ``show`` and ``titles`` are those of the axes, x first."""
+    show_x, show_y = show
+    figure, axes = style._new()
+    for line in lines:
+        axes.plot(line.xs, line.ys, "o-", color=SERIES[line.colour % len(SERIES)], markersize=4.5, linewidth=1.6)
+    axes.set_ylim(0, max(value for line in lines for value in line.ys) * 1.12 or 1)
+    axes.yaxis.set_major_formatter(style._formatter(show_y))
+    axes.set_xlim(left=0)
+    if show_x is epoch:
+        ticks = sorted({x for line in lines for x in line.xs})
+        axes.set_xticks(ticks[:: -(-len(ticks) // 8)])
+    else:
+        axes.xaxis.set_major_locator(style.few_ticks())
+    axes.xaxis.set_major_formatter(style._formatter(show_x))
+    axes.set_xlabel(titles[0], color=MUTED, fontsize=10)
+    axes.set_ylabel(titles[1], color=MUTED, fontsize=10)
+    named = [Series(line.label, (0,), line.ys, colour=line.colour) for line in lines]
+    if len(lines) > 1:
+        style._label_ends(axes, named, float)
+    hits = [
+        Hit(f"{line.label}, {show_x(x)}: {show_y(y)}", x, y)
+        for line in lines
+        for x, y in zip(line.xs, line.ys, strict=True)
+    ]
+    return style._svg(figure, name, description, hits)
+
+
+def bars(
+    name: str,
+    description: str,
+    rows: Sequence[Bar],
+    show: Callable[[float], str],
+    title: str,
+    line_at: float | None = None,
+) -> str:
+    """Horizontal bars from 0, each with its interval as a line; ``line_at`` draws what they are read against."""
+    figure, axes = style._new(height=0.5 + 0.27 * len(rows))
+    hits = []
+    for place, bar in enumerate(rows):
+        axes.barh(place, bar.value, height=0.66, color=SERIES[bar.colour % len(SERIES)])
+        said = f"{bar.label}: {show(bar.value)}"
+        if bar.low is not None and bar.high is not None:
+            axes.plot([bar.low, bar.high], [place, place], color=INK, linewidth=1.4, marker="|", markersize=6)
+            said += f" ({show(bar.low)} to {show(bar.high)})"
+        hits.append(Hit(said, 0, place - 0.33, max(bar.value, bar.high or 0), place + 0.33))
+    if line_at is not None:
+        axes.axvline(line_at, color=INK, linewidth=1)
+    typical = max(bar.value for bar in rows)
+    axes.set_xlim(0, min(max([typical, *(bar.high or 0 for bar in rows)]), 2.5 * typical) * 1.05 or 1)
+    axes.set_yticks(range(len(rows)), [drawable(bar.label) for bar in rows])
+    axes.invert_yaxis()
+    axes.xaxis.set_major_formatter(style._formatter(show))
+    axes.xaxis.set_major_locator(style.few_ticks(5 if max(len(bar.label) for bar in rows) < _LONG else 3))
+    axes.set_xlabel(title, color=MUTED, fontsize=10)
+    axes.grid(visible=False)
+    axes.grid(axis="x", color=RULE, linewidth=0.8)
+    axes.tick_params(axis="y", length=0)
+    return style._svg(figure, name, description, hits)
+
+
+def pies(
+    name: str, description: str, rows: Sequence[tuple[str, Mapping[str, float]]], colours: Mapping[str, int]
+) -> str:
+    """A pie a row side by side, parts (shares, 0..1) in the order of ``colours``; wide parts carry their share.
+
+    For who asks: angles are read worse than lengths, which is why bars are what is drawn otherwise.
+    """
+    figure, first = style._new(height=0.8 + 5.0 / max(len(rows), 2))
+    figure.delaxes(first)
+    seen: dict[str, Any] = {}
+    for axes, (label, parts) in zip(figure.subplots(1, len(rows), squeeze=False)[0], rows, strict=True):
+        kept = [(part, parts[part]) for part in colours if parts.get(part, 0.0) > 0]
+        wedges = axes.pie(
+            [share for _, share in kept],
+            colors=[SERIES[colours[part] % len(SERIES)] for part, _ in kept],
+            labels=[percent(share) if share >= _WIDE else "" for _, share in kept],
+            startangle=90, counterclock=False, wedgeprops={"edgecolor": PAPER, "linewidth": 1},
+            labeldistance=1.12, textprops={"color": INK, "fontsize": 9, "parse_math": False},
+        )[0]  # fmt: skip
+        seen |= {part: wedge for (part, _), wedge in zip(kept, wedges, strict=True)}
+        axes.set_title(drawable(label), color=INK, fontsize=10, parse_math=False)
+    names = [part for part in colours if part in seen]
+    legend = figure.legend(
+        [seen[part] for part in names], [drawable(part, 40) for part in names], loc="outside lower center",
+        ncols=2, frameon=False, fontsize=9, handlelength=0.8, columnspacing=1.2, labelcolor=INK,
+    )  # fmt: skip
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return style._svg(figure, name, description)
+
+
+_MOST_BARS = 24
+_PIECES = 7
+"""Of a pie, as many as have a colour of their own."""
+_REST = "all others"
+ON_TEST = "On test data, newest run."
+
+
+class Chart(NamedTuple):
+    """One drawing, as the page shows it."""
+
+    svg: str
+    title: str
+    note: str = ""
+    legend: tuple[tuple[str, int], ...] = ()
+    """(name, colour) where the drawing itself has no room for names."""
+
+
+_METRICS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
+    ("Training loss", "loss", significant, "Mean over the training data while it was learnt from, newest run."),
+    ("Test loss", "test_loss", significant, ON_TEST),
+    ("Accuracy", "accuracy", percent, ON_TEST),
+    ("Dice", "dice", percent, ON_TEST),
+)
+_COLOURS = {kind: place for place, kind in enumerate(CATEGORIES)} | {"optimizer": 9, "other": 8}
+
+
+def charts(one: Speedup, key: str, *, pie: bool = False) -> list[Chart]:
+    """Everything that this study has values for; with ``pie`` what are parts of a whole as pies, for who asks."""
+    return [*_course_charts(one, key), *_bar_charts(one, key), *_work_charts(one, key, pie), *_memory_charts(one, key)]
+
+
+def _course_charts(one: Speedup, key: str) -> list[Chart]:
+    found = []
+    for what, field, show, note in _METRICS:
+        for along, by, across in (("epoch", "epoch", epoch), ("time", "training time", _clock)):
+            lines = _courses(one, field, along)
+            if lines:
+                name = f"{key}-{what.replace(' ', '-').lower()}-by-{along}"
+                title = f"{what} by {by}"
+                found.append(
+                    Chart(
+                        plotted(name, title, lines, (across, show), (by, what if what == "Dice" else what.lower())),
+                        title,
+                        note,
+                    )
+                )
+    spent = _courses(one, "ns", "epoch")
+    if spent:
+        title = "Training time of each epoch"
+        drawing = plotted(f"{key}-epoch-time", title, spent, (epoch, _clock), ("epoch", "time"))
+        found.append(Chart(drawing, title, "Without the test pass."))
+    return found
+
+
+def _bar_charts(one: Speedup, key: str) -> list[Chart]:
+    gains = _gain_bars(one)
+    if not gains:
+        return []
+    title = f"Times faster than {one.base}"
+    note = "Bars are ratios of geometric means, lines their 95 % intervals; 1 is as fast."
+    drawing = bars(f"{key}-speedup", f"{title}, with the 95 % interval", gains, ratio, "times faster", 1.0)
+    return [Chart(drawing, title, note)]
+
+
+def _work_charts(one: Speedup, key: str, pie: bool) -> list[Chart]:
+    """Kinds of work of all arms, and each arm's most expensive operations."""
+    found = []
+    worked = [(arm.label, dict(arm.categories)) for arm in one.arms if arm.categories]
+    said = "Kinds of work by share of the time in the trace"
+    if worked:
+        legend = tuple((kind, _COLOURS[kind]) for kind in CATEGORIES if any(kind in parts for _, parts in worked))
+        name = f"{key}-work"
+        drawing = pies(name, said, worked, _COLOURS) if pie else shares(name, said, worked, _COLOURS, what="")
+        found.append(Chart(drawing, "Kinds of work", "By share of the time in the trace.", legend))
+    for place, arm in enumerate(one.arms):
+        if arm.top:
+            found.append(_operations(arm, f"{key}-operations-{arm.label.replace(':', '-')}", place, pie))
+    return found
+
+
+def _operations(arm: ArmFacts, name: str, place: int, pie: bool) -> Chart:
+    title = f"The most expensive on {arm.label}"
+    if pie:
+        parts = {item.name: item.share for item in arm.top[:_PIECES]}
+        colours = {operation: number for number, operation in enumerate(parts)} | {_REST: 8}
+        parts[_REST] = max(1 - sum(parts.values()), 0.0)
+        return Chart(pies(name, title, [(arm.label, parts)], colours), title)
+    rows = [Bar(item.name, item.self_ns, None, None, place) for item in arm.top]
+    what = "Time of kernels" if arm.top[0].total_ns is None else "Self time of operations"
+    return Chart(
+        bars(name, title, rows, _clock, "time in the trace"), title, f"{what}, all steps in the trace together."
+    )
+
+
+def _memory_charts(one: Speedup, key: str) -> list[Chart]:
+    used = _memory_bars(one)
+    if not used:
+        return []
+    drawing = bars(f"{key}-memory", "Peak memory", used, _bytes, "peak memory")
+    return [Chart(drawing, "Peak memory", "As the run recorded it.")]
+
+
+def _clock(value: float) -> str:
+    return short(time(value))
+
+
+def _bytes(value: float) -> str:
+    return short(size(value))
+
+
+def _courses(one: Speedup, field: str, along: str) -> list[Course]:
+    found = []
+    for place, arm in enumerate(one.arms):
+        known = [(item, getattr(item, field)) for item in arm.epochs if getattr(item, field) is not None]
+        if known:
+            xs = tuple(float(item.number + 1) if along == "epoch" else item.reached_ns for item, _ in known)
+            found.append(Course(arm.label, xs, tuple(float(value) for _, value in known), place))
+    return found
+
+
+def _gain_bars(one: Speedup) -> list[Bar]:
+    found = []
+    for place, other in enumerate(one.against, 1):
+        lines = [line for line in other.lines if line.gain is not None and line.level in ("epoch", "step", "phase")]
+        for line in lines:
+            assert line.gain is not None
+            found.append(Bar(f"{other.label} {line.name}", line.gain.value, line.gain.low, line.gain.high, place))
+    return found[:_MOST_BARS]
+
+
+def _memory_bars(one: Speedup) -> list[Bar]:
+    found = []
+    for place, arm in enumerate(one.arms):
+        for name, value in arm.memory.items():
+            if name.startswith("peak"):
+                found.append(Bar(f"{arm.label} {name.removeprefix('peak ')}", float(value), None, None, place))
+    return found[:_MOST_BARS]

@@ -1,0 +1,377 @@
+"""An estimate as one text for the terminal and as one JSON document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from html import escape
+from typing import TYPE_CHECKING, Any, Protocol
+
+from perfctl.orchestrator.analyse.flops.engine import Totals, fused_only
+from perfctl.orchestrator.analyse.memory.trace import Fit, Memory
+from perfctl.orchestrator.analyse.sheets.lines import Line
+from perfctl.orchestrator.analyse.sheets.sheet import Sheet
+from perfctl.orchestrator.analyse.sheets.slips import Finding
+from perfctl.orchestrator.analyse.sheets.slips import explain as explain_check
+from perfctl.records.paper import LayerCall
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.actions.estimate import Estimate
+
+MIB = 1024 * 1024
+
+
+class Module(Protocol):
+    """What the table needs of a module (``perfctl.workloads.tracing.recorder.ModuleSeen``)."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def output(self) -> tuple[int, ...] | None: ...
+    @property
+    def parameters(self) -> int: ...
+    @property
+    def trainable(self) -> int: ...
+    @property
+    def parameter_bytes(self) -> int: ...
+
+
+Row = tuple[str, ...]
+
+
+def columns(heads: Row, rows: Sequence[Row], left: int = 1) -> list[str]:
+    """Aligned columns with a rule under the heads; the first ``left`` are words, the others numbers."""
+    widths = [max(len(row[place]) for row in (heads, *rows)) for place in range(len(heads))]
+
+    def line(row: Row) -> str:
+        cells = [
+            cell.ljust(width) if place < left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        return "  ".join(cells).rstrip()
+
+    return [line(heads), "-" * (sum(widths) + 2 * len(widths) - 2), *(line(row) for row in rows)]
+
+
+def model_table(modules: Sequence[Module], calls: Sequence[LayerCall]) -> str:
+    """One line a module, functional operations with multiply-adds under their parent."""
+    forward: dict[str, list[LayerCall]] = {}
+    for call in calls:
+        if call.direction == "forward":
+            forward.setdefault(call.layer, []).append(call)
+    rows: list[Row] = []
+    for module in modules:
+        mine = forward.get(module.path, [])
+        own = [call for call in mine if call.kind == module.kind]
+        indent = "  " * max(module.depth - 1, 0)
+        name = module.path.rpartition(".")[2] or "(model)"
+        shape = " x ".join(str(size) for size in module.output) if module.output is not None else ""
+        rows.append((f"{indent}{name}", module.kind, shape, count(module.parameters), macs_of(own)))
+        rows += [
+            (f"{indent}  {call.kind}", "function", "", "", macs_of([call]))
+            for call in mine
+            if call.kind != module.kind and (call.macs is None or call.macs)
+        ]
+    outside = [call for call in forward.get("", []) if call.macs is None]
+    seen = {row[0].strip() for row in rows}
+    rows += [(call.kind, "function", "", "", "no formula") for call in outside if call.kind not in seen]
+    return "\n".join(columns(("layer", "kind", "output", "parameters", "MAC"), rows, left=3))
+
+
+def count(value: int) -> str:
+    return f"{value:,}" if value else ""
+
+
+def macs_of(calls: Sequence[LayerCall]) -> str:
+    if any(call.macs is None for call in calls):
+        return "no formula"
+    total = sum(call.macs or 0 for call in calls)
+    return f"{total:,}" if total else ""
+
+
+def totals_text(found: Any) -> str:
+    """Totals, sizes, and what has no formula, for an Estimate."""
+    outputs = sum(call.write_bytes or 0 for call in found.calls if call.direction == "forward" and call.layer)
+    weights = sum(module.parameter_bytes for module in found.modules)
+    both = 2 if found.backward.macs else 1
+    said = "every output, and its gradient" if both == 2 else "every output"
+    frozen = found.parameters - found.trainable
+    lines = [
+        f"parameters            {found.parameters:,} (trainable {found.trainable:,}, not trainable {frozen:,})",
+        f"forward               {_work(found.forward)}",
+        f"backward              {_work(found.backward)}" if found.backward.macs else "",
+        f"computed again        {_work(found.recompute)}" if found.recompute.macs else "",
+        f"fused attention       + {found.fused.macs:,} MAC = {found.fused.flops:,} FLOP: Q K^T again in backward, "
+        "where a fused kernel runs; not in the lines above"
+        if found.fused.macs
+        else "",
+        f"elementwise, forward  {found.forward.elementwise_flops:,} FLOP, not in the lines above",
+        f"input size            {found.input_bytes / MIB:,.2f} MiB",
+        f"forward/backward size {both * outputs / MIB:,.2f} MiB, {said}, as if none were freed (--memory: the real peak)",
+        f"parameter size        {weights / MIB:,.2f} MiB",
+        f"total size            {(found.input_bytes + both * outputs + weights) / MIB:,.2f} MiB",
+    ]
+    if found.data_dependent:
+        lines.append(f"depends on data       {', '.join(found.data_dependent)}: another input gives other counts")
+    return "\n".join([line for line in lines if line] + without_formula(found.calls))
+
+
+def _work(total: Totals) -> str:
+    mark = "at least " if total.unknown else ""
+    return f"{mark}{total.macs:,} MAC = {total.flops:,} FLOP"
+
+
+def calls_table(calls: Sequence[LayerCall]) -> str:
+    """Every layer, operation and direction: multiply-adds, elementwise FLOPs, elements, bytes."""
+    rows = [
+        (
+            call.layer or "(model)", call.kind, call.direction, f"{call.calls:,}",
+            f"{call.macs:,}" if call.macs is not None else "no formula",
+            f"{call.elementwise_flops:,}" if call.elementwise_flops is not None else "no formula",
+            *(f"{value or 0:,}" for value in (call.output_elements, call.read_bytes, call.write_bytes)),
+        )
+        for call in calls
+    ]  # fmt: skip
+    heads = ("layer", "kind", "direction", "calls", "MAC", "elementwise FLOP", "output elements", "B read", "B written")
+    return "\n".join(columns(heads, rows, left=3)) if rows else ""
+
+
+def without_formula(calls: Iterable[LayerCall]) -> list[str]:
+    """One line for each operation that is listed and not counted."""
+    return [
+        f"not counted           {call.formula}, in {call.layer or 'the model'}, {call.direction}"
+        for call in calls
+        if call.macs is None
+    ]
+
+
+def directions_table(calls: Sequence[LayerCall], recompute: bool) -> str:
+    """FLOPs of every layer with multiply-adds, a column for each direction."""
+    shown = ["forward", "grad_input", "grad_weight", *(["recompute"] if recompute else [])]
+    sums: dict[tuple[str, str], dict[str, int]] = {}
+    for call in calls:
+        if call.macs and not fused_only(call):
+            place = sums.setdefault((call.layer or "(model)", call.kind), {})
+            place[call.direction] = place.get(call.direction, 0) + (call.flops or 0)
+    rows = [
+        (layer, kind, *(f"{directions.get(name, 0):,}" for name in shown)) for (layer, kind), directions in sums.items()
+    ]
+    heads = ("layer", "kind", *(f"{name} FLOP" for name in shown))
+    return "\n".join(columns(heads, rows, left=2)) if rows else ""
+
+
+def memory_text(memory: Memory) -> str:
+    """Memory of a step, from what is known to what is not."""
+    peak = memory.peak
+    gpu = f", sm_{memory.gpu[0]}{memory.gpu[1]}" if memory.gpu is not None else ""
+    where = f"{peak.phase}, {peak.layer or 'outside of layers'} ({peak.op})" if peak.op else "before the step"
+    rows = [
+        ("parameters", memory.parameters),
+        ("buffers", memory.buffers),
+        ("gradients", memory.gradients),
+        ("optimizer state", memory.optimizer),
+        ("inputs and targets", memory.inputs),
+        ("kept for backward", memory.activations),
+        ("peak", peak.bytes),
+        ("peak, 512-byte blocks", memory.rounded_peak),
+        ("reserved by the allocator", memory.reserved),
+        (f"cuBLAS workspace{gpu}", memory.cublas_workspace),
+        ("needed at least", memory.needed),
+    ]
+    lines = [f"{name:<27}{size:>18,} B" for name, size in rows if size or name != "buffers"]
+    shares = ", ".join(f"{name} {size:,}" for name, size in peak.by_category.items())
+    lines += [f"peak reached in            {where}", f"made of                    {shares}"]
+    unknown = list(memory.not_known)
+    if memory.gpu is None:
+        unknown.insert(0, "which GPU: from Hopper (sm_90) on the cuBLAS workspace is 33,554,432 B; say --gpu sm_90")
+    return "\n".join(lines + [f"not known                  {text}" for text in unknown])
+
+
+def fit_text(fit: Fit, limit: int) -> str:
+    """Largest batch and its margin."""
+    if not fit.batch:
+        return f"not even one sample fits: {fit.next_needed:,} B are needed, {limit:,} B are there"
+    return (
+        f"largest batch {fit.batch:,}: needs {fit.needed:,} B of {limit:,} B, margin {fit.margin:,} B "
+        f"({fit.margin / limit:.2%}); {fit.batch + 1:,} would need {fit.next_needed:,} B. "
+        "CUDA context and cuDNN workspace come on top and are not known: leave room for them"
+    )
+
+
+def batches_table(rows: Sequence[tuple[int, Totals, Totals, int | None]]) -> str:
+    """(batch, forward, backward, peak bytes or None) as a table."""
+    body = [
+        (f"{batch:,}", f"{forward.flops:,}", f"{backward.flops:,}", f"{peak:,}" if peak is not None else "")
+        for batch, forward, backward, peak in rows
+    ]
+    return "\n".join(columns(("batch", "forward FLOP", "backward FLOP", "peak B"), body, left=0))
+
+
+def part_of(found: Estimate, layer: str) -> Estimate | None:
+    """Only ``layer`` and what is inside it; None when the model has no such module."""
+    if layer not in {module.path for module in found.modules}:
+        return None
+
+    def inside(path: str) -> bool:
+        return not layer or path == layer or path.startswith(layer + ".")
+
+    return replace(
+        found,
+        calls=tuple(call for call in found.calls if inside(call.layer) and (layer or call.kind)),
+        modules=tuple(module for module in found.modules if inside(module.path)),
+    )
+
+
+def as_text(found: Mapping[int, Estimate], every_row: bool) -> str:
+    """Tables and totals of the first batch size, then one line for each when there are several."""
+    first = next(iter(found.values()))
+    parts = [model_table(first.modules, first.calls)]
+    if first.backward.macs or first.recompute.macs:
+        parts.append(directions_table(first.calls, bool(first.recompute.macs)))
+    if every_row:
+        parts.append(calls_table(first.calls))
+    parts.append(totals_text(first))
+    if first.memory is not None:
+        parts.append(memory_text(first.memory))
+    if len(found) > 1:
+        rows = [
+            (size, one.forward, one.backward, one.memory.peak.bytes if one.memory else None)
+            for size, one in found.items()
+        ]
+        parts.append(batches_table(rows))
+    return "\n\n".join(part for part in parts if part)
+
+
+def as_json(model: str, mode: str, found: Mapping[int, Estimate], fit: Fit | None) -> dict[str, Any]:
+    return {
+        "model": model,
+        "mode": mode,
+        "batches": {size: _one(estimate) for size, estimate in found.items()},
+        "largest_batch": asdict(fit) if fit is not None else None,
+    }
+
+
+def _one(found: Estimate) -> dict[str, Any]:
+    return {
+        "parameters": found.parameters,
+        "trainable": found.trainable,
+        "input_bytes": found.input_bytes,
+        "forward": asdict(found.forward),
+        "backward": asdict(found.backward),
+        "recompute": asdict(found.recompute),
+        "fused_attention": asdict(found.fused),
+        "layers": [call._asdict() for call in found.calls],
+        "modules": [asdict(module) for module in found.modules],
+        "memory": asdict(found.memory) if found.memory is not None else None,
+        "data_dependent": found.data_dependent,
+        "problem": found.problem,
+    }
+
+
+def sheet_json(
+    model: str, sheets: Mapping[int, Sheet], findings: Mapping[int, Finding], problems: Sequence[str]
+) -> dict[str, Any]:
+    """Sheets and what a hand value is, a batch size each."""
+    return {
+        "model": model,
+        "batches": {
+            size: {
+                "layer": sheet.layer,
+                "kind": sheet.kind,
+                "sections": [asdict(section) for section in sheet.sections],
+                "check": {**asdict(findings[size]), "said": explain_check(findings[size])}
+                if size in findings
+                else None,
+            }
+            for size, sheet in sheets.items()
+        },
+        "problems": list(problems),
+    }
+
+
+WIDTH = 110
+"""Columns of text beside each other; what is wider goes below each other."""
+HEADS = ("", "formula", "numbers", "result")
+
+
+def heading(sheet: Sheet) -> str:
+    """conv2 (Conv2d)"""
+    return f"{sheet.layer or 'the model'} ({sheet.kind})" if sheet.kind else sheet.layer
+
+
+def sheet_as_text(sheet: Sheet) -> str:
+    """Aligned columns for a terminal."""
+    first = max((len(line.what) for section in sheet.sections for line in section.lines), default=0)
+    out = [heading(sheet), "=" * len(heading(sheet))]
+    for section in sheet.sections:
+        rows = [_cells(line) for line in section.lines]
+        widths = [first, *(max(len(row[place]) for row in rows) for place in (1, 2, 3))]
+        out += ["", section.title, "-" * len(section.title)]
+        for line in section.lines:
+            out += _lines(line, widths)
+    return "\n".join(out) + "\n"
+
+
+def _cells(line: Line) -> tuple[str, str, str, str]:
+    return line.what, line.formula, line.numbers, line.result
+
+
+def _lines(line: Line, widths: list[int]) -> list[str]:
+    """One line where it is short; formula, numbers and result below each other where it is not."""
+    if sum(widths) <= WIDTH:
+        what, formula, numbers, result = (text.ljust(width) for text, width in zip(_cells(line), widths, strict=True))
+        return ["  " + "  ".join((what, formula, numbers, result)).rstrip()]
+    terms = [f"{term};" for term in line.formula.split("; ")] if line.formula else []
+    parts = [*(terms[:-1]), *(f"= {text}" if terms else text for text in (line.numbers, line.result) if text)]
+    if terms:
+        parts.insert(len(terms) - 1, terms[-1].rstrip(";"))
+    front = [line.what, *[""] * (len(parts) - 1)]
+    return [f"  {what.ljust(widths[0])}  {part}".rstrip() for what, part in zip(front, parts, strict=True)]
+
+
+def as_markdown(sheet: Sheet) -> str:
+    """One table a section."""
+    out = [f"# {_mark(heading(sheet))}"]
+    for section in sheet.sections:
+        out += ["", f"## {section.title}", "", f"| {' | '.join(HEADS)} |", "|---|---|---|---:|"]
+        out += [f"| {' | '.join(_mark(cell) for cell in _cells(line))} |" for line in section.lines]
+    return "\n".join(out) + "\n"
+
+
+def _mark(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("_", "\\_").replace("<", "&lt;")
+
+
+STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}"
+    "table{border-collapse:collapse;width:100%;margin-bottom:1.5rem}th,td{text-align:left;padding:.3rem .6rem;"
+    "border-bottom:1px solid #ddd;vertical-align:top}td:last-child,th:last-child{text-align:right;"
+    "font-variant-numeric:tabular-nums}td:nth-child(n+2){font-family:ui-monospace,monospace;font-size:.9em}"
+    "@media(prefers-color-scheme:dark){body{color:#eee;background:#161616}th,td{border-color:#444}}"
+)
+
+
+def as_html(sheet: Sheet) -> str:
+    """A page that stands alone: no script, nothing loaded."""
+    title = escape(heading(sheet))
+    body = [f"<h1>{title}</h1>"]
+    for section in sheet.sections:
+        head = "".join(f"<th scope=col>{name}</th>" for name in HEADS)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(line)) + "</tr>" for line in section.lines
+        )
+        body.append(
+            f"<h2>{escape(section.title)}</h2><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        )
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{title}</title><style>{STYLE}</style></head><body>{''.join(body)}</body></html>\n"
+    )
+
+
+FORMS: dict[str, Callable[[Sheet], str]] = {"text": sheet_as_text, "markdown": as_markdown, "html": as_html}
+"""--format -> how the sheet is written."""

@@ -1,0 +1,329 @@
+"""Tables as files for other programs: CSV, JSON, Parquet, Excel. Rows are written as they come.
+
+NULL stays empty (CSV, Excel) or null (JSON, Parquet). What each column means, in which unit, and what NULL means in it
+goes along as a table of its own, ``columns``. FLOPs count 1 multiply-add as 2.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfctl.orchestrator.errors import PerfctlError, ToolMissing
+from perfctl.orchestrator.report.numbers import DASH
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""The last four are the full-width forms, which spreadsheets take for the same."""
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_QUOTED = re.compile(r'[",\r\n]|^\s|\s$')
+
+
+def lines(names: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool = False) -> Iterator[str]:
+    """The head, then one text a row, each with its line feed."""
+    yield ",".join(cell(name, raw=raw) for name in names) + "\n"
+    for row in rows:
+        yield ",".join([_quick(value, raw) for value in row]) + "\n"
+
+
+def _quick(value: Any, raw: bool) -> str:
+    """``cell``, with the kinds that millions of cells are first, and the same few names over and over kept."""
+    if value is None:
+        return ""
+    kind = type(value)
+    if kind is int:
+        return str(value)
+    return _kept(value, raw) if kind is str and len(value) < 1000 else cell(value, raw=raw)
+
+
+@lru_cache(maxsize=4096)
+def _kept(text: str, raw: bool) -> str:
+    return cell(text, raw=raw)
+
+
+def cell(value: Any, *, raw: bool = False) -> str:
+    """One cell. Lists and dictionaries are JSON text."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    text = as_text(value)
+    if not raw:
+        text = guarded(text)
+    return '"' + text.replace('"', '""') + '"' if not text or _QUOTED.search(text) else text
+
+
+def guarded(text: str) -> str:
+    """``text`` so that no spreadsheet runs it."""
+    return "'" + text if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
+
+
+def as_text(value: Any) -> str:
+    """What is no text as text: bytes as hexadecimal digits, lists and dictionaries as JSON."""
+    import json
+
+    if isinstance(value, str):
+        return value
+    return value.hex() if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+SHORTEST = 14
+"""Characters that a column of text keeps at least; where that does not fit, each row is shown as a list."""
+
+
+def unique(names: Sequence[str]) -> tuple[str, ...]:
+    """Column names told apart: id, id -> id, id_2."""
+    found: list[str] = []
+    for name in names:
+        number, candidate = 1, name
+        while candidate in found:
+            number += 1
+            candidate = f"{name}_{number}"
+        found.append(candidate)
+    return tuple(found)
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON has: bytes as hexadecimal digits, infinities as text."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float) and not -1e400 < value < 1e400:
+        return None if value != value else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def answer(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int = 80) -> RenderableType:
+    """Rows below their column names; rows of more columns than fit one below the other, each as a list."""
+    texts = [[_shown(value) for value in row] for row in rows]
+    needed = 2 * len(names)
+    for place, name in enumerate(names):
+        longest = max([len(name), *(len(row[place]) for row in texts)])
+        needed += min(longest, SHORTEST) if _is_text(rows, place) else longest
+    return _table(names, texts, rows) if needed <= width else _lists(names, texts)
+
+
+def _table(names: Sequence[str], texts: Sequence[Sequence[str]], rows: Sequence[Sequence[Any]]) -> RenderableType:
+    from rich.table import Table
+
+    grid = Table(box=None, header_style="dim", pad_edge=False)
+    for place, name in enumerate(names):
+        text = _is_text(rows, place)
+        grid.add_column(_text(name), justify="left" if text else "right", overflow="fold", no_wrap=not text)
+    for row in texts:
+        grid.add_row(*map(_text, row))
+    return grid
+
+
+def _lists(names: Sequence[str], texts: Sequence[Sequence[str]]) -> RenderableType:
+    from rich.table import Table
+
+    grid = Table(box=None, show_header=False, pad_edge=False)
+    grid.add_column(style="dim", overflow="fold")
+    grid.add_column(overflow="fold")
+    for number, row in enumerate(texts, 1):
+        grid.add_row(_text(f"row {number}"), _text(""))
+        for name, value in zip(names, row, strict=True):
+            grid.add_row(_text(f"  {name}"), _text(value))
+    return grid
+
+
+def _is_text(rows: Iterable[Sequence[Any]], place: int) -> bool:
+    return any(isinstance(row[place], (str, bytes)) for row in rows)
+
+
+def _shown(value: Any) -> str:
+    """NULL as a dash, which no number is; 0 as 0."""
+    if value is None:
+        return DASH
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _text(words: str) -> Any:
+    """Text as it is: control characters and marks that turn the line around are not sent to the terminal."""
+    from rich.text import Text
+
+    return Text("".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in words))
+
+
+AT_ONCE = 50_000
+"""Rows of a Parquet row group."""
+SHEET_ROWS = 1_048_576
+"""What an Excel sheet holds, its head counted."""
+CELL_CHARACTERS = 32_767
+EXACT = 10**15
+"""Spreadsheets keep 15 digits: larger whole numbers go in as text, so that none is changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name (with the unit in it where it has one), type and description."""
+
+    name: str
+    kind: str
+    """INTEGER, REAL, NUMERIC (either), TEXT, BOOLEAN or JSON."""
+    meaning: str
+    unit: str
+    null: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table; ``rows`` may be read once."""
+
+    name: str
+    columns: tuple[Column, ...]
+    rows: Iterable[Sequence[Any]]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+
+def described(tables: Iterable[Table]) -> Table:
+    """The table ``columns``: what every column of ``tables`` means."""
+    heads = ("table", "column", "meaning", "unit", "null_means")
+    rows = [(table.name, c.name, c.meaning, c.unit, c.null) for table in tables for c in table.columns]
+    return Table("columns", tuple(Column(head, "TEXT", "", "-", "") for head in heads), rows)
+
+
+def write_csv(path: Path, table: Table, *, raw: bool = False) -> None:
+    """One table; ``raw`` leaves text as it is that a spreadsheet would run as a formula."""
+    with path.open("w", encoding="utf-8", errors="replace", newline="") as file:
+        file.writelines(lines(table.names, table.rows, raw=raw))
+
+
+def write_json(path: Path, tables: Sequence[Table], about: dict[str, str]) -> None:
+    """One object: {"about": ..., "tables": {name: [{column: value}, ...]}}; a row a line."""
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(f'{{"about": {json.dumps(about, ensure_ascii=False)},\n"tables": {{')
+        for number, table in enumerate(tables):
+            file.write(f"{',' if number else ''}\n{json.dumps(table.name)}: [")
+            for place, row in enumerate(table.rows):
+                record = dict(zip(table.names, map(plain, row), strict=True))
+                file.write(f"{',' if place else ''}\n{json.dumps(record, ensure_ascii=False, allow_nan=False)}")
+            file.write("\n]")
+        file.write("\n}}\n")
+
+
+def write_parquet(path: Path, table: Table) -> None:
+    """One table. Needs pyarrow; a column that holds whole numbers and others (NUMERIC) becomes float64."""
+    arrow, parquet = _import("pyarrow"), _import("pyarrow.parquet")
+    types = {"INTEGER": arrow.int64(), "BOOLEAN": arrow.bool_(), "REAL": arrow.float64(), "NUMERIC": arrow.float64()}
+    fields = [
+        arrow.field(c.name, types.get(c.kind, arrow.string()), metadata={"meaning": c.meaning, "unit": c.unit})
+        for c in table.columns
+    ]
+    schema = arrow.schema(fields)
+    rows = iter(table.rows)
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        while part := list(islice(rows, AT_ONCE)):
+            columns = [
+                list(map(_caster(c.kind), values))
+                for c, values in zip(table.columns, zip(*part, strict=True), strict=True)
+            ]
+            try:
+                writer.write_table(arrow.Table.from_arrays(_arrays(arrow, columns, fields), schema=schema))
+            except (arrow.ArrowInvalid, arrow.ArrowTypeError) as error:
+                raise PerfctlError(
+                    f"{table.name}: does not fit Parquet ({error})", "Use --format csv or json"
+                ) from error
+
+
+def _arrays(arrow: Any, columns: Sequence[Sequence[Any]], fields: Sequence[Any]) -> list[Any]:
+    return [arrow.array(values, type=field.type) for values, field in zip(columns, fields, strict=True)]
+
+
+def _caster(kind: str) -> Callable[[Any], Any]:
+    if kind in ("TEXT", "JSON"):
+        return lambda value: None if value is None else as_text(value)
+    if kind in ("REAL", "NUMERIC"):
+        return lambda value: None if value is None else float(value)
+    return lambda value: value
+
+
+def write_xlsx(path: Path, tables: Sequence[Table]) -> None:
+    """One workbook, a sheet a table. Needs openpyxl. Text is never taken for a formula."""
+    workbook = _import("openpyxl").Workbook(write_only=True)
+    for table in tables:
+        sheet = workbook.create_sheet(table.name)
+        sheet.freeze_panes = "A2"
+        sheet.append([_cell(sheet, name) for name in table.names])
+        for number, row in enumerate(table.rows, 2):
+            if number > SHEET_ROWS:
+                raise PerfctlError(
+                    f"{table.name}: has more rows than the {SHEET_ROWS:,} of an Excel sheet",
+                    "Use --format parquet or csv, or fewer runs (--run)",
+                )
+            sheet.append([_cell(sheet, value) for value in row])
+    workbook.save(path)
+
+
+def _cell(sheet: Any, value: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, (int, float)) and abs(value) < EXACT:
+        return value
+    from openpyxl.cell import WriteOnlyCell
+    from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
+
+    text = ILLEGAL_CHARACTERS_RE.sub("\ufffd", repr(value) if isinstance(value, (int, float)) else as_text(value))
+    if len(text) > CELL_CHARACTERS:
+        text = text[: CELL_CHARACTERS - 4] + " ..."
+    cell = WriteOnlyCell(sheet, value="")
+    cell.value = text
+    cell.data_type = "s"  # else a text that begins with = would be a formula
+    return cell
+
+
+def need(form: str) -> None:
+    """Raises ToolMissing where the library for this format is not installed."""
+    for library in {"parquet": ("pyarrow", "pyarrow.parquet"), "xlsx": ("openpyxl",)}.get(form, ()):
+        _import(library)
+
+
+def _import(name: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError as error:
+        library = name.partition(".")[0]
+        raise ToolMissing(
+            f"this format needs {library}, which is not installed", "pip install 'perfctl[export]', or --format csv"
+        ) from error
+
+
+def ledger_table(rows: Iterable[dict[str, Any]]) -> Table:
+    """The ledger's rows (see ledger_rows) as a table; lists in them become JSON."""
+    from perfctl.orchestrator.report.ledger.rows import MEANINGS, unit
+
+    held = list(rows)
+    names = list(dict.fromkeys(name for row in held for name in row)) or list(MEANINGS)
+    columns = [
+        Column(name, _kind([row.get(name) for row in held]), MEANINGS.get(name, ""), unit(name), "not known")
+        for name in names
+    ]
+    return Table("ledger", tuple(columns), [tuple(row.get(name) for name in names) for row in held])
+
+
+def _kind(values: Sequence[Any]) -> str:
+    found = {type(value) for value in values if value is not None}
+    if found and found <= {int}:
+        return "INTEGER"
+    if found and found <= {int, float}:
+        return "REAL"
+    if found == {bool}:
+        return "BOOLEAN"
+    return "TEXT" if found <= {str} else "JSON"

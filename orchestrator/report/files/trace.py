@@ -1,0 +1,167 @@
+"""One step of a run as Chrome trace events, which Perfetto and chrome://tracing show.
+
+Kernels and copies stand by device and stream, ranges by thread; clicking one shows its layer, direction and launch.
+Times in the file are microseconds from the beginning of the step, to the nanosecond; ``otherData`` says where that
+is on the report's own clock. Operations are sums over a run and have no place in time: they are not in the trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.records.report import Copy, Kernel, Range
+from perfctl.records.run import Run
+
+HOST = 0
+"""Process number of the host's threads; a GPU's is its ordinal + 1."""
+_LOOSE = 10_000_000
+"""Added to a thread's number for its ranges that need not nest, which have a line of their own."""
+
+
+def steps(run: Run) -> list[int]:
+    """Measured steps of which this run has kernels or ranges with a place in time."""
+    found = {kernel.step for kernel in run.report.kernels if kernel.start_ns is not None}
+    return sorted({step for step in found | {span.step for span in run.report.ranges} if step is not None})
+
+
+def trace(run: Run, step: int | None) -> dict[str, Any]:
+    """The trace of one step; of the whole capture where ``step`` is None.
+
+    Raises UsageError when the run has no such step, PerfctlError when it has nothing with a place in time.
+    """
+    known = steps(run)
+    if step is not None and step not in known:
+        there = (
+            f"It has {', '.join(map(str, known))}" if known else "It has none: leave --step out for the whole capture"
+        )
+        raise UsageError(f"run {run.id} has no step {step}", there)
+    kernels = [kernel for kernel in run.report.kernels if kernel.start_ns is not None]
+    ranges, copies = list(run.report.ranges), [copy for copy in run.report.copies if copy.start_ns is not None]
+    if step is not None:
+        begin, end = _window(step, kernels, ranges)
+        kernels = [k for k in kernels if k.step == step or (k.step is None and begin <= (k.start_ns or 0) < end)]
+        ranges = [span for span in ranges if span.step == step or _inside(span, begin, end)]
+        copies = [copy for copy in copies if begin <= (copy.start_ns or 0) < end]
+    if not (kernels or ranges or copies):
+        raise PerfctlError(
+            f"run {run.id} ({run.profiler}) has nothing with a place in time",
+            "ncu keeps no start times; trace a run of 'perfctl nsys' or 'perfctl torch'",
+        )
+    starts = [k.start_ns for k in kernels] + [span.start_ns for span in ranges] + [copy.start_ns for copy in copies]
+    zero = min(start for start in starts if start is not None)
+    events = [*_range_events(ranges, zero), *_kernel_events(run, kernels, zero), *_copy_events(copies, zero)]
+    return {
+        "schemaVersion": 1,
+        "displayTimeUnit": "ns",
+        "otherData": _about(run, step, zero),
+        "traceEvents": [*_names(run, events), *sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0)))],
+    }
+
+
+def _window(step: int, kernels: Iterable[Kernel], ranges: Iterable[Range]) -> tuple[int, int]:
+    """From the first to the last moment of what belongs to the step, ns on the report's clock."""
+    spans = [(k.start_ns or 0, k.duration_ns or 0) for k in kernels if k.step == step]
+    spans += [(span.start_ns, span.duration_ns or 0) for span in ranges if span.step == step]
+    return min(start for start, _ in spans), max(start + int(length) for start, length in spans)
+
+
+def _inside(span: Range, begin: int, end: int) -> bool:
+    """Someone else's range that lies in the step whole; ranges around many steps are left out."""
+    return span.step is None and begin <= span.start_ns and span.start_ns + (span.duration_ns or 0) <= end
+
+
+def _range_events(ranges: Sequence[Range], zero: int) -> Iterator[dict[str, Any]]:
+    for span in ranges:
+        nests = span.kind == "push_pop"
+        thread = (span.thread or 0) + (0 if nests else _LOOSE)
+        args = _known(
+            layer=span.layer, direction=span.direction, step=span.step, phase=span.phase, domain=span.domain,
+            depth=span.depth,
+        )  # fmt: skip
+        event = {"name": span.name, "cat": "user_annotation", "pid": HOST, "tid": thread, "args": args}
+        yield event | (
+            {"ph": "i", "s": "t", "ts": _us(span.start_ns - zero)}
+            if span.kind == "mark" or span.duration_ns is None
+            else _times(span.start_ns, span.duration_ns, zero)
+        )
+
+
+def _kernel_events(run: Run, kernels: Sequence[Kernel], zero: int) -> Iterator[dict[str, Any]]:
+    names = {span.number: span.name for span in run.report.ranges}
+    for kernel in kernels:
+        device, stream = kernel.device_index or 0, kernel.stream or 0
+        args = _known(
+            device=kernel.device_index, stream=kernel.stream, layer=kernel.layer, direction=kernel.direction,
+            layer_source=kernel.layer_source, step=kernel.step, launch=kernel.launch,
+            range=names.get(kernel.range_number) if kernel.range_number is not None else None,
+            grid=_three(kernel.grid_x, kernel.grid_y, kernel.grid_z),
+            block=_three(kernel.block_x, kernel.block_y, kernel.block_z),
+        ) | _known(**{"registers per thread": kernel.registers, "shared memory": _shared(kernel)})  # fmt: skip
+        event = {"name": kernel.name, "cat": "kernel", "pid": device + 1, "tid": stream, "args": args}
+        yield event | _times(kernel.start_ns or 0, kernel.duration_ns, zero)
+
+
+def _copy_events(copies: Sequence[Copy], zero: int) -> Iterator[dict[str, Any]]:
+    for copy in copies:
+        memset = copy.kind == "memset"
+        yield {
+            "name": "Memset (Device)" if memset else f"Memcpy {copy.kind}",
+            "cat": "gpu_memset" if memset else "gpu_memcpy",
+            "pid": (copy.device_index or 0) + 1,
+            "tid": copy.stream or 0,
+            "args": _known(device=copy.device_index, stream=copy.stream, bytes=copy.bytes, layer=copy.layer),
+        } | _times(copy.start_ns or 0, copy.duration_ns, zero)
+
+
+def _times(start: int, duration: float | None, zero: int) -> dict[str, Any]:
+    """A duration that is not known is drawn as an instant: 0 would say that it took no time."""
+    if duration is None:
+        return {"ph": "i", "s": "t", "ts": _us(start - zero)}
+    return {"ph": "X", "ts": _us(start - zero), "dur": _us(duration)}
+
+
+def _us(nanoseconds: float) -> float:
+    return round(nanoseconds / 1000, 3)
+
+
+def _three(*sizes: int | None) -> list[int] | None:
+    known = [size for size in sizes if size is not None]
+    return known if len(known) == 3 else None
+
+
+def _shared(kernel: Kernel) -> int | None:
+    parts = [part for part in (kernel.static_shared_bytes, kernel.dynamic_shared_bytes) if part is not None]
+    return sum(parts) if parts else None
+
+
+def _known(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _names(run: Run, events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What Perfetto writes beside the lines."""
+    places = sorted({(event["pid"], event["tid"]) for event in events})
+    devices = {device.index: device.name for device in run.report.devices if device.kind == "gpu"}
+    for process in dict.fromkeys(process for process, _ in places):
+        gpu = devices.get(process - 1)
+        name = "host" if process == HOST else f"GPU {process - 1}" + (f": {gpu}" if gpu else "")
+        yield {"ph": "M", "pid": process, "tid": 0, "ts": 0, "name": "process_name", "args": {"name": name}}
+    for process, thread in places:
+        name = f"stream {thread}" if process != HOST else f"thread {thread}"
+        if process == HOST and thread >= _LOOSE:
+            name = f"thread {thread - _LOOSE}, ranges that need not nest"
+        yield {"ph": "M", "pid": process, "tid": thread, "ts": 0, "name": "thread_name", "args": {"name": name}}
+
+
+def _about(run: Run, step: int | None, zero: int) -> dict[str, Any]:
+    facts = _known(
+        run=run.id, step=step, profiler=run.profiler, profiler_version=run.profiler_version, workload=run.workload,
+        batch_size=run.batch_size, mode=run.mode, precision=run.precision, origin=run.origin,
+        artifact_sha256=run.artifact_sha256,
+    )  # fmt: skip
+    missing = [
+        f"{gap.quantity}: {gap.reason}" for gap in run.report.gaps if gap.quantity in ("kernel", "copy", "range")
+    ]
+    return {name: str(value) for name, value in facts.items()} | {"zero_ns": str(zero), "missing": "; ".join(missing)}

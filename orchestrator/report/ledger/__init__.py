@@ -1,0 +1,1 @@
+"""The ledger on the page and in files."""

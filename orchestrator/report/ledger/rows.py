@@ -1,0 +1,197 @@
+"""The ledger as plain rows, full values, units in the names: what ``--json`` prints and the DataFrame holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from perfctl.orchestrator.analyse.analysis import Analysis, analyse
+from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow, Unattributed
+from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.roofline import Roofline, RooflinePoint
+from perfctl.orchestrator.report.ledger.roofline import spoken
+from perfctl.orchestrator.report.numbers import why
+from perfctl.records.run import Run
+
+
+def ledger_rows(analyses: Sequence[Analysis]) -> Iterator[dict[str, Any]]:
+    """One row a layer, direction and batch size, then what no layer explains. None is not known; 0 is zero."""
+    for found in analyses:
+        for row in found.ledger.rows:
+            yield _row(found, row)
+        for rest in found.ledger.unattributed:
+            yield _rest(found, rest)
+
+
+def sweep_verdicts(analyses: Sequence[Analysis]) -> list[dict[str, Any]]:
+    """Verdicts about sweeps as a whole, with the study they are about."""
+    return [{**_study(found), **asdict(verdict)} for found in analyses for verdict in found.judgement.sweep]
+
+
+def _study(found: Analysis) -> dict[str, Any]:
+    study = found.study
+    return {name: getattr(study, name) for name in ("workload", "variant", "mode", "precision", "device")}
+
+
+def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
+    judged = found.judgement.at(row.batch, row.layer, row.direction)
+    point = found.roofline.of(row.batch, row.layer, row.direction)
+    return {
+        **_study(found),
+        "batch": row.batch,
+        "layer": row.place,
+        "kind": row.kind,
+        "direction": row.direction,
+        "paper_flops": row.paper.value,
+        "paper_state": row.paper.state,
+        "counted_flops": row.counted.value,
+        "counted_state": row.counted.state,
+        "counted_why": why(row.counted) or None,
+        "counted_rule": row.counted.rule,
+        "counted_is_lower_bound": row.counted.lower_bound,
+        "ratio": row.ratio,
+        "verdicts": [asdict(verdict) for verdict in judged.verdicts],
+        "unexplained": judged.unexplained,
+        "time_ns": row.time.median if row.time else None,
+        "time_low_ns": row.time.low if row.time else None,
+        "time_high_ns": row.time.high if row.time else None,
+        "time_why": row.time_reason,
+        "clock": row.basis,
+        "clock_trusted": row.trusted if row.time else None,
+        "share": row.share,
+        "share_of": row.whole,
+        "paper_flops_per_s": row.achieved,
+        **_roofs(point, found.roofline),
+        "guessed": row.guessed,
+        "kernels": [asdict(use) for use in row.kernels],
+    }
+
+
+def _roofs(point: RooflinePoint | None, roofline: Roofline) -> dict[str, Any]:
+    """Where a row stands below the roofs; None throughout where the roofline has no point for it."""
+    return {
+        "dram_bytes": point.traffic.dram.value if point else None,
+        "flops_per_byte": point.intensity if point else None,
+        "roof": point.path if point else None,
+        "peak_flops_per_s": point.peak if point else None,
+        "attainable_flops_per_s": point.attainable if point else None,
+        "of_attainable": point.reached if point else None,
+        "mfu": point.mfu if point else None,
+        "mfu_refused": point.mfu_refused if point else None,
+        "hfu": point.hfu if point else None,
+        "bound": point.bound if point and not point.refused else None,
+        "bound_why": spoken(point, roofline) if point else None,
+    }
+
+
+def _rest(found: Analysis, rest: Unattributed) -> dict[str, Any]:
+    empty = dict.fromkeys(_row_names(found), None)
+    return {
+        **empty,
+        **_study(found),
+        "batch": rest.batch,
+        "layer": "not attributed",
+        "counted_flops": rest.counted.value,
+        "counted_state": rest.counted.state,
+        "counted_why": why(rest.counted) or None,
+        "counted_rule": rest.counted.rule,
+        "counted_is_lower_bound": rest.counted.lower_bound,
+        "time_ns": rest.time.median,
+        "time_low_ns": rest.time.low,
+        "time_high_ns": rest.time.high,
+        "clock": rest.basis,
+        "share": rest.share,
+        "share_of": rest.whole,
+        "verdicts": [],
+        "kernels": [],
+    }
+
+
+def _row_names(found: Analysis) -> list[str]:
+    """The columns; there is always a row when something is left over."""
+    return list(_row(found, found.ledger.rows[0])) if found.ledger.rows else []
+
+
+MEANINGS = {
+    "workload": "name of the workload or script",
+    "variant": "the workload's own options that are not at their default",
+    "mode": "train or infer",
+    "precision": "fp32, tf32, bf16 or fp16",
+    "device": "the device that did the work",
+    "batch": "samples a step",
+    "layer": "dotted module path; 'not attributed' is what no layer explains",
+    "kind": "class of the module, or name of the operation",
+    "direction": "forward, grad_input, grad_weight, grad_bias, backward, optimizer",
+    "paper_flops": "on paper for one step: 2 x multiply-adds",
+    "paper_state": "known, or why not",
+    "counted_flops": "counted by the hardware for one step",
+    "counted_state": "counted, estimated, or why not",
+    "counted_why": "how it was counted, or why it is not known",
+    "counted_rule": "how it is made of counters",
+    "counted_is_lower_bound": "some of it was not counted",
+    "ratio": "counted / paper",
+    "verdicts": "why counted and paper differ: rule, sentence, numbers",
+    "unexplained": "what of the ratio no verdict explains",
+    "time_ns": "median over the measured steps",
+    "time_low_ns": "lowest over the measured steps",
+    "time_high_ns": "highest over the measured steps",
+    "time_why": "why there is no time",
+    "clock": "what took the time",
+    "clock_trusted": "the clock waited for the device",
+    "share": "share of the time of the whole",
+    "share_of": "the whole that it is a share of",
+    "paper_flops_per_s": "paper FLOPs over time",
+    "dram_bytes": "bytes moved to and from DRAM in one step",
+    "flops_per_byte": "FLOPs per byte of DRAM",
+    "roof": "the roof it is held against",
+    "peak_flops_per_s": "that roof",
+    "attainable_flops_per_s": "what the roofline allows at this intensity",
+    "of_attainable": "share of the attainable rate that was reached",
+    "mfu": "paper FLOPs over time over peak",
+    "mfu_refused": "why there is no MFU",
+    "hfu": "counted FLOPs over time over peak",
+    "bound": "what limits it: memory, compute, latency",
+    "bound_why": "why that is said",
+    "guessed": "kernels were given to the layer by guess",
+    "kernels": "the kernels behind the row",
+}
+_UNITS = {
+    "batch": "count",
+    "ratio": "1",
+    "unexplained": "1",
+    "share": "0..1",
+    "of_attainable": "0..1",
+    "mfu": "0..1",
+    "hfu": "0..1",
+    "flops_per_byte": "FLOP/byte",
+}
+_ENDINGS = {"_ns": "ns", "_bytes": "byte", "_flops_per_s": "FLOP/s", "_flops": "FLOP"}
+
+
+def unit(name: str) -> str:
+    """The unit of a column, which its name says; "-" where there is none."""
+    return _UNITS.get(name) or next((unit for ending, unit in _ENDINGS.items() if name.endswith(ending)), "-")
+
+
+BULK = ("kernels", "counters", "copies", "ranges", "operations", "samples")
+SMALL = ("steps", "memory", "summaries", "gaps", "diagnostics")
+FACTS = (
+    "id", "sweep_id", "sweep_name", "sweep_command", "host", "profiler", "profiler_version", "workload", "batch_size",
+    "mode", "precision", "status", "origin", "exit_code", "reason", "started_at", "duration_ns", "artifact",
+    "artifact_sha256", "command",
+)  # fmt: skip
+
+
+def run_json(run: Run) -> dict[str, Any]:
+    """Everything a run holds; NULL is null. FLOPs count 1 multiply-add as 2. Units are those of the store."""
+    (study,) = studies([run])
+    return {
+        **{name: getattr(run, name) for name in FACTS},
+        "form": run.report.form,
+        "devices": [asdict(device) for device in run.report.devices],
+        "environment": run.report.environment,
+        "ledger": list(ledger_rows([analyse(study)])),
+        "layer_calls": [call._asdict() for call in run.layer_calls],
+        **{name: [row._asdict() for row in getattr(run.report, name)] for name in (*SMALL, *BULK)},
+    }

@@ -1,0 +1,172 @@
+"""What a study rests on: its runs, their environment, what is missing, what the tools said, how to repeat it."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from perfctl.orchestrator.analyse.kernels.pairing import match, unmatched_lines
+from perfctl.orchestrator.analyse.ledger.ledger import Ledger
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy
+from perfctl.orchestrator.analyse.ledger.studies import Study, device_label
+from perfctl.orchestrator.report.findings_no_layers import lacking_flops
+from perfctl.orchestrator.report.numbers import Cell, count, nothing, plain, time_cell
+from perfctl.orchestrator.report.page.kernels import run_label
+from perfctl.orchestrator.report.page.study import listing, word
+from perfctl.orchestrator.report.tables import Column, Table
+from perfctl.records.run import Run
+
+ORIGINS = {
+    "measured": "measured here",
+    "ingested": "ingested: a report made elsewhere",
+    "recorded": "recorded: replayed from an earlier capture, not measured now",
+    "transcribed": "transcribed: published figures typed off, not measured by perfctl",
+    "synthetic": "synthetic: made up for tests or a demonstration, not measured",
+}
+
+
+def runs_table(study: Study) -> Table | None:
+    """Every run of the study, failed ones too."""
+    columns = [
+        Column("run"), Column("profiler", look="text"), Column("batch"), Column("status", look="text"),
+        Column("device", look="text"), Column("started", look="text"), Column("length", base="ns"), Column("origin", look="text"),
+        Column("host", look="text"), Column("report", look="code"), Column("sha256", look="code"),
+    ]  # fmt: skip
+    rows = [
+        [
+            plain(run.id), plain(f"{run.profiler} {run.profiler_version or ''}".strip()),
+            count(run.batch_size, "the report does not say"), _status(run), word(device_label(run)),
+            word((run.started_at or "")[:16].replace("T", " ")),
+            time_cell(run.duration_ns), Cell(run.origin, ORIGINS.get(run.origin), value=run.origin), word(run.host),
+            word(run.artifact),
+            Cell(run.artifact_sha256[:12], run.artifact_sha256, value=run.artifact_sha256)
+            if run.artifact_sha256 else nothing("no report was kept"),
+        ]
+        for run in study.runs
+    ]  # fmt: skip
+    return listing("Runs", columns, rows, drop_run=False)
+
+
+_SHOWN = {"host", "nsys version", "ncu version", "torch version", "dlprof version"}
+"""Facts that stand in the list of runs already."""
+
+
+def environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
+    """(fact, value) that every run which recorded it agrees on."""
+    facts = sorted(_facts(runs).items())
+    return tuple((key, next(iter(found))[:500]) for key, found in facts if len(found) == 1 and key not in _SHOWN)
+
+
+def differences(runs: Sequence[Run]) -> Table | None:
+    """Facts that differ between the runs, a row a value; None when none does."""
+    columns = [Column("fact", look="text"), Column("value", look="text"), Column("runs", look="text")]
+    rows = [
+        [plain(key), plain(value[:500]), plain(_list(dict.fromkeys(who), 8))]
+        for key, found in sorted(_facts(runs).items()) if len(found) > 1
+        for value, who in found.items()
+    ]  # fmt: skip
+    return listing("What differs between the runs", columns, rows, drop_run=False)
+
+
+def _facts(runs: Sequence[Run]) -> dict[str, dict[str, list[str]]]:
+    """fact -> value -> the runs that recorded it."""
+    values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        tool = {f"{run.profiler} version": run.profiler_version, "host": run.host}
+        for key, value in (tool | run.report.environment).items():
+            if value is not None:
+                values[key][value].append(run_label(run))
+    return values
+
+
+def gaps(prepared: PreparedStudy, ledger: Ledger) -> Table | None:
+    """What is missing and why; equal gaps of several runs on one row."""
+    study = prepared.study
+    found: dict[tuple[str, str, str, str | None], list[str]] = defaultdict(list)
+    for run in study.runs:
+        for gap in run.report.gaps:
+            found[gap.quantity, gap.state, gap.reason, gap.scope].append(run_label(run))
+    lacking: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
+    for row in ledger.rows:
+        for what, figure in (("counted FLOPs", row.counted), ("paper FLOPs", row.paper)):
+            if figure.value is None or figure.missing:
+                lacking[what, figure.state, figure.reason or "not collected"][row.name] = None
+        if row.time is None:
+            lacking["time", "not_collected", row.time_reason or "not timed"][row.name] = None
+    columns = [
+        Column("what", look="code"), Column("state", look="text"), Column("why, and what would change it", look="text"),
+        Column("concerns", look="text"), Column("run", look="text"),
+    ]  # fmt: skip
+    rows = [
+        [plain(what), plain(_lower(state)), plain(reason), word(scope), plain(_list(dict.fromkeys(who), 6))]
+        for (what, state, reason, scope), who in found.items()
+    ]
+    everything = len({(row.layer, row.direction) for row in ledger.rows})
+    rows += [
+        [plain(what), plain("lower bound" if state in ("counted", "estimated") else _lower(state)), plain(reason),
+         plain("all rows of the ledger" if len(who) == everything else _list(who, 6)),
+         nothing("a gap of the comparison")]
+        for (what, state, reason), who in lacking.items()
+    ]  # fmt: skip
+    rows += [
+        [plain("executed FLOPs"), plain(state), plain(why), nothing("all kernels"), plain(run_label(item.run))]
+        for item in prepared.runs
+        if study.foreign and (said := lacking_flops(item)) is not None
+        for state, why in [said]
+    ]
+    rows += [
+        [plain("partner of a launch"), plain("not matched"), plain(line), plain(f"batch {batch}"), plain(pair)]
+        for batch, pair, lines in _unmatched(prepared)
+        for line in lines
+    ]
+    return listing("What is missing, and why", columns, rows, drop_run=False)
+
+
+def _unmatched(study: PreparedStudy) -> Iterable[tuple[int, str, list[str]]]:
+    """(batch, which two runs, lines): launches that only one of the counting and the timing run saw."""
+    for batch in study.batches:
+        runs = [item.run for item in batch.runs]
+        timing = next((run for run in runs if run.profiler in ("nsys", "torch") and run.report.kernels), None)
+        if batch.counting is not None and timing is not None:
+            counting = batch.counting.run
+            lines = unmatched_lines(match(counting, timing))
+            yield batch.batch, f"{counting.profiler} and {timing.profiler}", lines
+
+
+def diagnostics(runs: Sequence[Run]) -> Table | None:
+    """What the tools themselves said about the captures."""
+    said = Tally(
+        (run_label(run), item.severity, item.source, item.text) for run in runs for item in run.report.diagnostics
+    )
+    columns = [Column("run", look="text"), Column("severity", look="text"), Column("source", look="text"),
+               Column("message", look="text"), Column("times")]  # fmt: skip
+    rows = [
+        [plain(label), plain(severity), plain(source), plain(text[:2000]), count(times)]
+        for (label, severity, source, text), times in said.items()
+    ]
+    return listing("Messages of the tools", columns, rows)
+
+
+def commands(study: Study) -> tuple[tuple[str, str], ...]:
+    """(what, command line) to repeat the study: the sweeps first, then the profiled processes."""
+    sweeps = dict.fromkeys(run.sweep_command for run in study.runs if run.sweep_command)
+    found = [("sweep", command) for command in sweeps if command]
+    found += [(run_label(run), shlex.join(run.command)) for run in study.runs if run.command]
+    return tuple(found)
+
+
+def _status(run: Run) -> Cell:
+    if run.status == "ok":
+        return plain("ok")
+    return Cell(f"{run.status}: {run.reason or 'no reason was recorded'}", look="bad", value=run.status)
+
+
+def _lower(state: str) -> str:
+    return state.replace("_", " ")
+
+
+def _list(names: Iterable[str], most: int) -> str:
+    every = list(names)
+    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")

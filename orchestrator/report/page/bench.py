@@ -1,0 +1,219 @@
+"""A bench of many networks in the page: one part for all of them, with a row a point and what time goes with.
+
+A ledger, charts and memory for each network would make a page that no browser shows; they are a command away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from perfctl.orchestrator.analyse.ledger.studies import MODES, Study
+from perfctl.orchestrator.analyse.predict.bench import (
+    ALL,
+    WORKLOAD,
+    Correlation,
+    correlations,
+    fastest,
+    figures,
+    point_of,
+)
+from perfctl.orchestrator.report.charts.study import Chart, bench_label, chart_name, scatter
+from perfctl.orchestrator.report.findings_no_layers import Finding
+from perfctl.orchestrator.report.numbers import Cell, amount, count, nothing, plain, share_cell, time_cell
+from perfctl.orchestrator.report.page import about
+from perfctl.orchestrator.report.page.records import Section, StudyView
+from perfctl.orchestrator.report.tables import ROWS_SHOWN, Column, Table, table
+from perfctl.records.bench import BenchPoint
+from perfctl.records.run import Run
+
+_TOO_FEW = "fewer than three points, or one value everywhere"
+
+
+def points_table(points: Sequence[BenchPoint], runs: Sequence[int] = (), limit: int = ROWS_SHOWN) -> Table | None:
+    """A row a network and batch size; --json has the phases of a step, too. ``runs``: the run of each, for a page."""
+    columns = [
+        *([Column("run")] if runs else []),
+        Column("network", look="code"),
+        Column("batch"),
+        Column("FLOP", note="of a step; 1 multiply-add is 2 FLOPs"),
+        Column("step", note="median"),
+        Column("spread", note="between quartiles, against the median"),
+    ]
+    rows = [
+        (
+            *([plain(runs[place])] if runs else []),
+            plain(point.model),
+            count(point.batch),
+            amount(flops(point), ""),
+            time_cell(point.step_ns[0]),
+            share_cell(point.spread),
+        )
+        for place, point in enumerate(points)
+    ]
+    return table("Points", columns, rows, limit=limit)
+
+
+def correlation_table(family: str, found: Sequence[Correlation]) -> Table | None:
+    """The figures of one family, the closest by rank first."""
+    columns = [
+        Column("time against", look="text"),
+        Column("points"),
+        Column("Spearman"),
+        Column("Pearson"),
+        Column("Pearson, log"),
+        Column("exponent", note="of the power law: 1 where time is proportional"),
+    ]
+    rows = [
+        (
+            plain(one.feature), count(one.points), _number(one.spearman), _number(one.pearson),
+            _number(one.pearson_log), _number(one.slope_log),
+        )
+        for one in found
+    ]  # fmt: skip
+    return table(f"{family}: what the time of a step goes with", columns, rows)
+
+
+def flops(point: BenchPoint) -> float | None:
+    """Of one step, forward and backward; None where pen and paper is not with the point."""
+    parts = [point.features[name] for name in ("flops:forward", "flops:backward") if name in point.features]
+    return sum(parts) if parts else None
+
+
+def as_json(points: Sequence[BenchPoint], found: Sequence[Correlation]) -> dict[str, Any]:
+    """Every point and every coefficient; times in nanoseconds."""
+    rows = [
+        {
+            "model": point.model, "family": point.family, "batch": point.batch, "mode": point.mode,
+            "precision": point.precision, "device": point.machine.device, "threads": point.machine.threads,
+            "steps": point.steps, "step_ns": point.step_ns, "phase_ns": dict(point.phase_ns),
+            "memory_bytes": dict(point.memory_bytes), "features": figures(point),
+        }
+        for point in points
+    ]  # fmt: skip
+    slots = Correlation.__slots__
+    return {"points": rows, "correlations": [{name: getattr(one, name) for name in slots} for one in found]}
+
+
+def _number(value: float | None) -> Cell:
+    return nothing(_TOO_FEW) if value is None else plain(f"{value:.3f}")
+
+
+WHOLE = 6
+"""Networks that have a part of their own; of more there is one part for all."""
+POINTS = 1000
+"""Rows of the table of points."""
+
+FIRST = ("flops:forward", "bytes:forward", "parameters", "layers")
+"""Figures that are drawn."""
+UNSTEADY = 0.1
+LEFT_OUT = (
+    "One row a network and batch size, the fastest of its runs. Layers, ledger, memory and commands of each network are not in"
+    " this page: perfctl report --run ID --out network.html has them, --run once for each run of it."
+)
+
+
+def apart(found: Iterable[Study]) -> tuple[list[Study], list[Study]]:
+    """(studies with a part of their own, networks of a bench that share one)."""
+    every = list(found)
+    bench = [
+        study for study in every if study.workload == WORKLOAD and {run.profiler for run in study.runs} == {"none"}
+    ]
+    if len(bench) <= WHOLE:
+        return every, []
+    return [study for study in every if all(study is not other for other in bench)], bench
+
+
+def bench_views(networks: Sequence[Study], first: int) -> Iterator[StudyView]:
+    """One part for each device, mode and precision; ``first``: number of the first."""
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    for study in networks:
+        groups.setdefault((study.device, study.mode, study.precision), []).extend(study.runs)
+    for number, runs in enumerate(groups.values(), first):
+        yield _view(runs, f"s{number}")
+
+
+def _view(runs: Sequence[Run], key: str) -> StudyView:
+    made = [(point, run) for run in runs if (point := point_of(run)) is not None]
+    run_of = {id(point): run.id for point, run in made}
+    points = fastest(point for point, _ in made)
+    found = correlations(points)
+    origins = dict.fromkeys(run.origin for run in runs)
+    warnings = list(_warnings(points, runs, len(made)))
+    return StudyView(
+        key, _heading(runs[0]), _facts(points, runs),
+        tuple((origin, about.ORIGINS.get(origin, origin)) for origin in origins),
+        tuple(_findings(found)), (), tuple(warnings),
+        tuple(_sections(key, points, [run_of[id(point)] for point in points], found, runs)),
+    )  # fmt: skip
+
+
+def _heading(run: Run) -> str:
+    return ", ".join(part for part in ("bench", MODES.get(run.mode or "", run.mode), run.precision) if part)
+
+
+def _facts(points: Sequence[BenchPoint], runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
+    machines = dict.fromkeys(point.machine for point in points)
+    threads = sorted({machine.threads for machine in machines if machine.threads is not None})
+    started = sorted(run.started_at for run in runs if run.started_at)
+    facts = (
+        ("device", ", ".join(dict.fromkeys(machine.device for machine in machines)) or "not recorded"),
+        ("threads", " ".join(map(str, threads))),
+        ("points", f"{len(points)} of {len({point.model for point in points})} networks"),
+        ("families", " ".join(dict.fromkeys(point.family for point in points))),
+        ("torch", " ".join(dict.fromkeys(machine.torch for machine in machines if machine.torch))),
+        ("from", started[0][:10] if started else ""),
+    )
+    return tuple((name, value) for name, value in facts if value)
+
+
+def _findings(found: Sequence[Correlation]) -> Iterator[Finding]:
+    for family in dict.fromkeys(row.family for row in found):
+        best = next(row for row in found if row.family == family)
+        who = "over all families" if family == ALL else f"of {family}"
+        yield Finding(
+            f"The time of a step {who} goes closest with {bench_label(best.feature)}: "
+            f"Spearman {best.spearman or 0.0:.2f}, {best.points} points.",
+            "goes-with",
+        )
+
+
+def _warnings(points: Sequence[BenchPoint], runs: Sequence[Run], timed: int) -> Iterator[Finding]:
+    failed = [run for run in runs if run.status != "ok"]
+    if failed:
+        yield Finding(
+            f"{len(failed)} runs are not whole, run {failed[0].id} first: {failed[0].reason}.", "points", True
+        )
+    if missing := len(runs) - len(failed) - timed:
+        yield Finding(f"{missing} whole runs are no points: they have no timed step, or no device.", "points", True)
+    unsteady = sum(1 for point in points if point.spread > UNSTEADY)
+    if unsteady:
+        yield Finding(
+            f"{unsteady} of {len(points)} points varied by more than {UNSTEADY:.0%} between quartiles: "
+            "perfctl bench FILE --steady 10 measures them again.",
+            "points", True,
+        )  # fmt: skip
+
+
+def _sections(
+    key: str, points: Sequence[BenchPoint], ids: Sequence[int], found: Sequence[Correlation], runs: Sequence[Run]
+) -> Iterator[Section]:
+    if drawn := tuple(_charts(key, points)):
+        yield Section("charts", "Charts", charts=drawn)
+    table = points_table(points, ids, POINTS)
+    yield Section("points", "Points", tables=(table,) if table else (), note=LEFT_OUT)
+    tables = (
+        correlation_table(family, [row for row in found if row.family == family])
+        for family in dict.fromkeys(row.family for row in found)
+    )
+    if kept := tuple(table for table in tables if table):
+        yield Section("goes-with", "What time goes with", tables=kept)
+    yield Section("runs", "Environment", environment=about.environment(runs))
+
+
+def _charts(key: str, points: Sequence[BenchPoint]) -> Iterator[Chart]:
+    for feature in FIRST:
+        svg = scatter(f"{key}-{chart_name(feature)}", feature, points)
+        if svg is not None:
+            note = "median of a step; beside each family Spearman's coefficient of its points"
+            yield Chart(f"Time of a step against {bench_label(feature)}", svg, note)

@@ -1,0 +1,84 @@
+"""The page as one self-contained HTML text: the one file that knows Jinja."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from perfctl.orchestrator.analyse.compare.records import Comparison
+from perfctl.orchestrator.analyse.hardware.peaks import Peaks
+from perfctl.orchestrator.analyse.speedup import Speedup
+from perfctl.orchestrator.report.compare import compare_view
+from perfctl.orchestrator.report.page.sections import page_view
+from perfctl.records.run import Run
+
+_CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "\ufffd")
+"""What HTML forbids, and a terminal that shows the file would obey."""
+
+
+def render(
+    runs: Sequence[Run],
+    *,
+    generated_at: str,
+    title: str | None = None,
+    peaks: Sequence[Peaks] = (),
+    left_out: str | None = None,
+) -> str:
+    """HTML of the page for these runs; ``peaks`` are measured roofs. The same arguments give the same bytes.
+
+    ``left_out``: what of the store is not among ``runs``, in a sentence; None where nothing is.
+    """
+    view = page_view(runs, generated_at=generated_at, title=title, peaks=peaks)
+    return _filled("run.html", replace(view, left_out=left_out))
+
+
+def render_comparison(found: Comparison) -> str:
+    """HTML of the page of a comparison. The same comparison gives the same bytes."""
+    made = max((run.started_at for side in (found.a, found.b) for run in side.runs if run.started_at), default="")
+    return _filled("compare.html", compare_view(found, made_at=f"{made[:16].replace('T', ' ')} UTC" if made else ""))
+
+
+def render_speedup(studies: Sequence[Speedup]) -> str:
+    """HTML of the page of a speed-up study, a batch size after the other. The same studies give the same bytes."""
+    from perfctl.orchestrator.report.speedup import page_view as speedup_view
+
+    return _filled("speedup.html", speedup_view(studies))
+
+
+def render_calculator(view: object) -> str:
+    """HTML of the calculator, from ``report.calculator.page_view``. The same view gives the same bytes."""
+    return _filled("calculator.html", view)
+
+
+def listing(view: Mapping[str, Any]) -> str:
+    """HTML of a folder's pages and sweeps, as 'perfctl serve' shows them."""
+    return _filled("sweeps.html", view)
+
+
+def _filled(template: str, view: object) -> str:
+    environment = Environment(
+        autoescape=True, loader=FunctionLoader(_source), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["drawing"] = Markup  # SVG that charts.py made; names in it are escaped there
+    environment.filters["digest"] = _digest
+    environment.globals["asset"] = lambda name: Markup(_source(name))  # noqa: S704  style and scripts, our own files  # nosec B704
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False, "sort_keys": False}
+    text = environment.get_template(template).render(page=view)
+    shown = text.translate(_CONTROL)
+    return shown.encode("utf-8", "replace").decode("utf-8")  # a report may hold half a surrogate pair
+
+
+def _digest(code: str) -> str:
+    """What a page's Content-Security-Policy allows: this script, and none that a name from a report might become."""
+    return "sha256-" + b64encode(sha256(code.encode()).digest()).decode("ascii")
+
+
+def _source(name: str) -> str:
+    return resources.files("perfctl.templates").joinpath(name).read_text(encoding="utf-8")

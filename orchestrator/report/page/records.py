@@ -1,0 +1,60 @@
+"""What the templates of the page read: sections, studies, the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from perfctl.orchestrator.report.charts.study import Chart
+from perfctl.orchestrator.report.findings_no_layers import Finding
+from perfctl.orchestrator.report.ledger.page import LedgerView
+from perfctl.orchestrator.report.tables import Grid, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One part of a study: a heading in the navigation and what stands under it."""
+
+    key: str
+    title: str
+    tables: tuple[Table, ...] = ()
+    ledger: LedgerView | None = None
+    note: str | None = None
+    """One paragraph under the heading."""
+    charts: tuple[Chart, ...] = ()
+    folded: tuple[Table, ...] = ()
+    """Closed until the reader opens them."""
+    grids: tuple[Grid, ...] = ()
+    """Long tables that are drawn a screen at a time."""
+    timelines: tuple[dict[str, Any], ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    """Facts on which all runs agree."""
+    commands: tuple[tuple[str, str], ...] = ()
+    origin: str | None = None
+    """Said beside the heading where the numbers below were not measured here."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyView:
+    """One study or one foreign report."""
+
+    key: str
+    heading: str
+    facts: tuple[tuple[str, str], ...]
+    origins: tuple[tuple[str, str], ...]
+    """(origin, what it means) of its numbers."""
+    findings: tuple[Finding, ...]
+    more: tuple[Finding, ...]
+    warnings: tuple[Finding, ...]
+    sections: tuple[Section, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PageView:
+    """The whole page."""
+
+    title: str
+    made_at: str
+    studies: tuple[StudyView, ...]
+    left_out: str | None = None
+    """What of the store is not on the page, in a sentence; None where nothing is."""

@@ -1,0 +1,168 @@
+"""What the templates read: the whole page as plain records, nothing left to decide in a template."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from perfctl.orchestrator.analyse.analysis import Analysis, analyse
+from perfctl.orchestrator.analyse.hardware.peaks import Peaks
+from perfctl.orchestrator.analyse.ledger.studies import Study, heading, studies
+from perfctl.orchestrator.report.charts import study as charts_study
+from perfctl.orchestrator.report.charts.study import chart_views, layer_colours
+from perfctl.orchestrator.report.findings import SHOWN, findings
+from perfctl.orchestrator.report.ledger.page import ledger_view
+from perfctl.orchestrator.report.ledger.roofline import roofline_chart, roofline_tables, roofs_note
+from perfctl.orchestrator.report.page import about, kernels, timeline, usage
+from perfctl.orchestrator.report.page import study as page_study
+from perfctl.orchestrator.report.page.bench import apart, bench_views
+from perfctl.orchestrator.report.page.inference import inference_tables
+from perfctl.orchestrator.report.page.kernels import switch_table
+from perfctl.orchestrator.report.page.records import PageView, Section, StudyView
+from perfctl.orchestrator.report.tables import Table
+from perfctl.records.run import Run
+
+NUMBERS = (
+    "charts", "inference", "ledger", "roofline", "sweep", "switches", "kernels", "timeline", "operators",
+    "ranges", "utilisation", "memory", "summaries",
+)  # fmt: skip
+"""Sections of numbers, whose origin stands beside the heading."""
+CHARTS_FIRST = 2
+"""Charts on the first screen; the others stand in the batch sweep."""
+
+
+def page_view(runs: Iterable[Run], *, generated_at: str, title: str | None, peaks: Sequence[Peaks] = ()) -> PageView:
+    """The page of these runs: one part a study, in order of first appearance; studies with a ledger first.
+
+    A bench of many networks is one part, with a row for each point instead of a ledger for each network.
+    """
+    whole, bench = apart(studies(runs))
+    found = sorted(whole, key=lambda study: study.foreign)
+    views = tuple(_study(analyse(study, peaks), f"s{number}") for number, study in enumerate(found, 1))
+    views = (*bench_views(bench, len(found) + 1), *views)
+    if title is None:
+        title = (
+            views[0].heading if len(views) == 1 else f"{len(views)} studies and reports" if views else "nothing to show"
+        )
+    return PageView(title, _moment(generated_at), views)
+
+
+def _moment(stamp: str) -> str:
+    """ "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is."""
+    return re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", stamp)
+
+
+def tools(runs: Sequence[Run]) -> str:
+    """ "ncu 2025.3 + nsys 2025.1"."""
+    named = (
+        "no profiler" if run.profiler == "none" else f"{run.profiler} {run.profiler_version or ''}" for run in runs
+    )
+    return " + ".join(dict.fromkeys(name.strip() for name in named))
+
+
+def _study(found: Analysis, key: str) -> StudyView:
+    study = found.study
+    said = findings(found)
+    news = [item for item in said if not item.warning]
+    origins = dict.fromkeys(run.origin for run in study.runs)
+    return StudyView(
+        key, heading(study), _facts(study),
+        tuple((origin, about.ORIGINS.get(origin, origin)) for origin in origins),
+        tuple(news[:SHOWN]), tuple(news[SHOWN:]), tuple(item for item in said if item.warning),
+        tuple(_sections(found, key, _origin(study))),
+    )  # fmt: skip
+
+
+def _facts(study: Study) -> tuple[tuple[str, str], ...]:
+    started = sorted(run.started_at for run in study.runs if run.started_at)
+    used = study.runs[0].devices[:1]
+    capability = next((device.compute_capability for device in used), None)
+    facts = [
+        ("device", f"{study.device or 'not recorded'}" + (f" (CC {capability})" if capability else "")),
+        ("batch", " ".join(map(str, study.batches))),
+        ("tools", tools(study.runs)),
+        ("from", started[0][:10] if started else ""),
+    ]
+    if study.foreign:
+        facts.insert(0, ("what", study.runs[0].report.form))
+    return tuple((name, value) for name, value in facts if value)
+
+
+def _origin(study: Study) -> str | None:
+    """What to say beside numbers that were not measured here; None when all were."""
+    found = dict.fromkeys(run.origin for run in study.runs)
+    return None if set(found) <= {"measured"} else " and ".join(found)
+
+
+def _sections(found: Analysis, key: str, origin: str | None) -> Iterable[Section]:
+    """The parts that have something to show, in the page's order."""
+    for section in _parts(found, key, origin):
+        yield replace(section, origin=origin) if section.key in NUMBERS else section
+
+
+def _parts(found: Analysis, key: str, origin: str | None) -> Iterable[Section]:
+    study, entries, batch_points = found.study, found.ledger, found.points
+    some, colours = study.runs, layer_colours(entries)
+    if drawn := chart_views(key, entries, batch_points):
+        if origin:
+            drawn = tuple(replace(chart, note=f"{origin}; {chart.note}") for chart in drawn)
+        yield Section("charts", "Charts", charts=drawn[:CHARTS_FIRST])
+    yield from _tables("inference", "Inference", *inference_tables(some))
+    if view := ledger_view(found):
+        yield Section("ledger", "Ledger", ledger=view)
+    if tables := roofline_tables(found.roofline):
+        chart = roofline_chart(key, found.roofline, colours)
+        drawn_roof = (chart,) if chart else ()
+        yield Section("roofline", "Roofline", note=roofs_note(found.roofline), charts=drawn_roof, tables=tables)
+    swept = () if study.foreign else _some(page_study.sweep_table(batch_points))
+    steps = _some(page_study.steps(some))
+    if swept or steps or drawn[CHARTS_FIRST:]:
+        title = "Steps" if study.foreign else "Batch sweep"
+        yield Section("sweep", title, tables=swept, folded=steps, charts=drawn[CHARTS_FIRST:])
+    yield from _tables("switches", "Kernel switches", switch_table(found))
+    by_name, launches = kernels.summary(found.prepared.runs), kernels.launches(found.prepared.runs)
+    counters = page_study.counters(some)
+    if by_name or launches or counters:
+        grids = tuple(grid for grid in (launches, counters) if grid)
+        yield Section("kernels", "Kernels", tables=_some(by_name), grids=grids)
+    yield from _timeline(some, colours)
+    yield from _tables("operators", "Operators", page_study.operators(some), folded=not study.foreign)
+    yield from _tables(
+        "ranges", "Ranges and copies", page_study.ranges(some), page_study.copies(some), folded=not study.foreign
+    )
+    yield from _usage(key, found)
+    yield from _tables("summaries", "Summaries", page_study.summaries(some))
+    facts = about.environment(some)
+    tables = _some(about.runs_table(study), about.differences(some))
+    yield Section("runs", "Runs and environment", tables=tables, environment=facts)
+    yield from _tables("gaps", "Gaps", about.gaps(found.prepared, entries), about.diagnostics(some))
+    if again := about.commands(study):
+        yield Section("repeat", "Repeat", commands=again)
+
+
+def _timeline(runs: Sequence[Run], colours: Mapping[str, int]) -> Iterable[Section]:
+    if drawn := tuple(timeline.timelines(runs, colours)):
+        yield Section("timeline", "Timeline", timelines=drawn)
+    elif why := timeline.absent(runs):
+        yield Section("timeline", "Timeline", note=f"Not collected: {why}.")
+
+
+def _usage(key: str, found: Analysis) -> Iterable[Section]:
+    runs, used = found.study.runs, [item.usage for item in found.prepared.runs]
+    chart = charts_study.utilisation_chart(f"{key}-utilisation", [("", used)])
+    known = _some(usage.ways_table(used), usage.busy_table(used), usage.readings_table(used))
+    if tables := (*known, *usage.waits_tables(used)):
+        yield Section("utilisation", "Utilisation", tables=tables, charts=(chart,) if chart else ())
+    elif why := usage.absent(runs):
+        yield Section("utilisation", "Utilisation", note=f"Not collected: {why}.")
+    yield from _tables("memory", "Memory", usage.memory_use_table(used), usage.memory_table(runs))
+
+
+def _some(*found: Table | None) -> tuple[Table, ...]:
+    return tuple(item for item in found if item is not None)
+
+
+def _tables(key: str, title: str, *found: Table | None, folded: bool = False) -> Iterable[Section]:
+    if kept := _some(*found):
+        yield Section(key, title, folded=kept) if folded else Section(key, title, tables=kept)

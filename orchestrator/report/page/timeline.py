@@ -1,0 +1,214 @@
+"""One step of each run that has a clock, as tracks: ranges of each thread above, kernels and copies of each stream below."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, NamedTuple
+
+from perfctl.orchestrator.report.numbers import size, time
+from perfctl.orchestrator.report.page.kernels import run_label
+from perfctl.orchestrator.report.tables import differences
+from perfctl.records.report import Copy, Kernel, Range
+from perfctl.records.run import Run
+
+MOST = 20_000
+"""Bars of one kind in a view; a longer capture ends earlier and says so."""
+LANES = 16
+"""Rows of a track; what is nested deeper is left out and counted."""
+OTHER, NO_LAYER = 7, 8
+
+
+class Bar(NamedTuple):
+    """One thing that took time on a track."""
+
+    start: int
+    length: int
+    name: str
+    detail: str
+    colour: int
+
+
+@dataclass(slots=True)
+class _View:
+    """What one run shows between two moments."""
+
+    run: Run
+    title: str
+    start: int
+    end: int
+    notes: list[str] = field(default_factory=list)
+
+
+def timelines(runs: Sequence[Run], colours: Mapping[str, int]) -> list[dict[str, Any]]:
+    """A view for each run with start times, in order; ncu has none (it runs kernels one by one, many times each)."""
+    views = [view for run in runs if run.profiler != "ncu" and (view := _view(run)) is not None]
+    names = {} if colours else _by_name(runs)
+    return [_drawn(view, colours, names) for view in views]
+
+
+def _by_name(runs: Sequence[Run]) -> dict[str, int]:
+    """Kernel name -> colour where no layer has one: the names that take most time."""
+    took: dict[str, float] = defaultdict(float)
+    for run in runs:
+        for kernel in run.report.kernels:
+            took[kernel.name] += kernel.duration_ns or 0
+    return {name: number for number, name in enumerate(sorted(took, key=lambda name: -took[name])[:OTHER])}
+
+
+def absent(runs: Sequence[Run]) -> str | None:
+    """Why there is no timeline; None when there is one or nobody would look for it."""
+    if any(kernel.duration_ns is not None for run in runs for kernel in run.report.kernels):
+        return "no run has start times: ncu runs kernels one by one and keeps none, nsys and torch do"
+    return None
+
+
+def _view(run: Run) -> _View | None:
+    steps = [item for item in run.report.ranges
+             if item.step is not None and item.duration_ns is not None and item.name.startswith("perfctl:step:")]  # fmt: skip
+    if steps:
+        middle = median(item.duration_ns or 0 for item in steps)
+        step = min(steps, key=lambda item: (abs((item.duration_ns or 0) - middle), item.start_ns))
+        last = max((_end(kernel) for kernel in run.report.kernels if kernel.step == step.step), default=0)
+        said = f"step {step.step}" + (f", of median length among {len(steps)}" if len(steps) > 1 else "")
+        return _View(run, said, step.start_ns, max(last, step.start_ns + (step.duration_ns or 0)))
+    numbered = sorted({kernel.step for kernel in run.report.kernels if kernel.step is not None})
+    wanted = numbered[len(numbered) // 2] if numbered else None
+    timed = sorted((kernel for kernel in run.report.kernels if _timed(kernel) and kernel.step == wanted),
+                   key=lambda kernel: kernel.start_ns or 0)  # fmt: skip
+    if timed:
+        kept = timed[:MOST]
+        view = _View(
+            run, "whole capture" if wanted is None else f"step {wanted}", kept[0].start_ns or 0, max(map(_end, kept))
+        )
+        if len(kept) < len(timed):
+            view.notes.append(f"the first {len(kept):,} of {len(timed):,} kernels; the rest is in the store")
+        return view
+    spans = sorted((item.start_ns, item.start_ns + item.duration_ns) for item in run.report.ranges if item.duration_ns)[
+        :MOST
+    ]
+    return _View(run, "whole capture", spans[0][0], max(end for _, end in spans)) if spans else None
+
+
+def _drawn(view: _View, colours: Mapping[str, int], coloured: Mapping[str, int]) -> dict[str, Any]:
+    """The view as JSON: names once, bars as columns. Times are in ns since ``from``."""
+    names: dict[str, int] = {}
+    tracks = [
+        _packed(title, kind, bars, view, names)
+        for title, kind, bars in (*_range_tracks(view, colours), *_stream_tracks(view, colours, coloured))
+    ]
+    label = run_label(view.run)
+    return {
+        "label": f"{label}, {view.title}", "length": view.end - view.start, "notes": view.notes,
+        "tracks": tracks, "names": list(names),
+    }  # fmt: skip
+
+
+def _packed(title: str, kind: str, bars: Sequence[Bar], view: _View, names: dict[str, int]) -> dict[str, Any]:
+    """Sorted by start, outer before inner; ``l`` is the row, counted from the top of the track."""
+    ends: list[int] = []
+    kept: list[tuple[int, Bar]] = []
+    for bar in sorted(bars, key=lambda bar: (bar.start, -bar.length)):
+        lane = next((place for place, end in enumerate(ends) if end <= bar.start), len(ends))
+        if lane >= LANES:
+            continue
+        ends[lane : lane + 1] = [bar.start + bar.length]
+        kept.append((lane, bar))
+    if len(kept) < len(bars):
+        view.notes.append(f"{title}: {len(bars) - len(kept):,} bars below row {LANES} are left out")
+    return {
+        "title": title, "kind": kind, "lanes": max(len(ends), 1),
+        "s": differences([bar.start - view.start for _, bar in kept]),
+        "d": [bar.length for _, bar in kept],
+        "n": [names.setdefault(bar.name, len(names)) for _, bar in kept],
+        "t": [names.setdefault(bar.detail, len(names)) for _, bar in kept],
+        "c": [bar.colour for _, bar in kept],
+        "l": [lane for lane, _ in kept],
+    }  # fmt: skip
+
+
+def _range_tracks(view: _View, colours: Mapping[str, int]) -> Iterable[tuple[str, str, list[Bar]]]:
+    threads: dict[int | None, list[Range]] = defaultdict(list)
+    for item in view.run.report.ranges:
+        if item.duration_ns is not None and item.start_ns < view.end and item.start_ns + item.duration_ns > view.start:
+            threads[item.thread].append(item)
+    for number, (_, items) in enumerate(
+        sorted(threads.items(), key=lambda pair: min(item.start_ns for item in pair[1])), 1
+    ):
+        chosen = sorted(items, key=lambda item: -(item.duration_ns or 0))[:MOST]
+        if len(chosen) < len(items):
+            view.notes.append(f"the longest {len(chosen):,} of {len(items):,} ranges of a thread")
+        title = "ranges" if len(threads) == 1 else f"ranges, thread {number}"
+        yield title, "range", [_clip(view, item.start_ns, item.duration_ns or 0, _said(item.name), _place(item),
+                                     _colour(item, colours)) for item in chosen]  # fmt: skip
+
+
+def _stream_tracks(
+    view: _View, colours: Mapping[str, int], coloured: Mapping[str, int]
+) -> Iterable[tuple[str, str, list[Bar]]]:
+    streams: dict[tuple[int, int], list[Bar]] = defaultdict(list)
+    for kernel in view.run.report.kernels:
+        if _timed(kernel) and (kernel.start_ns or 0) < view.end and _end(kernel) > view.start:
+            bar = _clip(view, kernel.start_ns or 0, int(kernel.duration_ns or 0), kernel.short_name or kernel.name,
+                        _launched(kernel), coloured.get(kernel.name, OTHER) if coloured else _colour(kernel, colours))  # fmt: skip
+            streams[_track(kernel)].append(bar)
+    copies: dict[tuple[int, int], list[Bar]] = defaultdict(list)
+    for copy in view.run.report.copies:
+        if copy.start_ns is not None and copy.duration_ns is not None and view.start <= copy.start_ns < view.end:
+            said = f"{size(copy.bytes)}" if copy.bytes is not None else "size not recorded"
+            copies[_track(copy)].append(
+                _clip(view, copy.start_ns, copy.duration_ns, f"copy {copy.kind}", said, NO_LAYER)
+            )
+    several = len({device for device, _ in (*streams, *copies)}) > 1
+    for kind, found in (("kernel", streams), ("copy", copies)):
+        for (device, stream), bars in sorted(found.items()):
+            where = f"stream {stream}" if stream >= 0 else "stream not recorded"
+            what = "kernels" if kind == "kernel" else "copies"
+            yield f"{what}, GPU {device} {where}" if several else f"{what}, {where}", kind, bars
+
+
+def _clip(view: _View, start: int, length: int, name: str, detail: str, colour: int) -> Bar:
+    """A bar cut to the view; a range may begin before it. The detail keeps the whole length."""
+    left, right = max(start, view.start), min(start + length, view.end)
+    if right - left < length:
+        detail = "; ".join(filter(None, (detail, f"{time(length)} in all")))
+    return Bar(left, right - left, name[:1000], detail[:1000], colour)
+
+
+def _said(name: str) -> str:
+    """Own range names without their prefix."""
+    return name.removeprefix("perfctl:").replace(":", " ")
+
+
+def _place(item: Range) -> str:
+    return "" if item.domain is None else f"domain {item.domain}"
+
+
+def _launched(kernel: Kernel) -> str:
+    where = " ".join(part for part in (kernel.layer, kernel.direction) if part) or "no layer"
+    shape = [f"{what} {'×'.join(str(n) for n in sides if n is not None)}"
+             for what, sides in (("grid", (kernel.grid_x, kernel.grid_y, kernel.grid_z)),
+                                 ("block", (kernel.block_x, kernel.block_y, kernel.block_z))) if sides[0] is not None]  # fmt: skip
+    return "; ".join([where, *shape])
+
+
+def _colour(item: Kernel | Range, colours: Mapping[str, int]) -> int:
+    """That of the layer on every chart; the optimizer's own work has one too."""
+    working = item.direction == "optimizer" or (isinstance(item, Range) and item.name == "perfctl:phase:optimizer")
+    if item.layer is None:
+        return colours.get("optimizer", NO_LAYER) if working else NO_LAYER
+    return colours.get(item.layer, OTHER)
+
+
+def _track(item: Kernel | Copy) -> tuple[int, int]:
+    return (item.device_index or 0, -1 if item.stream is None else item.stream)
+
+
+def _timed(kernel: Kernel) -> bool:
+    return kernel.start_ns is not None and kernel.duration_ns is not None
+
+
+def _end(kernel: Kernel) -> int:
+    return int((kernel.start_ns or 0) + (kernel.duration_ns or 0))

@@ -1,0 +1,305 @@
+"""A speed-up study as tables of cells, for the page and the terminal alike, and its charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from perfctl.orchestrator.analyse.kernels.categories import CATEGORIES
+from perfctl.orchestrator.analyse.speedup import ArmFacts, Gain, GainLine, Speedup
+from perfctl.orchestrator.report import terminal as terminals
+from perfctl.orchestrator.report.charts import speedup
+from perfctl.orchestrator.report.numbers import (
+    Cell,
+    amount,
+    count,
+    nothing,
+    plain,
+    rate,
+    ratio,
+    share_cell,
+    size_cell,
+    time,
+    time_cell,
+)
+from perfctl.orchestrator.report.tables import Column, Table, table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+TEXT, CODE = "text", "code"
+UNSTEADY = 2.0
+"""Steps of one run that differ by more than this factor are said to be unsteady."""
+NOT_TRAINED = "no epochs were asked for (--epochs)"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One study on the page."""
+
+    key: str
+    title: str
+    notes: tuple[str, ...]
+    charts: tuple[speedup.Chart, ...]
+    tables: tuple[Table, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PageView:
+    """What templates/speedup.html reads."""
+
+    title: str
+    parts: tuple[Part, ...]
+
+
+def page_view(studies: Sequence[Speedup]) -> PageView:
+    """All batch sizes of a study, one after the other."""
+    names = ", ".join(arm.label for arm in studies[0].arms)
+    title = f"{studies[0].workload or 'a program'}: {names}"
+    return PageView(title, tuple(_part(place, one) for place, one in enumerate(studies, 1)))
+
+
+def _part(place: int, one: Speedup) -> Part:
+    first, *others = tables(one)
+    return Part(
+        key=f"s{place}",
+        title=f"Batch {one.batch}" if one.batch else "Batch size not known",
+        notes=tuple(notes(one)),
+        charts=tuple(speedup.charts(one, f"s{place}")),
+        tables=(upright(first, explained=True), *others),
+    )
+
+
+def notes(one: Speedup) -> list[str]:
+    """What has to be known to read the tables."""
+    said = [f"Faster than {one.base}, with the 95 % interval; warm-up steps and test passes are in no time."]
+    for other in one.against:
+        said += [f"{other.label} has no speed-up: {why}." for why in other.refused]
+        unknown = [item.fact for item in other.differences if item.a == item.b]
+        if unknown:
+            said.append(f"Neither {one.base} nor {other.label} recorded {', '.join(unknown)}: it may be other work.")
+        differ = [f"{item.fact} ({item.a}; {item.b})" for item in other.differences if item.a != item.b]
+        if differ:
+            said.append(f"{one.base} and {other.label} differ in {', '.join(differ)}.")
+    said += [f"{label} failed: {why}." for label, why in one.failed]
+    said += [
+        f"The steps of {arm.label} took between {time(arm.step_range[0])} and {time(arm.step_range[1])}: something else "
+        "used the machine, or the device was not warm yet; run it again when it is quiet (--again)."
+        for arm in one.arms
+        if arm.step_range is not None and arm.step_range[1] > UNSTEADY * arm.step_range[0]
+    ]
+    said += [f"{arm.label}: {what}: {why}." for arm in one.arms for what, why in arm.gaps]
+    return said
+
+
+def tables(one: Speedup) -> list[Table]:
+    """In the order of reading; those without rows are left out."""
+    found = [_arms(one), _gains(one, ("epoch", "step", "phase"), "Speed-up"), _reached(one), _course(one)]
+    found += [_gains(one, ("layer",), "Speed-up by layer"), *_if_only(one), _categories(one)]
+    found += [_top(arm) for arm in one.arms]
+    return [item for item in found if item is not None]
+
+
+def upright(view: Table, *, explained: bool = False) -> Table:
+    """A line a figure, a column a row of ``view``: its many columns fit neither 80 characters nor a narrow page.
+
+    ``explained`` adds what the figures are.
+    """
+    heads = [Column("", look=TEXT), *(Column(row[0].text) for row in view.rows)]
+    rows = [
+        [plain(column.label), *(row[place] for row in view.rows), *([plain(column.note or "")] if explained else [])]
+        for place, column in enumerate(view.columns)
+        if place
+    ]
+    if explained:
+        heads.append(Column("", look=TEXT))
+    return replace(view, columns=tuple(heads), rows=tuple(tuple(row) for row in rows))
+
+
+def _arms(one: Speedup) -> Table | None:
+    heads = [Column("", look=TEXT), Column("device", look=TEXT), Column("runs"), Column("all epochs"), Column("step"),
+             Column("steps/s"), Column("samples/s"), Column("FLOP/s", note="on paper / step time; 1 multiply-add = 2"),
+             Column("of peak"), Column("peak memory"),
+             Column("memory on paper", note="tensors at the fullest moment of a step"),
+             Column("of paper", note="measured peak / paper"), Column("idle", note="of the steps: no kernel ran"),
+             Column("launch-bound", note="kernels that waited longer than they ran"),
+             Column("copies hidden", note="copy time during which a kernel ran"),
+             Column("outside operations", note="of the steps, on a CPU")]  # fmt: skip
+    gpu, cpu = "a CPU launches no kernels", "the trace holds kernels"
+    rows = []
+    for arm in one.arms:
+        no = gpu if arm.idle is None else "no copies"
+        rows.append([
+            plain(arm.label), plain(arm.device or "not recorded"), count(arm.runs), time_cell(arm.total_ns, NOT_TRAINED),
+            time_cell(arm.step_ns), rate(arm.steps_per_second, "1/s"), rate(arm.samples_per_second, "1/s"),
+            amount(arm.rate.per_second, "FLOP/s", arm.rate.reason or "steps were not timed"), _of_peak(arm),
+            size_cell(peak_memory(arm)), _paper_memory(arm), _of_paper(arm),
+            share_cell(arm.idle, gpu), share_cell(arm.launch_bound, gpu),
+            share_cell(arm.overlap, no), share_cell(arm.overhead, cpu),
+        ])  # fmt: skip
+    return table("Each by itself", heads, rows)
+
+
+def _of_peak(arm: ArmFacts) -> Cell:
+    if arm.rate.peak is None or arm.rate.per_second is None:
+        return nothing(arm.rate.reason or "not known")
+    return share_cell(arm.rate.per_second / arm.rate.peak)
+
+
+def _paper_memory(arm: ArmFacts) -> Cell:
+    if arm.paper_memory is None:
+        return nothing(arm.paper_memory_reason or "not worked out")
+    return size_cell(arm.paper_memory)
+
+
+def _of_paper(arm: ArmFacts) -> Cell:
+    """Only of a device: torch's allocator counts there what paper counts."""
+    measured = arm.memory.get("peak allocated")
+    if measured is None:
+        return nothing("a host's peak also holds Python, torch and the data")
+    if not arm.paper_memory:
+        return nothing(arm.paper_memory_reason or "not worked out")
+    return share_cell(measured / arm.paper_memory)
+
+
+def peak_memory(arm: ArmFacts) -> int | None:
+    """Of the device where it was recorded, else of the host."""
+    return next((size for name in ("peak allocated", "peak host_resident", "peak host resident")
+                 if (size := arm.memory.get(name)) is not None), None)  # fmt: skip
+
+
+def _gains(one: Speedup, levels: Sequence[str], caption: str) -> Table | None:
+    compared = [other for other in one.against if other.lines]
+    heads = [Column("", look=CODE if levels == ("layer",) else TEXT), Column(one.base)]
+    for other in compared:
+        heads += [Column(other.label), Column(f"{other.label} faster", "times"), Column("95 % interval", look=TEXT)]
+    named: dict[tuple[str, str], list[GainLine | None]] = {}
+    for place, other in enumerate(compared):
+        for line in other.lines:
+            if line.level in levels:
+                named.setdefault((line.level, line.name), [None] * len(compared))[place] = line
+    rows = []
+    for (_, name), lines in named.items():
+        first = next((line.base_ns for line in lines if line is not None), None)
+        cells = [plain(name), time_cell(first, "on the other side only")]
+        for found in lines:
+            cells += _gain_cells(found)
+        rows.append(cells)
+    return table(caption, heads, rows)
+
+
+def _gain_cells(line: GainLine | None) -> list[Cell]:
+    if line is None:
+        return [nothing("on one side only")] * 3
+    if line.gain is None:
+        why = nothing(line.reason or "no spread is known")
+        return [time_cell(line.ns, "on the other side only"), why, why]
+    return [time_cell(line.ns), faster(line.gain), plain(interval(line.gain), line.gain.basis)]
+
+
+def faster(gain: Gain) -> Cell:
+    """The speed-up; its interval in the title."""
+    return Cell(ratio(gain.value), f"{interval(gain)}; {gain.basis}", value=gain.value)
+
+
+def interval(gain: Gain) -> str:
+    """ "3.1 to 3.4"."""
+    return f"{ratio(gain.low)} to {ratio(gain.high)}"
+
+
+def _reached(one: Speedup) -> Table | None:
+    heads = [Column("until", look=TEXT), *(Column(arm.label) for arm in one.arms)]
+    rows = []
+    for item in one.reached:
+        target = f"{item.what} {'of at most' if item.what == 'test loss' else 'of at least'} {item.target:.4g}"
+        rows.append([plain(target), *(time_cell(item.times[arm.label], "never reached") for arm in one.arms)])
+    return table("Training time to the same result", heads, rows)
+
+
+def _course(one: Speedup) -> Table | None:
+    heads = [Column("", look=TEXT), Column("epoch"), Column("time"), Column("training loss"), Column("test loss"),
+             Column("accuracy"), Column("Dice")]  # fmt: skip
+    rows = [
+        [plain(arm.label), count(item.number + 1), time_cell(item.ns), _plain_number(item.loss),
+         _plain_number(item.test_loss), share_cell(item.accuracy), share_cell(item.dice, "its answers are no masks")]
+        for arm in one.arms
+        for item in arm.epochs
+    ]  # fmt: skip
+    return table("Epochs (of the newest run)", heads, rows)
+
+
+def _plain_number(value: float | None) -> Cell:
+    return nothing("not collected") if value is None else Cell(f"{value:.4f}", value=value)
+
+
+def _if_only(one: Speedup) -> list[Table | None]:
+    heads = [Column("layer", look=CODE), Column("of the step"), Column("step faster", "times"),
+             Column("95 % interval", look=TEXT), Column("at most", "times", note="if the layer took no time at all")]  # fmt: skip
+    return [
+        table(
+            f"If only this layer ran as on {other.label} (Amdahl)",
+            heads,
+            [
+                [plain(item.layer), share_cell(item.share), faster(item.gain), plain(interval(item.gain)),
+                 Cell(ratio(item.limit), value=item.limit)]
+                for item in other.if_only
+            ],
+        )
+        for other in one.against
+    ]  # fmt: skip
+
+
+def _categories(one: Speedup) -> Table | None:
+    heads = [Column("kind of work", look=TEXT), *(Column(arm.label) for arm in one.arms)]
+    known = [kind for kind in CATEGORIES if any(kind in (arm.categories or {}) for arm in one.arms)]
+    rows = [
+        [
+            plain(kind),
+            *(share_cell((arm.categories or {}).get(kind, 0.0 if arm.categories else None)) for arm in one.arms),
+        ]
+        for kind in known
+    ]
+    return table("Where the time in the trace goes", heads, rows)
+
+
+def _top(arm: ArmFacts) -> Table | None:
+    heads = [Column("operation", look=CODE), Column("kind", look=TEXT), Column("calls"), Column("self time"),
+             Column("with what it called"), Column("of all")]  # fmt: skip
+    rows = [
+        [plain(item.name), plain(item.category), count(item.calls), time_cell(item.self_ns),
+         time_cell(item.total_ns, "kernels call nothing"), share_cell(item.share)]
+        for item in arm.top
+    ]  # fmt: skip
+    return table(f"The most expensive on {arm.label}", heads, rows)
+
+
+_ROWS = 12
+_ELSEWHERE = "the page and --json have them"
+
+
+def terminal(one: Speedup) -> list[RenderableType]:
+    """Heading, what has to be known, tables."""
+    names = ", ".join(arm.label for arm in one.arms)
+    lines = [f"{one.workload or 'a program'}, batch {one.batch or 'not known'}: {names}", *notes(one)]
+    first, *others = tables(one)
+    figures = upright(first)
+    shown = [*terminals.shown([figures], len(figures.rows), ""), *terminals.shown(others, _ROWS, _ELSEWHERE)]
+    return [*lines, *shown]
+
+
+def as_json(one: Speedup) -> dict[str, Any]:
+    """Every figure, records as objects."""
+    found: dict[str, Any] = as_plain_text(one)
+    return found
+
+
+def as_plain_text(value: Any) -> Any:
+    """Records as objects by field name, tuples as lists."""
+    if hasattr(value, "_asdict"):
+        return {key: as_plain_text(item) for key, item in value._asdict().items()}
+    if hasattr(value, "__dataclass_fields__"):
+        return {key: as_plain_text(getattr(value, key)) for key in value.__dataclass_fields__}
+    if isinstance(value, dict):
+        return {str(key): as_plain_text(item) for key, item in value.items()}
+    return [as_plain_text(item) for item in value] if isinstance(value, (tuple, list)) else value

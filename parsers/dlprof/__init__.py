@@ -1,0 +1,1 @@
+"""DLProf reports: CSV, JSON and database."""

@@ -1,0 +1,321 @@
+"""Reads the tables in DLProf's CSV files, recognised by their columns.
+
+Seen: PyTorch 1.7.0 and 1.8.0, TensorFlow 1 (2020). Every file but the summary is a title line and one table;
+columns are looked up by name, "Avg." and "Avg" being the same. The summary is a stack of blocks, read by label.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from math import isfinite
+from pathlib import Path
+from typing import TextIO
+
+from perfctl.parsers.text.doubts import repeated
+from perfctl.parsers.text.lines import encoding_of
+from perfctl.records.errors import ReportError
+from perfctl.records.report import Device, Gap, Summary
+
+HEADERS = {
+    "iteration": ("iteration", "op name", "kernel name", "gpu start time (ns)"),
+    "detail": ("op name", "op type", "no calls", "total cpu time (ns)"),
+    "group_op": ("name", "num calls aggregated", "total gpu time (ns)"),
+    "op_type": ("op type", "# ops", "# calls", "total gpu time (ns)"),
+    "tensor_core": ("op name", "tc utilization (%)"),
+    "kernel": ("kernel name", "op name", "total gpu time (ns)"),
+}
+"""Kind of report -> columns that only it has together."""
+
+SUMMARY_WORDS = frozenset(("system config", "summary report", "dlprof version", "all kernels"))
+"""Titles and labels of the summary; two of them tell it from other files."""
+
+ROWS = 200_000
+"""Rows of one table; this many take some 400 MB."""
+PROBE_BYTES = 8192
+"""Bytes of a file's beginning that show its kind, in UTF-16 too."""
+TITLES = frozenset(
+    (
+        *("all iterations", "expert systems feedback", "group op report", "iteration report", "kernel report"),
+        *("op type summary report", "tensor core report", "system config", "summary report"),
+    )
+)
+"""First lines of DLProf's files."""
+_FIELD_LIMIT = 1 << 24
+CUT = "DLProf was probably stopped while writing the file: run it again, or copy the file again"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table: rows as dictionaries over normalised column names (:func:`column`)."""
+
+    path: Path
+    rows: list[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One titled block of the summary."""
+
+    title: str
+    columns: tuple[str, ...]
+    """Names of the value columns; empty where each line is a label and one value."""
+    lines: list[tuple[str, tuple[str, ...]]]
+    """(label, values)"""
+
+
+def column(name: str) -> str:
+    """ "Avg. CPU Time (ns)" -> "avg cpu time (ns)"."""
+    return " ".join(name.strip().lower().replace(".", "").split())
+
+
+def kind_of(head: bytes) -> str | None:
+    """Return the report that the first bytes of a file belong to: a key of HEADERS, "summary", "expert_systems", or None."""
+    text = head[:PROBE_BYTES].decode(encoding_of(head), "replace").lstrip("\ufeff")
+    lines = text.splitlines()[:3]
+    if not lines or "\0" in text:
+        return None
+    if lines[0].strip(' ",').lower() == "expert systems feedback":
+        return "expert_systems"
+    for line in lines[:2]:
+        names = {column(cell) for cell in next(csv.reader([line]), [])}
+        for kind, wanted in HEADERS.items():
+            if names.issuperset(wanted):
+                return kind
+    labels = {line.split(",")[0].strip(' "').lower() for line in text.splitlines()}
+    return "summary" if len(labels.intersection(SUMMARY_WORDS)) >= 2 else None
+
+
+def members(folder: Path) -> dict[str, Path]:
+    """Kind -> file of a folder that is one DLProf report; empty when it is none.
+
+    It is one when it holds at most one CSV file of each kind, and either no other CSV files or DLProf's own
+    file names. Several summaries side by side are several runs, and each is then a report of its own.
+    """
+    found: dict[str, Path] = {}
+    foreign = False
+    for path in sorted(folder.glob("*.csv")):
+        if not path.is_file():
+            continue
+        with path.open("rb") as file:
+            kind = kind_of(file.read(PROBE_BYTES))
+        if kind is None:
+            foreign = True
+        elif kind in found:
+            return {}
+        else:
+            found[kind] = path
+    named = any(path.name.startswith("dlprof_") for path in found.values())
+    return found if named or not foreign else {}
+
+
+def read_table(path: Path, kind: str) -> Table:
+    """Raises ReportError when the file ends in the middle of a row, or another report begins in it."""
+    rows = _rows(path)
+    names: list[str] | None = None
+    title: list[str] = []
+    found: list[dict[str, str]] = []
+    for line, cells in rows:
+        if names is None:
+            candidate = [column(cell) for cell in cells]
+            if set(candidate).issuperset(HEADERS.get(kind, ("problem", "recommendation"))):
+                names = candidate
+            else:
+                title = cells
+            continue
+        if cells == title or [column(cell) for cell in cells] == names:
+            raise repeated(path, "dlprof", f"the {kind} report", line)
+        if _is_title(cells):
+            reason = f"another report of DLProf, '{cells[0].strip()[:80]}', begins at line {line}"
+            raise ReportError(path, "dlprof", reason, "Split the file there and pass the folder that holds the parts")
+        if len(cells) < len(names):
+            raise ReportError(path, "dlprof", f"row at line {line} has {len(cells)} of {len(names)} cells", CUT)
+        if len(found) == ROWS:
+            reason = f"it has more than {ROWS:,} rows, which do not fit into memory"
+            raise ReportError(
+                path, "dlprof", reason, "Pass dlprof_dldb.sqlite of the same run, which is read row by row"
+            )
+        found.append(dict(zip(names, cells, strict=False)))
+    if names is None:
+        raise ReportError(path, "dlprof", f"it has no header line of a {kind} report", CUT)
+    return Table(path, found)
+
+
+def _is_title(cells: list[str]) -> bool:
+    """Return whether this line is the title of another DLProf report."""
+    return sum(map(bool, cells)) == 1 and cells[0].strip().lower() in TITLES
+
+
+def read_blocks(path: Path) -> list[Block]:
+    """Read the blocks of a summary, in order. Raises ReportError when one appears twice."""
+    blocks: list[Block] = []
+    for line, cells in _rows(path):
+        if len(cells) == 1:
+            if any(block.title == cells[0].strip() for block in blocks):
+                raise repeated(path, "dlprof", f"the block '{cells[0].strip()[:80]}' of the summary", line)
+            blocks.append(Block(cells[0].strip(), (), []))
+        elif not cells[0].strip() and blocks and not blocks[-1].lines:
+            blocks[-1] = Block(blocks[-1].title, tuple(cell.strip() for cell in cells[1:]), [])
+        elif blocks and blocks[-1].columns:
+            blocks[-1].lines.append((cells[0].strip(), tuple(cell.strip() for cell in cells[1:])))
+        else:
+            if not blocks:
+                blocks.append(Block("", (), []))
+            # GPU names are separated by commas without quotes (1.7.0): everything after the label is the value
+            blocks[-1].lines.append((cells[0].strip(), (",".join(cells[1:]).strip(),)))
+    return blocks
+
+
+def _lines(file: TextIO, path: Path) -> Iterator[str]:
+    """Yield the lines of the file. Raises ReportError for a line longer than any cell, before it fills memory."""
+    for line in iter(partial(file.readline, _FIELD_LIMIT), ""):
+        if len(line) == _FIELD_LIMIT and not line.endswith(("\n", "\r")):
+            reason = f"a line is longer than {_FIELD_LIMIT:,} characters"
+            raise ReportError(path, "dlprof", reason, "DLProf does not write such lines: check the file")
+        yield line
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """(line number, cells) of all rows that are not blank."""
+    csv.field_size_limit(max(csv.field_size_limit(), _FIELD_LIMIT))  # stack traces are one cell
+    try:
+        with path.open("rb") as file:
+            encoding = encoding_of(file.read(PROBE_BYTES))
+        with path.open(encoding=encoding, errors="replace", newline="") as file:
+            reader = csv.reader(_lines(file, path), strict=True)
+            for cells in reader:
+                if any(cell.strip() for cell in cells):
+                    yield reader.line_num, cells
+    except csv.Error as error:
+        line = reader.line_num
+        if "unexpected end" in str(error):
+            raise ReportError(path, "dlprof", f"the file ends inside a quoted cell (line {line})", CUT) from None
+        remedy = "Have DLProf write the report again; an editor may have changed the quotes"
+        raise ReportError(path, "dlprof", f"line {line} is not CSV ({error})", remedy) from None
+
+
+_UNIT = re.compile(r"(?P<name>.*?)\s*(?:\((?P<time>ns|us|ms)\)|(?P<percent>%))\Z")
+_VERSION = re.compile(r"v?(\d+(?:\.\d+)+)")
+_CONFIG = "system config"
+_FACTS = {
+    "framework": "framework",
+    "cuda version": "cuda",
+    "cudnn version": "cudnn",
+    "nsys version": "nsys",
+    "dlprof version": "dlprof",
+    "dlprof build": "dlprof_build",
+    "cpu model": "cpu_model",
+    "gpu driver version": "driver_version",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryReport:
+    """Contents of the summary; fields as in Report."""
+
+    tool_version: str | None
+    devices: tuple[Device, ...]
+    environment: dict[str, str]
+    summaries: tuple[Summary, ...]
+    gaps: tuple[Gap, ...]
+    wall_clock_ns: int | None
+
+
+def read_summary(path: Path) -> SummaryReport:
+    """Raises ReportError when no line of it is a label and a value."""
+    blocks = read_blocks(path)
+    if not any(block.lines for block in blocks):
+        raise ReportError(path, "dlprof", "the summary has no lines with a label and a value", "Run DLProf again")
+    if _ends_in_a_line(path):
+        return summary_of(blocks)
+    # the last number may be cut: DLProf ends every line
+    label, values = blocks[-1].lines[-1] if blocks[-1].lines else ("", ("",))
+    if blocks[-1].lines:
+        blocks[-1].lines[-1] = (label, (*values[:-1], ""))
+    cut = Gap("summary", "unreadable", f"the last line is incomplete: the last cell of '{label}' was left out")
+    found = summary_of(blocks)
+    return replace(found, gaps=(*found.gaps, cut))
+
+
+def _ends_in_a_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-min(4, path.stat().st_size), 2)
+        return file.read().rstrip(b"\0")[-1:] in (b"\r", b"\n")  # UTF-16 may have a NUL behind it
+
+
+def summary_of(blocks: list[Block]) -> SummaryReport:
+    """Build the summary from its blocks."""
+    config = {
+        label.lower(): values[0] for block in blocks if block.title.lower() == _CONFIG for label, values in block.lines
+    }
+    summaries = tuple(figure for block in blocks for figure in _figures(block))
+    version = _VERSION.match(config.get("dlprof version", ""))
+    wall = next(
+        (figure.value for figure in summaries if figure.name == "Wall Clock Time" and figure.unit == "ns"), None
+    )
+    devices, gaps = _devices(config)
+    if config and "cudnn version" not in config:
+        reason = "this DLProf's summary has no line 'cuDNN Version' (pip's 1.8.0 leaves it out)"
+        gaps.append(Gap("environment.cudnn", "not_available", reason))
+    return SummaryReport(
+        tool_version=version[1] if version else config.get("dlprof version"),
+        devices=devices,
+        environment=_environment(config),
+        summaries=summaries,
+        gaps=tuple(gaps),
+        wall_clock_ns=None if wall is None or abs(wall) > 2**62 else int(wall),
+    )
+
+
+def _figures(block: Block) -> list[Summary]:
+    """One figure a line; in the Ops and Kernels blocks one a cell, named "All Kernels: Memory: GPU Time"."""
+    if block.columns:
+        return [
+            _figure(f"{block.title}: {label}: {name}", value)
+            for label, values in block.lines
+            for name, value in zip(block.columns, values, strict=False)
+        ]
+    in_config = block.title.lower() == _CONFIG
+    return [_figure(label, values[0], is_text=in_config and label != "GPU Count") for label, values in block.lines]
+
+
+def _figure(label: str, value: str, *, is_text: bool = False) -> Summary:
+    """Versions and names are texts, even "11.6"."""
+    match = _UNIT.match(label)
+    name = match["name"] if match else label
+    unit = (match["time"] or match["percent"]) if match else None
+    if label == "Iteration Time Standard Deviation":
+        unit = "ns"  # printed without a unit, below an average that has one
+    try:
+        number = float(value)
+    except ValueError:
+        return Summary(name, None, unit, value or None)
+    if is_text or not isfinite(number):
+        return Summary(name, None, unit, value)
+    return Summary(name, number, unit)
+
+
+def _environment(config: dict[str, str]) -> dict[str, str]:
+    found = {name: config[label] for label, name in _FACTS.items() if config.get(label)}
+    product, _, version = config.get("framework", "").partition(" ")
+    if product == "PyTorch" and version:
+        found["torch"] = version
+    return found
+
+
+def _devices(config: dict[str, str]) -> tuple[tuple[Device, ...], list[Gap]]:
+    """GPU names are separated by commas without quotes; the count shows whether they were split correctly."""
+    names = [name.strip() for name in config.get("gpu name(s)", "").split(",") if name.strip()]
+    count = config.get("gpu count", "")
+    gaps = []
+    if names and count.isdecimal() and int(count) != len(names):
+        reason = f"the summary counts {count} GPUs and names {len(names)}: {', '.join(names)}"
+        gaps.append(Gap("device.name", "ambiguous", reason))
+        names = []
+    driver = config.get("gpu driver version") or None
+    gpus = [Device(name, "gpu", index, driver_version=driver) for index, name in enumerate(names)]
+    cpu = [Device(config["cpu model"], "cpu")] if config.get("cpu model") else []
+    return tuple(gpus + cpu), gaps

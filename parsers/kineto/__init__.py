@@ -1,0 +1,1 @@
+"""Kineto traces, which the PyTorch profiler writes."""

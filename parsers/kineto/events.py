@@ -1,0 +1,357 @@
+"""Sorts the events of a Kineto trace into what perfctl uses: spans, launches, device work, memory.
+
+Spellings: category names were capitalised until 2021 (Operator, Kernel, Memcpy), GPU events then carried
+"external id" in lower case, and thread ids were texts ("25738", "stream 7").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+from perfctl.parsers.text.doubts import not_understood, words
+from perfctl.records.ranges import read_range_name
+from perfctl.records.report import Diagnostic
+
+_INT64 = 1 << 63
+
+
+def nanoseconds(value: object) -> int | None:
+    """Microseconds as the trace has them (integer, or the text of a number with a fraction) -> ns; None if unusable."""
+    if type(value) is int:
+        found = value * 1000
+    elif type(value) is str:
+        whole, _, fraction = value.partition(".")
+        try:
+            found = int(whole + fraction) if len(fraction) == 3 else round(Decimal(value) * 1000)
+        except (ValueError, InvalidOperation, OverflowError):
+            return None
+    else:
+        return None
+    return found if -_INT64 <= found < _INT64 else None
+
+
+def whole(value: object) -> int | None:
+    """An integer, or the text of one, that fits into 64 bits; None for anything else."""
+    if type(value) is str:
+        try:
+            value = int(value)
+        except ValueError:
+            return None
+    return value if type(value) is int and -_INT64 <= value < _INT64 else None
+
+
+def external_id(args: dict[str, Any]) -> int:
+    """External id of an event, which was spelled with a small letter until 2021; -1 when not given."""
+    value = args.get("External id")
+    if type(value) is not int:
+        value = whole(value if value is not None else args.get("external id"))
+    return value if value is not None and value >= 0 else -1
+
+
+def three(value: object) -> tuple[int | None, int | None, int | None]:
+    """A grid or a block: x, y, z."""
+    if type(value) is list and len(value) == 3:
+        return whole(value[0]), whole(value[1]), whole(value[2])
+    return None, None, None
+
+
+NOT_USED = words(
+    "python_function gpu_user_annotation ac2g async async_cpu_to_gpu async_gpu fwdbwd forward_backward overhead cuda_sync"
+    " cuda_event cpu_instant_event mtia_ccp_events mtia_runtime mtia_insight glow_runtime hpu_op collective_comm"
+    " gpu_pm_counter external_correlation python_gc xpu_driver privateuse1_runtime privateuse1_driver __metadata"
+)
+"""gpu_user_annotation is the user_annotation again, on the GPU's time line; ac2g, async and fwdbwd are arrows."""
+PHASES = frozenset("XBEbneiIMsftCPpSTFNODRcv()")
+"""Kinds of event ("ph") of the Chrome format."""
+MOST = 100
+
+
+def count(unknown: dict[str, int], kind: object, category: object) -> None:
+    """Count a skipped event, unless its category and kind are known."""
+    if isinstance(kind, str) and kind not in PHASES:
+        name = f"ph {kind}"
+    elif category is None or (isinstance(category, str) and category in NOT_USED):
+        return
+    else:
+        name = str(category)
+    name = name[:100]
+    if name in unknown or len(unknown) < MOST:
+        unknown[name] = unknown.get(name, 0) + 1
+
+
+def diagnostics(unknown: dict[str, int]) -> tuple[Diagnostic, ...]:
+    """One warning that names them with their numbers of events."""
+    return not_understood({"categories": [f"{name} ({number} events)" for name, number in unknown.items()]})
+
+
+KINDS = {
+    "cpu_op": "operation",
+    "Operator": "operation",
+    "user_annotation": "range",
+    "cuda_runtime": "call",
+    "cuda_driver": "call",
+    "hip_runtime": "call",
+    "xpu_runtime": "call",
+    "Runtime": "call",
+    "kernel": "kernel",
+    "Kernel": "kernel",
+    "gpu_memcpy": "copy",
+    "Memcpy": "copy",
+    "gpu_memset": "copy",
+    "Memset": "copy",
+    "cuda_profiler_range": "counters",
+    "Trace": "window",
+    "python_function": "module",
+}
+"""Event category -> perfctl's kind. Of python_function only calls of modules count. Skipped: gpu_user_annotation
+(the user_annotation again, on the GPU's time line), ac2g, async and fwdbwd (arrows), overhead, cuda_sync."""
+
+MODULE = "nn.Module: "
+"""How the name of a module's call begins ("nn.Module: Conv2d_3"), where the profiler ran with_stack or with_modules."""
+PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,9})\Z")
+OPTIMIZER = ("Optimizer.step#", "Optimizer.zero_grad#")
+"""Ranges that torch itself puts around an optimizer's work."""
+_OLD_RANGE = ("ProfilerStep", "enumerate(DataLoader)#", "Optimizer.")
+
+
+class Span(NamedTuple):
+    """One operation or range on a CPU thread."""
+
+    thread: int
+    """Number in ``Events.threads``."""
+    start: int
+    """ns"""
+    end: int | None
+    """ns; None when the event has no duration."""
+    external: int
+    """Grows with the start within a process; -1 when not given."""
+    name: str
+    is_range: bool
+
+
+class DeviceEvent(NamedTuple):
+    """One kernel, memcpy or memset."""
+
+    name: str
+    start: int | None
+    duration: int | None
+    correlation: int | None
+    external: int
+    args: tuple[int | None, ...]
+    """Kernel: device, stream, grid x y z, block x y z, registers, shared bytes. Copy: device, stream, bytes."""
+
+
+class Place(NamedTuple):
+    """A time on a thread."""
+
+    thread: int
+    at: int
+
+
+@dataclass(slots=True)
+class Events:
+    """The result of one pass over the events."""
+
+    threads: list[tuple[int | None, int | None]] = field(default_factory=list)
+    """(process, thread id), None where the trace has a text instead of a number."""
+    spans: list[Span] = field(default_factory=list)
+    by_external: dict[int, int] = field(default_factory=dict)
+    """External id -> position in ``spans``; -1 when several spans share it."""
+    calls: dict[int, Place | None] = field(default_factory=dict)
+    """Correlation id -> where the runtime or driver call began; None when several calls share it."""
+    kernels: list[DeviceEvent] = field(default_factory=list)
+    copies: list[DeviceEvent] = field(default_factory=list)
+    memory: list[tuple[int, int, int]] = field(default_factory=list)
+    """(thread, at, bytes) of each allocation; negative when it was freed."""
+    peaks: dict[tuple[int, str], int] = field(default_factory=dict)
+    """(GPU, "allocated" or "reserved") -> the largest total the allocator reported."""
+    sequences: list[tuple[int, int, bool]] = field(default_factory=list)
+    """(position in ``spans``, autograd's sequence number, whether it is the backward side) of operations that have one."""
+    window: tuple[int, int] | None = None
+    """Begin and end of the capture, ns."""
+    whole_microseconds: bool = True
+    """No time has a fraction: traces until 2023."""
+    known: int = 0
+    """Events of a category in KINDS."""
+    counter_ranges: int = 0
+    unknown: dict[str, int] = field(default_factory=dict)
+    """Unknown category or kind of event -> count."""
+    repeated: int = 0
+    timeless: int = 0
+
+
+def collect(events: Iterable[Any]) -> Events:
+    """Sort all elements of ``traceEvents``. Elements that are not events, or not used, are skipped."""
+    return _Collector().run(events)
+
+
+class _Collector:
+    def __init__(self) -> None:
+        self.found = Events()
+        self.thread_numbers: dict[tuple[object, object], int] = {}
+        self.names: dict[str, str] = {}
+        self.launch_shapes: dict[tuple[int | None, ...], tuple[int | None, ...]] = {}
+        """Each kept once, like the names: a network repeats the same few launches."""
+        self.seen: set[int] = set()
+        self.handlers = {
+            "operation": self.span,
+            "range": self.span,
+            "call": self.call,
+            "kernel": self.kernel,
+            "copy": self.copy,
+            "counters": self.counters,
+            "window": self.window,
+            "module": self.module,
+        }
+
+    def run(self, events: Iterable[Any]) -> Events:
+        kinds, handlers = KINDS, self.handlers
+        for event in events:
+            if type(event) is not dict:
+                continue
+            category = event.get("cat")
+            kind = kinds.get(category) if type(category) is str else None
+            if kind is None:
+                if event.get("name") == "[memory]":
+                    self.memory(event)
+                elif type(category) is not str or category not in NOT_USED:
+                    count(self.found.unknown, event.get("ph"), category)
+            elif event.get("ph") == "X":
+                self.found.known += 1
+                args = event.get("args")
+                handlers[kind](event, args if type(args) is dict else {})
+            else:
+                count(self.found.unknown, event.get("ph"), None)
+        return self.found
+
+    def span(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        found = self.found
+        start, duration = self.times(event)
+        if start is None:
+            found.timeless += 1
+            return
+        end = None if duration is None else start + duration
+        external = external_id(args)
+        name = self.name(event)
+        is_range = event["cat"] == "user_annotation" or (event["cat"] == "Operator" and _was_range(name))
+        span = Span(self.thread(event), start, end, external, name, is_range)
+        if external >= 0:
+            earlier = found.by_external.setdefault(external, len(found.spans))
+            if earlier != len(found.spans):
+                if earlier >= 0 and found.spans[earlier] == span:
+                    found.repeated += 1
+                    return
+                found.by_external[external] = -1
+        number = args.get("Sequence number")
+        if number is not None and (number := whole(number)) is not None and number >= 0:
+            found.sequences.append((len(found.spans), number, bool(whole(args.get("Fwd thread id")))))
+        found.spans.append(span)
+
+    def module(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        name = event.get("name")
+        if type(name) is str and name.startswith(MODULE):
+            start, duration = self.times(event)
+            if start is not None and duration is not None:
+                span = Span(self.thread(event), start, start + duration, -1, self.name(event), True)
+                self.found.spans.append(span)
+
+    def call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        start, correlation = nanoseconds(event.get("ts")), whole(args.get("correlation"))
+        if start is not None and correlation is not None:
+            place = Place(self.thread(event), start)
+            if self.found.calls.setdefault(correlation, place) != place:
+                self.found.calls[correlation] = None
+
+    def kernel(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        numbers = (
+            *_device_and_stream(event, args),
+            *three(args.get("grid")),
+            *three(args.get("block")),
+            whole(args.get("registers per thread")),
+            whole(args.get("shared memory")),
+        )
+        self.device_event(self.found.kernels, event, args, numbers)
+
+    def copy(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        numbers = (*_device_and_stream(event, args), whole(args.get("bytes")))
+        self.device_event(self.found.copies, event, args, numbers)
+
+    def device_event(
+        self, into: list[DeviceEvent], event: dict[str, Any], args: dict[str, Any], numbers: tuple[int | None, ...]
+    ) -> None:
+        start, duration = self.times(event)
+        correlation = whole(args.get("correlation"))
+        name = self.name(event)
+        if correlation is not None and start is not None:
+            key = hash((correlation, numbers[0], numbers[1], start, duration, name))
+            if key in self.seen:
+                self.found.repeated += 1
+                return
+            self.seen.add(key)
+        numbers = self.launch_shapes.setdefault(numbers, numbers)
+        into.append(DeviceEvent(name, start, duration, correlation, external_id(args), numbers))
+
+    def counters(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        self.found.counter_ranges += 1
+
+    def window(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        start, duration = nanoseconds(event.get("ts")), nanoseconds(event.get("dur"))
+        if start is not None and duration is not None and duration >= 0:
+            begin, end = self.found.window or (start, start)
+            self.found.window = (min(begin, start), max(end, start + duration))
+
+    def memory(self, event: dict[str, Any]) -> None:
+        args = event.get("args")
+        args = args if type(args) is dict else {}
+        at, size = nanoseconds(event.get("ts")), whole(args.get("Bytes"))
+        if at is None or size is None:
+            return
+        self.found.memory.append((self.thread(event), at, size))
+        device = whole(args.get("Device Id"))
+        if whole(args.get("Device Type")) == 1 and device is not None:
+            for quantity in ("allocated", "reserved"):
+                total = whole(args.get(f"Total {quantity.capitalize()}"))
+                if total is not None:
+                    self.found.peaks[device, quantity] = max(total, self.found.peaks.get((device, quantity), 0))
+
+    def times(self, event: dict[str, Any]) -> tuple[int | None, int | None]:
+        """(start, duration); a negative duration is what Kineto writes for an event that never ended: None."""
+        stamp, length = event.get("ts"), event.get("dur")
+        if type(stamp) is str:
+            self.found.whole_microseconds = False
+        duration = nanoseconds(length)
+        return nanoseconds(stamp), duration if duration is not None and duration >= 0 else None
+
+    def name(self, event: dict[str, Any]) -> str:
+        name = event.get("name")
+        name = name if type(name) is str else ""
+        return self.names.setdefault(name, name)
+
+    def thread(self, event: dict[str, Any]) -> int:
+        process, thread = event.get("pid"), event.get("tid")
+        try:
+            return self.thread_numbers[process, thread]
+        except (KeyError, TypeError):  # new, or a list or object instead of an id
+            key = (str(process), str(thread))
+            number = self.thread_numbers.setdefault(key, len(self.found.threads))
+            if number == len(self.found.threads):
+                self.found.threads.append((whole(process), whole(thread)))
+            if isinstance(process, int | str) and isinstance(thread, int | str):
+                self.thread_numbers[process, thread] = number
+            return number
+
+
+def _device_and_stream(event: dict[str, Any], args: dict[str, Any]) -> tuple[int | None, int | None]:
+    stream = args.get("stream")
+    if stream is None and type(event.get("tid")) is str:
+        stream = event["tid"].removeprefix("stream ")
+    return whole(args.get("device")), whole(stream)
+
+
+def _was_range(name: str) -> bool:
+    """Until 2021 record_function ranges had the category of operations; these names show that it is a range."""
+    return name.startswith(_OLD_RANGE) or any(part is not None for part in read_range_name(name))

@@ -1,0 +1,297 @@
+"""Finds which span encloses which on each thread of a trace, and the layer, step and phase of each."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from typing import Generic, NamedTuple, TypeVar
+
+from perfctl.parsers.kineto.events import MODULE, OPTIMIZER, PROFILER_STEP, Events, Place, Span
+from perfctl.records.ranges import read_range_name
+
+WHOLE_MICROSECOND_SLACK = 2000
+"""ns. Start and duration were cut to whole microseconds: a parent can seem to end that much before its child."""
+_LAST = 1 << 64
+
+T = TypeVar("T")
+
+
+class Context(NamedTuple):
+    """Layer, step and phase of the ranges around a time."""
+
+    layer: str | None = None
+    direction: str | None = None
+    step: int | None = None
+    phase: str | None = None
+    range_number: int | None = None
+    """Innermost range, counted in the order of the file."""
+    depth: int = 0
+    """How many ranges enclose it."""
+    source: str | None = None
+    """How the layer was found: Kernel.layer_source."""
+
+
+NOWHERE = Context()
+
+
+class RangeMeaning(NamedTuple):
+    """One range's own name, read."""
+
+    number: int
+    layer: str | None
+    direction: str | None
+    step: int | None
+    phase: str | None
+    source: str | None = None
+    """As in Context."""
+
+
+class TimeLine(Generic[T]):
+    """Values with a start and an end, one after another."""
+
+    def __init__(self, times: list[tuple[int, int, T]]) -> None:
+        self._times = sorted(times, key=lambda time: time[0])
+        self._starts = [time[0] for time in self._times]
+
+    def at(self, moment: int) -> T | None:
+        number = bisect_right(self._starts, moment) - 1
+        if number < 0 or moment >= self._times[number][1]:
+            return None
+        return self._times[number][2]
+
+
+class Nesting:
+    """Parents and contexts of all spans of ``events``, by their position in ``events.spans``."""
+
+    def __init__(self, events: Events, probes: Iterable[Place]) -> None:
+        self.spans = events.spans
+        self.meanings = read_ranges(events.spans)
+        self.parents = [-1] * len(self.spans)
+        self.contexts = [NOWHERE] * len(self.spans)
+        self.outside: dict[int, Context] = {}
+        """For each range, the context without itself."""
+        self.order: list[int] = []
+        """Positions of the spans, every parent before its children."""
+        self.memory = [0] * len(self.spans)
+        """Net bytes allocated inside each span and its children, host and device together."""
+        self.probed: list[int] = []
+        """For each probe, the innermost span around it; -1 for none."""
+        self._slack = WHOLE_MICROSECOND_SLACK if events.whole_microseconds else 1
+        self._threads = events.threads
+        self._sweep(events, list(probes))
+        self._steps = self._time_lines(lambda meaning: meaning.step)
+        self._phases = self._time_lines(lambda meaning: meaning.phase)
+
+    def step_and_phase(self, context: Context, place: Place) -> tuple[int | None, str | None]:
+        """Step and phase at a time with ``context``; by time alone on threads without such ranges (autograd's)."""
+        process = self._threads[place.thread][0]
+        step, phase = context.step, context.phase
+        if step is None and process in self._steps:
+            step = self._steps[process].at(place.at)
+        if phase is None and process in self._phases:
+            phase = self._phases[process].at(place.at)
+        return step, phase
+
+    def _sweep(self, events: Events, probes: list[Place]) -> None:
+        threads: list[list[tuple[int, int, int, int]]] = [[] for _ in events.threads]
+        for index, span in enumerate(self.spans):
+            end = span.start if span.end is None else span.end
+            threads[span.thread].append((span.start, -end, span.external, index))
+        for number, (thread, at, _) in enumerate(events.memory):
+            threads[thread].append((at, _LAST, 0, number))
+        for number, place in enumerate(probes):
+            threads[place.thread].append((place.at, _LAST, 1, number))
+        self.probed = [-1] * len(probes)
+        for items in threads:
+            items.sort()
+            self._sweep_thread(items, events)
+            items.clear()
+        for index in reversed(self.order):
+            if self.parents[index] >= 0:
+                self.memory[self.parents[index]] += self.memory[index]
+
+    def _sweep_thread(self, items: list[tuple[int, int, int, int]], events: Events) -> None:
+        stack: list[tuple[int, int]] = []  # (end, span), outermost first
+        tangled = False  # some span on the stack outlives one below it
+        for start, minus_end, what, index in items:
+            while stack and stack[-1][0] <= start:
+                stack.pop()
+            if not stack:
+                tangled = False
+            elif tangled:
+                stack = [entry for entry in stack if entry[0] > start]
+            if minus_end == _LAST:
+                inside = stack[-1][1] if stack else -1
+                if what:
+                    self.probed[index] = inside
+                elif inside >= 0:
+                    self.memory[inside] += events.memory[index][2]
+                continue
+            end = -minus_end
+            around = stack[-1:]
+            if stack and (tangled or stack[-1][0] + self._slack < end):
+                tangled = True
+                around = [entry for entry in stack if entry[0] + self._slack >= end]
+            self._place(index, around, tangled)
+            if end > start:
+                stack.append((end, index))
+
+    def _place(self, index: int, around: list[tuple[int, int]], tangled: bool) -> None:
+        self.order.append(index)
+        context = NOWHERE
+        if tangled:
+            for _, outer in around:
+                context = self._inner(context, outer)
+        elif around:
+            context = self.contexts[around[0][1]]
+        if around:
+            self.parents[index] = around[-1][1]
+        if self.spans[index].is_range:
+            self.outside[index] = context
+            context = self._inner(context, index)
+        self.contexts[index] = context
+
+    def _inner(self, context: Context, index: int) -> Context:
+        """``context`` as it is inside span ``index``."""
+        meaning = self.meanings.get(index)
+        if meaning is None:
+            return context
+        layer_source = meaning if meaning.layer is not None else context
+        step = meaning.step if meaning.step is not None else context.step
+        phase = meaning.phase or context.phase
+        depth = context.depth + 1
+        return Context(
+            layer_source.layer, layer_source.direction, step, phase, meaning.number, depth, layer_source.source
+        )
+
+    def _time_lines(self, wanted: Callable[[RangeMeaning], T | None]) -> dict[int | None, TimeLine[T]]:
+        """Process -> when each step or phase ran."""
+        found: dict[int | None, list[tuple[int, int, T]]] = {}
+        for index, meaning in self.meanings.items():
+            span, value = self.spans[index], wanted(meaning)
+            if value is not None and span.end is not None:
+                found.setdefault(self._threads[span.thread][0], []).append((span.start, span.end, value))
+        return {process: TimeLine(times) for process, times in found.items()}
+
+
+def read_ranges(spans: list[Span]) -> dict[int, RangeMeaning]:
+    """Position of each range -> what its name says.
+
+    ProfilerStep#N and torch's own Optimizer.step#... count only where there is no perfctl:step; modules only where
+    no range names a layer.
+    """
+    ranges = [(index, span.name) for index, span in enumerate(spans) if span.is_range]
+    names = {name: read_range_name(name) for _, name in ranges}
+    own_steps = any(name.step is not None for name in names.values())
+    own_layers = any(name.layer is not None for name in names.values())
+    modules = {} if own_layers else module_paths(spans)
+    found = {}
+    for number, (index, text) in enumerate(ranges):
+        name = names[text]
+        if not own_steps and (match := PROFILER_STEP.match(text)):
+            name = name._replace(step=int(match[1]))
+        if not own_steps and text.startswith(OPTIMIZER):
+            name = name._replace(phase="optimizer")
+        source = "range" if name.layer is not None else None
+        if text in modules:
+            name, source = name._replace(layer=modules[text], direction="forward"), "operation"
+        found[index] = RangeMeaning(number, *name, source)
+    return found
+
+
+def module_paths(spans: list[Span]) -> dict[str, str]:
+    """Names of module calls -> where the module was first called: nn.Module: Conv2d_3 -> BasicBlock_1.Conv2d_3.
+
+    A trace knows classes and which instance of a class it is, not attribute names. Like the paths of
+    perfctl's own ranges these begin below the outermost module, which itself goes by its name.
+    """
+    calls = sorted((s.thread, s.start, -(s.end or s.start), s.name) for s in spans if s.name.startswith(MODULE))
+    found: dict[str, str] = {}
+    stack: list[tuple[int, int, str]] = []
+    for thread, start, minus_end, name in calls:
+        while stack and (stack[-1][0] != thread or stack[-1][1] <= start):
+            stack.pop()
+        own = name.removeprefix(MODULE).replace(":", ".")
+        above = [stack[-1][2]] if len(stack) > 1 else []
+        found.setdefault(name, ".".join([*above, own]))
+        stack.append((thread, -minus_end, found[name]))
+    return found
+
+
+_WRAPPER = "autograd::engine::evaluate_function: "
+"""Wrapper of autograd's engine around a node; hooks, and so perfctl's ranges, run inside it."""
+
+Owner = tuple[str, str, str]
+"""(layer, direction, source)."""
+
+
+def assign_layers(events: Events, nesting: Nesting) -> None:
+    """Assign layers to backward operations outside all layer ranges, and to everything inside these operations."""
+    nodes = _of_nodes(events, nesting)
+    owners = {**_around(nodes, events, nesting), **_of_wrappers(events, nesting), **nodes}
+    backward = {index for index, _, is_backward in events.sequences if is_backward}
+    contexts, inside = nesting.contexts, [False] * len(events.spans)
+    given: dict[int, Owner] = {}
+    for index in nesting.order:
+        parent = nesting.parents[index]
+        inside[index] = index in backward or (parent >= 0 and inside[parent])
+        context = contexts[index]
+        if context.layer is None:
+            owner = owners.get(index) or given.get(parent)
+            if owner is not None:
+                given[index] = owner
+                contexts[index] = _owned(context, owner)
+        elif inside[index] and context.direction == "forward" and context.source == "operation":
+            contexts[index] = context._replace(direction="recompute")  # a module called again: checkpointing
+
+
+def _owned(context: Context, owner: Owner) -> Context:
+    layer, direction, source = owner
+    return context._replace(layer=layer, direction=direction, source=source)
+
+
+def _of_nodes(events: Events, nesting: Nesting) -> dict[int, Owner]:
+    """Backward operation -> the layer of the forward operation that made its node."""
+    made_by: dict[tuple[int | None, int], dict[int, int]] = {}
+    for index, number, is_backward in events.sequences:
+        if is_backward:
+            continue
+        span = events.spans[index]
+        by_thread = made_by.setdefault((events.threads[span.thread][0], number), {})
+        latest = by_thread.get(span.thread)
+        if latest is None or events.spans[latest].start <= span.start:
+            by_thread[span.thread] = index
+    found = {}
+    for index, number, is_backward in events.sequences:
+        if not is_backward:
+            continue
+        process = events.threads[events.spans[index].thread][0]
+        layers = {nesting.contexts[maker].layer for maker in made_by.get((process, number), {}).values()}
+        layer = (
+            layers.pop() if len(layers) == 1 else None
+        )  # every thread counts its own sequence numbers, so threads may disagree
+        if layer is not None:
+            found[index] = (layer, "backward", "operation")
+    return found
+
+
+def _around(nodes: dict[int, Owner], events: Events, nesting: Nesting) -> dict[int, Owner]:
+    """The engine's wrapper of each node: with hooks, only the node itself has the number (torch 2.x)."""
+    parents = {nesting.parents[index]: owner for index, owner in nodes.items()}
+    return {index: owner for index, owner in parents.items() if index >= 0 and _is_wrapper(events, index)}
+
+
+def _is_wrapper(events: Events, index: int) -> bool:
+    return events.spans[index].name.startswith(_WRAPPER)
+
+
+def _of_wrappers(events: Events, nesting: Nesting) -> dict[int, Owner]:
+    """The engine's wrapper -> the one layer whose ranges lie inside of it."""
+    inside: dict[int, set[Owner]] = {}
+    for index, outside in nesting.outside.items():
+        context, around = nesting.contexts[index], nesting.parents[index]
+        while around >= 0 and not _is_wrapper(events, around):
+            around = nesting.parents[around]
+        if around >= 0 and outside.layer is None and context.layer is not None:
+            inside.setdefault(around, set()).add((context.layer, context.direction or "", context.source or ""))
+    return {wrapper: owners.pop() for wrapper, owners in inside.items() if len(owners) == 1}

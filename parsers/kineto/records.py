@@ -1,0 +1,247 @@
+"""Turns the nested events of a Kineto trace into perfctl's records."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from perfctl.parsers.kineto.events import PROFILER_STEP, DeviceEvent, Events, Place
+from perfctl.parsers.kineto.nesting import NOWHERE, Context, Nesting
+from perfctl.records.ranges import read_range_name
+from perfctl.records.report import Copy, Kernel, Operation, Range, Step
+
+_COPY = re.compile(r"\b(HtoD|DtoH|DtoD|HtoH|PtoP)\b")
+_ROCM_COPY = re.compile(r"(Host|Device)To(Host|Device)")
+
+
+class Launches:
+    """The CPU span that launched each kernel and copy.
+
+    ``resolve`` must follow once the nesting is known: launches that no External id settles are looked up by
+    time, as ``probes`` of the sweep.
+    """
+
+    def __init__(self, events: Events) -> None:
+        self.probes: list[Place] = []
+        self._events = events
+        self.kernel_spans = [self._launcher(event) for event in events.kernels]
+        self.copy_spans = [self._launcher(event) for event in events.copies]
+
+    def resolve(self, nesting: Nesting) -> None:
+        """Fill in the results of the probes. After this, -1 is a launch outside all spans or at an unknown place."""
+        for spans in (self.kernel_spans, self.copy_spans):
+            for number, span in enumerate(spans):
+                if span < -1:
+                    spans[number] = nesting.probed[-2 - span]
+
+    def place(self, event: DeviceEvent) -> Place | None:
+        """Thread and time of the launch call; None when the trace has no such call, or several."""
+        return None if event.correlation is None else self._events.calls.get(event.correlation)
+
+    def _launcher(self, event: DeviceEvent) -> int:
+        """Position of the span; -1 for none; -2 - n when probe n will find it."""
+        number = self._events.by_external.get(event.external, -1)
+        place = self.place(event)
+        if number >= 0:
+            span = self._events.spans[number]
+            if place is None:
+                began_before = event.start is not None and span.start <= event.start
+                return number if began_before else -1
+            end = span.start if span.end is None else span.end
+            if span.thread == place.thread and span.start <= place.at <= end:
+                return number
+        if place is None:
+            return -1
+        self.probes.append(place)
+        return -1 - len(self.probes)
+
+
+def kernels(events: Events, nesting: Nesting, launches: Launches) -> list[Kernel]:
+    """Return one record per launch, in the order of the trace."""
+    found = []
+    for launch, event in enumerate(events.kernels):
+        span = launches.kernel_spans[launch]
+        context = nesting.contexts[span] if span >= 0 else NOWHERE
+        step = context.step
+        if step is None and (place := launches.place(event)):
+            step, _ = nesting.step_and_phase(context, place)
+        device, stream, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, shared = event.args
+        share = 0 if shared == 0 else None  # Kineto gives static and dynamic shared memory as one sum
+        found.append(
+            Kernel(
+                launch,
+                event.name,
+                None,
+                context.layer,
+                _direction(context),
+                step,
+                context.source,
+                context.range_number,
+                device,
+                stream,
+                grid_x,
+                grid_y,
+                grid_z,
+                block_x,
+                block_y,
+                block_z,
+                registers,
+                share,
+                share,
+                event.start,
+                event.duration,
+            )
+        )
+    return found
+
+
+def _direction(context: Context) -> str | None:
+    """Of a layer; the optimizer's work has this direction and no layer."""
+    return "optimizer" if context.layer is None and context.phase == "optimizer" else context.direction
+
+
+def copies(events: Events, nesting: Nesting, launches: Launches) -> list[Copy]:
+    """Memcpy and memset, in the order of the trace."""
+    found = []
+    for event, span in zip(events.copies, launches.copy_spans, strict=True):
+        device, stream, size = event.args
+        layer = nesting.contexts[span].layer if span >= 0 else None
+        found.append(Copy(_copy_kind(event.name), size, event.start, event.duration, layer, device, stream))
+    return found
+
+
+def ranges(events: Events, nesting: Nesting) -> list[Range]:
+    """All user annotations, in the order of the trace; their numbers are what kernels refer to."""
+    found = []
+    for index, meaning in nesting.meanings.items():
+        span, around = events.spans[index], nesting.outside[index]
+        step, phase = nesting.step_and_phase(nesting.contexts[index], Place(span.thread, span.start))
+        found.append(
+            Range(
+                number=meaning.number,
+                name=span.name,
+                domain=None,
+                start_ns=span.start,
+                duration_ns=None if span.end is None else span.end - span.start,
+                thread=events.threads[span.thread][1],
+                depth=around.depth,
+                parent=around.range_number,
+                layer=meaning.layer,
+                direction=meaning.direction,
+                step=step,
+                phase=phase,
+            )
+        )
+    return found
+
+
+def steps(found: list[Range]) -> tuple[Step, ...]:
+    """Step ranges, and the phase ranges inside them, in order of time. ProfilerStep#N only where perfctl names no step."""
+    names = {span.name: read_range_name(span.name) for span in found}
+    own_steps = any(name.step is not None for name in names.values())
+    wanted = []
+    for span in found:
+        name = names[span.name]
+        opens_step = name.step is not None or (not own_steps and PROFILER_STEP.match(span.name))
+        if span.step is not None and (opens_step or name.phase):
+            wanted.append(Step(span.step, name.phase or "step", span.start_ns, span.duration_ns))
+    return tuple(sorted(wanted, key=lambda step: (step.start_ns or 0, step.phase != "step")))
+
+
+def operations(events: Events, nesting: Nesting, launches: Launches) -> list[Operation]:
+    """CPU operations summed over (name, layer, direction), in order of first call.
+
+    ``cpu_ns``, ``device_ns`` and ``memory_bytes`` of a call include what its children took, as in torch's own
+    tables; memory is host and device together. A sum that lacks the time of one of its calls is None. As in
+    torch's tables, an operation that does nothing but call its namesake (an overload) is one call with it.
+    """
+    on_gpu = bool(events.kernels or events.copies)
+    return [
+        Operation(
+            name,
+            "cpu_op",
+            total.calls,
+            total.cpu,
+            total.own,
+            total.device if on_gpu else None,
+            total.memory if events.memory else None,
+            None,
+            layer,
+            direction,
+        )
+        for (name, layer, direction), total in _sums(events, nesting, launches, on_gpu=on_gpu).items()
+    ]
+
+
+class _Sum:
+    __slots__ = ("calls", "cpu", "device", "memory", "own")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.memory = 0
+        self.cpu: int | None = 0
+        self.own: int | None = 0
+        self.device: int | None = 0
+
+
+def _sums(
+    events: Events, nesting: Nesting, launches: Launches, *, on_gpu: bool
+) -> dict[tuple[str, str | None, str | None], _Sum]:
+    device = _device_times(events, nesting, launches) if on_gpu else None
+    own = _own_times(events, nesting)
+    children = Counter(nesting.parents)
+    table: dict[tuple[str, str | None, str | None], _Sum] = {}
+    for index, span in enumerate(events.spans):
+        if span.is_range:
+            continue
+        context = nesting.contexts[index]
+        total = table.setdefault((span.name, context.layer, _direction(context)), _Sum())
+        this = own[index]
+        total.own = None if this is None or total.own is None else total.own + this
+        parent = nesting.parents[index]
+        if parent >= 0 and children[parent] == 1 and events.spans[parent].name == span.name:
+            continue
+        total.calls += 1
+        total.cpu = None if span.end is None or total.cpu is None else total.cpu + span.end - span.start
+        if device is not None:
+            time = device[index]
+            total.device = None if time is None or total.device is None else total.device + time
+        total.memory += nesting.memory[index]
+    return table
+
+
+def _own_times(events: Events, nesting: Nesting) -> list[int | None]:
+    """Time of each span without its children; None when its end, or a child's, is unknown."""
+    own = [None if span.end is None else span.end - span.start for span in events.spans]
+    for index in nesting.order:
+        parent = nesting.parents[index]
+        if parent < 0:
+            continue
+        span, left = events.spans[index], own[parent]
+        own[parent] = None if left is None or span.end is None else left - (span.end - span.start)
+    return [None if time is None else max(time, 0) for time in own]
+
+
+def _device_times(events: Events, nesting: Nesting, launches: Launches) -> list[int | None]:
+    """Time of the kernels launched inside each span; None when one of them has no duration."""
+    times: list[int | None] = [0] * len(events.spans)
+    for event, span in zip(events.kernels, launches.kernel_spans, strict=True):
+        if span >= 0:
+            time = times[span]
+            times[span] = None if time is None or event.duration is None else time + event.duration
+    for index in reversed(nesting.order):
+        parent = nesting.parents[index]
+        if parent >= 0:
+            time, added = times[parent], times[index]
+            times[parent] = None if time is None or added is None else time + added
+    return times
+
+
+def _copy_kind(name: str) -> str:
+    if name.lower().startswith("memset"):
+        return "memset"
+    if match := _COPY.search(name):
+        return match[1]
+    if match := _ROCM_COPY.search(name):
+        return f"{match[1][0]}to{match[2][0]}"
+    return name

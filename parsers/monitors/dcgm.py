@@ -1,0 +1,198 @@
+"""Output of DCGM's monitors: ``dcgmi dmon`` as text, and the long CSV "GPUId,TimeStampUs,Field,Values".
+
+The CSV has one row per field and time (microseconds since the epoch), GPU by GPU: samples are assembled by GPU and
+time, and sorted by time. dcgmi's text has short names, a line of units below them and no timestamps; the header
+is repeated every few rows. Framebuffer sizes are MiB in both. The fields gpu_utilization and GPUTL are NVML's
+utilisation; activities such as SMACT (0 to 1) measure something else and become summaries.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from perfctl.parsers.monitors.readings import (
+    MEMORY_TOTAL,
+    MEMORY_USED,
+    POWER,
+    SM_CLOCK,
+    TEMPERATURE,
+    UTILISATION,
+    Clock,
+    Column,
+    MonitorText,
+    Readings,
+)
+from perfctl.parsers.text.doubts import not_understood, words
+from perfctl.parsers.text.doubts import others as others_of
+from perfctl.parsers.text.numbers import YEARS, Stamp
+from perfctl.parsers.text.tool_text import head_lines
+from perfctl.records.errors import ReportError
+from perfctl.records.report import Diagnostic, Gap, Report
+
+TOOL = "dcgm"
+_FIELDS = {
+    "gpu_utilization": ("%", UTILISATION),
+    "fb_used": ("MiB", MEMORY_USED),
+    "fb_total": ("MiB", MEMORY_TOTAL),
+    "fb_free": ("MiB", None),
+    "power_usage": ("W", POWER),
+    "power_usage_instant": ("W", POWER),
+    "gpu_temp": ("C", TEMPERATURE),
+    "memory_temp": ("C", None),
+    "sm_clock": ("MHz", SM_CLOCK),
+    "memory_clock": ("MHz", None),
+    "mem_copy_utilization": ("%", None),
+    "enc_utilization": ("%", None),
+    "dec_utilization": ("%", None),
+    "power_management_limit": ("W", None),
+    "total_energy_consumption": ("mJ", None),
+}
+"""Name in DCGM's list of fields -> (unit, the field of Sample that it fills)."""
+_SHORT = {
+    "GPUTL": "gpu_utilization", "FBUSD": "fb_used", "FBTTL": "fb_total", "FBFRE": "fb_free", "POWER": "power_usage",
+    "PWINST": "power_usage_instant", "TMPTR": "gpu_temp", "MMTMP": "memory_temp", "SMCLK": "sm_clock",
+    "MMCLK": "memory_clock", "MCUTL": "mem_copy_utilization", "TOTEC": "total_energy_consumption",
+    "PMLMT": "power_management_limit", "ENCUT": "enc_utilization", "DECUT": "dec_utilization",
+}  # fmt: skip
+"""dcgmi's short name -> name of the field. Others keep their short name."""
+_WITHOUT_UNIT = words(
+    "current_clock_throttle_reasons throttle_reason_idle throttle_reason_sw_power_cap throttle_reason_hw_slowdown"
+    " throttle_reason_sync_boost throttle_reason_sw_thermal throttle_reason_hw_thermal throttle_reason_hw_power_brake"
+    " throttle_reason_app_clocks xid_errors pcie_replay_counter pstate GRACT SMACT SMOCC TENSO DRAMA FP64A FP32A FP16A"
+    " PCITX PCIRX NVLTX NVLRX TXTPT RXTPT SACLK MACLK PSTAT XIDER DVCCTR TMPTR SMCLK gr_engine_active sm_active"
+    " sm_occupancy tensor_active dram_active fp64_active fp32_active fp16_active pcie_tx_bytes pcie_rx_bytes"
+    " nvlink_tx_bytes nvlink_rx_bytes ecc_sbe_volatile_total ecc_dbe_volatile_total power_violation thermal_violation"
+    " board_limit_violation low_utilization_violation sync_boost_violation reliability_violation fan_speed slowdown_temp"
+    " shutdown_temp enforced_power_limit pcie_tx_throughput pcie_rx_throughput nvlink_bandwidth_total mem_copy_util"
+)
+"""Known fields without a unit: shares, counters and codes."""
+_CSV_HEADER = ("gpuid", "timestampus", "field", "values")
+_TEXT_HEADER = re.compile(r"\s*#\s*Entity\s+\S", re.IGNORECASE)
+_ENTITY = re.compile(r"\s*GPU[ -]?(\d{1,5})\s+(\S.*)\Z")
+_UNITS_LINE = re.compile(r"[\s#]*I[Dd]\b")
+_LINE_LIMIT = 4096
+_HEAD_BYTES = 65536
+_MICROSECONDS = range((YEARS.start - 1970) * 365 * 86_400 * 10**6, (YEARS.stop - 1970) * 365 * 86_400 * 10**6)
+
+
+def sniff(path: Path, head: bytes) -> bool:
+    """Return whether one of the two headers is among the first lines."""
+    return any(_is_csv_header(line) or _TEXT_HEADER.match(line) for line in head_lines(head) if len(line) < _LINE_LIMIT)
+
+
+def parse(path: Path) -> Report:
+    """Read the file. Raises ReportError when no complete reading follows the header."""
+    try:
+        with path.open("rb") as file:
+            is_csv = any(map(_is_csv_header, head_lines(file.read(_HEAD_BYTES))))
+        text = MonitorText(path, TOOL)
+        readings = Readings()
+        clock, gaps = (_read_csv if is_csv else _read_text)(text, readings)
+    except OSError as error:
+        raise ReportError(path, TOOL, f"it cannot be read ({error.strerror})", "Check its permissions") from error
+    if not readings.samples and not readings.others:
+        raise ReportError(path, TOOL, "the DCGM header has no complete reading below it", "Let it run longer")
+    readings.samples.sort(key=lambda sample: sample.at_ns)
+    return Report(
+        tool=TOOL,
+        path=path,
+        form="DCGM CSV" if is_csv else "dcgmi dmon",
+        samples=readings.samples,
+        summaries=tuple(readings.summaries()),
+        gaps=(
+            *gaps,
+            *clock.gaps(),
+            *readings.gaps(),
+            Gap("device", "not_available", "DCGM's output does not name the devices"),
+        ),
+        diagnostics=(*readings.diagnostics(), *text.diagnostics(), *_unknown(readings)),
+        started_at=clock.started_at,
+        duration_ns=clock.duration_ns,
+    )
+
+
+def _unknown(readings: Readings) -> tuple[Diagnostic, ...]:
+    names = others_of(readings.others, _FIELDS, _WITHOUT_UNIT)
+    return not_understood({"fields": names}, "kept without a unit")
+
+
+def _is_csv_header(line: str) -> bool:
+    return tuple(cell.strip().lower().lstrip("\ufeff") for cell in line.split(",")) == _CSV_HEADER
+
+
+def _read_csv(text: MonitorText, readings: Readings) -> tuple[Clock, list[Gap]]:
+    """Cells are grouped by GPU and time, in the order of first appearance."""
+    moments: dict[tuple[int, int], list[tuple[Column, str]]] = {}
+    columns: dict[str, Column] = {}
+    last: tuple[int, int] | None = None
+    for line in text:
+        cells = [cell.strip() for cell in line.split(",", 3)] if len(line) < _LINE_LIMIT else []
+        last = None
+        if len(cells) == 4 and cells[3] and _is_number(cells[0], 5) and _is_moment(cells[1]):
+            last = (int(cells[0]), int(cells[1]) * 1000)
+            column = columns.setdefault(cells[2], _column(cells[2]))
+            moments.setdefault(last, []).append((column, cells[3]))
+        elif line.strip() and not _is_csv_header(line[:_LINE_LIMIT]):
+            text.stray(line)
+    gaps = []
+    if last and not text.ends_whole and moments[last][-1][1][-1].isdigit():
+        column, _ = moments[last].pop()
+        gaps.append(_half(column))
+    clock = Clock()
+    for (device, ns), found in moments.items():
+        if found:
+            readings.add(clock.at(Stamp(ns, zoned=True), 0), device, found)
+    return clock, gaps
+
+
+def _read_text(text: MonitorText, readings: Readings) -> tuple[Clock, list[Gap]]:
+    """A GPU that the current round already has begins the next round."""
+    columns: list[Column] = []
+    rounds: list[tuple[int, int, list[tuple[Column, str]]]] = []
+    seen: set[int] = set()
+    is_last = False
+    for line in text:
+        is_last = False
+        if len(line) < _LINE_LIMIT and _TEXT_HEADER.match(line):
+            columns = [_column(_SHORT.get(name, name)) for name in line.replace("#", " ", 1).split()[1:]]
+            continue
+        entity = _ENTITY.match(line) if len(line) < _LINE_LIMIT else None
+        cells = entity[2].split() if entity else []
+        if entity is None or len(cells) != len(columns):
+            if line.strip() and not _UNITS_LINE.match(line[:_LINE_LIMIT]):
+                text.stray(line)
+            continue
+        device = int(entity[1])
+        number = rounds[-1][0] if rounds else 0
+        if device in seen:
+            number, seen = number + 1, set()
+        seen.add(device)
+        rounds.append((number, device, list(zip(columns, cells, strict=True))))
+        is_last = True
+    gaps = []
+    if is_last and not text.ends_whole and rounds[-1][2][-1][1][-1].isdigit():
+        column, _ = rounds[-1][2].pop()
+        gaps.append(_half(column))
+    clock = Clock(text.interval_ns)
+    for number, device, found in rounds:
+        readings.add(clock.at(None, number), device, found)
+    return clock, gaps
+
+
+def _half(column: Column) -> Gap:
+    reason = "the file ends inside its last number, which was left out"
+    return Gap(f"sample:{column.name}", "unreadable", reason)
+
+
+def _column(name: str) -> Column:
+    unit, quantity = _FIELDS.get(name, ("", None))
+    return Column(name, unit, quantity)
+
+
+def _is_moment(text: str) -> bool:
+    return _is_number(text, 19) and int(text) in _MICROSECONDS
+
+
+def _is_number(text: str, digits: int) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= digits

@@ -1,0 +1,302 @@
+"""Collects readings of devices column by column: samples for the fields that Sample has, summaries for the rest.
+
+Used by every parser of a monitoring tool (nvidia-smi, DCGM). Cells are printed texts; a cell that is no number
+("[N/A]", "[Not Supported]", "-") leaves the field empty, with one Gap a quantity.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter as Tally
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from perfctl.parsers.text.numbers import Stamp, base_unit, iso_utc
+from perfctl.parsers.text.tool_text import ToolText
+from perfctl.records.report import Diagnostic, Gap, Sample, Summary
+
+UTILISATION, MEMORY_USED, MEMORY_TOTAL = "gpu_utilisation", "memory_used_bytes", "memory_total_bytes"
+POWER, TEMPERATURE, SM_CLOCK = "power_w", "temperature_c", "sm_clock_hz"
+QUANTITIES = {
+    UTILISATION: "%",
+    MEMORY_USED: "byte",
+    MEMORY_TOTAL: "byte",
+    POWER: "W",
+    TEMPERATURE: "C",
+    SM_CLOCK: "Hz",
+}
+"""Field of Sample -> unit that its column must have once it is in base units."""
+
+TEXTS_KEPT = 50
+"""Distinct texts of one column that are counted singly; the rest are counted together."""
+
+_CELL = re.compile(r"([+-]?\d{1,18}(?:\.\d{1,9})?(?:[eE][+-]?\d{1,2})?) ?([A-Za-z%/]{0,12})\Z")
+_MILLI = {"mW": ("W", 1000), "mJ": ("J", 1000), "mC": ("C", 1000)}
+_NOTHING = {"", "-", "--", "N/A", "Not Supported", "Unknown Error", "ERR!", "Insufficient Permissions"}
+_LARGEST = 2**63 - 1
+
+
+class Column(NamedTuple):
+    """One column of a monitoring tool."""
+
+    name: str
+    """As the tool prints it, without the unit."""
+    unit: str = ""
+    """As the header prints it; "" where it does not. A unit in the cell goes before it."""
+    quantity: str | None = None
+    """The field of Sample that it fills; None for a column that samples have no field for."""
+
+
+@dataclass(slots=True)
+class _Figures:
+    count: int = 0
+    total: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    unit: str | None = None
+    texts: Tally[str] = field(default_factory=Tally)
+
+
+class Readings:
+    """Takes readings in the order of the file."""
+
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+        self.seen: set[str] = set()
+        """Quantities that the file has a column for."""
+        self._missing: dict[str, Tally[str]] = {}
+        self._figures: dict[tuple[int | None, str], _Figures] = {}
+
+    def add(self, at_ns: int, device: int | None, cells: list[tuple[Column, str]]) -> None:
+        """Add one reading of one device. Cells without a field in Sample make no sample."""
+        values: dict[str, int | float | None] = {}
+        for column, text in cells:
+            if column.quantity is None:
+                self._take(device, column, text)
+            else:
+                self.seen.add(column.quantity)
+                values[column.quantity] = self._value(column, text)
+        if values:
+            self.samples.append(
+                Sample(
+                    at_ns,
+                    values.get(UTILISATION),
+                    _whole(values.get(MEMORY_USED)),
+                    _whole(values.get(MEMORY_TOTAL)),
+                    values.get(POWER),
+                    values.get(TEMPERATURE),
+                    _whole(values.get(SM_CLOCK)),
+                    device,
+                )
+            )
+
+    def _value(self, column: Column, text: str) -> int | float | None:
+        """The cell in the unit of its quantity; None, with a note, when it is no such number."""
+        quantity = str(column.quantity)
+        number, unit = read_cell(text, column.unit)
+        if number is None:
+            self._missing.setdefault(quantity, Tally())[text.strip("[] ")[:60] or "an empty cell"] += 1
+            return None
+        if unit != QUANTITIES[quantity] or (number < 0 and quantity != TEMPERATURE):
+            self._missing.setdefault(quantity, Tally())[text.strip()[:60]] += 1
+            return None
+        if quantity == UTILISATION:
+            if number > 100:
+                self._missing.setdefault(quantity, Tally())[text.strip()[:60]] += 1
+                return None
+            return number / 100
+        return number
+
+    def _take(self, device: int | None, column: Column, text: str) -> None:
+        figures = self._figures.setdefault((device, column.name), _Figures())
+        number, unit = read_cell(text, column.unit)
+        if number is None or _is_word(column.name):
+            text = "not available" if is_nothing(text) else text.strip()
+            if text in figures.texts or len(figures.texts) < TEXTS_KEPT:
+                figures.texts[text] += 1
+            else:
+                figures.texts["(others)"] += 1
+            return
+        if not figures.count:
+            figures.low = figures.high = number
+            figures.unit = unit
+        if unit != figures.unit:
+            figures.texts[text.strip()] += 1
+            return
+        figures.count += 1
+        figures.total += number
+        figures.low, figures.high = min(figures.low, number), max(figures.high, number)
+
+    @property
+    def others(self) -> list[str]:
+        """The columns that samples have no field for, in order of appearance."""
+        return list(dict.fromkeys(name for _, name in self._figures))
+
+    def diagnostics(self) -> list[Diagnostic]:
+        """Names the columns that became summaries."""
+        if not self.others:
+            return []
+        text = f"kept as summaries, mean, min and max over the file: {', '.join(self.others[:40])}"
+        return [Diagnostic("info", "perfctl", text)]
+
+    def summaries(self) -> list[Summary]:
+        """Mean, least and largest of the other columns by device; how often each text stood in them."""
+        several = len({device for device, _ in self._figures} | {sample.device_index for sample in self.samples}) > 1
+        found = []
+        for (device, name), figures in self._figures.items():
+            label = f"GPU {device}: {name}" if several and device is not None else name
+            if figures.count:
+                mean = figures.total / figures.count
+                parts = (("mean", mean), ("min", figures.low), ("max", figures.high))
+                found += [Summary(f"{label} {part}", value, figures.unit) for part, value in parts]
+            only = not figures.count and len(figures.texts) == 1
+            for text, count in figures.texts.items():
+                if only:
+                    found.append(Summary(label, None, None, text))
+                else:
+                    found.append(Summary(f"{label}: {text}", float(count), "reading"))
+        return found
+
+    def gaps(self) -> list[Gap]:
+        """One for each quantity that is absent from the file, or from some of its readings."""
+        gaps = []
+        for quantity in QUANTITIES:
+            if quantity not in self.seen:
+                gaps.append(Gap(f"sample.{quantity}", "not_collected", "the file has no column for it"))
+            elif quantity in self._missing:
+                tally = self._missing[quantity]
+                shown = ", ".join(f"'{text}' {count} times" for text, count in tally.most_common(3))
+                state = "unreadable" if any(_digit(text) for text in tally) else "not_available"
+                gaps.append(Gap(f"sample.{quantity}", state, f"printed instead: {shown}"))
+        return gaps
+
+
+@lru_cache(maxsize=65536)
+def read_cell(text: str, unit: str) -> tuple[int | float | None, str | None]:
+    """(number in base units, base unit) of a printed cell; (None, None) when it is none.
+
+    "841 MiB" is 881852416 byte, "7 %" stays 7 %, "22" in a column [W] is 22 W. NVIDIA's MB is 2**20 bytes where the
+    caller says "MiB"; here a unit means what it says.
+    """
+    match = _CELL.match(text.strip())
+    if match is None:
+        return None, None
+    printed = match[2] or unit
+    if printed in ("", "%", "W", "C"):
+        base, scale, divisor = printed or None, 1, 1
+    elif printed in _MILLI:
+        (base, divisor), scale = _MILLI[printed], 1
+    else:
+        known = base_unit(printed)
+        base, scale, divisor = known.name, known.scale, 1
+    is_whole = match[1].lstrip("+-").isdigit()
+    value: int | float = int(match[1]) * scale if is_whole else float(match[1]) * scale
+    if divisor != 1:
+        value = value / divisor
+    return (None, None) if abs(value) > _LARGEST else (value, base)
+
+
+def is_nothing(text: str) -> bool:
+    """Return whether the cell is a printed form of "no value"."""
+    return text.strip("[] ") in _NOTHING
+
+
+def _is_word(name: str) -> bool:
+    """Return whether the column's numbers are codes, of which a mean is meaningless."""
+    return any(part in name for part in ("reason", "uuid", "serial", "version", "pid"))
+
+
+def _digit(text: str) -> bool:
+    return any(character.isdigit() for character in text)
+
+
+def _whole(value: int | float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+_INTERVAL = re.compile(
+    r"nvidia-smi\s(?:[^|;]*\s)?(?P<which>dmon|pmon|--query-gpu)\S*\s(?:[^|;]*\s)?"
+    r"(?P<option>-d|--delay=?|-lms|--loop-ms=?|-l|--loop=?)[ =]?(?P<value>\d{1,7})\b"
+    r"|dcgmi dmon\s(?:[^|;]*\s)?(?P<milli>-d|--delay)[ =](?P<dcgm>\d{1,7})\b"
+)
+
+
+class MonitorText(ToolText):
+    """The lines of one file of a monitoring tool."""
+
+    interval_ns: int | None = None
+    """Time between readings, from a line of the file that shows the command with its interval."""
+
+    def stray(self, line: str) -> None:
+        """Set aside a line that is not the tool's; it may be the command that started the tool."""
+        if self.interval_ns is None and len(line) < 500 and (match := _INTERVAL.search(line)):
+            self.interval_ns = _interval(match)
+        super().stray(line)
+
+
+def _interval(match: re.Match[str]) -> int | None:
+    if match["dcgm"]:
+        return int(match["dcgm"]) * 10**6 or None
+    scale = 10**6 if "ms" in match["option"] else 10**9
+    return int(match["value"]) * scale or None
+
+
+class Clock:
+    """Times of readings: from their timestamps, else from the stated interval, else from their order alone."""
+
+    def __init__(self, interval_ns: int | None = None) -> None:
+        self.interval_ns = interval_ns
+        """Stated time between readings."""
+        self._zoned: set[bool] = set()
+        self._counted = False
+        self._first: int | None = None
+        self._last: int | None = None
+        self.since_midnight = False
+        """Set by readers of times of day without a date."""
+
+    def at(self, stamp: Stamp | None, number: int) -> int:
+        """``at_ns`` of reading number ``number`` (from 0; all devices of one round have the same)."""
+        if stamp is None:
+            self._counted = True
+            return number * (self.interval_ns or 1)
+        self._zoned.add(stamp.zoned)
+        self._first = stamp.ns if self._first is None else min(self._first, stamp.ns)
+        self._last = stamp.ns if self._last is None else max(self._last, stamp.ns)
+        return stamp.ns
+
+    @property
+    def started_at(self) -> str | None:
+        """Time of the first reading, UTC; None where its zone or date is unknown."""
+        known = self._zoned == {True} and not self._counted and not self.since_midnight
+        return iso_utc(self._first) if known and self._first is not None else None
+
+    @property
+    def duration_ns(self) -> int | None:
+        """Time from the first reading to the last; None without timestamps."""
+        if self._counted or self._first is None or self._last is None:
+            return None
+        return self._last - self._first
+
+    def gaps(self) -> list[Gap]:
+        """Gaps where ``at_ns`` is not wall-clock time."""
+        if self._counted and self.interval_ns:
+            reason = f"no timestamps: times were counted from the first reading with the stated interval of {self.interval_ns} ns"
+            return [Gap("sample.at_ns", "not_available", reason)]
+        if self._counted:
+            return [
+                Gap(
+                    "sample.at_ns", "not_available", "no timestamps: the value is the number of the reading, not a time"
+                )
+            ]
+        if self.since_midnight:
+            return [
+                Gap("sample.at_ns", "not_available", "times of day without a date: times count from the first midnight")
+            ]
+        return []
+
+    def diagnostics(self) -> list[Diagnostic]:
+        if False in self._zoned and not self.since_midnight:
+            text = "the timestamps have no time zone and were read as UTC"
+            return [Diagnostic("warning", "perfctl", text)]
+        return []

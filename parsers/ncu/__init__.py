@@ -1,0 +1,1 @@
+"""Nsight Compute: reports, CSV and console text."""

@@ -1,0 +1,223 @@
+"""ncu metrics that are facts about a launch or its device, under all their names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from perfctl.records.ranges import RANGE_PREFIX, read_range_name
+from perfctl.records.report import Device, Gap, Kernel
+
+Value = int | float | str | None
+
+KERNEL_FACTS: dict[str, tuple[str, ...]] = {
+    "duration_ns": ("gpu__time_duration.sum", "gpu__time_duration", "Duration"),
+    "registers": ("launch__registers_per_thread", "Registers Per Thread"),
+    "static_shared_bytes": ("launch__shared_mem_per_block_static", "Static Shared Memory Per Block"),
+    "dynamic_shared_bytes": ("launch__shared_mem_per_block_dynamic", "Dynamic Shared Memory Per Block"),
+    "grid_x": ("launch__grid_dim_x",),
+    "grid_y": ("launch__grid_dim_y",),
+    "grid_z": ("launch__grid_dim_z",),
+    "block_x": ("launch__block_dim_x",),
+    "block_y": ("launch__block_dim_y",),
+    "block_z": ("launch__block_dim_z",),
+    "device_index": ("launch__device_id",),
+    "stream": ("launch__stream_id",),
+}
+"""Field of Kernel -> metric names, the most exact first; display names are those of the details page."""
+
+DEVICE_FACTS = (
+    "device__attribute_display_name",
+    "device__attribute_multiprocessor_count",
+    "device__attribute_total_memory",
+    "device__attribute_clock_rate",
+    "device__attribute_memory_clock_rate",
+    "device__attribute_global_memory_bus_width",
+    "device__attribute_compute_capability_major",
+    "device__attribute_compute_capability_minor",
+)
+
+FACT_NAMES = frozenset(name for names in KERNEL_FACTS.values() for name in names) | frozenset(DEVICE_FACTS)
+
+_UNITS = {"duration_ns": "ns", "static_shared_bytes": "byte/block", "dynamic_shared_bytes": "byte/block"}
+_KILO = 1000
+_DOUBLE_DATA_RATE = 2
+
+
+def kernel_fields(facts: Mapping[str, tuple[Value, str | None]]) -> dict[str, int | float]:
+    """Fields of Kernel from a launch's facts: metric name -> (value, unit), both in base units.
+
+    A missing unit means the base unit: ncu prints none for metrics of a report that a different version
+    wrote (values stay in base units there). A value in another unit than the field's is left out.
+    """
+    found: dict[str, int | float] = {}
+    for field, names in KERNEL_FACTS.items():
+        for name in names:
+            value, unit = facts.get(name, (None, None))
+            if not isinstance(value, int | float) or (field in _UNITS and unit not in (None, "byte", _UNITS[field])):
+                continue
+            if field != "duration_ns" and not isinstance(value, int):
+                continue
+            found[field] = value
+            break
+    return found
+
+
+def device_of(index: int, capability: str | None, facts: Mapping[str, tuple[Value, str | None]]) -> Device:
+    """The device of a launch, from the CC column and device attributes where they were collected.
+
+    Clock attributes are in kHz and the bus width in bits; bandwidth is 2 x memory clock x bus width, which for an
+    A100 gives the 1,555,200,000,000 bytes/s that nsys states for it.
+    """
+    values = {name: facts.get(name, (None, None))[0] for name in DEVICE_FACTS}
+    name = values["device__attribute_display_name"]
+    clock = _whole(values["device__attribute_clock_rate"])
+    memory_clock = _whole(values["device__attribute_memory_clock_rate"])
+    bus_bits = _whole(values["device__attribute_global_memory_bus_width"])
+    major = _whole(values["device__attribute_compute_capability_major"])
+    minor = _whole(values["device__attribute_compute_capability_minor"])
+    bandwidth = None
+    if memory_clock and bus_bits:
+        bandwidth = _DOUBLE_DATA_RATE * memory_clock * _KILO * bus_bits // 8
+    return Device(
+        name=name if isinstance(name, str) and name else None,
+        kind="gpu",
+        index=index,
+        compute_capability=capability or (f"{major}.{minor}" if major is not None and minor is not None else None),
+        sm_count=_whole(values["device__attribute_multiprocessor_count"]),
+        memory_bytes=_whole(values["device__attribute_total_memory"]),
+        memory_bandwidth_bps=bandwidth,
+        clock_hz=clock * _KILO if clock else None,
+    )
+
+
+def _whole(value: Value) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+PUSH_POP = "Push/Pop_Range"
+START_END = "Start/Stop_Range"
+
+_DEFAULT_DOMAIN = "<default domain>:"
+_QUOTED = re.compile(r'"(.*?)"(?=\s*(?:"|$))', re.DOTALL)
+_REPEATED_MESSAGE = re.compile(r"(?P<name>.+):[^:]*:[^:]*:[^:]*:[^:]*:[^:]*:(?P=name)", re.DOTALL)
+_FIELDS = 6
+_NO_FIELDS = ":none" * _FIELDS
+_LONGEST_NAME = 2000
+_OF_BACKWARD = ("grad_input", "grad_weight", "grad_bias", "backward", "recompute")
+"""Directions of work on autograd's own thread."""
+
+
+class Place(NamedTuple):
+    """Layer, direction and step of a launch; all None when no perfctl range encloses it. Optimizer work has no layer."""
+
+    layer: str | None = None
+    direction: str | None = None
+    step: int | None = None
+
+
+def range_names(cell: str) -> list[str]:
+    """Names of the ranges in one cell, outermost first, without domains."""
+    return [_name(part) for part in _QUOTED.findall(cell)]
+
+
+def cell_of(name: str) -> str:
+    """A range of the console text as it would stand in a cell of the CSV, to be joined with others."""
+    return f'  "{_DEFAULT_DOMAIN}{name}{_NO_FIELDS}"'
+
+
+def _name(part: str) -> str:
+    """ "<default domain>:conv2:forward:none:none:none:none:none:none" -> "conv2:forward"."""
+    default = part.startswith(_DEFAULT_DOMAIN)
+    rest = part[len(_DEFAULT_DOMAIN) :] if default else part.partition(":")[2]
+    repeated = _REPEATED_MESSAGE.fullmatch(rest) if len(rest) < _LONGEST_NAME else None
+    if repeated:  # ranges with attributes carry their name again as the message, colons included
+        return repeated["name"]
+    fields = rest.rsplit(":", _FIELDS)
+    return fields[0] if len(fields) > _FIELDS else rest
+
+
+def innermost(names: Iterable[str]) -> Place:
+    """Layer and step of the innermost perfctl ranges among ``names`` (outermost first).
+
+    In the optimizer phase there is no layer, only the direction.
+    """
+    place, phase = Place(), None
+    for name in names:
+        found = read_range_name(name)
+        if found.layer is not None:
+            place = place._replace(layer=found.layer, direction=found.direction)
+        if found.step is not None:
+            place = place._replace(step=found.step)
+        if found.phase is not None:
+            phase = found.phase
+    if place.layer is None and phase == "optimizer":
+        place = place._replace(direction=phase)
+    return place
+
+
+@lru_cache(maxsize=4096)
+def place_of(push_pop: str, start_end: str = "") -> Place:
+    """Layer, direction and step of a launch with these two cells.
+
+    Start/end ranges do not nest, so they count only where no push/pop range says a layer and all of them that
+    name a layer name the same.
+    """
+    place = innermost(range_names(push_pop))
+    if place.layer is not None or not start_end:
+        return place
+    others = [innermost([name]) for name in range_names(start_end)]
+    layers = {(other.layer, other.direction) for other in others if other.layer is not None}
+    if len(layers) != 1:
+        return place
+    layer, direction = layers.pop()
+    return place._replace(layer=layer, direction=direction)
+
+
+@lru_cache(maxsize=4096)
+def place_in_name(name: str) -> Place | None:
+    """Layer, direction and step of a launch that ncu printed under its range's name; None for a kernel's name.
+
+    With ``--print-nvtx-rename kernel`` the innermost push/pop range replaces the kernel's name. Only
+    perfctl's ranges are told from kernels; should ncu print outer ranges too, they stand before a slash.
+    """
+    if "(" in name or "<" in name:
+        return None
+    parts = name.split("/")
+    if not any(part.startswith(RANGE_PREFIX) or read_range_name(part).layer is not None for part in parts):
+        return None
+    return innermost(parts)
+
+
+def with_steps(kernels: Iterable[Kernel]) -> list[Kernel]:
+    """The launches in their order, those from autograd's own thread put into the step they ran in.
+
+    The step's range is on the loop's thread only. ncu runs one launch after the other, so what lies between two
+    launches of one step is in it, and a layer's gradients at the end of a step are in the step before the next.
+    """
+    found = list(kernels)
+    following: list[int | None] = [None] * len(found)
+    for number in range(len(found) - 2, -1, -1):
+        after = found[number + 1].step
+        following[number] = following[number + 1] if after is None else after
+    before: int | None = None
+    for number, kernel in enumerate(found):
+        if kernel.step is not None:
+            before = kernel.step
+        elif before is not None and (kernel.direction in _OF_BACKWARD or following[number] == before):
+            found[number] = kernel._replace(step=before)
+    return found
+
+
+def name_gaps(names: Sequence[str]) -> list[Gap]:
+    """The gap for launches whose names are ranges, if there are any."""
+    renamed = [name for name in names if place_in_name(name) is not None]
+    if not renamed:
+        return []
+    reason = (
+        f'ncu printed the NVTX range (such as "{renamed[0][:100]}") instead of the kernel\'s name for {len(renamed)} of'
+        f" {len(names)} launches; export the report again without --print-nvtx-rename"
+    )
+    return [Gap("kernel.name", "not_available", reason)]

@@ -1,0 +1,438 @@
+"""Launches and their metric cells, as both CSV pages and the console text of ncu fill them.
+
+A file's decimal style is known only at its end, so cells are kept as printed (:mod:`perfctl.parsers.ncu.launches`) and
+become numbers when the counters are read.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import weakref
+from array import array
+from collections import Counter as Tally
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import repeat
+from pathlib import Path
+from typing import IO, Any
+
+from perfctl.parsers.ncu.facts import (
+    FACT_NAMES,
+    Place,
+    Value,
+    device_of,
+    kernel_fields,
+    name_gaps,
+    place_in_name,
+    place_of,
+    with_steps,
+)
+from perfctl.parsers.text.numbers import (
+    AmbiguousNumber,
+    DecimalStyle,
+    Number,
+    StyleEvidence,
+    Unit,
+    base_unit,
+    read_number,
+    read_value,
+    to_base,
+)
+from perfctl.records.bulk import NumberedCounters
+from perfctl.records.errors import ReportError
+from perfctl.records.report import Counter, Device, Gap, Kernel
+
+TEXTS = 400_000
+"""Distinct texts of a part, and one launch more: some 60 MB."""
+CELLS = 4_000_000
+"""Cells of a part, and one launch more: 48 MB."""
+LAUNCHES = 100_000
+"""Of a file; their names and facts stay in memory, some 2.5 KB each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some cells, one array per item, and the texts that the numbers in ``text`` refer to."""
+
+    launch: array[int]
+    key: array[int]
+    text: array[int]
+    texts: list[str]
+
+
+class _Numbers(dict[str, int]):
+    """Printed text -> its number; a new text gets the next number and goes to ``texts``."""
+
+    def __init__(self, texts: list[str]) -> None:
+        super().__init__()
+        self._texts = texts
+
+    def __missing__(self, text: str) -> int:
+        number = self[text] = len(self._texts)
+        self._texts.append(text)
+        return number
+
+
+class _Endings(dict[str, int]):
+    """End of a line after the quote that opens its last cell -> number of that cell's text.
+
+    Raises KeyError when the end is not one complete cell without quotes inside.
+    """
+
+    def __init__(self, ids: _Numbers) -> None:
+        super().__init__()
+        self._ids = ids
+
+    def __missing__(self, ending: str) -> int:
+        text = ending.rstrip("\r\n,")
+        if text.find('"') != len(text) - 1:
+            raise KeyError(ending)
+        number = self[ending] = self._ids[text[:-1]]
+        return number
+
+
+class Cells:
+    """All cells of a file, in its order."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.launch, self.key, self.text = array("I"), array("I"), array("I")
+        self.texts: list[str] = []
+        self.ids = _Numbers(self.texts)
+        """Text -> its number in this part."""
+        self.endings = _Endings(self.ids)
+        """The same for readers of whole lines. Emptied with the texts."""
+        self._evidence = StyleEvidence()
+        self._file: IO[bytes] | None = None
+        self._sizes: list[tuple[int, int]] = []
+        """Of each part in the file: cells, bytes of its texts."""
+
+    def end(self, launch: int) -> None:
+        """All cells since the last call are of this launch.
+
+        Raises ReportError where there are too many launches, or the temporary file has no room.
+        """
+        self.launch.extend(repeat(launch, len(self.key) - len(self.launch)))
+        if len(self.texts) > TEXTS or len(self.key) > CELLS:
+            self._put_away()
+        if launch >= LAUNCHES:
+            reason = f"it holds more than {LAUNCHES:,} launches, which do not fit into memory"
+            raise ReportError(
+                self._path, "ncu", reason, "Split it between two launches and put the header above each part"
+            )
+
+    def evidence(self) -> StyleEvidence:
+        """Evidence of all texts for the decimal style; call it once, at the end."""
+        for text in self.texts:
+            self._evidence.add(text)
+        return self._evidence
+
+    def parts(self) -> Iterator[Part]:
+        """Yield the parts in order; one at a time is in memory."""
+        at = 0
+        for count, size in self._sizes:
+            assert self._file is not None
+            self._file.seek(at)
+            launch, key, text = array("I"), array("I"), array("I")
+            for numbers in (launch, key, text):
+                numbers.fromfile(self._file, count)
+            texts = json.loads(self._file.read(size))
+            at = self._file.tell()
+            yield Part(launch, key, text, texts)
+        yield Part(self.launch, self.key, self.text, self.texts)
+
+    def _put_away(self) -> None:
+        self.evidence()
+        try:
+            self._write(json.dumps(self.texts).encode("ascii"))
+        except OSError as error:
+            reason = (
+                f"metrics that do not fit into memory cannot be written to {tempfile.gettempdir()} ({error.strerror})"
+            )
+            remedy = "Set TMPDIR to a folder with at least as much free space as the report has bytes"
+            raise ReportError(self._path, "ncu", reason, remedy) from error
+        for numbers in (self.launch, self.key, self.text):
+            del numbers[:]
+        for kept in (self.texts, self.ids, self.endings):
+            kept.clear()
+
+    def _write(self, texts: bytes) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="perfctl-ncu-")  # noqa: SIM115  # lives as long as the cells
+            weakref.finalize(self, self._file.close)
+        self._sizes.append((len(self.key), len(texts)))
+        for numbers in (self.launch, self.key, self.text):
+            numbers.tofile(self._file)
+        self._file.write(texts)
+        self._file.flush()
+
+
+CHUNK = 1024
+"""Counters made at a time."""
+
+NO_VALUE = frozenset({"", "n/a", "N/A", "no data", "nan", "-nan", "inf", "-inf"})
+"""Texts that ncu prints instead of a missing value."""
+
+Read = tuple[int | float | None, str | None]
+"""A number, or None and the state of the gap where a number was expected."""
+
+_REASONS = {
+    "not_available": 'ncu printed "{text}" in place of {count} values: this GPU or ncu version has no such '
+    "metric, or it could not be collected",
+    "ambiguous": '{count} values such as "{text}" may be whole numbers or fractions, and nothing in the file says '
+    "which; export it again with LC_ALL=C",
+    "unreadable": '{count} values such as "{text}" do not fit the number format of the rest of the file; '
+    "export it again with LC_ALL=C",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Identity cells of one launch, as printed; "" where the page has no such column."""
+
+    order: tuple[int, int]
+    """(number of the table in the file, ID)."""
+    name: str
+    stream: str = ""
+    block: str = ""
+    grid: str = ""
+    device: str = ""
+    capability: str = ""
+    push_pop: str = ""
+    start_end: str = ""
+
+
+class Table:
+    """Launches and metric cells of one file."""
+
+    def __init__(self, path: Path) -> None:
+        self.launches: list[Launch] = []
+        self.again: tuple[str, str, int] | None = None
+        """Process, ID and table of the first launch that stands in an earlier table of the file too."""
+        self._table_of: dict[tuple[str, str], int] = {}
+        self.keys: list[tuple[str, str, str | None]] = []
+        """(metric, printed unit, section)."""
+        self._key_ids: dict[tuple[str, str, str | None], int] = {}
+        self.cells = Cells(path)
+        self.facts: dict[int, dict[int, str]] = {}
+        """Of the cells in FACT_NAMES: key -> launch -> printed text, the first where there are several."""
+
+    def key(self, name: str, unit: str, section: str | None) -> int:
+        """Number of a metric in one unit and section; new ones get one."""
+        key = (name, unit, section)
+        number = self._key_ids.setdefault(key, len(self.keys))
+        if number == len(self.keys):
+            self.keys.append(key)
+            if name in FACT_NAMES:
+                self.facts[number] = {}
+        return number
+
+    def add(self, launch: int, keys: Sequence[int], texts: Sequence[int]) -> None:
+        """Take in cells of a launch: the numbers of their metrics, and of their texts in ``cells``."""
+        self.cells.key.extend(keys)
+        self.cells.text.extend(texts)
+        if self.facts.keys().isdisjoint(keys):
+            return
+        for key, text in zip(keys, texts, strict=True):
+            if key in self.facts:
+                self.facts[key].setdefault(launch, self.cells.texts[text])
+
+    def meet(self, process: str, launch_id: str, number: int) -> None:
+        """Note that a launch, which its process and ID tell, stands in this table of the file."""
+        if self._table_of.setdefault((process, launch_id), number) != number and self.again is None:
+            self.again = process, launch_id, number
+
+    def finish(self) -> Finished:
+        """Decide the decimal style and read every distinct value once."""
+        return Finished(self)
+
+
+class Finished:
+    """A table whose numbers have been read: gives the records of a Report. ``counters`` can be read many times."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.style: DecimalStyle = table.cells.evidence().decide()
+        self._units: list[Unit] = [base_unit(unit) for _, unit, _ in table.keys]
+        self._is_scaled = any(scale != 1 for _, scale in self._units)
+        self._order = _ranks([launch.order for launch in table.launches])
+        self._facts = self._read_facts()
+        self._kept: tuple[list[int | float | None], dict[int, str]] | None = None
+        """Cached result of _read_part for the part in memory."""
+
+    def _read(self, text: str) -> Read:
+        """The number in a printed text; where there is none for a reason, the state of the gap."""
+        try:
+            number = read_value(text, self.style)
+        except AmbiguousNumber:
+            return None, "ambiguous"
+        if number is not None:
+            return number, None
+        if text.strip().lower() in NO_VALUE:
+            return None, "not_available"
+        return None, None if text.strip("0123456789.,+-") else "unreadable"
+
+    def _read_part(self, part: Part) -> tuple[list[int | float | None], dict[int, str]]:
+        """The number of each text of a part, and the states of the texts that have no number for a reason."""
+        in_memory = part.texts is self._table.cells.texts
+        if in_memory and self._kept is not None:
+            return self._kept
+        read = list(map(self._read, part.texts))
+        numbers = [number for number, _ in read]
+        found = numbers, {at: state for at, (_, state) in enumerate(read) if state is not None}
+        if in_memory:
+            self._kept = found
+        return found
+
+    def _scaled(self, text: str, value: int | float | None, scale: int) -> int | float | None:
+        """The value of a text times ``scale``, exact where the printed decimals allow it."""
+        if isinstance(value, float):
+            number = read_number(text, self.style)
+            return None if number is None else to_base(number, scale)
+        return None if value is None else to_base(Number(value, 0), scale)
+
+    def __iter__(self) -> Iterator[Counter]:
+        return iter(self.counters())
+
+    def counters(self) -> NumberedCounters:
+        """In the order of the file."""
+        keys = zip(self._table.keys, self._units, strict=True)
+        return NumberedCounters([(name, unit.name, section) for (name, _, section), unit in keys], self._columns)
+
+    def _columns(self) -> Iterator[Sequence[Sequence[Any]]]:
+        table = self._table
+        scales = [unit.scale for unit in self._units]
+        for part in table.cells.parts():
+            read, _ = self._read_part(part)
+            for first in range(0, len(part.key), CHUNK):
+                cut = slice(first, first + CHUNK)
+                values, rest = self._values(part, cut, read, scales)
+                yield list(map(self._order.__getitem__, part.launch[cut])), part.key[cut], values, rest
+
+    def _values(
+        self, part: Part, cut: slice, read: list[int | float | None], scales: list[int]
+    ) -> tuple[list[int | float | None], list[str | None]]:
+        """The values of some cells in base units, and the texts of those that are no numbers."""
+        printed, texts = part.text[cut], part.texts
+        values = list(map(read.__getitem__, printed))
+        if self._is_scaled:
+            for at, key in enumerate(part.key[cut]):
+                if scales[key] != 1 and values[at] is not None:
+                    values[at] = self._scaled(texts[printed[at]], values[at], scales[key])
+        if None not in values:
+            return values, [None] * len(values)
+        pairs = zip(values, printed, strict=True)
+        return values, [texts[text] or None if value is None else None for value, text in pairs]
+
+    def kernels(self) -> list[Kernel]:
+        """The launches in the order of their IDs."""
+        facts = self._facts
+        found = [
+            _kernel(rank, launch, facts.get(index, {}))
+            for index, (rank, launch) in enumerate(zip(self._order, self._table.launches, strict=True))
+        ]
+        return with_steps(sorted(found))
+
+    def devices(self) -> tuple[Device, ...]:
+        """The devices the launches ran on, as far as the file tells them apart."""
+        facts = self._facts
+        found: dict[int, Device] = {}
+        for index, launch in enumerate(self._table.launches):
+            if _is_whole(launch.device) and int(launch.device) in found:
+                continue
+            known = facts.get(index, {})
+            number = kernel_fields(known).get("device_index")
+            at = int(launch.device) if _is_whole(launch.device) else number if isinstance(number, int) else 0
+            if at not in found:
+                device = device_of(at, launch.capability or None, known)
+                if device.name or device.compute_capability:
+                    found[at] = device
+        return tuple(found[at] for at in sorted(found))
+
+    def _read_facts(self) -> dict[int, dict[str, tuple[Value, str | None]]]:
+        facts: dict[int, dict[str, tuple[Value, str | None]]] = {}
+        for key, texts in self._table.facts.items():
+            name, unit = self._table.keys[key][0], self._units[key]
+            known: dict[str, tuple[Value, str | None]] = {}
+            for launch, text in texts.items():
+                fact = known.get(text)
+                if fact is None:
+                    value, state = self._read(text)
+                    number = self._scaled(text, value, unit.scale)
+                    fact = known[text] = (text if number is None and state is None else number, unit.name)
+                facts.setdefault(launch, {}).setdefault(name, fact)
+        return facts
+
+    def gaps(self) -> list[Gap]:
+        """One gap for each metric and reason that has cells without a number where one was expected, and for names."""
+        tally: Tally[tuple[str, str]] = Tally()
+        examples: dict[tuple[str, str], str] = {}
+        for part in self._table.cells.parts():
+            _, states = self._read_part(part)
+            pairs = zip(part.key, part.text, strict=True) if states else ()
+            for key, text in pairs:
+                if text in states:
+                    about = (self._table.keys[key][0], states[text])
+                    tally[about] += 1
+                    examples.setdefault(about, part.texts[text])
+        found = name_gaps([launch.name for launch in self._table.launches])
+        for (name, state), count in tally.items():
+            reason = _REASONS[state].format(text=examples[name, state], count=count)
+            found.append(Gap(f"counter:{name}", state, reason))
+        return found
+
+    def scaled(self) -> list[str]:
+        """Metrics that were printed in a scaled unit, and so are rounded: "dram__bytes.sum in Mbyte"."""
+        pairs = zip(self._table.keys, self._units, strict=True)
+        return [f"{name} in {printed}" for (name, printed, _), unit in pairs if unit.scale != 1]
+
+
+def _kernel(rank: int, launch: Launch, facts: dict[str, tuple[Value, str | None]]) -> Kernel:
+    place = _place(launch)
+    fields: dict[str, int | float] = kernel_fields(facts)
+    for prefix, text in (("grid", launch.grid), ("block", launch.block)):
+        dimensions = _dimensions(text)
+        if dimensions:
+            fields.update(zip((f"{prefix}_x", f"{prefix}_y", f"{prefix}_z"), dimensions, strict=True))
+    for field, text in (("stream", launch.stream), ("device_index", launch.device)):
+        if _is_whole(text):
+            fields[field] = int(text)
+    return Kernel(
+        rank,
+        launch.name,
+        layer=place.layer,
+        direction=place.direction,
+        step=place.step,
+        layer_source="range" if place.layer is not None else None,
+    )._replace(**fields)  # type: ignore[arg-type]  # the keys are KERNEL_FACTS'
+
+
+def _place(launch: Launch) -> Place:
+    """Layer, direction and step from its ranges; else from a range name printed instead of the kernel's name."""
+    place, named = place_of(launch.push_pop, launch.start_end), place_in_name(launch.name)
+    if named is None:
+        return place
+    if place.layer is None and place.direction is None:
+        place = place._replace(layer=named.layer, direction=named.direction)
+    return place if place.step is not None else place._replace(step=named.step)
+
+
+@lru_cache(maxsize=4096)
+def _dimensions(text: str) -> tuple[int, ...] | None:
+    """ "(16, 8, 1)" -> (16, 8, 1); None for anything else."""
+    parts = [part.strip() for part in text.strip().removeprefix("(").removesuffix(")").split(",")]
+    return tuple(int(part) for part in parts) if len(parts) == 3 and all(map(_is_whole, parts)) else None
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+def _ranks(orders: list[tuple[int, int]]) -> list[int]:
+    """Position of each launch when sorted by table and ID; launches with one ID keep the order of the file."""
+    ranks = [0] * len(orders)
+    for rank, index in enumerate(sorted(range(len(orders)), key=orders.__getitem__)):
+        ranks[index] = rank
+    return ranks

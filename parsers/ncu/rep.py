@@ -1,0 +1,336 @@
+"""Nsight Compute report files (.ncu-rep, and .nsight-cuprof-report of 2019), through NVIDIA's ``ncu_report`` package.
+
+The package is an optional extra. It reads reports of every version from 2019 on and gives metrics in base units. On a
+damaged file it gives fewer results, or none, or aborts: so it runs in a process of its own
+(:mod:`perfctl.parsers.ncu.rep_worker`), and the file's own count of results is compared with what came
+(:mod:`perfctl.parsers.ncu.rep`).
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+import threading
+from array import array
+from collections import Counter as Tally
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from perfctl.parsers.ncu.facts import FACT_NAMES, Value, device_of, innermost, kernel_fields, with_steps
+from perfctl.parsers.text.doubts import newer, not_understood
+from perfctl.parsers.text.numbers import Number, base_unit, to_base
+from perfctl.records.errors import ReportError
+from perfctl.records.report import Counter, Device, Diagnostic, Gap, Kernel, Report
+
+MAGIC = b"NVR\0"
+_KNOWN_LAYOUT = 7
+_HEADER_LIMIT = 2**28
+_LATEST = 2**32
+
+
+@dataclass(slots=True)
+class Outline:
+    """Facts from the blocks of a report file, without its results."""
+
+    known: bool
+    """Whether the file has the layout described above (2019 to 2025). If not, nothing else is known."""
+    cut_at: int | None = None
+    """Byte at which the structure breaks off; None for a whole file."""
+    results: int = 0
+    versions: dict[str, str] = field(default_factory=dict)
+    """Provider -> version: "CUDA Version", "Display Driver Version", "Nsight Compute Target ...", ..."""
+    created: int | None = None
+    """Unix time in seconds."""
+
+    @property
+    def tool_version(self) -> str | None:
+        """Version of ncu, such as "2023.1.0.0"; None in files of 2019."""
+        for provider, version in self.versions.items():
+            if provider.startswith("Nsight Compute"):
+                return version.split(" ", 1)[0]
+        return None
+
+    @property
+    def created_at(self) -> str | None:
+        """When the report was made, UTC, ISO 8601."""
+        if self.created is None or not 0 < self.created < _LATEST:
+            return None
+        return datetime.fromtimestamp(self.created, UTC).isoformat()
+
+
+def outline(path: Path) -> Outline:
+    """Walk the blocks of the file. Raises OSError when it cannot be read; never reads a payload."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(len(MAGIC))
+        try:
+            layout = next((value for key, value in _fields(_sized(file, size)) if key == 1), None)
+        except ValueError:
+            return Outline(known=size < 16, cut_at=file.tell())
+        found = Outline(known=layout == _KNOWN_LAYOUT)
+        while found.known and file.tell() < size:
+            at = file.tell()
+            try:
+                payload = _block(_sized(file, size), found)
+            except ValueError:
+                found.cut_at = at
+                break
+            if file.tell() + payload > size:
+                found.cut_at = at
+                break
+            file.seek(payload, 1)
+    return found
+
+
+def _sized(file: BinaryIO, size: int) -> bytes:
+    """The next u32-sized piece; ValueError when the file ends before it does."""
+    start = file.read(4)
+    if len(start) < 4:
+        raise ValueError("no size")
+    length = struct.unpack("<I", start)[0]
+    if length > min(size - file.tell(), _HEADER_LIMIT):
+        raise ValueError("piece is longer than the file")
+    return file.read(length)
+
+
+def _block(header: bytes, found: Outline) -> int:
+    """Take in one block header; gives the size of its payload."""
+    payload, results, details = 0, 0, b""
+    for key, value in _fields(header):
+        if key == 2 and isinstance(value, int):
+            results = value
+        elif key == 3 and isinstance(value, bytes):
+            details = value
+        elif key == 5 and isinstance(value, int):
+            payload = value
+    for key, value in _fields(details):
+        if key == 2 and isinstance(value, int):
+            found.created = value
+        elif key == 8 and isinstance(value, bytes):
+            pair = {part: text.decode("utf-8", "replace") for part, text in _fields(value) if isinstance(text, bytes)}
+            found.versions[pair.get(1, "")] = pair.get(2, "")
+    found.results += results
+    return payload
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """(field number, value) of a protobuf message; ValueError where it is none."""
+    at = 0
+    while at < len(message):
+        tag, at = _varint(message, at)
+        kind = tag & 7
+        if kind == 0:
+            value, at = _varint(message, at)
+            yield tag >> 3, value
+            continue
+        if kind == 2:
+            length, at = _varint(message, at)
+        elif kind in (1, 5):
+            length = 8 if kind == 1 else 4
+        else:
+            raise ValueError("no such wire type")
+        if at + length > len(message):
+            raise ValueError("field is longer than its message")
+        yield tag >> 3, message[at : at + length]
+        at += length
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(message):
+            raise ValueError("number is cut off")
+        byte = message[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    raise ValueError("number is too long")
+
+
+READER = "perfctl.parsers.ncu.rep_worker"
+READER_SECONDS = 1800
+"""Seconds after which the reading process counts as hung; a report of 1000 kernels and 1600 metrics takes a few."""
+NEWEST = "2025.1"
+"""Newest ncu whose reports were tested."""
+_EXPORT = "Export it with 'ncu --import {path} --csv --page raw --print-units base' and read that CSV"
+
+
+def sniff(path: Path, head: bytes) -> bool:
+    """Return whether it is a report file of Nsight Compute, of any version."""
+    return head.startswith(MAGIC)
+
+
+def parse(path: Path) -> Report:
+    """Read the report. Raises ReportError when it is damaged, holds nothing, or ``ncu_report`` is not installed."""
+    try:
+        shape = outline(path)
+    except OSError as error:
+        reason = f"it cannot be read ({error.strerror})"
+        raise ReportError(path, "ncu", reason, "Check the path and its permissions") from error
+    if shape.known and shape.cut_at is not None:
+        reason = f"the report is cut off: its structure breaks at byte {shape.cut_at}"
+        raise ReportError(path, "ncu", reason, "Copy it again, or profile again")
+    if find_spec("ncu_report") is None:
+        remedy = f"Install it with pip install 'perfctl[ncu]'. Or: {_EXPORT.format(path=path)}"
+        raise ReportError(path, "ncu", "reading .ncu-rep files needs NVIDIA's ncu_report package", remedy)
+    results = _Results()
+    for record in _read(path):
+        results.add(record)
+    if not results.kernels:
+        raise ReportError(path, "ncu", *_why_empty(path, shape))
+    return Report(
+        tool="ncu",
+        path=path,
+        form="ncu report",
+        tool_version=shape.tool_version,
+        devices=results.devices_with(shape.versions.get("Display Driver Version")),
+        environment={"cuda": shape.versions["CUDA Version"]} if "CUDA Version" in shape.versions else {},
+        kernels=with_steps(results.kernels),
+        counters=results,
+        gaps=tuple(_gaps(results, shape)),
+        diagnostics=(
+            *results.diagnostics,
+            *not_understood({"metrics with a new type of value": results.unknown_metrics}),
+            *newer("ncu", shape.tool_version, NEWEST),
+        ),
+        started_at=shape.created_at,
+    )
+
+
+def _read(path: Path) -> Iterator[dict[str, Any]]:
+    """Every result of the report, from the reading process; ReportError when that fails."""
+    command = [sys.executable, "-P", "-m", READER, str(path.absolute())]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+    ) as process:
+        watchdog = threading.Timer(READER_SECONDS, process.kill)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            for line in process.stdout or ():
+                if line.endswith(b"\n"):  # the last line of a process that was killed may be cut off
+                    yield json.loads(line)
+            code = process.wait()
+        finally:
+            watchdog.cancel()
+            process.kill()
+    if code:
+        ended = f"was ended by signal {-code}" if code < 0 else f"failed with exit code {code}"
+        reason = f"the report is damaged: NVIDIA's ncu_report {ended} while reading it"
+        raise ReportError(path, "ncu", reason, _EXPORT.format(path=path))
+
+
+def _why_empty(path: Path, shape: Outline) -> tuple[str, str]:
+    """(reason, remedy) for a report from which nothing could be read."""
+    if not shape.known:
+        return "it begins like an ncu report, but has an unknown structure", _EXPORT.format(path=path)
+    if shape.results == 0:
+        return "the report holds no kernels", "Check ncu's filters and --target-processes, and profile again"
+    written = f"written by ncu {shape.tool_version}, " if shape.tool_version else ""
+    return f"the report ({written}{shape.results} results) is damaged and could not be read", _EXPORT.format(path=path)
+
+
+def _gaps(results: _Results, shape: Outline) -> Iterator[Gap]:
+    for name, count in results.missing.items():
+        yield Gap(f"counter:{name}", "not_available", f"the report has no value for it in {count} launches")
+    held = max(shape.results, len(results.kernels) + results.damaged)
+    lost = held - len(results.kernels)
+    if lost:
+        yield Gap("kernel", "unreadable", f"{lost} of {held} results in the report are damaged and could not be read")
+    if all(kernel.duration_ns is None for kernel in results.kernels):
+        yield Gap("kernel.duration_ns", "not_collected", "gpu__time_duration.sum is not among the metrics")
+    if all(kernel.grid_x is None for kernel in results.kernels):
+        yield Gap("kernel.grid_x", "not_available", "the report has only the total grid size (ncu before 2020)")
+
+
+class _Results:
+    """Launches and metric values of one report; iterating gives the counters, as often as wanted."""
+
+    def __init__(self) -> None:
+        self.kernels: list[Kernel] = []
+        self.devices: dict[int, Device] = {}
+        self.diagnostics: list[Diagnostic] = []
+        self.missing: Tally[str] = Tally()
+        """Metric -> in how many launches it has no value."""
+        self.unknown_metrics: dict[str, None] = {}
+        """Metrics whose value has an unknown type."""
+        self.damaged = 0
+        """Results without any metric, which is how the package returns a damaged one."""
+        self._keys: list[tuple[str, str | None]] = []
+        self._scales: list[int] = []
+        self._key_ids: dict[tuple[str, str], int] = {}
+        self._launch = array("L")
+        self._key = array("L")
+        self._value: list[Value] = []
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Take in one result."""
+        if not record["metrics"]:
+            self.damaged += 1
+            return
+        launch = len(self.kernels)
+        self.unknown_metrics.update(dict.fromkeys(record["strange"]))
+        facts = self._metrics(launch, record["metrics"])
+        place = innermost(record["ranges"])
+        kernel = Kernel(
+            launch,
+            record["name"],
+            record["short"] or None,
+            layer=place.layer,
+            direction=place.direction,
+            step=place.step,
+            layer_source="range" if place.layer is not None else None,
+        )._replace(**kernel_fields(facts))  # type: ignore[arg-type]  # the keys are KERNEL_FACTS'
+        self.kernels.append(kernel)
+        at = kernel.device_index or 0
+        if at not in self.devices:
+            self.devices[at] = device_of(at, None, facts)
+        if not record["single"]:
+            text = f"result {launch} is not a single kernel but a range, graph or command list: {kernel.name}"
+            self.diagnostics.append(Diagnostic("warning", "ncu", text))
+
+    def _metrics(self, launch: int, metrics: list[tuple[str, str, Value]]) -> dict[str, tuple[Value, str | None]]:
+        """Store the metrics of one launch; return those that are facts about it."""
+        facts: dict[str, tuple[Value, str | None]] = {}
+        for name, unit, printed in metrics:
+            key = self._key_of(name, unit)
+            value = printed
+            if isinstance(value, int):
+                value = to_base(Number(value, 0), self._scales[key])
+            elif isinstance(value, float):
+                value *= self._scales[key]
+            elif value is None:
+                self.missing[name] += 1
+            if name in FACT_NAMES:
+                facts[name] = (value, self._keys[key][1])
+            self._launch.append(launch)
+            self._key.append(key)
+            self._value.append(value)
+        return facts
+
+    def _key_of(self, name: str, unit: str) -> int:
+        key = self._key_ids.setdefault((name, unit), len(self._keys))
+        if key == len(self._keys):
+            base = base_unit(unit)
+            self._keys.append((name, base.name))
+            self._scales.append(base.scale)
+        return key
+
+    def __iter__(self) -> Iterator[Counter]:
+        for launch, key, value in zip(self._launch, self._key, self._value, strict=True):
+            name, unit = self._keys[key]
+            if isinstance(value, str):
+                yield Counter(launch, name, None, unit, None, value)
+            else:
+                yield Counter(launch, name, value, unit)
+
+    def devices_with(self, driver: str | None) -> tuple[Device, ...]:
+        """The devices in the order of their index; the driver is the one of the profiled machine."""
+        return tuple(replace(self.devices[at], driver_version=driver) for at in sorted(self.devices))

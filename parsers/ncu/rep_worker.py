@@ -1,0 +1,112 @@
+"""The process that holds NVIDIA's ``ncu_report``: reads one report, writes one line of JSON for each result.
+
+Run as ``python -m perfctl.parsers.ncu.rep_worker REPORT`` by :mod:`perfctl.parsers.ncu.rep`, because the package is
+native code that can abort the whole interpreter on a damaged file (seen with ncu_report 2026.x: "Check failed:
+count >= 0"). A line holds ``name``, ``short``, ``single`` (is it one kernel?), ``ranges`` (push/pop, outermost first)
+and ``metrics``: [name, unit, value] with value null where the report has none.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+_EXACT = 2.0**53
+
+
+def main(arguments: list[str], out: TextIO) -> int:
+    """Write the results of the report to ``out``; 0 also when there are none."""
+    for action in _actions(arguments[0]):
+        json.dump(_record(action), out)
+        out.write("\n")
+    return 0
+
+
+def _actions(path: str) -> Iterator[Any]:
+    import ncu_report
+
+    context = ncu_report.load_report(path)
+    for number in range(context.num_ranges() if context is not None else 0):
+        part = context.range_by_idx(number)  # None in reports that the package refuses
+        for index in range(part.num_actions() if part is not None else 0):
+            action = part.action_by_idx(index)
+            if action is not None:
+                yield action
+
+
+def _record(action: Any) -> dict[str, object]:
+    names = action.metric_names()
+    return {
+        "name": _text(action.name(action.NameBase_DEMANGLED)),
+        "short": _text(action.name(action.NameBase_FUNCTION)),
+        "single": action.workload_type() == action.WorkloadType_KERNEL,
+        "ranges": _ranges(action),
+        "metrics": [_metric(action, name) for name in names],
+        "strange": [_text(name) for name in names if _is_strange(action, name)],
+    }
+
+
+def _metric(action: Any, name: str) -> tuple[str, str, int | float | str | None]:
+    """(name, unit, value). The package refuses names with lone surrogates, which it gives itself in damaged files."""
+    metric = action.metric_by_name(name) if name == _text(name) else None
+    if metric is None:
+        return _text(name), "", None
+    return name, _text(metric.unit()), _value(metric)
+
+
+def _value(metric: Any) -> int | float | str | None:
+    """The aggregate over all instances; whole numbers as int."""
+    if not metric.has_value():
+        return None
+    kind = metric.kind()
+    if kind in (metric.ValueKind_UINT32, metric.ValueKind_UINT64):
+        return int(metric.as_uint64())
+    if kind in (metric.ValueKind_DOUBLE, metric.ValueKind_FLOAT):
+        number = float(metric.as_double())
+        if not math.isfinite(number):
+            return None
+        return int(number) if number.is_integer() and abs(number) < _EXACT else number
+    if kind == metric.ValueKind_STRING:
+        return _text(metric.as_string()) or None
+    return None
+
+
+def _is_strange(action: Any, name: str) -> bool:
+    """Return whether the metric's value has a type that ``_value`` does not know."""
+    metric = action.metric_by_name(name) if name == _text(name) else None
+    return metric is not None and bool(metric.has_value()) and metric.kind() not in _known_kinds(metric)
+
+
+def _known_kinds(metric: Any) -> tuple[Any, ...]:
+    numbers = (metric.ValueKind_UINT32, metric.ValueKind_UINT64, metric.ValueKind_FLOAT, metric.ValueKind_DOUBLE)
+    return (*numbers, metric.ValueKind_STRING, metric.ValueKind_ANY)
+
+
+def _ranges(action: Any) -> list[str]:
+    """Names of the push/pop ranges around the launch, outermost first within each domain."""
+    state = action.nvtx_state()
+    if state is None:
+        return []
+    return [_text(name) for number in state.domains() for name in state.domain_by_id(number).push_pop_ranges()]
+
+
+def _text(text: str | None) -> str:
+    """Text without the lone surrogates that the package makes of bytes that are no UTF-8; "" where it has none."""
+    return (text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _own_stdout() -> TextIO:
+    """Keep stdout for the records: anything the package prints goes to stderr."""
+    out = os.fdopen(os.dup(1), "w", encoding="ascii")
+    os.dup2(2, 1)
+    return out
+
+
+if __name__ == "__main__":
+    with _own_stdout() as stdout:
+        code = main(sys.argv[1:], stdout)
+    sys.exit(code)

@@ -1,0 +1,1 @@
+"""Nsight Systems: reports, SQLite and the text of nsys stats."""

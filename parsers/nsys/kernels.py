@@ -1,0 +1,288 @@
+"""Reads kernels of an nsys export, as records or as SQL for a store to copy them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfctl.parsers.attribution import NOBODY, SLICE, Calls, Spans, Wanted
+from perfctl.parsers.nsys.ranges import PROCESS_BITS, RangeTable, objects
+from perfctl.parsers.nsys.tables import KERNEL, RUNTIME, Strings, opened
+from perfctl.parsers.text.sqlite import Database
+from perfctl.records.bulk import NO_NAME, Columns, SqlKernels
+from perfctl.records.report import Kernel
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from perfctl.parsers.attribution import Integers
+
+    Indices = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """For every row of a table of GPU work: indices of the ranges around its launch call, NOBODY where there is none.
+
+    They are int32, half the width of other arrays: for millions of rows these are all that is kept.
+    """
+
+    innermost: npt.NDArray[np.int32]
+    layer: npt.NDArray[np.int32]
+    step: npt.NDArray[np.int32]
+
+    def at(self, rows: Integers) -> Around:
+        """Return the entries of these rows; NOBODY stays NOBODY."""
+        if not len(self.innermost):
+            nobody = self.innermost.dtype.type(NOBODY).repeat(len(rows))
+            return Around(nobody, nobody, nobody)
+        known = rows >= 0
+
+        def some(values: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+            picked = values[rows]
+            picked[~known] = NOBODY
+            return picked
+
+        return Around(some(self.innermost), some(self.layer), some(self.step))
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """Launches of one table of GPU work."""
+
+    around: Around
+    unlaunched: int
+    """Rows that no launch call in the report belongs to."""
+
+
+def attribute(database: Database, tables: Sequence[str], ranges: RangeTable) -> dict[str, Launched]:
+    """Of each table, in the order of its rows. Calls that launched none of it are passed over."""
+    work = {table: _work(database, table) for table in tables}
+    calls = _calls(database, Wanted([correlation for _, correlation in work.values()]), ranges)
+    return {table: _launched(*columns, calls) for table, columns in work.items()}
+
+
+def _work(database: Database, table: str) -> tuple[Integers, Integers]:
+    """(process, correlation id) of its rows; NOBODY where it is not said."""
+    process, correlation = (
+        f"coalesce({database.column(table, name)}, {NOBODY})" for name in ("globalPid", "correlationId")
+    )
+    pieces = list(database.pieces(table, process, correlation, few=(process,)))
+    return _same([piece[0] for piece in pieces]), _joined([piece[1] for piece in pieces])
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The calls that launched something."""
+
+    calls: Calls
+    around: Around
+    only: int | None
+    """The process, where a single one made all calls."""
+
+
+def _calls(database: Database, wanted: Wanted, ranges: RangeTable) -> _Known:
+    processes, correlations, found = [], [], []
+    callers: set[int] = set()
+    for correlation, spans in _spans(database):
+        callers.update(_extremes(spans.process))
+        chosen = wanted.among(correlation).nonzero()[0]
+        in_process = ranges.attribution.of_calls(spans.take(chosen), phases=False)
+        processes.append(spans.process[chosen])
+        correlations.append(correlation[chosen])
+        found.append(_narrow([in_process.innermost, in_process.layer, in_process.step]))
+    only = callers.pop() if len(callers) == 1 else None
+    return _Known(Calls(_same(processes), _joined(correlations)), _together(found), only)
+
+
+def _spans(database: Database) -> Iterator[tuple[Integers, Spans]]:
+    """(correlation ids, spans) of all CUDA API calls, piece by piece; nothing where they were not traced."""
+    if not database.has(RUNTIME, "globalTid", "correlationId", "start"):
+        return
+    length = f"coalesce({database.column(RUNTIME, 'end')} - start, 0)"
+    has_values = "correlationId IS NOT NULL AND globalTid IS NOT NULL"
+    columns = ("correlationId", "globalTid", "start", length)
+    for correlation, thread, start, duration in database.pieces(
+        RUNTIME, *columns, where=has_values, few=("globalTid",)
+    ):
+        yield correlation, Spans(thread & PROCESS_BITS, thread, start, start + duration)
+
+
+def _launched(process: Integers, correlation: Integers, known: _Known) -> Launched:
+    import numpy as np
+
+    found, unlaunched = [], 0
+    for first in range(0, len(correlation), SLICE):
+        part = slice(first, first + SLICE)
+        of_process = process[part]
+        if known.only is not None:  # then it can only be that one
+            of_process = np.where(of_process == NOBODY, known.only, of_process)
+        call = known.calls.find(of_process, correlation[part])
+        unlaunched += int((call == NOBODY).sum())
+        found.append(known.around.at(call))
+    return Launched(_together(found), unlaunched)
+
+
+def _narrow(columns: Sequence[Integers]) -> Around:
+    import numpy as np
+
+    return Around(*(column.astype(np.int32) for column in columns))
+
+
+def _together(found: Sequence[Around]) -> Around:
+    import numpy as np
+
+    if not found:
+        return Around(*[np.empty(0, np.int32)] * 3)
+    if len(found) == 1:
+        return found[0]
+    return Around(
+        np.concatenate([one.innermost for one in found]),
+        np.concatenate([one.layer for one in found]),
+        np.concatenate([one.step for one in found]),
+    )
+
+
+def _joined(pieces: list[Integers]) -> Integers:
+    import numpy as np
+
+    return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+
+
+def _same(pieces: list[Integers]) -> Integers:
+    """Join the pieces; where all numbers are equal, without memory for each."""
+    import numpy as np
+
+    values = set().union(*map(_extremes, pieces))
+    if len(values) == 1:
+        return np.broadcast_to(np.int64(values.pop()), sum(map(len, pieces)))
+    return _joined(pieces)
+
+
+def _extremes(values: Integers) -> set[int]:
+    return {int(values.min()), int(values.max())} if len(values) else set()
+
+
+CHUNK = 512
+"""Rows converted to columns at a time: few enough for the processor's cache (2048 takes a fifth longer)."""
+
+NAMES = ("demangledName", "shortName")
+COLUMNS = (
+    *("deviceId", "streamId", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
+    *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "start"),
+)
+"""In the order of the last fields of Kernel."""
+
+
+def kernels(path: Path, database: Database, found: Around, ranges: RangeTable) -> Iterable[Kernel]:
+    """All kernels in the order of their table."""
+    import numpy as np
+
+    records = Columns(Kernel, partial(_columns, path, found, ranges))
+    if KERNEL not in database.tables or not len(found.innermost):
+        return ()
+    # two queries: min and max in one would make SQLite scan every row
+    first, last = (
+        database.connection.execute(f"SELECT {end}(rowid) FROM {KERNEL}").fetchone()[0] for end in ("min", "max")
+    )
+    if last - first + 1 != len(found.innermost):  # rows were deleted, so a row's position does not follow from its id
+        return records
+    step_numbers = np.array([-1 if label.step is None else label.step for label in ranges.labels], np.int64)
+    of_range = {
+        "labels": (ranges.name, found.layer),
+        "steps": (step_numbers[ranges.name], found.step),
+        "range_numbers": (np.arange(len(ranges.name)), found.innermost),
+    }
+    digits = {name: _Digits(numbers, which, first) for name, (numbers, which) in of_range.items()}
+    parameters = {name: some for name, some in digits.items() if some.text}
+    attributed = [parameters[name].sql(name) if name in parameters else "NULL" for name in digits]
+    names, rest = _expressions(database)
+    columns = [f"rowid - {first}", *names, *attributed, *rest]
+    select = f"SELECT {', '.join(columns)} FROM report.{KERNEL} NOT INDEXED"
+    given = {name: numbers.text for name, numbers in parameters.items()}
+    used = {index: ranges.labels[index] for index in _used(ranges.name, found.layer)}
+    layers = {index: (label.layer, label.direction, "range") for index, label in used.items()}
+    return SqlKernels(path, select, given, layers, partial(_texts, path), records)
+
+
+class _Digits:
+    """Numbers that a statement looks up by rowid: one text with the same count of digits per number.
+
+    For SQLite that is three times as fast as asking a Python function, and ten times as a table of its own.
+    """
+
+    def __init__(self, numbers: Integers, which: Indices, first_row: int) -> None:
+        """``numbers[which]`` of the rows from ``first_row`` on; NULL where either is negative. No text where all are."""
+        import numpy as np
+
+        self._first_row = first_row
+        self._width = len(str(numbers.max(initial=NOBODY) + 1))
+        left = np.append(np.maximum(numbers, NOBODY), NOBODY) + 1
+        digits = np.empty((len(left), self._width), np.uint8)
+        for place in reversed(range(self._width)):
+            left, digits[:, place] = np.divmod(left, 10)
+        words = (digits + ord("0")).view(f"V{self._width}")[:, 0]
+        parts = (which[first : first + SLICE] for first in range(0, len(which), SLICE))
+        self.text = b"".join(words[part].tobytes() for part in parts) if (which >= 0).any() else b""
+        self._is_whole = bool(np.append(numbers >= 0, False)[which].all())
+
+    def sql(self, name: str) -> str:
+        """The number of the row at hand, where ``name`` is the parameter that the text is bound to."""
+        at = f"(rowid - {self._first_row}) * {self._width} + 1"
+        number = f"CAST(substr(:{name}, {at}, {self._width}) AS INTEGER)"
+        return f"{number} - 1" if self._is_whole else f"nullif({number}, 0) - 1"
+
+
+def _used(numbers: Integers, which: Indices) -> list[int]:
+    """Every value of ``numbers[which]``, NOBODY left out; sorted."""
+    import numpy as np
+
+    is_used = np.zeros(len(numbers) + 1, bool)
+    is_used[which] = True
+    return list(map(int, np.unique(numbers[is_used[:-1]])))
+
+
+def _expressions(database: Database) -> tuple[list[str], list[str]]:
+    """SQL of the two names' ids, and of Kernel's fields from device_index on."""
+    names, columns = ([database.column(KERNEL, name) for name in some] for some in (NAMES, COLUMNS))
+    return names, [*columns, f"{database.column(KERNEL, 'end')} - {database.column(KERNEL, 'start')}"]
+
+
+def _texts(path: Path, keys: Iterable[object]) -> Mapping[object, str | None]:
+    with opened(path) as database:
+        strings = Strings(database)
+        return {key: strings[key] for key in keys}
+
+
+def _columns(path: Path, found: Around, ranges: RangeTable) -> Iterator[Sequence[Sequence[Any]]]:
+    """Columns of Kernel's fields, CHUNK rows at a time."""
+    layers, directions, steps = (ranges.label_of(field) for field in ("layer", "direction", "step"))
+    sources = objects(["range" if layer is not None else None for layer in layers])
+    numbers = objects([*range(len(ranges.kind)), None])
+    with opened(path) as database:
+        long_names, short_names = Strings(database, NO_NAME), Strings(database)
+        names, rest = _expressions(database)
+        cursor = database.connection.execute(f"SELECT {', '.join([*names, *rest])} FROM {KERNEL} NOT INDEXED")
+        first = 0
+        while rows := cursor.fetchmany(CHUNK):
+            part = slice(first, first + len(rows))
+            name, short_name, *columns = zip(*rows, strict=True)
+            layer = found.layer[part]
+            yield (
+                range(first, first + len(rows)),
+                list(
+                    map(long_names.__getitem__, name)
+                ),  # read it now: a damaged page raises here and not while iterating
+                list(map(short_names.__getitem__, short_name)),
+                layers[layer].tolist(),
+                directions[layer].tolist(),
+                steps[found.step[part]].tolist(),
+                sources[layer].tolist(),
+                numbers[found.innermost[part]].tolist(),
+                *columns,
+            )
+            first += len(rows)

@@ -1,0 +1,249 @@
+"""Parser of nsys's own report files (.nsys-rep, .qdrep, .qdstrm): exports them with the installed nsys.
+
+The report is exported to SQLite in a private temporary folder, which is removed with the last record, and read by
+:mod:`perfctl.parsers.nsys.sqlite`. nsys refuses reports that are newer than itself; then the version that wrote the file is named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from perfctl.parsers.nsys import sqlite
+from perfctl.records.bulk import Columns, SqlKernels
+from perfctl.records.errors import ReportError
+from perfctl.records.report import Report
+
+TOOL = "nsys"
+REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
+STREAM_MAGIC = b"NVIDIA Nsight Systems Stream"
+TIMEOUT_S = 1800.0
+"""A report of 1 GB takes nsys some minutes."""
+
+_SUFFIXES = (".nsys-rep", ".qdrep", ".qdstrm")
+_LFS = b"version https://git-lfs"
+_WRITTEN_BY = re.compile(rb"(20[12]\d\.\d{1,2}\.\d{1,2}(?:\.\d{1,5})?)-[0-9a-z]{6,}")
+_REFUSED = re.compile(r"Version number is invalid: (\d{4})@(\d+)@(\d+)")
+_INSTALLED = re.compile(r"version (\d{4}\.\d+\.\d+)")
+_END_BYTES = 2**16
+_BULK = ("kernels", "counters", "copies", "ranges", "operations", "samples")
+Record = TypeVar("Record")
+Names = Callable[[Iterable[object]], Mapping[object, str | None]]
+
+
+def sniff(path: Path, head: bytes) -> bool:
+    """Return whether it is an nsys report or stream: by its first bytes, else by its suffix, to report a damaged one as such."""
+    if head.startswith(REPORT_MAGIC) or STREAM_MAGIC in head[:64]:
+        return True
+    return bool(head) and path.suffix.lower() in _SUFFIXES and not head.startswith((_LFS, b"SQLite format 3"))
+
+
+def parse(path: Path) -> Report:
+    """Export it and read the export.
+
+    Raises ReportError when there is no nsys, when it refuses the file (saying which version wrote it), when it takes
+    longer than TIMEOUT_S, and when the export cannot be read.
+    """
+    nsys = shutil.which("nsys")
+    if nsys is None:
+        reason = f"{_written_by(path)}, and nsys, which reads it, is not installed on this machine"
+        raise ReportError(path, TOOL, reason, _elsewhere(path))
+    folder = Path(tempfile.mkdtemp(prefix="perfctl-nsys-"))
+    try:
+        database = _export(nsys, path.resolve(), folder, path)
+        with _errors_of(path):
+            report = sqlite.parse(database)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    keeper = _Keeper(folder)
+    held = {name: _held(getattr(report, name), keeper, path) for name in _BULK}
+    kind = "stream" if _is_stream(path) else "report"
+    return replace(report, path=path, form=f"nsys {kind}, exported: {report.form}", **held)  # type: ignore[arg-type]
+
+
+class _Keeper:
+    """Removes the folder when the last reference to it is gone."""
+
+    def __init__(self, folder: Path) -> None:
+        weakref.finalize(self, shutil.rmtree, folder, True)
+
+
+class _Held(Generic[Record]):
+    """Records that are read from the export while they are iterated; keeps it there until then."""
+
+    def __init__(self, records: Callable[[], Iterable[Record]], keeper: _Keeper, path: Path) -> None:
+        self._records, self._keeper, self._path = records, keeper, path
+
+    def __call__(self) -> Iterator[Record]:
+        return iter(self)
+
+    def __iter__(self) -> Iterator[Record]:
+        with _errors_of(self._path):
+            yield from self._records()
+
+
+def _held(records: Iterable[Any], keeper: _Keeper, path: Path) -> Iterable[Any]:
+    """Return the same records in the same form, keeping the export alive."""
+    if isinstance(records, SqlKernels):
+        held = _held_columns(records.records, keeper, path)
+        return replace(records, texts=partial(_texts, records.texts, path), records=held)
+    if isinstance(records, Columns):
+        return _held_columns(records, keeper, path)
+    return _Held(lambda: records, keeper, path)
+
+
+def _texts(texts: Names, path: Path, keys: Iterable[object]) -> Mapping[object, str | None]:
+    with _errors_of(path):
+        return texts(keys)
+
+
+@contextlib.contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    """Re-raise errors about the temporary export as errors about the report."""
+    try:
+        yield
+    except ReportError as error:
+        raise ReportError(path, TOOL, error.reason, error.remedy) from error
+
+
+def _held_columns(columns: Columns[Any], keeper: _Keeper, path: Path) -> Columns[Any]:
+    return replace(columns, chunks=_Held(columns.chunks, keeper, path))
+
+
+def _export(nsys: str, source: Path, folder: Path, path: Path) -> Path:
+    """The SQLite export of ``source`` in ``folder``. The tools get links with simple names, never the file's own name."""
+    try:
+        if _is_stream(source):
+            stream, report = folder / "stream.qdstrm", folder / "report.nsys-rep"
+            stream.symlink_to(source)
+            importer = _importer(nsys, path)
+            _run([importer, "--input-file", str(stream), "--output-file", str(report)], folder, report, path)
+        else:
+            report = folder / "report.nsys-rep"
+            report.symlink_to(source)
+        database = folder / "report.sqlite"
+        _run([nsys, "export", "--type", "sqlite", "--output", str(database), str(report)], folder, database, path)
+    except OSError as error:
+        reason = f"it cannot be exported ({error.strerror})"
+        raise ReportError(path, TOOL, reason, "Check its permissions and the free space in TMPDIR") from error
+    return database
+
+
+def _run(command: list[str], folder: Path, made: Path, path: Path) -> None:
+    """Run a tool in its own process group, and end what it leaves running. Raises ReportError unless it writes ``made``."""
+    environment = {**os.environ, "TMPDIR": str(folder), "LC_ALL": "C"}
+    output = folder / "output.txt"
+    with output.open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            code: int | None = process.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            _end_group(process)
+    if code is None:
+        reason = f"nsys did not finish the export within {TIMEOUT_S:.0f} seconds"
+        raise ReportError(path, TOOL, reason, "Run the export yourself: nsys export --type sqlite FILE")
+    if code != 0 or not made.is_file():  # a failed export may leave a database of 2 tables behind
+        raise ReportError(path, TOOL, *_refusal(command[0], code, output.read_bytes()[-_END_BYTES:], path))
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _refusal(tool: str, code: int, output: bytes, path: Path) -> tuple[str, str]:
+    """(reason, remedy) from what the tool printed."""
+    text = output.decode("utf-8", "replace").replace("\r", "\n")
+    refused = _REFUSED.search(text)
+    if refused or "ProtobufParseException" in text:
+        written = ".".join(refused.groups()) if refused else _version(path)
+        by = f"it was written by nsys {written}" if written else "it was written by a newer nsys"
+        reason = f"{by}, and the installed nsys{_installed(tool)} refuses reports newer than itself"
+        return reason, _elsewhere(path, written)
+    lines = [line.strip() for line in text.splitlines() if line.strip() and "%" not in line]
+    reason = f"nsys could not export it: {lines[-1][:300]}" if lines else f"nsys could not export it (exit code {code})"
+    return reason, "It may be cut off or damaged: copy it again from where it was recorded"
+
+
+def _installed(tool: str) -> str:
+    """ " (2022.4.2)", or "" when it does not say."""
+    try:
+        done = subprocess.run(
+            [tool, "--version"], capture_output=True, timeout=20, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    match = _INSTALLED.search(done.stdout.decode("utf-8", "replace"))
+    return f" ({match[1]})" if match else ""
+
+
+def _importer(nsys: str, path: Path) -> str:
+    """QdstrmImporter, from the PATH or from the installation that ``nsys`` belongs to."""
+    found = shutil.which("QdstrmImporter")
+    executable = Path(nsys)
+    for folder in () if found else (*executable.parents[:4], *executable.resolve().parents[:4]):
+        found = next((str(one) for one in sorted(folder.glob("host-linux-*/QdstrmImporter")) if one.is_file()), None)
+        if found:
+            break
+    if not found:
+        reason = "it is a stream that was never converted to a report, and the installed nsys has no QdstrmImporter"
+        remedy = "Run 'QdstrmImporter -i FILE' on a machine with all of Nsight Systems and pass the .nsys-rep it writes"
+        raise ReportError(path, TOOL, reason, remedy)
+    return found
+
+
+def _is_stream(path: Path) -> bool:
+    with path.open("rb") as file:
+        return STREAM_MAGIC in file.read(64) or path.suffix.lower() == ".qdstrm"
+
+
+def _written_by(path: Path) -> str:
+    version = _version(path)
+    return f"it was written by nsys {version}" if version else "it is an nsys report"
+
+
+def _version(path: Path) -> str | None:
+    """Version of the nsys that wrote the file: at the start of a stream, near the end of a report; None when absent.
+
+    A report's beginning holds the process environment, whose versions are those of other things: it is not looked at.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(128)
+            if STREAM_MAGIC in head:
+                found = _WRITTEN_BY.findall(head)
+            else:
+                file.seek(max(0, path.stat().st_size - _END_BYTES))
+                found = _WRITTEN_BY.findall(file.read(_END_BYTES))
+    except OSError:
+        return None
+    return found[-1].decode() if found else None
+
+
+def _elsewhere(path: Path, version: str | None = None) -> str:
+    version = version or _version(path)
+    needed = f"nsys {version} or newer" if version else "an nsys at least as new as the report"
+    return f"Run 'nsys export --type sqlite FILE' where {needed} is installed and pass the .sqlite file it writes"

@@ -1,0 +1,428 @@
+"""Parser of ``nsys stats`` and ``nsys profile --stats=true`` output, CSV and console, with report names since 2019.
+
+The file is read once for its sums, number format and gaps; kernels, copies and ranges of traces are read from it again while
+they are iterated, as often as asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+from perfctl.parsers.nsys import stats_rows as rows
+from perfctl.parsers.nsys.stats_columns import (
+    API_TRACE,
+    GPU_TRACE,
+    KERNEL_TRACE,
+    NAMES,
+    PROJECTED_TRACE,
+    RANGE_TRACE,
+    TEXTS,
+    UNKNOWN,
+    columns_of,
+    unknown_labels,
+)
+from perfctl.parsers.nsys.stats_tables import (
+    CsvTable,
+    JsonRows,
+    Note,
+    Start,
+    Trouble,
+    TsvTable,
+    begins,
+    events,
+    ruler_spans,
+)
+from perfctl.parsers.text.doubts import newer, not_understood, repeated
+from perfctl.parsers.text.lines import encoding_of, tail_of
+from perfctl.parsers.text.numbers import DecimalStyle, StyleEvidence
+from perfctl.records.errors import ReportError
+from perfctl.records.report import Copy, Device, Diagnostic, Gap, Kernel, Operation, Range, Report, Summary
+
+_LIKE_OTHERS = ("osrt_sum", UNKNOWN)
+"""Sums of calls without a title all have the same columns: only a name that two of them share makes them one report."""
+
+
+def check_once(path: Path, tool: str, traces: Iterable[Start], sums: Sequence[tuple[Start, list[list[str]]]]) -> None:
+    """Raise ReportError, naming the line, when a report appears twice. Sums come with their rows."""
+    found: dict[str, list[tuple[int, frozenset[str]]]] = {}
+    tables = [*((start, frozenset[str]()) for start in traces), *((start, _names(start, rows)) for start, rows in sums)]
+    for start, names in sorted(tables, key=lambda table: table[0].line):
+        for line, others in found.get(start.report, ()):
+            if line != start.line and (start.report not in _LIKE_OTHERS or names & others):
+                raise repeated(path, tool, f"the report {start.report}", start.line)
+        found.setdefault(start.report, []).append((start.line, names))
+
+
+def _names(start: Start, rows: list[list[str]]) -> frozenset[str]:
+    at = next((index for index, column in enumerate(start.columns) if column.label in NAMES), None)
+    return frozenset() if at is None else frozenset(row[at] for row in rows)
+
+
+_ABOUT = {
+    "cuda_gpu_kern_sum": "kernel",
+    GPU_TRACE: "kernel",
+    KERNEL_TRACE: "kernel",
+    "cuda_gpu_mem_size_sum": "copy",
+    "cuda_gpu_mem_time_sum": "copy",
+    "nvtx_sum": "range",
+    "nvtx_pushpop_sum": "range",
+    RANGE_TRACE: "range",
+}
+"""Report -> what the capture has none of when the report has no rows."""
+_QUANTITIES = (
+    ("CUDA kernel", "kernel"),
+    ("GPU memory", "copy"),
+    ("NVTX", "range"),
+    ("CUDA trace", "operation:cuda_api_sum"),
+)
+_SINGLE = (
+    ("kernel", {GPU_TRACE, KERNEL_TRACE}, "launches", GPU_TRACE),
+    ("copy", {GPU_TRACE}, "single copies", GPU_TRACE),
+    ("range", {RANGE_TRACE, PROJECTED_TRACE}, "single ranges", RANGE_TRACE),
+)
+
+
+class Unread(NamedTuple):
+    """Figures of sums that have no value."""
+
+    rounded: int
+    """Printed as 0 of a larger unit than the base unit."""
+    ambiguous: int
+    """May be whole numbers or fractions."""
+    clipped: int
+    """Clipped by nsys to the width of their column."""
+    sizes: bool
+    """Are the sizes of a trace rounded to a larger unit than byte?"""
+
+
+def find_gaps(
+    notes: list[Note], traces: Set[str], reports: Set[str], unread: Unread, trouble: Trouble
+) -> Iterator[Gap]:
+    """Yield one Gap per reason."""
+    missing = set()
+    for note in dict.fromkeys(notes):
+        if note.kind in ("skipped", "empty"):
+            missing.add(_quantity(note))
+            reason = note.text if note.kind == "empty" else f"nsys stats: {note.text}"
+            yield Gap(_quantity(note), "not_collected", reason, note.report)
+        elif note.kind == "error" and note.report:
+            reason = f"nsys stats failed on this report: {note.text[:300]}"
+            yield Gap(f"operation:{note.report}", "unreadable", reason, note.report)
+    for quantity, needed, what, report in _SINGLE:
+        if not traces & needed and quantity not in missing:
+            reason = f"sums do not show {what}: add 'nsys stats --report {report}', or pass the report itself"
+            yield Gap(quantity, "not_available", reason)
+    yield from _rounded(unread)
+    if unread.ambiguous:
+        reason = f"{unread.ambiguous} figures may be whole numbers or fractions: print them again with LC_ALL=C"
+        yield Gap("summary", "ambiguous", reason)
+    if unread.clipped:
+        reason = f"{unread.clipped} figures are clipped to the width of their column: use '--format csv'"
+        yield Gap("summary", "unreadable", reason)
+    if UNKNOWN in reports:
+        yield Gap(
+            "operation", "not_available", "a table does not name its nsys report, so its figures are kept as summaries"
+        )
+    if trouble.rows or trouble.log.cut_rows:
+        yield Gap(
+            "operation", "unreadable", f"{trouble.rows + trouble.log.cut_rows} rows of the tables are cut off or broken"
+        )
+    if trouble.unended:
+        yield Gap("operation.name", "ambiguous", "the last line has no line end, so the last name may be cut off")
+
+
+def _quantity(note: Note) -> str:
+    """Which table of the store stays empty for it."""
+    if note.report:
+        return _ABOUT.get(note.report, f"operation:{note.report}")
+    return next((quantity for part, quantity in _QUANTITIES if part in note.text), "operation")
+
+
+def _rounded(unread: Unread) -> Iterator[Gap]:
+    """Gaps for sizes that nsys rounds to MB by default."""
+    if unread.sizes:
+        reason = "nsys stats rounds sizes to MB by default: use '--format csv:mem=B'"
+        yield Gap("copy.bytes", "not_available", f"sizes with fewer than three digits were left out; {reason}")
+        yield Gap("kernel.static_shared_bytes", "not_available", reason)
+        yield Gap("kernel.dynamic_shared_bytes", "not_available", reason)
+    if unread.rounded:
+        reason = f"{unread.rounded} figures are printed as 0 in a large unit and may not be 0: use '--format csv:mem=B,time=ns'"
+        yield Gap("summary", "not_available", reason)
+
+
+def find_diagnostics(notes: list[Note], clipped: int, trouble: Trouble) -> Iterator[Diagnostic]:
+    """Warnings and errors of nsys, and warnings about figures that may be wrong."""
+    for note in dict.fromkeys(notes):
+        if note.kind in ("warning", "error"):
+            yield Diagnostic(note.kind, "nsys", f"{note.report or ''} {note.text}".strip()[:500])
+    inputs = {note.text for note in notes if note.kind == "input"}
+    if len(inputs) > 1:
+        text = (
+            f"the tables come from {len(inputs)} reports and were read as one run: "
+            "split the file where 'Processing' names another report"
+        )
+        yield Diagnostic("warning", "perfctl", text)
+    if clipped:
+        text = f"{clipped} names or figures were clipped by nsys to the width of their column: use '--format csv' for whole ones"
+        yield Diagnostic("warning", "perfctl", text)
+
+
+TOOL = "nsys"
+NEWEST = "2025.1"
+"""Newest nsys whose stats were tested."""
+_LINE = re.compile(
+    r"^(?:Processing \[.+\] with \[.+\]\.\.\.|SKIPPED: .* does not contain .+| \*\* .+ \([a-z0-9_:]+\):|"
+    r"\[\d+/\d+\] Executing '[\w:-]+' stats report)\s*$",
+    re.MULTILINE,
+)
+_MOST_DEVICES = 1000
+_TRACES = (GPU_TRACE, KERNEL_TRACE, RANGE_TRACE, PROJECTED_TRACE, API_TRACE)
+Record = TypeVar("Record")
+
+
+def sniff(path: Path, head: bytes) -> bool:
+    """Return whether nsys stats' lines or table headers are at the beginning or, after a program's output, at the end."""
+    if not head or (encoding_of(head) == "utf-8" and b"\0" in head[:512]):
+        return False
+    encoding = encoding_of(head)
+    return _is_stats(head.decode(encoding, "replace")) or _is_stats(tail_of(path, head))
+
+
+def _is_stats(text: str) -> bool:
+    text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
+    if _LINE.search(text) or _is_json(text):
+        return True
+    before = ""
+    for line in text.split("\n"):
+        spans = ruler_spans(line.rstrip()) if line.lstrip()[:2] == "--" else ()
+        if spans and columns_of([before[left:right] for left, right in spans]):
+            return True
+        if ("(ns)" in line or "(%)" in line or "(MB)" in line) and "," in line and CsvTable.header_cells(line):
+            return True
+        if "\t" in line and TsvTable.header_cells(line.rstrip()):
+            return True
+        before = line
+    return False
+
+
+def _is_json(text: str) -> bool:
+    """Return whether the text begins with a JSON array whose first object has the columns of a report."""
+    if not begins(text[:2000].strip().partition("\n")[0]):
+        return False
+    rows = JsonRows()
+    first = next((row for line in text[:20_000].splitlines(keepends=True) for row in rows.take(line)), None)
+    return first is not None and columns_of(list(first)) is not None
+
+
+@dataclass(slots=True)
+class Found:
+    """Results of the first pass over the file."""
+
+    trouble: Trouble = field(default_factory=Trouble)
+    evidence: StyleEvidence = field(default_factory=StyleEvidence)
+    tables: list[tuple[Start, list[list[str]]]] = field(default_factory=list)
+    """Tables that are no traces, with their rows."""
+    traces: dict[str, int] = field(default_factory=dict)
+    """Trace -> number of rows."""
+    begun: list[Start] = field(default_factory=list)
+    """The tables of traces."""
+    api_calls: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+    devices: dict[int, str] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    """Cells of the column Device."""
+    clipped: int = 0
+    """Cells that nsys clipped to the width of their column."""
+    rounded_sizes: bool = False
+    """Does the GPU trace state sizes in a larger unit than byte?"""
+    forms: dict[str, None] = field(default_factory=dict)
+    """CSV, TSV, JSON, console text: what the tables are."""
+    unknown: list[str] = field(default_factory=list)
+    """Columns that are in no list, as "report.column"."""
+
+    @property
+    def style(self) -> DecimalStyle:
+        """The decimal style of the file. nsys follows its shell's locale on the console only."""
+        return self.evidence.decide() if "console text" in self.forms else DecimalStyle.POINT
+
+
+def parse(path: Path) -> Report:
+    """Read the file. Raises ReportError when it holds no table of nsys stats and no line that says why there is none."""
+    try:
+        found = _survey(path)
+    except OSError as error:
+        reason = f"it cannot be read ({error.strerror})"
+        raise ReportError(path, TOOL, reason, "Check the path and its permissions") from error
+    if not found.tables and not found.traces and not any(note.kind in ("skipped", "empty") for note in found.notes):
+        errors = [note.text for note in found.notes if note.kind == "error"]
+        reason = (
+            f"nsys stats stopped with an error: {errors[0]}" if errors else "it holds no complete table of nsys stats"
+        )
+        remedy = "Run 'nsys stats --format csv --report cuda_gpu_kern_sum,cuda_api_sum REPORT' again"
+        raise ReportError(path, TOOL, reason, f"{remedy}, or pass the report itself")
+    operations, summaries = _sums(found)
+    check_once(path, TOOL, found.begun, found.tables)
+    reports = {start.report for start, _ in found.tables}
+    trace = GPU_TRACE if GPU_TRACE in found.traces else KERNEL_TRACE
+    ranges = RANGE_TRACE if RANGE_TRACE in found.traces else PROJECTED_TRACE
+    return Report(
+        tool=TOOL,
+        path=path,
+        form=f"nsys stats, {' and '.join(sorted(found.forms)) or 'no tables'}",
+        tool_version=next((note.text for note in found.notes if note.kind == "version"), None),
+        devices=tuple(Device(name, "gpu", index) for index, name in sorted(found.devices.items())),
+        kernels=_Rows(path, trace, found, _kernels) if trace in found.traces else (),
+        copies=_Rows(path, GPU_TRACE, found, _copies) if GPU_TRACE in found.traces else (),
+        ranges=_Rows(path, ranges, found, _ranges) if ranges in found.traces else (),
+        operations=operations,
+        summaries=tuple(summaries),
+        gaps=tuple(find_gaps(found.notes, found.traces.keys(), reports, _unread(summaries, found), found.trouble)),
+        diagnostics=(*find_diagnostics(found.notes, found.clipped, found.trouble), *_unknown(found)),
+    )
+
+
+def _unknown(found: Found) -> tuple[Diagnostic, ...]:
+    tables = [f"{note.report} ({' '.join(note.text.split())[:60]})" for note in found.notes if note.kind == "unknown"]
+    version = next((note.text for note in found.notes if note.kind == "version"), None)
+    return (*not_understood({"tables": tables, "columns": found.unknown}), *newer("nsys", version, NEWEST))
+
+
+def _survey(path: Path) -> Found:
+    """Read the file once: sums are kept, rows of traces are only counted."""
+    found = Found()
+    start: Start | None = None
+    kept: list[list[str]] = []
+    figures: list[int] = []
+    shape = rows.Shape((), DecimalStyle.POINT)
+    for event in events(path, found.trouble):
+        if isinstance(event, Note):
+            found.notes.append(event)
+        elif isinstance(event, Start):
+            start, kept, shape = event, [], rows.Shape(event.columns, DecimalStyle.POINT)
+            found.forms[event.form] = None
+            found.unknown += [f"{event.report}.{label}" for label in unknown_labels(event.columns)]
+            figures = [index for index, column in enumerate(event.columns) if column.label not in TEXTS]
+            if event.report in _TRACES:
+                found.traces.setdefault(event.report, 0)
+                found.begun.append(event)
+                found.rounded_sizes |= any(
+                    column.label in ("Bytes", "StcSMem") and column.unit is not None and column.unit.scale > 1
+                    for column in event.columns
+                )
+            else:
+                found.tables.append((event, kept))
+        elif start is not None:
+            for index in figures:
+                found.evidence.add(event[index])
+            found.clipped += "".join(event).count("…")
+            if start.report in _TRACES:
+                _count_row(found, shape, start.report, event)
+            else:
+                kept.append(event)
+    return found
+
+
+def _count_row(found: Found, shape: rows.Shape, report: str, row: list[str]) -> None:
+    """Count one row of a trace and note what gaps and devices need."""
+    found.traces[report] += 1
+    device = shape.at.get("Device")
+    if device is not None and row[device] not in found.seen and len(found.seen) < _MOST_DEVICES:
+        found.seen.add(row[device])
+        cells = shape.of(row)
+        name, index = rows.device_name(cells), rows.device_index(cells)
+        if name is not None and index is not None:
+            found.devices.setdefault(index, name)
+    if report == API_TRACE and "Name" in shape.at and "Duration" in shape.at:
+        found.api_calls.setdefault(row[shape.at["Name"]], []).append(row[shape.at["Duration"]])
+
+
+def _sums(found: Found) -> tuple[list[Operation], list[Summary]]:
+    """(operations, summaries) of all sums; calls of an API trace are added up where there is no sum of them."""
+    operations: list[Operation] = []
+    summaries: list[Summary] = []
+    style = found.style
+    for number, (start, kept) in enumerate(found.tables):
+        read = list(map(rows.Shape(start.columns, style).of, kept))
+        report = rows.api_report(start.report, {row.text("Name") for row in read}) if _is_calls(start) else start.report
+        found.tables[number] = (start._replace(report=report), kept)
+        for row in read:
+            if rows.is_broken(row):
+                found.trouble.rows += 1
+                continue
+            if one := rows.operation(report, row):
+                operations.append(one)
+            summaries.extend(rows.summaries(report, row))
+    if not any(start.report == "cuda_api_sum" for start, _ in found.tables):
+        operations.extend(_api_calls(found))
+    return rows.merged(operations), summaries
+
+
+def _unread(summaries: list[Summary], found: Found) -> Unread:
+    texts = [one.text for one in summaries if one.value is None and one.text]
+    clipped = sum(text.endswith("…") for text in texts)
+    rounded = sum(not text.strip("0.,") for text in texts)
+    ambiguous = len(texts) - clipped - rounded if found.style is DecimalStyle.UNDECIDED else 0
+    return Unread(rounded, ambiguous, clipped, found.rounded_sizes)
+
+
+def _is_calls(start: Start) -> bool:
+    labels = {column.label for column in start.columns}
+    return start.report == UNKNOWN and "Total Time" in labels and "Name" in labels
+
+
+def _api_calls(found: Found) -> Iterator[Operation]:
+    column = next(iter(columns_of(["Duration (ns)", "Start (ns)", "Name"]) or []))
+    for name, printed in found.api_calls.items():
+        values = [rows.figure(text, column, found.style) for text in printed]
+        known = [value for value in values if value is not None]
+        total = rows.whole(sum(known)) if len(known) == len(values) else None
+        yield Operation(name, API_TRACE, len(values), total, None, None, None, None)
+
+
+class _Rows(Generic[Record]):
+    """Records of one trace, read from the file each time they are iterated."""
+
+    def __init__(
+        self, path: Path, report: str, found: Found, make: Callable[[Iterator[rows.Cells]], Iterator[Record]]
+    ) -> None:
+        self._path, self._report, self._style, self._make = path, report, found.style, make
+
+    def __iter__(self) -> Iterator[Record]:
+        return self._make(self._cells())
+
+    def _cells(self) -> Iterator[rows.Cells]:
+        shape: rows.Shape | None = None
+        try:
+            for event in events(self._path, Trouble()):
+                if isinstance(event, Start):
+                    shape = rows.Shape(event.columns, self._style) if event.report == self._report else None
+                elif shape is not None and isinstance(event, list):
+                    yield shape.of(event)
+        except OSError as error:
+            reason = f"it can no longer be read ({error.strerror})"
+            raise ReportError(self._path, TOOL, reason, "Check the path and its permissions") from error
+
+
+def _kernels(cells: Iterable[rows.Cells]) -> Iterator[Kernel]:
+    launch = 0
+    for row in cells:
+        if one := rows.kernel(row, launch):
+            launch += 1
+            yield one
+
+
+def _copies(cells: Iterable[rows.Cells]) -> Iterator[Copy]:
+    return (one for one in map(rows.copy, cells) if one is not None)
+
+
+def _ranges(cells: Iterable[rows.Cells]) -> Iterator[Range]:
+    numbers: dict[str, int] = {}
+    number = 0
+    for row in cells:
+        if one := rows.nvtx_range(row, number, numbers):
+            number += 1
+            yield one

@@ -1,0 +1,509 @@
+"""Reads the tables in the output of ``nsys stats`` and ``nsys profile --stats=true``, one row at a time.
+
+CSV and console tables of any number of reports may follow each other, between progress bars, the program's output and lines that
+say why a report is missing. Nothing is held but the row being read, so a file may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from perfctl.parsers.nsys.stats_columns import NAMES, TEXTS, Column, columns_of, guess, new_name, of_title
+from perfctl.parsers.text.lines import Lines, Log, open_text
+
+_RULER = re.compile(r" ?-{2,}(?: +-{2,})+")
+_BOX = re.compile(r"\+(?:-+\+){2,}")
+_NUMBER = re.compile(r"[+-]?[0-9][0-9.,\u00a0\u202f' ]*(?:[eE][+-]?[0-9]+)?%?")
+_LONGEST_RULER = 20_000
+_LONGEST_NAME = 100_000
+_NAMES_WITH_NEWLINES = "nvtx"
+Spans = tuple[tuple[int, int], ...]
+
+
+def ruler_spans(text: str) -> Spans:
+    """Columns (from, to) of a ruler of dashes; empty for any other line."""
+    if "--" not in text or len(text) > _LONGEST_RULER or not _RULER.fullmatch(text):
+        return ()
+    return tuple((match.start(), match.end()) for match in re.finditer("-+", text))
+
+
+def box_spans(text: str) -> Spans:
+    """Columns between the plus signs of "+----+---+"; empty for any other line."""
+    text = text.strip()
+    if not text.startswith("+-") or len(text) > _LONGEST_RULER or not _BOX.fullmatch(text):
+        return ()
+    return tuple((left + 1, right) for left, right in pairwise(match.start() for match in re.finditer(r"\+", text)))
+
+
+class _Table(ABC):
+    """Base of the three forms: counts rows that do not fit, and handles a last row that may be cut off."""
+
+    def __init__(self) -> None:
+        self.broken = 0
+        """Rows that do not fit the columns."""
+        self.unended = 0
+        """1 when the file ended at the last row without a line end."""
+        self._figures: list[int] = []
+        self._columns = 0
+        self._may_go_on = False
+        self._row: list[str] | None = None
+        """The last row, which may continue in the next line."""
+
+    def know(self, columns: list[Column], report: str) -> None:
+        """Set the columns of the table; called once, before any row."""
+        self._columns = len(columns)
+        self._figures = [index for index, column in enumerate(columns) if column.label not in TEXTS]
+        self._may_go_on = report.startswith(_NAMES_WITH_NEWLINES) and columns[-1].label in NAMES
+
+    def take(self, line: str) -> Iterator[list[str]]:
+        """Read one line of the table; return the row before it."""
+        cells = self._split_row(line)
+        if cells is not None:
+            yield from self._flush()
+            self._row = cells
+            self.unended = int(not line.endswith("\n"))
+        elif self._row is not None and self._may_go_on and len(self._row[-1]) < _LONGEST_NAME:
+            self._row[-1] += "\n" + line.rstrip()
+        else:
+            self.broken += 1
+
+    def end(self) -> Iterator[list[str]]:
+        """End the table; return its last row unless that is cut off."""
+        if self.unended and self._row is not None and not _is_whole(self._row[-1]):
+            self._row = None
+            self.broken += 1
+        yield from self._flush()
+
+    def _flush(self) -> Iterator[list[str]]:
+        if self._row is not None:
+            yield self._finish(self._row)
+        self._row = None
+
+    def _finish(self, row: list[str]) -> list[str]:
+        return row
+
+    @abstractmethod
+    def _split_row(self, line: str) -> list[str] | None:
+        """The cells of one line; None where the line is no row of this table."""
+
+    def _is_row(self, cells: list[str]) -> bool:
+        """Are the cells of the figure columns numbers, empty, None or cut off?"""
+        return all(_is_figure(cells[index]) for index in self._figures)
+
+
+def _is_whole(name: str) -> bool:
+    """Is every bracket and quote of the name closed? (One that was clipped by nsys ends with the mark of that.)"""
+    if name.endswith("…"):
+        return True
+    return (
+        bool(name)
+        and all(name.count(left) == name.count(right) for left, right in ("()", "[]"))
+        and name.count('"') % 2 == 0
+    )
+
+
+def _is_figure(cell: str) -> bool:
+    return (
+        not cell or cell == "None" or cell.endswith("…") or _NUMBER.fullmatch(cell) is not None or cell.startswith("0x")
+    )
+
+
+class CsvTable(_Table):
+    """Rows of comma separated values."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self._columns = columns
+        self._name_is_last = False
+
+    @staticmethod
+    def header_cells(text: str) -> list[str]:
+        """The cells of a header row; empty when the line is none."""
+        try:
+            cells = next(csv.reader([text]), [])
+        except csv.Error:
+            return []
+        return cells if columns_of(cells) else []
+
+    def know(self, columns: list[Column], report: str) -> None:
+        """See the base class."""
+        super().know(columns, report)
+        self._name_is_last = not any(column.label in NAMES for column in columns[:-1]) and columns[-1].label in NAMES
+
+    def _split_row(self, line: str) -> list[str] | None:
+        text = line.rstrip("\r\n")
+        if self._name_is_last and not text.startswith('"'):
+            cells = text.split(",", self._columns - 1)
+        else:
+            try:
+                cells = next(csv.reader([text]), [])
+            except csv.Error:
+                return None
+        if len(cells) != self._columns:
+            return None
+        *others, name = cells
+        cells = [*(cell.strip() for cell in others), name]
+        return cells if self._is_row(cells) else None
+
+    def _finish(self, row: list[str]) -> list[str]:
+        name = row[-1].strip()
+        if self._name_is_last and len(name) > 1 and name[0] == name[-1] == '"':
+            name = name[1:-1]
+            if '"' in name and '"' not in name.replace('""', ""):  # doubled as the csv module does
+                name = name.replace('""', '"')
+        return [*row[:-1], name]
+
+
+class TsvTable(_Table):
+    """Rows parted by tabs, nothing quoted."""
+
+    @staticmethod
+    def header_cells(text: str) -> list[str]:
+        """The cells of a header row; empty when the line is none."""
+        cells = text.lstrip("\ufeff").split("\t")
+        return cells if columns_of(cells) else []
+
+    def _split_row(self, line: str) -> list[str] | None:
+        cells = [cell.strip() for cell in line.rstrip("\r\n").split("\t", self._columns - 1)]
+        return cells if len(cells) == self._columns and self._is_row(cells) else None
+
+
+class ColumnTable(_Table):
+    """Rows under a ruler; columns are two blanks apart (one in the oldest reports)."""
+
+    def __init__(self, spans: Spans, header: str) -> None:
+        super().__init__()
+        self._spans = spans
+        self._header = header
+        self._padded = len(header) >= spans[-1][1]
+
+    def header(self) -> list[str]:
+        """The cells of the line above the ruler."""
+        return self._slice(self._header)
+
+    def _slice(self, text: str) -> list[str]:
+        *others, (start, _) = self._spans
+        return [*(text[left:right].strip() for left, right in others), text[start:].strip()]
+
+    def _split_row(self, line: str) -> list[str] | None:
+        text = line.rstrip("\r\n")
+        if not line.endswith("\n") and self._padded and len(text) < self._spans[-1][1]:
+            return None  # rows are filled up with blanks: this one is cut
+        gaps = "".join(text[right:left] for (_, right), (left, _) in pairwise(self._spans))
+        cells = self._slice(text)
+        if not gaps.strip() and not text[: self._spans[0][0]].strip() and self._is_row(cells):
+            return cells
+        if len(self._figures) < len(self._spans) - 1:
+            return None
+        cells = text.split(None, len(self._spans) - 1)  # edited by hand, or wider than its columns
+        return cells if len(cells) == len(self._spans) and self._is_row(cells) else None
+
+    def _finish(self, row: list[str]) -> list[str]:
+        return [*row[:-1], row[-1].strip()]
+
+
+class BoxTable(_Table):
+    """Rows between bars."""
+
+    def __init__(self, spans: Spans, ruler: str) -> None:
+        super().__init__()
+        self._spans = spans
+        self._ruler = ruler.strip()
+
+    def split(self, text: str) -> list[str]:
+        """The cells between the bars."""
+        return [text[left:right].strip() for left, right in self._spans]
+
+    def take(self, line: str) -> Iterator[list[str]]:
+        """See the base class; the ruler lines of the box are no rows."""
+        if line.strip() != self._ruler:
+            yield from super().take(line)
+
+    def _split_row(self, line: str) -> list[str] | None:
+        text = line.rstrip()
+        bars = [text[left - 1 : left] for left, _ in self._spans]
+        if len(text) != self._spans[-1][1] + 1 or {*bars, text[-1:]} != {"|"}:
+            return None
+        cells = self.split(text)
+        return cells if self._is_row(cells) else None
+
+
+_LONGEST = 1 << 20
+"""Characters that one object may have; nsys's longest are below ten thousand."""
+_DECODER = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
+
+
+def begins(line: str) -> bool:
+    """Return whether an array of objects may begin with this line."""
+    text = line.strip().lstrip("\ufeff")
+    return text.startswith("[") and text[1:].lstrip()[:1] in ("", "{")
+
+
+class JsonRows:
+    """Takes the lines of one array until it ends."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self.broken = 0
+        """1 when the text is not an array of objects, or ended inside one."""
+        self._text = ""
+        self._opened = False
+
+    def take(self, line: str) -> Iterator[dict[str, str]]:
+        """Take in one line; gives the objects that it completes."""
+        self._text += line
+        if line.rstrip()[-1:] not in ("}", ",", "]", "[") and len(self._text) < _LONGEST:
+            return
+        while not self.done:
+            self._text = self._text.lstrip(" \t\r\n,\ufeff")
+            if not self._opened and self._text.startswith("["):
+                self._opened, self._text = True, self._text[1:]
+            elif self._text.startswith("]"):
+                self.done = True
+            elif self._text.startswith("{"):
+                found = self._object()
+                if found is None:
+                    return
+                yield found
+            elif self._text:
+                self.done, self.broken = True, 1
+            else:
+                return
+
+    def end(self) -> None:
+        """The text ended."""
+        self.broken = max(self.broken, int(not self.done))
+
+    def _object(self) -> dict[str, str] | None:
+        """The object that the text begins with, taken off it; None while it is not whole."""
+        try:
+            found, end = _DECODER.raw_decode(self._text)
+        except (ValueError, RecursionError):
+            if len(self._text) >= _LONGEST:
+                self.done, self.broken = True, 1
+            return None
+        self._text = self._text[end:]
+        return {key: _text(value) for key, value in found.items()}
+
+
+def _text(value: Any) -> str:
+    """A value as the CSV prints it."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+_PROCESSING = re.compile(r"Processing \[(.*)\] with \[(.*)\]\.\.\.\s*")
+_EXECUTING = re.compile(r"\[\d+/\d+\] Executing '([\w:-]+)' stats report\s*")
+_NAMED = re.compile(r" ?\*\* .*\(([a-z0-9_]+)(?::[^)]*)?\):\s*")
+_SKIPPED = re.compile(r"SKIPPED: (.*)")
+_CONTAINS = re.compile(r".* does not contain (.*)")
+_EMPTY = "Report was successfully run, but no data was returned."
+_ERROR = re.compile(r"ERROR: (?:Report '([\w.-]+)')?(.*)")
+_WARNING = re.compile(r"(?:WARNING|Warning): (.*)")
+_VERSION = re.compile(r"nsight-systems[/-](?:cli/)?(\d{4}\.\d+\.\d+(?:\.\d+)?)/")
+_HEADER = re.compile(r"[A-Z][^,\t]{0,60}(?:[,\t][^,\t]{1,60}){2}")
+"""May be the header of a CSV or TSV table."""
+_PIECE_LIMIT = 4000
+
+
+class Start(NamedTuple):
+    """A table begins."""
+
+    report: str
+    """Name in the spelling since 2023."""
+    columns: list[Column]
+    form: str
+    """CSV, TSV, JSON or console text."""
+    line: int
+    """Where it, or the words that announce it, stands in the file, from 1; of an array, where that begins."""
+
+
+class Note(NamedTuple):
+    """A line that says something about a report instead of a table."""
+
+    kind: str
+    """skipped, empty, error, warning, input (text: the file that was read), version, unknown (text: the header of a
+    table that was not understood)."""
+    report: str | None
+    text: str
+
+
+@dataclass(slots=True)
+class Trouble:
+    """Parts of the file that could not be read."""
+
+    log: Log = field(default_factory=Log)
+    rows: int = 0
+    """Rows that do not fit their table."""
+    unended: int = 0
+    """Tables at whose last row the file ends without a line end."""
+
+
+AnyTable = CsvTable | TsvTable | ColumnTable | BoxTable
+_FORMS = {CsvTable: "CSV", TsvTable: "TSV"}
+Event = Start | Note | list[str]
+
+
+def events(path: Path, trouble: Trouble) -> Iterator[Event]:
+    """Tables and notes in the order of the file; a list is a row of the table that started last. Raises OSError."""
+    with open_text(path) as file:
+        yield from _Scan(path.name, trouble).run(Lines(file, trouble.log))
+
+
+class _Scan:
+    """The reader's position in the text."""
+
+    def __init__(self, file_name: str, trouble: Trouble) -> None:
+        self._file_name, self._trouble = file_name, trouble
+        self._report: str | None = None
+        self._unit = ""
+        self._before = ""
+        self._line = 0
+        self._at = 0
+        """The line that announces the report; of an array, where it begins."""
+        self._table: AnyTable | None = None
+        self._json: JsonRows | None = None
+        self._keys: dict[str, None] = {}
+        """Of the objects of the array that is being read."""
+
+    def run(self, source: Iterator[str]) -> Iterator[Event]:
+        for number, line in enumerate(source, 1):
+            self._line = number
+            if self._json is not None or (self._table is None and begins(line)):
+                if not self._is_control(line) or self._json is None:
+                    yield from self._take_json(line)
+                    continue
+                self._end_json(self._json)
+            if self._table is not None:
+                control = self._is_control(line)
+                if line.strip() and not control and not isinstance(self._start(line), Start):
+                    yield from self._table.take(line)
+                    continue
+                yield from self._end_table()
+            yield from self._outside(line)
+        if self._table is not None:
+            yield from self._end_table()
+        if self._json is not None:
+            self._end_json(self._json)
+
+    def _take_json(self, line: str) -> Iterator[Event]:
+        """One line of an array of objects, which has the place of a table."""
+        if self._json is None:
+            self._json, self._keys = JsonRows(), {}
+            self._at = self._begun_at()
+        rows = self._json
+        for row in rows.take(line):
+            if row.keys() != self._keys.keys():
+                columns = columns_of(list(row), self._unit)
+                if columns is None:
+                    yield from self._not_understood(", ".join(row))
+                    continue
+                self._keys = dict.fromkeys(row)
+                report = self._report or guess(columns, self._file_name)
+                yield Start(report, columns, "JSON", self._at)
+            yield list(row.values())
+        if rows.done:
+            self._end_json(rows)
+
+    def _end_json(self, rows: JsonRows) -> None:
+        rows.end()
+        self._trouble.rows += rows.broken if self._keys else 0
+        self._json = None
+        if self._keys:
+            self._report, self._unit = None, ""
+
+    def _not_understood(self, header: str) -> Iterator[Note]:
+        """The table of an announced report has columns that are not known; said once a report."""
+        if self._report is not None:
+            yield Note("unknown", self._report, header)
+            self._report = None
+
+    def _end_table(self) -> Iterator[list[str]]:
+        table, self._table = self._table, None
+        if table is not None:
+            yield from table.end()
+            self._trouble.rows += table.broken
+            self._trouble.unended += table.unended
+
+    @staticmethod
+    def _is_control(line: str) -> bool:
+        return line.startswith(("Processing [", "SKIPPED: ", "[", " ** ", "** ", "Generating ")) and (
+            any(pattern.match(line) for pattern in (_PROCESSING, _EXECUTING, _NAMED, _SKIPPED))
+            or line.startswith("Generating CUDA")
+        )
+
+    def _outside(self, line: str) -> Iterator[Event]:
+        """One line that is not inside a table; a progress bar's pieces, parted by CR, count each."""
+        start = self._start(line)
+        if isinstance(start, Start):
+            yield start
+            self._before = ""
+            return
+        if ruler_spans(line.rstrip()):
+            yield from self._not_understood(self._before)
+        for piece in line.rstrip("\r\n").split("\r"):
+            if len(piece) < _PIECE_LIMIT and piece.strip():
+                yield from self._note(piece)
+                self._before = piece
+
+    def _start(self, line: str) -> Start | None:
+        """Does a table begin with this line? A console table does with its ruler, whose header was the line before."""
+        text = line.rstrip()
+        if self._table is None and (spans := ruler_spans(text)):
+            header = ColumnTable(spans, self._before)
+            return self._begin(header.header(), header)
+        if text.startswith("| ") and (box := box_spans(self._before)):
+            table = BoxTable(box, self._before)
+            return self._begin(table.split(text), table)
+        if "," in text and (text[:1].isalpha() or text[:1] in '"\ufeff') and (cells := CsvTable.header_cells(text)):
+            return self._begin(cells, CsvTable(len(cells)))
+        if "\t" in text and (cells := TsvTable.header_cells(text)):
+            return self._begin(cells, TsvTable())
+        return None
+
+    def _begin(self, cells: list[str], table: AnyTable) -> Start | None:
+        columns = columns_of(cells, self._unit)
+        if columns is None:
+            return None
+        report, at = self._report or guess(columns, self._file_name), self._begun_at()
+        if self._table is None:
+            self._table = table
+            table.know(columns, report)
+            self._report, self._unit = None, ""
+        return Start(report, columns, _FORMS.get(type(table), "console text"), at)
+
+    def _begun_at(self) -> int:
+        """The line at which the table that begins now was announced, or stands; lines that were too long count too."""
+        return (self._at if self._report is not None else self._line) + self._trouble.log.cut_rows
+
+    def _note(self, piece: str) -> Iterator[Note]:
+        if match := _PROCESSING.fullmatch(piece):
+            self._report, self._unit, self._at = new_name(match[2]), "", self._line
+            yield Note("input", self._report, match[1])
+            if version := _VERSION.search(match[2]):
+                yield Note("version", None, version[1])
+        elif match := _EXECUTING.fullmatch(piece) or _NAMED.fullmatch(piece):
+            self._report, self._at = new_name(match[1]), self._line
+        elif match := _SKIPPED.match(piece):
+            contains = _CONTAINS.match(match[1])
+            reason = f"the report does not contain {contains[1]}" if contains else match[1]
+            yield Note("skipped", self._report, reason.strip().rstrip("."))
+        elif piece.strip() == _EMPTY:
+            yield Note("empty", self._report, "nsys stats ran this report and got no rows")
+        elif match := _ERROR.match(piece):
+            yield Note("error", new_name(match[1]) if match[1] else None, match[2].strip())
+        elif match := _WARNING.match(piece):
+            yield Note("warning", None, match[1].strip())
+        elif titled := of_title(piece):
+            (self._report, self._unit), self._at = titled, self._line
+        elif _HEADER.match(piece):
+            yield from self._not_understood(piece)

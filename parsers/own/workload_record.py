@@ -1,0 +1,111 @@
+"""Reads ``workload.json``, the record that a perfctl workload writes: steps, memory, shapes, environment."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from perfctl.parsers.text.doubts import not_understood, others, words
+from perfctl.parsers.text.json import read_whole, typed
+from perfctl.records.errors import ReportError
+from perfctl.records.paper import OpShape, read_op_shape
+from perfctl.records.report import Device, Gap, LayerTime, MemoryFigure, Report, Step, Summary
+
+KEY = "perfctl_workload_record"
+VERSION = 1
+_OF_ROWS: dict[str, Collection[str]] = {
+    "steps": Step._fields,
+    "memory": MemoryFigure._fields,
+    "summaries": Summary._fields,
+    "layer_times": LayerTime._fields,
+    "gaps": Gap._fields,
+    "ops": [item.name for item in fields(OpShape)],
+}
+"""List of records -> the fields of one."""
+_FIELDS = frozenset(_OF_ROWS) | words(
+    f"{KEY} workload batch_size mode precision seed status reason variant options environment device started_at"
+    " duration_ns clock parameters"
+)
+PLUMBING = ("annotate", "batch_size", "record", "trace", "window")
+"""Options between perfctl and the workload, which are not facts about the run."""
+
+
+class _RunFields(NamedTuple):
+    """Fields of a record about the whole run, named as in Report."""
+
+    workload: str | None
+    batch_size: int | None
+    mode: str | None
+    precision: str | None
+    started_at: str | None
+    duration_ns: int | None
+    variant: str | None = None
+
+
+def sniff(path: Path, head: bytes) -> bool:
+    return f'"{KEY}"'.encode() in head[:200]
+
+
+def parse(path: Path) -> Report:
+    """Read the file. Raises ReportError when it is cut off, from a newer perfctl, or lacks a field."""
+    record = load(path)
+    try:
+        record, unknown_fields = _understood(record)
+        return Report(
+            tool="workload",
+            path=path,
+            form=f"perfctl workload record, version {record[KEY]}",
+            tool_version=None,
+            devices=(typed(Device, record["device"]),) if record.get("device") else (),
+            environment=_environment(record),
+            steps=tuple(typed(Step, row) for row in record["steps"]),
+            memory=tuple(typed(MemoryFigure, row) for row in record["memory"]),
+            summaries=tuple(typed(Summary, row) for row in record.get("summaries", ())),
+            ops=tuple(read_op_shape(row) for row in record["ops"]),
+            layer_times=tuple(typed(LayerTime, row) for row in record.get("layer_times", ())),
+            gaps=tuple(typed(Gap, row) for row in record["gaps"]),
+            diagnostics=not_understood({"fields": unknown_fields}),
+            **typed(_RunFields, {name: record[name] for name in _RunFields._fields if name in record})._asdict(),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise ReportError(
+            path, "workload", f"a field is missing or wrong ({error})", "Run this batch size again"
+        ) from error
+
+
+def _understood(record: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return (the record without unknown fields, the names of the unknown fields)."""
+    found = {key: value for key, value in record.items() if key in _FIELDS}
+    unknown_fields = others(record, _FIELDS)
+    for name, known in _OF_ROWS.items():
+        rows = record[name] if isinstance(record.get(name), list) else []
+        unknown = others(dict.fromkeys(key for row in rows for key in row), known)
+        if unknown:
+            unknown_fields += [f"{name}.{key}" for key in unknown]
+            found[name] = [{key: value for key, value in row.items() if key in known} for row in rows]
+    return found, unknown_fields
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The JSON object, checked for kind and version."""
+    record = read_whole(path, "workload", "The workload was stopped while writing: run it again")
+    if not isinstance(record, dict) or not isinstance(record.get(KEY), int):
+        raise ReportError(path, "workload", f"no field {KEY}", "This file was not written by a perfctl workload")
+    if record[KEY] > VERSION:
+        raise ReportError(
+            path, "workload", f"record version {record[KEY]}, this perfctl reads {VERSION}", "Install a newer perfctl"
+        )
+    return record
+
+
+def _environment(record: dict[str, Any]) -> dict[str, str]:
+    """Facts about software, with the workload's own options and what timed its steps."""
+    facts = {str(key): str(value) for key, value in record.get("environment", {}).items() if value is not None}
+    given = record.get("options", {}).items()
+    facts |= {f"option:{key}": str(value) for key, value in given if value is not None and key not in PLUMBING}
+    for key in ("seed", "clock"):
+        if record.get(key) is not None:
+            facts[key] = str(record[key])
+    return facts

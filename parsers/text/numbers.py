@@ -1,0 +1,364 @@
+"""Numbers and units as profilers print them, turned into base units: ns, byte, Hz, byte/s, %, inst, cycle, ...
+
+Two steps that must not be mixed up. A *unit* belongs to one row or column and is always printed beside the
+number. A *decimal style* belongs to a whole file: ncu prints with the locale of its shell, so "1.234" is 1.234
+under C and 1234 under de_DE. The style is decided once from all numbers of the file (:class:`StyleEvidence`);
+where they do not decide, an ambiguous number raises :class:`AmbiguousNumber` rather than being guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta, timezone
+from enum import Enum
+from functools import lru_cache
+from typing import NamedTuple
+
+
+class DecimalStyle(Enum):
+    """The character between whole part and fraction in one file."""
+
+    POINT = "point"
+    """C, en_US, ...: 1234.5 or 1,234.5"""
+    COMMA = "comma"
+    """de_DE, fr_FR, ...: 1.234,5"""
+    UNDECIDED = "undecided"
+    """The numbers of the file fit both, or contradict each other."""
+
+
+class AmbiguousNumber(ValueError):
+    """A number such as "1.234" in a file that does not show what the point means."""
+
+
+class Number(NamedTuple):
+    """An exact decimal: ``digits / 10**decimals``."""
+
+    digits: int
+    decimals: int
+
+
+class Unit(NamedTuple):
+    """A base unit and how many of it one printed unit is."""
+
+    name: str | None
+    """Base unit; None for a plain ratio or count."""
+    scale: int
+
+
+_PREFIXES = {"K": 10**3, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_TIME = {
+    "ns": 1, "nsecond": 1, "us": 10**3, "usecond": 10**3, "ms": 10**6, "msecond": 10**6,
+    "s": 10**9, "second": 10**9,
+}  # fmt: skip
+_COUNTED = ("inst", "sector", "request", "warp", "thread", "block", "cycle", "flop", "FLOP", "pass")
+_SPELLINGS: dict[str, str] = {
+    **dict.fromkeys(("byte", "bytes", "B"), "byte"),
+    **dict.fromkeys(("Hz", "hz", "HZ"), "Hz"),
+    **{name: name for name in _COUNTED},
+}
+_LARGEST = 2**63 - 1
+_LONGEST = 64
+_SURELY_64_BIT = 19
+
+
+@lru_cache(maxsize=4096)
+def base_unit(text: str) -> Unit:
+    """The base unit of a printed unit: "Kbyte/block" -> (byte/block, 1000), "cycle/nsecond" -> (Hz, 10**9).
+
+    ncu's "Kbyte" is 1000 bytes (checked with 2022.3 against the same report in base units). A unit that is not
+    known stays as printed with scale 1, so that it is never mistaken for a base unit.
+    """
+    text = text.strip()
+    if not text:
+        return Unit(None, 1)
+    top, slash, bottom = text.partition("/")
+    over = _simple(top)
+    if not slash:
+        return over
+    if bottom in _TIME:
+        # "per nanosecond" is 10**9 "per second"; 10**9 is divisible by every time unit up to the second.
+        per_second = 10**9 // _TIME[bottom]
+        name = "Hz" if over.name == "cycle" else f"{over.name}/s"
+        return Unit(name, over.scale * per_second)
+    under = _simple(bottom)
+    if under.scale != 1:
+        return Unit(text, 1)
+    return Unit(f"{over.name}/{under.name}", over.scale)
+
+
+def _simple(text: str) -> Unit:
+    """A unit without a slash."""
+    if text in _TIME:
+        return Unit("ns", _TIME[text])
+    if text in _SPELLINGS:
+        return Unit(_SPELLINGS[text], 1)
+    for prefix, scale in (*_BINARY.items(), *_PREFIXES.items()):
+        if text.startswith(prefix) and text[len(prefix) :] in _SPELLINGS:
+            return Unit(_SPELLINGS[text[len(prefix) :]], scale)
+    return Unit(text, 1)
+
+
+_SPACED = re.compile("(?<=[0-9])[\u00a0\u202f\u2009 '\u2019](?=[0-9]{3})")
+_GROUPED_BY_COMMA = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:,[0-9]{2,3})*,[0-9]{3}(?:\.([0-9]+))?")
+_GROUPED_BY_POINT = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+(?:,[0-9]+)?")
+_POINT = re.compile(r"[+-]?([0-9]*)\.([0-9]+)")
+_COMMA = re.compile(r"[+-]?([0-9]*),([0-9]+)")
+_POINT_NUMBER = re.compile(rf"{_GROUPED_BY_COMMA.pattern}|[+-]?(?:[0-9]*\.([0-9]+)|[0-9]+)")
+_COMMA_NUMBER = re.compile(rf"{_GROUPED_BY_POINT.pattern}|[+-]?(?:[0-9]*,)?[0-9]+")
+_GROUP_BEFORE = re.compile(r"[1-9][0-9]{0,2}")
+_NUMERIC = "0123456789.,+-"
+_POWER = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)[eE]([+-]?[0-9]{1,2})")
+_RAW_PAGE_DECIMALS = 6
+_ENOUGH = 20000
+"""After so many numbers with a separator the style is settled; one that does not fit is then unreadable."""
+
+
+class StyleEvidence:
+    """Collects evidence from the numbers of one file for its decimal style."""
+
+    def __init__(self) -> None:
+        self._point = False
+        self._comma = False
+        self._left = _ENOUGH
+
+    def add(self, text: str) -> None:
+        """Look at one printed cell; cells that are no numbers say nothing."""
+        if ("." not in text and "," not in text) or len(text) > _LONGEST or not self._left:
+            return
+        self._left -= 1
+        style = _style_of(text if not text.strip(_NUMERIC) else _SPACED.sub("", text))
+        if style is DecimalStyle.POINT:
+            self._point = True
+        elif style is DecimalStyle.COMMA:
+            self._comma = True
+
+    def decide(self) -> DecimalStyle:
+        """The style of the file; UNDECIDED when nothing decides or the cells contradict each other."""
+        if self._point == self._comma:
+            return DecimalStyle.UNDECIDED
+        return DecimalStyle.POINT if self._point else DecimalStyle.COMMA
+
+
+def _style_of(text: str) -> DecimalStyle:
+    """The style that a single number shows."""
+    commas, points = text.count(","), text.count(".")
+    if commas + points > 1:
+        if _GROUPED_BY_COMMA.fullmatch(text):
+            return DecimalStyle.POINT
+        return DecimalStyle.COMMA if _GROUPED_BY_POINT.fullmatch(text) else DecimalStyle.UNDECIDED
+    single = (_COMMA if commas else _POINT).fullmatch(text)
+    if single is None or (len(single[2]) == 3 and _GROUP_BEFORE.fullmatch(single[1])):
+        return DecimalStyle.UNDECIDED
+    if commas:
+        return DecimalStyle.COMMA
+    # ncu 2022.3's raw page prints floats with six decimals and a point under every locale, beside integers
+    # that are grouped by the locale: six decimals say nothing about what "9.860" means.
+    return DecimalStyle.UNDECIDED if len(single[2]) == _RAW_PAGE_DECIMALS else DecimalStyle.POINT
+
+
+def read_number(text: str, style: DecimalStyle) -> Number | None:
+    """Read one printed number; None when it is not a number.
+
+    Raises AmbiguousNumber when ``style`` is undecided and the text alone does not decide ("1.234", "1,234").
+    """
+    if not text or len(text) > _LONGEST:
+        return None
+    if text.isdigit() and text.isascii():
+        return Number(int(text), 0)
+    if style is DecimalStyle.POINT:  # the usual case, on a fast path
+        match = _POINT_NUMBER.fullmatch(text)
+        if match:
+            return Number(int(text.replace(",", "").replace(".", "")), len(match[1] or match[2] or ""))
+    if text.strip(_NUMERIC):
+        text = _SPACED.sub("", text.strip())
+        power = _POWER.fullmatch(text)
+        if power:
+            return _from_power(power[1], int(power[2]))
+    if style is DecimalStyle.UNDECIDED:
+        style = _own_style(text)
+    if style is DecimalStyle.POINT:
+        match = _POINT_NUMBER.fullmatch(text)
+        return _from_parts(text.replace(",", ""), ".") if match else None
+    if _COMMA_NUMBER.fullmatch(text):
+        return _from_parts(text.replace(".", ""), ",")
+    if _POINT.fullmatch(text):  # the raw page's float with a point among integers grouped by points
+        return _from_parts(text, ".")
+    return None
+
+
+def read_value(text: str, style: DecimalStyle) -> int | float | None:
+    """``to_base(read_number(text, style))`` with a fast path for usual numbers; None when it is not a number."""
+    if len(text) < _SURELY_64_BIT and text.isdigit() and text.isascii():
+        return int(text)
+    match = _POINT_NUMBER.fullmatch(text) if style is DecimalStyle.POINT and len(text) <= _LONGEST else None
+    if match:
+        ungrouped, fraction = text.replace(",", ""), match[1] or match[2]
+        if fraction and fraction.strip("0"):
+            return float(ungrouped)
+        if not fraction and len(ungrouped) < _SURELY_64_BIT:
+            return int(ungrouped)
+    number = read_number(text, style)
+    return None if number is None else to_base(number)
+
+
+def _own_style(text: str) -> DecimalStyle:
+    """The style that one number shows by itself, in a file that shows none."""
+    style = _style_of(text)
+    if style is not DecimalStyle.UNDECIDED:
+        return style
+    if _GROUPED_BY_COMMA.fullmatch(text) or _GROUPED_BY_POINT.fullmatch(text):
+        raise AmbiguousNumber(text)
+    return DecimalStyle.POINT
+
+
+def _from_parts(text: str, separator: str) -> Number:
+    whole, _, fraction = text.partition(separator)
+    return Number(int(whole + fraction), len(fraction))
+
+
+def _from_power(mantissa: str, power: int) -> Number:
+    number = _from_parts(mantissa, ".")
+    decimals = number.decimals - power
+    return Number(number.digits * 10 ** max(0, -decimals), max(0, decimals))
+
+
+def to_base(number: Number, scale: int = 1) -> int | float:
+    """The value in base units: an int when it is whole, else the nearest float. Beyond 64 bits always a float."""
+    digits, decimals = number
+    value = digits * scale
+    if decimals:
+        whole, rest = divmod(value, 10**decimals)
+        if rest:
+            return float(value / 10**decimals)
+        value = int(whole)
+    return value if -_LARGEST <= value <= _LARGEST else float(value)
+
+
+_HOURS = {
+    "UTC": 0, "GMT": 0, "Z": 0, "WET": 0, "WEST": 1, "CET": 1, "CEST": 2, "EET": 2, "EEST": 3, "MSK": 3,
+    "SGT": 8, "HKT": 8, "AWST": 8, "JST": 9, "KST": 9, "AEST": 10, "AEDT": 11, "NZST": 12, "NZDT": 13,
+    "EST": -5, "EDT": -4, "CDT": -5, "MST": -7, "MDT": -6, "PST": -8, "PDT": -7, "AKST": -9, "AKDT": -8, "HST": -10,
+}  # fmt: skip
+_MONTHS = {
+    "jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6, "jul": 7, "aug": 8, "sep": 9, "oct": 10, "nov": 11,
+    "dec": 12,
+}  # fmt: skip
+_CLOCK_TIME = (
+    r"(?P<hour>\d{1,2}):(?P<minute>\d{2}):(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?(?: ?(?P<half>[AaPp][Mm]))?"
+)
+_ZONE = r"(?: ?(?P<zone>Z|[+-]\d{2}:?\d{2}|[A-Z]{3,5}))?"
+_YEAR_FIRST = re.compile(
+    rf"(?P<year>\d{{4}})[-/](?P<month>\d{{1,2}})[-/](?P<day>\d{{1,2}})(?:[T ]+){_CLOCK_TIME}{_ZONE}\Z"
+)
+_PACKED = re.compile(rf"(?P<year>\d{{4}})(?P<month>\d{{2}})(?P<day>\d{{2}})[T ]+{_CLOCK_TIME}{_ZONE}\Z")
+_YEAR_LAST = re.compile(rf"(?P<one>\d{{1,2}})[-/](?P<two>\d{{1,2}})[-/](?P<year>\d{{4}})[T ]+{_CLOCK_TIME}{_ZONE}\Z")
+_DATE = re.compile(
+    rf"[A-Z][a-z]{{2}},? +(?:(?P<name>[A-Z][a-z]{{2}}) +(?P<day>\d{{1,2}})|(?P<day2>\d{{1,2}}) +(?P<name2>[A-Z][a-z]{{2}}))"
+    rf"(?: +(?P<year2>\d{{4}}))? +{_CLOCK_TIME}(?: +(?P<zone>[A-Z]{{3,5}}|[+-]\d{{2}}:?\d{{2}}))?(?: +(?P<year>\d{{4}}))?\s*\Z"
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+YEARS = range(1990, 2200)
+"""Years that a report can be from; all of them fit into 64 bits of nanoseconds."""
+
+
+class Stamp(NamedTuple):
+    """One point in time."""
+
+    ns: int
+    """Since the epoch."""
+    zoned: bool
+    """The text says which zone it is in."""
+
+
+def read_stamp(text: str, *, day_first: bool = False) -> Stamp | None:
+    """One timestamp; None when it is none. ``day_first`` decides "03-11-2026" (:func:`day_is_first`)."""
+    if len(text) == 23 and text[4] == text[7] == "/" and text[17:19].isdigit() and text[20:].isdigit():
+        minute = _of_minute(text[:17])  # nvidia-smi's own form, in a loop: sixty readings and more share the minute
+        if minute is not None and text[19] == "." and text.isascii() and text[17] < "6":
+            return Stamp(minute + int(text[17:19]) * 10**9 + int(text[20:]) * 10**6, zoned=False)
+    text = text.strip()
+    if len(text) > _LONGEST or not text.isascii():
+        return None
+    match = _YEAR_FIRST.match(text) or _PACKED.match(text)
+    if match:
+        return _stamp(match, int(match["month"]), int(match["day"]), int(match["year"]))
+    match = _YEAR_LAST.match(text)
+    if match:
+        one, two = int(match["one"]), int(match["two"])
+        return _stamp(match, *((two, one) if day_first else (one, two)), int(match["year"]))
+    match = _DATE.match(text)
+    year = match and (match["year"] or match["year2"])
+    if match and year:
+        month = _MONTHS.get((match["name"] or match["name2"]).lower(), 0)
+        return _stamp(match, month, int(match["day"] or match["day2"]), int(year))
+    return None
+
+
+def is_stamp(text: str) -> bool:
+    """Return whether it is a timestamp, with day or month first."""
+    return read_stamp(text) is not None or read_stamp(text, day_first=True) is not None
+
+
+@lru_cache(maxsize=1024)
+def _of_minute(text: str) -> int | None:
+    """Nanoseconds at the beginning of "2023/06/22 18:56:"; None when that is no minute."""
+    match = _YEAR_FIRST.match(text + "00")
+    stamp = match and _stamp(match, int(match["month"]), int(match["day"]), int(match["year"]))
+    return stamp.ns if stamp else None
+
+
+def day_is_first(texts: Iterable[str]) -> bool | None:
+    """Whether dates such as "03-11-2026" begin with the day: None when the file does not decide.
+
+    They do when only that makes dates of them, or when only that keeps them in order and closer together. All-digit
+    dates with the year first, and files without such dates, need no decision: False.
+    """
+    texts = list(dict.fromkeys(text.strip() for text in texts if len(text) <= _LONGEST))
+    texts = [text for text in texts if _YEAR_LAST.match(text)]
+    if not texts:
+        return False
+    spans = {}
+    for day_first in (False, True):
+        stamps = [stamp.ns for stamp in (read_stamp(text, day_first=day_first) for text in texts) if stamp]
+        if len(stamps) == len(texts):
+            spans[day_first] = (stamps != sorted(stamps), max(stamps) - min(stamps))
+    if len(spans) == 2 and spans[False] == spans[True]:
+        same = all(read_stamp(text) == read_stamp(text, day_first=True) for text in texts)
+        return False if same else None
+    return min(spans, key=lambda day_first: spans[day_first]) if spans else False
+
+
+def iso_utc(ns: int) -> str:
+    """UTC, ISO 8601, to the second."""
+    return (_EPOCH + timedelta(seconds=ns // 10**9)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _stamp(match: re.Match[str], month: int, day: int, year: int) -> Stamp | None:
+    if year not in YEARS:
+        return None
+    hour = int(match["hour"])
+    if match["half"]:
+        if not 1 <= hour <= 12:
+            return None
+        hour = hour % 12 + (12 if match["half"].lower() == "pm" else 0)
+    zone = _offset(match["zone"])
+    try:
+        moment = datetime(year, month, day, hour, int(match["minute"]), int(match["second"]), tzinfo=zone or UTC)
+    except ValueError:
+        return None
+    fraction = int((match["fraction"] or "0").ljust(9, "0"))
+    return Stamp((moment - _EPOCH) // timedelta(seconds=1) * 10**9 + fraction, zone is not None)
+
+
+def _offset(zone: str | None) -> timezone | None:
+    """None for no zone, and for a name that means several."""
+    if not zone:
+        return None
+    if zone in _HOURS:
+        return timezone(timedelta(hours=_HOURS[zone]))
+    if zone[0] not in "+-":
+        return None
+    minutes = int(zone[1:3]) * 60 + int(zone[-2:])
+    return timezone(timedelta(minutes=-minutes if zone[0] == "-" else minutes)) if minutes < 24 * 60 else None

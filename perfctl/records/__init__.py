@@ -1,0 +1,1 @@
+"""The records that every stage shares; they import nothing of perfctl."""

@@ -1,0 +1,198 @@
+"""Records of the hand calculation: shapes of operations, results of formulas, memory of a step.
+
+Shapes are recorded inside the profiled process (``perfctl.workloads.tracing.recorder``); formulas live in
+``perfctl.orchestrator.analyse``. One multiply-add is 2 FLOPs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class LayerCall(NamedTuple):
+    """Calculated work of one layer (or functional operation) in one direction, for one step."""
+
+    layer: str
+    kind: str
+    direction: str
+    macs: int | None
+    """Multiply-adds. None when there is no formula; 0 when the operation has none."""
+    flops: int | None
+    """2 x macs; elementwise work is not included."""
+    parameters: int | None
+    read_bytes: int | None
+    write_bytes: int | None
+    output_elements: int | None
+    formula: str | None
+    """The formula with its numbers filled in."""
+    elementwise_flops: int | None = None
+    """Counted apart: bias adds, activations, normalisation, pooling, softmax, reductions."""
+    calls: int = 1
+    """How often the layer ran in this direction in the step; the figures are for all of them."""
+    position: int | None = None
+    """Order of first call in the network, from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpShape:
+    """Shapes and attributes of one operation of a step: all that a formula needs, without times.
+
+    Recorded inside the profiled process by ``perfctl.workloads.tracing.recorder``, carried in the workload's
+    JSON record, turned into :class:`LayerCall` by ``perfctl.orchestrator.analyse.flops.engine``.
+    """
+
+    layer: str
+    """Dotted module path; "" when no module was running."""
+    kind: str
+    """Class of that module (Conv2d, Linear, ...) or "" outside of modules."""
+    op: str
+    """Dispatcher name without overload: aten.convolution, aten.addmm, aten.convolution_backward, ..."""
+    direction: str
+    """forward, backward or optimizer: in which phase of the step the dispatcher saw it."""
+    inputs: tuple[tuple[int, ...] | None, ...]
+    """Shape of each positional argument that is a tensor, None in the place of one that is not."""
+    outputs: tuple[tuple[int, ...] | None, ...]
+    dtypes: tuple[str, ...] = ()
+    """Of the tensors among the inputs, then of the outputs: float32, bfloat16, ..."""
+    attributes: dict[str, object] = field(default_factory=dict)
+    """What the formula needs beyond shapes, JSON types only: stride, padding, groups, output_mask, ..."""
+    parameters: int = 0
+    """Elements of the module's own parameters (not its children's), each counted once per model."""
+    calls: int = 1
+    """Identical calls in the step."""
+    position: int = 0
+    """Order of the first of them."""
+
+
+def read_op_shape(row: dict[str, Any]) -> OpShape:
+    """An OpShape from its JSON form (``dataclasses.asdict``), lists turned back into tuples.
+
+    Raises KeyError or TypeError when the row is not one.
+    """
+    shapes = {
+        key: tuple(None if shape is None else tuple(shape) for shape in row[key]) for key in ("inputs", "outputs")
+    }
+    return OpShape(**{**row, **shapes, "dtypes": tuple(row.get("dtypes", ()))})
+
+
+class Allocation(NamedTuple):
+    """One tensor storage of a traced step, from its first to its last moment. Moments count operations."""
+
+    bytes: int
+    category: str
+    """parameter, buffer, input, activation (kept for backward), gradient, optimizer, temporary."""
+    born: int
+    """0: it was there before the step."""
+    died: int | None
+    """None: it was still there at the end of the trace."""
+    layer: str
+    """Dotted module path of the operation that made it; "" outside of modules."""
+    direction: str
+    """forward, backward or optimizer; "" when it was there before."""
+    op: str
+    """Dispatcher name of the operation that made it; "" when it was there before."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTrace:
+    """The storages of one step (after a first one that made the optimizer's state)."""
+
+    allocations: tuple[Allocation, ...]
+    forward_ends: int
+    """Moment at which backward (or, without it, nothing more) began."""
+    backward_ends: int
+    ends: int
+    whole: bool = True
+    """False when the step was cut off by an error."""
+
+
+Shape = tuple[int, int, int]
+"""Channels, height, width; features, 1, 1 where an image has been flattened."""
+
+KINDS = ("conv", "linear", "norm", "activation", "max_pool", "mean_pool", "add", "concat", "flatten")
+
+
+class PlanLayer(NamedTuple):
+    """One layer of a plan. What it computes follows from these numbers alone."""
+
+    name: str
+    """Dotted path of the module."""
+    kind: str
+    """One of KINDS."""
+    of: tuple[int, ...]
+    """Numbers of the layers whose outputs it takes, from 0 in the plan's order; -1 is the network's input."""
+    given: Shape
+    """Of its (first) input."""
+    gives: Shape
+    kernel: int = 1
+    """Width of the window: square."""
+    stride: int = 1
+    padding: int = 0
+    bias: bool = False
+
+    @property
+    def inputs(self) -> int:
+        """Elements that it reads, of all its inputs. A concatenation and an addition read what they give."""
+        if self.kind == "concat":
+            return self.outputs
+        return _product(self.given) * len(self.of)
+
+    @property
+    def outputs(self) -> int:
+        return _product(self.gives)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds of the forward pass; 0 for what multiplies no matrix."""
+        if self.kind not in ("conv", "linear"):
+            return 0
+        return self.outputs * self.given[0] * self.kernel * self.kernel
+
+    @property
+    def parameters(self) -> int:
+        """Trainable elements."""
+        if self.kind == "norm":
+            return 2 * self.given[0]
+        if self.kind not in ("conv", "linear"):
+            return 0
+        return self.gives[0] * (self.given[0] * self.kernel * self.kernel + self.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One point of a family."""
+
+    spec: str
+    """Full specification: family and its parameters that differ from the default, in the family's order."""
+    family: str
+    settings: dict[str, int | str]
+    """Every parameter of the family, defaults too."""
+    layers: tuple[PlanLayer, ...]
+
+    @property
+    def given(self) -> Shape:
+        """The network's input: channels, height, width."""
+        return int(self.settings["channels"]), int(self.settings["image"]), int(self.settings["image"])
+
+    @property
+    def classes(self) -> int:
+        return int(self.settings["classes"])
+
+    @property
+    def optimizer(self) -> str:
+        """sgd, momentum or adam."""
+        return str(self.settings["optimizer"])
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds of one sample's forward pass."""
+        return sum(layer.macs for layer in self.layers)
+
+    @property
+    def parameters(self) -> int:
+        return sum(layer.parameters for layer in self.layers)
+
+
+def _product(shape: Shape) -> int:
+    return shape[0] * shape[1] * shape[2]

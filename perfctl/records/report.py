@@ -1,0 +1,315 @@
+"""Records that every report file is read into: small and frozen, one kind per thing measured.
+
+These records are the one language that parsers, store, analysis and pages share. Units are
+nanoseconds, bytes, hertz, watts and counts; one multiply-add is 2 FLOPs. ``None`` means "the report
+does not say"; ``0`` means counted, and zero. Why something is ``None`` is a :class:`Gap`.
+
+The bulk records (:class:`Kernel`, :class:`Counter`, :class:`Copy`, :class:`Range`, :class:`Operation`,
+:class:`Sample`) are named tuples whose fields stand in the order of the store's columns, so that
+millions of them go into SQLite unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from perfctl.records.paper import OpShape
+
+
+class LayerTime(NamedTuple):
+    """Time of one layer in one direction in a step; measured in separate steps after the measured ones."""
+
+    layer: str
+    """Dotted module path; "(model)" for work of the model itself between its layers."""
+    kind: str
+    """Class of the module."""
+    direction: str
+    """forward, backward (one node for both gradients), grad_input, grad_weight, recompute."""
+    duration_ns: int
+    """Median over the steps, without the layers inside it."""
+    low_ns: int
+    """Of the fastest step."""
+    high_ns: int
+    """Of the slowest step."""
+    steps: int
+
+
+class Feature(NamedTuple):
+    """One figure of a step calculated from shapes, such as FLOPs: a predictor of its time."""
+
+    name: str
+    """ "macs", "macs:Conv2d", "bytes", "layers", "parameters", ..."""
+    value: float
+    unit: str | None
+    """None for a plain count."""
+
+
+class Kernel(NamedTuple):
+    """One launch of one kernel."""
+
+    launch: int
+    """Order in the report, from 0."""
+    name: str
+    """Demangled, whole, as the report prints it."""
+    short_name: str | None = None
+    """Without template arguments and parameters; None when the report has no such form."""
+    layer: str | None = None
+    """Dotted module path; None when no range says so."""
+    direction: str | None = None
+    """One of DIRECTIONS; None when not attributed."""
+    step: int | None = None
+    """Number of the measured step it belongs to; None when not known."""
+    layer_source: str | None = None
+    """How the layer was found: 'range', 'operation' or 'guessed'; None when it was not."""
+    range_number: int | None = None
+    """``Range.number`` of the innermost range that enclosed the launch call; None when there is none."""
+    device_index: int | None = None
+    """CUDA ordinal."""
+    stream: int | None = None
+    grid_x: int | None = None
+    grid_y: int | None = None
+    grid_z: int | None = None
+    block_x: int | None = None
+    block_y: int | None = None
+    block_z: int | None = None
+    registers: int | None = None
+    """Per thread."""
+    static_shared_bytes: int | None = None
+    """Per block."""
+    dynamic_shared_bytes: int | None = None
+    """Per block."""
+    start_ns: int | None = None
+    """On the report's own clock."""
+    duration_ns: int | float | None = None
+    """Under ncu this is time at locked clocks with cold caches: use nsys or torch for time."""
+
+
+class Counter(NamedTuple):
+    """One metric of one launch."""
+
+    launch: int
+    """``Kernel.launch`` in the same report."""
+    name: str
+    value: int | float | None
+    """In the base unit. None when the tool printed "n/a" or a text."""
+    unit: str | None
+    """Base unit: ns, byte, Hz, byte/s, %, inst, ...; None for a plain ratio or count."""
+    section: str | None = None
+    """Section or body item that printed it, which distinguishes repeated metrics; None if not printed."""
+    text: str | None = None
+    """A value that is not a number, as printed; None otherwise."""
+
+
+class Copy(NamedTuple):
+    """One memcpy or memset."""
+
+    kind: str
+    """HtoD, DtoH, DtoD, HtoH, PtoP, memset, or the tool's own word for rarer ones."""
+    bytes: int | None
+    start_ns: int | None
+    duration_ns: int | None
+    layer: str | None = None
+    device_index: int | None = None
+    stream: int | None = None
+
+
+class Range(NamedTuple):
+    """One NVTX range, record_function span or step annotation."""
+
+    number: int
+    """Order in the report, from 0; what ``Kernel.range_number`` and ``parent`` refer to."""
+    name: str
+    domain: str | None
+    """NVTX domain; None for the default domain."""
+    start_ns: int
+    """May be negative: some reports start ranges before their own time 0."""
+    duration_ns: int | None
+    """None when the range never ended."""
+    thread: int | None
+    """Thread id of the operating system where known."""
+    depth: int | None
+    """How many ranges of the same thread enclose it; None for start/end ranges."""
+    parent: int | None
+    """``number`` of the range that directly encloses it on its thread; None at the top."""
+    kind: str = "push_pop"
+    """push_pop, start_end, or mark."""
+    layer: str | None = None
+    """From perfctl's own range names ("conv2:backward"); None for other people's ranges."""
+    direction: str | None = None
+    step: int | None = None
+    phase: str | None = None
+    """forward, backward, optimizer, inference, data or copy, from the enclosing perfctl phase range."""
+
+
+class Operation(NamedTuple):
+    """One framework operation, summed over the run for one layer and direction."""
+
+    name: str
+    category: str | None
+    """The report's category: cpu_op, user_annotation, op type of DLProf, ..."""
+    calls: int
+    cpu_ns: int | None
+    """Time on the host, children included."""
+    self_cpu_ns: int | None
+    """Time on the host, children excluded."""
+    device_ns: int | None
+    """Time of the kernels it launched; None on a CPU-only trace."""
+    memory_bytes: int | None
+    """Net bytes allocated inside it; None when memory was not profiled."""
+    flops: int | None
+    """As the report states them; None when it does not."""
+    layer: str | None = None
+    direction: str | None = None
+
+
+class Sample(NamedTuple):
+    """One reading of a GPU, or of the run's processes on the host, which has only the ``host_`` fields."""
+
+    at_ns: int
+    """On the clock of the run's steps where perfctl sampled during the run; else since the epoch."""
+    gpu_utilisation: float | None
+    """0..1"""
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    power_w: float | None
+    temperature_c: float | None
+    sm_clock_hz: int | None
+    device_index: int | None = None
+    """Ordinal; None where the file does not say, and for the host."""
+    memory_clock_hz: int | None = None
+    energy_j: float | None = None
+    """Consumed since the driver was loaded: the difference of two readings is the energy of the time between."""
+    throttle_reasons: str | None = None
+    """Why clocks are reduced, names joined by "+"; "none" where they are not."""
+    process_memory_bytes: int | None = None
+    """On the device, of the run's own processes."""
+    process_utilisation: float | None = None
+    """0..1, of the run's own processes."""
+    host_cpu: float | None = None
+    """Cores kept busy by the run's processes since the reading before."""
+    host_memory_bytes: int | None = None
+    """Resident, of the run's processes; pages that several share count once for each."""
+
+
+class MemoryFigure(NamedTuple):
+    """One memory figure at one moment of a run."""
+
+    moment: str
+    """before, after, peak."""
+    quantity: str
+    """allocated, reserved, host_available, host_resident, device_free, device_total."""
+    bytes: int
+
+
+class Step(NamedTuple):
+    """One measured iteration, or one phase of it."""
+
+    number: int
+    phase: str
+    """step (the whole iteration), forward, backward, optimizer, inference, data, copy, rest (a batch that is not full),
+    epoch, test."""
+    start_ns: int | None
+    duration_ns: int | None
+    loss: float | None = None
+    accuracy: float | None = None
+    """0..1"""
+
+
+class Summary(NamedTuple):
+    """A figure that a report states itself."""
+
+    name: str
+    value: float | None
+    unit: str | None
+    text: str | None = None
+    """The value as printed when it is not a number."""
+
+
+class Gap(NamedTuple):
+    """Why a figure is NULL."""
+
+    quantity: str
+    """What is missing: a table, column or metric name ("kernel", "counter:flop_count_sp.sum", ...)."""
+    state: str
+    """not_collected, not_available, unreadable or ambiguous."""
+    reason: str
+    scope: str | None = None
+    """Which layer or kernel it concerns; None for the whole run."""
+
+
+class Diagnostic(NamedTuple):
+    """A message of the tool about the capture."""
+
+    severity: str
+    """info, warning or error."""
+    source: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU or CPU as a run saw it."""
+
+    name: str | None
+    kind: str
+    """gpu or cpu."""
+    index: int = 0
+    """CUDA ordinal."""
+    compute_capability: str | None = None
+    """"7.0", "9.0", ..."""
+    sm_count: int | None = None
+    memory_bytes: int | None = None
+    memory_bandwidth_bps: int | None = None
+    """Bytes per second, as the report states it."""
+    clock_hz: int | None = None
+    driver_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One report file (or one DLProf folder), whole.
+
+    The bulk fields are iterables and may be one-pass iterators over an open file: read each once,
+    in any order but one at a time. What is wrong with the file as a whole is raised by ``parse``;
+    what is wrong further in is raised while iterating, as the same ReportError.
+    """
+
+    tool: str
+    """nsys, ncu, dlprof, torch, nvidia-smi, dcgm, nvprof, or workload for perfctl's own record."""
+    path: Path
+    form: str
+    """The format that was recognised, in words: "ncu CSV, long, 15 columns"."""
+    tool_version: str | None = None
+    devices: tuple[Device, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    """Facts about software and settings. Never the process environment."""
+    kernels: Iterable[Kernel] = ()
+    counters: Iterable[Counter] = ()
+    copies: Iterable[Copy] = ()
+    ranges: Iterable[Range] = ()
+    operations: Iterable[Operation] = ()
+    samples: Iterable[Sample] = ()
+    steps: tuple[Step, ...] = ()
+    memory: tuple[MemoryFigure, ...] = ()
+    summaries: tuple[Summary, ...] = ()
+    ops: tuple[OpShape, ...] = ()
+    layer_times: tuple[LayerTime, ...] = ()
+    features: tuple[Feature, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    workload: str | None = None
+    """None when the file cannot say; likewise the next four."""
+    batch_size: int | None = None
+    mode: str | None = None
+    """train or infer."""
+    precision: str | None = None
+    """fp32, tf32, bf16, fp16."""
+    started_at: str | None = None
+    """UTC, ISO 8601."""
+    duration_ns: int | None = None
+    """Length of the capture."""
+    variant: str | None = None
+    """The workload's own options that are not at their default; None when all are, or the file cannot say."""

@@ -1,0 +1,54 @@
+"""A run as the store returns it: its request, its outcome, and everything that was read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfctl.records.paper import LayerCall
+from perfctl.records.report import Device, Report, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the store: its request, its outcome, and everything that was read."""
+
+    id: int
+    sweep_id: int
+    sweep_name: str
+    sweep_command: str | None
+    host: str | None
+    profiler: str
+    profiler_version: str | None
+    workload: str | None
+    batch_size: int | None
+    mode: str | None
+    precision: str | None
+    device: Device | None
+    status: str
+    """ok, failed or partial."""
+    origin: str
+    """measured (by this store's own sweep), ingested (a file made elsewhere), recorded (replayed), synthetic."""
+    exit_code: int | None
+    reason: str | None
+    """Why the status is not ok; None when it is ok."""
+    started_at: str | None
+    duration_ns: int | None
+    artifact: str | None
+    artifact_sha256: str | None
+    report: Report
+    """All bulk fields are lists here; ``Report.path`` is the artifact."""
+    layer_calls: tuple[LayerCall, ...] = ()
+    """Calculated work of one step at this batch size; empty when the shapes are unknown."""
+    families: tuple[str | None, ...] = ()
+    """Algorithm family of each kernel, in the order of ``report.kernels``."""
+    command: tuple[str, ...] = ()
+    """The argument list of the profiled process; empty when not known."""
+    variant: str | None = None
+    """The workload's own options that are not at their default; runs that differ here are never compared."""
+    repeats: tuple[tuple[Step, ...], ...] = ()
+    """Steps of the other whole runs of the same request in the same sweep (``--repeat``), oldest first."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The device that the run used, where it is known, then every device that its report names."""
+        return ((self.device,) if self.device else ()) + tuple(self.report.devices)

@@ -1,0 +1,217 @@
+"""FLOPs from counters: what is added, what is left out, and what is never turned into a number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.analyse.counters.flops import flops_by_launch, kernel_flops, values_by_launch
+from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
+from perfctl.records.report import Counter, Kernel
+
+
+def ops(prefix: str = "smsp__", **values: float | None) -> dict[str, float | None]:
+    return {f"{prefix}sass_thread_inst_executed_op_{op}_pred_on.sum": value for op, value in values.items()}
+
+
+ZEROS = dict.fromkeys(("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma"), 0)
+PIPE = "sm__inst_executed_pipe_tensor.sum"
+
+
+def test_a_multiply_add_counts_twice_and_nothing_is_multiplied_by_a_warp() -> None:
+    macs = 64 * 64 * 24 * 24 * 288
+    found = kernel_flops(ops(**ZEROS | {"fadd": 5, "fmul": 7, "ffma": macs}) | {PIPE: 0}, "7.0")
+    assert found.fp32.value == 5 + 7 + 2 * macs
+    assert found.total == Figure(5 + 7 + 2 * macs, "counted")
+
+
+@pytest.mark.parametrize("prefix", ["sm__", "smsp__"])
+def test_both_prefixes_are_read(prefix: str) -> None:
+    assert kernel_flops(ops(prefix, fadd=1, fmul=2, ffma=3), None).fp32.value == 9
+
+
+def test_double_precision_has_its_own_sum() -> None:
+    assert kernel_flops(ops(dadd=1, dmul=2, dfma=10), None).fp64.value == 23
+
+
+def test_additions_alone_are_no_count_of_flops() -> None:
+    found = kernel_flops(ops(fadd=1000 * 64 * 24 * 24), "7.0")
+    assert found.fp32.value is None and found.total.value is None
+    assert "only FADD" in (found.fp32.reason or "") and "FFMA" in (found.fp32.reason or "")
+
+
+def test_what_nobody_asked_for_is_not_collected_and_never_zero() -> None:
+    found = kernel_flops({"gpu__time_duration.sum": 12}, "6.1")
+    assert [figure.value for figure in (found.fp32, found.fp64, found.fp16, found.total)] == [None] * 4
+    assert found.total.state == "not_collected"
+
+
+def test_a_metric_without_a_value_is_not_available() -> None:
+    found = kernel_flops(ops(fadd=None, fmul=1, ffma=1), "8.0")
+    assert found.fp32.state == "not_available" and found.fp32.value is None
+
+
+def test_a_known_zero_with_a_path_missing_is_no_total() -> None:
+    found = kernel_flops({PIPE: 0}, "8.0")
+    assert found.tensor == Figure(0, "counted")
+    assert found.total.value is None
+
+
+def test_a_total_without_the_tensor_path_is_a_lower_bound() -> None:
+    found = kernel_flops(ops(**ZEROS | {"ffma": 10}), "8.0")
+    assert found.total.value == 20 and found.total.lower_bound and found.total.missing == ("tensor",)
+
+
+def test_chips_before_volta_need_no_tensor_counter() -> None:
+    found = kernel_flops(ops(**ZEROS | {"ffma": 10}), "6.1")
+    assert found.total.value == 20 and not found.total.lower_bound
+
+
+def test_tensor_operations_are_taken_as_they_are_and_sparsity_parts_are_not_added() -> None:
+    name = "sm__ops_path_tensor_src_bf16_dst_fp32"
+    values = {f"{name}.sum": 800, f"{name}_sparsity_on.sum": 300, f"{name}_sparsity_off.sum": 500,
+              "sm__ops_path_tensor_src_tf32_dst_fp32.sum": 8, "sm__ops_path_tensor_src_fp16.sum": 0}  # fmt: skip
+    assert kernel_flops(values, "9.0").tensor == Figure(808, "counted")
+
+
+def test_volta_tensor_instructions_are_an_estimate() -> None:
+    tensor = kernel_flops({PIPE: 33_554_432_000}, "7.0").tensor
+    assert (tensor.value, tensor.state) == (2 * 20480**3, "estimated")
+
+
+@pytest.mark.parametrize("capability", ["7.5", "8.6", "9.0", None])
+def test_an_instruction_count_without_its_shape_gives_no_flops(capability: str | None) -> None:
+    tensor = kernel_flops({PIPE: 1000}, capability).tensor
+    assert tensor.value is None and tensor.state == "not_available"
+
+
+@pytest.mark.parametrize("slack", [1.0, 1.02])
+def test_constant_moves_on_ampere_are_no_tensor_work_and_no_half_precision(slack: float) -> None:
+    values = ops(**ZEROS | {"ffma": 10**9, "hfma": 3_355_443_200}) | {PIPE: 104_857_600 * slack}
+    found = kernel_flops(values, "8.0")
+    assert (found.tensor.value, found.fp16.value) == (0, 0)
+    assert found.total.value == 2 * 10**9 and not found.total.lower_bound
+
+
+def test_the_same_equality_on_volta_is_real_work() -> None:
+    values = ops(**ZEROS | {"hfma": 3200}) | {PIPE: 100}
+    assert kernel_flops(values, "7.0").tensor.value == 512 * 100
+
+
+def test_more_tensor_instructions_than_moves_are_not_called_phantom() -> None:
+    found = kernel_flops(ops(**ZEROS | {"hfma": 3200}) | {PIPE: 200}, "8.0")
+    assert found.tensor.value is None
+
+
+def test_half_precision_is_an_estimate_because_tools_weigh_it_differently() -> None:
+    found = kernel_flops(ops(hadd=1, hmul=2, hfma=3) | {PIPE: 0}, "7.0").fp16
+    assert (found.value, found.state) == (9, "estimated")
+
+
+def test_half_multiply_adds_on_ampere_are_refused_when_they_may_be_moves() -> None:
+    assert kernel_flops(ops(hadd=0, hmul=0, hfma=32), "8.6").fp16.state == "refused"
+
+
+def test_blackwell_without_packed_counters_is_a_lower_bound() -> None:
+    found = kernel_flops(ops(**ZEROS | {"ffma": 10}) | {PIPE: 0}, "10.0")
+    assert found.total.value == 20 and found.total.missing == ("packed fp32",)
+    packed = kernel_flops(ops(**ZEROS | {"ffma": 10, "fadd2": 1, "fmul2": 1, "ffma2": 2}) | {PIPE: 0}, "10.0")
+    assert packed.fp32 == Figure(20 + 2 + 2 + 8, "estimated", "packed fp32 weighted 2, 2, 4")
+
+
+def test_a_sum_with_holes_says_how_many_launches_it_holds() -> None:
+    found = total_of([Figure(10, "counted"), missing("not_collected", "no counters"), Figure(20, "counted")])
+    assert (found.value, found.launches, found.of_launches, found.lower_bound) == (30, 2, 3, True)
+
+
+def test_a_sum_of_nothing_known_has_no_value() -> None:
+    assert total_of([missing("not_available", "because")]).value is None
+    assert total_of([]).value is None
+
+
+def test_large_counts_stay_exact() -> None:
+    big = 2**60 + 1
+    assert total_of([Figure(big, "counted"), Figure(0, "counted")]).value == big
+    assert total_of([Figure(3 * big, "counted")], divide_by=3).value == big
+
+
+def test_a_metric_repeated_by_sections_is_read_once() -> None:
+    counters = [
+        Counter(0, "a.sum", None, None, "x"),
+        Counter(0, "a.sum", 4, None, "y"),
+        Counter(0, "a.sum", 5, None, "z"),
+    ]
+    assert values_by_launch(counters) == {0: {"a.sum": 4}}
+
+
+def test_real_volta_tensor_kernels_match_the_size_of_their_product(reports: Path, synthetic: object) -> None:
+    from perfctl import parsers
+
+    report = parsers.parse(reports / "ncu/csv_long/wangzy_roofline_output.csv")
+    values = values_by_launch(report.counters)
+    tensor = {kernel_flops(found, "7.0").tensor.value for found in values.values() if found.get(PIPE)}
+    assert 2 * 20480**3 in tensor
+
+
+def test_a_real_fp32_product_on_ampere_counts_no_phantom(reports: Path, synthetic: object) -> None:
+    from perfctl import parsers
+
+    report = parsers.parse(reports / "ncu/csv_long/gardenia_gemm_smsp_sass.csv")
+    found = [kernel_flops(values, "8.0") for values in values_by_launch(report.counters).values()]
+    assert 2 * 20480 * 20480 * 81920 in [flops.fp32.value for flops in found]
+    assert all(flops.tensor.value in (0, None) for flops in found)
+
+
+def test_flops_of_a_run_use_its_own_compute_capability(synthetic: object) -> None:
+    run = synthetic.make_run(device=synthetic.V100, counters=synthetic.fp_counters(3, 0, 0, 5, pipe=2))  # type: ignore[attr-defined]
+    assert flops_by_launch(run)[3].total.value == 2 * 5 + 512 * 2
+
+
+HALF = ops(**ZEROS | {"ffma": 524_288, "fmul": 16_384, "hfma": 20_480})
+
+
+@pytest.mark.parametrize("pipe", [{}, {PIPE: 640}, {PIPE: 900}])
+def test_on_an_unknown_chip_half_precision_that_may_be_constant_moves_is_refused(pipe: dict[str, float]) -> None:
+    found = kernel_flops(HALF | pipe, None)
+    assert found.fp16.state == "refused" and "not known" in (found.fp16.reason or "")
+    assert found.tensor.value is None
+    assert (found.total.value, found.total.state) == (2 * 524_288 + 16_384, "counted")
+    assert set(found.total.missing) == {"fp16", "tensor"}
+
+
+def test_half_precision_beside_an_idle_tensor_pipe_is_work_on_any_chip_that_moves_constants_there() -> None:
+    assert kernel_flops(HALF | {PIPE: 0}, "8.0").fp16.value == 2 * 20_480
+
+
+@pytest.mark.parametrize(("capability", "state"), [("7.5", "estimated"), ("9.0", "counted"), ("10.0", "refused")])
+def test_constants_are_moved_by_half_precision_from_ampere_on(capability: str, state: str) -> None:
+    found = kernel_flops(HALF | {PIPE: 640}, capability).fp16
+    assert found.state == state and found.value == {"estimated": 2 * 20_480, "counted": 0, "refused": None}[state]
+
+
+def test_every_count_names_its_rule() -> None:
+    found = kernel_flops(ops(**ZEROS | {"fadd": 1, "ffma": 2}) | {PIPE: 0}, "7.0")
+    assert found.fp32.rule == "FADD + FMUL + 2 FFMA"
+    assert found.total.rule == "fp32: FADD + FMUL + 2 FFMA"
+    assert total_of([found.fp32, found.fp32]).rule == "FADD + FMUL + 2 FFMA"
+
+
+def test_a_chip_is_ampere_or_later_where_a_kernel_was_made_for_it(synthetic: object) -> None:
+    names = ["ampere_sgemm_128x64_tn", "my_copy"]
+    kernels = [Kernel(launch, name) for launch, name in enumerate(names)]
+    counters = [Counter(launch, name, value, None) for launch in (0, 1)
+                for name, value in (ops(**ZEROS | {"hfma": 3200, "ffma": 7}) | {PIPE: 100}).items()]  # fmt: skip
+    run = synthetic.make_run(device=None, profiler="ncu", kernels=kernels, counters=counters)  # type: ignore[attr-defined]
+    assert [found.total for found in flops_by_launch(run).values()] == [Figure(14, "counted", reason)
+        for reason in ["HFMA2 moved constants here and is left out; the tensor pipe only moved constants "
+                       "(HFMA2 = 32 x its instructions)"] * 2]  # fmt: skip
+    idle = [counter._replace(value=0) if counter.name == PIPE else counter for counter in counters]
+    newer = synthetic.make_run(device=None, profiler="ncu", kernels=kernels, counters=idle)  # type: ignore[attr-defined]
+    assert {found.fp16.state for found in flops_by_launch(newer).values()} == {
+        "refused"
+    }  # Blackwell moves them elsewhere
+    unknown = synthetic.make_run(
+        device=None, profiler="ncu", kernels=kernels[1:], counters=counters[len(counters) // 2 :]
+    )  # type: ignore[attr-defined]
+    assert flops_by_launch(unknown)[1].total.lower_bound

@@ -1,0 +1,119 @@
+"""Backward on paper: the same on every device, custom functions, recomputation, fused kernels beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from perfctl.orchestrator.actions import estimate as estimation
+from perfctl.workloads.tracing import recorder, watch
+
+pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
+
+DEVICES = ("meta", "cpu")
+
+
+class Attend(nn.Module):
+    """A projection and causal attention of 4 heads, 8 wide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(32, 96)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.qkv(x).view(*x.shape[:2], 3, 4, 8).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.first, self.block = nn.Linear(32, 32), block
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return checkpoint(self.block, self.first(x), use_reentrant=False)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(32, 8, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.gru(x)[0]  # type: ignore[no-any-return]
+
+
+class Product(torch.autograd.Function):
+    """x @ w with a backward of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, w)
+        return x.relu() @ w
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, w = ctx.saved_tensors
+        return grads[0] @ w.t(), x.t() @ grads[0]
+
+
+class Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.weight = nn.Linear(6, 6), nn.Parameter(torch.zeros(6, 4))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return Product.apply(self.first(x), self.weight)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_fused_kernels_work_stands_beside_every_total(device: str) -> None:
+    found = estimation.estimate(Attend(), (2, 5, 32), device=device)
+    scores = 2 * 4 * 5 * 5
+    assert found.recompute.macs == 0
+    assert found.fused.macs == scores * 8
+    assert found.backward.macs == 2 * 5 * 32 * 96 + 4 * scores * 8
+
+
+@pytest.mark.parametrize("block", [Attend(), Recurrent()], ids=["attention", "gru"])
+def test_checkpointing_counts_the_same_on_every_device(block: nn.Module) -> None:
+    found = [estimation.estimate(Checkpointed(block), (2, 5, 32), device=device) for device in DEVICES]
+    assert found[0].recompute == found[1].recompute
+    assert found[0].recompute.macs == sum(
+        call.macs or 0 for call in found[0].calls if call.direction == "forward" and call.layer.startswith("block")
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_function_with_its_own_backward_belongs_to_its_caller(device: str) -> None:
+    found = estimation.estimate(Own(), (3, 6), device=device)
+    macs = {call.direction: call.macs for call in found.calls if call.layer == "" and call.macs}
+    assert macs == {"forward": 3 * 6 * 4, "grad_input": 3 * 6 * 4, "grad_weight": 3 * 6 * 4}
+    assert {call.kind for call in found.calls if call.macs} == {"Linear", "matmul"}
+
+
+def test_a_fault_of_the_recorder_is_not_said_to_be_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise KeyError("recorder")
+
+    broken_note = type(broken)(broken.__code__, watch.__dict__)
+    monkeypatch.setattr(watch.Watch, "note", broken_note)
+    with pytest.raises(KeyError, match="recorder"):
+        recorder.trace(nn.Linear(2, 2), (torch.zeros(1, 2),))
+
+
+def test_a_models_own_exception_is_its_problem() -> None:
+    class Trouble(Exception):
+        pass
+
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise Trouble("no\nsecond line")
+
+    found = estimation.estimate(Net(), (1, 2))
+    assert found.problem == "the model: Trouble: no"

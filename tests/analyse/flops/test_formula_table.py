@@ -1,0 +1,190 @@
+"""Every line of the formula table has a case here, with its value worked out from the dimensions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.analyse.flops import engine
+from perfctl.orchestrator.analyse.flops.engine import TABLE, formula_for
+from tests.analyse.shapes import op
+
+DATA, WEIGHT, MAP = (2, 8, 9, 9), (12, 8, 3, 3), (2, 12, 7, 7)
+CONV = 2 * 7 * 7 * 12 * 8 * 9
+BACK: dict[str, Any] = {"direction": "backward", "output_mask": [True, True, False]}
+NET: dict[str, Any] = {"input_size": 5, "hidden_size": 7, "num_layers": 1, "directions": 1, "bias": True, "rows": 12,
+                       "first_rows": 3, "proj_size": 0}  # fmt: skip
+NEEDS = {"direction": "backward", "needs_input": True, "needs_hidden": True, "needs_weight": True}
+QUERY = (2, 4, 10, 8)
+SCORES = 2 * 4 * 10 * 10
+IMAGE, HALF = (1, 2, 8, 8), (1, 2, 4, 4)
+VOLUME, EIGHTH = (1, 2, 4, 4, 4), (1, 2, 2, 2, 2)
+NORM = (3, 4, 5)
+
+Case = tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any], dict[str, int], int]
+"""Inputs, outputs, attributes, multiply-adds by direction, elementwise FLOPs of the first part."""
+
+
+def product(*inputs: tuple[int, ...], result: tuple[int, ...], macs: int, adds: int = 0) -> Case:
+    return inputs, (result,), {}, {"forward": macs}, adds
+
+
+def recurrent(gates: int, cell: int) -> Case:
+    macs = 12 * gates * 7 * (5 + 7)
+    return ((4, 3, 5),), ((4, 3, 7),), NET, {"forward": macs}, 12 * (cell * 7 + 2 * gates * 7)
+
+
+def recurrent_backward(gates: int) -> Case:
+    macs = 12 * gates * 7 * (5 + 7)
+    return ((4, 3, 5),), ((4, 3, 7),), {**NET, **NEEDS}, {"grad_input": macs, "grad_weight": macs}, 0
+
+
+def work(shape: tuple[int, ...], result: tuple[int, ...], flops: int, where: str = "forward", **extra: Any) -> Case:
+    return (shape,), (result,), extra, {where: 0}, flops
+
+
+def of_norm_backward() -> Case:
+    return (NORM, NORM), (NORM,), {"direction": "backward"}, {"backward": 0}, 11 * 60
+
+
+FLASH: Case = (QUERY,) * 3, (QUERY,), {}, {"forward": 2 * SCORES * 8}, 6 * SCORES
+FLASH_BACK: Case = (
+    (QUERY,) * 4, (QUERY,) * 3, {"direction": "backward"},
+    {"grad_input": 4 * SCORES * 8, "recompute": SCORES * 8}, 5 * SCORES,
+)  # fmt: skip
+FORWARD: Case = (DATA, WEIGHT, None), (MAP,), {}, {"forward": CONV}, 0
+BACKWARD: Case = (MAP, DATA, WEIGHT), (DATA, WEIGHT, None), BACK, {"grad_input": CONV, "grad_weight": CONV}, 0
+
+PRODUCTS: dict[str, Case] = {
+    **{f"aten.{name}": FORWARD for name in ("convolution", "_convolution", "convolution_overrideable")},
+    **{f"aten.{name}": BACKWARD for name in ("convolution_backward", "convolution_backward_overrideable")},
+    **{f"aten.{name}": product((3, 4), (4, 5), result=(3, 5), macs=60) for name in ("mm", "_int_mm", "_scaled_mm")},
+    "aten.bmm": product((2, 3, 4), (2, 4, 5), result=(2, 3, 5), macs=120),
+    "aten.mv": product((3, 4), (4,), result=(3,), macs=12),
+    "aten.dot": product((4,), (4,), result=(), macs=4),
+    "aten.vdot": product((4,), (4,), result=(), macs=4),
+    **{f"aten.{name}": product((5,), (3, 4), (4, 5), result=(3, 5), macs=60, adds=15)
+       for name in ("addmm", "addmm_", "_addmm_activation")},
+    **{f"aten.{name}": product((2, 3, 5), (2, 3, 4), (2, 4, 5), result=(2, 3, 5), macs=120, adds=30)
+       for name in ("baddbmm", "baddbmm_")},
+    "aten.addmv": product((3,), (3, 4), (4,), result=(3,), macs=12, adds=3),
+    "aten.linear": product((2, 7, 4), (5, 4), (5,), result=(2, 7, 5), macs=280, adds=70),
+    "perfctl.lstm": recurrent(4, 9),
+    "perfctl.gru": recurrent(3, 8),
+    "perfctl.rnn": recurrent(1, 1),
+    "perfctl.lstm_backward": recurrent_backward(4),
+    "perfctl.gru_backward": recurrent_backward(3),
+    "perfctl.rnn_backward": recurrent_backward(1),
+    "perfctl.scaled_dot_product_attention": FLASH,
+    "perfctl.scaled_dot_product_attention_backward": (
+        (QUERY,) * 3, (QUERY,), {"direction": "backward", "backend": "math"}, {"grad_input": 4 * SCORES * 8}, 5 * SCORES,
+    ),
+    **{f"aten._scaled_dot_product_{name}": FLASH for name in (
+        "flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")},
+    **{f"aten._scaled_dot_product_{name}_backward": FLASH_BACK for name in (
+        "flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")},
+}  # fmt: skip
+
+NORMS: dict[str, Case] = {
+    **{f"aten.{name}": work(NORM, NORM, 8 * 60, training=True)
+       for name in ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit")},
+    "aten._native_batch_norm_legit_no_training": work(NORM, NORM, 4 * 60),
+    "aten._batch_norm_with_update": work(NORM, NORM, 8 * 60),
+    **{f"aten.{name}": work(NORM, NORM, 8 * 60) for name in ("native_layer_norm", "native_group_norm")},
+    "aten._fused_rms_norm": work(NORM, NORM, 5 * 60),
+    **{f"aten.{name}_backward": of_norm_backward() for name in (
+        "native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "batch_norm", "native_layer_norm",
+        "native_group_norm", "_fused_rms_norm", "_weight_norm_interface")},
+    **{f"aten.{name}": work((3, 4), (3, 4), 5 * 12) for name in ("_softmax", "_safe_softmax", "_log_softmax")},
+    **{f"aten.{name}": work((3, 4), (3, 4), 4 * 12, "grad_input", direction="backward")
+       for name in ("_softmax_backward_data", "_log_softmax_backward_data")},
+    "aten.linalg_vector_norm": work((3, 4), (), 2 * 12),
+    "aten._weight_norm_interface": work((3, 4), (3, 4), 4 * 12),
+}  # fmt: skip
+
+BACK_OF = {"direction": "backward"}
+POOLING: dict[str, Case] = {
+    "aten.max_pool2d_with_indices": work(IMAGE, HALF, 4 * 32, kernel_size=[2, 2]),
+    "aten.max_pool3d_with_indices": work(VOLUME, EIGHTH, 8 * 16, kernel_size=[2]),
+    "aten.avg_pool2d": work(IMAGE, HALF, 9 * 32, kernel_size=[3, 3]),
+    "aten.avg_pool3d": work(VOLUME, EIGHTH, 8 * 16, kernel_size=[2, 2, 2]),
+    **{f"aten.{name}_backward": work(HALF, IMAGE, 128, "grad_input", **BACK_OF) for name in (
+        "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_max_pool2d",
+        "adaptive_max_pool3d")},
+    **{f"aten.{name}_backward": work(HALF, IMAGE, 32, "grad_input", **BACK_OF)
+       for name in ("max_pool2d_with_indices", "max_pool3d_with_indices")},
+    **{f"aten.{name}": work(IMAGE, (1, 2, 1, 1), 128) for name in (
+        "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_max_pool2d", "adaptive_max_pool3d")},
+}  # fmt: skip
+
+NEIGHBOURS = {"linear1d": 2, "bilinear2d": 4, "trilinear3d": 8, "bicubic2d": 16}
+SAMPLING: dict[str, Case] = {
+    **{f"aten.{name}": work(HALF, IMAGE, 0) for name in (
+        "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact2d")},
+    **{f"aten.upsample_{name}": work(HALF, IMAGE, 2 * taps * 128) for name, taps in NEIGHBOURS.items()},
+    "aten._upsample_bilinear2d_aa": work(HALF, IMAGE, 2 * 4 * 128),
+    "aten.grid_sampler_2d": work(HALF, IMAGE, 2 * 4 * 128),
+    "aten.grid_sampler_3d": work(HALF, IMAGE, 2 * 8 * 128),
+    **{f"aten.upsample_nearest{rank}d_backward": work(IMAGE, HALF, 128, "grad_input", **BACK_OF) for rank in (1, 2, 3)},
+    **{f"aten.upsample_{name}_backward": work(IMAGE, HALF, 2 * taps * 128, "grad_input", **BACK_OF)
+       for name, taps in NEIGHBOURS.items()},
+    "aten.grid_sampler_2d_backward": work(IMAGE, HALF, 2 * 4 * 128, "grad_input", **BACK_OF),
+    "aten.grid_sampler_3d_backward": work(IMAGE, HALF, 2 * 8 * 128, "grad_input", **BACK_OF),
+}  # fmt: skip
+
+RULES = {"SGD": 2, "Adam": 12, "AdamW": 12, "Adadelta": 13, "RMSprop": 7, "Adagrad": 6, "NAdam": 15, "RAdam": 15,
+         "Adamax": 10}  # fmt: skip
+OPTIMIZERS: dict[str, Case] = {
+    f"optim.{name}": work((3, 4), (3, 4), flops * 12, "optimizer", direction="optimizer")
+    for name, flops in RULES.items()
+}
+SINGLE: dict[str, Case] = {
+    "aten.var": work((3, 4), (), 3 * 12),
+    "aten.std": work((3, 4), (), 3 * 12),
+    "aten.var_mean": work((3, 4), (), 4 * 12),
+    "aten._cdist_forward": (((3, 4), (5, 4)), ((3, 5),), {}, {"forward": 0}, 3 * 3 * 5 * 4),
+}
+CASES = {**PRODUCTS, **NORMS, **POOLING, **SAMPLING, **OPTIMIZERS, **SINGLE}
+LISTED = {f"aten.{name}" for names in (engine.POINTWISE, engine.REDUCTIONS, engine.MOVES) for name in names}
+
+
+def test_the_table_and_these_cases_name_the_same_operations() -> None:
+    assert set(CASES) | LISTED == set(TABLE)
+    assert not LISTED & set(CASES), "an operation has one formula"
+
+
+def test_an_operation_is_on_one_list_only() -> None:
+    names = [*engine.POINTWISE, *engine.REDUCTIONS, *engine.MOVES]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_line_of_the_table_gives_the_value_worked_out_by_hand(name: str) -> None:
+    inputs, outputs, attributes, macs, elementwise = CASES[name]
+    shape = op(name, inputs, outputs, **attributes)
+    formula = formula_for(shape)
+    assert formula is TABLE[name]
+    parts = formula(shape)
+    assert {part.direction: part.macs for part in parts} == macs
+    assert parts[0].elementwise == elementwise
+
+
+@pytest.mark.parametrize(
+    ("names", "flops"), [(engine.POINTWISE, 6), (engine.REDUCTIONS, 12), (engine.MOVES, 0)], ids=["1", "n", "0"]
+)
+def test_a_listed_operation_counts_outputs_or_inputs_or_nothing(names: tuple[str, ...], flops: int) -> None:
+    for name in names:
+        shape = op(f"aten.{name}", ((3, 4),), ((6,),))
+        (part,) = TABLE[f"aten.{name}"](shape)
+        assert (part.macs, part.elementwise, part.read_bytes, part.write_bytes) == (0, flops, 48, 24), name
+
+
+def test_every_formula_function_is_said_in_the_document() -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs" / "formulas.md").read_text()
+    for name in ("convolution", "transposed convolution", "Linear", "einsum", "LSTM", "GRU", "attention", "embedding",
+                 "interpolation", "batch norm", "layer, group, instance norm", "softmax", "pooling", "optimizer"):  # fmt: skip
+        assert name in text, name
+    for name, flops in RULES.items():
+        assert f"{name} {flops}" in text, name

@@ -1,0 +1,144 @@
+"""The table of devices against figures that others publish."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.analyse.hardware.gpus import (
+    ARCHITECTURES,
+    GPUS,
+    architecture,
+    candidates,
+    find,
+    flops_per_second,
+)
+from perfctl.orchestrator.analyse.hardware.peaks import peaks_of
+from perfctl.orchestrator.analyse.memory.trace import CAPABILITIES
+from perfctl.records.report import Device
+
+T = 1e12
+PUBLISHED: dict[str, dict[str, float]] = {
+    "Tesla P100-SXM2-16GB": {"fp32": 10.6, "fp64": 5.3, "fp16": 21.2},
+    "Tesla P100-PCIE-16GB": {"fp32": 9.3, "fp64": 4.7, "fp16": 18.7},
+    "Tesla P40": {"fp32": 11.76},
+    "NVIDIA GeForce GTX 1080 Ti": {"fp32": 11.34},
+    "Tesla V100-SXM2-32GB": {"fp32": 15.7, "fp64": 7.8, "tensor fp16": 125},
+    "Tesla V100-PCIE-16GB": {"fp32": 14, "fp64": 7, "tensor fp16": 112},
+    "Tesla V100S-PCIE-32GB": {"fp32": 16.4, "fp64": 8.2, "tensor fp16": 130},
+    "NVIDIA TITAN V": {"fp32": 14.9},
+    "Tesla T4": {"fp32": 8.1, "tensor fp16": 65, "tensor int8": 130},
+    "NVIDIA GeForce RTX 2080 Ti": {"fp32": 13.4, "tensor fp16": 53.8},
+    "NVIDIA TITAN RTX": {"fp32": 16.3, "tensor fp16": 130.5},
+    "NVIDIA A100-SXM4-80GB": {
+        "fp32": 19.5, "fp64": 9.7, "fp16": 78, "tensor fp16": 312, "tensor bf16": 312, "tensor tf32": 156,
+        "tensor int8": 624, "tensor fp64": 19.5,
+    },
+    "NVIDIA A30": {"fp32": 10.3, "fp64": 5.2, "tensor fp16": 165, "tensor tf32": 82, "tensor int8": 330},
+    "NVIDIA A10": {"fp32": 31.2, "tensor fp16": 125, "tensor tf32": 62.5, "tensor int8": 250},
+    "NVIDIA A40": {"fp32": 37.4, "tensor fp16": 149.7, "tensor tf32": 74.8, "tensor int8": 299.3},
+    "NVIDIA RTX A6000": {"fp32": 38.7, "tensor fp16": 154.8, "tensor tf32": 77.4},
+    "NVIDIA GeForce RTX 3090": {"fp32": 35.6, "tensor fp16": 71, "tensor tf32": 35.6, "tensor int8": 284},
+    "NVIDIA L4": {"fp32": 30.3, "tensor fp16": 121, "tensor tf32": 60, "tensor fp8": 242.5},
+    "NVIDIA L40": {"fp32": 90.5, "tensor fp16": 181.05, "tensor tf32": 90.5, "tensor fp8": 362, "tensor int8": 362},
+    "NVIDIA L40S": {"fp32": 91.6, "tensor fp16": 362.05, "tensor tf32": 183, "tensor fp8": 733},
+    "NVIDIA RTX 6000 Ada Generation": {"fp32": 91.1, "tensor fp8": 728.5},
+    "NVIDIA GeForce RTX 4090": {"fp32": 82.6, "tensor fp16": 165.2, "tensor tf32": 82.6, "tensor int8": 660.6},
+    "NVIDIA H100 PCIe": {"fp32": 51.2, "tensor fp16": 756, "tensor tf32": 378, "tensor fp8": 1513},
+    "NVIDIA H100 NVL": {"fp32": 60, "tensor fp16": 835.5, "tensor tf32": 417.5, "tensor fp8": 1671},
+    "NVIDIA H100 80GB HBM3": {
+        "fp32": 66.9, "fp64": 33.5, "tensor fp16": 989.4, "tensor tf32": 494.7, "tensor fp8": 1978.9, "tensor fp64": 66.9,
+    },
+    "NVIDIA H200": {"fp32": 67, "fp64": 34, "tensor bf16": 989.5, "tensor fp8": 1979},
+    "NVIDIA GH200 480GB": {"fp32": 67, "fp64": 34, "tensor fp16": 990},
+    "NVIDIA B200": {"fp32": 75, "tensor bf16": 2250, "tensor fp8": 4500},
+    "NVIDIA GeForce RTX 5090": {"fp32": 104.8, "tensor fp16": 209.5, "tensor fp8": 419, "tensor int8": 838},
+}  # fmt: skip
+"""Device name as the driver gives it -> TFLOP/s of the vendor's data sheets and white papers, dense (docs/devices.md)."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_units_times_clock_comes_out_at_the_published_figures(name: str) -> None:
+    gpu = find(name)
+    assert gpu is not None
+    worked = flops_per_second(gpu)
+    for path, published in PUBLISHED[name].items():
+        assert worked[path] == pytest.approx(published * T, rel=0.02), path
+
+
+def test_the_table_agrees_with_the_public_device_files_of_neusight(shared: Path) -> None:
+    folder = shared / "datasets" / "neusight" / "device_configs"
+    compared = 0
+    for file in sorted(folder.glob("*.json")):
+        said = json.loads(file.read_text())
+        gpu = find(said["Device"])
+        if gpu is None or "TP" in file.name:
+            continue
+        if gpu.name == "L4":  # the file has the whole AD104 (60 SMs); L4 is sold with 58, 7424 cores
+            continue
+        chip = architecture(gpu.capability)
+        assert chip is not None and gpu.sms * chip.fp32 / 2 == said["Num_Sm"] * said["Core_Per_SM"], file.name
+        assert flops_per_second(gpu)["fp32"] == pytest.approx(said["SingleFLOPs"] * 1e9, rel=0.02), file.name
+        assert gpu.bandwidth_gbs == pytest.approx(said["Mem_Bw"], rel=0.03), file.name
+        compared += 1
+    assert compared >= 8
+
+
+@pytest.mark.parametrize("name", ["NVIDIA A100-SXM4-40GB MIG 3g.20gb", "NVIDIA GeForce RTX 4090 Laptop GPU", "", None,
+                                  "NVIDIA GeForce RTX 4090 D", "AMD Instinct MI250X", "Tesla K80"])  # fmt: skip
+def test_a_slice_a_laptop_part_or_an_unknown_name_is_not_guessed(name: str | None) -> None:
+    assert find(name) is None
+
+
+def test_names_differ_by_form_factor_where_the_figures_do() -> None:
+    names = {
+        "NVIDIA A100-SXM4-80GB": 2039,
+        "NVIDIA A100 80GB PCIe": 1935,
+        "A100-PCIE-40GB": 1555,
+        "NVIDIA H100 PCIe": 2039,
+    }
+    assert {name: gpu.bandwidth_gbs for name in names if (gpu := find(name))} == names
+
+
+def test_a_locked_clock_gives_its_own_peak() -> None:
+    gpu = find("Tesla V100-SXM2-16GB")
+    assert gpu is not None
+    assert flops_per_second(gpu, clock_hz=1.312e9)["fp32"] == 80 * 64 * 2 * 1.312e9
+
+
+def test_every_product_is_of_a_known_architecture_and_named_once() -> None:
+    assert {gpu.capability for gpu in GPUS} <= {chip.capability for chip in ARCHITECTURES}
+    assert len({gpu.name for gpu in GPUS}) == len(GPUS)
+    assert {chip.name for chip in ARCHITECTURES} == {
+        "Pascal",
+        "Volta",
+        "Turing",
+        "Ampere",
+        "Ada",
+        "Hopper",
+        "Blackwell",
+    }
+
+
+def test_a_name_without_form_factor_gets_no_roof_but_the_products_it_may_be() -> None:
+    assert [gpu.name for gpu in candidates("Tesla V100")] == ["V100 SXM2", "V100 PCIe"]
+    assert [gpu.name for gpu in candidates("NVIDIA A100-SXM4")] == ["A100 SXM4 40 GB", "A100 SXM4 80 GB"]
+    found = peaks_of(Device("Tesla V100", "gpu"))
+    assert not found.known and found.reason is not None
+    assert "does not say which product it is (V100 SXM2, V100 PCIe)" in found.reason
+
+
+@pytest.mark.parametrize("name", ["Tesla V100-SXM2-16GB", "Tesla", "NVIDIA Graphics Device", "GPU 0", "", None,
+                                  "NVIDIA A100-SXM4-40GB MIG 3g.20gb"])  # fmt: skip
+def test_a_known_an_unknown_and_a_sliced_device_have_no_candidates(name: str | None) -> None:
+    assert candidates(name) == ()
+
+
+@pytest.mark.parametrize("name", CAPABILITIES)
+def test_the_names_that_memory_knows_have_the_capability_of_the_boards_they_name(name: str) -> None:
+    major, minor = CAPABILITIES[name]
+    named = [gpu for gpu in GPUS if re.match(rf"{name}(?!\d)", gpu.name.lower().replace(" ", ""))]
+    assert {gpu.capability for gpu in named} == {f"{major}.{minor}"}

@@ -1,0 +1,188 @@
+"""What learning comes to where features say nothing: means of the rows that were seen, and intervals worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.analyse.predict.trees import LEAF, Trees, predict, total
+from perfctl.orchestrator.analyse.predict.trees_fit import (
+    Sample,
+    Settings,
+    _median_error,
+    exported,
+    fit,
+    folds,
+    held_out,
+    interval,
+    trees_of,
+)
+from perfctl.orchestrator.errors import UsageError
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("sklearn")
+
+ONCE = Settings(power=8, rounds=1, folds=2)
+HALVES = ["a"] * 10 + ["b"] * 10
+SAMPLE = Sample(("x",), [(3.0,)] * 20, [0.5] * 10 + [0.125] * 10, [1.0] * 20, HALVES)
+"""Efficiencies of a half and of an eighth, which no feature tells apart."""
+
+
+def test_a_fit_of_two_groups_misses_each_by_what_the_other_says() -> None:
+    found = fit("made up", SAMPLE, ONCE)
+    assert (found.name, found.features, found.low, found.high, found.power) == ("made up", ("x",), (3.0,), (3.0,), 8)
+    assert (found.floor_low, found.floor_high, found.rows, found.coverage) == (0.125, 0.5, 20, 0.9)
+    assert found.trees.start == pytest.approx(math.log(4.0))  # the mean of log 2 and log 8
+    # Group a is said to take 4 s and b 0.25 s: a factor of 4 either way, off by 3 and by 0.75.
+    assert found.error == pytest.approx((3.0 + 0.75) / 2)
+    assert (found.spread_low, found.spread_high, found.quantile) == pytest.approx((math.log(4.0), math.log(4.0), 1.0))
+    said = predict(found, (3.0,), 0.25)
+    assert (said.seconds, said.low, said.high) == pytest.approx((1.0, 0.25, 4.0))
+
+
+def test_a_row_is_predicted_from_the_other_groups_over_its_own_floor_and_not_below_it() -> None:
+    # Square roots of the floors 4 and 16: 2 and 4; one group takes e times as long, the other e^3.
+    given = replace(SAMPLE, floors=[4.0] * 10 + [16.0] * 10, seconds=[2 * math.e] * 10 + [4 * math.e**3] * 10)
+    held = held_out(given, replace(ONCE, power=4))
+    assert held[:10] == pytest.approx([math.log(2.0) + 3] * 10)
+    assert held[10:] == pytest.approx([math.log(16.0)] * 10)  # 4 e is below the floor
+
+
+def test_weights_count_in_every_mean() -> None:
+    groups = ["a"] * 8 + ["b"] * 8 + ["c"] * 8
+    seconds = [math.exp(power) for power in [1] * 8 + [3] * 8 + [2] * 8]
+    given = Sample(("x",), [(3.0,)] * 24, [1e-3] * 24, seconds, groups, weights=[3.0] * 8 + [1.0] * 16)
+    held = held_out(given, replace(ONCE, power=0, folds=3))
+    for place, wanted in ((0, (3 + 2) / 2), (8, (3 * 1 + 2) / 4), (16, (3 * 1 + 3) / 4)):
+        assert held[place : place + 8] == pytest.approx([wanted] * 8)
+    assert trees_of(given, replace(ONCE, power=0)).start == pytest.approx((3 * 1 + 3 + 2) / 5)
+    assert trees_of(replace(given, weights=None), replace(ONCE, power=0)).start == pytest.approx(2.0)
+
+
+def test_least_absolute_errors_start_at_the_median_and_least_squares_at_the_mean() -> None:
+    seconds = [math.exp(1.0)] * 15 + [math.exp(9.0)] * 5
+    given = replace(SAMPLE, floors=[1.0] * 20, seconds=seconds)
+    assert total(trees_of(given, ONCE), (3.0,)) == pytest.approx(3.0)
+    assert total(trees_of(given, replace(ONCE, absolute=True)), (3.0,)) == pytest.approx(1.0)
+
+
+def test_the_seconds_follow_eighths_of_the_floor() -> None:
+    given = replace(SAMPLE, floors=[256.0] * 20, seconds=[1000.0] * 20)
+    for power, part in ((0, 1.0), (3, 8.0), (6, 64.0), (8, 256.0)):
+        assert trees_of(given, replace(ONCE, power=power)).start == pytest.approx(math.log(1000.0 / part))
+
+
+def test_a_feature_that_batch_drives_never_makes_a_step_faster_and_another_may() -> None:
+    rows = [(float(place),) for place in range(40)]
+    falling = Sample(
+        ("x",), rows, [1e-3] * 40, [math.exp(-place / 10) for place in range(40)], [str(i % 4) for i in range(40)]
+    )
+    settings = Settings(power=0, rounds=5, least=2)
+    free, bound = trees_of(falling, settings), trees_of(replace(falling, increasing=("x",)), settings)
+    assert total(free, (0.0,)) > total(free, (39.0,)) + 0.5
+    assert total(bound, (0.0,)) <= total(bound, (39.0,))
+    two = replace(falling, features=("y", "x"), rows=[(0.0, *row) for row in rows], increasing=("y",))
+    assert total(trees_of(two, settings), (0.0, 0.0)) > total(trees_of(two, settings), (0.0, 39.0)) + 0.5
+
+
+def test_copies_are_ensembles_of_their_own_whose_mean_is_taken() -> None:
+    one, two = (trees_of(SAMPLE, replace(ONCE, rounds=3, copies=copies)) for copies in (1, 2))
+    assert (len(one.roots), len(two.roots)) == (3, 6)
+    assert total(two, (3.0,)) == pytest.approx(total(one, (3.0,)))
+
+
+NODE = [
+    ("is_leaf", "u1"),
+    ("feature_idx", "i4"),
+    ("num_threshold", "f8"),
+    ("left", "u4"),
+    ("right", "u4"),
+    ("value", "f8"),
+]
+
+
+def model(start: float, *trees: list[tuple[float, ...]]) -> Any:
+    predictors = [(SimpleNamespace(nodes=np.array(nodes, dtype=NODE)),) for nodes in trees]
+    return SimpleNamespace(_baseline_prediction=np.array([[start]]), _predictors=predictors)
+
+
+def test_trees_of_two_models_stand_one_after_the_other_at_half_their_value() -> None:
+    first = model(
+        1.0, [(0, 2, 0.5, 1, 2, 9.0), (1, 7, 8.0, 3, 3, 1.0), (1, 0, 0.0, 0, 0, 2.0)], [(1, 0, 0.0, 0, 0, 3.0)]
+    )
+    second = model(4.0, [(0, 1, 2.0, 1, 2, 0.0), (1, 0, 0.0, 0, 0, 1 / 3), (1, 0, 0.0, 0, 0, -2.0)])
+    assert exported([first, second]) == Trees(
+        2.5, (0, 3, 4), (2, LEAF, LEAF, LEAF, 1, LEAF, LEAF), (0.5, 0, 0, 0, 2.0, 0, 0), (1, 0, 0, 0, 5, 0, 0),
+        (2, 0, 0, 0, 6, 0, 0), (0.0, 0.5, 1.0, 1.5, 0.0, 0.16666667, -1.0),
+    )  # fmt: skip
+
+
+def quantile(missed: list[float], groups: list[str], coverage: float = 0.9) -> tuple[float, float, float]:
+    """(low, high, quantile) where no feature tells rows apart."""
+    rows = np.full((len(missed), 1), 3.0)
+    _, *found = interval(rows, np.array(missed), groups, replace(ONCE, coverage=coverage))
+    return tuple(found)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("coverage", "found"), [(0.45, 1 / 3), (0.47, 1 / 3), (0.48, 3.0), (0.9, 3.0), (0.99, 3.0), (0.01, 1 / 3)]
+)
+def test_the_quantile_is_the_score_at_the_coverage_of_one_row_more(coverage: float, found: float) -> None:
+    # Missed by 0.1 and 0.3, each expected to miss what the other does: ten scores of 1/3 and ten of 3.
+    # 0.47 of 21 is the 10th score, 0.48 the 11th; of 20 it would be the 10th.
+    assert quantile([0.1] * 10 + [0.3] * 10, HALVES, coverage) == pytest.approx((0.1, 0.3, found), rel=1e-5)
+
+
+def test_the_spread_lies_between_what_a_fifth_and_what_nearly_all_miss_by() -> None:
+    missed = [place / 100 for place in range(1, 21)]
+    low, high, _ = quantile(missed, HALVES)
+    assert (low, high) == pytest.approx((0.048, 0.1962))  # places 3.8 and 18.62 of 0 to 19
+    # Only two rows miss by 0.1: what is expected of the others (0.1) is taken as 0.3, so that they score 1.
+    assert quantile([0.1] * 2 + [0.3] * 18, ["a"] * 2 + ["b"] * 18) == pytest.approx((0.3, 0.3, 1.0), rel=1e-5)
+    assert quantile([0.0] * 20, HALVES) == (1e-4, 1e-4, 0.0)
+    spread, *_ = interval(np.full((20, 1), 3.0), np.array(missed), HALVES, ONCE)
+    assert total(spread, (3.0,)) == pytest.approx(0.105, rel=1e-5)
+
+
+def test_the_error_is_the_median_of_the_absolute_ones() -> None:
+    held, taken = np.log(np.array([1.0, 2.0, 4.0])), np.array([1.0, 1.0, 8.0])
+    assert _median_error(held, taken) == pytest.approx(0.5)  # 0, 1 too much, half
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(5, [2, 2, 2, 3, 3]), (12, [1] * 12), (40, [1] * 12), (2, [6, 6])])
+def test_folds_are_as_even_as_groups_allow_and_no_more_than_there_are_groups(count: int, sizes: list[int]) -> None:
+    groups = [str(place) for place in range(12)]
+    assert sorted(len(test) for _, test in folds(groups, count, 1)) == sizes
+
+
+def test_groups_are_told_apart_by_what_they_are_called() -> None:
+    (first, second) = [test.tolist() for _, test in folds([1, "1", 2, "2"], 5, 1)]
+    assert sorted([first, second]) == [[0, 1], [2, 3]]
+
+
+def test_twenty_rows_are_enough_and_nineteen_are_not() -> None:
+    assert trees_of(SAMPLE, ONCE).roots
+    fewer = Sample(("x",), [(3.0,)] * 19, [1.0] * 19, [1.0] * 19, HALVES[:19])
+    with pytest.raises(UsageError, match="trees: 19 measured rows are too few to learn from"):
+        trees_of(fewer, ONCE)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"floors": [0.0] + [1.0] * 19}, {"floors": [math.inf] + [1.0] * 19}, {"floors": [-1.0] + [1.0] * 19},
+        {"seconds": [1.0] * 19 + [0.0]}, {"seconds": [1.0] * 19 + [math.inf]}, {"seconds": [math.nan] + [1.0] * 19},
+    ],
+)  # fmt: skip
+def test_one_time_that_is_none_is_enough_to_refuse(change: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="floors and measured seconds must be greater than 0"):
+        trees_of(replace(SAMPLE, **change), ONCE)
+
+
+def test_one_row_that_is_not_finite_is_refused() -> None:
+    with pytest.raises(UsageError, match="one finite figure for each of 1 features"):
+        trees_of(replace(SAMPLE, rows=[(3.0,)] * 19 + [(math.inf,)]), ONCE)

@@ -1,0 +1,132 @@
+"""Which way a step is predicted, and what is said about it. Times are made up, costs known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perfctl.orchestrator.analyse.predict.predict import ROOFLINE, WAYS, StepTime, predict
+from perfctl.orchestrator.analyse.predict.step_parts import roofline
+from tests.analyse.steps import CPU, FAST, GPU, fitted, measured, network
+
+pytest.importorskip("sklearn")
+CASE = network(32, 4, 16)
+
+
+def whole(found: StepTime) -> None:
+    """What holds whatever the way."""
+    assert 0 < found.low <= found.seconds <= found.high
+    assert found.way in WAYS
+    assert sum(share.seconds for share in found.shares) == pytest.approx(found.seconds)
+    assert sum(share.part for share in found.shares) == pytest.approx(1.0)
+    assert [share.seconds for share in found.shares] == sorted((s.seconds for s in found.shares), reverse=True)
+    assert found.samples_per_second == pytest.approx(found.case.batch / found.seconds)
+
+
+def test_a_step_that_was_measured_here_is_taken_as_it_was() -> None:
+    record = measured(CASE)
+    found = predict(CASE, CPU, [record], [fitted()])
+    whole(found)
+    assert (found.way, found.seconds, found.low, found.high) == ("measured", record.seconds, record.low, record.high)
+    assert found.coverage is None
+    assert found.why_not == ()
+    assert found.phases["backward"] == record.backward
+
+
+def test_a_fit_of_this_device_comes_next_and_says_at_which_batches_it_was_measured() -> None:
+    found = predict(CASE, CPU, [measured(replace(CASE, batch=4))], [fitted()])
+    whole(found)
+    assert found.way == "fitted"
+    assert found.coverage == 0.9
+    assert found.why_not == (f"measured: {CASE.model} ran on Test CPU at batch 4, not at 16",)
+    assert found.source == fitted().name
+    assert found.outside == ()
+
+
+@pytest.mark.parametrize("change", [{"training": False}, {"precision": "bf16"}, {"optimizer": "adam"}])
+def test_a_run_of_another_kind_is_not_this_step(change: dict[str, object]) -> None:
+    other = measured(CASE)
+    other = replace(other, case=replace(CASE, **change))  # type: ignore[arg-type]
+    found = predict(CASE, CPU, [other], [fitted()])
+    assert found.way == "fitted"
+    assert "but not training in fp32 with sgd" in found.why_not[0]
+
+
+def test_a_fit_of_another_device_of_its_kind_is_moved_and_says_so() -> None:
+    found = predict(CASE, FAST, [measured(CASE)], [fitted()])
+    whole(found)
+    assert found.way == "transferred"
+    assert found.coverage is None
+    assert found.why_not[0] == f"measured: no run of {CASE.model} on Faster CPU"
+    assert found.why_not[1].startswith("fitted: no bench runs of training in fp32 on Faster CPU")
+    assert "learned on Test CPU: peaks and bandwidth are those of Faster CPU" in found.outside
+
+
+def test_a_cpus_fit_is_not_carried_over_to_a_gpu() -> None:
+    found = predict(CASE, GPU, (), [fitted()])
+    whole(found)
+    assert found.way == "roofline"
+    assert len(found.why_not) == 3
+
+
+def test_the_roofline_alone_has_the_range_that_was_seen_elsewhere() -> None:
+    case = network(256, 6, 512, image=64)
+    found = predict(case, GPU)
+    low, middle, high = ROOFLINE["fp32"]
+    floor = roofline(case, GPU)
+    assert (found.low, found.seconds, found.high) == pytest.approx((low * floor, middle * floor, high * floor))
+    assert found.floor == floor
+    assert found.coverage is None
+    assert found.phases == {}
+
+
+def test_on_a_gpu_a_step_of_many_small_operations_takes_what_starting_them_takes() -> None:
+    case = network(1, 30, 1, image=2)
+    slow = predict(case, replace(GPU, launch_seconds=50e-6))
+    whole(slow)
+    assert slow.seconds == pytest.approx(3 * len(case.works) * 50e-6)
+
+
+def test_a_family_and_an_optimizer_that_were_not_measured_are_said() -> None:
+    case = replace(network(32, 4, 16, family="other"), optimizer="adam")
+    said = predict(case, CPU, (), [fitted()]).outside
+    assert any("no other was among what was measured (plain)" in each for each in said)
+    assert any(each == "adam was not measured (sgd)" for each in said)
+
+
+def test_the_fit_that_knows_the_family_goes_before_the_larger_one() -> None:
+    larger = replace(fitted(), name="larger", families=("vgg",), fitted=replace(fitted().fitted, rows=9999))
+    assert predict(CASE, CPU, (), [larger, fitted()]).source == fitted().name
+
+
+def test_the_shares_name_layers_and_what_limits_them() -> None:
+    shares = {share.layer: share for share in predict(CASE, CPU, (), [fitted()]).shares}
+    assert shares["conv2"].kind == "conv"
+    assert shares["conv2"].limit == "arithmetic"
+    assert shares["act1"].limit in ("bytes", "operations")
+    assert {"(optimizer)", "(step)"} <= set(shares)
+
+
+def test_a_case_without_operations_is_refused() -> None:
+    with pytest.raises(ValueError, match="no operation is known"):
+        predict(replace(CASE, works=()), CPU)
+
+
+def test_a_batch_of_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="a batch of 0 is no batch"):
+        predict(replace(CASE, batch=0), CPU)
+
+
+def test_a_precision_without_a_peak_is_refused_and_named() -> None:
+    with pytest.raises(ValueError, match="Test CPU: no peak is known for fp16"):
+        predict(replace(CASE, precision="fp16"), CPU, (), [fitted()])
+
+
+def test_layers_and_phases_say_the_same_of_the_optimizer() -> None:
+    record = measured(CASE)
+    assert record.forward and record.backward and record.optimizer
+    for found in (predict(CASE, CPU, (), [fitted()]), predict(CASE, CPU, [record], [fitted()])):
+        optimizer = sum(share.seconds for share in found.shares if share.layer == "(optimizer)")
+        part = found.phases["optimizer"] / sum(found.phases.values())
+        assert optimizer == pytest.approx(found.seconds * part)

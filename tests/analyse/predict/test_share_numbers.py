@@ -1,0 +1,149 @@
+"""What a fitted step, its phases and its layers' shares come out at, worked out by hand; and the roofline alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.analyse.predict.operations import Machine
+from perfctl.orchestrator.analyse.predict.predict import fitted_shares, limit_of, predict, roofline_shares
+from perfctl.orchestrator.analyse.predict.step_model import _moved, drivers, phases_of, predict_step, weighed
+from perfctl.orchestrator.analyse.predict.step_parts import FEATURES, PARTS, PLACE
+from perfctl.orchestrator.analyse.predict.trees import LEAF, Prediction, Trees
+from tests.analyse.made_fits import CONV, CPU, case_of, fit_of
+
+
+def test_a_step_is_its_parts_at_their_costs_and_on_another_machine_at_its_peaks() -> None:
+    fit = fit_of({"conv forward": 2.0, "step forward": 5.0})
+    case = case_of(CONV)
+    here = 2 * 2 * 2 * 360000 / 100e9 + 5e-3
+    found = predict_step(fit, case)
+    assert found.seconds == pytest.approx(here)  # a quarter as floor, and trees that say four times that
+    assert found.high == pytest.approx(here * math.exp(0.1))
+    other = Machine("Other", "cpu", {"fp32": 50e9}, 20e9)
+    there = predict_step(fit, case, other)
+    assert there.seconds == pytest.approx(2 * 2 * 2 * 360000 / 50e9 + 5e-3)
+    assert there.high / there.seconds == pytest.approx(math.exp(0.2))
+    assert there.seconds / there.low == pytest.approx(math.exp(0.2))
+    assert predict_step(fit, case, CPU) == found
+
+
+def test_a_prediction_that_is_moved_is_as_much_slower_and_twice_as_wide() -> None:
+    moved = _moved(Prediction(2.0, 1.5, 3.0, 1.0, ("batch",)), 5.0)
+    assert moved == Prediction(10.0, 10.0 / 2.25, 22.5, 5.0, ("batch",))
+
+
+def test_phases_have_their_part_of_the_step() -> None:
+    fit = fit_of(
+        {}, {"forward": {"step forward": 1.0}, "backward": {"step forward": 2.0}, "optimizer": {"step forward": 5.0}}
+    )
+    assert phases_of(fit, case_of(CONV), 4.0) == pytest.approx({"forward": 0.5, "backward": 1.0, "optimizer": 2.5})
+    assert phases_of(fit_of({}), case_of(CONV), 4.0) == {}
+    assert phases_of(fit_of({}, {"forward": {}}), case_of(CONV), 4.0) == {}
+    assert weighed((2.0, 3.0), (5.0, 7.0)) == 31.0
+
+
+@pytest.mark.parametrize(
+    ("part", "limit"),
+    [
+        ("conv forward", "arithmetic"), ("narrow backward", "arithmetic"), ("shallow forward", "arithmetic"),
+        ("conv bytes forward", "bytes"), ("norm bytes backward", "bytes"), ("weights forward", "bytes"),
+        ("window forward", "bytes"), ("spilled forward", "bytes"), ("overflow optimizer", "bytes"), ("adam optimizer", "bytes"),
+        ("fresh backward", "bytes"),
+        ("bytes optimizer", "bytes"), ("operations forward", "operations"), ("tensors optimizer", "operations"),
+        ("step forward", "operations"),
+    ],
+)  # fmt: skip
+def test_what_a_part_is_limited_by(part: str, limit: str) -> None:
+    assert limit_of(part) == limit
+
+
+def rows_of(shares: Any) -> dict[str, tuple[float, float, str]]:
+    return {share.layer: (share.seconds, share.part, share.limit) for share in shares}
+
+
+def test_shares_are_scaled_to_the_step_longest_first_and_limited_by_their_largest_part() -> None:
+    fit = fit_of({"conv forward": 1.0, "conv bytes forward": 10.0, "bytes optimizer": 1000.0, "step forward": 1.0})
+    case = case_of(CONV, replace(CONV, layer="d", macs=100 * CONV.macs))
+    arithmetic, moved = 2 * 2 * 360000 / 100e9, 10 * 2 * 1200 * 4 / 20e9
+    c, d, optimizer, step = arithmetic + moved, 100 * arithmetic + moved, 1e-3, 1e-3
+    whole = c + d + optimizer + step
+    found = fitted_shares(fit, case, CPU, 8.0)
+    scaled = {name: (8 * each / whole, each / whole) for name, each in
+              (("c", c), ("d", d), ("(optimizer)", optimizer), ("(step)", step))}  # fmt: skip
+    rows = rows_of(found)
+    for name, pair in scaled.items():
+        assert rows[name][:2] == pytest.approx(pair)
+    assert {name: row[2] for name, row in rows.items()} == {
+        "c": "arithmetic" if arithmetic > moved else "bytes", "d": "arithmetic", "(optimizer)": "bytes", "(step)": "operations",
+    }  # fmt: skip
+    assert [share.seconds for share in found] == sorted((share.seconds for share in found), reverse=True)
+    assert {share.layer: share.kind for share in found} == {
+        "c": "conv",
+        "d": "conv",
+        "(optimizer)": "optimizer",
+        "(step)": "overhead",
+    }
+
+
+def test_measured_phases_decide_how_much_each_directions_rows_are() -> None:
+    fit = fit_of({"conv forward": 1.0, "conv backward": 1.0, "bytes optimizer": 1.0})
+    case = case_of(CONV)
+    rows = rows_of(fitted_shares(fit, case, CPU, 10.0, {"forward": 1.0, "backward": 5.0, "optimizer": 4.0}))
+    assert rows["c"][0] == pytest.approx(6.0) and rows["(optimizer)"][0] == pytest.approx(4.0)
+    twice = rows_of(fitted_shares(fit, case, CPU, 20.0, {"forward": 1.0, "backward": 5.0, "optimizer": 4.0}))
+    assert twice["(optimizer)"][:2] == pytest.approx((8.0, 0.4))
+    # One phase is not known: nothing is said by phase.
+    lacking = rows_of(fitted_shares(fit, case, CPU, 10.0, {"forward": 1.0, "backward": 5.0}))
+    arithmetic = 2 * 2 * 360000 / 100e9
+    assert lacking["(optimizer)"][1] == pytest.approx(1e-6 / (3 * arithmetic + 1e-6))
+
+
+def test_the_rooflines_shares_leave_out_what_is_no_floor() -> None:
+    rows = rows_of(roofline_shares(case_of(CONV, training=False), CPU, 1.0))
+    assert set(rows) == {"c"} and rows["c"][:2] == pytest.approx((1.0, 1.0))
+    assert fitted_shares(fit_of({}), case_of(CONV), CPU, 1.0) == ()
+
+
+def test_the_roofline_alone_has_a_wider_range_for_other_precisions_and_starts_operations_in_10_microseconds() -> None:
+    heavy = replace(CONV, macs=1e12)
+    gpu = Machine("Test GPU", "gpu", {"fp32": 10e12, "tensor fp16": 80e12}, 800e9)
+    floor = 3 * 2 * 2 * 1e12 / 10e12
+    found = predict(case_of(heavy), gpu)
+    assert (found.low, found.seconds, found.high) == pytest.approx((1.1 * floor, 1.5 * floor, 2.2 * floor), rel=1e-4)
+    assert "1.1 to 2.2 times the roofline" in found.source
+    half = predict(case_of(heavy, precision="fp16"), gpu)
+    assert (half.low, half.seconds, half.high) == pytest.approx(
+        (1.5 * floor / 8, 2.2 * floor / 8, 3.7 * floor / 8), rel=1e-4
+    )
+    light = replace(CONV, macs=1.0, calls=7)
+    assert predict(case_of(light), gpu).seconds == pytest.approx(3 * 7 * 10e-6)
+    assert predict(case_of(light), gpu).high == pytest.approx(9 * 7 * 10e-6)
+    assert predict(case_of(light, training=False), gpu).seconds == pytest.approx(7 * 10e-6)
+
+
+def test_phases_on_another_machine_are_worked_out_at_its_peaks() -> None:
+    # 14.4 us of arithmetic forward, 0.96 us of bytes backward: 15 to 1, and 30 to 1 at half of the peak.
+    fit = fit_of({}, {"forward": {"conv forward": 1.0}, "backward": {"conv bytes backward": 1.0}})
+    slower = Machine("Other", "cpu", {"fp32": 50e9}, 20e9)
+    assert phases_of(fit, case_of(CONV), 16.0) == pytest.approx({"forward": 15.0, "backward": 1.0})
+    assert phases_of(fit, case_of(CONV), 31.0, slower) == pytest.approx({"forward": 30.0, "backward": 1.0})
+
+
+def test_what_drove_a_step_is_named_by_its_features_on_the_machine_of_the_fit() -> None:
+    batch, arithmetic = FEATURES.index("batch"), FEATURES.index("arithmetic")
+    trees = Trees(0.0, (0, 3), (batch, LEAF, LEAF, arithmetic, LEAF, LEAF), (2.0, 0.0, 0.0, 1e-6, 0.0, 0.0),
+                  (1, 0, 0, 4, 0, 0), (2, 0, 0, 5, 0, 0), (0.0, 0.5, 0.7, 0.0, -1.0, 1.0))  # fmt: skip
+    made = fit_of({})
+    found = drivers(replace(made, fitted=replace(made.fitted, trees=trees)), case_of(CONV))
+    assert found[0] == ("arithmetic", pytest.approx(math.e))
+    assert found[1] == ("batch", pytest.approx(math.exp(-0.1)))  # 0.5 against a mean of 0.6
+    assert {factor for _, factor in found[2:]} == {1.0} and len(found) == len(FEATURES)
+
+
+def test_a_batch_of_one_is_one() -> None:
+    assert predict(case_of(CONV, batch=1), CPU).samples_per_second > 0
+    assert PLACE["step forward"] == len(PARTS) - 1

@@ -1,0 +1,166 @@
+"""Learning a step model from measured steps: made-up times whose costs are known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perfctl.orchestrator.analyse.predict.fit import costs_of, fit_steps, table
+from perfctl.orchestrator.analyse.predict.operations import Measured
+from perfctl.orchestrator.analyse.predict.step_model import TRANSFER, from_json, phases_of, predict_step, to_json
+from perfctl.orchestrator.analyse.predict.step_parts import PARTS, PLACE, group_of, parts, parts_of_work
+from perfctl.orchestrator.errors import UsageError
+from tests.analyse.steps import CPU, FAST, QUICK, cases, costs, fitted, measured, network, seconds_of, with_batch
+
+pytest.importorskip("sklearn")
+
+
+def test_costs_add_up_to_the_steps_they_were_learned_from() -> None:
+    given = table([measured(case) for case in cases()], CPU)
+    found = given.parts @ costs_of(given)
+    assert np.median(abs(found / given.seconds - 1)) < 0.03
+
+
+def test_a_network_that_was_not_measured_is_predicted_from_its_parts() -> None:
+    case = network(40, 4, 8, image=20)
+    assert predict_step(fitted(), case).seconds == pytest.approx(seconds_of(case), rel=0.1)
+
+
+def test_one_step_that_took_ten_times_as_long_does_not_move_the_rest() -> None:
+    rows = [measured(case) for case in cases()]
+    rows[5] = replace(rows[5], seconds=rows[5].seconds * 10)
+    given = table(rows, CPU)
+    missed = abs(given.parts @ costs_of(given) / given.seconds - 1)
+    assert np.median(np.delete(missed, 5)) < 0.05
+
+
+def test_no_cost_is_below_zero() -> None:
+    assert min(fitted().costs) >= 0
+    assert len(fitted().costs) == len(PARTS)
+
+
+def test_seconds_never_fall_when_batch_grows() -> None:
+    for width, depth, image in ((8, 2, 16), (20, 3, 40), (64, 6, 8), (500, 2, 4)):
+        case = network(width, depth, 1, image=image)
+        times = [
+            predict_step(fitted(), with_batch(case, batch)).seconds for batch in (*range(1, 40), 64, 100, 1000, 10**6)
+        ]
+        assert times == sorted(times)
+
+
+def test_low_seconds_high_stand_in_this_order_and_cover_what_was_held_out() -> None:
+    inside = 0
+    for place, case in enumerate(cases()):
+        found = predict_step(fitted(), case)
+        assert 0 < found.low < found.seconds < found.high
+        inside += found.low <= measured(case, factor=1.0 + 0.04 * ((place * 7) % 5 - 2) / 2).seconds <= found.high
+    assert inside >= 0.85 * len(cases())
+
+
+def test_a_batch_far_beyond_what_was_measured_is_named_and_has_a_wider_interval() -> None:
+    near, far = (predict_step(fitted(), network(32, 4, batch, image=24)) for batch in (64, 6400))
+    assert near.outside == ()
+    assert "batch" in far.outside
+    assert far.high / far.seconds > near.high / near.seconds
+
+
+def test_the_json_of_a_fit_gives_the_same_digits() -> None:
+    again = from_json(json.loads(json.dumps(to_json(fitted()))))
+    assert again == fitted()
+    case = network(33, 3, 7)
+    assert predict_step(again, case) == predict_step(fitted(), case)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"format": "perfctl step 0"}, "fit again"),
+        ({"costs": [1.0]}, "costs must be"),
+        ({"costs": [-1.0] * len(PARTS)}, "0 or more"),
+        ({"parts": ["conv"]}, "other parts"),
+        ({"machine": {"name": "x"}}, "no fitted step model"),
+    ],
+)
+def test_a_damaged_fit_is_refused_with_what_is_wrong(change: dict[str, object], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        from_json({**to_json(fitted()), **change})
+
+
+def test_a_missing_field_is_named() -> None:
+    damaged = to_json(fitted())
+    del damaged["phases"]
+    with pytest.raises(ValueError, match="phases is missing"):
+        from_json(damaged)
+
+
+def test_phases_add_up_to_the_step() -> None:
+    case = network(24, 3, 8)
+    found = phases_of(fitted(), case, 2.0)
+    assert set(found) == {"forward", "backward", "optimizer"}
+    assert sum(found.values()) == pytest.approx(2.0)
+    assert found["backward"] > found["forward"] > found["optimizer"]
+
+
+def test_phases_are_left_out_when_one_record_does_not_have_them() -> None:
+    rows = [measured(case) for case in cases()]
+    rows[3] = replace(rows[3], backward=None)
+    assert fit_steps("x", rows, CPU, QUICK).phases == {}
+
+
+def test_on_a_machine_twice_as_fast_what_arithmetic_and_bytes_take_is_halved() -> None:
+    case = network(64, 6, 64, image=32)
+    here, there = predict_step(fitted(), case), predict_step(fitted(), case, FAST)
+    assert there.seconds == pytest.approx(here.seconds / 2, rel=0.02)
+
+
+def test_the_interval_on_another_machine_is_wider() -> None:
+    case = network(32, 4, 16)
+    here, there = predict_step(fitted(), case), predict_step(fitted(), case, FAST)
+    assert there.high / there.seconds == pytest.approx((here.high / here.seconds) ** TRANSFER)
+
+
+def with_layers(record: Measured) -> Measured:
+    """Each layer's time as its parts cost, and a microsecond for the clock."""
+    times: dict[tuple[str, str], float] = {}
+    for work in record.case.works:
+        for name, seconds in parts_of_work(work, record.case, CPU):
+            phase = name.rpartition(" ")[2]
+            if phase != "optimizer":
+                times[work.layer, phase] = times.get((work.layer, phase), 1e-6) + costs()[PLACE[name]] * seconds
+    return replace(record, layer_seconds=times)
+
+
+def test_times_of_layers_tell_kinds_apart_that_steps_alone_do_not() -> None:
+    rows = [with_layers(measured(case)) for case in cases()]
+    given = table(rows, CPU)
+    kinds = {group_of(work) for work in rows[0].case.works}
+    assert np.bincount(given.layer_of).tolist() == [2 * len(kinds) + 3] * len(rows)  # and three phases
+    case = rows[-1].case
+    activations = [name for name in PARTS if name.startswith("activation")]
+    mine = dict(zip(PARTS, parts(case, CPU), strict=True))
+    wanted = sum(mine[name] * costs()[PLACE[name]] for name in activations)
+    found = sum(mine[name] * costs_of(given)[PLACE[name]] for name in activations)
+    assert found == pytest.approx(wanted, rel=0.5)
+
+
+def test_too_few_steps_are_refused_with_what_to_do() -> None:
+    with pytest.raises(UsageError, match="3 measured steps are too few"):
+        fit_steps("x", [measured(case) for case in cases()[:3]], CPU)
+
+
+def test_steps_of_several_machines_or_precisions_are_not_mixed() -> None:
+    rows = [measured(case) for case in cases()]
+    with pytest.raises(UsageError, match="several machines: Faster CPU, Test CPU"):
+        fit_steps("x", [*rows, replace(rows[0], machine="Faster CPU")], CPU)
+    other = replace(rows[0], case=replace(rows[0].case, precision="bf16"))
+    with pytest.raises(UsageError, match="several precisions: bf16, fp32"):
+        fit_steps("x", [*rows, other], CPU)
+
+
+def test_steps_of_one_model_alone_give_no_interval_and_are_refused() -> None:
+    rows = [measured(network(8, 2, batch)) for batch in range(1, 30)]
+    with pytest.raises(UsageError, match="two groups"):
+        fit_steps("x", rows, CPU)

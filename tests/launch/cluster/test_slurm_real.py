@@ -1,0 +1,200 @@
+"""Arrays on a real Slurm: three virtual nodes on this machine, two pretend GPUs each. Skipped where Slurm is missing."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.launch.cluster import status
+from perfctl.orchestrator.launch.cluster.plan import Plan
+from tests.launch.cluster import ROOT, Cluster, ended, rows, wait_until
+
+pytestmark = pytest.mark.xdist_group("nsys")
+
+RECORDED = ROOT / "tests" / "data" / "recorded-cpu"
+
+
+def states(plan: Plan) -> dict[int, str]:
+    """Batch size -> state (of plans with one profiler)."""
+    return {one.task.batch_size: one.state for one in status.states(plan, status.queued(plan))}
+
+
+def said(plan: Plan, batch: int) -> str:
+    found = status.states(plan, status.queued(plan))
+    return next(one.said or "" for one in found if one.task.batch_size == batch)
+
+
+def array_job(plan: Plan) -> str:
+    return next(job.array for job in status.queued(plan) if job.task is not None)
+
+
+ENDLESS = """
+import sys, time
+from pathlib import Path
+import torch
+
+model = torch.nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters())
+for step in range(1_000_000):
+    model(torch.ones(int(sys.argv[2]), 8)).sum().backward()
+    optimizer.step()
+    time.sleep(0.02)
+    if step == 20:
+        Path(sys.argv[1]).touch()
+"""
+
+
+@pytest.fixture(scope="module")
+def endless(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    """nsys over a program that never ends within its two minutes; submitted first, for it takes that long.
+
+    The others begin once its steps are measured: beside them, torch may take longer to load than there is time.
+    """
+    if shutil.which("nsys") is None:
+        pytest.skip("nsys is not installed here")
+    folder = tmp_path_factory.mktemp("limit")
+    (folder / "endless.py").write_text(ENDLESS, encoding="utf-8")
+    runs = folder / "runs"
+    plan = cluster.render(
+        folder, "nsys", "--batches", "2", "--steps", "1000000", "--device", "cpu", "--gres", "gpu:1", "--time", "2",
+        "--stop-before", "70", "--", "python", "endless.py", runs, "{batch}",
+    )  # fmt: skip
+    cluster.perfctl(folder, "slurm", "submit", plan.folder)
+    wait_until(lambda: runs.exists() or ended(plan), "the steps of the endless program")
+    return plan
+
+
+@pytest.fixture(scope="module")
+def four(cluster: Cluster, endless: Plan, tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    """Two batch sizes of mnist_cnn under two profilers, submitted before the other tests, beside which they run."""
+    folder = tmp_path_factory.mktemp("four")
+    plan = cluster.render(
+        folder, "torch,nsys", "--batches", "2,4", "--steps", "1", "--warmup", "1", "--device", "cpu",
+        "--gres", "gpu:1", "--array-limit", "3",
+    )  # fmt: skip
+    cluster.perfctl(folder, "slurm", "submit", plan.folder)
+    return plan
+
+
+def test_nothing_whole_is_lost_or_counted_twice_whatever_happens_to_the_tasks(
+    cluster: Cluster, endless: Plan, four: Plan, tmp_path: Path
+) -> None:
+    cwd = tmp_path / "a b 'c' $d 100%"  # tasks must not mind
+    plan = cluster.render(
+        cwd, "replay", "--recording", RECORDED / "torch", "--batches", "16,32,64,128", "--gres", "gpu:1",
+        "--sbatch=--hold", "--before", 'while [[ -e "$folder/hold-$batch" ]]; do sleep 0.1; done',
+    )  # fmt: skip
+    hold = plan.folder / "hold-32"
+    hold.touch()
+    cluster.perfctl(cwd, "slurm", "submit", plan.folder)
+    assert set(states(plan).values()) == {"waiting"}
+    assert said(plan, 16) == "JobHeldUser"
+    assert "in the queue already" in cluster.perfctl(cwd, "slurm", "submit", plan.folder, "--tasks", "1", code=2)
+
+    cluster.stop_controller()  # while all of them wait
+    told = cluster.perfctl(cwd, "slurm", "status", plan.folder)
+    assert "squeue" in told
+    assert "this is what the folders alone tell" in told
+    cluster.script("up")
+    assert states(plan) == {16: "waiting", 32: "waiting", 64: "waiting", 128: "waiting"}
+
+    array = array_job(plan)
+    cluster.call("scancel", f"{array}_3")
+    cluster.call("scontrol", "release", array)
+    wait_until(lambda: states(plan) == {16: "whole", 32: "running", 64: "failed", 128: "missing"}, "the first three")
+    assert said(plan, 32).startswith("starting, ")
+
+    cluster.call("scontrol", "requeue", f"{array}_1")
+    wait_until(lambda: states(plan)[32] == "waiting", "the requeued one")
+    assert said(plan, 32).endswith("after 1 earlier start")
+    hold.unlink()
+    time.sleep(2.0)  # a node refuses a job whose credential is not a second younger than the one it took back
+    wait_until(lambda: _start_now(cluster, f"{array}_1"), "Slurm to let it begin")
+    wait_until(lambda: ended(plan), "the gather job")
+
+    assert states(plan) == {16: "whole", 32: "whole", 64: "failed", 128: "missing"}, said(plan, 32)
+    expected = [("torch", 16, "ok"), ("torch", 32, "ok"), ("torch", 64, "failed"), ("torch", 128, "failed")]
+    assert rows(cwd / "perfctl.db") == expected
+    page = (cwd / "perfctl-report.html").read_text(encoding="utf-8")
+    assert "this batch size was not recorded" in page
+    assert "it never started" in page
+    told = cluster.perfctl(cwd, "slurm", "status", plan.folder)
+    assert "was not recorded" in told
+    assert "--tasks 2,3" in told
+
+    cluster.perfctl(cwd, "slurm", "gather", plan.folder, code=4)
+    assert rows(cwd / "perfctl.db") == expected
+
+
+def _start_now(cluster: Cluster, job: str) -> bool:
+    """A requeued job waits for two minutes, or one moment more while its first run is being cleaned up."""
+    why = subprocess.run(
+        ["squeue", "--noheader", "--jobs", job, "--format=%T %r"],
+        env=cluster.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if why.stdout.strip() != "PENDING BeginTime":
+        return False
+    done = subprocess.run(
+        ["scontrol", "update", f"JobId={job}", "StartTime=now"],
+        env=cluster.environment,
+        capture_output=True,
+        check=False,
+    )
+    return done.returncode == 0
+
+
+def test_a_cancelled_array_leaves_the_queue_with_its_gather_job_and_keeps_what_was_whole(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    plan = cluster.render(
+        tmp_path, "replay", "--recording", RECORDED / "torch", "--batches", "16,32", "--gres", "gpu:1",
+        "--before", '[[ $batch = 16 ]] || sleep 100',
+    )  # fmt: skip
+    cluster.perfctl(tmp_path, "slurm", "submit", plan.folder)
+    wait_until(lambda: states(plan) == {16: "whole", 32: "running"}, "the first one")
+    cluster.perfctl(tmp_path, "slurm", "cancel", plan.folder)
+    wait_until(lambda: ended(plan), "the queue to be empty")
+    assert states(plan) == {16: "whole", 32: "failed"}
+    told = cluster.perfctl(tmp_path, "slurm", "gather", plan.folder, code=4)
+    assert "left no run" in told or "was cut off" in told
+    assert rows(tmp_path / "perfctl.db") == [("torch", 16, "ok"), ("torch", 32, "failed")]
+
+
+def test_two_batch_sizes_under_two_profilers_become_one_store_and_one_page(cluster: Cluster, four: Plan) -> None:
+    wait_until(lambda: ended(four), "four tasks and their gather job")
+    home = four.folder.parents[1]
+    for _ in range(3):
+        found = status.states(four, status.queued(four))
+        if not (failed := [one for one in found if one.state != "whole"]):
+            break
+        # nsys 2022.4 may not start (sem_open) while another does on the same host, as here all nodes are
+        assert all("sem_open" in str(one.said) for one in failed), failed
+        numbers = ",".join(str(one.task.number) for one in failed)
+        cluster.perfctl(home, "slurm", "submit", four.folder, "--tasks", numbers)
+        wait_until(lambda: ended(four), "what failed to be repeated")
+    assert rows(home / "perfctl.db") == [(profiler, batch, "ok") for profiler in ("nsys", "torch") for batch in (2, 4)]
+    assert (home / "perfctl-report.html").stat().st_size > 10_000
+
+
+def test_a_profiler_that_meets_the_time_limit_leaves_a_partial_report(cluster: Cluster, endless: Plan) -> None:
+    wait_until(lambda: ended(endless), "the time limit")
+    if "sem_open" in str(said(endless, 2)):  # as above
+        cluster.perfctl(endless.folder.parents[1], "slurm", "submit", endless.folder, "--tasks", "0")
+        wait_until(lambda: ended(endless), "the time limit")
+    assert states(endless) == {2: "partial"}, said(endless, 2)
+    assert "told to stop" in endless.state(endless.tasks[0]).read_text()
+    assert "the report covers the run up to then" in said(endless, 2)
+    home = endless.folder.parents[1]
+    assert rows(home / "perfctl.db") == [("nsys", 2, "partial")]
+    with closing(sqlite3.connect(home / "perfctl.db")) as connection, connection:
+        assert connection.execute("SELECT count(*) FROM range").fetchone()[0] > 0
+    assert "stopped by SIGTERM during profile" in (home / "perfctl-report.html").read_text(encoding="utf-8")

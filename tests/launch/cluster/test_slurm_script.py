@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task, with_defaults
+from perfctl.orchestrator.launch.cluster.script import Words, array_script, gather_script
+
+HOME = Path("/home/ada/study")
+FACTS = {
+    "version": "1.2.3",
+    "cwd": HOME,
+    "device": "cuda",
+    "sees": (),
+    "store": Path("perfctl.db"),
+    "page": Path("perfctl-report.html"),
+    "perfctl": ["/home/ada/venv/bin/python", "-m", "perfctl"],
+}
+SITES = {
+    "plain": Site(partition="gpu", time="00:30:00"),
+    "container": Site(
+        account="ab1234", gres="gpu:a100:1", time="01:00:00", module=("gcc/12", "apptainer"), image="/images/perfctl.sif",
+        bind=("/scratch/ada", "/data:/data:ro"), srun=True, array_limit=2, gather_partition="serial",
+    ),
+    "dcgm": Site(
+        constraint="a100&hbm80g", qos="debug", exclusive=True, disable_dcgm=True, dcgm_pause=True, cpus=16, mem="64G",
+        before=("source venv/bin/activate", "ulimit -c 0"), after=("nvidia-smi -q -d CLOCK",), stop_before=120,
+        sbatch=("--mail-type=END", "#SBATCH --licenses=x"),
+    ),
+}  # fmt: skip
+WORDS = {
+    "nsys": Words(("nsys", "--device=cuda", "--sweep-name=nsys-train.py-1a2b3c4d"), ("python", "train.py", "{batch}")),
+    "ncu": Words(("ncu", "--device=cuda", "--layer=conv2", "--sweep-name=ncu-train.py-5e6f7a8b"), ()),
+}
+TASKS = (
+    Task(0, "nsys", 16, "nsys-train.py-1a2b3c4d"),
+    Task(1, "nsys", 32, "nsys-train.py-1a2b3c4d"),
+    Task(2, "ncu", 16, "ncu-train.py-5e6f7a8b"),
+)
+
+
+def plan(
+    folder: Path = HOME / "perfctl-runs" / "slurm-train.py-9c0d1e2f", command: str = "perfctl slurm render"
+) -> Plan:
+    return Plan(folder, "train.py", TASKS, command, "login1")
+
+
+def directives(text: str) -> list[str]:
+    return [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
+
+
+@pytest.mark.parametrize("style", SITES)
+def test_scripts_of_a_site_are_the_golden_ones(golden: Callable[[str, str], None], style: str) -> None:
+    facts = {**FACTS, "perfctl": ["python3", "-m", "perfctl"]} if SITES[style].image else FACTS
+    golden(f"slurm-{style}-array.sbatch", array_script(plan(), SITES[style], WORDS, facts))
+    golden(f"slurm-{style}-gather.sbatch", gather_script(plan(), SITES[style], facts))
+
+
+@pytest.mark.parametrize("style", SITES)
+def test_scripts_pass_shellcheck(style: str, tmp_path: Path) -> None:
+    if shutil.which("shellcheck") is None:
+        pytest.skip("shellcheck is not installed here")
+    for name, text in (
+        ("array.sbatch", array_script(plan(), SITES[style], WORDS, FACTS)),
+        ("gather.sbatch", gather_script(plan(), SITES[style], FACTS)),
+    ):
+        (tmp_path / name).write_text(text)
+    said = subprocess.run(
+        ["shellcheck", "-e", "SC1091", tmp_path / "array.sbatch", tmp_path / "gather.sbatch"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert said.returncode == 0, said.stdout
+
+
+def test_a_task_gets_one_gpu_unless_it_has_a_node_to_itself_or_needs_none() -> None:
+    assert "--gres=gpu:1" in directives(array_script(plan(), Site(), WORDS, FACTS))
+    for site, device in (
+        (Site(exclusive=True), "cuda"), (Site(sbatch=("--gpus-per-task=1",)), "cuda"), (Site(), "cpu"),
+    ):  # fmt: skip
+        text = array_script(plan(), site, WORDS, {**FACTS, "device": device})
+        assert not any(line.startswith("--gres") for line in directives(text))
+
+
+def test_an_image_is_shown_the_script_and_the_store_wherever_they_lie() -> None:
+    facts = {
+        **FACTS,
+        "sees": (Path("/home/ada/code"),),
+        "store": Path("/project/all.db"),
+        "page": Path("out/page.html"),
+    }
+    site = Site(image="perfctl.sif", bind=("/data:/data:ro",))
+    array, gather = array_script(plan(), site, WORDS, facts), gather_script(plan(), site, facts)
+    own = ["--bind /home/ada/study", "--bind /data:/data:ro", "--pwd /home/ada/study"]
+    binds = [re.findall(r"^    (--(?:bind|pwd) /.*)$", text, re.MULTILINE) for text in (array, gather)]
+    assert [sorted(one) for one in binds] == [
+        sorted(["--bind /home/ada/code", *own]), sorted(["--bind /project", *own]),
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match="cannot be bound into an image"):
+        array_script(plan(), site, WORDS, {**facts, "cwd": "/home/a:b"})
+
+
+def test_names_that_a_shell_would_obey_reach_the_program_as_they_are(tmp_path: Path) -> None:
+    hostile = ["a b", "it's", '"$(touch pwned)"', "`touch pwned`", "$HOME", "; touch pwned", "{{ 1 }}", "-n", "*"]
+    folder = tmp_path / "it's a $(touch pwned) `x` 100%"
+    folder.mkdir()
+    echo = tmp_path / "say.py"
+    echo.write_text("import json, sys; print(json.dumps(sys.argv[1:]))")
+    facts = {**FACTS, "cwd": folder, "perfctl": ["python3", str(echo)], "device": "cpu"}
+    words = {"nsys": Words(("nsys", *hostile), ("run", *hostile))}
+    text = array_script(plan(folder, command="x\nrm -rf /"), Site(), words, facts)
+    script = tmp_path / "array.sbatch"
+    script.write_text(text)
+    done = subprocess.run(["bash", script, "1"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    said = next(line for line in done.stdout.splitlines() if line.startswith("["))
+    got = json.loads(said)
+    at = got.index("--scratch") + 1
+    assert got[:at] == ["nsys", *hostile, "--batches", "32", "--no-store", "--scratch"]
+    assert got[at + 1 :] == ["--grace", "50", "--", "run", *hostile]
+    assert not list(tmp_path.rglob("pwned"))
+    assert "ended with exit code 0" in (folder / "task-1.state").read_text()
+
+
+def test_a_task_takes_its_private_tmpdir_along_when_it_ends(tmp_path: Path) -> None:
+    facts = {**FACTS, "cwd": tmp_path, "perfctl": ["bash", "-c", 'echo "TMPDIR=$TMPDIR"; ls -ld "$TMPDIR"', "x"]}
+    script = tmp_path / "array.sbatch"
+    script.write_text(array_script(plan(tmp_path), Site(after=("echo after >after.txt",)), WORDS, facts))
+    done = subprocess.run(["bash", script, "0"], capture_output=True, text=True, check=True)
+    folder = Path(re.findall(r"TMPDIR=(.+)", done.stdout)[0])
+    assert folder.parent == Path("/tmp")
+    assert "drwx------" in done.stdout
+    assert not folder.exists()
+    assert (tmp_path / "after.txt").read_text() == "after\n"
+
+
+@pytest.mark.parametrize("scheduler", [None, "pbs", "lsf"])
+def test_what_a_task_left_that_was_killed_outright_goes_with_the_next_one_on_that_node(
+    tmp_path: Path, scheduler: str | None
+) -> None:
+    site, node = Site(template=scheduler), tmp_path / "node"
+    node.mkdir()
+    environment = {"PATH": "/usr/bin:/bin", "SLURM_TMPDIR": str(node), "TMPDIR": str(node)}
+    waits = {**FACTS, "cwd": tmp_path, "device": "cpu", "perfctl": ["bash", "-c", "echo $$ >pid; exec sleep 30", "x"]}
+    script = tmp_path / "array.sbatch"
+    script.write_text(array_script(plan(tmp_path), site, WORDS, waits))
+    with subprocess.Popen(["bash", script, "0"], stdout=subprocess.DEVNULL, env=environment) as job:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            assert job.poll() is None
+        (held,) = node.iterdir()
+        says = {**waits, "perfctl": ["bash", "-c", 'echo "$TMPDIR" >next', "x"]}
+        following = tmp_path / "next.sbatch"
+        following.write_text(array_script(plan(tmp_path), site, WORDS, says))
+        subprocess.run(["bash", following, "1"], check=True, stdout=subprocess.DEVNULL, env=environment)
+        assert list(node.iterdir()) == [held], "that of a task which runs stays, the own one goes"
+        job.kill()
+        job.wait()
+        process = int((tmp_path / "pid").read_text())
+        os.kill(process, signal.SIGKILL)
+        while _alive(process):
+            time.sleep(0.01)
+    assert list(node.iterdir()) == [held], "nobody was left to take it along"
+    subprocess.run(["bash", following, "1"], check=True, stdout=subprocess.DEVNULL, env=environment)
+    assert list(node.iterdir()) == []
+    assert (tmp_path / "next").read_text().startswith(f"{node}/perfctl-")
+
+
+def _alive(process: int) -> bool:
+    """Does it run, and not only wait to be buried?"""
+    try:
+        return ") Z " not in Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("scheduler", [None, "pbs", "lsf"])
+def test_a_signal_before_perfctl_has_begun_ends_the_task_at_once(tmp_path: Path, scheduler: str | None) -> None:
+    site = Site(template=scheduler, before=("touch ready; while :; do sleep 0.05; done",))
+    facts = {**FACTS, "cwd": tmp_path, "device": "cpu", "perfctl": ["touch", "began"]}
+    script = tmp_path / "array.sbatch"
+    script.write_text(array_script(plan(tmp_path), site, WORDS, facts))
+    with subprocess.Popen(["bash", script, "0"], stdout=subprocess.DEVNULL) as job:
+        while not (tmp_path / "ready").exists():
+            assert job.poll() is None
+        job.terminate()
+        assert job.wait(timeout=10) == 143
+    assert not (tmp_path / "began").exists()
+    assert (tmp_path / "task-0.state").read_text().splitlines()[-1].endswith("ended with exit code 143")
+
+
+SRUN = """#!/bin/bash
+trap 'kill -KILL "$step"; exit 137' TERM  # as srun 22.05 does
+"${@:3}" & step=$!
+wait "$step"
+"""
+
+
+@pytest.mark.parametrize("srun", [False, True])
+@pytest.mark.parametrize("number", ["USR1", "TERM"])
+def test_a_signal_to_the_job_script_reaches_perfctl_and_the_lines_after_still_run(
+    tmp_path: Path, number: str, srun: bool
+) -> None:
+    (tmp_path / "srun").write_text(SRUN)
+    (tmp_path / "srun").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    waits = 'trap "echo told; exit 143" TERM; touch ready; while :; do sleep 0.05; done'
+    facts = {**FACTS, "cwd": tmp_path, "perfctl": ["bash", "-c", waits, "x"]}
+    site = Site(after=("echo resumed",), srun=srun)
+    script = tmp_path / "array.sbatch"
+    script.write_text(array_script(plan(tmp_path), site, WORDS, facts))
+    with subprocess.Popen(["bash", script, "0"], stdout=subprocess.PIPE, text=True, env=environment) as job:
+        while not (tmp_path / "ready").exists():
+            assert job.poll() is None
+        job.send_signal(getattr(signal, f"SIG{number}"))
+        said, _ = job.communicate(timeout=10)
+    assert "told\n" in said
+    assert "resumed\n" in said
+    assert "told to stop" in (tmp_path / "task-0.state").read_text()
+
+
+@pytest.mark.parametrize(
+    ("site", "said"),
+    [
+        (Site(partition="a\nb"), "line break"),
+        (Site(before=("x\ny",)), "line break"),
+        (Site(sbatch=("--a\n--b",)), "line break"),
+        (Site(account="a\\b"), "backslash"),
+        (Site(template="no-such-file"), "no-such-file"),
+    ],
+)
+def test_what_cannot_stand_in_a_job_script_is_refused(site: Site, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        array_script(plan(), site, WORDS, FACTS)
+
+
+def test_a_template_of_the_site_replaces_perfctls_and_is_quoted_all_the_same(tmp_path: Path) -> None:
+    own = tmp_path / "site.j2"
+    own.write_text("#!/bin/bash\n{% for line in directives %}#SBATCH {{ line | asis }}\n{% endfor %}echo {{ cwd }}\n")
+    text = array_script(plan(), Site(template=str(own), partition="x"), WORDS, {**FACTS, "cwd": "a b"})
+    assert text.endswith("echo 'a b'\n")
+    assert "--partition=x" in directives(text)
+    own.write_text("{{ no_such_name }}")
+    with pytest.raises(UsageError, match="no_such_name"):
+        array_script(plan(), Site(template=str(own)), WORDS, FACTS)
+
+
+def config(folder: Path, text: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "perfctl.toml").write_text(text)
+    return folder
+
+
+def test_the_command_line_comes_before_the_working_folder_and_that_before_the_home(tmp_path: Path) -> None:
+    here = config(
+        tmp_path / "here", '[slurm]\npartition = "here"\naccount = "here"\nmodule = "cuda"\ntemplate = "t.j2"\n'
+    )
+    home = config(tmp_path / "home", '[slurm]\naccount = "home"\nqos = "home"\narray-limit = 3\nsrun = true\n')
+    site = with_defaults(Site(partition="typed", srun=False), (here, home))
+    assert site == Site(
+        partition="typed", account="here", qos="home", array_limit=3, module=("cuda",), srun=False,
+        template=str(here / "t.j2"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[slurm]\npartitoin = "x"\n', "unknown key 'partitoin'"),
+        ("[slurm]\npartition = 3\n", "must be a string"),
+        ('[slurm]\nsrun = "yes"\n', "true or false"),
+        ("[slurm]\nmodule = [1]\n", "a list of strings"),
+        ("[slurm]\narray_limit = 0\n", "above 0"),
+        ("slurm = 1\n", "must be a table"),
+        ("[slurm\n", "perfctl.toml"),
+    ],
+)
+def test_a_mistake_in_perfctl_toml_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)) as caught:
+        with_defaults(Site(), (config(tmp_path, text),))
+    assert "\n" not in str(caught.value)
+
+
+def test_every_line_of_options_is_read_by_a_shell_as_it_was_meant() -> None:
+    site = Site(constraint="a b'c", sbatch=("--comment='x y'",))
+    lines: list[Any] = [shlex.split(line) for line in directives(array_script(plan(), site, WORDS, FACTS))]
+    assert ["--constraint=a b'c"] in lines
+    assert ["--comment=x y"] in lines

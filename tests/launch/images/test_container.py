@@ -1,0 +1,258 @@
+"""Prefixes, facts and definitions: nothing is run here, so that no container runtime is needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.actions.sweep.options import NONE, LocalPlacement, reject_placement
+from perfctl.orchestrator.actions.sweep.request import program_words
+from perfctl.orchestrator.errors import ToolMissing, UsageError
+from perfctl.orchestrator.launch import check_tools
+from perfctl.orchestrator.launch.images import check as images_check
+from perfctl.orchestrator.launch.images import definition
+from perfctl.orchestrator.launch.images import run as images_run
+from perfctl.orchestrator.launch.images.definition import Definition
+from perfctl.orchestrator.launch.images.run import Image, Inside, image, image_environment, inside
+from perfctl.orchestrator.launch.machine import tools
+from perfctl.orchestrator.launch.profilers import nsys
+from perfctl.orchestrator.launch.profilers.base import Command
+from perfctl.orchestrator.launch.profilers.nsys import Nsys
+from perfctl.orchestrator.launch.sweep import sweep
+from tests.launch.sweep.test_sweep import asked
+
+SIF = Image("/images/x.sif", "apptainer", ("/data:/mnt:ro",), gpu=True)
+
+
+@pytest.fixture
+def runtimes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Put programs of these names, and no others, on PATH."""
+
+    def put(*names: str) -> None:
+        folder = tmp_path / "path"
+        folder.mkdir(exist_ok=True)
+        for name in names:
+            (folder / name).write_text("#!/bin/sh\necho version 3.9\n")
+            (folder / name).chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder))
+
+    return put
+
+
+def test_the_profiler_goes_inside_with_the_program() -> None:
+    command = Command(("nsys", "profile", "python3", "x.py"), "profile", {"LC_ALL": "C"})
+    wrapped = SIF.wrap(command, [Path("/out/sweep"), Path("/home/ada")], Path("/home/ada/study"))
+    assert wrapped.argv == (
+        "apptainer", "exec", "--nv", "--bind", "/home/ada", "--bind", "/out/sweep", "--bind", "/data:/mnt:ro",
+        "--pwd", "/home/ada/study", "/images/x.sif", "nsys", "profile", "python3", "x.py",
+    )  # fmt: skip
+    assert wrapped.environment == {"LC_ALL": "C", "APPTAINERENV_LC_ALL": "C", "SINGULARITYENV_LC_ALL": "C"}
+    assert wrapped.in_image
+
+
+def test_without_a_gpu_there_is_no_nv_and_the_root_is_never_bound() -> None:
+    prefix = replace(SIF, gpu=False, binds=()).prefix([Path("/")], Path("/"))
+    assert prefix == ("apptainer", "exec", "--pwd", "/", "/images/x.sif")
+
+
+def test_a_folder_that_the_option_cannot_name_is_refused() -> None:
+    with pytest.raises(UsageError, match="cannot be bound into an image"):
+        SIF.prefix([Path("/out/a:b")])
+
+
+def test_tmpdir_is_bound_beside_what_the_site_binds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("APPTAINER_BIND", "/scratch")
+    monkeypatch.delenv("SINGULARITY_BIND", raising=False)
+    assert images_run.tmpdir_binds(tmp_path) == {
+        "APPTAINER_BIND": f"/scratch,{tmp_path}",
+        "SINGULARITY_BIND": str(tmp_path),
+    }
+    link = tmp_path / "short" / "t"
+    link.parent.mkdir()
+    link.symlink_to(tmp_path)
+    assert images_run.tmpdir_binds(link)["SINGULARITY_BIND"] == str(link.parent)
+
+
+def test_either_runtime_will_do_and_apptainer_is_asked_first(runtimes: Callable[..., None]) -> None:
+    runtimes("singularity")
+    assert images_run.find_runtime() == "singularity"
+    runtimes("apptainer")
+    assert images_run.find_runtime() == "apptainer"
+    assert images_run.find_runtime("singularity") == "singularity"
+
+
+def test_no_runtime_is_said_in_one_line(runtimes: Callable[..., None], tmp_path: Path) -> None:
+    runtimes()
+    (tmp_path / "x.sif").touch()
+    with pytest.raises(ToolMissing, match="apptainer or singularity is not installed"):
+        image(str(tmp_path / "x.sif"))
+
+
+@pytest.mark.parametrize("bind", ["", ":/x", "/:x", "/:/x:rx", "/,/x", "/nowhere-at-all:/x"])
+def test_binds_are_checked_before_anything_runs(runtimes: Callable[..., None], tmp_path: Path, bind: str) -> None:
+    runtimes("apptainer")
+    (tmp_path / "x.sif").touch()
+    with pytest.raises(UsageError, match="`bind`"):
+        image(str(tmp_path / "x.sif"), [bind])
+
+
+def test_another_image_makes_another_sweep_and_none_leaves_the_name_as_it_was(tmp_path: Path) -> None:
+    sif = tmp_path / "x.sif"
+    sif.write_text("one")
+    plain = asked(tmp_path)
+    first = replace(plain, image=Image(str(sif), "apptainer"))
+    names = {plain.name, first.name}
+    sif.write_text("rebuilt")
+    names.add(replace(plain, image=Image(str(sif), "apptainer")).name)
+    assert len(names) == 3
+    assert next(iter(sweep.commands(first)))[1].argv[0] == "apptainer"
+    assert first.run_request(16).python == "python3"
+
+
+def test_what_perfctl_runs_inside_of_is_read_from_variables_and_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"):
+        monkeypatch.delenv(name, raising=False)
+    assert inside(tmp_path) is None
+    (tmp_path / ".dockerenv").touch()
+    assert inside(tmp_path) == Inside("docker", None)
+    (tmp_path / ".singularity.d").mkdir()
+    assert inside(tmp_path) == Inside("apptainer", None)
+    monkeypatch.setenv("SINGULARITY_CONTAINER", "/images/old.sif")
+    found = inside(tmp_path)
+    assert found is not None and found.facts() == {"container": "singularity", "image": "old.sif"}
+    monkeypatch.setenv("APPTAINER_CONTAINER", "/images/new.sif")
+    assert str(inside(tmp_path)) == "apptainer (new.sif)"
+
+
+def test_inside_an_image_missing_tools_importer_and_library_are_named_with_the_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("APPTAINER_CONTAINER", "/images/new.sif")
+    target = tmp_path / "nsys-2023/target-linux-x64/nsys"
+    target.parent.mkdir(parents=True)
+    target.touch()
+    monkeypatch.setattr(tools, "find", lambda name: str(target))
+    monkeypatch.setattr(tools, "has_package", lambda name: True)
+    monkeypatch.setattr(nsys, "_BESIDE_DEBIAN", tmp_path / "none")
+    monkeypatch.setattr(images_check, "has_libcuda", lambda: False)
+    assert [tool.name for tool in images_check.lacking(Nsys(), "cpu")] == [nsys.IMPORTER.name]
+    assert images_check.lacking(Nsys(), "cuda")[-1] == images_check.LIBCUDA
+    with pytest.raises(ToolMissing, match=r"importer .* is not installed here, inside apptainer \(new.sif\)"):
+        check_tools(Nsys(), "cuda")
+    importer = target.parent.parent / "host-linux-x64/QdstrmImporter"
+    importer.parent.mkdir()
+    importer.touch()
+    with pytest.raises(ToolMissing, match=r"libcuda.so.1 is not here, inside apptainer \(new.sif\).*--nv"):
+        check_tools(Nsys(), "cuda")
+
+
+def test_the_word_python_means_the_python_of_the_image() -> None:
+    assert program_words(("python", "train.py")) == ("python3", ("train.py",))
+    assert program_words(("/opt/conda/bin/python", "-u", "t.py")) == ("/opt/conda/bin/python", ("-u", "t.py"))
+    assert program_words(("train.py",)) == (None, ("train.py",))
+
+
+def test_variables_are_said_in_three_forms() -> None:
+    assert set(image_environment({"A": "1"})) == {"A", "APPTAINERENV_A", "SINGULARITYENV_A"}
+
+
+@pytest.mark.parametrize(
+    ("base", "read"),
+    [
+        ("docker://site.example/a:1", ("docker", "site.example/a:1")),
+        ("python:3.11-slim", ("docker", "python:3.11-slim")),
+        ("oras://x/y", ("oras", "x/y")),
+    ],
+)
+def test_a_base_is_an_address_or_a_plain_name(base: str, read: tuple[str, str]) -> None:
+    assert definition.read_base(base) == read
+
+
+def test_a_base_on_this_machine_is_a_local_image(tmp_path: Path) -> None:
+    assert definition.read_base(str(tmp_path)) == ("localimage", str(tmp_path))
+    with pytest.raises(UsageError, match="does not exist"):
+        definition.read_base(str(tmp_path / "x.sif"))
+
+
+def test_definitions_are_the_golden_ones(golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(tools, "find", lambda name: None)
+    plain = Definition("docker://site.example/pytorch:24.10", ("torch", "ncu"), post=("apt-get update",))
+    text = definition.render(plain, Path("perfctl.def"), version="1.2.3", command="perfctl image render\nFrom: x")
+    golden("image-plain.def", text)
+    assert [line for line in text.splitlines() if line.startswith("From:")] == ["From: site.example/pytorch:24.10"]
+
+
+def test_a_wheel_and_a_folder_of_wheels_are_copied_in_and_nothing_is_fetched(tmp_path: Path) -> None:
+    wheel = tmp_path / "a b" / "perfctl-1.2.3-py3-none-any.whl"
+    wheel.parent.mkdir()
+    wheel.touch()
+    made = Definition("python:3.11", ("torch",), source=wheel, wheels=tmp_path, pip_options=("--no-deps",))
+    text = definition.render(made, Path("x.def"), version="1.2.3", command="x")
+    place = "/opt/perfctl-install"
+    assert f'"{wheel}" {place}/{wheel.name}' in text
+    assert f"--no-index --find-links {place}/wheels --no-deps '{place}/{wheel.name}[torch]'" in text
+
+
+def test_a_checkout_is_copied_without_its_tests(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[3]
+    names = {part.name for part in definition.parts(root)}
+    assert {"pyproject.toml", "workloads", "templates", "perfctl"} <= names
+    assert not names & {"tests", ".git", "docs"}
+    text = definition.render(Definition("python:3.11", source=root), Path("x.def"), version="1.2.3", command="x")
+    assert "/workloads /opt/perfctl-install/source/workloads" in text
+    assert "pip install /opt/perfctl-install/source\n" in text
+    with pytest.raises(UsageError, match="not a wheel, sdist or checkout"):
+        definition.parts(tmp_path)
+
+
+Perfctl = Callable[..., Any]
+
+
+def test_render_writes_the_definition_once_and_says_how_to_build_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from perfctl.orchestrator.cli.main import run
+
+    monkeypatch.chdir(tmp_path)
+    assert run(["image", "render", "--extra", "torch,ncu", "--out", "my.def"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "Wrote my.def"
+    assert said[1].startswith("Next: ") and said[1].endswith(" my.sif my.def")
+    assert "'perfctl[torch,ncu]==" in (tmp_path / "my.def").read_text()
+    assert run(["image", "render", "--out", "my.def"]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert run(["image", "render", "--out", "x.def", "--extra", "torch,moon"]) == 2
+    assert "has no extra" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--bind", "/tmp"], "for an image"),
+        (["--image", "nope.sif"], "does not exist"),
+        (["--devices", "0,1", "--device", "cpu"], "do not agree"),
+        (["--devices", "cpu:0", "--no-store"], "do not go together"),
+        (["--devices", "x"], "expected GPU numbers"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    from perfctl.orchestrator.cli.main import run
+
+    monkeypatch.chdir(tmp_path)
+    assert run(["torch", "-b", "4", *words]) == 2
+    err = capsys.readouterr().err
+    assert said in err and len(err.splitlines()) == 1
+    with pytest.raises(UsageError, match="takes no `devices`, `image`"):
+        reject_placement(LocalPlacement(bind=("/data",)), "an estimate")
+    reject_placement(NONE, "an estimate")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,121 @@
+"""Folders that others may write to (/tmp, a group's project): what they put there is neither followed nor trusted."""
+
+from __future__ import annotations
+
+import os
+import platform
+import stat
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.cli import console
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.machine import devices
+from perfctl.orchestrator.launch.machine.devices import Place
+from perfctl.orchestrator.launch.process import run
+from perfctl.orchestrator.launch.sweep import folders
+from perfctl.parsers import ReportError
+from perfctl.parsers.scrub import scrub
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    file = tmp_path / "victim.txt"
+    file.write_text("mine")
+    return file
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def test_the_folder_of_locks_is_private(tmp_path: Path) -> None:
+    folder = devices._lock_folder(tmp_path)
+    assert (folder.name, mode(folder)) == (f"perfctl-{os.getuid()}", 0o700)
+    assert devices._lock_folder(tmp_path) == folder
+
+
+@pytest.mark.parametrize("kind", ["link", "link to nothing", "file"])
+def test_what_stands_in_the_place_of_the_folder_of_locks_is_refused(tmp_path: Path, victim: Path, kind: str) -> None:
+    place = tmp_path / f"perfctl-{os.getuid()}"
+    (tmp_path / "elsewhere").mkdir()
+    if kind == "file":
+        place.touch()
+    else:
+        place.symlink_to(tmp_path / ("elsewhere" if kind == "link" else "nothing"))
+    with pytest.raises(UsageError, match="belongs to another user"):
+        devices._lock_folder(tmp_path)
+
+
+def test_a_folder_of_locks_that_another_user_made_or_may_write_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    me = os.getuid()
+    devices._lock_folder(tmp_path).chmod(0o777)
+    with pytest.raises(UsageError, match="writable by other users"):
+        devices._lock_folder(tmp_path)
+    (tmp_path / f"perfctl-{me + 1}").mkdir(mode=0o700)
+    monkeypatch.setattr(os, "getuid", lambda: me + 1)
+    with pytest.raises(UsageError, match="belongs to another user"):
+        devices._lock_folder(tmp_path)
+
+
+def test_locks_are_never_taken_through_a_link(tmp_path: Path, victim: Path) -> None:
+    (tmp_path / "gpu-0.lock").symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic links"), devices.hold([Place("GPU 0", locks=("gpu-0",))], tmp_path):
+        pass
+    for name in (".lock", ".b16.lock"):
+        (tmp_path / name).unlink(missing_ok=True)
+        (tmp_path / name).symlink_to(victim)
+        with pytest.raises(OSError, match="symbolic links"), folders.alone(tmp_path, 16):
+            pass
+        (tmp_path / name).unlink()
+    assert victim.read_text() == "mine"
+
+
+def test_a_record_is_never_written_through_a_link(tmp_path: Path, victim: Path) -> None:
+    (tmp_path / f"run.json.{platform.node()}.{os.getpid()}.tmp").symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic links"):
+        folders.write_json(tmp_path / "run.json", {})
+    assert victim.read_text() == "mine"
+
+
+def test_the_name_under_which_a_file_is_written_cannot_be_foreseen(tmp_path: Path) -> None:
+    names = set()
+    for _ in range(4):
+        with console.replacing(tmp_path / "page.html", force=True) as partial:
+            names.add(partial.name)
+            assert stat.S_ISREG(partial.lstat().st_mode)
+            partial.write_text("whole")
+    assert len(names) == 4
+    assert all(len(name.split(".")[-2]) == 16 for name in names)
+    assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_a_page_in_the_place_of_a_link_replaces_the_link_and_not_what_it_leads_to(tmp_path: Path, victim: Path) -> None:
+    (tmp_path / "page.html").symlink_to(victim)
+    with console.replacing(tmp_path / "page.html", force=True) as partial:
+        partial.write_text("whole")
+    assert victim.read_text() == "mine"
+    assert not (tmp_path / "page.html").is_symlink()
+
+
+def test_a_scrubbed_copy_is_never_written_through_a_link(tmp_path: Path, victim: Path) -> None:
+    report = tmp_path / "report.csv"
+    report.write_text("a,b\n")
+    (tmp_path / f".copy.csv.{os.getpid()}.part").symlink_to(victim)
+    with pytest.raises(ReportError, match="no copy could be made"):
+        scrub(report, tmp_path / "copy.csv")
+    assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_the_temporary_folder_of_a_run_is_private(tmp_path: Path, deep: bool) -> None:
+    scratch = tmp_path / ("d" * 60 if deep else "s")
+    with run._temporary_folder(scratch, None) as folder:
+        assert mode(folder.resolve()) == 0o700
+        if folder.is_symlink():
+            assert mode(folder.parent) == 0o700
+    with run._temporary_folder(scratch, tmp_path) as folder:
+        assert mode(folder) == 0o700

@@ -1,0 +1,70 @@
+"""DLProf can no longer be installed, so its argument lists are compared whole, and its output is hand-written."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.process.run import STARTED
+from perfctl.orchestrator.launch.profilers.base import Verdict
+from perfctl.orchestrator.launch.profilers.dlprof import DLProf
+
+
+def test_simple_mode(make_request):
+    request = make_request("cuda")
+    part = request.paths.part
+    (profile,) = DLProf().commands(request)
+    assert profile.argv == (
+        "dlprof", "--mode=simple", "--reports=summary,iteration,kernel", "--formats=csv",
+        f"--output_path={part}/report.dlprof", "--force=true",
+        "--nsys_opts=--trace=cuda,nvtx,cudnn,cublas --sample=none --cpuctxsw=none",
+        "/opt/python", "-m", "perfctl.workloads", "mnist_cnn", "--batch", "16", "--record", f"{part}/workload.json",
+        "--annotate", "nvtx", "--window", "none", "--steps", "2",
+    )  # fmt: skip
+
+
+def test_pytorch_mode_over_some_iterations(make_request):
+    asked = DLProf(mode="pytorch", reports=("summary", "detail"), iter_start=5, iter_stop=14, extra=("--delay=1",))
+    argv = asked.commands(make_request("cuda"))[0].argv
+    part = make_request("cuda").paths.part
+    assert argv[: argv.index("/opt/python")] == (
+        "dlprof", "--mode=pytorch", "--reports=summary,detail", "--formats=csv", "--iter_start=5", "--iter_stop=14",
+        f"--output_path={part}/report.dlprof", "--force=true",
+        "--nsys_opts=--trace=cuda,nvtx,cudnn,cublas --sample=none --cpuctxsw=none", "--delay=1",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [{"mode": "tensorflow1"}, {"reports": ("summary", "everything")}])
+def test_what_dlprof_does_not_know_is_refused(options):
+    with pytest.raises(UsageError, match=r"`(dlprof_mode|reports)`"):
+        DLProf(**options)
+
+
+def test_it_needs_a_gpu(make_request):
+    with pytest.raises(UsageError, match="DLProf needs a GPU"):
+        DLProf().commands(make_request("cpu"))
+
+
+def test_tables_are_ok_and_no_tables_are_not(make_request, make_outcome):
+    request = make_request("cuda")
+    folder = request.paths.report(".dlprof")
+    folder.mkdir()
+    (folder / "dlprof_summary.csv").touch()
+    verdict = DLProf().judge(request, (make_outcome(0, stdout="[DLProf] no nsys found\n"),))
+    assert (verdict.status, "it said: [DLProf] no nsys found" in verdict.reason) == ("failed", True)
+    (folder / "dlprof_summary.csv").write_text("Summary Report\n")
+    assert DLProf().judge(request, (make_outcome(),)) == Verdict("ok", None)
+    assert DLProf().judge(request, (make_outcome(3, stderr="boom\n"),)).status == "partial"
+
+
+def test_tables_of_an_earlier_run_are_not_taken(make_request, make_outcome):
+    import os
+
+    request = make_request("cuda")
+    folder = request.paths.report(".dlprof")
+    folder.mkdir()
+    (folder / "dlprof_summary.csv").write_text("Summary Report\n")
+    os.utime(folder / "dlprof_summary.csv", (1, 1))
+    (request.paths.scratch / STARTED).touch()
+    verdict = DLProf().judge(request, (make_outcome(),))
+    assert (verdict.status, "older than this run" in verdict.reason) == ("failed", True)

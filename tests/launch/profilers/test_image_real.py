@@ -1,0 +1,159 @@
+"""A real Apptainer image, built from the definition that perfctl renders, and real sweeps inside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.launch.images import check as images_check
+from perfctl.orchestrator.launch.images import run
+from tests.launch import image_root
+from tests.launch.cluster import Cluster, ended, rows, wait_until
+
+pytestmark = pytest.mark.xdist_group("nsys")
+
+LIBRARIES = Path("/usr/lib/x86_64-linux-gnu")
+
+
+def perfctl(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        (sys.executable, "-m", "perfctl", *words), cwd=folder, capture_output=True, text=True, timeout=240, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )  # fmt: skip
+
+
+def torch_from_here() -> tuple[tuple[str, ...], dict[str, str]]:
+    """Options and variables that lend this machine's torch to the image."""
+    packages = str(image_root.site_packages())
+    return ("--bind", packages, "--bind", f"{LIBRARIES}:{LIBRARIES}:ro"), {"APPTAINERENV_PYTHONPATH": packages}
+
+
+def test_a_script_runs_under_the_python_of_the_image_and_its_run_remembers_the_image(
+    image: Path, tmp_path: Path
+) -> None:
+    binds, variables = torch_from_here()
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "train.py").write_text(
+        "import sys, torch, pathlib\n"
+        "pathlib.Path('where.txt').write_text(sys.prefix)\n"
+        "net = torch.nn.Linear(4, 2)\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "for _ in range(6):\n    opt.zero_grad(); net(torch.ones(int(sys.argv[1]), 4)).sum().backward(); opt.step()\n"
+    )
+    sweep = ("-b", "2", "--steps", "2", "--warmup", "1", "--device", "cpu", "--out", "a b/runs")
+    words = ("torch", "--image", str(image), *binds, *sweep, "--", "python", "train.py", "{batch}")
+    done = perfctl(tmp_path, *words, **variables)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "where.txt").read_text() == "/opt/python"
+    folder = next((tmp_path / "a b" / "runs").glob("torch-*/b2"))
+    record = json.loads((folder / "run.json").read_text())
+    assert record["environment"]["image"] == "perfctl.sif"
+    assert record["environment"]["container"].startswith(("apptainer ", "singularity "))
+    shown = perfctl(tmp_path, "show", "1", "--json", "--store", "a b/perfctl.db")
+    assert shown.returncode == 0, shown.stderr
+    assert "perfctl.sif" in shown.stdout
+    assert "whole already, skipped" in perfctl(tmp_path, *words, **variables).stderr
+
+
+def test_nsys_runs_inside_the_image_with_the_program(image: Path, tmp_path: Path) -> None:
+    found = shutil.which("nsys")
+    if found is None or not Path(found).resolve().is_relative_to(LIBRARIES):
+        pytest.skip("Debian's nsys is not installed here (scripts/install_nsight_debian.sh)")
+    binds, variables = torch_from_here()
+    variables["APPTAINERENV_PREPEND_PATH"] = str(Path(found).resolve().parent)
+    words = ("-b", "2", "--steps", "1", "--warmup", "1", "--device", "cpu", "--bind", "/usr/lib/nsight-systems")
+    done = perfctl(tmp_path, "nsys", "--image", str(image), *binds, *words, **variables)
+    assert done.returncode == 0, done.stderr
+    folder = next(tmp_path.glob("perfctl-runs/nsys-*/b2"))
+    profile = json.loads((folder / "run.json").read_text())["commands"][0]
+    assert profile.index(str(image)) < profile.index("nsys") < profile.index("python3")
+    assert (folder / "report.sqlite").stat().st_size > 0
+
+
+def test_an_array_of_slurm_runs_perfctl_and_gathers_inside_the_image(
+    cluster: Cluster, image: Path, tmp_path: Path
+) -> None:
+    """Script and store lie outside the working folder: the image must see them all the same."""
+    binds, variables = torch_from_here()
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "train.py").write_text(
+        "import sys, torch\nnet = torch.nn.Linear(4, 2)\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "for _ in range(6):\n    opt.zero_grad(); net(torch.ones(int(sys.argv[1]), 4)).sum().backward(); opt.step()\n"
+    )
+    inside = cluster.having(variables)
+    home, store = tmp_path / "a b", tmp_path / "stores" / "all.db"
+    plan = inside.render(
+        home, "torch", "--image", image, *binds, "-b", "2,4", "--steps", "2", "--warmup", "1", "--device", "cpu",
+        "--gres", "gpu:1", "--srun", "--store", store, "--", "python", "../programs/train.py", "{batch}",
+    )  # fmt: skip
+    inside.perfctl(home, "slurm", "submit", plan.folder)
+    wait_until(lambda: ended(plan), "two tasks and their gather job")
+    assert rows(store) == [("torch", 2, "ok"), ("torch", 4, "ok")], (plan.folder / "task-0.log").read_text()
+    for task in plan.tasks:
+        record = json.loads((plan.runs(task)[0] / "run.json").read_text())
+        assert record["environment"]["image"] == "perfctl.sif"
+        assert not any("exec" in word for word in record["commands"][0]), "perfctl itself was inside, not around it"
+    assert "squeue is not installed here" in (plan.folder / "gather.log").read_text(), "the gather job was inside, too"
+    assert (store.parent / "perfctl-report.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("profiler", ["torch", "nsys"])
+def test_what_the_image_lacks_is_said_in_one_line_before_anything_runs(
+    image: Path, tmp_path: Path, profiler: str
+) -> None:
+    done = perfctl(tmp_path, profiler, "--image", str(image), "--device", "cpu", "-b", "2")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+    assert f"{profiler} is not installed in the image perfctl.sif" in done.stderr
+    assert not (tmp_path / "perfctl-runs").exists()
+
+
+def test_without_the_drivers_library_a_gpu_sweep_is_refused(image: Path, tmp_path: Path) -> None:
+    if images_check.has_libcuda():
+        pytest.skip("the driver's library is installed here, and --nv brings it in")
+    packages = str(image_root.site_packages())
+    words = ("--bind", packages, "--device", "cuda", "-b", "2")
+    done = perfctl(tmp_path, "torch", "--image", str(image), *words, APPTAINERENV_PYTHONPATH=packages)
+    assert done.returncode == 1
+    assert "libcuda.so.1 is not in the image perfctl.sif" in done.stderr
+
+
+def test_an_image_without_perfctl_is_refused(image: Path, tmp_path: Path) -> None:
+    base = image.parent / "root"
+    done = perfctl(tmp_path, "torch", "--image", str(base), "--device", "cpu", "-b", "2")
+    assert done.returncode == 1
+    assert "root has no perfctl" in done.stderr
+
+
+def test_perfctl_inside_the_image_knows_that_it_is_inside(image: Path, tmp_path: Path) -> None:
+    asks = "from perfctl.orchestrator.launch import container; print(container.inside())"
+    argv = (*run.image(str(image)).prefix((), tmp_path), "python3", "-c", asks)
+    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    assert said == "apptainer (perfctl.sif)\n"
+
+
+def test_a_stop_reaches_the_program_inside_and_nothing_is_left_of_it(image: Path, tmp_path: Path) -> None:
+    from perfctl.orchestrator.launch.process import run as process_run
+    from perfctl.orchestrator.launch.profilers.base import Command
+
+    program = (
+        "import os, pathlib, signal, sys, time\n"
+        "def stop(number, frame):\n    pathlib.Path('stopped').write_text(os.environ['TMPDIR']); sys.exit(3)\n"
+        "signal.signal(signal.SIGTERM, stop)\n"
+        "pathlib.Path(os.environ['TMPDIR'], 'mine').touch()\npathlib.Path('pid').write_text('x')\ntime.sleep(60)"
+    )
+    deep = tmp_path / ("d" * 40) / ("e" * 40)  # TMPDIR is reached through a link then
+    command = run.image(str(image)).wrap(Command(("python3", "-c", program), "profile"), (deep,), tmp_path)
+    began = time.monotonic()
+    outcome = process_run.run(
+        command, cwd=tmp_path, stdout=tmp_path / "o", stderr=tmp_path / "e", scratch=deep, timeout_s=5, grace_s=10
+    )
+    assert outcome.timed_out and time.monotonic() - began < 30
+    assert (tmp_path / "pid").exists(), (tmp_path / "e").read_text()
+    assert (tmp_path / "stopped").read_text() != ""
+    assert (deep / "mine").exists()

@@ -1,0 +1,145 @@
+"""What holds for all profilers: the list, missing tools, the line that a dry run prints, light imports."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.errors import ToolMissing
+from perfctl.orchestrator.launch import PROFILERS, check_tools, printable
+from perfctl.orchestrator.launch.machine import doctor, tools
+from perfctl.orchestrator.launch.profilers import outcome
+from perfctl.orchestrator.launch.profilers.base import Command
+from perfctl.orchestrator.launch.profilers.nsys import Nsys
+
+
+def test_each_profiler_is_listed_under_its_own_name():
+    assert {name: cls().name for name, cls in PROFILERS.items() if name != "replay"} == {
+        name: name for name in ("nsys", "ncu", "dlprof", "torch", "none")
+    }
+
+
+def test_a_missing_tool_says_what_why_how_and_what_else(monkeypatch):
+    monkeypatch.setattr(tools, "find", lambda program: None)
+    monkeypatch.setattr(tools, "has_package", lambda name: False)
+    with pytest.raises(ToolMissing) as raised:
+        check_tools(Nsys())
+    said = str(raised.value)
+    for part in (
+        "nsys is not installed here",
+        "install NVIDIA Nsight Systems",
+        "torch is missing too",
+        "perfctl torch",
+    ):
+        assert part in said
+    assert said.count("\n") == 0
+
+
+def test_nothing_missing_says_nothing(monkeypatch):
+    monkeypatch.setattr(tools, "find", lambda program: f"/usr/bin/{program}")
+    monkeypatch.setattr(tools, "has_package", lambda name: True)
+    check_tools(Nsys())
+
+
+def test_a_printed_command_does_in_a_shell_what_the_argument_list_says():
+    arguments = ("a b", "$HOME", "it's", "", "*", "--metrics=x;y")
+    show = "import os, sys; print(sys.argv[1:], os.environ['LC_ALL'])"
+    line = printable(Command((sys.executable, "-c", show, *arguments), "profile", {"LC_ALL": "C; ls", "A": "$B"}))
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{list(arguments)} C; ls\n"
+    assert shlex.split(line)[:2] == ["A=$B", "LC_ALL=C; ls"]
+
+
+def test_starting_perfctl_imports_nothing_heavy():
+    code = (
+        "import sys, perfctl.orchestrator.launch; from perfctl.orchestrator.launch import environment as found; "
+        "found.examine(); found.host_facts(); "
+        "print([name for name in ('torch', 'numpy', 'pandas', 'perfctl.parsers') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_control_characters_of_a_log_do_not_reach_a_message(tmp_path):
+    log = tmp_path / "err.log"
+    log.write_bytes(b"\x1b[31mred\x1b[0m\r\nlast \x07 one\xff\n\n  \n")
+    assert outcome.last_line(log) == "last   one\ufffd"
+    log.write_bytes(b"x" * 100_000)
+    assert len(outcome.last_line(log)) < 400
+
+
+def test_a_line_in_the_middle_of_a_long_log_is_found(tmp_path):
+    log = tmp_path / "out.log"
+    log.write_bytes(b"x" * (1 << 20) + b"\n==ERROR== in the middle\n" + b"y\n" * (1 << 19))
+    assert outcome.find_lines(log, rb"^==ERROR== ") == ["==ERROR== in the middle"]
+    assert outcome.find_lines(tmp_path / "no.log", b"x") == []
+
+
+@pytest.fixture
+def bare_machine(monkeypatch):
+    """No program is installed, no driver is loaded, no package is there."""
+    monkeypatch.setattr(tools, "find", lambda program: None)
+    monkeypatch.setattr(tools, "has_gpu_driver", lambda: False)
+    monkeypatch.setattr(tools, "has_package", lambda name: False)
+    monkeypatch.setattr(doctor, "_package_version", lambda name: None)
+
+
+def findings() -> dict[str, doctor.Finding]:
+    return {finding.name: finding for finding in doctor.examine()}
+
+
+def test_on_a_bare_machine_replay_works_and_the_rest_says_what_it_needs(bare_machine):
+    found = findings()
+    assert found["perfctl replay"].state == "ok"
+    for name in ("GPU", "nsys", "ncu", "torch", "perfctl torch", "perfctl nsys", "perfctl ncu", "perfctl dlprof"):
+        assert found[name].state == "missing"
+        assert found[name].detail
+
+
+def test_a_gpu_and_its_tools_are_told(bare_machine, monkeypatch, tmp_path):
+    row = "0, NVIDIA A100-SXM4-40GB, 8.0, 40960 MiB, 535.104.05\n"
+    answers = {
+        "nvidia-smi": row,
+        "nsys": "NVIDIA Nsight Systems version 2022.4.2.1-df9881f\n",
+        "ncu": "Version 2022.3.0.0\n",
+    }
+    monkeypatch.setattr(tools, "find", lambda program: str(tmp_path / program) if program in answers else None)
+    monkeypatch.setattr(tools, "output", lambda path, *rest: answers[Path(path).name])
+    monkeypatch.setattr(doctor, "_package_version", lambda name: "2.15.0")
+    monkeypatch.setattr(doctor, "_torch_has_cuda", lambda: True)
+    monkeypatch.setattr(doctor, "_counters_for_all", lambda: True)
+    monkeypatch.setattr(doctor, "_runs", lambda program: False)
+    found = findings()
+    assert found["GPU 0"].value == "NVIDIA A100-SXM4-40GB"
+    assert found["GPU 0"].detail == "compute capability 8.0, 40960 MiB, driver 535.104.05"
+    assert (found["nsys"].value, found["ncu"].value) == ("2022.4.2.1", "2022.3.0.0")
+    assert [found[f"perfctl {name}"].state for name in ("torch", "nsys", "ncu", "dlprof")] == [
+        "ok",
+        "ok",
+        "ok",
+        "missing",
+    ]
+
+    monkeypatch.setattr(doctor, "_counters_for_all", lambda: False)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    found = findings()
+    assert (found["GPU counters"].state, found["perfctl ncu"].state) == ("warning", "missing")
+    assert "use perfctl nsys instead" in found["perfctl ncu"].detail
+
+
+def test_every_finding_that_is_not_ok_says_what_to_do():
+    for finding in doctor.examine():
+        assert finding.state in ("ok", "warning", "missing")
+        assert finding.state == "ok" or finding.detail
+
+
+def test_host_facts_hold_nothing_of_the_process_environment(monkeypatch):
+    monkeypatch.setenv("PERFCTL_SECRET", "a-token-of-mine")
+    facts = doctor.host_facts()
+    assert {"host", "kernel", "cpu_count"} <= set(facts)
+    assert not any("a-token-of-mine" in value for value in facts.values())

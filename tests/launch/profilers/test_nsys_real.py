@@ -1,0 +1,158 @@
+"""nsys itself, over tiny programs: what it leaves behind when all goes well, and when it does not."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import sys
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.launch.machine import tools
+from perfctl.orchestrator.launch.process import run as process_run
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest
+from perfctl.orchestrator.launch.profilers.nsys import Nsys
+from perfctl.orchestrator.launch.sweep import sweep
+
+pytestmark = [
+    pytest.mark.skipif(tools.find("nsys") is None, reason="nsys is not installed"),
+    pytest.mark.xdist_group("nsys"),
+]
+
+RANGES = """
+from torch.cuda import nvtx
+for name in ("warm", "perfctl:window", "after"):
+    nvtx.range_push(name)
+    nvtx.range_push(f"fc1:forward")
+    nvtx.range_pop()
+    nvtx.range_pop()
+"""
+
+
+def run(profiler: Nsys, request: RunRequest, processes, **options) -> tuple[Outcome, ...]:
+    """As a sweep does: each command in turn, the later ones when what they need is there."""
+    outcomes: list[Outcome] = []
+    for command in profiler.commands(request):
+        if command.needs is not None and not command.needs.exists():
+            break
+        outcomes.append(start(command, request, processes, **options))
+    return tuple(outcomes)
+
+
+def start(command: Command, request: RunRequest, processes, **options) -> Outcome:
+    """Once more where nsys could not start, as a sweep does: the lock of one that was killed is cleared before that."""
+    folder = request.paths.part
+    marked = replace(command, environment={**command.environment, **processes.environment})
+
+    def once(stage: str) -> Outcome:
+        logs = {"stdout": folder / f"{stage}.log", "stderr": folder / f"{stage}-err.log"}
+        return process_run.run(marked, cwd=folder, scratch=request.paths.scratch, **logs, **options)
+
+    return sweep.retry_start(marked, request, once)
+
+
+def range_names(database: Path) -> list[str]:
+    with closing(sqlite3.connect(database)) as connection:
+        join = "NVTX_EVENTS LEFT JOIN StringIds ON textId = StringIds.id"
+        query = f"SELECT coalesce(text, value) FROM {join} WHERE eventType = 59 ORDER BY start"
+        return [name for (name,) in connection.execute(query)]
+
+
+def test_only_the_window_is_recorded(tmp_path, make_request, make_program, processes):
+    nvtx = pytest.importorskip("torch.cuda.nvtx")
+    if not hasattr(sys.modules["torch"]._C, "_nvtx"):
+        pytest.skip(f"{nvtx.__name__} does nothing in this build of torch")
+    (tmp_path / "ranges.py").write_text(RANGES)
+    request = make_request(python=make_program(f"exec {sys.executable} {tmp_path}/ranges.py"))
+    outcomes = run(Nsys(), request, processes)
+    verdict = Nsys().judge(request, outcomes)
+    assert (verdict.status, verdict.reason) == ("ok", None), outcomes[0].stderr.read_text()
+    assert range_names(request.paths.report(".sqlite")) == ["perfctl:window", "fc1:forward"]
+
+
+def test_a_window_that_never_opens_is_failed_although_nsys_exits_0(make_request, make_program, processes):
+    request = make_request(python=make_program("exit 0"))
+    outcomes = run(Nsys(), request, processes)
+    assert outcomes[0].exit_code == 0
+    verdict = Nsys().judge(request, outcomes)
+    assert (verdict.status, "recorded nothing" in verdict.reason) == ("failed", True)
+
+
+@pytest.mark.parametrize(
+    ("lines", "exit_code", "reason"),
+    [
+        ("echo 'ValueError: no' >&2; exit 3", 3, "the program ended with exit code 3: ValueError: no"),
+        ("kill -SEGV $$", 139, "the program crashed (segmentation fault)"),
+        ("kill -KILL $$", 137, "the program was killed (SIGKILL)"),
+        (
+            "echo 'torch.OutOfMemoryError: CUDA out of memory.' >&2; exit 1",
+            1,
+            "out of memory at batch size 16 (torch.OutOfMemoryError: CUDA out of memory.). Use a smaller batch size",
+        ),
+    ],
+)
+def test_a_failing_program_is_partial_and_told(make_request, make_program, processes, lines, exit_code, reason):
+    request = make_request(python=make_program(f"/bin/true; {lines}"))
+    outcomes = run(Nsys(whole=True), request, processes)
+    assert outcomes[0].exit_code == exit_code
+    verdict = Nsys().judge(request, outcomes)
+    assert (verdict.status, verdict.reason.startswith(reason)) == ("partial", True), verdict.reason
+
+
+def test_a_missing_program_is_failed(make_request, processes):
+    request = make_request(python="/no/such/python")
+    verdict = Nsys().judge(request, run(Nsys(whole=True), request, processes))
+    assert verdict.status == "failed"
+    assert "/no/such/python" in verdict.reason
+
+
+def test_a_damaged_report_fails_in_the_export(make_request, make_program, processes):
+    request = make_request(python=make_program("/bin/true"))
+    profile, export = Nsys(whole=True).commands(request)
+    first = start(profile, request, processes)
+    report = request.paths.report(".nsys-rep")
+    report.write_bytes(report.read_bytes()[:2000])
+    verdict = Nsys().judge(request, (first, start(export, request, processes)))
+    assert (verdict.status, verdict.reason.startswith("the export failed")) == ("failed", True)
+
+
+def test_a_report_that_nsys_could_not_put_in_place_is_failed(make_request, make_program, processes):
+    request = make_request(python=make_program("/bin/true"))
+    request.paths.report(".nsys-rep").mkdir()
+    (request.paths.report(".nsys-rep") / "in the way").touch()
+    profile, _ = Nsys(whole=True).commands(request)
+    verdict = Nsys().judge(request, (start(profile, request, processes),))
+    assert verdict.status == "failed"
+
+
+def test_out_of_time_leaves_no_agent_and_keeps_what_was_recorded(make_request, make_program, processes):
+    request = make_request(python=make_program("sleep 600"))
+    started = time.monotonic()
+    outcomes = run(Nsys(whole=True), request, processes, timeout_s=3.0)
+    assert time.monotonic() - started < 3.0 + 5.0 + 5.0
+    assert outcomes[0].timed_out
+    assert processes.alive() == []
+    assert request.paths.report(".nsys-rep").exists()
+    verdict = Nsys().judge(request, outcomes)
+    assert verdict.status == "partial"
+    assert verdict.reason.startswith("the time limit was reached after 3 s. Allow")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_whatever_ends_perfctl_ends_nsys_its_agent_and_the_program(make_request, make_program, processes, number):
+    request = make_request(python=make_program("sleep 600 & sleep 600"))
+    profile, _ = Nsys(whole=True).commands(request)
+    driver = processes.start_perfctl(request.paths.part, *profile.argv)
+    # nsys, its launcher, its agent, its tee, the shell and two sleeps.
+    processes.wait_for(6)
+    assert any("--start-agent" in line for line in processes.alive())
+    driver.send_signal(number)
+    processes.assert_gone_within(5.0)
+    said, _ = driver.communicate(timeout=5.0)
+    assert said.startswith("" if number == signal.SIGKILL else f"interrupted by {int(number)}")
+    # Nothing is in the way of the next run.
+    assert run(Nsys(whole=True), make_request(python=make_program("/bin/true")), processes)[0].exit_code == 0

@@ -1,0 +1,143 @@
+"""A recorded run in the place of a profiler, through a real process."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.process import run as process_run
+from perfctl.orchestrator.launch.profilers.base import Outcome, RunRequest, Verdict
+from perfctl.orchestrator.launch.profilers.replay import Replay
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    folder = tmp_path / "recorded"
+    for batch in (8, 16):
+        run = folder / f"b{batch}"
+        run.mkdir(parents=True)
+        (run / "report.pt.trace.json.gz").write_bytes(gzip.compress(b'{"traceEvents": []}'))
+        (run / "workload.json").write_text(json.dumps({"status": "ok", "batch_size": batch}))
+        record = {"profiler": "torch", "workload": "mnist_cnn", "device": "cpu", "status": "ok", "reason": None}
+        (run / "run.json").write_text(json.dumps(record))
+        (run / "stdout.log").write_text(f"trained at {batch}\n")
+        (run / "stderr.log").write_text("a warning\n")
+    (folder / "sweep.json").write_text(json.dumps({"profiler": "torch"}))
+    (folder / "b32.part").mkdir()
+    return folder
+
+
+def run(replay: Replay, request: RunRequest) -> Outcome:
+    (command,) = replay.commands(request)
+    paths = request.paths
+    logs = {"stdout": paths.stdout, "stderr": paths.stderr}
+    return process_run.run(command, cwd=paths.part, scratch=paths.scratch, **logs)
+
+
+def test_it_stands_for_the_recorded_profiler(recording):
+    replay = Replay(recording)
+    assert (replay.name, replay.batches(), replay.workload(), replay.device()) == ("torch", (8, 16), "mnist_cnn", "cpu")
+    assert replay.missing() == ()
+
+
+def test_without_a_sweep_record_the_runs_say_it(recording):
+    (recording / "sweep.json").unlink()
+    assert Replay(recording).name == "torch"
+
+
+def test_the_command_is_a_small_process(recording, make_request):
+    request = make_request()
+    (command,) = Replay(recording).commands(request)
+    module = "perfctl.orchestrator.launch.profilers.replay_copy"
+    assert command.argv == (sys.executable, "-m", module, str(recording / "b16"), str(request.paths.part))
+    assert command.stage == "replay"
+
+
+def test_a_run_is_put_in_place_whole_and_says_what_it_said(recording, make_request):
+    request = make_request()
+    outcome = run(Replay(recording), request)
+    assert Replay(recording).judge(request, (outcome,)) == Verdict("ok", None)
+    paths = request.paths
+    trace = "report.pt.trace.json.gz"
+    assert Replay(recording).artifact(paths) == paths.part / trace
+    assert (paths.part / trace).read_bytes() == (recording / "b16" / trace).read_bytes()
+    assert json.loads(paths.workload_record.read_text())["batch_size"] == 16
+    assert (paths.stdout.read_text(), paths.stderr.read_text()) == ("trained at 16\n", "a warning\n")
+    assert not paths.run_record.exists()
+
+
+def test_a_recorded_failure_stays_one(recording, make_request):
+    record = {"profiler": "torch", "status": "partial", "reason": "out of memory at batch size 16"}
+    (recording / "b16" / "run.json").write_text(json.dumps(record))
+    request = make_request()
+    verdict = Replay(recording).judge(request, (run(Replay(recording), request),))
+    assert verdict == Verdict("partial", "as recorded: out of memory at batch size 16")
+
+
+def test_a_batch_size_that_was_not_recorded_fails_and_says_which_were(tmp_path, recording, make_request):
+    asked = make_request()
+    request = RunRequest("mnist_cnn", (), 99, "cpu", type(asked.paths)(asked.paths.sweep_folder, 99), "/opt/python")
+    request.paths.part.mkdir()
+    outcome = run(Replay(recording), request)
+    assert outcome.exit_code == 2
+    verdict = Replay(recording).judge(request, (outcome,))
+    assert verdict.status == "failed"
+    assert verdict.reason.endswith("b99 does not exist: this batch size was not recorded. Recorded: 8, 16")
+
+
+def test_a_recording_without_its_report_is_failed(recording, make_request):
+    (recording / "b16" / "report.pt.trace.json.gz").unlink()
+    request = make_request()
+    verdict = Replay(recording).judge(request, (run(Replay(recording), request),))
+    assert (verdict.status, "the recording is incomplete" in verdict.reason) == ("failed", True)
+
+
+def test_a_folder_that_is_no_recording_is_refused(tmp_path, make_request):
+    with pytest.raises(UsageError, match="is not a recorded sweep"):
+        Replay(tmp_path).commands(make_request())
+
+
+def test_the_recording_is_left_as_it_was(recording, make_request):
+    before = {path: path.read_bytes() for path in recording.rglob("*") if path.is_file()}
+    run(Replay(recording), make_request())
+    assert {path: path.read_bytes() for path in recording.rglob("*") if path.is_file()} == before
+
+
+def test_a_recording_under_another_file_name_is_replayed_by_what_its_record_names(recording, make_request):
+    folder = recording / "b16"
+    (folder / "report.pt.trace.json.gz").rename(folder / "trace.json.gz")
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "artifact": "trace.json.gz"}))
+    request = make_request()
+    assert Replay(recording).judge(request, (run(Replay(recording), request),)) == Verdict("ok", None)
+    assert Replay(recording).artifact(request.paths) == request.paths.part / "trace.json.gz"
+
+
+@pytest.mark.parametrize("name", ["../b8/report.pt.trace.json.gz", "absent.gz", "", 3])
+def test_a_record_that_names_no_file_beside_it_is_failed(recording, make_request, name):
+    folder = recording / "b16"
+    (folder / "report.pt.trace.json.gz").unlink()
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "artifact": name}))
+    request = make_request()
+    assert Replay(recording).judge(request, (run(Replay(recording), request),)).status == "failed"
+
+
+def test_recorded_repeats_are_replayed_as_repeats(recording, make_request):
+    for batch in (8, 16):
+        shutil.copytree(recording / f"b{batch}", recording / f"b{batch}.2")
+    shutil.copytree(recording / "b8", recording / "b8.3")
+    replay = Replay(recording)
+    assert (replay.repeats((8,)), replay.repeats((8, 16)), replay.repeats((64,))) == (3, 2, 1)
+    asked = make_request()
+    second = replace(asked, paths=replace(asked.paths, attempt=2))
+    fourth = replace(asked, paths=replace(asked.paths, attempt=4))
+    assert replay.commands(second)[0].argv[3] == str(recording / "b16.2")
+    assert replay.commands(fourth)[0].argv[3] == str(recording / "b16")

@@ -1,0 +1,265 @@
+"""Readings beside a run: what NVML says, what processes take, and that all of it ends with the run."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from perfctl import parsers
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.process import run
+from perfctl.orchestrator.launch.profilers.base import Command
+from perfctl.orchestrator.launch.sampling import sampler
+from perfctl.orchestrator.launch.sampling.nvml import Nvml, NvmlMissing, command, words
+from perfctl.orchestrator.launch.sampling.sampler import HostLoad, Sampling
+from tests.launch import fake_nvml
+
+MIB = 2**20
+FULL = {
+    "percent": 25, "used": 3 * MIB, "total": 8 * MIB, "milliwatt": 70_500, "millijoule": 1_234_500, "celsius": 41,
+    "sm_mhz": 1410, "memory_mhz": 1215, "reasons": 0x4 | 0x20,
+}  # fmt: skip
+SPIN = "import time; end = time.monotonic() + {}; x = bytearray(40_000_000)\nwhile time.monotonic() < end: pass"
+UNTIL_SEEN = """
+import sys, time
+x, end = bytearray(90_000_000), time.monotonic() + 60
+while time.monotonic() < end:
+    memory = [line.rpartition(",")[2].strip() for line in open(sys.argv[1])]
+    if any(figure.isdecimal() and int(figure) > len(x) for figure in memory):
+        break
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture(scope="module")
+def fake() -> ModuleType:
+    return fake_nvml
+
+
+def start(folder: Path, code: str, every_s: float = 0.02, *, gpu: bool = False, visible: str | None = None) -> None:
+    run.run(
+        Command((sys.executable, "-c", code), "run"), cwd=folder, stdout=folder / "out.log", stderr=folder / "err.log",
+        scratch=folder / "tmp", sampling=Sampling(every_s, folder, gpu, visible),
+    )  # fmt: skip
+
+
+def test_nvml_gives_every_quantity_in_base_units(fake: ModuleType) -> None:
+    library = fake.FakeNvml([[FULL]], processes={7: MIB, 8: 5 * MIB, 9: 2 * MIB})
+    (reading,) = Nvml(None, library).read({7, 9})
+    assert reading == (
+        0, 0.25, 3 * MIB, 8 * MIB, 70.5, 41, 1_410_000_000, 1_215_000_000, 1234.5, "sw_power_cap+sw_thermal", 3 * MIB, 0.8,
+    )  # fmt: skip
+
+
+def test_what_a_gpu_does_not_support_is_none_with_a_reason_and_never_zero(fake: ModuleType) -> None:
+    nvml = Nvml(None, fake.FakeNvml([[{"percent": 0}]]))
+    (reading,) = nvml.read(())
+    assert reading.gpu_utilisation == 0, "counted, and zero"
+    assert (reading.power_w, reading.energy_j, reading.process_memory_bytes) == (None, None, None)
+    assert nvml.problems["energy_j"] == "Not Supported"
+
+
+def test_processes_that_have_other_numbers_in_a_container_are_not_counted_as_none(fake: ModuleType) -> None:
+    nvml = Nvml(None, fake.FakeNvml([[FULL]], processes={4242: MIB}))
+    (reading,) = nvml.read({7})
+    assert reading.process_memory_bytes is None
+    assert "no process of the run" in nvml.problems["process_memory_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "percents"),
+    [(None, [10, 20, 30]), ("2,0", [30, 10]), ("GPU-1111", [20]), ("", []), ("0,9,1", [10])],
+)
+def test_only_the_gpus_that_the_run_sees_are_read_in_its_order(
+    fake: ModuleType, visible: str | None, percents: list[int]
+) -> None:
+    library = fake.FakeNvml([[{"percent": 10}], [{"percent": 20}], [{"percent": 30}]])
+    found = Nvml(visible, library).read(())
+    assert [(one.device_index, one.gpu_utilisation) for one in found] == [(n, p / 100) for n, p in enumerate(percents)]
+
+
+def test_without_a_driver_it_says_why(fake: ModuleType) -> None:
+    with pytest.raises(NvmlMissing, match="Library Not Found"):
+        Nvml(None, fake.FakeNvml([], broken=True))
+
+
+def test_reasons_have_names_and_a_new_bit_keeps_its_number() -> None:
+    assert (words(0), words(0x1), words(0x8000 | 0x40)) == ("none", "idle", "hw_thermal+0x8000")
+
+
+def test_a_recorded_log_of_two_gpus_comes_out_of_nvml_as_the_parser_of_nvidia_smi_has_it(
+    fake: ModuleType, reports: Path
+) -> None:
+    path = reports / "nvidia_smi" / "openad_gpu_usage.csv"
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file, skipinitialspace=True))
+    series: list[list[dict[str, Any]]] = [[], []]
+    for row in rows:
+        number = {name.split(" ")[0]: cell.split(" ")[0] for name, cell in row.items()}
+        series[int(number["index"])].append({
+            "percent": int(number["utilization.gpu"]), "used": int(number["memory.used"]) * MIB,
+            "total": int(number["memory.total"]) * MIB,
+        })  # fmt: skip
+    length = min(map(len, series))
+    nvml = Nvml(None, fake.FakeNvml(series))
+    read = [one[:4] for _ in range(length) for one in nvml.read(())]
+    parsed = [(s.device_index, s.gpu_utilisation, s.memory_used_bytes, s.memory_total_bytes)
+              for s in parsers.parse(path).samples][: 2 * length]  # fmt: skip
+    assert length > 400
+    assert read == parsed
+
+
+def test_a_run_is_sampled_while_it_runs_and_the_file_is_whole(tmp_path: Path) -> None:
+    before = time.monotonic_ns()
+    start(tmp_path, SPIN.format(0.8))
+    after = time.monotonic_ns()
+    report = parsers.parse(tmp_path / sampler.FILE)
+    samples = list(report.samples)
+    assert len(samples) >= 5
+    assert before < samples[0].at_ns < samples[-1].at_ns < after, "on the monotonic clock, as steps are"
+    busy = [sample.host_cpu for sample in samples if sample.host_cpu is not None]
+    assert len(busy) == len(samples) and 0.2 < max(busy) < 2.5, "one process that never waits"
+    assert max(sample.host_memory_bytes or 0 for sample in samples) > 40_000_000
+    assert all(sample.gpu_utilisation is None for sample in samples)
+    assert [gap.reason for gap in report.gaps] == ["no GPU was read: the run used no GPU"]
+
+
+def test_what_a_process_did_before_the_first_reading_is_no_part_of_its_rate() -> None:
+    busy = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ntime.sleep(60)"
+    with subprocess.Popen((sys.executable, "-S", "-c", busy), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        load = HostLoad("no such mark", process.pid)
+        time.sleep(0.5)
+        read = load.read()
+        process.kill()
+    assert read is not None and read[0] < 0.2, "half a second of work came before"
+    assert read[1] > 0
+
+
+def test_processes_that_the_program_starts_count_too(tmp_path: Path) -> None:
+    child = (
+        "-c",
+        UNTIL_SEEN,
+        str(tmp_path / sampler.FILE),
+    )  # a machine with many processes is looked through less often
+    start(tmp_path, f"import subprocess, sys; subprocess.run([sys.executable, *{child!r}])")
+    samples = list(parsers.parse(tmp_path / sampler.FILE).samples)
+    assert max(sample.host_memory_bytes or 0 for sample in samples) > 90_000_000
+
+
+def test_readings_of_gpus_stand_beside_those_of_the_host(
+    fake: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = fake.FakeNvml([[FULL], [FULL | {"percent": 50}]])
+    monkeypatch.setattr(sampler, "open_gpus", lambda visible: Nvml(visible, library))
+    start(tmp_path, SPIN.format(0.5), gpu=True)
+    report = parsers.parse(tmp_path / sampler.FILE)
+    gpu = [sample for sample in report.samples if sample.device_index is not None]
+    assert {(sample.device_index, sample.gpu_utilisation) for sample in gpu} == {(0, 0.25), (1, 0.5)}
+    assert gpu[0].energy_j == 1234.5 and gpu[0].throttle_reasons == "sw_power_cap+sw_thermal"
+    assert all(sample.host_cpu is None for sample in gpu)
+    assert library.closed == 1
+    assert "readings of GPUs: NVML, driver 550.54.15" in [item.text for item in report.diagnostics]
+
+
+def test_without_nvml_nvidia_smi_is_read_and_its_readings_come_onto_the_runs_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        "#!/bin/bash\n"
+        'echo "timestamp, index, name, utilization.gpu [%], memory.used [MiB], memory.total [MiB], power.draw [W], '
+        'temperature.gpu, clocks.current.sm [MHz], clocks.current.memory [MHz]"\n'
+        "for i in 0 1 2 3 4 5 6 7 8 9; do\n"
+        'echo "2024/11/23 12:23:2$i.500, 3, NVIDIA A40, 80 %, 100 MiB, 2000 MiB, 99.50 W, 50, 1200 MHz, 7250 MHz"\n'
+        "sleep 0.1; done; sleep 60\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def missing(visible: str | None) -> Nvml:
+        raise NvmlMissing("nvidia-ml-py is not installed")
+
+    monkeypatch.setattr(sampler, "open_gpus", missing)
+    before = time.monotonic_ns()
+    twice = f"import time; end = time.monotonic() + 30; log = {str(tmp_path / sampler.SMI_FILE)!r}\n" + (
+        "while time.monotonic() < end and open(log).read().count('\\n') < 4: time.sleep(0.1)"
+    )
+    start(tmp_path, twice, gpu=True, visible="3")
+    assert time.monotonic_ns() - before < 40e9, "nvidia-smi was ended with the run"
+    report = parsers.parse(tmp_path / sampler.FILE)
+    gpu = [sample for sample in report.samples if sample.gpu_utilisation is not None]
+    assert gpu[0].at_ns > before
+    assert (gpu[0].device_index, gpu[0].gpu_utilisation, gpu[0].memory_used_bytes) == (0, 0.8, 100 * MIB)
+    assert gpu[1].at_ns - gpu[0].at_ns == 10**9, "as nvidia-smi's own stamps have it"
+    assert {gap.quantity for gap in report.gaps} >= {"sample.energy_j", "sample.throttle_reasons"}
+
+
+def test_the_command_of_nvidia_smi() -> None:
+    assert command("/usr/bin/nvidia-smi", 0.05, "2") == (
+        "/usr/bin/nvidia-smi",
+        "--query-gpu=timestamp,index,name,utilization.gpu,memory.used,memory.total,power.draw,temperature.gpu,clocks.sm,"
+        "clocks.mem",
+        "--format=csv", "--loop-ms=50", "-i", "2",
+    )  # fmt: skip
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from perfctl.orchestrator.launch import process, sampler
+from perfctl.orchestrator.launch.sampling.sampler import HostLoad
+from perfctl.orchestrator.launch.profilers.base import Command
+folder = Path(sys.argv[1])
+sampling = sampler.Sampling(0.02, folder, False)
+process.run(Command(("sleep", "60"), "run", {"PERFCTL_TEST_TOKEN": sys.argv[2]}), cwd=folder, scratch=folder / "tmp",
+            stdout=folder / "out.log", stderr=folder / "err.log", sampling=sampling)
+"""
+
+
+def test_sampling_ends_with_perfctl_when_that_is_killed_and_what_was_read_is_kept(
+    processes: Any, tmp_path: Path
+) -> None:
+    perfctl = subprocess.Popen((sys.executable, "-c", KILLED, str(tmp_path), processes.token))
+    path = tmp_path / sampler.FILE
+    processes.wait_for(1)
+    end = time.monotonic() + 20
+    while not (path.exists() and path.stat().st_size > 2000):
+        assert time.monotonic() < end, "no readings reached the disk"
+        time.sleep(0.05)
+    perfctl.kill()
+    perfctl.wait()
+    processes.assert_gone_within(5.0)
+    size = path.stat().st_size
+    time.sleep(0.3)
+    assert path.stat().st_size == size
+    report = parsers.parse(path)
+    assert len(list(report.samples)) > 5
+    assert "sampling was cut off" in " ".join(gap.reason for gap in report.gaps)
+
+
+def test_a_folder_that_cannot_be_written_to_harms_no_run(tmp_path: Path) -> None:
+    (tmp_path / sampler.FILE).mkdir()
+    start(tmp_path, "print('done')")
+    assert (tmp_path / "out.log").read_text() == "done\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("50ms", 0.05), ("0.1s", 0.1), ("1s", 1.0), ("off", None), (" OFF ", None)]
+)
+def test_intervals_are_read(text: str, seconds: float | None) -> None:
+    assert sampler.interval(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "50", "fast", "0ms", "-1s", "nans", "1e9s", "ms"])
+def test_other_intervals_are_refused_in_one_line(text: str) -> None:
+    with pytest.raises(UsageError, match="`sample`"):
+        sampler.interval(text)

@@ -1,0 +1,163 @@
+"""A sweep whose batch sizes run at the same time in processes that know nothing of each other, and may be stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.errors import Interrupted, UsageError
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.sweep import folders, sweep
+from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+
+WRITES = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text('first half')"
+SLEEPS = WRITES + "; import time; time.sleep(600)"
+SLOW_TO_STOP = (
+    "import signal, sys, time, pathlib; stop = lambda *a: (time.sleep(1.5), pathlib.Path(sys.argv[1]).write_text('all'),"
+    "sys.exit(0)); signal.signal(signal.SIGTERM, stop); pathlib.Path(sys.argv[1]).write_text('half'); time.sleep(600)"
+)
+EXPORTS = (
+    "import sys, pathlib; pathlib.Path(sys.argv[2]).write_text('exported ' + pathlib.Path(sys.argv[1]).read_text())"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Exporting:
+    """A profiler in two steps: what it records is exported to what perfctl reads."""
+
+    program: str = WRITES
+    name: str = "exporting"
+
+    def missing(self) -> tuple[Tool, ...]:
+        return ()
+
+    def commands(self, request: RunRequest) -> tuple[Command, ...]:
+        raw, report = request.paths.report(".raw"), self.artifact(request.paths)
+        profile = Command((sys.executable, "-S", "-c", self.program, str(raw)), "profile")
+        return profile, Command((sys.executable, "-S", "-c", EXPORTS, str(raw), str(report)), "export", needs=raw)
+
+    def artifact(self, paths: RunPaths) -> Path:
+        return paths.report(".txt")
+
+    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+        if not self.artifact(request.paths).exists():
+            return Verdict("failed", "there is no report")
+        return Verdict("ok", None) if outcomes[0].exit_code == 0 else Verdict("partial", "it did not end by itself")
+
+
+def asked(
+    tmp_path: Path, program: str = WRITES, batches: tuple[int, ...] = (16,), grace_s: float = 3.0
+) -> SweepRequest:
+    return SweepRequest(
+        Exporting(program), "mnist_cnn", (), batches, "cpu", tmp_path / "runs", "perfctl exporting", "host",
+        alongside=True, given_name="named-elsewhere", grace_s=grace_s,
+    )  # fmt: skip
+
+
+def stop_once(path: Path) -> None:
+    """TERM to this process when ``path`` is there."""
+
+    def wait_and_stop() -> None:
+        while not path.exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)  # Slurm and the job script both send it
+
+    threading.Thread(target=wait_and_stop, daemon=True).start()
+
+
+def record(folder: Path) -> dict[str, object]:
+    return dict(json.loads((folder / "run.json").read_text()))
+
+
+def test_a_run_that_is_told_to_stop_is_exported_and_kept_as_partial(tmp_path: Path) -> None:
+    request = asked(tmp_path, SLEEPS)
+    heard: list[RunResult] = []
+    stop_once(request.folder / "b16.part" / "report.raw")
+    with pytest.raises(Interrupted) as stopped:
+        sweep.run(request, Listener(stopped=heard.append))
+    assert stopped.value.signal_number == signal.SIGTERM
+    assert sorted(path.name for path in request.folder.glob("b*")) == ["b16"]
+    assert (request.folder / "b16" / "report.txt").read_text() == "exported first half"
+    said = record(request.folder / "b16")
+    assert said["status"] == "partial"
+    assert str(said["reason"]).startswith("stopped by SIGTERM during profile")
+    assert [result.status for result in heard] == ["partial"]
+
+
+def test_a_run_that_is_stopped_before_it_has_a_report_is_failed_and_says_why(tmp_path: Path) -> None:
+    request = asked(tmp_path, "import sys, time; print('on', flush=True); time.sleep(600)")
+    stop_once(request.folder / "b16.part" / "stdout.log")
+    with pytest.raises(Interrupted):
+        sweep.run(request, Listener())
+    said = record(request.folder / "b16")
+    assert said["status"] == "failed"
+    assert "before there was a report: there is no report" in str(said["reason"])
+
+
+def test_a_profiler_gets_the_time_to_write_its_report_that_was_asked_for(tmp_path: Path) -> None:
+    request = asked(tmp_path, SLOW_TO_STOP, grace_s=20.0)
+    stop_once(request.folder / "b16.part" / "report.raw")
+    with pytest.raises(Interrupted):
+        sweep.run(request, Listener())
+    assert (request.folder / "b16" / "report.txt").read_text() == "exported all"
+
+
+def test_the_next_run_takes_the_place_of_a_partial_one(tmp_path: Path) -> None:
+    request = asked(tmp_path, SLEEPS)
+    stop_once(request.folder / "b16.part" / "report.raw")
+    with pytest.raises(Interrupted):
+        sweep.run(request, Listener())
+    assert [result.status for result in sweep.run(asked(tmp_path), Listener())] == ["ok"]
+    assert sorted(path.name for path in request.folder.glob("b*")) == ["b16"]
+    assert [result.skipped for result in sweep.run(asked(tmp_path), Listener())] == [True]
+
+
+def test_a_run_cut_off_between_its_last_byte_and_its_name_is_whole(tmp_path: Path) -> None:
+    request = asked(tmp_path)
+    sweep.run(request, Listener())
+    (request.folder / "b16").rename(request.folder / "b16.part")
+    result = sweep.run(request, Listener())[0]
+    assert (result.status, result.skipped, result.folder.name) == ("ok", True, "b16")
+
+
+def test_one_batch_size_is_locked_and_the_others_are_free(tmp_path: Path) -> None:
+    request = asked(tmp_path, batches=(32,))
+    request.folder.mkdir(parents=True)
+    with folders.alone(request.folder, 16):
+        assert [result.status for result in sweep.run(request, Listener())] == ["ok"]
+        with pytest.raises(UsageError, match="running batch size 16"):
+            sweep.run(asked(tmp_path), Listener())
+        with pytest.raises(UsageError, match="running the sweep"), folders.alone(request.folder):
+            pass
+    with folders.alone(request.folder), pytest.raises(UsageError, match="running the sweep"):
+        sweep.run(asked(tmp_path), Listener())
+
+
+def test_the_record_of_the_sweep_is_written_once(tmp_path: Path) -> None:
+    request = asked(tmp_path)
+    sweep.run(request, Listener())
+    path = request.folder / "sweep.json"
+    path.write_text(path.read_text().replace("perfctl exporting", "as it was rendered"))
+    sweep.run(asked(tmp_path, batches=(32,)), Listener())
+    assert json.loads(path.read_text())["command"] == "as it was rendered"
+
+
+def test_tmpdir_can_lie_on_a_disk_of_the_machines_own_and_goes_with_the_run(tmp_path: Path) -> None:
+    own = tmp_path / "node"
+    own.mkdir()
+    program = "import os, sys, pathlib; pathlib.Path(sys.argv[1]).write_text(os.environ['TMPDIR'])"
+    request = asked(tmp_path, program)
+    sweep.run(replace(request, scratch=own), Listener())
+    said = Path((request.folder / "b16" / "report.raw").read_text())
+    assert said.parent == own
+    assert list(own.iterdir()) == []

@@ -1,0 +1,87 @@
+"""The budget of a bench: what one more point would take, and when to stop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from perfctl.orchestrator.launch.profilers.torch import NoProfiler
+from perfctl.orchestrator.launch.sweep import bench
+from perfctl.orchestrator.launch.sweep.bench import Budget, Point
+from perfctl.orchestrator.launch.sweep.request import Listener, SweepRequest
+
+
+class Clock:
+    """Seconds that go by when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_time_is_expected_along_the_line_through_what_was_measured() -> None:
+    budget = Budget(100.0, Clock())
+    assert budget.expected(1e9) is None
+
+    budget.learn(1e9, 5.0)
+    assert budget.expected(8e9) == 5.0
+    budget.learn(3e9, 9.0)
+
+    assert budget.expected(2e9) == 7.0
+    assert budget.expected(4e9) == 11.0
+
+
+def test_less_work_is_never_expected_to_take_less_than_the_fastest_point() -> None:
+    budget = Budget(100.0, Clock())
+    budget.learn(1e9, 5.0)
+    budget.learn(2e9, 10.0)
+
+    assert budget.expected(0.0) == 5.0
+
+
+def test_a_point_is_measured_while_it_is_expected_to_end_in_time() -> None:
+    clock = Clock()
+    budget = Budget(12.0, clock)
+    assert budget.allows(1e9)
+
+    budget.learn(1e9, 5.0)
+    clock.now = 6.0
+    assert budget.allows(1e9)
+    clock.now = 7.0
+    assert not budget.allows(1e9)
+
+
+def test_without_a_budget_everything_is_measured_and_with_none_of_it_nothing() -> None:
+    assert Budget(None, Clock()).allows(1e20)
+    assert not Budget(0.0, Clock()).allows(1.0)
+
+
+def test_when_every_point_fails_alike_the_others_are_not_tried(tmp_path: Path) -> None:
+    points = tuple(Point("mlp", "mlp", batch, 1.0) for batch in range(1, 7))
+
+    def request(point: Point) -> SweepRequest:
+        asked = SweepRequest(
+            NoProfiler(), "families", (), (point.batch,), "cpu", tmp_path, "perfctl", "here", given_name="b"
+        )
+        return replace(asked, python="/bin/false")
+
+    done = bench.run(points, request, Budget(None, Clock()), Listener())
+
+    assert [result.status for _, result in done.results] == ["failed"] * 3
+    assert done.left == points[3:]
+
+
+def test_what_does_not_fit_is_left_and_named(tmp_path: Path) -> None:
+    points = (Point("mlp", "mlp", 1, 1.0), Point("mlp", "mlp", 2, 2.0))
+
+    def request(point: Point) -> SweepRequest:
+        return SweepRequest(
+            NoProfiler(), "families", (), (point.batch,), "cpu", tmp_path, "perfctl", "here", given_name="b"
+        )
+
+    done = bench.run(points, request, Budget(0.0, Clock()), Listener())
+
+    assert done == bench.Done((), points)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,258 @@
+"""The DLProf CSV parser on tests/data/dlprof-synthetic (written by hand) and on the real reports."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from perfctl.parsers import ReportError, find, parse
+from perfctl.parsers.dlprof import csv as dlprof_csv
+from perfctl.parsers.dlprof import tables as dlprof_tables
+from perfctl.parsers.dlprof.records import layer_gap, layer_of
+from perfctl.records.report import Kernel, Report, Summary
+
+FOLDER = Path(__file__).resolve().parents[2] / "data" / "dlprof-synthetic"
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return parse(FOLDER)
+
+
+def figures(report: Report) -> dict[str, Summary]:
+    return {figure.name: figure for figure in report.summaries}
+
+
+def copied(tmp_path: Path, *names: str) -> Path:
+    for name in names:
+        shutil.copy(FOLDER / name, tmp_path / name)
+    return tmp_path
+
+
+def test_a_folder_of_dlprof_files_is_one_report(report: Report) -> None:
+    assert find(FOLDER) == [FOLDER]
+    assert find(FOLDER.parent / "dlprof-synthetic" / "dlprof_summary.csv") == [FOLDER / "dlprof_summary.csv"]
+    assert (report.tool, report.tool_version, report.duration_ns) == ("dlprof", "1.8.0", 1000000)
+
+
+def test_files_are_recognised_by_content_whatever_they_are_called(tmp_path: Path) -> None:
+    shutil.copy(FOLDER / "dlprof_iteration.csv", tmp_path / "a.csv")
+    shutil.copy(FOLDER / "dlprof_summary.csv", tmp_path / "b.csv")
+    (only,) = find(tmp_path)
+    assert only == tmp_path
+    assert parse(only).form == "DLProf CSV: iteration, summary"
+
+
+def test_several_summaries_side_by_side_are_several_reports(tmp_path: Path) -> None:
+    for name in ("b16.csv", "b32.csv"):
+        shutil.copy(FOLDER / "dlprof_summary.csv", tmp_path / name)
+    assert find(tmp_path) == [tmp_path / "b16.csv", tmp_path / "b32.csv"]
+
+
+def test_other_files_beside_the_report_are_named(tmp_path: Path) -> None:
+    copied(tmp_path, "dlprof_summary.csv")
+    (tmp_path / "memory.csv").write_text("timestamp, memory.used [MiB]\n1, 2\n")
+    assert find(tmp_path) == [tmp_path]
+    assert any("memory.csv" in entry.text for entry in parse(tmp_path).diagnostics)
+
+
+def test_gpu_names_with_bare_commas_are_told_apart_by_their_count(report: Report) -> None:
+    names = [(device.name, device.kind, device.index) for device in report.devices]
+    assert names == [("Synthetic GPU A", "gpu", 0), ("Synthetic GPU B", "gpu", 1), ("Synthetic CPU", "cpu", 0)]
+    assert figures(report)["GPU Name(s)"].text == "Synthetic GPU A, Synthetic GPU B"
+
+
+def test_gpu_names_that_do_not_fit_their_count_are_ambiguous(tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text((FOLDER / "dlprof_summary.csv").read_text().replace("GPU Count,2", "GPU Count,1"))
+    found = parse(path)
+    assert [device.kind for device in found.devices] == ["cpu"]
+    assert ("device.name", "ambiguous") in {(gap.quantity, gap.state) for gap in found.gaps}
+
+
+def test_summary_lines_are_read_by_label_with_their_units(report: Report) -> None:
+    found = figures(report)
+    assert found["GPU Utilization"] == Summary("GPU Utilization", 0.0, "%")
+    assert found["Wall Clock Time"] == Summary("Wall Clock Time", 1000000.0, "ns")
+    assert found["Tensor Core Kernel Utilization"] == Summary("Tensor Core Kernel Utilization", None, "%", "N/A")
+    assert found["CUDA Version"] == Summary("CUDA Version", None, None, "11.7")
+    assert found["All Kernels: All kernels: GPU Time"].value == 700.0
+    assert found["All Kernels: All kernels: # Kernels"] == Summary("All Kernels: All kernels: # Kernels", 4.0, None)
+
+
+def test_labels_are_found_whatever_line_they_stand_on(tmp_path: Path) -> None:
+    text = (FOLDER / "dlprof_summary.csv").read_text()
+    path = tmp_path / "s.csv"
+    path.write_text(text.replace("cuDNN Version,8.3.0\n", ""))
+    with_line, without = parse(FOLDER), parse(path)
+    assert with_line.environment["cudnn"] == "8.3.0"
+    assert "cudnn" not in without.environment
+    assert figures(without)["GPU Utilization"] == figures(with_line)["GPU Utilization"]
+    assert "environment.cudnn" in {gap.quantity for gap in without.gaps}
+
+
+def test_each_launch_of_the_iteration_report_is_a_kernel(report: Report) -> None:
+    conv, gemm, second = report.kernels
+    assert (conv.name, conv.short_name) == ("void conv<float, (int)3>(T1 *, int)", "conv")
+    assert (conv.grid_x, conv.grid_y, conv.grid_z, conv.block_x, conv.device_index) == (8, 2, 1, 128, 0)
+    assert (conv.start_ns, conv.duration_ns) == (5000, 100)
+    assert (gemm.step, gemm.direction) == (1, "backward")
+    assert (second.name, second.device_index, second.launch) == ("conv", 1, 2)
+
+
+def test_a_layer_comes_from_a_range_or_a_module_path_or_the_calls_of_modules(report: Report) -> None:
+    placed = [(kernel.layer, kernel.direction, kernel.layer_source) for kernel in report.kernels]
+    assert placed == [
+        ("conv1", "forward", "range"),
+        ("features.0", "backward", "operation"),
+        ("net", "forward", "operation"),
+    ]
+    assert not [gap for gap in report.gaps if gap.quantity == "kernel.layer"]
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("/module/net::_call_impl/net::forward/Conv2d::_call_impl/Conv2d::forward/Conv2d::_conv_forward/conv2d", "Conv2d_1"),
+        ("/module/net::_call_impl/net::forward/Conv2d::_call_impl[2]/Conv2d::forward/max_pool2d", "net"),
+        ("/module/net::_call_impl/net::forward/Block::_call_impl[2]/Block::forward/ReLU::_call_impl/ReLU::forward/relu",
+         "Block_2.ReLU_1"),
+        ("/module/net::_call_impl/net::forward/Block::_call_impl[2]/Block::forward/add", "Block_2"),
+        ("/module/net::cuda/net::_apply/Conv2d::_apply/lambda/cuda", None),
+        ("unassociated_cudaDeviceSynchronize_v3020", None),
+    ],
+)  # fmt: skip
+def test_an_op_is_of_the_module_whose_call_it_lies_in(name: str, layer: str | None) -> None:
+    place, source = layer_of(name)
+    assert (place.layer, source) == (layer, "operation" if layer else None)
+
+
+def test_a_launch_in_no_module_leaves_a_gap() -> None:
+    (gap,) = layer_gap([Kernel(0, "k"), Kernel(1, "k", layer="net")])
+    assert gap.reason.startswith("1 of 2 launches")
+
+
+def test_a_step_range_in_the_op_name_is_the_step(report: Report) -> None:
+    assert [kernel.step for kernel in report.kernels] == [2, 1, 1]
+
+
+def test_operations_come_from_the_detail_report_with_their_multi_line_cells(report: Report) -> None:
+    found = [(op.category, op.calls, op.cpu_ns, op.device_ns, op.layer) for op in report.operations]
+    assert found == [
+        ("conv2d", 3, 9000, 300, "conv1"),
+        ("linear", 3, 6000, 400, "features.0"),
+        ("relu", 3, None, 0, "net"),
+    ]
+    assert all(op.self_cpu_ns is None and op.flops is None for op in report.operations)
+
+
+def test_sums_by_name_are_kept_only_where_the_finer_report_is_absent(report: Report, tmp_path: Path) -> None:
+    assert not any(name.startswith(("op_type:", "kernel:")) for name in figures(report))
+    found = figures(parse(copied(tmp_path, "dlprof_op_type.csv", "dlprof_kernel.csv")))
+    assert found["op_type: conv2d: GPU Time"] == Summary("op_type: conv2d: GPU Time", 300.0, "ns")
+    assert found["op_type: conv2d: Calls"].value == 3.0
+    assert found["kernel: conv in CONV2D_1: GPU Time"].value == 300.0
+
+
+def test_absent_reports_are_gaps_that_name_the_option(tmp_path: Path) -> None:
+    gaps = {gap.quantity: gap.reason for gap in parse(copied(tmp_path, "dlprof_summary.csv")).gaps}
+    assert "--reports=iteration" in gaps["kernel"]
+    assert "--reports=detail" in gaps["operation"]
+    assert "summary" not in gaps
+
+
+def test_an_empty_file_in_the_folder_is_a_gap(tmp_path: Path) -> None:
+    copied(tmp_path, "dlprof_summary.csv")
+    (tmp_path / "dlprof_iteration.csv").touch()
+    assert ("dlprof_iteration.csv", "unreadable") in {(gap.quantity, gap.state) for gap in parse(tmp_path).gaps}
+
+
+def test_expert_systems_feedback_is_a_diagnostic(report: Report) -> None:
+    assert "5 ops could use tensor cores. Try AMP" in [entry.text for entry in report.diagnostics]
+
+
+@pytest.mark.parametrize("keep", [0.5, 0.8, 0.97])
+def test_a_cut_iteration_report_is_refused(tmp_path: Path, keep: float) -> None:
+    text = (FOLDER / "dlprof_iteration.csv").read_text()
+    (tmp_path / "i.csv").write_text(text[: int(len(text) * keep)])
+    with pytest.raises(ReportError, match=r"of 23 cells|not closed at the end"):
+        parse(tmp_path / "i.csv")
+
+
+def test_tables_of_other_tools_are_not_dlprofs(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('"ID","Kernel Name","Metric Name","Metric Value"\n"0","k","m","1"\n')
+    (tmp_path / "b.csv").write_text("Summary Report\nfoo,1\n")
+    assert find(tmp_path) == []
+
+
+def test_the_1_8_0_folder_has_the_launches_that_its_database_has(reports: Path) -> None:
+    """The database was made by the same run: 51 launches, whose sum the summary gives as "All other kernels"."""
+    found = parse(reports / "dlprof" / "odema_pytorch" / "no_relu")
+    database = reports / "dlprof" / "odema_pytorch" / "no_relu_dlprof_dldb.sqlite"
+    with closing(sqlite3.connect(f"file:{database}?mode=ro&immutable=1", uri=True)) as db, db:
+        rows = db.execute("select gpu_start, gpu_stop - gpu_start from read_only_kernels").fetchall()
+    assert sorted((kernel.start_ns, kernel.duration_ns) for kernel in found.kernels) == sorted(rows)
+    assert len(rows) == 51
+    total = figures(found)["All Kernels: All other kernels: GPU Time"].value
+    assert sum(kernel.duration_ns or 0 for kernel in found.kernels) == total == 308960
+    assert found.tool_version == "1.8.0"
+    assert found.environment["torch"] == "1.10.1+cu102"
+
+
+def test_the_1_8_0_folder_has_its_operations_once(reports: Path) -> None:
+    found = parse(reports / "dlprof" / "odema_pytorch" / "no_relu")
+    assert len(list(found.operations)) == figures(found)["All Ops: All ops: # Ops"].value == 32
+    assert sum(op.cpu_ns or 0 for op in found.operations) == figures(found)["All Ops: All ops: CPU Time"].value
+    assert sum(op.device_ns or 0 for op in found.operations) == figures(found)["All Ops: All ops: GPU Time"].value
+    launches = Counter((kernel.layer, kernel.direction, kernel.layer_source) for kernel in found.kernels)
+    forward = {"Conv2d_1": 24, "Conv2d_2": 22, "dummy_network": 2, "Linear_3": 1, "Linear_4": 1, "Linear_5": 1}
+    assert launches == {(layer, "forward", "operation"): number for layer, number in forward.items()}
+
+
+def test_the_1_7_0_summary_has_the_right_utilisation(reports: Path) -> None:
+    found = parse(reports / "dlprof" / "chelseajohn_pytorch")
+    assert figures(found)["GPU Utilization"].value == 0.1
+    assert figures(found)["Tensor Core Kernel Utilization"].value == 35.4
+    assert found.environment["cudnn"] == "8.3.0"
+    assert found.tool_version == "1.7.0"
+    assert [device.name for device in found.devices if device.kind == "gpu"] == ["NVIDIA A100-SXM4-40GB"] * 4
+
+
+def test_the_tensorflow_detail_report_has_every_operation(reports: Path) -> None:
+    path = reports / "dlprof" / "tf1_v100" / "tf_keras_v1_detailed.csv"
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file.readlines()[1:]))
+    found = list(parse(path).operations)
+    assert [(op.name, op.calls) for op in found] == [(row["Op Name"], int(row["No. Calls"])) for row in rows]
+    assert sum(op.device_ns or 0 for op in found) == sum(int(row["Total GPU Time (ns)"]) for row in rows)
+    assert [path.name for path in find(reports / "dlprof" / "tf1_v100")] == ["tf1_v100"]
+
+
+def test_more_rows_than_fit_into_memory_are_refused_with_what_to_give_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dlprof_tables, "ROWS", 1)
+    with pytest.raises(ReportError, match=r"more than 1 rows.*dlprof_dldb.sqlite"):
+        parse(FOLDER)
+
+
+def test_a_folder_without_a_report_is_refused_and_hidden_files_beside_one_are_not_named(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match="no DLProf CSV report"):
+        dlprof_csv.parse(tmp_path)
+    copied(tmp_path, "dlprof_op_type.csv")
+    (tmp_path / ".hidden").touch()
+    assert parse(tmp_path).diagnostics == ()
+    for number in range(11):
+        (tmp_path / f"n{number:02}.txt").touch()
+    (said,) = parse(tmp_path).diagnostics
+    shown = ", ".join(f"n{number:02}.txt" for number in range(10))
+    assert said.text == f"read as one DLProf report; other files in the folder were not read: {shown}"
+
+
+def test_percentages_are_said_to_be_rounded_where_there_is_a_summary(report: Report) -> None:
+    text = "DLProf rounds percentages to one decimal in CSV: 0.0 % is anything below 0.05 %"
+    assert text in [entry.text for entry in report.diagnostics]

@@ -1,0 +1,229 @@
+"""DLProf's JSON: tests/data/dlprof-json-synthetic is made up (no real file is known), and the CSV's data turned to JSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from perfctl.parsers import ReportError, parse, sniff
+from perfctl.parsers.dlprof import json as dlprof_json
+
+DATA = Path(__file__).resolve().parents[2] / "data"
+FILE = DATA / "dlprof-json-synthetic" / "dlprof_all.json"
+CSV = DATA / "dlprof-synthetic"
+KINDS = {"iteration": "dlprof_iteration.csv", "detail": "dlprof_detailed.csv", "kernel": "dlprof_kernel.csv"}
+
+
+def rows(name: str) -> tuple[list[str], list[list[str]]]:
+    with (CSV / name).open(newline="") as file:
+        _, columns, *found = list(csv.reader(file))
+    return columns, found
+
+
+def test_reports_are_found_by_their_keys_wherever_they_stand() -> None:
+    report = parse(FILE)
+    assert report.form == "DLProf JSON: detail, expert_systems, iteration, summary"
+    (kernel,) = report.kernels
+    assert (kernel.name, kernel.layer, kernel.step, kernel.grid_x) == ("void conv<float>(float *)", "conv1", 1, 8)
+    (operation,) = report.operations
+    assert (operation.calls, operation.cpu_ns, operation.device_ns) == (3, 9000, 300)
+    figures = {figure.name: figure.value for figure in report.summaries}
+    assert figures["GPU Utilization"] == 12.5
+    assert figures["All Kernels: Memory: GPU Time"] == 100.0
+    assert figures["Tensor Core Kernel Utilization"] is None
+    assert (report.tool_version, report.duration_ns) == ("1.8.0", 1000000)
+
+
+def test_every_reading_says_that_the_form_is_unverified() -> None:
+    assert any("without a real file" in entry.text for entry in parse(FILE).diagnostics)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", ["objects", "columns", "wrapped"])
+def test_rows_of_the_csv_read_the_same_as_json(tmp_path: Path, kind: str, shape: str) -> None:
+    columns, found = rows(KINDS[kind])
+    objects = [dict(zip(columns, row, strict=True)) for row in found]
+    shapes = {
+        "objects": objects,
+        "columns": {"Columns": columns, "Rows": found},
+        "wrapped": {"report": [{"title": "x", "table": objects}]},
+    }
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(shapes[shape]))
+    one, other = parse(path), parse(CSV / KINDS[kind])
+    assert list(one.kernels) == list(other.kernels)
+    assert list(one.operations) == list(other.operations)
+    assert one.summaries == other.summaries
+
+
+def test_other_json_is_not_dlprofs(tmp_path: Path) -> None:
+    for text in ('{"traceEvents": []}', "[]", '{"a": {"Op Name": 1}}', '{"System Config": {}}'):
+        (tmp_path / "a.json").write_text(text)
+        found = sniff(tmp_path / "a.json")
+        assert found is None or found.name != "DLProf JSON"
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.6, 0.99])
+def test_a_cut_file_is_refused(tmp_path: Path, kept: float) -> None:
+    text = FILE.read_text().rstrip()
+    path = tmp_path / "cut.json"
+    path.write_text(text[: int(len(text) * kept)])
+    with pytest.raises(ReportError, match="not complete JSON"):
+        parse(path)
+
+
+@pytest.mark.parametrize("text", ["5", '"System Config Summary Report"', "[1, [2, {}]]", "null"])
+def test_json_that_is_no_object_of_dlprof_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(ReportError, match="no DLProf report"):
+        dlprof_json.parse(path)
+
+
+def test_nesting_too_deep_and_a_row_without_a_column_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text('{"System Config": 1, "Summary Report": ' + "[" * 100000)
+    with pytest.raises(ReportError, match="not complete JSON"):
+        parse(path)
+    columns, found = rows(KINDS["kernel"])
+    ragged = [dict(zip(columns, found[0], strict=True)), {"Op Name": "x"}]
+    path.write_text(json.dumps(ragged))
+    with pytest.raises(ReportError, match="row 1 of a table has no"):
+        parse(path)
+
+
+def split(folder: Path) -> Path:
+    """The CSV's tables as one JSON file each."""
+    for kind, name in KINDS.items():
+        columns, found = rows(name)
+        objects = [dict(zip(columns, row, strict=True)) for row in found]
+        (folder / f"dlprof_{kind}.json").write_text(json.dumps(objects))
+    return folder
+
+
+def test_a_folder_of_json_reports_is_one_report_as_a_folder_of_csv_is(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    parser = sniff(split(tmp_path))
+    assert parser is not None
+    assert parser.name == "DLProf JSON"
+    report = parse(tmp_path)
+    assert report.form == "DLProf JSON: detail, iteration, kernel"
+    assert list(report.kernels) == list(parse(CSV / KINDS["iteration"]).kernels)
+    assert list(report.operations) == list(parse(CSV / KINDS["detail"]).operations)
+    assert any("notes.txt" in said.text for said in report.diagnostics)
+
+
+def test_a_folder_with_a_report_twice_or_with_foreign_json_is_none(tmp_path: Path) -> None:
+    split(tmp_path)
+    (tmp_path / "again.json").write_text((tmp_path / "dlprof_detail.json").read_text())
+    assert sniff(tmp_path) is None
+    (tmp_path / "again.json").unlink()
+    for file in list(tmp_path.iterdir()):
+        file.rename(tmp_path / file.name.removeprefix("dlprof_"))
+    assert sniff(tmp_path) is not None
+    (tmp_path / "package.json").write_text('{"name": "x"}')
+    assert sniff(tmp_path) is None
+
+
+LAUNCHES = {"Kernel Name": "k", "Op Name": "o", "Total GPU Time (ns)": 5}
+SUMMARY = {"System Config": {"DLProf Version": "v1.8.0", "Flag": True, "Off": False, "None": None}, "Summary Report": 1}
+
+
+def figures_of(tmp_path: Path, content: object) -> dict[str, tuple[float | None, str | None]]:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(content))
+    return {figure.name: (figure.value, figure.text) for figure in dlprof_json.parse(path).summaries}
+
+
+def test_keys_may_be_spelt_with_underscores_and_values_be_of_any_type(tmp_path: Path) -> None:
+    rows_of_kernels = [{"kernel_name": "k", "OP_NAME": "o", "total_gpu_time_(ns)": 5, "calls": 2}]
+    assert figures_of(tmp_path, rows_of_kernels) == {
+        "kernel: k in o: Calls": (2.0, None),
+        "kernel: k in o: GPU Time": (5.0, None),
+    }
+    found = figures_of(tmp_path, SUMMARY)
+    assert [found[name] for name in ("Flag", "Off", "None")] == [(None, "yes"), (None, "no"), (None, None)]
+    odd = figures_of(tmp_path, [LAUNCHES | {"Kernel Name": ["a", 1]}])
+    assert odd == {'kernel: ["a", 1] in o: GPU Time': (5.0, None)}
+
+
+@pytest.mark.parametrize("names", ["columns", "Headers", "header"])
+@pytest.mark.parametrize("below", ["rows", "Data"])
+def test_a_table_may_be_columns_and_rows_under_several_names(tmp_path: Path, names: str, below: str) -> None:
+    table = {names: list(LAUNCHES), below: [list(LAUNCHES.values())]}
+    assert figures_of(tmp_path, table) == {"kernel: k in o: GPU Time": (5.0, None)}
+    ragged = {names: list(LAUNCHES), below: [["k"]]}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(ragged))
+    with pytest.raises(ReportError, match="no DLProf report"):
+        dlprof_json.parse(path)
+
+
+def test_labels_that_share_their_columns_are_a_block_and_others_are_looked_into(tmp_path: Path) -> None:
+    kernels = {"All kernels": {"GPU Time (ns)": 7, "# Kernels": 2}, "Memory": {"GPU Time (ns)": 3, "# Kernels": 1}}
+    found = figures_of(tmp_path, SUMMARY | {"All Kernels": kernels})
+    assert found["All Kernels: Memory: GPU Time"] == (3.0, None)
+    assert found["All Kernels: All kernels: # Kernels"] == (2.0, None)
+    uneven = {"All kernels": {"GPU Time (ns)": 7}, "Memory": {"CPU Time (ns)": 3}}
+    found = figures_of(tmp_path, SUMMARY | {"All Kernels": uneven})
+    assert (found["GPU Time"], found["CPU Time"]) == ((7.0, None), (3.0, None))
+
+
+def test_one_word_of_the_summary_is_no_summary_and_two_are(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"System Config": {"x": 1}}))
+    with pytest.raises(ReportError, match="no DLProf report"):
+        dlprof_json.parse(path)
+    content = {"System Config": {"DLProf Version": "1.8"}, "n": 1}
+    assert figures_of(tmp_path, content)["DLProf Version"] == (None, "1.8")
+
+
+def test_the_same_rows_twice_are_refused_and_further_rows_are_joined(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"a": [LAUNCHES], "b": [LAUNCHES]}))
+    with pytest.raises(ReportError, match="the kernel report appears twice"):
+        dlprof_json.parse(path)
+    found = figures_of(tmp_path, {"a": [LAUNCHES], "b": [LAUNCHES | {"Kernel Name": "m"}]})
+    assert list(found) == ["kernel: k in o: GPU Time", "kernel: m in o: GPU Time"]
+
+
+def test_a_list_with_something_else_in_it_is_no_table(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([LAUNCHES, 5]))
+    with pytest.raises(ReportError, match="no DLProf report"):
+        dlprof_json.parse(path)
+
+
+@pytest.mark.parametrize(("files", "is_looked_into"), [(50, True), (51, False)])
+def test_a_folder_of_fifty_files_at_most_is_looked_into(tmp_path: Path, files: int, is_looked_into: bool) -> None:
+    split(tmp_path)
+    for number in range(files - len(KINDS)):
+        (tmp_path / f"other{number}.json").write_text("{}")
+    assert len(dlprof_json.members(tmp_path)) == (len(KINDS) if is_looked_into else 0)
+
+
+def test_one_json_report_alone_makes_no_folder_of_them(tmp_path: Path) -> None:
+    (tmp_path / "dlprof_kernel.json").write_text(json.dumps([LAUNCHES]))
+    (tmp_path / "dir.json").mkdir()
+    assert dlprof_json.members(tmp_path) == []
+    (tmp_path / "dlprof_summary.json").write_text(json.dumps(SUMMARY))
+    assert [path.name for path in dlprof_json.members(tmp_path)] == ["dlprof_kernel.json", "dlprof_summary.json"]
+
+
+@pytest.mark.parametrize(
+    ("head", "is_ours"),
+    [
+        (json.dumps(LAUNCHES), True), ("  \n" + json.dumps([LAUNCHES]), True), (json.dumps("x" + json.dumps(LAUNCHES)), False),
+        ('{"Kernel Name": 1, "Op Name": 2}', False), (json.dumps(LAUNCHES) + "\0", False),
+        ('{"System Config": 1, "All kernels": 2}', True), ('{"System Config": 1, "All others": 2}', False),
+        ('{"problem": 1, "recommendation": 2}', True), ("", False),
+    ],
+)  # fmt: skip
+def test_json_is_dlprof_s_by_its_keys(tmp_path: Path, head: str, is_ours: bool) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(head)
+    assert dlprof_json.sniff(path, head.encode()) is is_ours
+    assert dlprof_json.sniff(path, head.encode("utf-8-sig")) is is_ours

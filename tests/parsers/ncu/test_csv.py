@@ -1,0 +1,253 @@
+"""Nsight Compute CSV: every layout, real files with known truths, and logs that hold no CSV."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter as Tally
+from pathlib import Path
+
+import pytest
+
+from perfctl.parsers.ncu import csv as ncu_csv
+from perfctl.parsers.ncu.facts import place_of, range_names
+from perfctl.records.errors import ReportError
+from perfctl.records.report import Counter, Device, Report
+
+DATA = Path(__file__).resolve().parents[2] / "data"
+TENSOR, FMUL = "sm__inst_executed_pipe_tensor.sum", "sm__sass_thread_inst_executed_op_fmul_pred_on.sum"
+FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
+
+
+def find(report: Report, name: str, launch: int) -> list[Counter]:
+    return [counter for counter in report.counters if counter.name == name and counter.launch == launch]
+
+
+def value(report: Report, name: str, launch: int) -> int | float | None:
+    (counter,) = find(report, name, launch)
+    return counter.value
+
+
+def launch_of(report: Report, part: str) -> int:
+    return next(kernel.launch for kernel in report.kernels if part in kernel.name)
+
+
+# Layouts, on synthetic files
+
+
+def test_a_ragged_row_keeps_its_metric_and_a_rule_row_gives_none() -> None:
+    report = ncu_csv.parse(DATA / "ncu-ragged/rules_21_columns.csv")
+    assert report.form == "ncu CSV, long, 21 columns"
+    names = Tally(counter.name for counter in report.counters)
+    assert names == {
+        "Duration": 2, "SM Frequency": 2, "Registers Per Thread": 1, "Dynamic Shared Memory Per Block": 1,
+        "Function Cache Configuration": 1, "flop_count_sp.sum": 1,
+    }  # fmt: skip
+
+
+def test_a_repeated_metric_is_told_apart_by_its_body_item() -> None:
+    report = ncu_csv.parse(DATA / "ncu-ragged/rules_21_columns.csv")
+    single, double = find(report, "SM Frequency", 0)
+    assert single.section == "GPU Speed Of Light Roofline Chart: Single Precision Roofline"
+    assert double.section == "GPU Speed Of Light Roofline Chart: Double Precision Roofline"
+    assert single.value == double.value == 1_990_000_000
+    assert single.unit == "Hz"
+
+
+def test_display_names_fill_the_launch_and_a_rule_row_does_not_say_the_stream() -> None:
+    first, second = ncu_csv.parse(DATA / "ncu-ragged/rules_21_columns.csv").kernels
+    assert first.name == 'k<"a, b">(int)'
+    assert (first.stream, second.stream) == (13, 13)
+    assert (first.registers, first.dynamic_shared_bytes, first.duration_ns) == (40, 8700, 6750)
+    assert second.duration_ns == 1_500_000
+    assert (first.grid_x, first.grid_y, first.grid_z) == (224, 1, 1)
+    assert (first.block_x, first.block_y, first.block_z) == (32, 4, 1)
+    assert first.device_index == 1
+
+
+def test_rules_and_warnings_become_diagnostics_with_their_count() -> None:
+    texts = {item.source: item for item in ncu_csv.parse(DATA / "ncu-ragged/rules_21_columns.csv").diagnostics}
+    assert texts["ncu rule TheoreticalOccupancy"].text.startswith("OPT in 2 launches")
+    assert "too small. Make it larger." in texts["ncu rule LaunchConfiguration"].text
+    assert texts["ncu"].severity == "warning"
+    assert "rounded" in texts["perfctl"].text
+
+
+def test_n_a_is_none_with_a_gap_and_text_is_kept_without_one() -> None:
+    report = ncu_csv.parse(DATA / "ncu-ragged/rules_21_columns.csv")
+    assert value(report, "flop_count_sp.sum", 0) is None
+    (cache,) = find(report, "Function Cache Configuration", 0)
+    assert (cache.value, cache.text) == (None, "CachePreferNone")
+    assert [gap[:2] for gap in report.gaps] == [("counter:flop_count_sp.sum", "not_available")]
+
+
+def test_each_wide_column_is_scaled_by_its_own_unit() -> None:
+    report = ncu_csv.parse(DATA / "ncu-wide/units_per_column.csv")
+    assert [value(report, "dram__bytes_read.sum", launch) for launch in (0, 1)] == [19_000, 2_500_000_000]
+    assert [value(report, "dram__bytes_write.sum", launch) for launch in (0, 1)] == [303_700_000, 0]
+    assert [kernel.duration_ns for kernel in report.kernels] == [12_500, 1_000_250]
+    assert ("counter:memory_access_type", "not_available") in {gap[:2] for gap in report.gaps}
+
+
+def test_device_attributes_give_the_device_with_the_bandwidth_that_nsys_states() -> None:
+    assert ncu_csv.parse(DATA / "ncu-wide/units_per_column.csv").devices == (
+        Device(
+            name="NVIDIA A100-SXM4-40GB",
+            kind="gpu",
+            compute_capability="8.0",
+            sm_count=108,
+            memory_bytes=42406903808,
+            memory_bandwidth_bps=1_555_200_000_000,
+            clock_hz=1_410_000_000,
+        ),
+    )
+
+
+def test_nvtx_columns_give_layer_direction_and_step_of_the_innermost_perfctl_range() -> None:
+    report = ncu_csv.parse(DATA / "ncu-nvtx/layers.csv")
+    assert [(k.layer, k.direction, k.step, k.layer_source) for k in report.kernels] == [
+        ("features.conv2", "forward", 3, "range"),
+        ("features.conv2", "forward", 3, "range"),
+        ("conv1", "grad_weight", 4, "range"),
+        (None, None, None, None),
+        (None, None, None, None),
+        ("fc1", "forward", None, "range"),
+    ]
+    assert [counter.value for counter in report.counters] == [1000, 2000, 3000, 4000, 5000, 6000]
+
+
+def test_range_names_with_colons_quotes_and_attributes_are_read() -> None:
+    none = ":none:none:none:none:none:none"
+    assert range_names(f'1  "<default domain>:a:b{none}"  "lib:x::y{none}" ') == ["a:b", "x::y"]
+    attributes = '7  "<default domain>:conv1:forward:none:none:ARGB:4278255360:ASCII:conv1:forward" '
+    assert range_names(attributes) == ["conv1:forward"]
+    assert place_of(attributes).layer == "conv1"
+    assert range_names("") == []
+
+
+# Real files
+
+
+def test_the_tensor_instructions_of_a_known_gemm_are_exact(reports: Path) -> None:
+    report = ncu_csv.parse(reports / "ncu/csv_long/wangzy_roofline_output.csv")
+    side = 20480
+    gemms = [counter.launch for counter in report.counters if counter.name == TENSOR and counter.value]
+    assert 2 * side**3 == 33_554_432_000 * 512
+    assert {value(report, TENSOR, launch) for launch in gemms} == {33_554_432_000}
+    assert side**2 in {value(report, FMUL, launch) for launch in gemms}
+    assert report.devices[0].compute_capability == "7.0"
+
+
+def test_the_ffma_of_a_naive_gemm_are_exact_although_printed_as_floats(reports: Path) -> None:
+    report = ncu_csv.parse(reports / "ncu/csv_long/gardenia_gemm_smsp_sass.csv")
+    counted = value(report, FFMA, launch_of(report, "gemm_v0"))
+    assert counted == 34_359_738_368_000 == 20480 * 20480 * 81920
+    assert isinstance(counted, int)
+
+
+def test_a_partial_csv_after_errors_is_read_and_the_failed_kernel_is_a_gap(reports: Path) -> None:
+    report = ncu_csv.parse(reports / "ncu/csv_long/gardenia_share_tile_smsp_sass.csv")
+    assert len(list(report.kernels)) == 3
+    failed = [gap for gap in report.gaps if gap.quantity == "kernel"]
+    assert [(gap.state, gap.scope) for gap in failed] == [("not_collected", "gemm_shared_tile")]
+    assert sum(item.severity == "error" for item in report.diagnostics) == 2
+
+
+LONG = [
+    "codegandee_k0001_ncu.details.csv", "codegandee_k0001_ncu.metrics.csv", "dphpc_ncu_analysis.csv",
+    "gardenia_gemm_smsp_sass.csv", "lashi_ncu_reduceInteger.csv", "leleucas_bert_nsight_with_prof_lines.csv",
+    "leleucas_conv2d_result.csv", "olajide_rtx5070_win_gemm_naive.csv", "wangzy_roofline_output.csv",
+    "xplacer_aws_nsight_bfs_graph4096.log",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_no_launch_and_no_metric_of_a_real_long_file_is_lost(reports: Path, name: str) -> None:
+    path = reports / "ncu/csv_long" / name
+    text = path.read_text("utf-8-sig").splitlines()
+    start = next(index for index, line in enumerate(text) if line.startswith('"ID",'))
+    header, *rows = csv.reader(text[start:])
+    metric, identity = header.index("Metric Name"), header.index("ID")
+    expected = Tally((int(row[identity]), row[metric]) for row in rows if row[metric])
+    report = ncu_csv.parse(path)
+    order = sorted({launch for launch, _ in expected})
+    assert Tally((order[counter.launch], counter.name) for counter in report.counters) == expected
+    assert len(list(report.kernels)) == len(order)
+    assert all(counter.value is not None or counter.text for counter in report.counters)
+
+
+def test_the_wide_file_of_a_real_b200_run_is_whole(reports: Path) -> None:
+    report = ncu_csv.parse(reports / "ncu/csv_wide/b200_flashinfer_gqa_bf16_b1_ctx32k_p64.ncu.csv")
+    kernels = list(report.kernels)
+    assert (len(kernels), len(list(report.counters))) == (16, 16 * (475 - 11))
+    assert kernels[0].duration_ns == 12_928
+    assert (kernels[0].registers, kernels[0].dynamic_shared_bytes, kernels[0].static_shared_bytes) == (40, 8704, 0)
+    assert report.devices[0].name == "NVIDIA B200"
+
+
+@pytest.mark.parametrize("page", ["details", "raw"])
+@pytest.mark.parametrize("locale", ["en_US.UTF-8", "de_DE.UTF-8"])
+def test_every_locale_of_one_report_gives_the_same_numbers(reports: Path, page: str, locale: str) -> None:
+    folder = reports / "ncu/locale_generated"
+    plain = list(ncu_csv.parse(folder / f"lashi_profile.{page}.C.csv").counters)
+    other = list(ncu_csv.parse(folder / f"lashi_profile.{page}.{locale}.csv").counters)
+    assert plain == other
+
+
+def test_scaled_units_agree_with_base_units_within_the_printed_digits(reports: Path) -> None:
+    folder = reports / "ncu/locale_generated"
+    scaled = ncu_csv.parse(folder / "lashi_profile.raw.C.csv").counters
+    base = ncu_csv.parse(folder / "lashi_profile.raw.C.units_base.csv").counters
+    for one, other in zip(scaled, base, strict=True):
+        assert (one.name, one.unit, one.text) == (other.name, other.unit, other.text)
+        if one.value is not None and other.value is not None:
+            assert math.isclose(one.value, other.value, rel_tol=1e-3, abs_tol=0.0051), one
+
+
+def test_a_summary_page_gives_figures_and_says_that_it_has_no_launches(reports: Path) -> None:
+    report = ncu_csv.parse(reports / "ncu/locale_generated/lashi_profile.summary_per-kernel.csv")
+    assert (list(report.kernels), list(report.counters)) == ([], [])
+    assert {gap.quantity for gap in report.gaps} == {"kernel", "counter"}
+    average = next(s for s in report.summaries if s.name.startswith("gpu__time_duration.sum, average of 3 launches"))
+    assert (average.value, average.unit) == (221_440, "ns")
+
+
+# Logs without CSV
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "remedy"),
+    [
+        ("permission.log", "ERR_NVGPUCTRPERM", "NVreg_RestrictProfilingToAdminUsers=0"),
+        ("no_kernels.log", "no kernels were profiled", "--target-processes all"),
+        ("child_process.log", "child process", "--target-processes all"),
+        ("dcgm.log", "driver resource was unavailable", "dcgmi profile --pause"),
+        ("lock.log", "lock file", "TMPDIR"),
+        ("application_failed.log", "exit code 3", "without ncu"),
+        ("report_elsewhere.log", "out/run.ncu-rep", "Read that report"),
+        ("pivoted.csv", "another program made", "ncu itself"),
+    ],
+)
+def test_a_log_without_csv_is_recognised_and_says_why_and_what_to_do(name: str, reason: str, remedy: str) -> None:
+    path = DATA / "ncu-logs" / name
+    assert ncu_csv.sniff(path, path.read_bytes())
+    with pytest.raises(ReportError) as caught:
+        ncu_csv.parse(path)
+    assert reason in caught.value.reason
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("csv_long/gardenia_profile_old.csv", "ERR_NVGPUCTRPERM"),
+        ("csv_long/leleucas_relu_nsight_result.csv", "another program made"),
+        ("csv_wide/b200_only_error_no_csv.ncu.csv", "exit code 1"),
+        ("console/heateq_ncu_fma_memory_error.txt", "no kernels were profiled"),
+    ],
+)
+def test_real_files_without_csv_are_explained(reports: Path, name: str, reason: str) -> None:
+    path = reports / "ncu" / name
+    assert ncu_csv.sniff(path, path.read_bytes()[:65536])
+    with pytest.raises(ReportError, match=reason):
+        ncu_csv.parse(path)

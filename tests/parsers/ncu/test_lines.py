@@ -1,0 +1,84 @@
+"""ncu's CSV is found among everything else in a file: rows, headers, and a log of the rest."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from perfctl.parsers.ncu import log as ncu_log
+from perfctl.parsers.ncu.log import Rows, cells, header_at, skip_to_header
+from perfctl.parsers.text.lines import Lines, Log
+
+HEADER = '"ID","Process ID","Kernel Name"\n'
+ROW = '"0","7","gemm(int)","x"\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "at"),
+    [
+        (HEADER, 0), ("loss 0.5" + HEADER, 8), ("x" + HEADER, 1), ("ID,Process ID,Kernel Name\n", 0), (" ID,Process ID\n", -1),
+        ('"Process ID","Process Name"\n', 0), ("Process ID,Process Name", 0), ("x Process ID,Process Name", -1), ("", -1),
+    ],
+)  # fmt: skip
+def test_a_header_is_found_behind_output_only_where_its_cells_are_quoted(line: str, at: int) -> None:
+    assert header_at(line) == at
+
+
+def test_what_stands_before_the_header_goes_to_the_log() -> None:
+    log = Log()
+    source = iter(["==PROF== Connected\n", "  Section: A\n", "loss 1 " + HEADER, ROW])
+    assert skip_to_header(source, log) == HEADER
+    assert next(source) == ROW
+    assert (log.tool_lines, log.console_lines, log.first_line) == ({("PROF", "Connected"): 1}, 1, "==PROF== Connected")
+    assert skip_to_header(iter(["\n"]), log) is None
+
+
+def rows(*source: str, quoted: bool = True) -> tuple[list[str], Log]:
+    log = Log()
+    return list(Rows(Lines(io.StringIO("".join(source)), log), log, quoted=quoted)), log
+
+
+def test_a_cell_with_line_breaks_is_one_row() -> None:
+    found, log = rows('"0","7","a\n', "b\n", 'c","x"\n', ROW)
+    assert found == ['"0","7","a\nb\nc","x"\n', ROW]
+    assert log.cut_rows == 0
+
+
+def test_a_row_that_is_cut_off_does_not_swallow_the_next() -> None:
+    found, log = rows('"0","7","cut\n', ROW, '"1","7","cut')
+    assert (found, log.cut_rows) == ([ROW], 2)
+
+
+@pytest.mark.parametrize(("limit", "given_up"), [(22, 1), (23, 0)])
+def test_a_row_that_never_ends_is_given_up(limit: int, given_up: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ncu_log, "ROW_LIMIT", limit)
+    pieces = ['"0","7","open\n', "5678\n", "901\n", '3","x"\n']
+    assert len("".join(pieces[:3])) == 23, "so long it is when the fourth line comes"
+    found, log = rows(*pieces, ROW)
+    assert found == ([ROW] if given_up else ["".join(pieces), ROW])
+    assert log.cut_rows == given_up
+
+
+def test_output_of_the_program_is_no_row_and_a_row_behind_it_is() -> None:
+    inside = '"1","7","gemm","ctx","x"\n'
+    found, log = rows("loss, 0.5\n", "==PROF== a, b\n", "loss 0.5" + inside, "epoch " + HEADER)
+    assert found == [inside, HEADER]
+    assert (log.first_line, log.tool_lines) == ("loss, 0.5", {("PROF", "a, b"): 1})
+
+
+def test_bare_cells_are_rows_where_the_header_has_bare_cells() -> None:
+    found, log = rows("0,7,gemm\n", "no comma\n", "==PROF== a, b\n", quoted=False)
+    assert found == ["0,7,gemm\n"]
+    assert (log.first_line, log.tool_lines) == ("no comma", {("PROF", "a, b"): 1})
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ('"a","b"\r\n', ["a", "b"]), ('"a","b",\r\n', ["a", "b"]), ('"a","",\n', ["a", ""]), ('"a"', ["a"]), ("a,b,", ["a", "b", ""]),
+        ('"a","say ""x"", y","c"\n', ["a", 'say "x", y', "c"]), ('"a","x\ny"\n', ["a", "x\ny"]), ('"a",b,"c"', ["a", "b", "c"]),
+    ],
+)  # fmt: skip
+def test_cells_are_what_the_csv_module_says(row: str, expected: list[str]) -> None:
+    assert cells(row) == expected

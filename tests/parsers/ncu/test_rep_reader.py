@@ -1,0 +1,128 @@
+"""Each kind of metric value that NVIDIA's package may give becomes a number, a text or nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from perfctl.parsers.ncu import rep_worker
+
+UNKNOWN, ANY, STRING, FLOAT, DOUBLE, UINT32, UINT64 = range(7)
+
+
+class Metric:
+    """One value; it may be asked for in the way of its kind only."""
+
+    ValueKind_UNKNOWN, ValueKind_ANY, ValueKind_STRING = UNKNOWN, ANY, STRING
+    ValueKind_FLOAT, ValueKind_DOUBLE, ValueKind_UINT32, ValueKind_UINT64 = FLOAT, DOUBLE, UINT32, UINT64
+
+    def __init__(self, kind: int, value: Any) -> None:
+        self._kind, self._value = kind, value
+
+    def has_value(self) -> bool:
+        return self._value is not None
+
+    def kind(self) -> int:
+        return self._kind
+
+    def unit(self) -> str:
+        return "inst"
+
+    def as_uint64(self) -> int:
+        assert self._kind in (UINT32, UINT64)
+        return int(self._value)
+
+    def as_double(self) -> float:
+        assert self._kind in (FLOAT, DOUBLE)
+        return float(self._value)
+
+    def as_string(self) -> str:
+        assert self._kind == STRING
+        return str(self._value)
+
+
+class Action:
+    """One launch without ranges."""
+
+    NameBase_DEMANGLED, NameBase_FUNCTION, WorkloadType_KERNEL = 0, 1, 0
+
+    def __init__(self, metric: Metric, workload: int = 0) -> None:
+        self._metric, self._workload = metric, workload
+
+    def name(self, base: int) -> str | None:
+        return "k(int)" if base == self.NameBase_DEMANGLED else None
+
+    def workload_type(self) -> int:
+        return self._workload
+
+    def nvtx_state(self) -> None:
+        return None
+
+    def metric_names(self) -> tuple[str, ...]:
+        return ("x",)
+
+    def metric_by_name(self, name: str) -> Metric:
+        return self._metric
+
+
+class Context:
+    """Ranges of actions; None where the package refuses one."""
+
+    def __init__(self, *ranges: list[Action | None] | None) -> None:
+        self._ranges = ranges
+
+    def num_ranges(self) -> int:
+        return len(self._ranges)
+
+    def range_by_idx(self, index: int) -> Any:
+        found = self._ranges[index]
+        if found is None:
+            return None
+        part = ModuleType("part")
+        part.__dict__.update(num_actions=lambda: len(found), action_by_idx=found.__getitem__)
+        return part
+
+
+def records(context: Context | None, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    package = ModuleType("ncu_report")
+    package.__dict__["load_report"] = lambda path: context
+    monkeypatch.setitem(sys.modules, "ncu_report", package)
+    out = io.StringIO()
+    assert rep_worker.main(["report.ncu-rep"], out) == 0
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (UINT32, 7, 7), (UINT64, 2**64 - 1, 2**64 - 1), (UINT64, None, None), (DOUBLE, 7.0, 7), (FLOAT, -2.0, -2),
+        (DOUBLE, 0.5, 0.5), (DOUBLE, float("nan"), None), (FLOAT, float("inf"), None), (STRING, "A100", "A100"), (STRING, "", None),
+        (ANY, 1, None), (UNKNOWN, 1, None),
+    ],
+)  # fmt: skip
+def test_a_value_is_read_by_its_kind(kind: int, value: Any, expected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (record,) = records(Context([Action(Metric(kind, value))]), monkeypatch)
+    assert record["metrics"] == [["x", "inst", expected]]
+    assert type(record["metrics"][0][2]) is type(expected)
+    assert record["strange"] == (["x"] if kind == UNKNOWN else [])
+    assert (record["name"], record["short"], record["single"], record["ranges"]) == ("k(int)", "", True, [])
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [(2.0**53 - 1, int), (-(2.0**53) + 1, int), (2.0**53, float), (-(2.0**53), float)]
+)
+def test_a_double_is_whole_as_long_as_it_is_exact(value: float, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    (record,) = records(Context([Action(Metric(DOUBLE, value))]), monkeypatch)
+    assert (record["metrics"][0][2], type(record["metrics"][0][2])) == (value, kind)
+
+
+def test_what_the_package_refuses_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    metric = Metric(UINT32, 1)
+    context = Context(None, [Action(metric), None, Action(metric, workload=2)], [])
+    assert [record["single"] for record in records(context, monkeypatch)] == [True, False]
+    assert records(None, monkeypatch) == []

@@ -1,0 +1,230 @@
+"""What results of an ncu report become, as a stand-in for NVIDIA's package gives them: launches, counters, devices, gaps."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perfctl.parsers import ReportError
+from perfctl.parsers.ncu import rep as ncu_rep
+from perfctl.records.report import Counter, Device, Diagnostic, Gap, Kernel, Report
+
+PACKAGE = '''
+"""Stands in for NVIDIA's package: gives the results of the JSON file beside it."""
+import json, os, pathlib
+
+class Metric:
+    ValueKind_UNKNOWN, ValueKind_ANY, ValueKind_STRING, ValueKind_FLOAT = 0, 1, 2, 3
+    ValueKind_DOUBLE, ValueKind_UINT32, ValueKind_UINT64 = 4, 5, 6
+    def __init__(self, unit, kind, value): self._unit, self._kind, self._value = unit, kind, value
+    def has_value(self): return self._value is not None
+    def kind(self): return self._kind
+    def unit(self): return self._unit
+    def as_double(self): return self._value
+    def as_uint64(self): return self._value
+    def as_string(self): return self._value
+
+class State:
+    def __init__(self, ranges): self._ranges = ranges
+    def domains(self): return (0,)
+    def domain_by_id(self, number): return self
+    def push_pop_ranges(self): return self._ranges
+
+class Action:
+    NameBase_DEMANGLED, NameBase_FUNCTION, WorkloadType_KERNEL = 0, 1, 0
+    def __init__(self, record): self._record = record
+    def name(self, base): return self._record["names"][base]
+    def workload_type(self): return self._record.get("workload", 0)
+    def nvtx_state(self): return State(self._record["ranges"]) if "ranges" in self._record else None
+    def metric_names(self): return tuple(self._record["metrics"])
+    def metric_by_name(self, name): return Metric(*self._record["metrics"][name])
+
+class Context:
+    def __init__(self, records): self._records = records
+    def num_ranges(self): return 1
+    def range_by_idx(self, index): return self
+    def num_actions(self): return len(self._records)
+    def action_by_idx(self, index): return Action(self._records[index])
+
+def load_report(path):
+    records = json.loads(pathlib.Path(__file__).with_name("results.json").read_text())
+    if isinstance(records, int): os._exit(records)
+    return Context(records)
+'''
+UNKNOWN, STRING, DOUBLE, UINT = 0, 2, 4, 6
+Read = Callable[..., Report]
+
+
+def varint(value: int) -> bytes:
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
+
+
+def piece(field: int, content: bytes) -> bytes:
+    return varint(field << 3 | 2) + varint(len(content)) + content
+
+
+def report_bytes(results: int, versions: dict[str, str], created: int | None = None) -> bytes:
+    details = varint(2 << 3) + varint(created) if created is not None else b""
+    details += b"".join(piece(8, piece(1, key.encode()) + piece(2, text.encode())) for key, text in versions.items())
+    header = varint(2 << 3) + varint(results) + piece(3, details)
+    return b"NVR\0" + struct.pack("<I", 2) + b"\x08\x07" + struct.pack("<I", len(header)) + header
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
+    """Writes a report and what the package gives of it (an int: the code it ends with), and parses it."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "ncu_report.py").write_text(PACKAGE)
+    monkeypatch.delitem(sys.modules, "ncu_report", raising=False)
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setenv("PYTHONPATH", str(site))
+
+    def make(records: object, results: int, created: int | None = None, **versions: str) -> Report:
+        (site / "results.json").write_text(json.dumps(records))
+        path = tmp_path / "a.ncu-rep"
+        named = {name.replace("_", " "): text for name, text in versions.items()}
+        path.write_bytes(report_bytes(results, named, created))
+        return ncu_rep.parse(path)
+
+    return make
+
+
+FIRST = {
+    "names": ["gemm(int)", "gemm"],
+    "ranges": ["perfctl:step:4", "fc1:forward"],
+    "metrics": {
+        "gpu__time_duration.sum": ["ns", DOUBLE, 6750.0],
+        "launch__device_id": ["", UINT, 1],
+        "launch__grid_dim_x": ["", UINT, 64],
+        "launch__registers_per_thread": ["register/thread", UINT, 40],
+        "device__attribute_display_name": ["", STRING, "GPU B"],
+        "dram__bytes.sum": ["Kbyte", UINT, 3],
+        "ratio": ["Kbyte", DOUBLE, 0.0005],
+        "absent": ["inst", UINT, None],
+        "odd": ["inst", UNKNOWN, 1],
+    },
+}
+SECOND = {
+    "names": ["relu(int)", None],
+    "metrics": {
+        "launch__stream_id": ["", UINT, 13],
+        "device__attribute_display_name": ["", STRING, "GPU A"],
+        "dram__bytes.sum": ["byte", UINT, 5],
+        "absent": ["inst", UINT, None],
+        "odd": ["inst", UNKNOWN, 1],
+    },
+}
+THIRD = SECOND | {"names": ["pool(int)", "pool"], "ranges": ["perfctl:step:4"], "workload": 2}
+DAMAGED = {"names": ["lost", "lost"], "metrics": {}}
+
+
+def test_results_become_launches_in_their_order_with_their_facts_and_places(read: Read) -> None:
+    report = read([FIRST, DAMAGED, SECOND, THIRD], 4)
+    assert list(report.kernels) == [
+        Kernel(
+            0, "gemm(int)", "gemm", layer="fc1", direction="forward", step=4, layer_source="range", device_index=1,
+            grid_x=64, registers=40, duration_ns=6750,
+        ),
+        Kernel(1, "relu(int)", None, stream=13, step=4),
+        Kernel(2, "pool(int)", "pool", stream=13, step=4),
+    ]  # fmt: skip
+    assert (report.tool, report.form) == ("ncu", "ncu report")
+
+
+def test_counters_are_in_base_units_under_their_launch_and_can_be_read_twice(read: Read) -> None:
+    counters = read([FIRST, DAMAGED, SECOND], 3).counters
+    expected = [
+        Counter(0, "gpu__time_duration.sum", 6750, "ns"), Counter(0, "launch__device_id", 1, None),
+        Counter(0, "launch__grid_dim_x", 64, None), Counter(0, "launch__registers_per_thread", 40, "register/thread"),
+        Counter(0, "device__attribute_display_name", None, None, None, "GPU B"),
+        Counter(0, "dram__bytes.sum", 3000, "byte"), Counter(0, "ratio", 0.5, "byte"), Counter(0, "absent", None, "inst"),
+        Counter(0, "odd", None, "inst"), Counter(1, "launch__stream_id", 13, None),
+        Counter(1, "device__attribute_display_name", None, None, None, "GPU A"), Counter(1, "dram__bytes.sum", 5, "byte"),
+        Counter(1, "absent", None, "inst"), Counter(1, "odd", None, "inst"),
+    ]  # fmt: skip
+    assert list(counters) == expected
+    assert list(counters) == expected
+
+
+def test_devices_stand_by_their_index_with_the_driver_of_the_machine(read: Read) -> None:
+    versions = {"CUDA_Version": "12.2", "Display_Driver_Version": "535.104", "Nsight_Compute_Target": "2023.1.0.0 (b)"}
+    report = read([FIRST, SECOND], 2, 1_700_000_000, **versions)
+    assert report.devices == (
+        Device("GPU A", "gpu", 0, driver_version="535.104"),
+        Device("GPU B", "gpu", 1, driver_version="535.104"),
+    )
+    assert report.environment == {"cuda": "12.2"}
+    assert (report.tool_version, report.started_at) == ("2023.1.0.0", "2023-11-14T22:13:20+00:00")
+    bare = read([FIRST], 1)
+    assert bare.devices == (Device("GPU B", "gpu", 1),)
+    assert (bare.environment, bare.tool_version, bare.started_at) == ({}, None, None)
+
+
+def no_value(name: str, launches: int) -> Gap:
+    return Gap(f"counter:{name}", "not_available", f"the report has no value for it in {launches} launches")
+
+
+def test_what_is_damaged_absent_or_was_not_collected_is_a_gap(read: Read) -> None:
+    values = [no_value("absent", 2), no_value("odd", 2)]
+    assert list(read([FIRST, SECOND], 2).gaps) == values
+    for held, given, lost in (
+        (3, [FIRST, SECOND], 1),
+        (2, [FIRST, DAMAGED, SECOND, DAMAGED], 2),
+        (9, [FIRST, SECOND], 7),
+    ):
+        whole = 2 + lost
+        reason = f"{lost} of {whole} results in the report are damaged and could not be read"
+        assert list(read(given, held).gaps) == [*values, Gap("kernel", "unreadable", reason)]
+    assert list(read([SECOND], 1).gaps) == [
+        no_value("absent", 1), no_value("odd", 1),
+        Gap("kernel.duration_ns", "not_collected", "gpu__time_duration.sum is not among the metrics"),
+        Gap("kernel.grid_x", "not_available", "the report has only the total grid size (ncu before 2020)"),
+    ]  # fmt: skip
+
+
+def test_ranges_values_of_a_new_kind_and_a_newer_ncu_are_said(read: Read) -> None:
+    ranged = Diagnostic(
+        "warning", "ncu", "result 1 is not a single kernel but a range, graph or command list: pool(int)"
+    )
+    strange = Diagnostic(
+        "warning", "perfctl parser", "not understood and left out: metrics with a new type of value odd"
+    )
+    assert read([FIRST, THIRD], 2, Nsight_Compute_Target="2025.1.9.0").diagnostics == (ranged, strange)
+    text = "ncu 2025.2.0.0 is newer than the newest that was tested (2025.1): all known parts were read"
+    later = read([FIRST], 1, Nsight_Compute_Target="2025.2.0.0 (build 3)")
+    assert later.diagnostics == (strange, Diagnostic("info", "perfctl parser", text))
+
+
+def test_a_report_of_which_nothing_could_be_read_says_why(read: Read, tmp_path: Path) -> None:
+    path = tmp_path / "a.ncu-rep"
+    export = f"Export it with 'ncu --import {path} --csv --page raw --print-units base' and read that CSV"
+    for records, held, versions, reason, remedy in (
+        ([], 0, {}, "the report holds no kernels", "Check ncu's filters and --target-processes, and profile again"),
+        ([DAMAGED], 1, {}, "the report (1 results) is damaged and could not be read", export),
+        ([], 5, {"Nsight_Compute_Target": "2023.1"},
+         "the report (written by ncu 2023.1, 5 results) is damaged and could not be read", export),
+        (1, 5, {}, "the report is damaged: NVIDIA's ncu_report failed with exit code 1 while reading it", export),
+        (3, 5, {}, "the report is damaged: NVIDIA's ncu_report failed with exit code 3 while reading it", export),
+    ):  # fmt: skip
+        with pytest.raises(ReportError) as caught:
+            read(records, held, **versions)
+        assert (caught.value.tool, caught.value.reason, caught.value.remedy) == ("ncu", reason, remedy)
+
+
+def test_a_file_that_cannot_be_read_or_is_of_an_unknown_layout_is_refused(read: Read, tmp_path: Path) -> None:
+    with pytest.raises(
+        ReportError, match=r"it cannot be read \(No such file or directory\). Check the path and its permissions"
+    ):
+        ncu_rep.parse(tmp_path / "missing.ncu-rep")
+    read([FIRST], 1)
+    (tmp_path / "site" / "results.json").write_text("[]")
+    path = tmp_path / "other.ncu-rep"
+    path.write_bytes(b"NVR\0" + struct.pack("<I", 2) + b"\x08\x09" + bytes(20))
+    with pytest.raises(ReportError, match="it begins like an ncu report, but has an unknown structure"):
+        ncu_rep.parse(path)

@@ -1,0 +1,221 @@
+"""What an nsys export does not say is counted and named; what it says is no gap. And kernels in great numbers."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from perfctl.parsers import ReportError, parse
+from perfctl.parsers.text.sqlite import check_whole
+from perfctl.records.bulk import SqlKernels
+from perfctl.records.report import Report
+from tests.parsers.nsys_builder import NsysBuilder, gap, read, training_step
+
+
+def quantities(report: Report) -> list[str]:
+    return [one.quantity for one in report.gaps if one.quantity != "device"]
+
+
+def test_a_whole_training_step_has_one_gap_for_the_kernels_outside_of_layers(tmp_path: Path) -> None:
+    """Of five kernels three are launched in a layer's range, those at 200 and 700 are not."""
+    report = read(training_step(NsysBuilder()), tmp_path)
+    assert quantities(report) == ["layer"]
+    assert gap(report, "layer") == "not_available: 2 of 5 kernels were launched outside of every layer's range"
+
+
+def test_kernels_without_a_call_are_counted_apart_from_those_outside_of_layers(tmp_path: Path) -> None:
+    builder = training_step(NsysBuilder())
+    builder.kernel(99)
+    builder.range("open", 2000, None)
+    report = read(builder, tmp_path)
+    assert gap(report, "layer") == (
+        "not_available: 1 of 6 kernels have no launch call in the report; "
+        "not_available: 2 of 6 kernels were launched outside of every layer's range"
+    )
+    assert gap(report, "range:duration") == "not_available: 1 of 7 ranges never ended in the capture"
+
+
+def test_ranges_of_other_people_name_neither_layer_nor_step(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.range("train", 0, 100)
+    builder.launch(10)
+    report = read(builder, tmp_path)
+    assert quantities(report) == ["layer", "step"]
+    assert gap(report, "layer").startswith("not_collected: no range names a layer")
+    builder.range("perfctl:step:0", 0, 100)
+    builder.range("fc:forward", 5, 50)
+    (tmp_path / "named").mkdir()
+    assert quantities(read(builder, tmp_path / "named")) == []
+
+
+def test_start_end_ranges_alone_hold_no_launch(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.range("fc:forward", 0, 100, eventType=60)
+    builder.launch(10)
+    report = read(builder, tmp_path)
+    assert gap(report, "layer").startswith("not_collected: no push/pop NVTX range was recorded")
+    assert gap(report, "range") == ""
+
+
+@pytest.mark.parametrize(
+    ("filled", "expected"),
+    [
+        ((), ["kernel: no CUDA activity was recorded", "copy", "range"]),
+        (("call",), ["kernel: CUDA calls were traced, but no kernel ran", "range"]),
+        (("copy",), ["kernel: no CUDA activity was recorded", "range"]),
+        (("memset",), ["kernel: no CUDA activity was recorded", "range"]),
+        (("kernel", "graph"), ["kernel: CUDA graphs were recorded as a whole", "range", "layer"]),
+        (("graph",), ["kernel: CUDA graphs were recorded as a whole", "copy", "range"]),
+        (("call", "graph"), ["kernel: CUDA graphs were recorded as a whole", "range"]),
+        (("kernel",), ["range", "layer"]),
+    ],
+)
+def test_what_was_not_traced_is_told_from_what_did_not_happen(
+    filled: tuple[str, ...], expected: list[str], tmp_path: Path
+) -> None:
+    builder = NsysBuilder()
+    if "call" in filled:
+        builder.call(1, 0, 5)
+    if "copy" in filled:
+        builder.memcpy(1, 1, 64)
+    if "memset" in filled:
+        builder.row("CUPTI_ACTIVITY_KIND_MEMSET", "start end bytes", start=1, end=2, bytes=8)
+    if "kernel" in filled:
+        builder.kernel(1)
+    if "graph" in filled:
+        builder.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "start end", start=1, end=2)
+    found = [one for one in read(builder, tmp_path).gaps if one.quantity != "device"]
+    assert [one.quantity for one in found] == [one.partition(":")[0] for one in expected]
+    assert all(one.reason.startswith(said.partition(": ")[2]) for one, said in zip(found, expected, strict=True))
+    assert all(one.state == "not_collected" for one in found)
+
+
+def test_before_2022_there_is_no_version(tmp_path: Path) -> None:
+    report = read(training_step(NsysBuilder("2020.3")), tmp_path)
+    assert quantities(report) == ["profiler_version", "layer"]
+    assert (report.tool_version, report.form) == (None, "nsys SQLite, without a schema version (up to 2021.3)")
+
+
+def test_a_schema_without_a_product_still_has_no_version(tmp_path: Path) -> None:
+    path = training_step(NsysBuilder()).write(tmp_path / "report.sqlite")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM META_DATA_EXPORT WHERE name = 'EXPORT_PRODUCT_VERSION'")
+    report = parse(path)
+    assert (report.tool_version, report.form) == (None, "nsys SQLite, schema 3.11.1")
+    assert gap(report, "profiler_version") == "not_available: nsys exports up to 2021.3 do not state the version"
+
+
+def test_marks_alone_are_ranges_that_hold_no_launch(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.range("fc:forward", 5, None, eventType=34)
+    builder.launch(10)
+    report = read(builder, tmp_path)
+    assert quantities(report) == ["layer", "step"]
+    assert gap(report, "layer") == (
+        "not_collected: no push/pop NVTX range was recorded, so no launch can be assigned to a layer"
+    )
+    assert gap(report, "step") == 'not_collected: no range names a step as perfctl does ("perfctl:step:3")'
+
+
+@pytest.mark.parametrize(("strangers", "others"), [(1, 0), (0, 1), (2, 1)])
+def test_only_what_is_missing_is_counted(strangers: int, others: int, tmp_path: Path) -> None:
+    """Beside one kernel in a layer: kernels without a call, and kernels that were launched after the layer."""
+    builder = NsysBuilder()
+    builder.range("perfctl:step:0", 0, 100)
+    builder.range("fc:forward", 5, 50)
+    for at in (10, 70)[: 1 + others]:
+        builder.launch(at)
+    for number in range(strangers):
+        builder.kernel(100 + number)
+    count = 1 + strangers + others
+    expected = [f"not_available: {strangers} of {count} kernels have no launch call in the report"] * bool(strangers)
+    expected += [f"not_available: {others} of {count} kernels were launched outside of every layer's range"] * others
+    report = read(builder, tmp_path)
+    assert quantities(report) == ["layer"] * len(expected)
+    assert gap(report, "layer") == "; ".join(expected)
+
+
+def test_each_of_many_kernels_has_its_own_layer_step_and_range(tmp_path: Path) -> None:
+    """1100 steps of one layer and one kernel each: more than a piece of kernels (512) or of ranges (1024)."""
+    count = 1100
+    builder = NsysBuilder()
+    for step in range(count):
+        at = 1000 * step
+        builder.range(f"perfctl:step:{step}", at, at + 900)
+        builder.range(f"layer{step}:backward", at + 10, at + 500)
+        builder.launch(at + 20, name=f"kernel{step}(int)")
+    path = builder.write(tmp_path / "report.sqlite")
+    report = parse(path)
+    expected = [
+        (step, f"kernel{step}(int)", f"kernel{step}", f"layer{step}", step, 2 * step + 1) for step in range(count)
+    ]
+    assert isinstance(report.kernels, SqlKernels)
+    assert [(k.launch, k.name, k.short_name, k.layer, k.step, k.range_number) for k in report.kernels] == expected
+    first = next(iter(report.kernels))
+    assert (first.direction, first.layer_source, first.start_ns, first.duration_ns) == ("backward", "range", 120, 10)
+    assert (first.grid_x, first.grid_y, first.grid_z, first.block_x, first.block_y, first.block_z) == (
+        2,
+        3,
+        4,
+        32,
+        2,
+        1,
+    )
+    assert (first.registers, first.static_shared_bytes, first.dynamic_shared_bytes) == (40, 16, 0)
+    assert (first.device_index, first.stream) == (0, 7)
+    assert [(r.number, r.parent, r.depth, r.step) for r in report.ranges] == [
+        (number, None if number % 2 == 0 else number - 1, number % 2, number // 2) for number in range(2 * count)
+    ]
+    with closing(sqlite3.connect(":memory:")) as connection, connection:
+        connection.execute("ATTACH ? AS report", (str(path),))
+        rows = connection.execute(report.kernels.select, report.kernels.parameters).fetchall()
+    texts = report.kernels.texts({row[1] for row in rows})
+    layers = report.kernels.layers
+    assert [(row[0], texts[row[1]], layers[row[3]][0], row[4], row[5]) for row in rows] == [
+        (launch, name, layer, step, number) for launch, name, _, layer, step, number in expected
+    ]
+
+
+def database(path: Path, page: int) -> bytes:
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA page_size = {page}")
+    connection.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
+    connection.commit()
+    connection.close()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("page", [512, 4096, 65536])
+def test_a_database_is_cut_off_from_the_first_missing_byte_on(page: int, tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    whole = database(path, page)
+    assert len(whole) == 2 * page
+    check_whole(path, "nsys", "Copy it again")
+    path.write_bytes(whole + b"\0")
+    check_whole(path, "nsys", "Copy it again")
+    path.write_bytes(whole[:-1])
+    with pytest.raises(ReportError, match=f"cut off: only {2 * page - 1:,} of {2 * page:,} bytes are there"):
+        check_whole(path, "nsys", "Copy it again")
+    path.write_bytes(whole[:99])
+    with pytest.raises(ReportError, match="cut off: only 99 of"):
+        check_whole(path, "nsys", "Copy it again")
+    stale = bytearray(whole[:-1])
+    stale[95] ^= 1  # the page count was written by a program that does not keep it
+    path.write_bytes(stale)
+    check_whole(path, "nsys", "Copy it again")
+
+
+@pytest.mark.parametrize("ending", ["-wal", "-journal"])
+def test_a_log_with_changes_beside_the_database_is_refused_and_an_empty_one_is_not(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    database(path, 512)
+    log = tmp_path / f"r.sqlite{ending}"
+    for content in (b"", b"\0rest"):
+        log.write_bytes(content)
+        check_whole(path, "nsys", "Copy it again")
+    log.write_bytes(b"7")
+    with pytest.raises(ReportError, match=f"r.sqlite{ending} beside it holds changes"):
+        check_whole(path, "nsys", "Copy it again")

@@ -1,0 +1,167 @@
+"""Kernels of an nsys export as a store copies them by SQL: the same rows as the records, whatever the numbers look like."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from perfctl.parsers import parse
+from perfctl.parsers.nsys import kernels as nsys_kernels
+from perfctl.records.bulk import NO_NAME, Columns, SqlKernels
+from perfctl.records.report import Kernel
+from tests.parsers.nsys_builder import NsysBuilder, gap, read, training_step
+
+TABLE = "CUPTI_ACTIVITY_KIND_KERNEL"
+
+
+def copied(path: Path) -> list[Kernel]:
+    """The rows that a store takes, their numbers looked up; they are those of the records."""
+    kernels = parse(path).kernels
+    assert isinstance(kernels, SqlKernels)
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("ATTACH ? AS report", (str(path),))
+        rows = connection.execute(kernels.select, kernels.parameters).fetchall()
+    texts = kernels.texts({key for row in rows for key in row[1:3]})
+    found = []
+    for launch, name, short, number, step, around, *rest in rows:
+        layer, direction, source = (None, None, None) if number is None else kernels.layers[number]
+        found.append(
+            Kernel(launch, texts[name] or NO_NAME, texts[short], layer, direction, step, source, around, *rest),
+        )
+    assert found == list(kernels)
+    return found
+
+
+def changed(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(statement)
+        connection.commit()
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("steps", [[0], [8], [9], [10], [98, 99], [100, 9, 0], [10**18 - 1, 0]])
+def test_step_numbers_of_every_length_are_copied_whole(steps: list[int], outside: bool, tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    for place, step in enumerate(steps):
+        builder.range(f"perfctl:step:{step}", 100 * place, 100 * place + 50)
+        builder.launch(100 * place + 10)
+    if outside:
+        builder.launch(5000)
+    kernels = copied(builder.write(tmp_path / "r.sqlite"))
+    assert [kernel.step for kernel in kernels] == [*steps, *[None] * outside]
+    assert [kernel.range_number for kernel in kernels] == [*range(len(steps)), *[None] * outside]
+    assert {kernel.layer for kernel in kernels} == {None}
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 10, 11, 99, 100, 101])
+def test_every_one_of_so_many_ranges_is_told_from_the_others(count: int, tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    for number in range(count):
+        builder.range(f"layer{number}:forward", 100 * number, 100 * number + 50)
+        builder.launch(100 * number + 10)
+    kernels = copied(builder.write(tmp_path / "r.sqlite"))
+    assert [(kernel.range_number, kernel.layer) for kernel in kernels] == [(n, f"layer{n}") for n in range(count)]
+    assert {kernel.step for kernel in kernels} == {None}
+
+
+@pytest.mark.parametrize("ranges", [(), ("perfctl:step:3", "conv1:forward")])
+def test_where_no_kernel_has_a_range_nothing_is_bound_to_the_statement(ranges: tuple[str, ...], tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.launch(10)
+    for name in ranges:
+        builder.range(name, 500, 600)
+    path = builder.write(tmp_path / "r.sqlite")
+    kernels = parse(path).kernels
+    assert isinstance(kernels, SqlKernels)
+    assert (dict(kernels.parameters), dict(kernels.layers)) == ({}, {})
+    (kernel,) = copied(path)
+    assert (kernel.layer, kernel.direction, kernel.step, kernel.layer_source, kernel.range_number) == (None,) * 5
+
+
+def test_layers_that_launched_something_are_listed_and_no_others(tmp_path: Path) -> None:
+    builder = training_step(NsysBuilder())
+    builder.range("idle:forward", 960, 990)
+    kernels = parse(builder.write(tmp_path / "r.sqlite")).kernels
+    assert isinstance(kernels, SqlKernels)
+    assert sorted(map(str, kernels.layers.values())) == [
+        "('conv1', 'backward', 'range')",
+        "('conv1', 'forward', 'range')",
+    ]
+    assert sorted(kernels.parameters) == ["labels", "range_numbers", "steps"]
+
+
+def test_rows_may_be_numbered_from_anywhere(tmp_path: Path) -> None:
+    path = training_step(NsysBuilder()).write(tmp_path / "r.sqlite")
+    before = copied(path)
+    assert [kernel.launch for kernel in before] == [0, 1, 2, 3, 4]
+    assert [kernel.range_number for kernel in before] == [3, 2, 1, 5, None]
+    for shift in (41, -1000):
+        changed(path, f"UPDATE {TABLE} SET rowid = rowid + {shift}")
+        assert copied(path) == before
+
+
+@pytest.mark.parametrize("taken", [2, 3])
+def test_rows_that_were_taken_out_leave_records_alone(taken: int, tmp_path: Path) -> None:
+    """Five kernels, of which the second or the third goes: the others keep their places in time and their layers."""
+    path = training_step(NsysBuilder()).write(tmp_path / "r.sqlite")
+    changed(path, f"DELETE FROM {TABLE} WHERE rowid = {taken}")
+    kernels = parse(path).kernels
+    assert isinstance(kernels, Columns)
+    layers = {1: "conv1", 2: "conv1", 3: None, 4: "conv1", 5: None}
+    starts = {1: 140, 2: 195, 3: 300, 4: 610, 5: 800}
+    left = [number for number in layers if number != taken]
+    assert [(kernel.launch, kernel.start_ns, kernel.layer) for kernel in kernels] == [
+        (launch, starts[number], layers[number]) for launch, number in enumerate(left)
+    ]
+
+
+def test_a_table_of_kernels_without_a_row_is_no_kernel(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.table(TABLE, builder.layout["kernel"])
+    builder.range("conv1:forward", 0, 100)
+    report = read(builder, tmp_path)
+    assert list(report.kernels) == []
+    assert gap(report, "kernel").startswith("not_collected: no CUDA activity was recorded")
+
+
+def test_a_kernel_has_what_its_columns_say_and_nothing_for_those_that_are_not_there(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    columns = "start end demangledName shortName gridY blockZ streamId deviceId"
+    names = {"demangledName": builder.string("a<1>(int)"), "shortName": builder.string("a")}
+    builder.row(TABLE, columns, start=-5, end=9, gridY=2, blockZ=3, streamId=0, deviceId=1, **names)
+    builder.row(TABLE, columns, start=7, **names)
+    first, second = copied(builder.write(tmp_path / "r.sqlite"))
+    assert first == Kernel(
+        0, "a<1>(int)", "a", device_index=1, stream=0, grid_y=2, block_z=3, start_ns=-5, duration_ns=14
+    )
+    assert second == Kernel(1, "a<1>(int)", "a", start_ns=7)
+
+
+def test_a_name_that_is_null_is_not_available_and_a_short_one_is_left_out(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.kernel(1, shortName=None)
+    builder.kernel(2, demangledName=None)
+    builder.kernel(3, demangledName=None, shortName=None)
+    nameless = "(name not available: NULL in the report)"
+    assert [(kernel.name, kernel.short_name) for kernel in copied(builder.write(tmp_path / "r.sqlite"))] == [
+        *(("gemm(int)", None), (nameless, "gemm"), (nameless, None)),
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_kernels_are_put_together_from_pieces_of_any_size(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nsys_kernels, "SLICE", size)
+    monkeypatch.setattr(nsys_kernels, "CHUNK", size)
+    kernels = copied(training_step(NsysBuilder()).write(tmp_path / "r.sqlite"))
+    assert [(kernel.launch, kernel.start_ns, kernel.layer, kernel.step, kernel.range_number) for kernel in kernels] == [
+        (0, 140, "conv1", 4, 3),
+        (1, 195, "conv1", 4, 2),
+        (2, 300, None, 4, 1),
+        (3, 610, "conv1", 4, 5),
+        (4, 800, None, 4, None),
+    ]

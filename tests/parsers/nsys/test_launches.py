@@ -1,0 +1,171 @@
+"""Kernels against a search through all calls and ranges, in the records and in the SQL that a store copies them by."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from perfctl.parsers import attribution, parse
+from perfctl.parsers.attribution import NEVER, NOBODY
+from perfctl.parsers.nsys import kernels as nsys_kernels
+from perfctl.parsers.nsys.kernels import Around
+from perfctl.parsers.text import sqlite
+from perfctl.records.bulk import SqlKernels
+from tests.parsers.nsys_builder import NsysBuilder, gap, global_tid, read
+
+PLACES = [(7, 7), (7, 8), (9, 9)]
+"""(process, thread)"""
+NAMES = ["conv1:forward", "conv1:backward", "fc", "cudnn", "conv2:forward"]
+Expected = list[tuple[int | None, str | None]]
+
+
+def made_up(random: Random, step: int) -> tuple[NsysBuilder, Expected]:
+    """A report whose ranges nest, cross, never end and begin before 0, with calls of nothing and kernels of no call;
+    ids of calls lie ``step`` apart. And of each kernel the number and layer of its ranges."""
+    builder = NsysBuilder()
+    ranges = []
+    for _ in range(random.randrange(12)):
+        place, start = random.choice(PLACES), random.randrange(-40, 60)
+        end = random.choice([None, start + random.randrange(50), start + random.randrange(50)])
+        ranges.append((start, NEVER if end is None else end, place, random.choice(NAMES)))
+        builder.range(ranges[-1][3], start, end, pid=place[0], thread=place[1])
+    numbered = sorted(ranges, key=lambda one: (one[0], -one[1]))
+    calls = []
+    for _ in range(1 + random.randrange(20)):
+        place, start = random.choice(PLACES), random.randrange(-30, 80)
+        calls.append((step * random.randrange(9), place, start, start + random.randrange(6)))
+        builder.call(calls[-1][0], start, calls[-1][3], pid=place[0], thread=place[1])
+    expected: Expected = []
+    for _ in range(1 + random.randrange(12)):
+        correlation, pid = step * random.randrange(10), random.choice(PLACES)[0]
+        builder.kernel(correlation, pid=pid)
+        call = next((one for one in calls if (one[0], one[1][0]) == (correlation, pid)), None)
+        around = [
+            (number, name)
+            for number, (start, end, place, name) in enumerate(numbered)
+            if call is not None and place == call[1] and start <= call[2] and call[3] <= end
+        ]
+        layers = [name.partition(":")[0] for _, name in around if ":" in name]
+        expected.append((around[-1][0] if around else None, layers[-1] if layers else None))
+    return builder, expected
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize("seed", range(12))
+def test_every_kernel_gets_the_ranges_around_its_own_call(tmp_path: Path, seed: int, step: int) -> None:
+    builder, expected = made_up(Random(seed), step)
+    path = builder.write(tmp_path / "report.sqlite")
+    kernels = parse(path).kernels
+    assert [(kernel.range_number, kernel.layer) for kernel in kernels] == expected
+    assert isinstance(kernels, SqlKernels)
+    with closing(sqlite3.connect(":memory:")) as connection, connection:
+        connection.execute("ATTACH ? AS report", (str(path),))
+        rows = connection.execute(kernels.select, kernels.parameters).fetchall()
+    assert [(row[5], kernels.layers.get(row[3], (None,))[0]) for row in rows] == expected
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_kernel_gets_its_ranges_from_pieces_of_any_size(
+    tmp_path: Path, seed: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (attribution, attribution, nsys_kernels):
+        monkeypatch.setattr(module, "SLICE", size)
+    monkeypatch.setattr(sqlite, "SLICE_ROWS", size + 1)
+    builder, expected = made_up(Random(seed), 1)
+    assert [(kernel.range_number, kernel.layer) for kernel in read(builder, tmp_path).kernels] == expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 9, 10])
+def test_kernels_without_a_call_are_counted_over_all_pieces(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of nine kernels the first, the fourth and the seventh have a call, the last of them outside of every layer."""
+    monkeypatch.setattr(nsys_kernels, "SLICE", size)
+    builder = NsysBuilder()
+    builder.range("conv1:forward", 0, 100)
+    for number in range(9):
+        builder.kernel(number)
+        if number % 3 == 0:
+            builder.call(number, 20 * number, 20 * number + 2)
+    report = read(builder, tmp_path)
+    assert gap(report, "layer") == (
+        "not_available: 6 of 9 kernels have no launch call in the report; "
+        "not_available: 1 of 9 kernels were launched outside of every layer's range"
+    )
+    assert [kernel.layer for kernel in report.kernels] == ["conv1", None, None, "conv1", *[None] * 5]
+
+
+CALL = "start end globalTid correlationId"
+CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
+
+
+@pytest.mark.parametrize("columns", [CALL, "start globalTid correlationId"])
+def test_a_call_without_an_end_is_a_moment(columns: str, tmp_path: Path) -> None:
+    """At 10, where the first range ends just then, the second one before it and the third begins after it."""
+    builder = NsysBuilder()
+    builder.range("a:forward", 0, 10)
+    builder.range("b:forward", 5, 9)
+    builder.range("c:forward", 11, 20)
+    builder.row(CALLS, columns, start=10, globalTid=global_tid(7, 7), correlationId=1)
+    builder.kernel(1)
+    assert [kernel.layer for kernel in read(builder, tmp_path).kernels] == ["a"]
+
+
+@pytest.mark.parametrize(("end", "layer"), [(20, "a"), (21, None)])
+def test_a_call_is_inside_of_a_range_that_ends_no_earlier(end: int, layer: str | None, tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.range("a:forward", 10, 20)
+    builder.call(1, 10, end)
+    builder.kernel(1)
+    assert [kernel.layer for kernel in read(builder, tmp_path).kernels] == [layer]
+
+
+@pytest.mark.parametrize("missing", ["globalTid", "correlationId"])
+def test_calls_that_do_not_say_who_or_which_launch_nothing(missing: str, tmp_path: Path) -> None:
+    """Neither where the one value is not there, nor where the column is not."""
+    whole = {"start": 10, "end": 12, "globalTid": global_tid(7, 7), "correlationId": 1}
+    for name, columns in (("value", CALL), ("column", CALL.replace(missing, "nameId"))):
+        builder = NsysBuilder()
+        builder.range("a:forward", 0, 100)
+        builder.row(CALLS, columns, **{key: value for key, value in whole.items() if key != missing})
+        builder.kernel(1)
+        builder.kernel(1, correlationId=None)
+        (tmp_path / name).mkdir()
+        report = read(builder, tmp_path / name)
+        assert [(kernel.layer, kernel.range_number) for kernel in report.kernels] == [(None, None)] * 2
+        assert gap(report, "layer").startswith("not_available: 2 of 2 kernels have no launch call in the report")
+
+
+@pytest.mark.parametrize(("second", "layers"), [(7, ["a", "a", None]), (8, [None, "a", None]), (6, [None, "a", None])])
+def test_a_kernel_of_an_unknown_process_is_matched_only_where_one_process_called_at_all(
+    second: int, layers: list[str | None], tmp_path: Path
+) -> None:
+    """The second process's call launched nothing, and still it might have been the one."""
+    builder = NsysBuilder()
+    for pid in (6, 7, 8):
+        builder.range("a:forward", 0, 100, pid=pid)
+    builder.call(1, 10, 12)
+    builder.call(3, 20, 22, pid=second)
+    builder.kernel(1, globalPid=None)
+    builder.kernel(1)
+    builder.kernel(2, globalPid=None)
+    assert [kernel.layer for kernel in read(builder, tmp_path).kernels] == layers
+
+
+def test_what_is_around_the_call_of_a_row_is_picked_by_the_number_of_the_call() -> None:
+    around = Around(*(np.array(values, np.int32) for values in ([5, 6, 7], [3, NOBODY, 4], [0, 1, 2])))
+    found = around.at(np.array([2, NOBODY, 0, 1, 0]))
+    assert [part.tolist() for part in (found.innermost, found.layer, found.step)] == [
+        [7, NOBODY, 5, 6, 5],
+        [4, NOBODY, 3, NOBODY, 3],
+        [2, NOBODY, 0, 1, 0],
+    ]
+    assert {part.dtype for part in (found.innermost, found.layer, found.step)} == {np.dtype(np.int32)}
+    nothing = Around(*[np.empty(0, np.int32)] * 3).at(np.array([NOBODY, NOBODY]))
+    assert nothing.innermost.tolist() == nothing.layer.tolist() == nothing.step.tolist() == [NOBODY, NOBODY]

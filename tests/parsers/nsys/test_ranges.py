@@ -1,0 +1,158 @@
+"""Ranges of an nsys export: their ends, threads, domains and names, and what is said of those that lack one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perfctl.parsers.attribution import NEVER, NOBODY
+from perfctl.parsers.nsys import ranges as nsys_ranges
+from perfctl.parsers.nsys.ranges import RangeTable, load
+from perfctl.parsers.nsys.tables import opened
+from perfctl.records.report import Range
+from tests.parsers.nsys_builder import NsysBuilder, gap, global_tid, read, training_step
+
+PUSH_POP, START_END, MARK = 59, 60, 34
+"""As ENUM_NSYS_EVENT_TYPE of real exports has them."""
+
+
+def table(builder: NsysBuilder, folder: Path) -> RangeTable:
+    with opened(builder.write(folder / "r.sqlite")) as database:
+        return load(database)
+
+
+def test_ranges_are_counted_by_kind_and_marks_have_no_end_that_could_be_missing(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    kinds = [(PUSH_POP, 5), (PUSH_POP, None), (START_END, None), (START_END, 9), (START_END, 9)]
+    for number, (kind, end) in enumerate([*kinds, *[(MARK, None)] * 4, (39, None), (75, None), (33, 5), (61, 5)]):
+        builder.range(f"r{number}", 0, end, eventType=kind)
+    found = table(builder, tmp_path)
+    assert [found.count(kind) for kind in (PUSH_POP, START_END, MARK, 39, 75)] == [2, 3, 4, 0, 0]
+    assert found.unended() == 2
+    report = read(builder, tmp_path)
+    assert gap(report, "range:duration") == "not_available: 2 of 9 ranges never ended in the capture"
+
+
+def test_the_largest_time_there_is_is_an_end_and_not_never(tmp_path: Path) -> None:
+    assert np.iinfo(np.int64).max == NEVER
+    builder = NsysBuilder()
+    builder.range("long", 0, 2**63 - 2)
+    builder.range("open", 0, None)
+    ranges = list(read(builder, tmp_path).ranges)
+    assert [(r.name, r.duration_ns, r.depth) for r in ranges] == [("open", None, 0), ("long", 2**63 - 2, 1)]
+
+
+def test_a_range_that_ends_before_it_begins_takes_no_time(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.range("backwards", 10, 4)
+    builder.range("moment", 20, 20)
+    builder.range("early", -30, -10)
+    ranges = list(read(builder, tmp_path).ranges)
+    assert [(r.name, r.start_ns, r.duration_ns) for r in ranges] == [
+        ("early", -30, 20),
+        ("backwards", 10, 0),
+        ("moment", 20, 0),
+    ]
+
+
+def test_a_range_of_an_unknown_thread_is_listed_but_stands_on_no_stack(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.range("perfctl:step:3", 0, 100)
+    builder.range("lost", 10, 90, globalTid=None)
+    builder.range("lost in lost", 20, 30, globalTid=None)
+    builder.range("fc:forward", 40, 50)
+    ranges = list(read(builder, tmp_path).ranges)
+    assert ranges == [
+        Range(0, "perfctl:step:3", None, 0, 100, 7, 0, None, step=3),
+        Range(1, "lost", None, 10, 80, None, None, None),
+        Range(2, "lost in lost", None, 20, 10, None, None, None),
+        Range(3, "fc:forward", None, 40, 10, 7, 1, 0, "push_pop", "fc", "forward", 3),
+    ]
+
+
+@pytest.mark.parametrize("thread", [0, 1, 2**24 - 1])
+def test_a_thread_is_the_low_24_bits_of_its_global_number(thread: int, tmp_path: Path) -> None:
+    """And what is left is its process: ranges of two processes with equal threads do not enclose each other."""
+    builder = NsysBuilder()
+    builder.range("outer", 0, 100, thread=thread)
+    builder.range("other", 10, 50, pid=8, thread=thread)
+    found = table(builder, tmp_path)
+    assert found.spans.process.tolist() == [global_tid(7, 0), global_tid(8, 0)]
+    assert found.spans.thread.tolist() == [global_tid(7, thread), global_tid(8, thread)]
+    assert [(r.thread, r.depth, r.parent) for r in found.records()] == [(thread, 0, None)] * 2
+
+
+def test_fields_of_names_follow_the_ranges_in_time_and_nobody_has_none(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.range("b:backward", 50, 60)
+    builder.range("a:forward", 0, 10)
+    builder.range("a:forward", 20, 30)
+    builder.range("perfctl:step:5", 70, 80)
+    builder.range("perfctl:phase:data", 90, 95)
+    found = table(builder, tmp_path)
+    assert (found.names[:2], found.name.tolist()) == (["b:backward", "a:forward"], [1, 1, 0, 2, 3])
+    said = {field: found.label_of(field) for field in ("layer", "direction", "step", "phase")}
+    assert {field: values.tolist() for field, values in said.items()} == {
+        "layer": ["a", "a", "b", None, None, None],
+        "direction": ["forward", "forward", "backward", None, None, None],
+        "step": [None, None, None, 5, None, None],
+        "phase": [None, None, None, None, "data", None],
+    }
+    assert {values[NOBODY] for values in said.values()} == {None}
+
+
+def test_a_kernel_of_no_range_takes_nothing_from_ranges_that_name_all_there_is(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    for at, name in enumerate(("a:forward", "b:forward", "perfctl:step:1", "perfctl:step:2", "c:forward")):
+        builder.range(name, 10 * at, 10 * at + 5)
+    builder.launch(500)
+    (kernel,) = read(builder, tmp_path).kernels
+    assert (kernel.layer, kernel.direction, kernel.step, kernel.layer_source, kernel.range_number) == (None,) * 5
+
+
+def test_a_domain_without_a_name_is_called_by_its_number_and_the_default_one_has_none(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    for domain, name in ((3, "cuDNN"), (4, ""), (5, None)):
+        builder.range(name, 0, None, eventType=75, domainId=domain)
+    for at, domain in enumerate((None, 0, 3, 4, 5, 6)):
+        builder.range("call", at, at + 1, domainId=domain)
+    builder.range("call", 9, 10, domainId=3, pid=8)
+    ranges = list(read(builder, tmp_path).ranges)
+    assert [r.domain for r in ranges] == [None, None, "cuDNN", "domain 4", "domain 5", "domain 6", "domain 3"]
+
+
+def test_a_table_of_few_columns_leaves_the_rest_unknown(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    columns = "start end eventType text"
+    builder.row("NVTX_EVENTS", columns, start=1, end=5, eventType=PUSH_POP, text="fc:forward")
+    builder.row("NVTX_EVENTS", columns, start=2, eventType=MARK, text="here")
+    assert list(read(builder, tmp_path).ranges) == [
+        Range(0, "fc:forward", None, 1, 4, None, None, None, "push_pop", "fc", "forward"),
+        Range(1, "here", None, 2, None, None, None, None, "mark"),
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_ranges_are_put_together_from_pieces_of_any_size(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nsys_ranges, "CHUNK", size)
+    ranges = list(read(training_step(NsysBuilder()), tmp_path).ranges)
+    assert [(r.number, r.name, r.domain, r.start_ns, r.duration_ns, r.thread) for r in ranges] == [
+        (0, "perfctl:step:4", None, 0, 1000, 7),
+        (1, "perfctl:phase:forward", None, 10, 390, 7),
+        (2, "conv1:forward", None, 20, 80, 7),
+        (3, "cudnnConvolutionForward", "cudnn", 30, 60, 7),
+        (4, "perfctl:phase:backward", None, 450, 450, 7),
+        (5, "conv1:backward", None, 500, 100, 8),
+    ]
+    assert [(r.depth, r.parent, r.step, r.phase, r.layer, r.direction) for r in ranges] == [
+        (0, None, 4, None, None, None),
+        (1, 0, 4, "forward", None, None),
+        (2, 1, 4, "forward", "conv1", "forward"),
+        (3, 2, 4, "forward", None, None),
+        (1, 0, 4, "backward", None, None),
+        (0, None, 4, "backward", "conv1", "backward"),
+    ]

@@ -1,0 +1,190 @@
+"""Kernels, ranges and copies of nsys exports, from synthetic databases of several generations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfctl.records.report import Copy, Kernel, Range
+from tests.parsers.nsys_builder import GENERATIONS, NsysBuilder, gap, global_tid, read, training_step
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_every_generation_gives_the_same_kernels_and_ranges(generation: str, tmp_path: Path) -> None:
+    report = read(training_step(NsysBuilder(generation)), tmp_path)
+    kernels = list(report.kernels)
+    assert kernels[0] == Kernel(
+        launch=0, name="gemm(int)", short_name="gemm", layer="conv1", direction="forward", step=4,
+        layer_source="range", range_number=3, device_index=0, stream=7, grid_x=2, grid_y=3, grid_z=4,
+        block_x=32, block_y=2, block_z=1, registers=40, static_shared_bytes=16, dynamic_shared_bytes=0,
+        start_ns=140, duration_ns=10,
+    )  # fmt: skip
+    assert [(k.layer, k.direction, k.step, k.layer_source, k.range_number) for k in kernels[1:]] == [
+        ("conv1", "forward", 4, "range", 2),
+        (None, None, 4, None, 1),
+        ("conv1", "backward", 4, "range", 5),
+        (None, None, 4, None, None),
+    ]
+    ranges = list(report.ranges)
+    assert ranges[:4] == [
+        Range(0, "perfctl:step:4", None, 0, 1000, 7, 0, None, step=4),
+        Range(1, "perfctl:phase:forward", None, 10, 390, 7, 1, 0, step=4, phase="forward"),
+        Range(2, "conv1:forward", None, 20, 80, 7, 2, 1, "push_pop", "conv1", "forward", 4, "forward"),
+        Range(3, "cudnnConvolutionForward", "cudnn", 30, 60, 7, 3, 2, step=4, phase="forward"),
+    ]
+    assert ranges[5] == Range(
+        5, "conv1:backward", None, 500, 100, 8, 0, None, "push_pop", "conv1", "backward", 4, "backward"
+    )
+    assert report.tool_version == GENERATIONS[generation].get("version")
+    assert bool(gap(report, "profiler_version")) == (report.tool_version is None)
+    assert report.form.endswith(GENERATIONS[generation].get("schema", "(up to 2021.3)"))
+    assert gap(report, "layer") == "not_available: 2 of 5 kernels were launched outside of every layer's range"
+
+
+def test_ranges_alone_are_a_report_of_a_cpu_run(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.range("perfctl:step:0", 0, 100)
+    builder.range("fc1:forward", 10, 60)
+    report = read(builder, tmp_path)
+    assert [(r.layer, r.duration_ns, r.step, r.parent) for r in report.ranges] == [
+        (None, 100, 0, None),
+        ("fc1", 50, 0, 0),
+    ]
+    assert (list(report.kernels), list(report.copies), report.devices) == ([], [], ())
+    assert gap(report, "kernel").startswith("not_collected: no CUDA activity was recorded")
+    assert gap(report, "layer") == ""
+    assert gap(report, "device") == "not_collected: the report names no GPU"
+
+
+def test_a_range_that_never_ended_has_no_duration_and_encloses_what_follows(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.range("conv1:forward", -50, None)
+    builder.launch(40)
+    report = read(builder, tmp_path)
+    (kernel,), (open_range,) = report.kernels, report.ranges
+    assert (open_range.start_ns, open_range.duration_ns, kernel.layer) == (-50, None, "conv1")
+    assert gap(report, "range:duration").startswith("not_available: 1 of 1")
+
+
+def test_names_come_from_the_row_or_from_the_strings(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.range(None, 0, 100, textId=builder.string("fc1:forward"))
+    builder.range("fc2:forward", 10, 20, textId=builder.string("other"))
+    builder.range(None, 30, 40)
+    builder.range(None, 50, 60, textId=999)
+    assert [r.name for r in read(builder, tmp_path).ranges] == ["fc1:forward", "fc2:forward", "", ""]
+
+
+def test_start_end_ranges_and_marks_are_listed_but_enclose_nothing(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.range("perfctl:step:1", 0, 100)
+    builder.range("conv1:forward", 10, 90, eventType=60)
+    builder.range("here", 20, None, eventType=34)
+    builder.range("thread name", 20, None, eventType=39)
+    builder.launch(30)
+    report = read(builder, tmp_path)
+    assert [(r.kind, r.depth, r.parent, r.duration_ns, r.step) for r in report.ranges] == [
+        ("push_pop", 0, None, 100, 1),
+        ("start_end", None, None, 80, 1),
+        ("mark", None, None, None, 1),
+    ]
+    assert [(k.layer, k.range_number, k.step) for k in report.kernels] == [(None, 0, 1)]
+
+
+def test_domains_are_named_per_process(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    for pid, name in ((7, "cuDNN"), (9, "cuBLAS")):
+        builder.range(None, 0, None, eventType=75, domainId=1, pid=pid, textId=builder.string(name))
+        builder.range("call", 10, 20, domainId=1, pid=pid, thread=pid)
+    builder.range("call", 30, 40, domainId=8)
+    assert [r.domain for r in read(builder, tmp_path).ranges] == ["cuDNN", "cuBLAS", "domain 8"]
+
+
+def test_processes_with_equal_correlation_ids_are_kept_apart(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    for pid, layer in ((7, "conv1"), (9, "conv2")):
+        builder.range(f"{layer}:forward", 0, 100, pid=pid, thread=pid)
+        builder.call(1, 10, 12, pid=pid, thread=pid)
+        builder.kernel(1, pid=pid)
+    builder.kernel(2, pid=9)
+    report = read(builder, tmp_path)
+    assert [k.layer for k in report.kernels] == ["conv1", "conv2", None]
+    assert gap(report, "layer") == "not_available: 1 of 3 kernels have no launch call in the report"
+
+
+def test_kernels_without_calls_say_what_was_not_traced(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.range("conv1:forward", 0, 100)
+    builder.kernel(1)
+    report = read(builder, tmp_path)
+    assert [k.layer for k in report.kernels] == [None]
+    assert gap(report, "layer").startswith("not_collected: CUDA calls were not recorded")
+
+
+def test_graphs_recorded_as_a_whole_are_a_gap_in_the_kernels(tmp_path: Path) -> None:
+    builder = training_step(NsysBuilder())
+    builder.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "start end graphId", start=1, end=2, graphId=1)
+    assert "--cuda-graph-trace=node" in gap(read(builder, tmp_path), "kernel")
+
+
+def test_ranges_are_numbered_by_start_so_that_a_parent_comes_first(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.range("inner", 10, 20)
+    builder.range("outer", 10, 50)
+    builder.range("first", 0, 5)
+    ranges = list(read(builder, tmp_path).ranges)
+    assert [(r.number, r.name, r.parent, r.depth) for r in ranges] == [
+        (0, "first", None, 0),
+        (1, "outer", None, 0),
+        (2, "inner", 1, 1),
+    ]
+
+
+def test_copies_are_named_from_the_exports_own_table_else_by_cuptis_numbers(tmp_path: Path) -> None:
+    old = NsysBuilder("2020.3")
+    new = NsysBuilder()
+    for number, label in ((1, "Host-to-Device"), (11, "Unified Host-to-Device")):
+        new.row("ENUM_CUDA_MEMCPY_OPER", "id name label", id=number, name="-", label=label)
+    for builder in (old, new):
+        builder.range("conv1:forward", 0, 100)
+        builder.call(1, 10, 12)
+        for correlation, kind in ((1, 1), (2, 2), (3, 8), (4, 10), (5, 11)):
+            builder.memcpy(correlation, kind, 4096)
+        memset = {"start": 7, "end": 9, "bytes": 64, "deviceId": 0, "streamId": 7, "correlationId": 1}
+        columns = "start end deviceId contextId streamId correlationId globalPid value bytes"
+        builder.row("CUPTI_ACTIVITY_KIND_MEMSET", columns, globalPid=global_tid(7, 0), **memset)
+    folders = [tmp_path / "old", tmp_path / "new"]
+    for folder in folders:
+        folder.mkdir()
+    copies = [list(read(builder, folder).copies) for builder, folder in zip((old, new), folders, strict=True)]
+    assert [c.kind for c in copies[0]] == ["HtoD", "DtoH", "DtoD", "PtoP", "11", "memset"]
+    assert [c.kind for c in copies[1]] == ["HtoD", "DtoH", "DtoD", "PtoP", "Unified Host-to-Device", "memset"]
+    assert copies[0][0] == Copy("HtoD", 4096, 500, 5, "conv1", 0, 7)
+    assert copies[0][-1] == Copy("memset", 64, 7, 2, "conv1", 0, 7)
+
+
+def test_without_a_process_id_a_launch_is_matched_only_where_one_process_called(tmp_path: Path) -> None:
+    for processes, layers in ((1, ["conv1"]), (2, [None])):
+        builder = NsysBuilder()
+        builder.range("conv1:forward", 0, 100)
+        for pid in range(7, 7 + processes):
+            builder.call(1, 10, 12, pid=pid)
+        builder.kernel(1, globalPid=None)
+        folder = tmp_path / str(processes)
+        folder.mkdir()
+        assert [k.layer for k in read(builder, folder).kernels] == layers
+
+
+def test_of_ranges_with_the_same_ends_the_later_row_is_the_inner_one(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    for name in ("outer", "middle", "inner"):
+        builder.range(name, 0, 10)
+    builder.launch(4)
+    report = read(builder, tmp_path)
+    assert [(r.name, r.parent, r.depth) for r in report.ranges] == [
+        ("outer", None, 0),
+        ("middle", 0, 1),
+        ("inner", 1, 2),
+    ]
+    assert [k.range_number for k in report.kernels] == [2]

@@ -1,0 +1,239 @@
+"""Damaged nsys stats output gives right rows or a ReportError; what is written in any dialect is read back."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from perfctl.parsers import ReportError
+from perfctl.parsers.nsys import stats
+from tests.parsers.cuts import cuts
+from tests.parsers.nsys_stats_writer import (
+    IN_2019,
+    IN_2020,
+    IN_2021,
+    SINCE_2022,
+    box_table,
+    column_table,
+    csv_table,
+    header,
+    processing,
+    titled,
+)
+
+SUM = header(SINCE_2022, "Instances", "Name")
+NAMES = ["void gemm<float, (int)128>(const float *, float *)", "relu_kernel(int)", "[CUDA memset]", "cudaFree(void *)"]
+ROWS = [
+    [f"{10 + at}.5", str(1000 + at), str(at + 1), "5.5", "5.5", "5", "6", "0.1", name] for at, name in enumerate(NAMES)
+]
+TABLES = {"csv": csv_table, "column": column_table, "box": box_table}
+
+
+@pytest.mark.parametrize("form", sorted(TABLES))
+def test_every_cut_gives_right_rows_or_an_error(tmp_path: Path, form: str) -> None:
+    text = processing("gpukernsum") + "\n" + TABLES[form](SUM, ROWS)
+    path = tmp_path / "stats.csv"
+    path.write_text(text)
+    whole = list(stats.parse(path).operations)
+    assert len(whole) == len(ROWS)
+    for length in cuts(text):
+        path.write_text(text[:length])
+        try:
+            report = stats.parse(path)
+        except ReportError:
+            continue
+        found = list(report.operations)
+        if found and found[-1].name != whole[len(found) - 1].name:  # all figures are there, and the name's beginning
+            assert whole[len(found) - 1].name.startswith(found[-1].name)
+            assert ("operation.name", "ambiguous") in {gap[:2] for gap in report.gaps}
+            found[-1] = found[-1]._replace(name=whole[len(found) - 1].name)
+        assert found == whole[: len(found)], text[max(0, length - 60) : length]
+
+
+@pytest.mark.parametrize(
+    "text", ["\n", "x", "Processing [a] with [gpukernsum.py]... \n", ",".join(SUM)[:30], "\0\0\n", "-- --\n"]
+)
+def test_a_file_without_a_table_is_an_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "stats.csv"
+    path.write_text(text)
+    with pytest.raises(ReportError):
+        stats.parse(path)
+
+
+def test_a_broken_row_is_left_out_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "stats.csv"
+    lines = (processing("gpukernsum") + csv_table(SUM, ROWS)).split("\n")
+    lines[3] = lines[3][:12]
+    lines.insert(5, "loss 0.42, 0.43")
+    path.write_text("\n".join(lines))
+    found = stats.parse(path)
+    assert [one.name for one in found.operations] == [NAMES[0], *NAMES[2:]]
+    assert [gap.reason[:2] for gap in found.gaps if gap.state == "unreadable"] == ["2 "]
+
+
+def test_a_figure_beyond_64_bits_is_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "stats.csv"
+    path.write_text(
+        processing("gpukernsum") + csv_table(SUM, [["100.0", "9" * 40, "2", "5.0", "5.0", "5", "5", "0.0", "k"]])
+    )
+    assert [(one.calls, one.device_ns) for one in stats.parse(path).operations] == [(2, None)]
+
+
+def test_a_line_of_many_megabytes_costs_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "stats.csv"
+    with path.open("w") as file:
+        for _ in range(60):
+            file.write("[1/7] [==52%   ] x.nsys-rep\r" * 35_000)
+        file.write("\n" + processing("gpukernsum") + csv_table(SUM, ROWS))
+    tracemalloc.start()
+    found = list(stats.parse(path).operations)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [one.name for one in found] == NAMES
+    assert peak < 64 * 2**20
+
+
+TEXTS = [(processing("gpukernsum") + table(SUM, ROWS)).encode() for table in TABLES.values()]
+
+
+@pytest.mark.parametrize("cell", ["Instances", "Total Time (ns)"])
+def test_a_row_with_a_figure_below_zero_is_left_out_and_counted(tmp_path: Path, cell: str) -> None:
+    rows = [list(row) for row in ROWS]
+    rows[1][SUM.index(cell)] = "-4"
+    path = tmp_path / "stats.csv"
+    path.write_text(processing("gpukernsum") + csv_table(SUM, rows))
+    found = stats.parse(path)
+    assert [one.name for one in found.operations] == [*NAMES[:1], *NAMES[2:]]
+    assert [gap.reason for gap in found.gaps if gap.state == "unreadable"] == [
+        "1 rows of the tables are cut off or broken"
+    ]
+
+
+@settings(max_examples=200, deadline=None)
+@example(TEXTS[0], 564, 9, b"-")
+@given(st.sampled_from(TEXTS), st.integers(0, 600), st.integers(0, 40), st.binary(max_size=40))
+def test_damage_in_the_middle_ends_in_records_or_a_report_error(
+    text: bytes, at: int, removed: int, added: bytes
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "stats.csv"
+        path.write_bytes(text[:at] + added + text[at + removed :])
+        stats.sniff(path, path.read_bytes())
+        with contextlib.suppress(ReportError):
+            found = stats.parse(path)
+            assert all(one.calls >= 0 for one in found.operations)
+            assert not [*found.kernels, *found.copies, *found.ranges]
+
+
+# Round trip
+
+REPORTS = {
+    "cuda_gpu_kern_sum": ("gpukernsum", "CUDA Kernel Statistics", "Instances", "Name", "device"),
+    "cuda_gpu_mem_time_sum": (
+        "gpumemtimesum",
+        "CUDA Memory Operation Statistics (by time)",
+        "Count",
+        "Operation",
+        "device",
+    ),
+    "cuda_api_sum": ("cudaapisum", "CUDA API Statistics", "Num Calls", "Name", "cpu"),
+    "osrt_sum": ("osrtsum", "Operating System Runtime API Statistics", "Num Calls", "Name", "cpu"),
+    "nvtx_pushpop_sum": ("nvtxppsum", "NVTX Push-Pop Range Statistics", "Instances", "Range", "cpu"),
+}
+DIALECTS = ["csv new", "csv old", "column new", "column old", "box new", "executing", "2019", "2020", "2021"]
+
+
+def number(tenths: int, locale: str, *, whole: bool) -> str:
+    text = f"{tenths // 10:,}" + ("" if whole else f".{tenths % 10}")
+    if locale == "C":
+        return text.replace(",", "")
+    return text if locale == "en_US" else text.translate(str.maketrans(",.", ".,"))
+
+
+Figures = tuple[str, int, int, int]
+"""Name, total, calls, average in tenths."""
+
+
+def write(report: str, rows: list[Figures], dialect: str, locale: str) -> str:
+    old, title, count, name, _ = REPORTS[report]
+    columns = {"2019": IN_2019, "2020": IN_2020, "2021": IN_2021}.get(dialect, SINCE_2022)
+    head = header(columns, count, name)
+    cells = []
+    for label, total, calls, average in rows:
+        mean, least = number(average, locale, whole=False), number(total * 10, locale, whole=True)
+        by_name = {"Med (ns)": mean, "StdDev (ns)": mean, "Average": mean, "Average (ns)": mean, "Avg (ns)": mean}
+        by_name |= {
+            head[0]: number(5, locale, whole=False),
+            head[1]: least,
+            count: number(calls * 10, locale, whole=True),
+            name: label,
+        }
+        cells.append([by_name.get(column, least) for column in head])
+    if dialect in DIALECTS[6:]:
+        unit = " (nanoseconds)" if dialect == "2019" else ":"
+        return (
+            f"Generating {title}...\n{title.replace(' (by time)', '') if dialect == '2019' else title}{unit}\n\n"
+            + column_table(head, cells)
+        )
+    called = old if dialect.endswith("old") else report
+    if dialect == "executing":
+        return f"[5/7] Executing '{called}' stats report\n\n" + column_table(head, cells)
+    if dialect.startswith("csv"):
+        return processing(called) + csv_table(head, cells)
+    table = box_table if dialect.startswith("box") else column_table
+    return processing(called) + titled("Summary", called) + table(head, cells)
+
+
+TWO_QUOTES = '""'
+"""In CSV these may be one that was doubled, which the text does not tell."""
+texts = st.text(st.sampled_from("abc<>():, \"&;'é[]*"), max_size=25)
+names = texts.map(lambda text: "k" + text.strip() + "z").filter(lambda name: TWO_QUOTES not in name)
+figures = st.tuples(names, st.integers(0, 10**15), st.integers(1, 10**7), st.integers(0, 10**15))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(sorted(REPORTS)), st.lists(figures, min_size=1, max_size=4, unique_by=lambda row: row[0])
+        ),
+        min_size=1,
+        max_size=4,
+        unique_by=lambda table: table[0],
+    ),
+    st.sampled_from(DIALECTS),
+    st.sampled_from(["C", "en_US", "de_DE"]),
+    st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
+    st.sampled_from(["\n", "\r\n"]),
+)
+def test_what_is_written_in_a_dialect_is_read_back(
+    tables: list[tuple[str, list[Figures]]], dialect: str, locale: str, encoding: str, line_end: str
+) -> None:
+    locale = "C" if dialect.startswith("csv") else locale  # nsys groups and localises on the console only
+    text = "".join(
+        write(report, [("anchor", 1, 1, 12_345_678_9), *rows] if report else rows, dialect, locale)
+        for report, rows in tables
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "stats.txt"
+        with path.open("w", encoding=encoding, newline="") as file:
+            file.write(text.replace("\n", line_end))
+        assert stats.sniff(path, path.read_bytes()[:65536])
+        found = stats.parse(path)
+    expected = []
+    for report, rows in tables:
+        for name, total, calls, _ in [("anchor", 1, 1, 0), *rows]:
+            device = REPORTS[report][4] == "device"
+            expected.append((name, report, calls, None if device else total, total if device else None))
+    assert [(one.name, one.category, one.calls, one.cpu_ns, one.device_ns) for one in found.operations] == expected
+    averages = {one.name: one.value for one in found.summaries if one.name.endswith(":Avg")}
+    for report, rows in tables:
+        for name, _, _, average in rows:
+            whole, rest = divmod(average, 10)
+            assert averages[f"{report}:{name}:Avg"] == (average / 10 if rest else whole)

@@ -1,0 +1,111 @@
+"""``nsys stats --format tsv`` and ``json`` say what ``csv`` says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfctl.parsers import parse, sniff
+from perfctl.parsers.nsys import stats_tables
+from perfctl.records.report import Report
+from tests.parsers.nsys_stats_writer import SINCE_2022, csv_table, header, processing
+
+SUM = header(SINCE_2022, "Instances", "Name")
+KERNELS = [
+    ["75.0", "300", "2", "150.0", "150.0", "100", "200", "70.7", "void gemm<float, (int)128>(const float *)"],
+    ["25.0", "100", "1", "100.0", "100.0", "100", "100", "0.0", "relu"],
+]
+_TRACE = (
+    "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem (MB),Bytes (MB),"
+    "Throughput (MBps),SrcMemKd,DstMemKd,Device,Ctx,Strm,Name"
+)
+TRACE = _TRACE.split(",")
+LAUNCHES = [
+    ["10", "5", "1", "2", "3", "4", "32", "2", "1", "40", "0.001", "0.0", "", "", "", "", "A100 (0)", "1", "7", "gemm"],
+    ["20", "5", "2", *["None"] * 9, "4.096", "1.5", "Pageable", "Device", "A100 (0)", "1", "7", "[CUDA memcpy HtoD]"],
+]
+
+
+def tsv_table(columns: list[str], rows: list[list[str]]) -> str:
+    return "\n".join("\t".join(row) for row in (columns, *rows)) + "\n\n"
+
+
+def json_table(columns: list[str], rows: list[list[str]], indent: int | None = 2) -> str:
+    """Numbers as numbers, the others as texts, as nsys 2022.4 writes them."""
+
+    def cell(text: str) -> object:
+        return float(text) if "." in text and text[0].isdigit() else int(text) if text.isdigit() else text
+
+    objects = [{name: cell(text) for name, text in zip(columns, row, strict=True)} for row in rows]
+    return json.dumps(objects, indent=indent) + "\n\n"
+
+
+def read(folder: Path, name: str, text: str) -> Report:
+    path = folder / name
+    path.write_text(text)
+    found = sniff(path)
+    assert found is not None
+    assert found.name == "nsys stats"
+    return parse(path)
+
+
+def facts(report: Report) -> list[object]:
+    return [list(report.kernels), list(report.copies), list(report.operations), report.summaries, report.gaps]
+
+
+@pytest.mark.parametrize("announced", [True, False])
+@pytest.mark.parametrize(("columns", "rows"), [(SUM, KERNELS), (TRACE, LAUNCHES)])
+@pytest.mark.parametrize("form", ["TSV", "JSON", "JSON in one line"])
+def test_the_same_table_reads_the_same_in_every_format(
+    tmp_path: Path, form: str, columns: list[str], rows: list[list[str]], announced: bool
+) -> None:
+    report = "cuda_gpu_kern_sum" if columns == SUM else "cuda_gpu_trace"
+    before = processing(report) if announced else ""
+    written = {"TSV": tsv_table(columns, rows), "JSON": json_table(columns, rows),
+               "JSON in one line": json_table(columns, rows, None)}[form]  # fmt: skip
+    expected = read(tmp_path, "stats.csv", before + csv_table(columns, rows))
+    found = read(tmp_path, "stats.out", before + written)
+    assert found.form == f"nsys stats, {form.partition(' ')[0]}"
+    assert facts(found) == facts(expected)
+
+
+def test_reports_of_one_call_follow_each_other(tmp_path: Path) -> None:
+    parts = [processing("cuda_gpu_kern_sum"), json_table(SUM, KERNELS), processing("nvtx_sum"),
+             "SKIPPED: a.sqlite does not contain NV Tools Extension (NVTX) data.\n\n", processing("cuda_gpu_trace"),
+             json_table(TRACE, LAUNCHES)]  # fmt: skip
+    report = read(tmp_path, "all.json", "".join(parts))
+    assert (len(report.operations), len(list(report.kernels)), len(list(report.copies))) == (2, 1, 1)  # type: ignore[arg-type]
+    assert any(gap.quantity == "range" for gap in report.gaps)
+
+
+def test_an_array_that_breaks_off_keeps_its_whole_objects_and_says_so(tmp_path: Path) -> None:
+    whole = json_table(SUM, KERNELS)
+    report = read(tmp_path, "cut.json", whole[: whole.rindex("}") - 20])
+    assert [row.name for row in report.operations] == [KERNELS[0][-1]]
+    assert any(gap.state == "unreadable" for gap in report.gaps)
+
+
+def test_an_object_that_never_ends_is_given_up_with_bounded_memory() -> None:
+    rows = stats_tables.JsonRows()
+    list(rows.take("[\n"))
+    for _ in range(40):
+        assert list(rows.take('{"a": "' + "x" * (1 << 16) + "\n")) == []
+        if rows.done:
+            break
+    assert rows.done
+    assert rows.broken == 1
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=8), st.text() | st.integers() | st.none(), min_size=1), max_size=5),
+       st.sampled_from([None, 1, 2]))  # fmt: skip
+def test_any_array_of_objects_comes_back_whole(objects: list[dict[str, object]], indent: int | None) -> None:
+    rows = stats_tables.JsonRows()
+    text = json.dumps(objects, indent=indent) + "\n"
+    found = [row for line in text.splitlines(keepends=True) for row in rows.take(line)]
+    rows.end()
+    wanted = [{key: "" if value is None else str(value) for key, value in one.items()} for one in objects]
+    assert (found, rows.broken, rows.done) == (wanted, 0, True)

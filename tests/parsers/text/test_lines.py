@@ -1,0 +1,170 @@
+"""A report that is text: encodings, lines beyond the limit, and what is kept of all that is no table."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfctl.parsers.text import lines as text_lines
+from perfctl.parsers.text.lines import Lines, Log, encoding_of, open_text, tail_of
+
+
+@pytest.mark.parametrize(
+    ("head", "encoding"),
+    [
+        (b"", "utf-8"), (b"a\0b", "utf-8"), (b"\xef\xbb\xbfID", "utf-8-sig"), (b"\xff\xfeI\0", "utf-16"),
+        (b"\xfe\xff\0I", "utf-16"), ("ID,a".encode("utf-16-le"), "utf-16-le"), ("ID,a".encode("utf-16-be"), "utf-16-be"),
+        ("ID".encode("utf-16-le"), "utf-16-le"), ("ID".encode("utf-16-be"), "utf-16-be"), (b"plain", "utf-8"),
+        (b"ab\0c\0d", "utf-8"), (b"a\0b\0cd", "utf-8"), (b"a\0b\0c\0", "utf-16-le"),
+        (b"\0a\0", "utf-8"), (b"a\0" * 256 + b"plain" * 300, "utf-16-le"), (b"plain!!!" * 64 + b"a\0" * 900, "utf-8"),
+    ],
+)  # fmt: skip
+def test_the_encoding_shows_in_the_first_bytes(head: bytes, encoding: str) -> None:
+    assert encoding_of(head) == encoding
+
+
+def test_one_zero_byte_in_three_is_no_utf_16() -> None:
+    third = b"abc\0de" * 4  # every sixth byte is zero, all at odd places: 4 of 24
+    assert encoding_of(third) == "utf-8"
+    assert encoding_of(b"a\0" * 9 + b"abcdef") == "utf-16-le", "9 of 24 are more than a third"
+    assert encoding_of(b"a\0" * 8 + b"abcdefgh") == "utf-8", "8 of 24 are a third and no more"
+    assert encoding_of(b"\0a" * 9 + b"abcdef") == "utf-16-be"
+    assert encoding_of(b"\0a" * 8 + b"abcdefgh") == "utf-8"
+
+
+def test_the_log_counts_what_is_said_again_and_the_pieces_of_a_progress_bar() -> None:
+    log = Log()
+    log.add(" \r==PROF== 0%\r==PROF== 50%\r==PROF== 50%\r \n")
+    log.add("==ERROR==no blank\n")
+    log.add("    ---------------------- ------ -----\n")
+    assert log.tool_lines == {("PROF", "0%"): 1, ("PROF", "50%"): 2, ("ERROR", "no blank"): 1}
+    assert (log.first_line, log.console_lines) == ("==PROF== 0%", 1)
+
+
+def test_the_log_keeps_the_first_thousand_characters_of_a_line_and_two_thousand_of_a_message() -> None:
+    log = Log()
+    log.add("  " + "f" * 1500)
+    log.add("==WARNING==  " + "w" * 2500)
+    assert log.first_line == "f" * 998, "the blanks count among the thousand"
+    assert log.tool_lines == {("WARNING", "w" * 2000): 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "of_ncu"),
+    [
+        ("    Section: GPU Speed Of Light", 1), ("Section: GPU Speed Of Light", 0), ("    Section: ", 0),
+        ("  " + "-" * 20 + " ---", 1), ("  " + "-" * 19 + " ---", 0), ("  " + "-" * 20 + " --", 0), ("1,2", 0),
+    ],
+)  # fmt: skip
+def test_lines_of_ncu_s_console_tables_are_counted(line: str, of_ncu: int) -> None:
+    log = Log()
+    log.add(line)
+    log.add(line)
+    assert (log.console_lines, log.cut_rows) == (2 * of_ncu, 0)
+
+
+def test_the_log_keeps_a_thousand_different_lines_and_goes_on_counting_those() -> None:
+    log = Log()
+    for number in (*range(1001), 0, 1000):
+        log.add(f"==PROF== {number}")
+    assert len(log.tool_lines) == 1000
+    assert (log.tool_lines["PROF", "0"], log.tool_lines["PROF", "999"], log.tool_lines["PROF", "1000"]) == (2, 1, 0)
+
+
+def test_a_line_that_is_too_long_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_lines, "LINE_LIMIT", 8)
+    text = "1234567\n" + "12345678\n" + "short\n" + "x" * 40 + "\nlast"
+    for block in range(1, 9):
+        monkeypatch.setattr(text_lines, "BLOCK", block)
+        log = Log()
+        assert list(Lines(io.StringIO(text), log)) == ["1234567\n", "short\n", "last"]
+        assert log.cut_rows == 2
+        assert list(Lines(io.StringIO("1234567"), log)) == ["1234567"]
+        assert list(Lines(io.StringIO("12345678"), log)) == []
+        assert log.cut_rows == 3
+        assert list(Lines(io.StringIO("1\n" + "x" * 30 + "\n"), log)) == ["1\n"]
+        assert list(Lines(io.StringIO(""), log)) == []
+        assert log.cut_rows == 4
+
+
+@given(st.text("ab\r\n", max_size=60), st.integers(1, 70))
+def test_lines_are_those_of_the_file_however_it_is_read(text: str, block: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_lines, "BLOCK", block)
+        assert list(Lines(io.StringIO(text, newline="\n"), Log())) == list(io.StringIO(text, newline="\n"))
+
+
+@given(st.lists(st.sampled_from(["a,1\n", "a,2\r\n", "b\n", "\n", "a\n", "a,"]), max_size=12), st.integers(1, 40))
+def test_lines_with_one_beginning_are_taken_together_and_no_other_is(parts: list[str], block: int) -> None:
+    text = "".join(parts)
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_lines, "BLOCK", block)
+        source = Lines(io.StringIO(text, newline="\n"), Log())
+        for line in source:
+            found.append(line)
+            found += [f"a,{rest}\n" for rest in source.run("a,")]
+            assert not source.run("a,"), "all that are read are taken"
+    assert "".join(found) == text
+
+
+def test_a_run_ends_at_the_first_line_that_begins_otherwise() -> None:
+    source = Lines(io.StringIO("a,1\na,2\na,\nb\na,3\na,4"), Log())
+    assert (next(source), source.run("a,")) == ("a,1\n", ["2", ""])
+    assert (source.run("a,"), next(source)) == ([], "b\n")
+    assert source.run("a,") == ["3"], "the last has no end, and may be cut off"
+    assert list(source) == ["a,4"]
+
+
+def test_the_end_of_a_file_is_read_where_the_file_is_longer_than_its_head(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    text = "".join(f"{number:06}\n" for number in range(5000))
+    path.write_text(text)
+    head = text.encode()[:1000]
+    assert tail_of(path, head) == text[-16384:]
+    assert tail_of(path, text.encode()) == ""
+    path.write_text(text + "x")
+    assert tail_of(path, head) == text[-16384:] + "x", "from an even byte on, where UTF-16 has whole characters"
+    path.write_text(text)
+    assert tail_of(path, text.encode()[:-1]) == text[-16384:]
+    assert tail_of(tmp_path / "missing", head) == ""
+    path.write_bytes(b"\xef\xbb\xbfab" + "é".encode())
+    assert tail_of(path, b"\xef\xbb\xbfa") == "\ufeffabé"
+    path.write_bytes(text.encode("utf-16-le"))
+    assert tail_of(path, text.encode("utf-16-le")[:1000]) == text[-8192:]
+
+
+def test_a_line_may_have_four_mi_characters() -> None:
+    assert text_lines.LINE_LIMIT == 4 * 1024**2
+
+
+def test_a_file_is_opened_in_its_encoding_and_keeps_its_line_ends(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"):
+        path.write_bytes("first\r\nsecond\n".encode(encoding))
+        with open_text(path) as file:
+            assert list(Lines(file, Log())) == ["first\r\n", "second\n"], encoding
+    path.write_bytes(b"k\xff\n")
+    with open_text(path) as file:
+        assert file.read(100) == "k\ufffd\n"
+
+
+@pytest.mark.parametrize("head", [b"", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"a\0b\0c\0", b"\0a\0b\0c"])
+@given(parts=st.lists(st.sampled_from([b"a", b"\r\n", b"\xc3\xa9", b"\xe2\x82\xac", b"\xc3", b"\0", b"\xd8\0"])),
+       block=st.integers(1, 9))  # fmt: skip
+def test_blocks_of_text_are_those_of_the_file_wherever_a_character_is_parted(
+    tmp_path_factory: pytest.TempPathFactory, head: bytes, parts: list[bytes], block: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "blocks.txt"
+    path.write_bytes(head + b"".join(parts))
+    with open_text(path) as file:
+        found = list(iter(lambda: file.read(block), ""))
+        assert file.read(block) == "", "at the end it stays there"
+    with path.open(encoding=encoding_of(path.read_bytes()), errors="replace", newline="\n") as whole:
+        expected = whole.read()
+    assert "".join(found) == expected
+    assert all(0 < len(text) <= block + 2 for text in found)

@@ -1,0 +1,154 @@
+"""A report that stands twice in one file is refused with its line: nothing is added up twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from perfctl.parsers import ReportError, parse
+from perfctl.parsers.text.doubts import SOURCE, joined, repeated
+from perfctl.records.report import Diagnostic
+from tests.parsers.text.test_unknown import LONG, SUMS, WIDE
+from tests.records.test_ncu_broken import HEADER, row
+
+DATA = Path(__file__).resolve().parents[2] / "data"
+TRACE = (
+    "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem (MB),Bytes (MB),"
+    "Throughput (MBps),SrcMemKd,DstMemKd,Device,Ctx,Strm,Name\n10,5,1,2,3,4,32,2,1,40,0.0,0.0,,,,,A100 (0),1,7,gemm\n\n"
+)
+CONSOLE = (
+    "[7] a@127.0.0.1\n  gemm(int) (2, 3, 4)x(32, 2, 1), Context 1, Stream 7, Device 0, CC 8.0\n"
+    "    Section: GPU Speed Of Light\n    ----------- ----------- ------------\n"
+    "    Metric Name Metric Unit Metric Value\n    ----------- ----------- ------------\n"
+    "    Duration        nsecond         5.00\n    ----------- ----------- ------------\n\n"
+)
+TABLE = (
+    "Processing [r.sqlite] with [gpukernsum.py]... \n\n ** CUDA GPU Kernel Summary (gpukernsum):\n\n"
+    " Time (%)  Total Time (ns)  Instances  Avg (ns)  Name     \n --------  ---------------  ---------  --------  ------\n"
+    "     60.0              600          2     300.0  gemm\n\n"
+)
+ROWS = [{"Time (%)": 75.0, "Total Time (ns)": 300, "Instances": 2, "Avg (ns)": 150.0, "Name": "gemm"}]
+PAGE = (
+    '"Process ID","Process Name","Host Name","Kernel Name","Block Size","Grid Size","Device Id","Invocations",'
+    '"Section Name","Metric Name","Metric Unit","Minimum","Maximum","Average"\n'
+    '"7","a","h","gemm","(32, 1, 1)","(1, 1, 1)","0","2","SpeedOfLight","Duration","nsecond","1","3","2"\n'
+)
+OP_TYPES = (DATA / "dlprof-synthetic" / "dlprof_op_type.csv").read_text()
+SUMMARY = (DATA / "dlprof-synthetic" / "dlprof_summary.csv").read_text()
+NVPROF = (DATA / "nvprof-synthetic" / "summary.txt").read_text()
+NVPROF_TRACE = (DATA / "nvprof-synthetic" / "trace.csv").read_text()
+ONCE = {
+    "nsys stats CSV": SUMS.replace(",Warp Stalls", "").replace(",4,", ",") + "\n",
+    "nsys stats text": TABLE,
+    "nsys stats JSON": json.dumps(ROWS) + "\n\n",
+    "nsys stats trace": TRACE,
+    "ncu long CSV": LONG.replace('"Cluster Size",', "").replace('"(2, 1, 1)",', ""),
+    "ncu raw CSV": WIDE.replace('"Cluster Size",', "").replace('"(2, 1, 1)",', "").replace(',"","inst"', ',"inst"'),
+    "ncu summary CSV": PAGE,
+    "ncu console text": CONSOLE,
+    "DLProf table": OP_TYPES,
+    "DLProf summary": SUMMARY,
+    "nvprof summary": NVPROF,
+    "nvprof trace": NVPROF_TRACE,
+}
+
+
+def written(folder: Path, text: str, encoding: str = "utf-8") -> Path:
+    path = folder / "report.txt"
+    path.write_text(text, encoding=encoding, newline="")
+    return path
+
+
+BY_ITSELF = ("DLProf", "nsys stats JSON")
+"""No program prints into these files."""
+
+
+@pytest.mark.parametrize(
+    ("form", "before"),
+    [*((form, "") for form in ONCE), *((form, "a\nb\n") for form in ONCE if not form.startswith(BY_ITSELF))],
+)
+def test_a_report_twice_in_a_file_is_refused_and_both_parts_of_the_split_are_read(
+    tmp_path: Path, form: str, before: str
+) -> None:
+    text = ONCE[form]
+    parse(written(tmp_path, before + text))
+    with pytest.raises(ReportError, match=r"twice.*at line (\d+)") as refused:
+        parse(written(tmp_path, before + text + text))
+    line = int(refused.value.reason.partition("at line ")[2].partition(")")[0])
+    assert (before + text).count("\n") < line <= (before + text + text).count("\n")
+    lines = (before + text + text).splitlines(keepends=True)
+    for part in (lines[: line - 1], lines[line - 1 :]):
+        parse(written(tmp_path, "".join(part)))
+
+
+def test_reports_of_other_names_and_calls_of_other_interfaces_are_no_repetition(tmp_path: Path) -> None:
+    calls = "Time (%),Total Time (ns),Num Calls,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
+    other = [calls + f"100.0,300,2,150.0,150.0,100,200,70.7,{name}\n\n" for name in ("cudaFree", "ioctl", "MPI_Send")]
+    found = parse(written(tmp_path, ONCE["nsys stats CSV"] + TRACE + "".join(other)))
+    assert [one.name for one in found.operations] == ["gemm", "cudaFree", "ioctl", "MPI_Send"]
+    with pytest.raises(ReportError, match=r"osrt_sum appears twice \(again at line 7"):
+        parse(written(tmp_path, other[1] + other[2] + other[1]))
+
+
+def test_objects_of_one_array_with_other_keys_are_no_repetition(tmp_path: Path) -> None:
+    rows = [*ROWS, {**ROWS[0], "Name": "relu", "Med (ns)": 1.0}]
+    assert [one.name for one in parse(written(tmp_path, json.dumps(rows) + "\n")).operations] == ["gemm", "relu"]
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "line"),
+    [
+        (HEADER + row(0, "1"), (HEADER + row(0, "2")).replace('"42"', '"43"'), 3),
+        (CONSOLE, CONSOLE.replace("[7] a", "[8] a"), 10),
+        (NVPROF_TRACE, NVPROF_TRACE.replace("==77==", "==79=="), None),
+    ],
+)
+def test_what_other_processes_printed_is_one_run_and_a_warning_says_so(
+    tmp_path: Path, text: str, other: str, line: int | None
+) -> None:
+    once, both = parse(written(tmp_path, text)), parse(written(tmp_path, text + other))
+    (said,) = [said.text for said in both.diagnostics if said.source == SOURCE]
+    assert f"begin at line {line or ''}" in said
+    assert said.endswith("If they are separate runs, split the file there")
+    assert len(list(both.kernels)) == 2 * len(list(once.kernels))
+
+
+def test_another_report_of_dlprof_in_the_same_file_is_named_with_its_line(tmp_path: Path) -> None:
+    kernels = (DATA / "dlprof-synthetic" / "dlprof_kernel.csv").read_text()
+    line = OP_TYPES.count("\n") + 1
+    with pytest.raises(ReportError, match=f"'Kernel Report', begins at line {line}"):
+        parse(written(tmp_path, OP_TYPES + kernels))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
+@pytest.mark.parametrize("text", [OP_TYPES, SUMMARY])
+def test_dlprof_in_utf_16_reads_as_in_utf_8(tmp_path: Path, text: str, encoding: str) -> None:
+    plain, other = (parse(written(tmp_path, text, name)) for name in ("utf-8", encoding))
+    assert other == plain
+    with_crlf = parse(written(tmp_path, text.replace("\n", "\r\n"), encoding))
+    assert with_crlf.summaries == plain.summaries
+
+
+def test_dlprof_json_in_utf_16_reads_as_in_utf_8(tmp_path: Path) -> None:
+    source = next(path for path in sorted((DATA / "dlprof-json-synthetic").glob("*.json")))
+    plain, other = (parse(written(tmp_path, source.read_text(), name)) for name in ("utf-8", "utf-16"))
+    assert (other.summaries, list(other.kernels)) == (plain.summaries, list(plain.kernels))
+
+
+def test_the_place_to_split_at_is_told_in_the_commands_that_do_it() -> None:
+    error = repeated(Path("r.csv"), "nsys", "the table", 40)
+    assert error.reason == "the table appears twice (again at line 40); counting both would double the totals"
+    assert error.remedy == "Split the file there (head -n 39 and tail -n +40) and pass each part separately"
+    assert (error.path, error.tool) == (Path("r.csv"), "nsys")
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [([4], "4"), ([4, 5, 6, 7, 8], "4, 5, 6, 7, 8"), ([4, 5, 6, 7, 8, 9], "4, 5, 6, 7, 8, ...")],
+)
+def test_five_places_where_parts_begin_are_shown(lines: list[int], shown: str) -> None:
+    text = f"tables begin at line {shown} and were read as one run. If they are separate runs, split the file there"
+    assert joined("tables", lines) == (Diagnostic("warning", SOURCE, text),)
+    assert joined("tables", []) == ()

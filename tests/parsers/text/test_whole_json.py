@@ -1,0 +1,57 @@
+"""JSON that is read at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfctl.parsers import ReportError
+from perfctl.parsers.text import json as text_json
+from perfctl.parsers.text.json import read_whole
+
+
+def test_a_file_too_long_to_be_read_at_once_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "record.json"
+    path.write_text('{"steps": [1, 2, 3]}')
+    assert read_whole(path, "workload", "Run it again") == {"steps": [1, 2, 3]}
+    monkeypatch.setattr(text_json, "LIMIT", 19)
+    with pytest.raises(ReportError, match=r"20 bytes of JSON are too many\. Run it again"):
+        read_whole(path, "workload", "Run it again")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b'{"steps": [1, 2', "not complete JSON"), (b"[" * 100_000, "not complete JSON"), (None, "cannot be read")],
+)
+def test_what_cannot_be_read_is_named_with_what_to_do(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    path = tmp_path / "record.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ReportError, match=rf"record.json: .*{reason}.*Run it again") as caught:
+        read_whole(path, "workload", "Run it again")
+    assert caught.value.tool == "workload"
+
+
+def test_a_file_as_long_as_may_be_is_read_and_numbers_that_are_none_stay_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes('{"loss": [NaN, 1]}'.encode("utf-8-sig"))
+    monkeypatch.setattr(text_json, "LIMIT", path.stat().st_size)
+    assert read_whole(path, "workload", "Run it again") == {"loss": ["NaN", 1]}
+
+
+def test_the_limit_is_64_mib() -> None:
+    assert text_json.LIMIT == 64 * 1024 * 1024
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_json_is_read_in_its_encoding(encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes('{"network": "plain"}'.encode(encoding))
+    assert read_whole(path, "workload", "Run it again") == {"network": "plain"}
+    path.write_bytes(b'{"network": "\xff"}')
+    assert read_whole(path, "workload", "Run it again") == {"network": "\ufffd"}

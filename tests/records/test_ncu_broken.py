@@ -1,0 +1,152 @@
+"""Damaged and hostile CSV gives right rows or a ReportError, in bounded memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfctl.parsers.ncu import csv as ncu_csv
+from perfctl.records.errors import ReportError
+from tests.parsers.cuts import cuts
+
+HEADER = (
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'
+    '"CC","Section Name","Metric Name","Metric Unit","Metric Value"\n'
+)
+FFMA = "sm__sass_thread_inst_executed_op_ffma_pred_on.sum"
+
+
+def row(launch: int, value: str, name: str = "k(int)", metric: str = FFMA, unit: str = "inst") -> str:
+    cells = (str(launch), "42", "app", "127.0.0.1", name, "1", "7", "(32, 1, 1)", "(4, 1, 1)", "0", "8.0", "Metrics")
+    return ",".join('"' + cell.replace('"', '""') + '"' for cell in (*cells, metric, unit, value)) + "\n"
+
+
+def parse_text(tmp_path: Path, text: str) -> list[int | float | None]:
+    path = tmp_path / "report.csv"
+    path.write_text(text)
+    return [counter.value for counter in ncu_csv.parse(path).counters]
+
+
+def test_a_row_cut_off_within_a_quoted_cell_is_dropped_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    path.write_text(HEADER + row(0, "100") + row(1, "123456")[:-4])
+    report = ncu_csv.parse(path)
+    assert [counter.value for counter in report.counters] == [100]
+    assert ("counter", "unreadable") in {gap[:2] for gap in report.gaps}
+
+
+def test_a_line_of_nul_bytes_before_the_first_row_of_a_table_with_bare_cells_is_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    path.write_text(HEADER.replace('"', "") + "\0" + ",x" * 15 + "\n" + row(0, "100"))
+    report = ncu_csv.parse(path)
+    assert [(counter.launch, counter.value) for counter in report.counters] == [(0, 100)]
+    assert ("counter", "unreadable") in {gap[:2] for gap in report.gaps}
+
+
+def test_every_cut_of_a_file_gives_a_prefix_of_its_rows_or_an_error(tmp_path: Path) -> None:
+    text = "log\n" + HEADER + row(0, "1234567", name='a "q", b') + row(0, "2", metric="x__y.sum") + row(1, "3")
+    path = tmp_path / "report.csv"
+    for length in cuts(text):
+        path.write_text(text[:length])
+        try:
+            values = [counter.value for counter in ncu_csv.parse(path).counters]
+        except ReportError:
+            continue
+        assert values == [1234567, 2, 3][: len(values)]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "x", HEADER, HEADER[:60], HEADER[:-1] + "\n\n", "NUL\0\0\n", '"\n' * 50])
+def test_a_file_without_rows_is_an_error(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ReportError):
+        parse_text(tmp_path, text)
+
+
+@pytest.fixture(scope="module")
+def noise_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("noise")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=400), st.booleans())
+def test_random_bytes_never_raise_anything_else(noise_folder: Path, noise: bytes, table: bool) -> None:
+    path = noise_folder / "report.csv"
+    path.write_bytes((HEADER + row(0, "1")).encode() + noise if table else noise)
+    ncu_csv.sniff(path, path.read_bytes())
+    try:
+        for counter in ncu_csv.parse(path).counters:
+            assert counter.launch >= 0
+    except ReportError as error:
+        assert error.remedy
+
+
+def test_a_program_line_that_begins_with_a_quote_does_not_swallow_rows(tmp_path: Path) -> None:
+    text = HEADER + row(0, "1") + '"unfinished words of the program\n' + row(1, "2") + '"done"\n' + row(2, "3")
+    assert parse_text(tmp_path, text) == [1, 2, 3]
+
+
+def test_a_row_or_header_behind_program_output_on_the_same_line_is_found(tmp_path: Path) -> None:
+    text = "progress 10%\rprogress 100%" + HEADER + row(0, "1") + "50%" + row(1, "2")
+    assert parse_text(tmp_path, text) == [1, 2]
+
+
+def test_names_with_quotes_html_and_newlines_come_out_as_they_are(tmp_path: Path) -> None:
+    name = '<script>alert("x")</script>,\n"k" & <unnamed>::f(\'a\')'
+    path = tmp_path / "report.csv"
+    path.write_text(HEADER + row(0, "1", name=name) + row(0, "2", name=name, metric="x__y.sum"))
+    report = ncu_csv.parse(path)
+    assert [kernel.name for kernel in report.kernels] == [name]
+    assert [counter.value for counter in report.counters] == [1, 2]
+
+
+def test_runs_appended_to_one_file_keep_their_launches_apart(tmp_path: Path) -> None:
+    other = HEADER.replace('"Device","CC",', "")
+    cut = row(0, "3").replace('"0","8.0",', "").replace('"42"', '"43"')
+    path = tmp_path / "report.csv"
+    path.write_text(HEADER + row(0, "1") + row(1, "2") + "==PROF== Connected to process 9 (x)\n" + other + cut)
+    report = ncu_csv.parse(path)
+    assert [(counter.launch, counter.value) for counter in report.counters] == [(0, 1), (1, 2), (2, 3)]
+    assert [kernel.device_index for kernel in report.kernels] == [0, 0, None]
+    assert any("begin at line 5 and were read as one run" in said.text for said in report.diagnostics)
+
+
+def test_launches_are_numbered_by_their_id(tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    path.write_text(HEADER + row(12, "2", name="b") + row(3, "1", name="a"))
+    report = ncu_csv.parse(path)
+    assert [(kernel.launch, kernel.name) for kernel in report.kernels] == [(0, "a"), (1, "b")]
+    assert {counter.launch: counter.value for counter in report.counters} == {0: 1, 1: 2}
+
+
+def test_a_file_that_does_not_decide_its_style_leaves_ambiguous_values_empty_and_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    path.write_text(HEADER + row(0, "1.234") + row(0, "512", metric="x__y.sum"))
+    report = ncu_csv.parse(path)
+    assert [(counter.value, counter.text) for counter in report.counters] == [(None, "1.234"), (512, None)]
+    assert (f"counter:{FFMA}", "ambiguous") in {gap[:2] for gap in report.gaps}
+
+
+def test_a_table_saved_again_without_quotes_is_read(tmp_path: Path) -> None:
+    header = HEADER.replace('"', "")
+    plain = '0,42,app,127.0.0.1,k,1,7,"(32, 1, 1)","(4, 1, 1)",0,8.0,Metrics,' + FFMA + ",inst,100\n"
+    assert parse_text(tmp_path, header + plain) == [100]
+
+
+def test_a_line_of_100_megabytes_is_skipped_in_bounded_memory(tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    with path.open("w") as file:
+        file.write(HEADER + row(0, "1"))
+        for _ in range(100):
+            file.write("x" * 2**20)
+        file.write("\n" + row(1, "2"))
+    tracemalloc.start()
+    try:
+        values = [counter.value for counter in ncu_csv.parse(path).counters]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert values == [1, 2]
+    assert peak < 32 * 2**20

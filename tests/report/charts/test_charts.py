@@ -1,0 +1,63 @@
+"""Charts: deterministic drawings that take their colours from the page."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+
+from perfctl.orchestrator.report.charts import charts
+
+
+def drawing(label: str = "conv2", name: str = "s1-test") -> str:
+    lines = [charts.Series(label, (16, 32, 64), (1.0, 2.0, 4.0), (0.9, 1.9, 3.9), (1.1, 2.2, 4.5), 0),
+             charts.Series("other", (16, 64), (3.0, 1.0), colour=1)]  # fmt: skip
+    return charts.against_batch(name, "what it shows", lines, str)
+
+
+def test_the_same_numbers_give_the_same_bytes() -> None:
+    assert drawing() == drawing()
+
+
+def test_colours_come_from_the_page() -> None:
+    svg = drawing()
+    assert "var(--s0)" in svg and "var(--s1)" in svg and "var(--muted)" in svg
+    assert not re.search(r"(?:fill|stroke): #(?:0101|0202|0303|0a0a)", svg)
+
+
+def test_batch_sizes_are_the_ticks() -> None:
+    words = re.findall(r"<text[^>]*>([^<]*)</text>", drawing())
+    assert {"16", "32", "64"} <= set(words)
+
+
+def test_a_name_with_markup_stays_text() -> None:
+    label = '<b>&"$x^2$'
+    words = ["".join(element.itertext()) for element in ET.fromstring(with_namespace(drawing(label))).iter()]
+    assert label in words
+
+
+def test_drawings_do_not_share_inner_names() -> None:
+    def ids(svg: str) -> set[str]:
+        return set(re.findall(r' id="([^"]*)"', svg))
+
+    assert not ids(drawing(name="s1-a")) & ids(drawing(name="s2-a"))
+
+
+def test_a_bar_is_as_wide_as_its_share() -> None:
+    svg = charts.shares("n", "d", [("16", {"a": 0.25, "b": 0.75})], {"a": 0, "b": 1})
+    widths = []
+    for path, colour in re.findall(r'<path d="([^"]*)"[^>]*fill: var\(--s(\d)\)', svg):
+        xs = [float(x) for x in re.findall(r"[ML] (\S+)", path)]
+        widths.append((colour, max(xs) - min(xs)))
+    found = dict(widths)
+    assert abs(found["1"] / found["0"] - 3) < 0.01
+
+
+def with_namespace(svg: str) -> str:
+    return svg.replace("<svg ", '<svg xmlns:xlink="x" ', 1)
+
+
+def test_a_name_inside_a_bar_is_written_in_a_colour_that_can_be_read_on_it() -> None:
+    svg = charts.shares("n", "d", [("16", {"conv1": 0.5, "conv2": 0.5})], {"conv1": 0, "conv2": 1})
+    deep, light = (re.search(rf"<text[^>]*>{name}</text>", svg) for name in ("conv1", "conv2"))
+    assert deep is not None and "var(--on0)" in deep.group()
+    assert light is not None and "#0b0b0b" in light.group()

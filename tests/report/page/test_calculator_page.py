@@ -1,0 +1,307 @@
+"""The calculator's page in a browser: controls, links, keyboard, what cannot be, hostile links, no serious axe finding;
+and opened through perfctl serve, which answers for the families' parameters."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.actions.predict.calculator import FamilyAnswers
+from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.report.page.server import PageServer
+from tests.report.visit import Visit, serious
+
+HASH = "#model=resnet&batch=128&samples=50000&epochs=12&precision=fp32&optimizer=adam&device=T4&gpus=2"
+FREE = HASH.replace("resnet", "resnet:depth=26,width=32")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("calculator")
+    assert (
+        run(["calculator", "--out", str(folder / "c.html"), "--models", "none", "--store", str(folder / "no.db")]) == 0
+    )
+    return folder / "c.html"
+
+
+@pytest.fixture
+def visit(browser: Any, page: Path) -> Iterator[Any]:
+    with Visit(browser, page) as opened:
+        settled(opened.page)
+        yield opened.page
+
+
+def settled(tab: Any) -> None:
+    """Curve and table are drawn."""
+    tab.wait_for_selector("html[data-answered]:not([data-busy])", state="attached")
+
+
+def at(tab: Any, fragment: str) -> None:
+    tab.evaluate(
+        """hash => new Promise(done => { addEventListener("hashchange", () => setTimeout(done), { once: true });
+        location.hash = hash; })""",
+        fragment,
+    )
+    settled(tab)
+
+
+def test_a_link_reproduces_the_choice_and_the_choice_makes_the_link(visit: Any) -> None:
+    from playwright.sync_api import expect
+
+    at(visit, HASH)
+    values = {
+        key: visit.locator(f"#c-{key}").input_value() for key in ("batch", "samples", "epochs", "optimizer", "device")
+    }
+    assert values == {"batch": "128", "samples": "50000", "epochs": "12", "optimizer": "adam", "device": "T4"}
+    assert visit.locator("#c-family").input_value() == "resnet"
+    first = visit.locator("#sentence").inner_text()
+    visit.locator("#c-epochs").fill("24")
+    expect(visit).to_have_url(re.compile("epochs=24"))
+    assert visit.evaluate("location.hash") == HASH.replace("epochs=12", "epochs=24")
+    said = visit.locator("#sentence").inner_text()
+    assert said != first and "24 epochs of 50,000 samples" in said
+
+
+def test_the_slider_moves_the_number_and_the_number_the_slider(visit: Any) -> None:
+    slider, box = visit.locator("#r-batch"), visit.locator("#c-batch")
+    slider.focus()
+    visit.keyboard.press("Home")
+    assert box.input_value() == "1"
+    visit.keyboard.press("End")
+    assert box.input_value() == "4096"
+    box.fill("64")
+    assert slider.input_value() == "500", "64 lies in the middle between 1 and 4096 on a log scale"
+
+
+def test_from_disk_the_page_says_in_a_sentence_what_free_parameters_need(visit: Any) -> None:
+    said = visit.locator("#from-disk")
+    assert "perfctl serve" in said.inner_text() and said.inner_text().count(".") == 1
+    assert visit.locator("#parameters *").count() == 0
+    at(visit, FREE)
+    assert "other networks of a family need 'perfctl serve'" in visit.locator("#troubles").inner_text()
+    assert visit.locator("#sentence").inner_text().startswith("Training vgg for 12 epochs")
+
+
+def test_what_is_no_number_is_said_beside_the_box_and_the_last_one_stays(visit: Any) -> None:
+    before = visit.locator("#sentence").inner_text()
+    for wrong in ("", "-3", "1.5", "abc", "1e400"):
+        visit.locator("#c-batch").fill(wrong)
+        assert visit.locator("#c-batch").get_attribute("aria-invalid") == "true", wrong
+        assert "64 is still taken" in visit.locator("#w-batch").inner_text()
+        assert visit.locator("#sentence").inner_text() == before
+    visit.locator("#c-batch").blur()
+    assert visit.locator("#c-batch").input_value() == "64"
+
+
+def test_what_does_not_fit_says_by_how_much_and_the_largest_batch(visit: Any) -> None:
+    at(visit, "#model=resnet&batch=8192&device=T4&optimizer=sgd")
+    said = visit.locator("#sentence").inner_text()
+    largest = visit.evaluate("""() => { const page = perfctlCalculator, [choice] = page.readChoice(location.hash);
+        const fits = batch => page.answerOf({ ...choice, batch }).room.fits;
+        let batch = 1; while (fits(batch + 1)) batch += 1; return batch; }""")
+    assert f"the largest batch that fits is {largest:,}." in said and "GB of its 16 GB are missing" in said
+    assert "does not fit in memory" in visit.locator("#curve svg").text_content()
+    row = visit.locator("#gpus tr", has=visit.get_by_role("button", name="T4", exact=True))
+    assert row.locator("s").count() == 1 and row.locator("td.no").count() >= 3
+
+
+def test_a_precision_without_a_peak_gives_no_figure_but_the_reason(visit: Any) -> None:
+    at(visit, "#model=mlp&batch=64&device=P40&precision=bf16")
+    assert "no peak is known for bf16" in visit.locator("#sentence").inner_text()
+    assert visit.locator("#figures dd.no").count() == 4
+
+
+def test_every_figure_says_what_it_rests_on(visit: Any) -> None:
+    notes = visit.locator("#notes").inner_text()
+    assert "From the roofline alone" in notes and "Not fitted" in notes and "Not measured" in notes
+    assert "Full Stack Deep Learning" in notes and "2025-04" in notes
+    assert visit.locator("#figures dd.est").count() == 5, "all five are estimates"
+    assert "1 multiply-add = 2 FLOPs" in visit.locator(".made").inner_text()
+
+
+def test_where_the_time_goes_adds_up_to_the_step(visit: Any) -> None:
+    at(visit, HASH)
+    parts = visit.locator("#work tbody td:nth-child(3)").all_inner_texts()
+    assert sum(float(part.removeprefix("~ ").removesuffix(" %")) for part in parts) == pytest.approx(100, abs=0.5)
+    first = visit.locator("#work tbody tr").first.inner_text()
+    assert "convolutions" in first and "FLOPs" in first
+    assert visit.locator("#work").get_by_text("the optimizer").count() == 1
+
+
+def test_the_table_sorts_and_a_row_is_taken(visit: Any) -> None:
+    names = visit.locator("#gpus tbody button").all_inner_texts()
+    assert len(names) == visit.locator("#c-device option").count()
+    head = visit.locator("#gpus th", has_text="step")
+    head.focus()
+    visit.keyboard.press("Enter")
+    visit.keyboard.press("Enter")
+    assert head.get_attribute("aria-sort") == "ascending"
+    fastest = visit.locator("#gpus tbody button").first
+    name = fastest.inner_text()
+    fastest.click()
+    settled(visit)
+    assert visit.locator("#c-device").input_value() == name
+    assert visit.locator("#gpus tr[aria-current]").locator("button").inner_text() == name
+
+
+def test_the_table_is_saved_with_its_full_values_and_units(visit: Any) -> None:
+    with visit.expect_download() as waiting:
+        visit.locator("#gpus").get_by_role("button", name="CSV").click()
+    head, *rows = Path(waiting.value.path()).read_text(encoding="utf-8").splitlines()
+    assert head.startswith(
+        'device,step (s),training (s),"range (low end, s)",memory (B),largest batch,cost ($),offer,rests on'
+    )
+    assert len(rows) == visit.locator("#c-device option").count() and "NaN" not in "".join(rows)
+    t4 = next(row for row in rows if row.startswith("T4,")).split(",")
+    exact = visit.evaluate("""() => { const page = perfctlCalculator, [choice] = page.readChoice(location.hash);
+        const answer = page.answerOf({ ...choice, device: "T4" }); return [answer.step.value, answer.training.value]; }""")
+    assert [float(t4[1]), float(t4[2])] == exact
+
+
+def test_the_curve_answers_to_the_arrow_keys_and_takes_a_batch(visit: Any) -> None:
+    visit.locator("#curve svg").focus()
+    for _ in range(3):
+        visit.keyboard.press("ArrowRight")
+    assert visit.locator(".tip").inner_text().startswith("batch 4: ~ ")
+    visit.keyboard.press("Enter")
+    settled(visit)
+    assert visit.locator("#c-batch").input_value() == "4"
+    visit.get_by_role("button", name="cost", exact=True).click()
+    settled(visit)
+    assert (
+        visit.locator("#curve figcaption").inner_text().startswith("Cost of")
+        and visit.locator("#curve .band").count() == 1
+    )
+
+
+def test_the_command_on_the_page_is_the_choice(visit: Any) -> None:
+    at(visit, HASH)
+    assert visit.locator("#command").inner_text() == (
+        "perfctl predict --model resnet --batch 128 --device T4 --dataset-size 50000 --epochs 12 "
+        "--precision fp32 --optimizer adam --gpus 2"
+    )
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    ["#%E0%A4%A", "#model=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E&<script>alert(1)</script>=1", "#model=" + "k" * 5000,
+     "#batch=0&samples=-1&epochs=1.5&gpus=1e99&precision=__proto__&device=constructor&overlap=NaN", "#model=__proto__:a=1",
+     "#model=torchvision:resnet50", "#model=mlp:depth=2,depth=3", "#__proto__=1&toString=2"],
+)  # fmt: skip
+def test_a_hostile_link_is_text_and_said(browser: Any, page: Path, fragment: str) -> None:
+    with Visit(browser, page) as opened:
+        at(opened.page, fragment)
+        assert opened.page.locator("img").count() == 0
+        assert opened.page.locator("#troubles li").count() >= (0 if fragment.startswith("#%E0") else 1)
+        assert opened.page.locator("#figures dd.est").count() == 5, "what is wrong is left at its default"
+
+
+@pytest.mark.parametrize("options", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}])
+def test_axe_finds_nothing_serious_and_nothing_is_wider_than_the_screen(
+    browser: Any, page: Path, options: dict[str, Any]
+) -> None:
+    assert serious(browser, page, **options) == []
+    with Visit(browser, page, **options) as opened:
+        settled(opened.page)
+        width = options.get("viewport", {"width": 1280})["width"]
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_without_javascript_the_page_says_what_else_there_is(browser: Any, page: Path) -> None:
+    with Visit(browser, page, java_script_enabled=False) as opened:
+        assert "perfctl predict" in opened.page.locator(".answer").inner_text()
+
+
+@pytest.fixture(scope="module")
+def server(page: Path) -> Iterator[PageServer]:
+    answers = FamilyAnswers(page.parent / "no.db")
+    with PageServer(page.parent, "127.0.0.1", 0, lambda: "", answers.answer) as found:
+        thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield found
+        found.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def served(browser: Any, server: PageServer) -> Iterator[Any]:
+    """A tab with the page as perfctl serve gives it, under its policy."""
+    with browser.new_context(reduced_motion="reduce") as context:
+        tab, troubles = context.new_page(), []
+        tab.on("pageerror", lambda error: troubles.append(str(error)))
+        tab.goto(f"{server.url}c.html{FREE}")
+        settled(tab)
+        yield tab
+        assert troubles == []
+
+
+def test_through_serve_a_link_with_free_parameters_is_answered(served: Any) -> None:
+    from perfctl.prediction import predict
+
+    said = served.locator("#sentence").inner_text()
+    assert said.startswith(
+        "Training resnet:depth=26,width=32 for 12 epochs of 50,000 samples at batch 128 on 2 x T4 takes"
+    )
+    assert served.locator("#c-p-depth").input_value() == "26" and served.locator("#c-p-width").input_value() == "32"
+    assert not served.locator("#from-disk").is_visible()
+    expected = predict("resnet:depth=26,width=32", batch=128, device="T4", optimizer="adam", store="none.db").step
+    exact = served.evaluate("""() => { const page = perfctlCalculator, [choice] = page.readChoice(location.hash);
+        const { time } = page.answerOf(choice); return [time.value, time.low, time.high]; }""")
+    assert exact == pytest.approx([expected.seconds, expected.low, expected.high], rel=0.01)
+
+
+def test_through_serve_the_sliders_of_a_family_make_its_networks(served: Any) -> None:
+    from playwright.sync_api import expect
+
+    at(served, "#model=mlp&batch=64&device=T4")
+    before = served.locator("#sentence").inner_text()
+    slider = served.locator("#parameters [data-key=p-width] [type=range]")
+    slider.evaluate("node => { node.value = 1000; node.dispatchEvent(new Event('input')); }")
+    expect(served.locator("#command")).to_contain_text("--model mlp:width=")
+    settled(served)
+    assert served.locator("#sentence").inner_text() != before
+    served.locator("#c-p-activation").select_option("gelu")
+    expect(served.locator("#command")).to_contain_text("activation=gelu")
+    served.locator("#c-family").select_option("inception")
+    expect(served.locator("#sentence")).to_contain_text("Training inception for")
+    assert served.locator("#c-p-blocks").input_value() == "6"
+
+
+def test_through_serve_the_slider_of_a_residual_networks_depth_stops_at_whole_blocks(served: Any) -> None:
+    at(served, "#model=resnet&batch=64&device=T4")
+    slider = served.locator("#parameters [data-key=p-depth] [type=range]")
+    depths = set()
+    for place in range(80, 1001, 92):
+        slider.evaluate("(node, place) => { node.value = place; node.dispatchEvent(new Event('input')); }", place)
+        settled(served)
+        depths.add(int(served.locator("#c-p-depth").input_value()))
+        assert not served.locator("#troubles").is_visible(), depths
+    assert len(depths) > 5 and max(depths) > 100
+
+
+def test_through_serve_a_network_that_cannot_be_is_refused_with_the_reason_and_no_number(served: Any) -> None:
+    from playwright.sync_api import expect
+
+    at(served, "#model=resnet:depth=27&batch=64&device=T4")
+    assert "say depth=26 or depth=28" in served.locator("#troubles").inner_text()
+    assert "no such network" in served.locator("#figures").inner_text().lower()
+    assert served.locator("#figures dd:not(.no)").count() == 0
+    served.locator("#c-p-depth").fill("26")
+    expect(served.locator("#troubles")).to_be_hidden()
+    settled(served)
+    assert served.locator("#figures dd.est").count() == 5
+
+
+def test_a_server_that_ended_is_said(served: Any) -> None:
+    served.route("**/calculator.json*", lambda route: route.abort())
+    at(served, "#model=mlp:depth=5&batch=64&device=T4")
+    assert "perfctl serve does not answer" in served.locator("#troubles").inner_text()
+    served.unroute("**/calculator.json*")
+    at(served, "#model=mlp:depth=6&batch=64&device=T4")
+    at(served, "#model=mlp:depth=5&batch=64&device=T4")
+    assert "Training mlp:depth=5 for" in served.locator("#sentence").inner_text()

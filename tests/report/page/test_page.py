@@ -1,0 +1,265 @@
+"""The page: self-contained, the same every time, hostile names harmless, nothing unknown shown as 0."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from dataclasses import replace
+from hashlib import sha256
+from itertools import accumulate
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.report.page.page import render
+from perfctl.records.paper import LayerCall
+from perfctl.records.report import Gap, Kernel
+from tests.report.outline import launch_columns, outline
+
+WHEN = "2026-11-20 20:40 UTC"
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "\"><img src=x onerror=alert(1)>' onfocus='alert(2)",
+    "k" * 4000,
+    "abc\u202egnp.exe\u2028\u2029",
+    "{{ 7 * 7 }} {% raw %} $\\frac{1}{2}$ \x00 \ud800",
+)
+
+
+@pytest.fixture(scope="module")
+def sweep(synthetic: ModuleType) -> list[Any]:
+    return [run for number, batch in enumerate(synthetic.BATCHES, 1) for run in synthetic.gpu_pair(number, batch)]
+
+
+def test_the_same_runs_give_the_same_bytes(sweep: list[Any]) -> None:
+    assert render(sweep, generated_at=WHEN) == render(sweep, generated_at=WHEN)
+
+
+def test_nothing_is_loaded_from_elsewhere(sweep: list[Any]) -> None:
+    page = render(sweep, generated_at=WHEN)
+    assert not re.search(r"(?:src|href)\s*=\s*[\"']?\s*(?:https?:)?//|url\(\s*[\"']?(?:https?:)?//|@import", page)
+    assert not [value for _, name, value in outline(page).attributes if name == "src"]
+
+
+def test_the_full_figure_from_the_dimensions_is_in_the_page(sweep: list[Any]) -> None:
+    flops = 2 * 64 * 64 * 24 * 24 * 288
+    page = render(sweep, generated_at=WHEN)
+    assert f'title="{flops:,} FLOP'.replace(",", "\u202f") in page
+    assert "1.36 <u>G</u>" in page and "1 multiply-add = 2 FLOPs" in page
+
+
+def test_every_link_leads_to_a_place_in_the_page_and_ids_are_unique(sweep: list[Any], synthetic: ModuleType) -> None:
+    found = outline(render([*sweep, synthetic.foreign_run(50), synthetic.foreign_run(51)], generated_at=WHEN))
+    targets = {value[1:] for _, name, value in found.attributes if name == "href" and value and value.startswith("#")}
+    assert targets <= set(found.ids)
+    assert len(found.ids) == len(set(found.ids))
+
+
+def test_five_batches_of_many_layers_under_two_profilers_stay_below_two_megabytes(synthetic: ModuleType) -> None:
+    def deep(run: Any) -> Any:
+        """The same run with 40 copies of its four layers."""
+        names = [f"backbone.layer{n // 10}.{n % 10}." for n in range(40)]
+        formula = (
+            "64 x 64 x 24 x 24 x (32 x 3 x 3) = 679,477,248 MAC; x 2 = 1,358,954,496 FLOP; 2,359,296 bias additions"
+        )
+        calls = tuple(call._replace(layer=name + call.layer, position=4 * place + (call.position or 0), formula=formula)
+                      for place, name in enumerate(names) for call in run.layer_calls)  # fmt: skip
+        size = len(run.report.kernels)
+        kernels = [kernel._replace(layer=kernel.layer and name + kernel.layer, launch=kernel.launch + place * size)
+                   for place, name in enumerate(names) for kernel in run.report.kernels]  # fmt: skip
+        counters = [counter._replace(launch=counter.launch + place * size)
+                    for place in range(len(names)) for counter in run.report.counters]  # fmt: skip
+        return replace(run, layer_calls=calls, report=replace(run.report, kernels=kernels, counters=counters))
+
+    runs = [deep(run) for number, batch in enumerate(synthetic.BATCHES, 1) for run in synthetic.gpu_pair(number, batch)]
+    assert len(render(runs, generated_at=WHEN).encode()) < 2_000_000
+
+
+def test_a_hundred_thousand_kernels_stay_below_eight_megabytes(synthetic: ModuleType) -> None:
+    kernels = [
+        Kernel(n, f"void kernel_{n % 40}<float, {n % 7}>(float*, long)", layer=f"layer{n % 9}", direction="forward",
+               device_index=0, stream=7, grid_x=n % 300, block_x=128, registers=32, start_ns=n * 4211 + n % 17,
+               duration_ns=1000 + (n * 7919) % 50_000)
+        for n in range(100_000)
+    ]  # fmt: skip
+    page = render([synthetic.foreign_run(1, kernels=kernels)], generated_at=WHEN)
+    assert len(page.encode()) < 8_000_000
+    data = launch_columns(page)
+    assert data["rows"] == 100_000
+    (start,) = (column for column in data["columns"] if column["label"] == "start")
+    assert sum(start["s"]) == kernels[-1].start_ns
+
+
+def unpacked(column: dict[str, Any], rows: int) -> list[Any]:
+    """What page.js reads out of a column."""
+    if "c" in column:
+        return [column["c"]] * rows
+    if "r" in column:
+        pairs = zip(column["r"][::2], column["r"][1::2], strict=True)
+        return [column["d"][place] for place, often in pairs for _ in range(often)]
+    if "d" in column:
+        return [column["d"][place] for place in column["i"]]
+    return list(accumulate(column["s"])) if "s" in column else list(column["v"])
+
+
+def test_compact_columns_hold_every_launch_unchanged(sweep: list[Any]) -> None:
+    data = launch_columns(render(sweep, generated_at=WHEN))
+    columns = {column["label"]: unpacked(column, data["rows"]) for column in data["columns"]}
+    kernels = [
+        kernel for run in sorted(sweep, key=lambda run: (run.batch_size, run.profiler)) for kernel in run.report.kernels
+    ]
+    assert columns["kernel"] == [kernel.name for kernel in kernels]
+    assert columns["time"] == [kernel.duration_ns for kernel in kernels]
+    assert columns["layer"] == [kernel.layer for kernel in kernels]
+    assert columns["start"] == [kernel.start_ns for kernel in kernels]
+    assert columns["executed"].count(None) == len(kernels) // 2
+
+
+def test_a_page_allows_its_own_script_and_nothing_else(synthetic: ModuleType) -> None:
+    page = render([synthetic.cpu_run(1, 64)], generated_at=WHEN)
+    policy = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', page)
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    assert len(policy) == 1
+    rules = dict(rule.split(" ", 1) for rule in policy[0].split("; "))
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"] == f"'sha256-{digest}'"
+    assert (rules["base-uri"], rules["form-action"]) == ("'none'", "'none'")
+    assert page.index("http-equiv") < page.index("<style>")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_stay_text_everywhere(synthetic: ModuleType, name: str) -> None:
+    plain = outline(render(hostile(synthetic, "harmless"), generated_at=WHEN))
+    page = render(hostile(synthetic, name), generated_at=WHEN)
+    found = outline(page)
+    drawn = {"svg", "g", "path", "text", "use", "defs"}
+    assert [tag for tag in found.tags if tag not in drawn] == [tag for tag in plain.tags if tag not in drawn]
+    assert [(tag, attribute) for tag, attribute, _ in found.attributes if attribute.startswith("on")] == []
+    page.encode("utf-8")
+    for block in found.blocks:
+        assert "</script" not in block and json.loads(block)
+    assert "49" not in re.findall(r"\b49\b", "".join(found.words))
+
+
+def hostile(synthetic: ModuleType, name: str) -> list[Any]:
+    """A study and a foreign report with the name in every place that a report can write to."""
+    cpu = synthetic.cpu_run(1, 64)
+    calls = tuple(replaced._replace(layer=name, kind=name, formula=name) for replaced in cpu.layer_calls)
+    ranges = [item._replace(layer=name if item.layer else None) for item in cpu.report.ranges]
+    operations = [item._replace(name=name, category=name) for item in cpu.report.operations]
+    gaps = (Gap(name, "not_collected", name, name),)
+    cpu = replace(cpu, layer_calls=calls, workload=name, artifact=name, command=(name,), sweep_command=name,
+                  report=replace(cpu.report, ranges=ranges, operations=operations, gaps=gaps, environment={name: name}))  # fmt: skip
+    foreign = synthetic.foreign_run(2)
+    kernels = [kernel._replace(name=name, short_name=None) for kernel in foreign.report.kernels]
+    named = [item._replace(name=name) for item in foreign.report.ranges]
+    return [cpu, replace(foreign, artifact=name, report=replace(foreign.report, kernels=kernels, ranges=named))]
+
+
+def test_what_is_not_collected_is_a_dash_with_a_reason_and_never_zero(synthetic: ModuleType) -> None:
+    page = render([synthetic.cpu_run(1, 64)], generated_at=WHEN)
+    assert "FLOPs are counted on NVIDIA GPUs only" in page
+    cells = re.findall(r'<td class="no"[^>]*>([^<]*)</td>', page)
+    assert cells and set(cells) == {"–"}
+
+
+def test_where_numbers_come_from_is_said_beside_them(synthetic: ModuleType, sweep: list[Any]) -> None:
+    assert "made up for tests" in render([synthetic.cpu_run(1, 64)], generated_at=WHEN)
+    assert "replayed from an earlier capture" in render(sweep, generated_at=WHEN)
+    assert "a report made elsewhere" in render([synthetic.foreign_run(1)], generated_at=WHEN)
+
+
+def test_the_origin_stands_beside_the_numbers_and_under_the_charts(synthetic: ModuleType, sweep: list[Any]) -> None:
+    page = render(sweep, generated_at=WHEN)
+    for part in ("Charts", "Ledger", "Kernels"):
+        assert f'{part} <small class="origin recorded">recorded</small></h3>' in page
+    drawings = re.findall(r'<figure class="drawing">.*?</figure>', page, re.DOTALL)
+    assert drawings and all('<p class="note">recorded; ' in drawing for drawing in drawings)
+    here = render([replace(run, origin="measured") for run in sweep], generated_at=WHEN)
+    assert '<small class="origin' not in here
+
+
+def test_the_ledger_follows_two_charts_and_the_others_stand_in_the_sweep(sweep: list[Any]) -> None:
+    page = render(sweep, generated_at=WHEN)
+    parts = re.findall(r'<section id="s1-(\w+)".*?</section>', page, re.DOTALL)
+    assert parts[:4] == ["charts", "ledger", "roofline", "sweep"]
+    titles = re.findall(r'<figure class="drawing">\s*<figcaption>([^<]*)', page)
+    assert titles[:2] == ["Counted / paper FLOPs, by batch size", "Time per sample, by batch size"]
+    assert len(titles) == 5
+
+
+def test_an_estimate_looks_the_same_in_the_list_of_launches(synthetic: ModuleType) -> None:
+    counters = [*synthetic.fp_counters(0, 0, 0, 500, pipe=100), *synthetic.fp_counters(1, 1, 1, 1)]
+    run = synthetic.foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters)
+    data = launch_columns(render([run], generated_at=WHEN))
+    columns = {column["label"]: column for column in data["columns"]}
+    assert unpacked(columns["tensor"], 3) == [512 * 100, 0, None]
+    looks = unpacked(columns["tensor"]["state"], 3)
+    assert [state[:2] for state in looks] == [["est", "~ "], ["", ""], ["no", ""]]
+    assert "512 x tensor instructions" in looks[0][2] and "no counters" in looks[2][2]
+    assert "state" not in columns["time"]
+
+
+def test_a_column_that_is_empty_for_one_reason_says_it_once_above_the_table(synthetic: ModuleType) -> None:
+    page = render([synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128)], generated_at=WHEN)
+    ledger = re.search(r'<section id="s1-ledger".*?</section>', page, re.DOTALL)
+    assert ledger is not None
+    assert ledger.group().count("FLOPs are counted on NVIDIA GPUs only") == 1
+    assert "NVIDIA" not in re.findall(r"<thead>.*?</thead>", ledger.group(), re.DOTALL)[0]
+
+
+def test_rows_without_multiply_adds_and_time_are_folded_and_printed(synthetic: ModuleType) -> None:
+    run = synthetic.cpu_run(1, 64)
+    idle = tuple(LayerCall(f"relu{n}", "ReLU", "forward", 0, 0, 0, 4, 4, 4, "0 MAC", position=9 + n) for n in range(4))
+    busy = LayerCall("block", "Pool", "forward", None, None, 0, 4, 4, 4, None, position=20)
+    page = render([replace(run, layer_calls=(*run.layer_calls, *idle, busy))], generated_at=WHEN)
+    assert page.count('<tbody class="minor">') == 4 + 1, "conv1 has no input gradient, and was not timed"
+    assert "show 5 layers and directions without multiply-adds" in page
+    assert re.search(r"@media print.*\.minor { display: table-row-group; }", page, re.DOTALL)
+    assert "without multiply-adds, each" not in render([run], generated_at=WHEN)
+
+
+def test_one_batch_is_worked_out_where_the_rest_follows_in_proportion(sweep: list[Any]) -> None:
+    page = render(sweep, generated_at=WHEN)
+    per_sample = f"{2 * 64 * 24 * 24 * 288:,}".replace(",", "\u202f")
+    assert f"<dt>batch 32, 64, 128, 256</dt><dd>in proportion, {per_sample} a sample</dd>" in page
+    odd = [
+        replace(run, layer_calls=tuple(call._replace(flops=call.flops + 1) for call in run.layer_calls))
+        for run in sweep
+    ]
+    assert "in proportion" not in render(odd, generated_at=WHEN)
+
+
+def test_failed_runs_are_listed_with_their_reason(synthetic: ModuleType) -> None:
+    page = render([synthetic.cpu_run(1, 64), synthetic.failed_run(2, 256)], generated_at=WHEN)
+    assert page.count("CUDA out of memory at batch 256") >= 2
+
+
+def test_differences_between_runs_are_marked(synthetic: ModuleType) -> None:
+    one, two = synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128)
+    two = replace(two, report=replace(two.report, environment={"torch": "2.9", "threads": "2"}))
+    page = render([one, two], generated_at=WHEN)
+    table = re.search(r"<figcaption>What differs between the runs.*?</figure>", page, re.DOTALL)
+    assert table is not None
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", table.group()) == [
+        "torch",
+        "2.8",
+        "torch b64",
+        "torch",
+        "2.9",
+        "torch b128",
+    ]
+    assert "<dt>threads</dt><dd>2</dd>" in page
+
+
+def test_the_commands_to_repeat_are_there_in_full(synthetic: ModuleType) -> None:
+    page = render([synthetic.cpu_run(1, 64)], generated_at=WHEN)
+    assert "perfctl torch mnist_cnn --batches 16 32 64" in page
+    assert "python -m perfctl.workloads mnist_cnn --batch 64" in page
+
+
+def test_no_runs_give_a_page_that_says_so() -> None:
+    assert "There are no runs to show" in render([], generated_at=WHEN)

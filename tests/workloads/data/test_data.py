@@ -1,0 +1,116 @@
+"""Drawn digits, and MNIST read from small files made here."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import Dataset, TensorDataset
+
+from perfctl.workloads.data import mnist
+from perfctl.workloads.spec import Options, WorkloadError
+
+
+def write_mnist(folder: Path, train: int, test: int) -> torch.Tensor:
+    """Tiny idx files of random pixels, laid out as MNIST is; returns the training pixels."""
+    raw = folder / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    first = torch.empty(0)
+    for name, count in (("train", train), ("t10k", test)):
+        pixels = torch.randint(0, 256, (count, 28, 28), dtype=torch.uint8)
+        labels = torch.arange(count, dtype=torch.uint8) % 10
+        (raw / f"{name}-images-idx3-ubyte").write_bytes(
+            struct.pack(">IIII", 0x803, count, 28, 28) + pixels.numpy().tobytes()
+        )
+        (raw / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, count) + labels.numpy().tobytes())
+        first = pixels if name == "train" else first
+    return first
+
+
+def test_the_same_seed_draws_the_same_digits() -> None:
+    one, two, other = (mnist.draw_digits(40, seed).tensors for seed in (3, 3, 4))
+    assert torch.equal(one[0], two[0])
+    assert torch.equal(one[1], two[1])
+    assert not torch.equal(one[0], other[0])
+
+
+def test_drawn_digits_have_the_form_of_mnist() -> None:
+    images, labels = mnist.draw_digits(200, 0).tensors
+    assert images.shape == (200, 1, 28, 28)
+    assert images.dtype == torch.float32
+    assert labels.bincount(minlength=10).tolist() == [20] * 10
+    darkest, brightest = (0 - 0.1307) / 0.3081, (1 - 0.1307) / 0.3081
+    assert images.min().item() == pytest.approx(darkest)
+    assert images.max().item() <= brightest + 1e-6
+
+
+def test_train_and_test_digits_differ() -> None:
+    train, test = mnist.load_digits(Options(batch_size=4))
+    assert (mnist.size(train), mnist.size(test)) == (2048, 512)
+    assert not torch.equal(mnist.take(train, torch.arange(9))[0], mnist.take(test, torch.arange(9))[0])
+
+
+def test_mnist_files_are_read_and_normalised(tmp_path: Path) -> None:
+    pixels = write_mnist(tmp_path, train=12, test=5)
+    train, test = mnist.load_digits(Options(batch_size=4, data="mnist", data_dir=tmp_path))
+    assert (mnist.size(train), mnist.size(test)) == (12, 5)
+    images, labels = mnist.take(train, torch.tensor([11, 0]))
+    expected = (pixels[[11, 0]].double() / 255 - 0.1307) / 0.3081
+    assert torch.allclose(images[:, 0].double(), expected, atol=1e-6)
+    assert labels.tolist() == [1, 0]
+
+
+def test_missing_mnist_says_what_is_expected_where(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        mnist.load_mnist(tmp_path, download=False)
+    text = str(caught.value)
+    for part in (str(tmp_path / "MNIST" / "raw"), "t10k-labels-idx1-ubyte", "`data_dir`", "`download`"):
+        assert part in text
+    assert "\n" not in text
+
+
+def test_nothing_is_fetched_without_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torchvision
+
+    def fetch(self: object) -> None:
+        raise AssertionError("it went to the network")
+
+    monkeypatch.setattr(torchvision.datasets.MNIST, "download", fetch)
+    with pytest.raises(WorkloadError, match="or use `download`"):
+        mnist.load_mnist(tmp_path, download=False)
+
+
+def test_a_cut_off_mnist_file_is_named_as_unreadable(tmp_path: Path) -> None:
+    write_mnist(tmp_path, train=12, test=5)
+    images = tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte"
+    images.write_bytes(images.read_bytes()[:100])
+    with pytest.raises(WorkloadError, match="cannot be read"):
+        mnist.load_mnist(tmp_path, download=False)
+
+
+def test_batches_are_always_full_and_samples_repeat() -> None:
+    numbers = TensorDataset(torch.arange(5), torch.arange(5))
+    (inputs, _), *more = mnist.fixed_batches(numbers, batch_size=8, most=3)
+    assert inputs.tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
+    assert not more
+
+
+def test_no_more_batches_are_made_than_the_data_fills() -> None:
+    numbers = TensorDataset(torch.arange(7), torch.arange(7))
+    batches = mnist.fixed_batches(numbers, batch_size=2, most=10)
+    assert [inputs.tolist() for inputs, _ in batches] == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_a_data_set_without_tensors_is_put_together_sample_by_sample() -> None:
+    class Squares(Dataset[tuple[torch.Tensor, int]]):
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+            return torch.tensor([float(index)]), index * index
+
+        def __len__(self) -> int:
+            return 9
+
+    inputs, labels = mnist.take(Squares(), torch.tensor([2, 3]))
+    assert inputs.tolist() == [[2.0], [3.0]]
+    assert labels.tolist() == [4, 9]

@@ -1,0 +1,111 @@
+"""The networks built from a plan are the plan: on random points of each family, traced."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from perfctl.orchestrator.actions.estimate import Request, Session
+from perfctl.orchestrator.analyse.predict.operations import Operation, operations_of, operations_of_plan
+from perfctl.workloads.models.plan import PARAMETERS, plan
+from perfctl.workloads.spec import SpecError, parse_arguments
+
+POINTS = 4
+"""Of each family; each is built without data and traced for one step."""
+BATCH = 2
+
+_SMALL: dict[str, dict[str, tuple[object, ...]]] = {
+    "vgg": {
+        "depth": (6, 9, 12), "width": (3, 8), "stages": (1, 2, 3), "kernel": (1, 3, 5), "hidden": (7, 20),
+        "batchnorm": ("no", "yes"),
+    },
+    "resnet": {
+        "depth": (8, 14, 20), "width": (4, 7), "stages": (1, 2), "block": ("basic", "bottleneck"), "kernel": (1, 3, 5),
+        "stem": ("small", "large"),
+    },
+    "inception": {"blocks": (3, 4), "width": (4, 12), "stages": (1, 2, 3), "kernel": (1, 3), "stem": ("small", "large")},
+    "mlp": {"depth": (1, 2, 5), "width": (5, 33)},
+}  # fmt: skip
+_SHARED: dict[str, tuple[object, ...]] = {
+    "image": (16, 25, 32), "channels": (1, 3), "classes": (2, 11), "activation": ("relu", "gelu", "silu", "tanh"),
+    "optimizer": ("sgd", "momentum", "adam"),
+}  # fmt: skip
+
+
+def random_points(family: str) -> list[str]:
+    chance, found = random.Random(family), list[str]()
+    while len(found) < POINTS:
+        choices = {**_SMALL[family], **_SHARED}
+        spec = f"{family}:{','.join(f'{name}={chance.choice(values)}' for name, values in choices.items())}"
+        try:
+            found.append(plan(spec).spec)
+        except SpecError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("spec", [spec for family in PARAMETERS for spec in random_points(family)])
+def test_the_traced_model_has_the_plans_layers_parameters_and_multiply_adds(spec: str) -> None:
+    planned = plan(spec)
+    traced = Session(Request(spec)).at(BATCH)
+
+    assert traced.problem is None
+    assert traced.parameters == planned.parameters
+    assert traced.forward.macs == BATCH * planned.macs
+    calls = {call.layer: call for call in traced.calls if call.direction == "forward" and call.layer and call.macs}
+    assert {name: (call.macs, call.output_elements) for name, call in calls.items()} == {
+        layer.name: (BATCH * layer.macs, BATCH * layer.outputs) for layer in planned.layers if layer.macs
+    }
+    seen = {module.path: module for module in traced.modules}
+    for layer in planned.layers:
+        output = seen[layer.name].output
+        assert output is not None
+        size = 1
+        for width in output[1:]:
+            size *= width
+        assert (layer.name, size) == (layer.name, layer.outputs)
+        assert seen[layer.name].parameters == layer.parameters
+
+
+@pytest.mark.parametrize("spec", [spec for family in PARAMETERS for spec in random_points(family)[:2]])
+def test_work_from_the_plan_is_work_from_the_trace(spec: str) -> None:
+    traced = operations_of(Session(Request(spec)).at(BATCH).ops, BATCH)
+
+    whole = [work for work in traced if max(work.inputs, work.outputs) >= 1]
+    assert Counter(map(_plain, operations_of_plan(plan(spec)))) == Counter(map(_plain, whole))
+
+
+def _plain(work: Operation) -> Operation:
+    return replace(work, **{name: float(getattr(work, name)) for name in ("macs", "weights", "rows", "columns", "depth")},
+                   groups=float(work.groups), kernel=float(work.kernel), stride=float(work.stride))  # fmt: skip
+
+
+def test_the_optimizer_is_the_one_the_specification_names() -> None:
+    assert Session(Request("mlp:optimizer=adam")).source.optimizer[0] == "Adam"  # type: ignore[index]
+    momentum = Session(Request("mlp:optimizer=momentum")).source.optimizer
+    assert momentum is not None
+    assert (momentum[0], momentum[1]["momentum"]) == ("SGD", 0.9)
+
+
+def test_the_workload_takes_the_model_by_its_full_name() -> None:
+    _, own = parse_arguments("families", ["--batch", "2", "--model", "mlp:width=64,depth=3"])
+
+    assert own.model == "mlp:width=64"
+
+
+def test_a_network_that_cannot_be_is_refused_without_torch() -> None:
+    with pytest.raises(SpecError, match="got 4: an even width"):
+        parse_arguments("families", ["--batch", "2", "--model", "vgg:kernel=4"])
+
+
+def test_a_deep_branching_network_lets_go_of_what_no_later_layer_takes() -> None:
+    from perfctl.workloads.models.families import Planned
+
+    planned = plan("inception:blocks=1,stages=1,width=4,image=8")
+    order = Planned(planned)._order
+
+    dropped = [source for _, _, done in order for source in done]
+    assert sorted(dropped) == list(range(-1, len(planned.layers) - 1))

@@ -1,0 +1,166 @@
+"""Archives, tables and checkpoints that somebody else made: bombs are refused before they fill memory or disk."""
+
+from __future__ import annotations
+
+import io
+import struct
+import tarfile
+import tracemalloc
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perfctl.workloads.data import imagenet
+from perfctl.workloads.data.imagenet import MatError, read_devkit, read_structs, sort_archive
+from perfctl.workloads.models.torchvision import read_checkpoint
+from perfctl.workloads.spec import WorkloadError
+
+KIT = imagenet.DevKit(("n00000001",), ("n00000001",))
+TRUTH = "data/ILSVRC2012_validation_ground_truth.txt"
+IMAGE = "ILSVRC2012_val_00000001.JPEG"
+
+
+def header(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
+    member = tarfile.TarInfo(name)
+    member.size, member.type = size, kind
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+def zeros(size: int) -> bytes:
+    """A gzip stream of that many zeros, made piece by piece."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    piece = bytes(1 << 20)
+    return b"".join([*(packer.compress(piece) for _ in range(size >> 20)), packer.flush()])
+
+
+def peak_mb(call: Callable[[], object]) -> float:
+    tracemalloc.start()
+    try:
+        with pytest.raises(WorkloadError) as raised:
+            call()
+        assert "\n" not in str(raised.value)
+        return tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_header_of_a_gigabyte_is_refused_unread(tmp_path: Path, kind: bytes) -> None:
+    bomb = tmp_path / "bomb.tar"
+    bomb.write_bytes(header("x", 1 << 30, kind) + bytes(1 << 20))
+    for call in (lambda: read_devkit(bomb), lambda: sort_archive(bomb, KIT, tmp_path / "out")):
+        assert peak_mb(call) < 20
+
+
+def test_a_development_kit_of_gigabytes_is_refused_unread(tmp_path: Path) -> None:
+    bomb = tmp_path / "kit.tar.gz"
+    bomb.write_bytes(zlib_member(header(TRUTH, 1 << 30)) + zeros(8 << 20))
+    assert peak_mb(lambda: read_devkit(bomb)) < 20
+
+
+def zlib_member(content: bytes) -> bytes:
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    return packer.compress(content) + packer.flush()
+
+
+def test_an_archive_of_endless_members_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = tmp_path / "many.tar"
+    many.write_bytes(header("x", 0) * 600)
+    monkeypatch.setattr(imagenet, "_MOST_MEMBERS", 500)
+    for call in (lambda: read_devkit(many), lambda: sort_archive(many, KIT, tmp_path / "out")):
+        with pytest.raises(WorkloadError, match="more than 500 members"):
+            call()
+
+
+def test_what_an_archive_unpacks_to_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = tmp_path / "large.tar"
+    large.write_bytes(header("x", 5000) + bytes(5120) + bytes(1024))
+    monkeypatch.setattr(imagenet, "_MOST_READ", 4999)
+    with pytest.raises(WorkloadError, match="unpacks to more than"):
+        read_devkit(large)
+
+
+def test_an_image_too_large_to_be_one_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "val.tar"
+    archive.write_bytes(header(IMAGE, 600) + bytes(1024) + header(IMAGE, 5) + b"small" + bytes(507) + bytes(1024))
+    monkeypatch.setattr(imagenet, "_LARGEST_IMAGE", 599)
+    done = sort_archive(archive, KIT, tmp_path / "out")
+    assert (done.written, done.ignored) == (1, [IMAGE])
+    assert (tmp_path / "out" / "n00000001" / IMAGE).read_bytes() == b"small"
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
+def test_links_and_devices_are_never_made(tmp_path: Path, kind: bytes) -> None:
+    member = tarfile.TarInfo(IMAGE)
+    member.type, member.linkname = kind, "/etc/passwd"
+    archive = tmp_path / "val.tar"
+    archive.write_bytes(member.tobuf() + bytes(1024))
+    with pytest.raises(WorkloadError, match="holds no ILSVRC2012_val"):
+        sort_archive(archive, KIT, tmp_path / "out")
+    assert list((tmp_path / "out").rglob("*.JPEG")) == []
+
+
+def element(kind: int, data: bytes) -> bytes:
+    return struct.pack("<II", kind, len(data)) + data + bytes(-len(data) % 8)
+
+
+def table(dimensions: tuple[int, ...], width: int, names: bytes, cells: bytes = b"") -> bytes:
+    """A MAT-file with one array of structs called synsets."""
+    parts = [
+        element(6, bytes((2, 0, 0, 0, 0, 0, 0, 0))),
+        element(5, struct.pack(f"<{len(dimensions)}i", *dimensions)),
+        element(1, b"synsets"), element(5, struct.pack("<i", width)), element(1, names), cells,
+    ]  # fmt: skip
+    return b" " * 124 + b"\0\1IM" + element(14, b"".join(parts))
+
+
+UNKNOWN_KIND = element(6, b"\6" + bytes(7)) + element(5, b"\1\0\0\0") + element(1, b"x") + element(99, b"y")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        table((2**31 - 1, 2**31 - 1), 8, b""),
+        table((2**31 - 1, 2**31 - 1), -8, b"a" * 8),
+        table((2**31 - 1, 2**31 - 1), 8, b"a" * 8),
+        table((1,), 8, b"a" * 8, element(14, UNKNOWN_KIND)),
+        table((1,), 0, b"a" * 8),
+    ],
+)  # fmt: skip
+def test_a_table_that_claims_what_is_not_there_is_an_error_at_once(content: bytes) -> None:
+    with pytest.raises(MatError):
+        read_structs(content, "synsets")
+
+
+def test_a_table_that_unpacks_to_gigabytes_is_refused() -> None:
+    ones = zlib.compressobj(9)
+    packed = b"".join(ones.compress(bytes(64 << 20)) for _ in range(8)) + ones.flush()
+    with pytest.raises(MatError):
+        read_structs(b" " * 124 + b"\0\1IM" + element(15, packed), "synsets")
+
+
+def test_a_checkpoint_that_unpacks_to_more_than_its_size_is_refused_unread(tmp_path: Path) -> None:
+    bomb = tmp_path / "bomb.pt"
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(4 << 20))
+    with pytest.raises(WorkloadError, match="unpacks to 4,194,304 bytes"):
+        read_checkpoint(bomb)
+    nested = io.BytesIO(bomb.read_bytes())
+    cut = tmp_path / "cut.pt"
+    cut.write_bytes(nested.getvalue()[:40] + nested.getvalue()[-60:])
+    with pytest.raises(WorkloadError):
+        read_checkpoint(cut)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x80\x02.", b"\x80\x02a.", b"\x80\x02]q\x01h\x05.", b"\x80\x02}q\x00X\xff\xff\xff\x7f"]
+)
+def test_a_checkpoint_that_is_no_whole_pickle_is_one_line(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "weights.pt"
+    file.write_bytes(content)
+    with pytest.raises(WorkloadError) as raised:
+        read_checkpoint(file)
+    assert "\n" not in str(raised.value)

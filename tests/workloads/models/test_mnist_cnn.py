@@ -1,0 +1,73 @@
+"""The network that the study began with: its shapes, worked out from its dimensions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from perfctl.workloads.models.mnist_cnn import make_model, pooled_width
+from perfctl.workloads.run.setup import count_parameters
+
+
+def by_hand(conv2_out: int, kernel: int) -> dict[str, int]:
+    """Weights and biases of each layer: two convolutions without padding, a pool of 2, two linear layers."""
+    pooled = ((28 - 3 + 1) - kernel + 1) // 2
+    return {
+        "conv1": 32 * 1 * 3 * 3 + 32,
+        "conv2": conv2_out * 32 * kernel * kernel + conv2_out,
+        "fc1": 128 * conv2_out * pooled * pooled + 128,
+        "fc2": 10 * 128 + 10,
+    }
+
+
+@pytest.mark.parametrize(
+    ("conv2", "counts", "total"),
+    [
+        ((32, 64, 3, 1), (320, 18_496, 1_179_776, 1_290), 1_199_882),
+        ((32, 128, 5, 1), (320, 102_528, 1_982_592, 1_290), 2_086_730),
+    ],
+)
+def test_parameters_follow_from_the_dimensions(
+    conv2: tuple[int, int, int, int], counts: tuple[int, ...], total: int
+) -> None:
+    found = count_parameters(make_model(conv2))
+    assert found == by_hand(conv2[1], conv2[2])
+    assert tuple(found.values()) == counts
+    assert sum(found.values()) == total
+
+
+@pytest.mark.parametrize("conv2", [(32, 64, 3, 1), (32, 128, 5, 1), (32, 8, 4, 3), (32, 8, 25, 1)])
+def test_every_accepted_shape_runs(conv2: tuple[int, int, int, int]) -> None:
+    out = make_model(conv2)(torch.zeros(2, 1, 28, 28))
+    assert out.shape == (2, 10)
+    assert torch.allclose(out.exp().sum(dim=1), torch.ones(2))
+
+
+def test_the_pooled_image_of_the_default_is_12_wide() -> None:
+    assert pooled_width((32, 64, 3, 1)) == 12
+
+
+def test_every_step_of_the_network_is_a_named_submodule() -> None:
+    names = [name for name, _ in make_model().named_children()]
+    assert names == (
+        [
+            "conv1",
+            "relu1",
+            "conv2",
+            "relu2",
+            "pool",
+            "dropout1",
+            "flatten",
+            "fc1",
+            "relu3",
+            "dropout2",
+            "fc2",
+            "log_softmax",
+        ]
+    )
+
+
+def test_a_shared_parameter_counts_once() -> None:
+    first, second = torch.nn.Linear(3, 5), torch.nn.Linear(3, 5)
+    second.weight = first.weight
+    assert count_parameters(torch.nn.Sequential(first, second)) == {"0": 3 * 5 + 5, "1": 5}

@@ -1,0 +1,51 @@
+"""From a name to a model without data."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from perfctl.workloads.models.find import ModelError, build_model, find
+
+
+def test_a_torchvision_model_is_built_without_taking_memory() -> None:
+    pytest.importorskip("torchvision")
+    found = find("torchvision:resnet18")
+    assert {tensor.device.type for tensor in found.model.parameters()} == {"meta"}
+    assert found.shapes == ((3, 224, 224),)
+
+
+def test_a_factory_that_computes_with_tensors_still_ends_on_meta() -> None:
+    def factory() -> nn.Module:
+        sizes = torch.linspace(2, 8, 4).int().tolist()
+        return nn.Sequential(*(nn.Linear(a, b) for a, b in pairwise(sizes)))
+
+    model = build_model(factory, "own", "meta")
+    assert [tuple(tensor.shape) for tensor in model.parameters() if tensor.dim() == 2] == [(4, 2), (6, 4), (8, 6)]
+    assert {tensor.device.type for tensor in model.parameters()} == {"meta"}
+    assert nn.Linear(2, 2).weight.device.type == "cpu", "nothing stays patched"
+
+
+def test_a_workload_brings_its_input_target_and_optimizer() -> None:
+    found = find("mnist_cnn")
+    assert (found.shapes, found.dtypes, found.target) == (((1, 28, 28),), ("float32",), ((), "int64"))
+    assert found.optimizer is not None
+    assert found.optimizer[0] == "Adadelta"
+
+
+def test_an_unknown_torchvision_model_names_close_ones() -> None:
+    pytest.importorskip("torchvision")
+    with pytest.raises(ModelError) as caught:
+        find("torchvision:resnet19")
+    assert "resnet18" in caught.value.remedy
+
+
+def test_a_file_that_raises_says_what(tmp_path: Path) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text("import nothing_of_that_name\n")
+    with pytest.raises(ModelError, match="nothing_of_that_name"):
+        find(f"{path}:net")

@@ -1,0 +1,219 @@
+"""Inference with torchvision's models: exact accuracy on plain colours, and every refusal in one clear line."""
+
+from __future__ import annotations
+
+import math
+from argparse import Namespace
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from perfctl.workloads.models import torchvision
+from perfctl.workloads.run import loop
+from perfctl.workloads.run.record import Record
+from perfctl.workloads.spec import Options, SpecError, WorkloadError, parse_arguments
+from tests.workloads import imagenet_shaped as shaped
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:CUDA initialization"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file: Path = shaped.save(tmp_path_factory.mktemp("weights") / "colours.pth")
+    return file
+
+
+def run(words: str, *more: str) -> Record:
+    options, own = parse_arguments("torchvision_infer", [*words.split(), "--warmup", "1", *more])
+    return loop.run(torchvision, options, own)
+
+
+def on_folder(folder: Path, checkpoint: Path, words: str) -> Record:
+    common = f"--model {shaped.MODEL} --classes {shaped.CLASSES} --data imagenet"
+    return run(f"{common} {words}", "--data-dir", str(folder), "--weights", str(checkpoint))
+
+
+def figures(record: Record) -> dict[str, float | None]:
+    return {item.name: item.value for item in record.summaries}
+
+
+def reasons(record: Record) -> dict[str, str]:
+    return {gap.quantity: gap.reason for gap in record.gaps}
+
+
+@pytest.mark.parametrize("words", ["--batch 1", "--batch 4", "--batch 14", "--batch 5 --dataloader-workers 2"])
+def test_top1_top5_and_loss_are_exact_at_every_batch_size(tmp_path: Path, checkpoint: Path, words: str) -> None:
+    # Yellow lies in the folder of red, and white in that of blue: two of seven classes are answered wrongly.
+    wrong = {"n00000001": "n00000004", "n00000003": "n00000007"}
+    shaped.write_images(tmp_path, 2, wrong)
+    record = on_folder(tmp_path, checkpoint, words)
+    first = among = 0
+    loss = 0.0
+    for number, name in enumerate(shaped.COLOURS):
+        given = shaped.answers(shaped.COLOURS[wrong.get(name, name)])
+        order = sorted(range(shaped.CLASSES), key=lambda place: (-given[place], place))
+        first += order[0] == number
+        among += number in order[:5]
+        loss += math.log(sum(map(math.exp, given))) - given[number]
+    assert first == 5
+    found = figures(record)
+    assert (found["images"], found["images_skipped"]) == (14, 0)
+    assert (found["top1"], found["top5"]) == (first / 7, among / 7)
+    assert found["loss"] == pytest.approx(loss / 7, abs=1e-3)
+
+
+def test_a_batch_that_is_not_full_is_scored_and_not_timed(tmp_path: Path, checkpoint: Path) -> None:
+    shaped.write_images(tmp_path, 2)
+    record = on_folder(tmp_path, checkpoint, "--batch 4")
+    assert Counter(row.phase for row in record.steps) == {"step": 3, "data": 3, "copy": 6, "inference": 3, "rest": 1}
+    assert figures(record)["images"] == 14
+    assert figures(record)["top1"] == 1.0
+
+
+def test_the_phases_of_a_step_lie_within_it_and_add_up_to_no_more(tmp_path: Path, checkpoint: Path) -> None:
+    shaped.write_images(tmp_path, 2)
+    record = on_folder(tmp_path, checkpoint, "--batch 7")
+    for number in (0, 1):
+        rows = [row for row in record.steps if row.number == number]
+        (whole,) = (row for row in rows if row.phase == "step")
+        parts = [row for row in rows if row.phase != "step"]
+        assert [row.phase for row in parts] == ["data", "copy", "inference", "copy"]
+        assert sum(row.duration_ns or 0 for row in parts) <= (whole.duration_ns or 0)
+        assert (whole.loss, whole.accuracy) != (None, None)
+
+
+def test_a_corrupt_image_is_skipped_counted_and_named(tmp_path: Path, checkpoint: Path) -> None:
+    shaped.write_images(tmp_path, 2)
+    whole = (tmp_path / "n00000002" / "image1.png").read_bytes()
+    (tmp_path / "n00000002" / "image1.png").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "n00000005" / "image0.png").write_bytes(b"no image at all")
+    record = on_folder(tmp_path, checkpoint, "--batch 5 --dataloader-workers 1")
+    found = figures(record)
+    assert (found["images"], found["images_skipped"], found["top1"]) == (12, 2, 1.0)
+    said = next(gap for gap in record.gaps if gap.quantity == "images" and gap.state == "unreadable")
+    assert said.reason.startswith("2 images could not be read")
+    assert "n00000002/image1.png: " in said.reason
+    assert "n00000005/image0.png: cannot identify image file" in said.reason
+    assert record.status == "ok"
+
+
+def test_a_class_folder_that_is_missing_is_named(tmp_path: Path, checkpoint: Path) -> None:
+    shaped.write_images(tmp_path, 1)
+    (tmp_path / "classes.txt").write_text("\n".join(shaped.COLOURS) + "\n")
+    (tmp_path / "n00000004" / "image0.png").unlink()
+    (tmp_path / "n00000004").rmdir()
+    with pytest.raises(WorkloadError, match=r"lacks 1 of the 7 class folders in classes\.txt: n00000004") as raised:
+        on_folder(tmp_path, checkpoint, "--batch 2")
+    assert "\n" not in str(raised.value)
+
+
+def test_folders_that_cannot_be_told_from_class_numbers_are_refused(tmp_path: Path, checkpoint: Path) -> None:
+    shaped.write_images(tmp_path, 1)
+    (tmp_path / "n00000004" / "image0.png").unlink()
+    (tmp_path / "n00000004").rmdir()
+    with pytest.raises(WorkloadError, match="has 6 class folders, but the model has 7 classes"):
+        on_folder(tmp_path, checkpoint, "--batch 2")
+
+
+def test_an_empty_class_folder_keeps_the_numbers_of_the_others(tmp_path: Path, checkpoint: Path) -> None:
+    shaped.write_images(tmp_path, 1)
+    (tmp_path / "n00000001" / "image0.png").unlink()
+    assert figures(on_folder(tmp_path, checkpoint, "--batch 3"))["top1"] == 1.0
+
+
+def test_the_same_images_are_drawn_for_every_batch_size(tmp_path: Path, checkpoint: Path) -> None:
+    shaped.write_images(tmp_path, 2, {"n00000001": "n00000004"})
+    one, three = (figures(on_folder(tmp_path, checkpoint, f"--batch {batch} --images 6")) for batch in (1, 3))
+    assert one["images"] == three["images"] == 6
+    assert one["top1"] == three["top1"]
+    assert one["loss"] == pytest.approx(three["loss"])
+
+
+def test_fewer_images_than_asked_for_is_said(tmp_path: Path, checkpoint: Path) -> None:
+    shaped.write_images(tmp_path, 1)
+    record = on_folder(tmp_path, checkpoint, "--batch 2 --images 3000")
+    assert figures(record)["images"] == 7
+    assert "has only 7 of the 3000 requested images" in reasons(record)["images"]
+    with pytest.raises(WorkloadError, match="has 7 images, too few for a batch of 8"):
+        on_folder(tmp_path, checkpoint, "--batch 8")
+
+
+def test_random_weights_claim_no_accuracy() -> None:
+    record = run("--batch 2 --images 4 --weights none --model squeezenet1_1")
+    for name in ("top1", "top5", "loss"):
+        assert figures(record)[name] is None
+        assert "the weights are random" in reasons(record)[name]
+    assert all((row.loss, row.accuracy) == (None, None) for row in record.steps)
+    assert record.environment["weights"] == "none"
+    assert record.variant == "model=squeezenet1_1 weights=none"
+
+
+def test_synthetic_images_claim_no_accuracy(checkpoint: Path) -> None:
+    record = run(f"--batch 2 --images 4 --model squeezenet1_1 --classes {shaped.CLASSES} --weights {checkpoint}")
+    assert figures(record)["top1"] is None
+    assert "random pixels" in reasons(record)["top1"]
+    assert "not read and decoded" in reasons(record)["step:data"]
+
+
+def test_tails_of_few_batches_are_not_known() -> None:
+    found = run("--batch 1 --images 3 --weights none --model squeezenet1_1")
+    assert figures(found)["latency_p50"] is not None
+    assert (figures(found)["latency_p95"], figures(found)["latency_p99"]) == (None, None)
+    assert "at least 20 are needed" in reasons(found)["latency_p95"]
+
+
+@pytest.mark.parametrize(
+    ("model", "family"),
+    [
+        ("mobilenet_v3_small", "classification"),
+        ("lraspp_mobilenet_v3_large", "segmentation"),
+        ("ssdlite320_mobilenet_v3_large", "detection"),
+        ("r3d_18", "video"),
+    ],
+)
+def test_a_model_of_each_family_runs(model: str, family: str) -> None:
+    record = run(f"--batch 1 --images 1 --weights none --model {model}")
+    assert (record.status, record.environment["family"], record.mode) == ("ok", family, "infer")
+    assert any(op.op.startswith("aten.conv") for op in record.ops)
+    assert figures(record)["images_per_second"] is not None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--batch 4", "`model` is missing"),
+        ("--batch 4 --model x --mode train", "does not train"),
+        ("--batch 4 --model x --data mnist --data-dir .", "`data` must be imagenet"),
+        ("--batch 4 --model x --data imagenet", "needs `data_dir`"),
+        ("--batch 4 --model x --images 3", "must fill a batch of 4"),
+        ("--batch 4 --model x --images 8 --steps 2", "determine each other"),
+        ("--batch 4 --model x --classes 3", "needs `weights` none"),
+        ("--batch 4 --model x --epochs 1", "`epochs` trains"),
+    ],
+)
+def test_requests_that_make_no_sense_are_refused_before_torch_loads(words: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        parse_arguments("torchvision_infer", words.split())
+
+
+def test_images_decide_the_steps_or_the_other_way_round() -> None:
+    options, own = parse_arguments("torchvision_infer", ["--batch", "15", "--model", "x"])
+    assert (options.steps, own.images, options.mode) == (200, 3000, "infer")
+    options, own = parse_arguments("torchvision_infer", ["--batch", "15", "--model", "x", "--images", "100"])
+    assert (options.steps, own.images) == (6, 100)
+    options, own = parse_arguments("torchvision_infer", ["--batch", "15", "--model", "x", "--steps", "7"])
+    assert (options.steps, own.images) == (7, 105)
+
+
+def test_a_detection_model_is_not_given_classes_of_whole_images(tmp_path: Path) -> None:
+    own = Namespace(
+        model="ssdlite320_mobilenet_v3_large", weights="none", weights_dir=None, classes=None, images=1,
+        dataloader_workers=0,
+    )  # fmt: skip
+    options = Options(batch_size=1, mode="infer", data="imagenet", data_dir=tmp_path)
+    with pytest.raises(WorkloadError, match="is a detection model, which ImageNet classes cannot score"):
+        torchvision.build(options, own)

@@ -1,0 +1,190 @@
+"""The GPU's side of clock, memory, window and machine, against stand-ins for torch.cuda."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from perfctl.records.report import Device, MemoryFigure
+from perfctl.workloads.run import setup as run_setup
+from perfctl.workloads.run.clock import Timeline, make_clock, make_window
+from perfctl.workloads.run.record import MemoryWatch
+from perfctl.workloads.spec import Options
+
+
+class Event:
+    """A CUDA event on a device clock that advances a quarter of a millisecond at each record."""
+
+    now = 0.0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        Event.now += 0.25
+        self.at = Event.now
+
+    def elapsed_time(self, end: Event) -> float:
+        return end.at - self.at
+
+
+def test_events_time_steps_in_nanoseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    timeline = Timeline(make_clock("cuda"))
+    with timeline.time(0, "step"), timeline.time(0, "forward"):
+        pass
+    timeline.note(0, "step", torch.tensor(1.5))
+    step, forward = timeline.rows()
+    assert timeline.clock.kind == "device_events"
+    assert (step.phase, step.duration_ns, step.loss) == ("step", 750_000, 1.5)
+    assert (forward.phase, forward.duration_ns, forward.loss) == ("forward", 250_000, None)
+    assert (forward.start_ns or 0) - (step.start_ns or 0) == 250_000
+
+
+def test_no_phase_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[str] = []
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append("wait"))
+    timeline = Timeline(make_clock("cuda"))
+    waits.clear()
+    with timeline.time(0, "step"):
+        pass
+    assert waits == []
+    timeline.rows()
+    assert waits == ["wait"]
+
+
+def test_a_block_that_raises_leaves_no_row() -> None:
+    timeline = Timeline(make_clock("cpu"))
+    with pytest.raises(ValueError, match="x"), timeline.time(0, "step"):
+        raise ValueError("x")
+    assert timeline.rows() == []
+
+
+def test_gpu_memory_is_taken_from_allocator_and_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {
+        "synchronize": None, "reset_peak_memory_stats": None, "mem_get_info": (70, 80), "memory_allocated": 11,
+        "memory_reserved": 22, "max_memory_allocated": 33, "max_memory_reserved": 44,
+    }  # fmt: skip
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda answer=answer: answer)
+    watch = MemoryWatch("cuda")
+    watch.take("before")
+    watch.reset_peak()
+    watch.take_peak()
+    expected = [
+        ("before", "allocated", 11),
+        ("before", "reserved", 22),
+        ("before", "device_free", 70),
+        ("before", "device_total", 80),
+        ("peak", "allocated", 33),
+        ("peak", "reserved", 44),
+    ]
+    assert [row for row in watch.figures if not row.quantity.startswith("host")] == [
+        MemoryFigure(*row) for row in expected
+    ]
+    assert watch.gaps == []
+
+
+def test_the_hosts_peak_falls_back_after_a_reset() -> None:
+    watch = MemoryWatch("cpu")
+    big = torch.ones(64 * 2**20, dtype=torch.uint8)
+    del big
+    watch.reset_peak()
+    if watch.host_peak_covers != "measured steps":
+        pytest.skip("this kernel does not let a process forget its peak")
+    watch.take("after")
+    watch.take_peak()
+    figures = {row[:2]: row.bytes for row in watch.figures}
+    assert figures["peak", "host_resident"] - figures["after", "host_resident"] < 32 * 2**20
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_cuda_window_opens_and_closes_with_the_device_idle(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: calls.append("wait"))
+    monkeypatch.setattr(torch.cuda.profiler, "start", lambda: calls.append("start"))
+    monkeypatch.setattr(torch.cuda.profiler, "stop", lambda: calls.append("stop"))
+    try:
+        with make_window(Options(batch_size=1, device="cuda", window="cuda")):
+            calls.append("steps")
+            if fails:
+                raise ValueError
+    except ValueError:
+        assert fails
+    assert calls == ["wait", "start", "steps", "wait", "stop"]
+
+
+def test_a_v100_is_described_in_base_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = SimpleNamespace(
+        name="Tesla V100-SXM2-16GB", major=7, minor=0, multi_processor_count=80, total_memory=16_945_512_448,
+        memory_clock_rate=877_000, memory_bus_width=4096, clock_rate=1_530_000,
+    )  # fmt: skip
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
+    device = run_setup.describe_device("cuda")
+    assert (device.kind, device.compute_capability, device.sm_count) == ("gpu", "7.0", 80)
+    assert device.clock_hz == 1_530_000_000
+    assert device.memory_bandwidth_bps == 2 * 877_000_000 * 4096 // 8
+
+
+def test_a_clock_that_the_driver_keeps_to_itself_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = SimpleNamespace(name="X", major=9, minor=0, multi_processor_count=1, total_memory=1, clock_rate=0)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
+    device = run_setup.describe_device("cuda")
+    assert (device.clock_hz, device.memory_bandwidth_bps) == (None, None)
+
+
+@pytest.mark.parametrize(("number", "text"), [(90100, "9.1.0"), (92600, "9.26.0"), (8907, "8.9.7"), (8204, "8.2.4")])
+def test_cudnn_versions_are_read(monkeypatch: pytest.MonkeyPatch, number: int, text: str) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "12.1")
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: number)
+    assert run_setup.environment()["cudnn"] == text
+
+
+def test_tf32_is_switched_in_both_libraries() -> None:
+    try:
+        run_setup.set_tf32("tf32")
+        assert run_setup.tf32_is_on() == (True, True)
+        run_setup.set_tf32("bf16")
+        assert run_setup.tf32_is_on() == (False, False)
+    finally:
+        run_setup.set_tf32("fp32")
+
+
+def test_tf32_is_switched_in_a_torch_before_2_9(monkeypatch: pytest.MonkeyPatch) -> None:
+    matmul, cudnn = SimpleNamespace(allow_tf32=False), SimpleNamespace(allow_tf32=True)
+    monkeypatch.setattr(run_setup, "tf32_switches", lambda: (matmul, cudnn))
+    assert run_setup.tf32_is_on() == (False, True)
+    run_setup.set_tf32("fp32")
+    assert (matmul.allow_tf32, cudnn.allow_tf32) == (False, False)
+
+
+@pytest.mark.parametrize(("capability", "gaps"), [("7.0", 1), ("8.0", 0), ("10.0", 0)])
+def test_tf32_on_a_gpu_without_it_is_a_gap(capability: str, gaps: int) -> None:
+    device = Device(name="X", kind="gpu", compute_capability=capability)
+    assert len(run_setup.precision_gaps("tf32", device)) == gaps
+    assert run_setup.precision_gaps("fp32", device) == []
+
+
+def test_the_reason_torch_gives_for_having_no_gpu_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    import warnings
+
+    def is_available() -> bool:
+        warnings.warn("CUDA initialization: the driver is too old. Please update (Triggered at x)", stacklevel=1)
+        return False
+
+    monkeypatch.setattr(torch.cuda, "is_available", is_available)
+    monkeypatch.setattr(torch.version, "cuda", "12.1")
+    with pytest.raises(RuntimeError, match=r"the driver is too old\. Set `device` to cpu"):
+        run_setup.require("cuda")
+
+
+def test_loss_scaling_is_for_fp16_alone() -> None:
+    enabled: dict[str, Any] = {kind: run_setup.make_scaler(kind, "cpu").is_enabled() for kind in ("fp32", "fp16")}
+    assert enabled == {"fp32": False, "fp16": True}

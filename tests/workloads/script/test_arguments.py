@@ -1,0 +1,220 @@
+"""The command line of a script under perfctl, and what ends a step; no torch, no process."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfctl.workloads.script.options import is_script, parse, read_command
+from perfctl.workloads.script.steps import PATIENCE, StepMarker
+from perfctl.workloads.spec import SpecError
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "target", "arguments", "flags"),
+    [
+        (["train.py", "-m", "x"], "script", "train.py", ("-m", "x"), ()),
+        (["python", "train.py"], "script", "train.py", (), ()),
+        (["/venv/bin/python3.11", "-u", "-X", "dev", "-Werror", "train.py", "--", "-u"], "script", "train.py", ("--", "-u"),
+         ("-u", "-X", "dev", "-Werror")),
+        (["python", "-m", "pkg.train", "a"], "module", "pkg.train", ("a",), ()),
+        (["-mpkg"], "module", "pkg", (), ()),
+        (["torchrun", "--nproc-per-node", "2", "train.py"], "torchrun", "", ("--nproc-per-node", "2", "train.py"), ()),
+        (["python", "-m", "torch.distributed.run", "train.py"], "torchrun", "", ("train.py",), ()),
+        (["/x/accelerate", "launch", "train.py"], "accelerate", "", ("train.py",), ()),
+    ],
+)  # fmt: skip
+def test_a_command_is_read_as_python_would_read_it(words, kind, target, arguments, flags):
+    command = read_command(words)
+    assert (command.kind, command.target, command.arguments, command.flags) == (kind, target, arguments, flags)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "no script was given after --"),
+        (["python"], "no script was given after --"),
+        (["nope.py"], "script nope.py does not exist"),
+        (["python", "-c", "1"], "put the code into a file"),
+        (["python", "-"], "put the code into a file"),
+        (["python", "-m"], "no module was given after -m"),
+        (["accelerate", "config"], "accelerate launch train.py"),
+        (["python", "-m", "torch.distributed.launch", "train.py"], "torchrun"),
+    ],
+)
+def test_what_cannot_run_is_one_clear_line(words, says):
+    with pytest.raises(SpecError) as caught:
+        read_command(words)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--step-marker", "often"], "got often"),
+        (["--step-marker", "backward:X"], "got backward:X"),
+        (["--window", "torch"], "need each other"),
+        (["--steps", "0"], "'0' is not a whole number of at least 1"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(words, says):
+    with pytest.raises(SpecError) as caught:
+        parse([*words, "--", "train.py"])
+    assert says in str(caught.value)
+
+
+def test_a_name_before_the_dashes_is_a_workload_and_help_is_help():
+    assert is_script(["--", "train.py"])
+    assert is_script(["--batch", "4", "--", "mnist_cnn"])
+    assert not is_script(["mnist_cnn", "--batch", "4", "--"])
+    assert not is_script(["--help", "--", "train.py"])
+
+
+@pytest.mark.parametrize(
+    ("words", "template"),
+    [
+        ("--batch-size 16 --epochs 16", "--batch-size {batch} --epochs 16"),
+        ("--batch_size=16 --width=16", "--batch_size={batch} --width=16"),
+        ("-b 16 16", "-b {batch} 16"),
+        ("16 --lr 0.16", "{batch} --lr 0.16"),
+        ("--epochs 3", "--epochs 3"),
+        ("", None),
+    ],
+)
+def test_the_variant_has_the_batch_size_put_back(words, template):
+    assert parse(["--batch", "16", "--", "train.py", *words.split()]).template() == template
+
+
+def test_each_rank_has_files_of_its_own_and_the_first_the_plain_names():
+    options = parse(["--window", "torch", "--trace", "out/t.json.gz", "--record", "r.json", "--", "train.py"])
+    assert options.for_rank(0) == options
+    second = options.for_rank(1)
+    assert (second.trace, second.record) == (Path("out/t.rank1.json.gz"), Path("r.rank1.json"))
+
+
+def test_a_rank_starts_itself_under_its_profiler_with_files_of_its_own():
+    own = ["--record", "r.json", "--under", '["nsys", "--output=a b/report{rank}"]', "--steps", "2"]
+    options = parse([*own, "--", "train.py", "{rank}"])
+    inner = (
+        sys.executable,
+        "-m",
+        "perfctl.workloads",
+        "--record",
+        "r.json",
+        "--steps",
+        "2",
+        "--",
+        "train.py",
+        "{rank}",
+    )
+    assert options.started_by_rank(0) == ("nsys", "--output=a b/report", *inner)
+    assert options.started_by_rank(1) == ("nsys", "--output=a b/report.rank1", *inner)
+
+
+@pytest.mark.parametrize("words", ["nsys", '"nsys"', "[1]"])
+def test_what_a_rank_shall_start_under_is_a_list_of_words(words):
+    with pytest.raises(SpecError, match="--under"):
+        parse(["--under", words, "--", "train.py"])
+
+
+def steps_of(events: str, kind: str = "auto", named: str | None = None, optimizers: int = 0) -> list[int]:
+    """After which events a step ended. D, G: optimizers; m, n: models; b: a backward pass."""
+    marker = StepMarker(kind, named, lambda: optimizers)
+    ended = []
+    for number, event in enumerate(events):
+        if event.isupper():
+            ends = marker.optimizer_stepped(ord(event), event)
+        elif event == "b":
+            ends = marker.backward_ended()
+        else:
+            ends = marker.model_called(ord(event)) | marker.module_called(event)
+        if ends:
+            ended.append(number)
+    return ended
+
+
+def test_one_optimizer_ends_a_step_each_time_and_calls_do_not():
+    assert steps_of("mmDmD", optimizers=1) == [2, 4]
+
+
+def test_of_two_optimizers_the_one_that_steps_last_in_a_round_ends_it():
+    assert steps_of("DGDG", optimizers=2) == [1, 3]
+    assert steps_of("DDDDDGDDDDDG", optimizers=2) == [5, 11]
+
+
+def test_an_optimizer_that_never_steps_is_not_waited_for_for_ever():
+    assert steps_of("D" * (PATIENCE + 3), optimizers=2) == [PATIENCE, PATIENCE + 1, PATIENCE + 2]
+
+
+def test_without_optimizers_the_last_model_of_a_round_ends_it():
+    assert steps_of("mmm") == [1, 2]
+    assert steps_of("mnmnmn") == [3, 5]
+
+
+def test_a_script_that_trains_without_an_optimizer_ends_its_steps_with_backward_passes():
+    assert steps_of("mbmbmmb") == [1, 3, 6]
+    marker = StepMarker("auto", None, lambda: 0)
+    for _ in range(3):
+        marker.model_called(1)
+    assert marker.backward_ended()
+    assert (marker.steps, marker.in_words()) == (1, "a backward pass")
+
+
+def test_backward_passes_before_the_first_optimizer_was_made_are_no_steps():
+    marker = StepMarker("auto", None, lambda: len(made))
+    made: list[str] = []
+    assert marker.backward_ended()
+    made.append("D")
+    assert not marker.backward_ended()
+    assert marker.optimizer_stepped(7, "SGD")
+    assert (marker.steps, marker.in_words()) == (1, "the optimizer's step")
+
+
+def test_calls_before_the_first_optimizer_was_made_are_no_steps():
+    marker = StepMarker("auto", None, lambda: len(made))
+    made: list[str] = []
+    marker.model_called(1)
+    marker.model_called(1)
+    assert marker.steps > 0
+    made.append("D")
+    marker.model_called(1)
+    assert marker.optimizer_stepped(7, "SGD")
+    assert marker.steps == 1
+
+
+def test_the_marker_asked_for_overrides():
+    assert steps_of("mbDmbD", "backward", optimizers=1) == [1, 4]
+    assert steps_of("mbDmbD", "optimizer", "D", optimizers=2) == [2, 5]
+    assert steps_of("mbGmbG", "optimizer", "D", optimizers=2) == []
+    assert steps_of("mnmn", "forward", "n") == [1, 3]
+    assert steps_of("mmm", "optimizer") == []
+
+
+def test_steps_never_outnumber_the_events_of_what_ends_them():
+    chance = random.Random(5)
+    for _ in range(200):
+        events = "".join(chance.choice("DGmnb") for _ in range(30))
+        ended = steps_of(events, optimizers=2)
+        assert all(events[number] in "DG" for number in ended)
+        assert len({events[number] for number in ended}) <= 2
+
+
+def test_a_recording_is_whole_when_what_ends_the_step_spoke_once():
+    marker = StepMarker("auto", None, lambda: 0)
+    marker.listen()
+    marker.model_called(1)
+    assert marker.model_called(1)
+    assert not marker.is_whole
+    marker.listen()
+    assert marker.model_called(1)
+    assert marker.is_whole

@@ -1,0 +1,85 @@
+"""A script that starts further processes: loader workers are left alone, the ranks of a launcher each leave a record."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+SCRIPT = str(Path(__file__).resolve().parents[2] / "data" / "scripts" / "mnist.py")
+
+
+def perfctl(batch: str) -> tuple[str, ...]:
+    words = f"-m perfctl.workloads --batch {batch} --steps 2 --warmup 1 --annotate record_function"
+    return tuple(words.split())
+
+
+def start(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, env=environment, timeout=200, check=False)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_loader_workers_start_as_they_would_and_are_not_watched(tmp_path, method):
+    words = (SCRIPT, *["--batch-size", "4", "--batches", "5", "--workers", "1", "--start-method"], method)
+    done = start(tmp_path, sys.executable, *perfctl("4"), "--record", "r.json", "--", *words)
+    alone = start(tmp_path, sys.executable, *words)
+    assert (done.returncode, done.stdout, done.stderr) == (0, alone.stdout, alone.stderr)
+    assert alone.returncode == 0
+    assert json.loads((tmp_path / "r.json").read_text())["status"] == "ok"
+
+
+DDP = """
+import sys, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    optimizer.zero_grad()
+    model(torch.randn(int(sys.argv[1]), 4)).square().mean().backward()
+    optimizer.step()
+if dist.get_rank() == 0:
+    print(model.module.weight.sum().item())
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("launch", "module"),
+    [
+        (("torchrun", "--standalone", "--nproc-per-node=2", "ddp.py", "8"), "torch.distributed.run"),
+        (("accelerate", "launch", "--multi_gpu", "--num_processes=2", "ddp.py", "8"), "accelerate.commands.launch"),
+    ],
+)
+def test_a_launcher_starts_every_rank_under_perfctl(tmp_path, launch, module):
+    pytest.importorskip(module.partition(".")[0])
+    (tmp_path / "ddp.py").write_text(DDP)
+    trace = ("--window", "torch", "--trace", "t.json")
+    done = start(tmp_path, sys.executable, *perfctl("8"), *trace, "--record", "r.json", "--", *launch)
+    assert done.returncode == 0, done.stderr
+    alone = start(
+        tmp_path, sys.executable, "-m", module, *launch[launch.index("launch") + 1 if "launch" in launch else 1 :]
+    )
+    assert done.stdout == alone.stdout != ""
+    for rank, record, trace in (("0", "r.json", "t.json"), ("1", "r.rank1.json", "t.rank1.json")):
+        found = json.loads((tmp_path / record).read_text())
+        assert (found["status"], found["workload"], found["variant"]) == ("ok", "ddp.py", "{batch}")
+        assert (found["environment"]["rank"], found["environment"]["world_size"]) == (rank, "2")
+        assert (tmp_path / trace).exists()
+
+
+def test_accelerate_that_is_missing_is_one_line(tmp_path, capsys, monkeypatch):
+    from perfctl.workloads.__main__ import main
+
+    for name in ("accelerate", *(name for name in sys.modules if name.startswith("accelerate."))):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert main(["--", "accelerate", "launch", "train.py"]) == 2
+    said = capsys.readouterr().err
+    assert (len(said.splitlines()), "pip install accelerate" in said) == (1, True)

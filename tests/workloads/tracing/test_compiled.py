@@ -1,0 +1,129 @@
+"""Compiled and scripted models: one range for the region, a note that says so, and nothing compiled anew."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from perfctl.workloads.run.annotate import Annotator
+from perfctl.workloads.tracing.composites import COMPILED, INSTALLED, watch_compile
+from perfctl.workloads.tracing.layers import Names
+from perfctl.workloads.tracing.recorder import Recorder
+from tests.workloads.autograd_truth import Seen
+
+pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization", "ignore:.torch.jit:FutureWarning")
+
+
+def test_a_compiled_model_is_one_range_and_is_compiled_once() -> None:
+    compiles: list[int] = []
+
+    def backend(graph: torch.fx.GraphModule, example: list[Tensor]) -> object:
+        compiles.append(len(example))
+        return graph.forward
+
+    torch._dynamo.reset()
+    model = torch.compile(nn.Sequential(nn.Linear(2, 2), nn.Tanh()), backend=backend)
+    value, seen, names = torch.ones(3, 2), Seen(), Names()
+    annotator = Annotator(seen, names=names)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Using .torch.compile")
+        with Recorder(names=names) as recorder:
+            model(value)
+        model(value)
+        with annotator:
+            model(value)
+        model(value)
+    assert len(compiles) == 1
+    assert seen.events == [">model:forward", "<model:forward"]
+    assert [(gap.scope, gap.reason) for gap in annotator.gaps] == [("model", COMPILED)]
+    assert [gap.scope for gap in recorder.gaps] == ["model"]
+
+
+def test_a_scripted_model_is_one_range_with_its_backward() -> None:
+    model, seen = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.Tanh())), Seen()
+    with Annotator(seen) as annotator:
+        model(torch.ones(1, 2)).sum().backward()
+    assert seen.count()["model:forward"] == 1
+    assert {name.partition(":")[0].partition(".")[0] for name in seen.count()} == {"model"}
+    assert [gap.scope for gap in annotator.gaps] == ["model"]
+    assert seen.open == []
+
+
+def test_a_wrapper_that_the_script_does_not_name_goes_by_the_model_it_wraps() -> None:
+    names = Names()
+    model = nn.Sequential(nn.Linear(2, 2))
+    seen = Seen()
+    with Annotator(seen, names=names):
+        [torch.compile(model, backend="eager")][0](torch.ones(1, 2))  # a call without a name
+    assert list(seen.count()) == ["Sequential:forward"]
+    assert names.known(model[0]) == "Sequential.0"
+
+
+def test_the_module_inside_a_parallel_wrapper_has_no_path_element_of_its_own() -> None:
+    class Holds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parallel = nn.DataParallel(nn.Sequential(nn.Linear(2, 2)))
+            self.module = nn.Linear(2, 2)
+
+    holds, names = Holds(), Names()
+    root = names.find(holds, None)
+    assert names.known(holds.parallel.module[0]) == f"{root}.parallel.0"
+    assert names.known(holds.module) == f"{root}.module"
+
+
+def test_a_name_that_profilers_would_change_is_written_so_that_none_does() -> None:
+    odd, names = nn.ModuleDict({'gr\u00f6\u00dfe "x"\n': nn.Linear(2, 2), "c:d@[e]": nn.Linear(2, 2)}), Names()
+    root = names.find(odd, None)
+    assert [names.known(module) for module in odd.values()] == [
+        f"{root}.grU+00F6U+00DFe U+0022xU+0022U+000A",
+        f"{root}.c:d@[e]",
+    ]
+
+
+def test_a_module_compiled_in_place_is_one_range_compiled_once_and_others_keep_theirs() -> None:
+    compiles: list[int] = []
+
+    def backend(graph: torch.fx.GraphModule, example: list[Tensor]) -> object:
+        compiles.append(len(example))
+        return graph.forward
+
+    torch._dynamo.reset()
+    undo = watch_compile()
+    try:
+        model = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.Tanh()), nn.Linear(2, 2))
+        model[0].compile(backend=backend)
+    finally:
+        undo()
+    seen, names, value = Seen(), Names(), torch.ones(3, 2)
+    with Recorder(names=names):
+        model(value)
+    model(value)
+    with Annotator(seen, names=names) as annotator:
+        model(value)
+    model(value)
+    assert len(compiles) == 1
+    assert list(seen.count()) == ["model:forward", "model.0:forward", "model.1:forward"]
+    assert [gap.scope for gap in annotator.gaps] == ["model.0"]
+    assert not INSTALLED
+
+
+def test_an_exception_in_a_compiled_function_leaves_the_hooks_in_place() -> None:
+    undo = watch_compile()
+
+    @torch.compile(backend="eager")
+    def fails(value: Tensor) -> Tensor:
+        raise ValueError("no")
+
+    undo()
+    seen = Seen()
+    with Annotator(seen):
+        with pytest.raises(ValueError, match="no"):
+            fails(torch.ones(1))
+        nn.Linear(1, 1)(torch.ones(1))
+    assert seen.open == []
+    assert seen.count()["fails:forward"] == 1
+    assert seen.count()["Linear:forward"] == 1

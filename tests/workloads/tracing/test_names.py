@@ -1,0 +1,149 @@
+"""What layers of a script that nobody edited are called, the same for ranges and for recorded shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from perfctl.workloads.run.annotate import Annotator
+from perfctl.workloads.tracing.layers import Names
+from perfctl.workloads.tracing.recorder import Recorder
+from tests.workloads.autograd_truth import Seen
+
+pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
+
+
+def forwards(seen: Seen) -> list[str]:
+    """Layers with a forward range, in order of first call."""
+    return list(dict.fromkeys(name.removesuffix(":forward") for name in seen.count() if name.endswith(":forward")))
+
+
+def test_a_model_goes_by_what_the_script_calls_it() -> None:
+    seen, netD = Seen(), nn.Sequential(nn.Linear(2, 2))
+    with Annotator(seen):
+        netD(torch.ones(1, 2)).sum()
+    assert forwards(seen) == ["netD", "netD.0"]
+
+
+def test_an_attribute_loses_its_self() -> None:
+    class Trainer:
+        def __init__(self) -> None:
+            self.generator = nn.Sequential(nn.Tanh())
+
+        def step(self) -> Tensor:
+            out: Tensor = self.generator(torch.ones(1))
+            return out
+
+    seen = Seen()
+    with Annotator(seen):
+        Trainer().step()
+    assert forwards(seen) == ["generator", "generator.0"]
+
+
+def test_a_model_called_through_something_else_goes_by_its_class() -> None:
+    seen = Seen()
+    with Annotator(seen):
+        list(map(nn.Linear(2, 2), [torch.ones(1, 2)]))
+    assert forwards(seen) == ["Linear"]
+
+
+def test_two_models_with_one_name_are_numbered() -> None:
+    seen, kept = Seen(), []
+    with Annotator(seen):
+        for size in (2, 3):
+            model = nn.Linear(2, size)
+            kept.append(model)
+            model(torch.ones(1, 2))
+            model(torch.ones(1, 2))
+    assert forwards(seen) == ["model", "model-2"]
+
+
+def test_a_loss_made_anew_in_each_step_keeps_its_name() -> None:
+    seen = Seen()
+    with Annotator(seen):
+        for _ in range(3):
+            nn.MSELoss()(torch.ones(1), torch.zeros(1))
+    assert seen.count() == {"MSELoss:forward": 3}
+
+
+def test_a_layer_that_is_made_in_the_first_forward_has_its_path() -> None:
+    class Late(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if not hasattr(self, "fc"):
+                self.fc = nn.Linear(2, 2)
+            out: Tensor = self.fc(x)
+            return out
+
+    seen, late = Seen(), Late()
+    with Annotator(seen):
+        late(torch.ones(1, 2)).sum().backward()
+    assert forwards(seen) == ["late", "late.fc"]
+    assert seen.count()["late.fc:grad_weight"] >= 1
+
+
+def test_a_replica_goes_by_its_originals_name() -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    names = Names(model)
+    replica = model[0]._replicate_for_data_parallel()
+    assert names.find(replica, None) == "0"
+
+
+def test_names_keep_nothing_of_the_script_alive() -> None:
+    import weakref
+
+    names, model = Names(), nn.Linear(2, 2)
+    names.find(model, None)
+    gone = weakref.ref(model)
+    del model
+    assert gone() is None
+
+
+def test_shapes_and_ranges_have_the_same_names() -> None:
+    judge, maker = nn.Sequential(nn.Linear(2, 1)), nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+    seen, names = Seen(), Names()
+
+    def step() -> None:
+        nn.BCEWithLogitsLoss()(judge(maker(torch.ones(1, 3))), torch.ones(1, 1)).backward()
+
+    with Recorder(names=names) as recorder:
+        step()
+    with Annotator(seen, names=names):
+        step()
+    shaped = {op.layer for op in recorder.ops if op.layer}
+    assert shaped == {"judge.0", "maker.0", "maker.1", "BCEWithLogitsLoss"}
+    assert shaped <= set(forwards(seen))
+    assert {module.path: module.parameters for module in recorder.modules}["maker.0"] == 3 * 2 + 2
+    assert {op.layer: op.parameters for op in recorder.ops}["judge.0"] == 2 + 1
+
+
+def train(model: nn.Module, value: Tensor, around: Any) -> list[Tensor]:
+    torch.manual_seed(3)
+    optimizer = torch.optim.Adam(model.parameters())
+    kept = []
+    for _ in range(3):
+        with around():
+            optimizer.zero_grad()
+            loss = model(value).square().mean()
+            loss.backward()
+            optimizer.step()
+        kept.append(loss.detach())
+    return [*kept, *(part.detach().clone() for part in model.parameters()), torch.rand(1)]
+
+
+@pytest.mark.parametrize("name", ["mnist", "shared resnet", "bilstm", "transformer", "checkpointed, reentrant"])
+@pytest.mark.parametrize("kind", ["ranges", "shapes"])
+def test_training_is_the_same_to_the_bit(name: str, kind: str) -> None:
+    import contextlib
+
+    from tests.workloads.run.test_annotate_autograd import MODELS
+
+    make, value = MODELS[name]
+    around = {"ranges": lambda: Annotator(Seen()), "shapes": Recorder}[kind]
+    results = []
+    for way in (contextlib.nullcontext, around):
+        torch.manual_seed(1)
+        results.append(train(make(), value(), way))
+    assert all(torch.equal(plain, watched) for plain, watched in zip(*results, strict=True))

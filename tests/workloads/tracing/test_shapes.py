@@ -1,0 +1,205 @@
+"""What a Recorder sees of a real step, on CPU and meta."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from perfctl.records.paper import OpShape
+from perfctl.workloads.tracing.recorder import Recorder
+
+# A CUDA build of torch on a machine without a fitting driver warns in the first backward.
+pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
+
+DEVICES = ("cpu", "meta")
+
+
+def record(
+    model: nn.Module, *inputs: torch.Tensor, optimizer: Any = None, grad: bool = True
+) -> tuple[tuple[OpShape, ...], Recorder]:
+    with Recorder(model) as recorder:
+        with torch.set_grad_enabled(grad):
+            output = model(*inputs)
+        output = output[0] if isinstance(output, tuple) else output
+        if grad:
+            output.sum().backward()
+        if optimizer is not None:
+            optimizer.step()
+    return recorder.ops, recorder
+
+
+def of(ops: tuple[OpShape, ...], layer: str, direction: str) -> list[OpShape]:
+    return [op for op in ops if op.layer == layer and op.direction == direction and op.kind]
+
+
+class Two(nn.Module):
+    """Two linear layers and a functional product between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 5), nn.Linear(5, 4)
+        self.own = nn.Parameter(torch.ones(5, 5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(torch.relu(self.a(x)) @ self.own)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_first_layer_has_a_weight_gradient_and_no_input_gradient(device: str) -> None:
+    model = Two().to(device)
+    ops, _ = record(model, torch.zeros(3, 6, device=device))
+    roles = {op.attributes["role"] for op in of(ops, "a", "backward")}
+    assert roles == {"grad_weight", "grad_bias"}
+    assert {op.attributes["role"] for op in of(ops, "b", "backward")} == {"grad_input", "grad_weight", "grad_bias"}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_functional_product_stands_under_its_parent_in_both_directions(device: str) -> None:
+    ops, _ = record(Two().to(device), torch.zeros(3, 6, device=device))
+    products = [op for op in ops if op.op == "aten.mm" and op.layer == ""]
+    assert [op.attributes.get("functional") for op in products] == ["aten.mm"] * 3
+    assert sorted(str(op.attributes.get("role")) for op in products) == ["None", "grad_input", "grad_weight"]
+
+
+def test_the_same_is_seen_on_cpu_and_on_meta() -> None:
+    seen = [record(Two().to(device), torch.zeros(3, 6, device=device))[0] for device in DEVICES]
+    assert seen[0] == seen[1]
+
+
+def test_recording_changes_neither_results_nor_gradients() -> None:
+    torch.manual_seed(1)
+    model, x = Two(), torch.randn(3, 6)
+    model(x).sum().backward()
+    wanted = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+    model.zero_grad()
+    record(model, x)
+    got = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    assert all(torch.equal(a, b) for a, b in zip(wanted, got, strict=True))
+
+
+def test_nothing_stays_hooked_in_afterwards() -> None:
+    before = (F.scaled_dot_product_attention, torch.backends.mha.get_fastpath_enabled())
+    hooks = len(nn.modules.module._global_forward_hooks)
+    model, wrong = Two(), torch.zeros(3, 7)
+    with pytest.raises(RuntimeError), Recorder(model) as recorder:
+        model(wrong)
+    assert (F.scaled_dot_product_attention, torch.backends.mha.get_fastpath_enabled()) == before
+    assert len(nn.modules.module._global_forward_hooks) == hooks
+    assert recorder.ops == ()
+
+
+def test_an_exception_names_the_innermost_module() -> None:
+    model = Two()
+    with pytest.raises(RuntimeError), Recorder(model) as recorder:
+        model(torch.zeros(3, 7))
+    assert recorder.failed_in == "a"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("make", [nn.LSTM, nn.GRU, nn.RNN])
+def test_a_recurrent_layer_is_one_operation_in_each_direction(device: str, make: Callable[..., nn.Module]) -> None:
+    ops, _ = record(make(4, 3, 2, bidirectional=True).to(device), torch.zeros(7, 2, 4, device=device))
+    mine = [op for op in ops if op.kind == make.__name__]
+    assert [op.direction for op in mine] == ["forward", "backward"]
+    assert (mine[0].attributes["rows"], mine[0].attributes["first_rows"]) == (14, 2)
+    assert mine[1].attributes["needs_input"] is False
+
+
+def test_a_packed_sequence_counts_its_lengths_and_not_its_padding() -> None:
+    packed = nn.utils.rnn.pack_padded_sequence(torch.zeros(5, 3, 4), torch.tensor([5, 3, 1]))
+    model = nn.LSTM(4, 3)
+    with Recorder(model) as recorder:
+        model(packed)
+    lstm = next(op for op in recorder.ops if op.op == "perfctl.lstm")
+    assert (lstm.attributes["rows"], lstm.attributes["first_rows"]) == (5 + 3 + 1, 3)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("mode", ["train", "eval", "no_grad", "inference_mode"])
+def test_attention_is_one_operation_in_every_mode(device: str, mode: str) -> None:
+    model = nn.MultiheadAttention(8, 2, batch_first=True).to(device).train(mode == "train")
+    x = torch.zeros(2, 5, 8, device=device)
+    context = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}.get(mode, torch.enable_grad)
+    with Recorder(model) as recorder, context():
+        model(x, x, x, need_weights=False)
+    forward = [op for op in recorder.ops if op.op == "perfctl.scaled_dot_product_attention"]
+    assert [op.inputs[0] for op in forward] == [(2, 2, 5, 4)]
+    assert forward[0].parameters == 4 * 8 * 8 + 4 * 8
+
+
+def test_parameters_of_a_module_that_never_runs_go_to_the_one_above() -> None:
+    model = nn.MultiheadAttention(8, 2)
+    x = torch.zeros(5, 1, 8)
+    with Recorder(model) as recorder:
+        model(x, x, x)
+    assert {op.parameters for op in recorder.ops if op.kind} == {sum(p.numel() for p in model.parameters())}
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_marks_what_runs_again(reentrant: bool) -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return checkpoint(self.block, x, use_reentrant=reentrant)
+
+    ops, _ = record(Checkpointed(), torch.zeros(2, 4, requires_grad=True))
+    first = [op for op in ops if op.op == "aten.addmm" and op.layer == "block.0"]
+    assert [bool(op.attributes.get("recompute")) for op in first] == [False, True]
+    assert {op.layer for op in ops if op.op == "aten.mm"} == {"block.0", "block.2"}
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "Adadelta"])
+def test_an_optimizer_step_is_one_record_a_parameter(name: str) -> None:
+    model = nn.Sequential(nn.Linear(3, 2))
+    optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.1)
+    ops, _ = record(model, torch.zeros(1, 3), optimizer=optimizer)
+    steps = [op for op in ops if op.direction == "optimizer"]
+    assert [(op.layer, op.op, op.inputs) for op in steps] == [
+        ("0", f"optim.{name}", ((2, 3),)),
+        ("0", f"optim.{name}", ((2,),)),
+    ]
+
+
+def test_a_cast_under_autocast_is_still_the_weight() -> None:
+    model = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False))
+    with Recorder(model) as recorder:
+        with torch.autocast("cpu", torch.bfloat16):
+            output = model(torch.zeros(8, 8))
+        output.float().sum().backward()
+    roles = [op.attributes["role"] for op in recorder.ops if op.op == "aten.mm" and op.direction == "backward"]
+    assert sorted(str(role) for role in roles) == ["grad_input", "grad_weight", "grad_weight"]
+
+
+def test_identical_calls_are_one_record_with_their_number() -> None:
+    layer = nn.Linear(4, 4)
+    model = nn.Sequential(layer, layer, layer)
+    ops, _ = record(model, torch.zeros(1, 4), grad=False)
+    assert [(op.layer, op.calls) for op in ops if op.op == "aten.addmm"] == [("0", 3)]
+
+
+def test_modules_are_listed_with_shapes_and_parameters() -> None:
+    _, recorder = record(Two(), torch.zeros(3, 6))
+    assert [(seen.path, seen.output, seen.parameters) for seen in recorder.modules] == [
+        ("", (3, 4), 25),
+        ("a", (3, 5), 6 * 5 + 5),
+        ("b", (3, 4), 5 * 4 + 4),
+    ]
+
+
+def test_what_depends_on_data_is_named() -> None:
+    class Choosy(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[x > 0].sum() + float(x.sum().item())
+
+    with Recorder(Choosy()) as recorder:
+        Choosy()(torch.ones(3))
+    assert "aten._local_scalar_dense" in recorder.data_dependent

@@ -1,0 +1,359 @@
+"""ImageNet's validation archive, sorted into class folders by what its development kit says. Needs no torch."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tarfile
+import zlib
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, cast
+
+from perfctl.workloads.spec import WorkloadError, first_line
+
+READER = "perfctl.workloads.data.imagenet"
+READER_SECONDS = 60
+
+_MEMORY_LIMIT = 4 << 30
+"""Bytes of address space of the reading process, of which numpy and scipy take most."""
+_UNREADABLE = 3
+"""Exit code of the reading process after it has said what is wrong with the file."""
+
+Value = str | float | None
+
+
+class MatError(ValueError):
+    """The file is not a MATLAB file, is damaged, or cannot be read on this machine. One line."""
+
+
+def read_structs(content: bytes, variable: str) -> list[dict[str, Value]]:
+    """Return the structs of the array ``variable``, field by field: text, a number, or None for anything else.
+
+    Raises MatError.
+    """
+    if find_spec("scipy") is None:
+        raise MatError(
+            "reading meta.mat needs scipy, which is not installed: pip install 'perfctl[imagenet]', "
+            "or give a table of classes in `synsets`"
+        )
+    command = [sys.executable, "-P", "-m", READER, variable]
+    try:
+        done = subprocess.run(command, input=content, capture_output=True, timeout=READER_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise MatError(f"it is damaged: reading it took more than {READER_SECONDS} s") from error
+    if done.returncode == _UNREADABLE:
+        raise MatError(done.stdout.decode("utf-8", "replace"))
+    if done.returncode:
+        raise MatError(f"it is damaged: scipy's reader failed with exit code {done.returncode}")
+    return cast(list[dict[str, Value]], json.loads(done.stdout))
+
+
+def main(arguments: list[str]) -> int:
+    """Print the structs of the array named, or what is wrong with the file on standard input."""
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_LIMIT, _MEMORY_LIMIT))
+    (variable,) = arguments
+    damaged = (MatReadError, ValueError, TypeError, OSError, LookupError, ArithmeticError, NotImplementedError)
+    try:
+        file = io.BytesIO(sys.stdin.buffer.read())
+        found = loadmat(file, variable_names=[variable], simplify_cells=True).get(variable)
+    except MemoryError:
+        print("it claims more memory than a table of classes takes", end="")
+        return _UNREADABLE
+    except (*damaged, zlib.error) as error:
+        print(f"it is not a MATLAB file, or is cut off or damaged ({' '.join(str(error).split())})", end="")
+        return _UNREADABLE
+    rows = found if isinstance(found, list) else [found]
+    if not rows or not all(isinstance(row, dict) for row in rows):
+        print(f"it has no array of structs called {variable}", end="")
+        return _UNREADABLE
+    print(json.dumps([{str(name): _value(value) for name, value in row.items()} for row in rows]))
+    return 0
+
+
+def _value(value: object) -> Value:
+    """A text or a number; None for arrays, nested structs and empty cells."""
+    if isinstance(value, str):
+        return value or None
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+
+_MOST_NAME = 1 << 20
+"""Bytes of a header with a long name or attributes, which Python reads into memory."""
+_MOST_MEMBER = 64 << 20
+_MOST_READ = 1 << 30
+"""Unpacked bytes of an archive of which a few members are wanted."""
+_MOST_MEMBERS = 200_000
+"""tarfile keeps an object per member; ImageNet's validation archive has 50,000."""
+_LONG_HEADERS = (
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
+
+
+class BoundedTarInfo(tarfile.TarInfo):
+    """Rejects headers that would fill the memory. Raises tarfile.ReadError."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> BoundedTarInfo:
+        found = super().frombuf(buf, encoding, errors)
+        if found.size < 0 or (found.type in _LONG_HEADERS and found.size > _MOST_NAME):
+            raise tarfile.ReadError(f"a member's name or attributes take {found.size:,} bytes")
+        return found
+
+
+def members_of(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """The members in order. Raises tarfile.ReadError when there are too many."""
+    for number, member in enumerate(archive):
+        if number >= _MOST_MEMBERS:
+            raise tarfile.ReadError(f"it has more than {_MOST_MEMBERS:,} members")
+        yield member
+
+
+def read_members(path: Path, names: Collection[str]) -> dict[str, bytes]:
+    """Contents of the regular files with these names in any folder of the archive; the last of each name wins.
+
+    Raises tarfile.ReadError for a file over 64 MiB and for an archive that unpacks to more than 1 GiB, and what tarfile
+    raises for a damaged archive.
+    """
+    found: dict[str, bytes] = {}
+    read = 0
+    with tarfile.open(path, "r|*", tarinfo=BoundedTarInfo) as archive:
+        for member in members_of(archive):
+            read += member.size
+            if read > _MOST_READ:
+                raise tarfile.ReadError(f"it unpacks to more than {_MOST_READ >> 20:,} MiB")
+            name = member.name.rsplit("/", 1)[-1]
+            if not member.isfile() or name not in names:
+                continue
+            if member.size > _MOST_MEMBER:
+                raise tarfile.ReadError(f"{name} has {member.size:,} bytes")
+            content = archive.extractfile(member)
+            found[name] = content.read() if content is not None else b""
+    return found
+
+
+CLASS_LIST = "classes.txt"
+"""In the sorted folder: names of the class folders, in the order of the models' class numbers."""
+DONE = "imagenet-val.json"
+"""In the sorted folder: how many images, of how many, from what."""
+ARCHIVES = {
+    "ILSVRC2012_img_val.tar": "29b22e2961454d5413ddabcf34fc5622",
+    "ILSVRC2012_devkit_t12.tar.gz": "fa75699e90414af021442c21a62c3abf",
+}
+"""MD5 of the published files, as torchvision's datasets state them."""
+
+_LARGEST_IMAGE = 256 << 20
+"""Bytes; the largest of the validation images has 10 MB."""
+_IMAGE = re.compile(r"(?:\./)?ILSVRC2012_val_(\d{8})\.JPEG")
+_CLASS = re.compile(r"n\d{8}")
+_TRUTH, _META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
+_TAR_ERRORS = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
+
+Tick = Callable[[int, int], None]
+"""(done, of all)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DevKit:
+    """Which image shows what."""
+
+    folders: tuple[str, ...]
+    """Class folder of image 1, 2, ..."""
+    classes: tuple[str, ...]
+    """All class folders, in the order of the models' class numbers."""
+
+
+@dataclass(slots=True)
+class Sorted:
+    """What came of it."""
+
+    written: int = 0
+    already: int = 0
+    """In place before, whole."""
+    ignored: list[str] = field(default_factory=list)
+    """Members of the archive that are no validation images, or no plain files."""
+    total: int = 0
+    """Images that the development kit knows."""
+
+    @property
+    def images(self) -> int:
+        return self.written + self.already
+
+
+def check_sum(path: Path, tick: Tick = lambda done, total: None) -> bool:
+    """Compare a published file with its MD5; False when its name is none of ARCHIVES. Raises WorkloadError."""
+    wanted = ARCHIVES.get(path.name)
+    if wanted is None:
+        return False
+    digest = hashlib.md5(usedforsecurity=False)
+    total, done = path.stat().st_size, 0
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(1 << 22):
+            digest.update(piece)
+            done += len(piece)
+            tick(done, total)
+    if digest.hexdigest() != wanted:
+        raise WorkloadError(
+            f"{path}: its MD5 is {digest.hexdigest()}, that of the published file {wanted}. Fetch it again, or set "
+            "`no_verify` if it is meant to differ"
+        )
+    return True
+
+
+def read_devkit(path: Path, synsets: Path | None = None) -> DevKit:
+    """From the development kit's archive. ``synsets``: "ID WNID" lines to use instead of its meta.mat.
+
+    Raises WorkloadError.
+    """
+    truth, meta = _devkit_files(path)
+    where = path
+    try:
+        numbers = [int(line) for line in truth.decode("ascii").split()]
+        where = synsets or path
+        names = _from_lines(synsets) if synsets is not None else _from_meta(meta, path)
+    except (ValueError, OverflowError) as error:
+        raise WorkloadError(f"{where}: the classes cannot be read ({first_line(error)})") from error
+    if unknown := sorted(set(numbers) - set(names)):
+        raise WorkloadError(f"{path}: {_TRUTH} names class {unknown[0]}, which is not in the table of classes")
+    if not numbers:
+        raise WorkloadError(f"{path}: {_TRUTH} is empty")
+    return DevKit(tuple(names[number] for number in numbers), tuple(sorted(names.values())))
+
+
+def _devkit_files(path: Path) -> tuple[bytes, bytes | None]:
+    """(ground truth, meta.mat or None), wherever in the archive they are."""
+    try:
+        found = read_members(path, (_TRUTH, _META))
+    except (*_TAR_ERRORS, OSError) as error:
+        raise WorkloadError(
+            f"`devkit` {path} cannot be read ({_why(error)}): name ILSVRC2012_devkit_t12.tar.gz"
+        ) from error
+    if _TRUTH not in found:
+        raise WorkloadError(f"`devkit` {path} has no {_TRUTH}: name ILSVRC2012_devkit_t12.tar.gz")
+    return found[_TRUTH], found.get(_META)
+
+
+def _from_meta(meta: bytes | None, path: Path) -> dict[int, str]:
+    """Class number -> folder, of the classes that have none below them (the rest of WordNet's tree is in it, too)."""
+    if meta is None:
+        raise MatError(f"there is no {_META} in it; give a table of classes in `synsets`")
+    names: dict[int, str] = {}
+    for row in read_structs(meta, "synsets"):
+        number, name = row.get("ILSVRC2012_ID"), row.get("WNID")
+        if isinstance(number, (int, float)) and isinstance(name, str) and not row.get("num_children"):
+            names[int(number)] = _checked(name)
+    return names
+
+
+def _from_lines(path: Path) -> dict[int, str]:
+    names: dict[int, str] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        words = line.split()
+        if words:
+            if len(words) < 2:
+                raise ValueError(f"{path}: '{line.strip()}' is not 'ID WNID'")
+            names[int(words[0])] = _checked(words[1])
+    return names
+
+
+def _checked(name: str) -> str:
+    """A name goes into a path only when it looks like one of WordNet's."""
+    if not _CLASS.fullmatch(name):
+        raise ValueError(f"{name!r} is not the name of a class, as n01440764 is")
+    return name
+
+
+def sort_archive(archive: Path, kit: DevKit, out: Path, tick: Tick = lambda done, total: None) -> Sorted:
+    """Write each image to ``out``/CLASS/NAME; what is there already, and as long, is left. Stopped, it goes on later.
+
+    Only the number in a member's name is used, so no member can write anywhere else. Raises WorkloadError.
+    """
+    result = Sorted(total=len(kit.folders))
+    for name in kit.classes:
+        (out / name).mkdir(parents=True, exist_ok=True)
+    seen: set[int] = set()
+    try:
+        with tarfile.open(archive, "r|*", tarinfo=BoundedTarInfo) as members:
+            for member in members_of(members):
+                number = _number(member, len(kit.folders))
+                if number is None or number in seen:
+                    if not member.isdir():
+                        result.ignored.append(member.name)
+                    continue
+                seen.add(number)
+                content = members.extractfile(member)
+                place = out / kit.folders[number - 1] / f"ILSVRC2012_val_{number:08d}.JPEG"
+                if content is not None:
+                    _put(content, member.size, place, result)
+                tick(result.images, result.total)
+    except _TAR_ERRORS as error:
+        raise WorkloadError(
+            f"{archive} is cut off or damaged after {result.images} images ({_why(error)}). Those are kept; "
+            "the same command goes on once the archive is whole"
+        ) from error
+    if not result.images:
+        raise WorkloadError(f"{archive} holds no ILSVRC2012_val_*.JPEG: name the archive ILSVRC2012_img_val.tar")
+    _finish(out, kit, result, archive)
+    return result
+
+
+def _number(member: tarfile.TarInfo, largest: int) -> int | None:
+    """Number of a validation image; None for anything else."""
+    found = _IMAGE.fullmatch(member.name)
+    if found is None or not member.isfile() or member.size > _LARGEST_IMAGE:
+        return None
+    number = int(found[1])
+    return number if 1 <= number <= largest else None
+
+
+def _put(content: IO[bytes], size: int, place: Path, result: Sorted) -> None:
+    if place.is_file() and place.stat().st_size == size:
+        result.already += 1
+        return
+    part = place.with_name(f".{place.name}.part")
+    try:
+        with part.open("wb") as file:
+            shutil.copyfileobj(content, file, 1 << 20)
+        if part.stat().st_size != size:
+            raise EOFError(f"{place.name} is shorter than the archive says")
+        part.replace(place)
+    finally:
+        part.unlink(missing_ok=True)
+    result.written += 1
+
+
+def _finish(out: Path, kit: DevKit, result: Sorted, archive: Path) -> None:
+    """The list of classes, and what the folder holds."""
+    (out / CLASS_LIST).write_text("".join(f"{name}\n" for name in kit.classes), encoding="utf-8")
+    facts = {"images": result.images, "of": result.total, "classes": len(kit.classes), "archive": archive.name}
+    (out / DONE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def strays(out: Path, kit: DevKit) -> Iterator[Path]:
+    """Images below ``out`` that are not where the development kit puts them: left by something else."""
+    for path in out.glob("*/*.JPEG"):
+        found = _IMAGE.fullmatch(path.name)
+        number = int(found[1]) if found else 0
+        if not 1 <= number <= len(kit.folders) or kit.folders[number - 1] != path.parent.name:
+            yield path
+
+
+def _why(error: BaseException) -> str:
+    strerror = getattr(error, "strerror", None)
+    return strerror or first_line(error)

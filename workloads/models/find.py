@@ -1,0 +1,274 @@
+"""Build a model without data from a name: ``mnist_cnn``, ``torchvision:resnet152``, ``resnet:depth=26,width=32``,
+``package.module:factory``, ``file.py:factory``. torch is imported when a model is built.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
+
+from perfctl.workloads.models.plan import family_of, plan
+from perfctl.workloads.spec import Options, SpecError, WorkloadError, first_line
+
+if TYPE_CHECKING:
+    import torch
+
+MODEL_ERRORS = (Exception, SystemExit)
+"""What a user's model or factory may raise: anything. Each is reported in one line."""
+
+
+class ModelError(Exception):
+    """A model cannot be built. ``remedy``: what the user can do; ``raised``: the model's own code raised."""
+
+    def __init__(self, message: str, remedy: str, raised: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        self.raised = raised
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model to trace, and the known facts about its inputs."""
+
+    model: torch.nn.Module
+    name: str
+    shapes: tuple[tuple[int, ...], ...] = ()
+    """Shapes of the inputs without the batch dimension; empty when only the user knows them."""
+    dtypes: tuple[str, ...] = ()
+    loss: Callable[[Any, Any], Any] | None = None
+    """(output, target) -> loss, for a built-in workload; None: backward starts at the output."""
+    target: tuple[tuple[int, ...], str] | None = None
+    """Shape (without the batch dimension) and dtype of the loss's target."""
+    optimizer: tuple[str, dict[str, Any]] | None = None
+    """Class name and settings, for a built-in workload."""
+    notes: tuple[str, ...] = field(default=())
+
+
+def find(reference: str, device: str = "meta", own: Sequence[str] = ()) -> Source:
+    """Build the model ``reference`` on ``device``; ``own``: options of a built-in workload. Raises ModelError."""
+    from perfctl.workloads import WORKLOADS
+
+    if reference in WORKLOADS:
+        return _from_workload(reference, device, own)
+    if family_of(reference) is not None:
+        return _from_family(reference, device)
+    place, colon, factory = reference.rpartition(":")
+    if not colon:
+        known = ", ".join(WORKLOADS)
+        raise ModelError(
+            f"unknown model '{reference}'; built-in models: {known}",
+            "Use one of these, torchvision:NAME, resnet:depth=26,width=32 (or vgg, inception, mlp), package.module:factory "
+            "or file.py:factory",
+        )
+    if place == "torchvision":
+        return _from_torchvision(factory, device)
+    return Source(build_model(_factory(place, factory), reference, device), reference)
+
+
+def _from_workload(name: str, device: str, own: Sequence[str]) -> Source:
+    import torch
+
+    from perfctl.workloads import WORKLOADS
+    from perfctl.workloads.run.options import Parser
+
+    workload = WORKLOADS[name]
+    parser = Parser(add_help=False)
+    workload.add_options(parser)
+    try:
+        given_options = parser.parse_args(list(own))
+        if hasattr(given_options, "samples"):
+            given_options.samples = min(given_options.samples, 4)  # only the shape of one is needed
+        parts = workload.build(Options(batch_size=1), given_options)
+    except (WorkloadError, SpecError) as error:
+        raise ModelError(f"{name}: {error}", "Or use torchvision:NAME") from error
+    sample = parts.train_data[0]
+    given, target = (sample[0], sample[1]) if isinstance(sample, (tuple, list)) else (sample, None)
+    tensor = given if isinstance(given, torch.Tensor) else torch.as_tensor(given)
+    assert parts.optimizer is not None
+    wanted = torch.as_tensor(target) if target is not None else None
+    return Source(
+        model=parts.model.to(device),
+        name=name,
+        shapes=(tuple(tensor.shape),),
+        dtypes=(str(tensor.dtype).removeprefix("torch."),),
+        loss=parts.loss if wanted is not None else None,
+        target=(tuple(wanted.shape), str(wanted.dtype).removeprefix("torch.")) if wanted is not None else None,
+        optimizer=(type(parts.optimizer).__name__, optimizer_settings(parts.optimizer)),
+    )
+
+
+def _from_family(reference: str, device: str) -> Source:
+    from torch.nn.functional import cross_entropy
+
+    from perfctl.workloads.models import families
+
+    try:
+        planned = plan(reference)
+    except SpecError as error:
+        raise ModelError(str(error), "docs/commands/bench.md lists the parameters of each family") from error
+    model = build_model(lambda: families.make_model(planned), planned.spec, device)
+    optimizer = families.make_optimizer(planned, model)
+    return Source(
+        model=model,
+        name=planned.spec,
+        shapes=(planned.given,),
+        dtypes=("float32",),
+        loss=cross_entropy,
+        target=((), "int64"),
+        optimizer=(type(optimizer).__name__, optimizer_settings(optimizer)),
+    )
+
+
+def optimizer_settings(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Its settings, without torch's choice of implementation (foreach)."""
+    return {key: value for key, value in optimizer.defaults.items() if key != "foreach"}
+
+
+def _from_torchvision(name: str, device: str) -> Source:
+    try:
+        from torchvision import models
+    except ImportError as error:
+        raise ModelError(
+            f"torchvision cannot be imported ({first_line(error)})", "pip install 'perfctl[torch]'"
+        ) from error
+    if name not in models.list_models():
+        close = get_close_matches(name, models.list_models(), 5)
+        raise ModelError(
+            f"torchvision has no model '{name}'", f"Similar: {', '.join(close)}" if close else "Check the name"
+        )
+    builder = models.get_model_builder(name)
+    parameters = inspect.signature(builder).parameters
+    settings: dict[str, Any] = {key: None for key in ("weights", "weights_backbone") if key in parameters}
+    if "init_weights" in parameters or "googlenet" in name or "inception" in name:
+        settings["init_weights"] = False
+    size = torchvision_size(name)
+    if name.startswith("vit_") and size:
+        settings["image_size"] = size[-1]
+    shapes = ((size,) * (2 if name.startswith("raft") else 1)) if size else ()
+    model = build_model(lambda: builder(**settings), f"torchvision:{name}", device)
+    return Source(model, f"torchvision:{name}", shapes, ("float32",) * len(shapes))
+
+
+def torchvision_size(name: str) -> tuple[int, ...] | None:
+    """The input shape (without batch) that the published weights' preprocessing makes of a 512 x 512 image."""
+    import torch
+    from torchvision import models
+
+    weights = models.get_model_weights(name).DEFAULT
+    family = weights.__class__.__module__.split(".")[-2]
+    image = torch.zeros((1, 16, 3, 512, 512) if family == "video" else (1, 3, 512, 512))
+    try:
+        ready = weights.transforms()(*((image, image) if family == "optical_flow" else (image,)))
+    except MODEL_ERRORS:
+        return None
+    first = ready[0] if isinstance(ready, (tuple, list)) else ready
+    return tuple(first.shape[1:])
+
+
+def _factory(place: str, name: str) -> Callable[[], Any]:
+    import torch
+
+    module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    factory = getattr(module, name, None)
+    if factory is None:
+        there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")][:8]
+        raise ModelError(f"{place} has no '{name}'", f"It has: {', '.join(there)}" if there else "Check the name")
+    if isinstance(factory, torch.nn.Module) or not callable(factory):
+        return lambda: factory
+    return factory  # type: ignore[no-any-return]
+
+
+def _load_module(place: str) -> ModuleType:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(place)
+    except MODEL_ERRORS as error:
+        text = f"{type(error).__name__}: {first_line(error)}"
+        raise ModelError(
+            f"module {place} cannot be imported ({text})", "Check the name and the environment", True
+        ) from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ModelError(f"file {path} does not exist", "Check the path")
+    spec = importlib.util.spec_from_file_location(f"perfctl_model_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    except MODEL_ERRORS as error:
+        text = f"{type(error).__name__}: {first_line(error)}"
+        raise ModelError(f"{path} cannot be run ({text})", "Run it with python to see the traceback", True) from error
+    return module
+
+
+def build_model(factory: Callable[[], Any], name: str, device: str) -> torch.nn.Module:
+    """Call the factory. On meta, parameters take no memory; a factory that needs real tensors gets them."""
+    import torch
+
+    try:
+        if device != "meta":
+            model = factory()
+        else:
+            try:
+                with torch.device("meta"):
+                    model = factory()
+            except (NotImplementedError, RuntimeError):
+                with parameters_on_meta():
+                    model = factory()
+    except MODEL_ERRORS as error:
+        text = f"{type(error).__name__}: {first_line(error)}"
+        remedy = "A factory must take no arguments and return the model"
+        if isinstance(error, URLError):
+            remedy = "Do not download weights in the factory (weights=None): they are not needed"
+        raise ModelError(f"{name} raised {text}", remedy, True) from error
+    if not isinstance(model, torch.nn.Module):
+        raise ModelError(
+            f"{name} returned a {type(model).__name__}, not a torch.nn.Module", "Use a factory or class of a model"
+        )
+    return model if device == "meta" and not _real(model) else model.to(device)
+
+
+def _real(model: torch.nn.Module) -> bool:
+    tensors = [*model.parameters(), *model.buffers()]
+    return any(tensor.device.type != "meta" for tensor in tensors)
+
+
+@contextmanager
+def parameters_on_meta() -> Iterator[None]:
+    """During the block, modules move their parameters and buffers to meta; other tensors stay real."""
+    import torch
+
+    parameter, buffer = torch.nn.Module.register_parameter, torch.nn.Module.register_buffer
+
+    def take_parameter(module: Any, name: str, value: Any) -> None:
+        parameter(module, name, value)
+        if value is not None and value.device.type != "meta":
+            made = torch.nn.Parameter(value.detach().to("meta"), requires_grad=value.requires_grad)
+            module._parameters[name] = made
+
+    def take_buffer(module: Any, name: str, value: Any, persistent: bool = True) -> None:
+        buffer(module, name, value if value is None else value.to("meta"), persistent)
+
+    torch.nn.Module.register_parameter = take_parameter  # type: ignore[method-assign, assignment]
+    torch.nn.Module.register_buffer = take_buffer  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        torch.nn.Module.register_parameter = parameter  # type: ignore[method-assign]
+        torch.nn.Module.register_buffer = buffer  # type: ignore[method-assign]

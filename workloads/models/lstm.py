@@ -1,0 +1,98 @@
+"""Workload: a text classifier, a bidirectional LSTM over characters.
+
+It has no embedding: each of the 128 ASCII characters is a one-hot vector.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from perfctl.workloads.run.options import at_least
+from perfctl.workloads.spec import Options, Parts, SpecError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+NAME = "lstm"
+ABOUT = "Text classifier: characters through a bidirectional LSTM of 2 layers, 100 steps by default; Adam, lr 2e-3."
+SAME_NETWORK = ("samples",)
+"""Own options that change the amount of data, not the model."""
+
+CHARACTERS = 128
+HIDDEN = 256
+LAYERS = 2
+CLASSES = 10
+LENGTH = 100
+SAMPLES = 2000
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """``--hidden``, ``--layers``, ``--length``, ``--classes``, ``--samples``."""
+    add = parser.add_argument_group(NAME).add_argument
+    add("--hidden", type=at_least(1), default=HIDDEN, metavar="N", help="units per layer and direction (256)")
+    add("--layers", type=at_least(1), default=LAYERS, metavar="N", help="layers, each in both directions (2)")
+    add(
+        "--length",
+        type=at_least(2),
+        default=LENGTH,
+        metavar="N",
+        help="characters per text, by cutting or padding (100)",
+    )
+    add("--classes", type=at_least(2), default=CLASSES, metavar="N", help="number of classes (10)")
+    add("--samples", type=at_least(4), default=SAMPLES, metavar="N", help="synthetic texts to train on (2000)")
+
+
+def check(options: Options, own: argparse.Namespace) -> Options:
+    """The options, unchanged. Raises SpecError for data without texts."""
+    if options.data not in ("synthetic", "csv"):
+        raise SpecError(f"{NAME} needs texts: `data` must be csv (train.csv and test.csv in `data_dir`) or synthetic")
+    if options.data == "synthetic" and (own.classes % 2 or own.classes > 26):
+        raise SpecError(f"`classes` of synthetic texts must be even and at most 26, got {own.classes}")
+    return options
+
+
+def build(options: Options, own: argparse.Namespace) -> Parts:
+    """Model, loss, optimizer and data on the CPU. Raises WorkloadError when the data is missing."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    from perfctl.workloads.data.texts import read_texts, write_texts
+
+    model = make_model(own.hidden, own.layers, own.classes)
+    if options.data == "csv":
+        assert options.data_dir is not None
+        train_data, test_data = read_texts(options.data_dir, own.length, own.classes)
+    else:
+        train_data = write_texts(own.samples, own.length, own.classes, options.seed)
+        test_data = write_texts(max(own.samples // 4, 1), own.length, own.classes, options.seed + 1_000_003)
+    return Parts(
+        model=model,
+        loss=cross_entropy,
+        optimizer=torch.optim.Adam(model.parameters(), lr=2e-3),
+        scheduler=None,
+        train_data=train_data,
+        test_data=test_data,
+    )
+
+
+def make_model(hidden: int = HIDDEN, layers: int = LAYERS, classes: int = CLASSES) -> nn.Module:
+    """Input: batch x length character codes (int64); output: batch x classes, before softmax."""
+    from torch import nn
+    from torch.nn.functional import one_hot
+
+    class BiLSTM(nn.Module):
+        """``lstm``, the mean of its outputs over the text, ``fc``."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = nn.LSTM(CHARACTERS, hidden, layers, bidirectional=True, batch_first=True)
+            self.fc = nn.Linear(2 * hidden, classes)
+
+        def forward(self, codes: Tensor) -> Tensor:
+            letters = one_hot(codes, CHARACTERS).to(self.fc.weight.dtype)
+            states, _ = self.lstm(letters)
+            answer: Tensor = self.fc(states.mean(dim=1))
+            return answer
+
+    return BiLSTM()

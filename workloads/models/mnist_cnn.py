@@ -1,0 +1,112 @@
+"""Workload: a small convolutional network for MNIST, with two convolutions and two linear layers."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from perfctl.workloads.spec import Options, Parts, SpecError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+NAME = "mnist_cnn"
+ABOUT = "MNIST CNN: two 3x3 convolutions, a pool and two linear layers on 1x28x28 images; Adadelta, lr 1.0, decay 0.7."
+
+IMAGE = 28
+CONV1 = (1, 32, 3, 1)
+CONV2 = (32, 64, 3, 1)
+"""Input channels, output channels, kernel width, stride."""
+POOL = 2
+HIDDEN = 128
+CLASSES = 10
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """``--conv2 IN,OUT,KERNEL,STRIDE``: another second convolution."""
+    parser.add_argument_group("mnist_cnn").add_argument(
+        "--conv2",
+        type=_read_conv2,
+        default=CONV2,
+        metavar="IN,OUT,KERNEL,STRIDE",
+        help="shape of the second convolution (default: 32,64,3,1)",
+    )
+
+
+def check(options: Options, own: argparse.Namespace) -> Options:
+    """The options, unchanged. Raises SpecError for data without digits."""
+    if options.data not in ("synthetic", "mnist"):
+        raise SpecError("mnist_cnn needs digits: `data` must be mnist or synthetic")
+    return options
+
+
+def build(options: Options, own: argparse.Namespace) -> Parts:
+    """Model, loss, optimizer and data on the CPU. Raises WorkloadError when the data is missing."""
+    import torch
+    from torch.nn.functional import nll_loss
+
+    from perfctl.workloads.data.mnist import load_digits
+
+    model = make_model(own.conv2)
+    optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0)
+    train_data, test_data = load_digits(options)
+    return Parts(
+        model=model,
+        loss=nll_loss,
+        optimizer=optimizer,
+        scheduler=torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.7),
+        train_data=train_data,
+        test_data=test_data,
+    )
+
+
+def make_model(conv2: tuple[int, int, int, int] = CONV2) -> nn.Module:
+    """Input: batch x 1 x 28 x 28; output: batch x 10 log-probabilities. Every operation is a named submodule."""
+    from torch import nn
+
+    pooled = pooled_width(conv2)
+
+    class MnistCNN(nn.Sequential):
+        """Runs its submodules in order."""
+
+    model = MnistCNN()
+    model.add_module("conv1", nn.Conv2d(*CONV1))
+    model.add_module("relu1", nn.ReLU())
+    model.add_module("conv2", nn.Conv2d(*conv2))
+    model.add_module("relu2", nn.ReLU())
+    model.add_module("pool", nn.MaxPool2d(POOL))
+    model.add_module("dropout1", nn.Dropout(0.25))
+    model.add_module("flatten", nn.Flatten())
+    model.add_module("fc1", nn.Linear(conv2[1] * pooled * pooled, HIDDEN))
+    model.add_module("relu3", nn.ReLU())
+    model.add_module("dropout2", nn.Dropout(0.5))
+    model.add_module("fc2", nn.Linear(HIDDEN, CLASSES))
+    model.add_module("log_softmax", nn.LogSoftmax(dim=1))
+    return model
+
+
+def pooled_width(conv2: tuple[int, int, int, int]) -> int:
+    """Width of fc1's input image; 0 or less when ``conv2`` does not fit."""
+    _, _, kernel, stride = conv2
+    width = IMAGE - CONV1[2] + 1
+    return ((width - kernel) // stride + 1) // POOL
+
+
+def _read_conv2(text: str) -> tuple[int, int, int, int]:
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    if len(numbers) != 4 or min(numbers) < 1:
+        raise argparse.ArgumentTypeError(
+            f"expected IN,OUT,KERNEL,STRIDE, four whole numbers of at least 1, got {text!r}"
+        )
+    conv2 = (numbers[0], numbers[1], numbers[2], numbers[3])
+    if conv2[0] != CONV1[1]:
+        raise argparse.ArgumentTypeError(f"{text!r} must begin with {CONV1[1]}, the output channels of conv1")
+    if pooled_width(conv2) < 1:
+        width = IMAGE - CONV1[2] + 1
+        raise argparse.ArgumentTypeError(
+            f"{text!r} does not fit: conv2 gets {width}x{width} from conv1 and must leave {POOL}x{POOL} for the pool"
+        )
+    return conv2

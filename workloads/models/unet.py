@@ -1,0 +1,155 @@
+"""Workload: U-Net, an encoder and decoder of four levels with skip connections that classifies every pixel.
+
+Source: O. Ronneberger, P. Fischer, T. Brox, "U-Net", MICCAI 2015; here with padding, so that a mask has its image's
+size, and with batch normalisation, so that the 3x3 convolutions need no bias.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from perfctl.workloads.run.options import at_least
+from perfctl.workloads.spec import Options, Parts, SpecError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.utils.data import Dataset
+
+NAME = "unet"
+ABOUT = "U-Net: images to a class for every pixel (background, disc, square), 3 x 128 x 128 by default; Adam, lr 1e-3."
+SAME_NETWORK = ("samples",)
+"""Own options that change the amount of data, not the model."""
+
+LEVELS = 4
+"""How often the image is halved; its sides are multiples of 2**LEVELS."""
+CHANNELS = 3
+CLASSES = 3
+WIDTH = 64
+IMAGE = 128
+SAMPLES = 256
+UPSAMPLINGS = ("transposed", "bilinear")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """``--base-width``, ``--image-size``, ``--classes``, ``--upsampling``, ``--samples``."""
+    add = parser.add_argument_group(NAME).add_argument
+    add("--base-width", type=at_least(1), default=WIDTH, metavar="N", help="channels at full resolution (default: 64)")
+    add(
+        "--image-size",
+        type=_side,
+        default=IMAGE,
+        metavar="N",
+        help="width and height of an image, a multiple of 16 (128)",
+    )
+    add("--classes", type=at_least(2), default=CLASSES, metavar="N", help="classes of a pixel (default: 3)")
+    add(
+        "--upsampling",
+        choices=UPSAMPLINGS,
+        default=UPSAMPLINGS[0],
+        help="upsampling of the decoder: transposed convolution, or bilinear and a 1x1 convolution (%(default)s)",
+    )
+    add("--samples", type=at_least(4), default=SAMPLES, metavar="N", help="synthetic images to train on (256)")
+
+
+def check(options: Options, own: argparse.Namespace) -> Options:
+    """The options, unchanged. Raises SpecError for data without masks."""
+    if options.data not in ("synthetic", "folder"):
+        raise SpecError(f"{NAME} needs masks: `data` must be folder (images and masks in `data_dir`) or synthetic")
+    if options.data == "synthetic" and own.classes < CLASSES:
+        raise SpecError(
+            f"`classes` of synthetic masks must be at least {CLASSES} (background, disc, square), got {own.classes}"
+        )
+    return options
+
+
+def build(options: Options, own: argparse.Namespace) -> Parts:
+    """Model, loss, optimizer and data on the CPU. Raises WorkloadError when the data is missing."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    from perfctl.workloads.data.shapes import draw_shapes, read_masks
+
+    model = make_model(own.base_width, own.classes, own.upsampling)
+    train_data: Dataset[Any]
+    test_data: Dataset[Any]
+    if options.data == "folder":
+        assert options.data_dir is not None
+        train_data, test_data = read_masks(options.data_dir, own.image_size, own.classes)
+    else:
+        train_data = draw_shapes(own.samples, own.image_size, options.seed)
+        test_data = draw_shapes(max(own.samples // 4, 1), own.image_size, options.seed + 1_000_003)
+    return Parts(
+        model=model,
+        loss=cross_entropy,
+        optimizer=torch.optim.Adam(model.parameters(), lr=1e-3),
+        scheduler=None,
+        train_data=train_data,
+        test_data=test_data,
+        overlap=own.classes,
+    )
+
+
+def make_model(width: int = WIDTH, classes: int = CLASSES, upsampling: str = UPSAMPLINGS[0]) -> nn.Module:
+    """Input: batch x 3 x H x W; output: batch x classes x H x W, before softmax. Every operation is a named submodule."""
+    import torch
+    from torch import nn
+
+    class UNet(nn.Module):
+        """``enc0`` ... ``enc4`` downwards, ``up3 dec3`` ... ``up0 dec0`` upwards, ``head``."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.enc0 = _double(CHANNELS, width)
+            for level in range(1, LEVELS + 1):
+                self.add_module(f"pool{level}", nn.MaxPool2d(2))
+                self.add_module(f"enc{level}", _double(width << (level - 1), width << level))
+            for level in reversed(range(LEVELS)):
+                self.add_module(f"up{level}", _doubling(width << (level + 1), width << level, upsampling))
+                self.add_module(f"dec{level}", _double(width << (level + 1), width << level))
+            self.head = nn.Conv2d(width, classes, 1)
+
+        def forward(self, images: Tensor) -> Tensor:
+            kept = [self.enc0(images)]
+            for level in range(1, LEVELS + 1):
+                pooled = self.get_submodule(f"pool{level}")(kept[-1])
+                kept.append(self.get_submodule(f"enc{level}")(pooled))
+            found = kept.pop()
+            for level in reversed(range(LEVELS)):
+                found = self.get_submodule(f"up{level}")(found)
+                found = self.get_submodule(f"dec{level}")(torch.cat([kept.pop(), found], dim=1))
+            answer: Tensor = self.head(found)
+            return answer
+
+    return UNet()
+
+
+def _double(before: int, after: int) -> nn.Module:
+    from torch import nn
+
+    return nn.Sequential(
+        nn.Conv2d(before, after, 3, padding=1, bias=False),
+        nn.BatchNorm2d(after),
+        nn.ReLU(),
+        nn.Conv2d(after, after, 3, padding=1, bias=False),
+        nn.BatchNorm2d(after),
+        nn.ReLU(),
+    )
+
+
+def _doubling(before: int, after: int, upsampling: str) -> nn.Module:
+    """Twice the width and height, ``after`` channels."""
+    from torch import nn
+
+    if upsampling == "transposed":
+        return nn.ConvTranspose2d(before, after, 2, stride=2)
+    return nn.Sequential(nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False), nn.Conv2d(before, after, 1))
+
+
+def _side(text: str) -> int:
+    number = at_least(1)(text)
+    if number % (1 << LEVELS):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a multiple of {1 << LEVELS}: the image is halved {LEVELS} times"
+        )
+    return number

@@ -1,0 +1,247 @@
+"""Put a named range around the forward and backward work of each layer of any nn.Module.
+
+Forward ranges come from global module hooks. Backward kernels are launched from autograd's thread, which a range around
+``loss.backward()`` does not cover. So every autograd node that a module's forward created gets a prehook and a hook,
+which open and close the layer's range on the thread that runs the node.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from torch import Tensor, is_grad_enabled, nn
+from torch.compiler import is_compiling
+
+from perfctl.records.report import Gap
+from perfctl.workloads.run.clock import Backend
+from perfctl.workloads.tracing.composites import COMPILED, ModuleHooks, is_compiled, is_wrapper, prepare_for_compiled
+from perfctl.workloads.tracing.gradients import Makers, claim, current_task, next_number, tensors
+from perfctl.workloads.tracing.layers import Names
+
+Hook = Callable[..., None]
+
+
+class _Layer:
+    """One module in the stack of running ones; kept for named modules, because modules are called often."""
+
+    __slots__ = ("compiled", "forward", "module", "name")
+
+    def __init__(self, module: nn.Module, name: str | None, compiled: bool = False) -> None:
+        self.module = weakref.ref(module)
+        """A weak reference, to keep nothing alive and to notice a reused id."""
+        self.name = name
+        """None for a module below no known root: its work counts for the module around it."""
+        self.forward = f"{name}:forward"
+        self.compiled = compiled
+
+
+_Node = tuple[Hook, int, int]
+"""A running autograd node: the hook that closes its range, its backward pass, and autograd's sequence number at its start
+(later nodes belong to its gradients)."""
+
+
+class _Running:
+    """The ranges open on one thread, outermost first."""
+
+    __slots__ = ("calls", "compiled", "makers", "open")
+
+    def __init__(self) -> None:
+        self.open: list[_Layer | _Node] = []
+        self.calls = 0
+        """How many of them are modules."""
+        self.compiled = 0
+        """How many of them are compiled; hooks do nothing inside these."""
+        self.makers = Makers()
+
+    def around(self) -> _Layer | None:
+        """The innermost running module with a name; None without one, or when a node started inside it."""
+        for item in reversed(self.open):
+            if type(item) is tuple:
+                return None
+            assert isinstance(item, _Layer)
+            if item.name is not None:
+                return item
+        return None
+
+    def level_of(self, what: object) -> int | None:
+        """Index in ``open`` of a module, or of the node that a hook closes."""
+        for level in range(len(self.open) - 1, -1, -1):
+            item = self.open[level]
+            if (item.module() if isinstance(item, _Layer) else item[0]) is what:
+                return level
+        return None
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.running = _Running()
+
+
+class Annotator:
+    """While entered, every module called opens ranges such as "conv1:forward" and "layer2.0.conv1:grad_weight".
+
+    Backward ranges name the gradients that an autograd node computes: ``grad_input``, ``grad_weight``, or ``backward`` for
+    both. Forward work repeated during backward is ``recompute``. Layer names come from :class:`Names`. Results stay the
+    same to the bit: the hooks only look at tensors.
+    """
+
+    def __init__(self, backend: Backend, root: nn.Module | None = None, names: Names | None = None) -> None:
+        """``root``: the model, if known. ``names``: shared with everything that names layers in this process."""
+        self._push, self._pop = backend.push, backend.pop
+        self._names = names or Names(root)
+        self._module_hooks = ModuleHooks(self._before, self._after)
+        self._layers: dict[int, _Layer] = {}
+        self._hooks: dict[tuple[str, str], tuple[Hook, Hook]] = {}
+        self._regions: dict[str, None] = {}
+        self._thread = _Thread()
+        self._epoch = 0
+        self._active = False
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """One gap per compiled region that ran: its layers cannot be told apart."""
+        return [Gap("layer ranges", "not_available", COMPILED, name) for name in self._regions]
+
+    def __enter__(self) -> Annotator:
+        self._active = True
+        _ENTERED.add(self)
+        prepare_for_compiled(self._before, self._after)
+        self._module_hooks.install()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._active = False
+        _ENTERED.discard(self)
+        self._module_hooks.remove()
+        self.close_ranges()
+
+    def close_ranges(self) -> None:
+        """Close the open ranges of this thread: an exception may have left those of a backward pass."""
+        self._close_to(self._thread.running, 0)
+
+    def _close_to(self, running: _Running, level: int) -> None:
+        while len(running.open) > level:
+            item = running.open.pop()
+            if isinstance(item, _Layer):
+                running.calls -= 1
+                running.compiled -= item.compiled
+                if item.name is None:
+                    continue
+            self._pop()
+
+    def _before(self, module: nn.Module, arguments: Any) -> None:
+        if is_compiling() or not self._active:
+            return
+        running = self._thread.running
+        if running.compiled:
+            return
+        recompute = current_task() != -1
+        if not running.calls and not recompute:
+            # Outside of modules and backward: open ranges were left by a backward pass that raised.
+            self._close_to(running, 0)
+            self._epoch += 1
+        layer = self._layers.get(id(module))
+        if layer is None or layer.module() is not module or module.__dict__.get("_compiled_call_impl") is not None:
+            layer = self._meet(module, running, recompute)
+        running.calls += 1
+        running.open.append(layer)
+        if layer.name is not None:
+            running.makers.mark(layer.name)
+            self._push(f"{layer.name}:recompute" if recompute else layer.forward)
+
+    def _meet(self, module: nn.Module, running: _Running, recompute: bool) -> _Layer:
+        """The layer of a module called for the first time, or of one that cannot be kept."""
+        around = running.around()
+        name = self._names.find(module, None if around is None else around.module(), roots=not recompute)
+        layer = _Layer(module, name, is_compiled(module))
+        if layer.compiled:
+            running.compiled += 1
+            self._regions[name or type(module).__name__] = None
+            if is_wrapper(module):
+                self._module_hooks.hide(module)
+        elif name is not None and self._names.known(module) == name:  # a replica has the name of its original
+            self._layers[id(module)] = layer
+        return layer
+
+    def _after(self, module: nn.Module, arguments: Any, result: Any) -> None:
+        if is_compiling():
+            return
+        running = self._thread.running
+        opened, makers = running.open, running.makers
+        if opened and opened[-1] is self._layers.get(id(module)):
+            opened.pop()
+            running.calls -= 1
+            self._pop()
+        else:
+            level = running.level_of(module)
+            if level is None:
+                return
+            self._close_to(running, level)
+        if running.calls:
+            around = running.around()
+            makers.mark(None if around is None else around.name)
+            return
+        if self._active and makers.starts and next_number() > makers.starts[0]:
+            outputs = (result,) if isinstance(result, Tensor) else tensors(result)
+            claim(outputs, makers, self._names.holder, self._hooks_of)
+        makers.clear()
+
+    def _hooks_of(self, layer: str, direction: str) -> tuple[Hook, Hook]:
+        return self._hooks.get((layer, direction)) or self._make_hooks(layer, direction)
+
+    def _make_hooks(self, layer: str, direction: str) -> tuple[Hook, Hook]:
+        """(prehook, hook) that open and close a layer's range around an autograd node."""
+        text = f"{layer}:{direction}"
+        thread, push, pop = self._thread, self._push, self._pop
+
+        def before(gradients: Any) -> None:
+            if not self._active:
+                return
+            running, epoch = thread.running, self._epoch
+            opened = running.open
+            while opened and type(top := opened[-1]) is tuple and top[1] != epoch:
+                # An earlier pass raised while this thread was running one of its nodes.
+                self._close_to(running, len(opened) - 1)
+            opened.append((after, epoch, next_number()))
+            push(text)
+
+        def after(inputs: Any, outputs: Any) -> None:
+            running = thread.running
+            opened = running.open
+            level = len(opened) - 1
+            if level < 0 or type(top := opened[level]) is not tuple or top[0] is not after:
+                found = running.level_of(after)
+                if found is None:
+                    return
+                level = found
+            first = opened[level][2]  # type: ignore[index]
+            if level == len(opened) - 1:
+                opened.pop()
+                pop()
+            else:
+                self._close_to(running, level)
+            if is_grad_enabled() and self._active:  # create_graph: the gradients have their own nodes
+                claim(tensors(inputs), Makers.only(layer, first), self._names.holder, self._hooks_of)
+
+        self._hooks[layer, direction] = before, after
+        return before, after
+
+
+_ENTERED: weakref.WeakSet[Annotator] = weakref.WeakSet()
+
+
+def _forget_after_fork() -> None:
+    """Processes forked from this one (a DataLoader's workers) open no ranges."""
+    for annotator in _ENTERED:
+        annotator._active = False
+        annotator._thread.running = _Running()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

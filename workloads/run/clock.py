@@ -1,0 +1,282 @@
+"""Time steps and phases: with CUDA events on a GPU, with the monotonic clock on a CPU."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from perfctl.records.report import Gap, Step
+from perfctl.workloads.spec import Options, WorkloadError
+
+
+class Clock(Protocol):
+    """Sets marks, which are cheap and never wait; their times are read after ``wait``."""
+
+    kind: str
+    """device_events or monotonic."""
+
+    def mark(self) -> Any: ...
+
+    def wait(self) -> None:
+        """Wait for the device to reach every mark."""
+        ...
+
+    def start_ns(self, mark: Any) -> int:
+        """On the host's monotonic clock."""
+        ...
+
+    def between_ns(self, start: Any, end: Any) -> int: ...
+
+
+class MonotonicClock:
+    """For a CPU, where a call returns when its operation is complete."""
+
+    kind = "monotonic"
+
+    def mark(self) -> int:
+        return time.monotonic_ns()
+
+    def wait(self) -> None:
+        pass
+
+    def start_ns(self, mark: int) -> int:
+        return mark
+
+    def between_ns(self, start: int, end: int) -> int:
+        return end - start
+
+
+class EventClock:
+    """For a GPU: events in the stream, so that no phase waits for the one before."""
+
+    kind = "device_events"
+
+    def __init__(self) -> None:
+        torch.cuda.synchronize()
+        self._base = self.mark()
+        torch.cuda.synchronize()
+        self._base_ns = time.monotonic_ns()
+
+    def mark(self) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def wait(self) -> None:
+        torch.cuda.synchronize()
+
+    def start_ns(self, mark: torch.cuda.Event) -> int:
+        return self._base_ns + self.between_ns(self._base, mark)
+
+    def between_ns(self, start: torch.cuda.Event, end: torch.cuda.Event) -> int:
+        # elapsed_time returns milliseconds with a resolution of about half a microsecond.
+        milliseconds: float = start.elapsed_time(end)
+        return round(milliseconds * 1e6)
+
+
+def make_clock(device: str) -> Clock:
+    """The clock for ``device``."""
+    return EventClock() if device == "cuda" else MonotonicClock()
+
+
+class Timeline:
+    """Collects marks while steps run, and turns them into Step rows afterwards."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._spans: list[tuple[int, str, Any, Any]] = []
+        self._losses: dict[tuple[int, str], Tensor | float] = {}
+        self._accuracies: dict[tuple[int, str], float] = {}
+
+    @contextmanager
+    def time(self, number: int, phase: str) -> Iterator[None]:
+        """Time a block; a block that raises leaves no row."""
+        start = self.clock.mark()
+        yield
+        self._spans.append((number, phase, start, self.clock.mark()))
+
+    def note(self, number: int, phase: str, loss: Tensor | float | None, accuracy: float | None = None) -> None:
+        """Set a row's loss (a scalar, left on its device until ``rows``) and accuracy (0..1)."""
+        if loss is not None:
+            self._losses[number, phase] = loss.detach() if isinstance(loss, Tensor) else loss
+        if accuracy is not None:
+            self._accuracies[number, phase] = accuracy
+
+    def rows(self) -> list[Step]:
+        """The timed steps and phases, by start time."""
+        self.clock.wait()
+        rows = []
+        for number, phase, start, end in self._spans:
+            loss = self._losses.get((number, phase))
+            rows.append(
+                Step(
+                    number=number,
+                    phase=phase,
+                    start_ns=self.clock.start_ns(start),
+                    duration_ns=self.clock.between_ns(start, end),
+                    loss=None if loss is None else float(loss),
+                    accuracy=self._accuracies.get((number, phase)),
+                )
+            )
+        return sorted(rows, key=lambda row: (row.start_ns or 0, -(row.duration_ns or 0)))
+
+
+def make_window(options: Options) -> AbstractContextManager[None]:
+    """The context for the measured steps."""
+    if options.window == "torch":
+        assert options.trace is not None
+        return _torch_window(options.trace, options.device)
+    if options.window == "cuda" and options.device == "cuda":
+        return _cuda_window()
+    return nullcontext()
+
+
+def window_gaps(options: Options) -> list[Gap]:
+    """A gap when the window does not work on this device."""
+    if options.window == "cuda" and options.device != "cuda":
+        reason = "cudaProfilerStart needs a GPU; the NVTX range perfctl:window marks the measured steps instead"
+        return [Gap("window:cuda", "not_available", reason)]
+    return []
+
+
+@contextmanager
+def _cuda_window() -> Iterator[None]:
+    """cudaProfilerStart and cudaProfilerStop, synchronised so that no kernel of another step is inside."""
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()
+    try:
+        yield
+    finally:
+        try:
+            torch.cuda.synchronize()
+        finally:
+            torch.cuda.profiler.stop()
+
+
+@contextmanager
+def _torch_window(trace: Path, device: str) -> Iterator[None]:
+    """torch.profiler over the block; writes ``trace`` atomically, even when a step raises."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if device == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+        torch.cuda.synchronize()
+    profiler = torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=True)
+    profiler.start()
+    _name_rank(profiler)
+    try:
+        yield
+    finally:
+        try:
+            if device == "cuda":
+                torch.cuda.synchronize()
+        finally:
+            profiler.stop()
+            _export(profiler, trace)
+
+
+def _name_rank(profiler: Any) -> None:
+    """Set rank 0 in the trace of a program that is not distributed, for HTA. torch sets the ranks of a distributed one."""
+    several = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if not several:
+        profiler.add_metadata_json("distributedInfo", json.dumps({"rank": 0}))
+
+
+def _export(profiler: Any, trace: Path) -> None:
+    part = trace.with_name(f".part-{trace.name}")
+    try:
+        trace.parent.mkdir(parents=True, exist_ok=True)
+        profiler.export_chrome_trace(str(part))
+        part.replace(trace)
+    except OSError as error:
+        raise WorkloadError(f"cannot write the trace {trace}: {error.strerror or error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+_enter: Any = torch._C._autograd._record_function_with_args_enter
+_leave: Any = torch._C._autograd._record_function_with_args_exit
+_is_listening: Any = torch._C._autograd._profiler_enabled
+"""Whether torch.profiler records this thread; also right for autograd's threads."""
+
+
+class Backend(Protocol):
+    """Receives ranges. Both methods are called from any thread; ranges nest per thread."""
+
+    def push(self, name: str) -> None: ...
+
+    def pop(self) -> None: ...
+
+
+class NvtxRanges:
+    """NVTX push/pop ranges, for nsys and ncu. Raises WorkloadError when this torch has no NVTX."""
+
+    def __init__(self) -> None:
+        nvtx = getattr(torch._C, "_nvtx", None)
+        if nvtx is None:
+            raise WorkloadError(
+                "`annotate` nvtx needs a CUDA build of torch, which also runs without a GPU; "
+                "set `annotate` to record_function for this build"
+            )
+        self.push = nvtx.rangePushA
+        self.pop = nvtx.rangePop
+
+
+class RecordFunctionRanges:
+    """torch.profiler ranges ("user_annotation" in a Kineto trace).
+
+    Uses the functions of torch's own tracers, at a quarter of the cost of torch.profiler.record_function, which goes
+    through the dispatcher. Without a running profiler there are no ranges.
+    """
+
+    def __init__(self) -> None:
+        self._local = _OpenRanges()
+
+    def push(self, name: str) -> None:
+        self._local.handles.append(_enter(name) if _is_listening() else None)
+
+    def pop(self) -> None:
+        handle = self._local.handles.pop()
+        if handle is not None:
+            _leave(handle)
+
+
+class _OpenRanges(threading.local):
+    """Handles of the open ranges of one thread."""
+
+    def __init__(self) -> None:
+        self.handles: list[Any] = []
+
+
+class NoRanges:
+    """Ignores ranges."""
+
+    def push(self, name: str) -> None:
+        pass
+
+    def pop(self) -> None:
+        pass
+
+
+def make_backend(kind: str) -> Backend:
+    """The backend ``kind``, one of spec.ANNOTATIONS. Raises WorkloadError when it cannot work here."""
+    if kind == "nvtx":
+        return NvtxRanges()
+    return RecordFunctionRanges() if kind == "record_function" else NoRanges()
+
+
+@contextmanager
+def span(backend: Backend, name: str) -> Iterator[None]:
+    """A range around the block, closed even after an exception."""
+    backend.push(name)
+    try:
+        yield
+    finally:
+        backend.pop()

@@ -1,0 +1,252 @@
+"""Run a workload: warm-up, the measured steps inside the profiler's window, epochs. Fills in the record."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import fields
+from itertools import count
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from perfctl.records.ranges import RANGE_PREFIX
+from perfctl.records.report import Gap, Summary
+from perfctl.workloads.data import mnist
+from perfctl.workloads.run.annotate import Annotator
+from perfctl.workloads.run.clock import Timeline, make_window, span
+from perfctl.workloads.run.inference import close, finish, infer_batch, note
+from perfctl.workloads.run.layer_times import time_layers
+from perfctl.workloads.run.record import Kept, Record
+from perfctl.workloads.run.setup import Setup, prepare
+from perfctl.workloads.run.step import Batch, infer, step, train_step
+from perfctl.workloads.spec import LEAST_STEPS, Options, Workload
+from perfctl.workloads.tracing.recorder import Recorder
+
+DICE = "dice:epoch:"
+"""Prefix of a summary's name, before the epoch's number: mean Dice over all classes but the first (background)."""
+
+
+def run_epochs(setup: Setup, record: Record) -> None:
+    """Per epoch, a row "epoch" with mean loss and accuracy, and a row "test" for the test pass."""
+    shuffle = torch.Generator().manual_seed(setup.options.seed)
+    for number in range(setup.options.epochs):
+        timeline = Timeline(setup.clock)
+        with timeline.time(number, "epoch"):
+            loss = _train_epoch(setup, shuffle)
+        with timeline.time(number, "test"):
+            test_loss, accuracy, dice = evaluate(setup)
+        timeline.note(number, "epoch", loss, accuracy)
+        timeline.note(number, "test", test_loss, accuracy)
+        record.steps += timeline.rows()
+        if setup.parts.overlap:
+            record.summaries.append(Summary(f"{DICE}{number}", dice, "ratio"))
+        if setup.parts.scheduler is not None:
+            setup.parts.scheduler.step()
+
+
+def _train_epoch(setup: Setup, shuffle: torch.Generator) -> Tensor:
+    """Train on every sample once, in a new order; returns the mean loss over the samples."""
+    dataset = setup.parts.train_data
+    samples = mnist.size(dataset)
+    total = torch.zeros((), device=setup.options.device)
+    setup.parts.model.train()
+    for indices in torch.randperm(samples, generator=shuffle).split(setup.options.batch_size):
+        total += train_step(setup, mnist.take(dataset, indices)) * len(indices)
+    return total / samples
+
+
+def evaluate(setup: Setup) -> tuple[Tensor, float, float | None]:
+    """(mean loss, accuracy 0..1, Dice 0..1 of masks) over the test data; the model's mode is restored.
+
+    Accuracy counts every target, images or pixels. Dice is None when outputs are not masks.
+    """
+    parts, dataset, device = setup.parts, setup.parts.test_data, setup.options.device
+    samples, was_training = mnist.size(dataset), parts.model.training
+    total = torch.zeros((), device=device)
+    right = torch.zeros((), dtype=torch.int64, device=device)
+    asked = 0
+    counts = torch.zeros(3, parts.overlap, dtype=torch.int64, device=device)
+    parts.model.eval()
+    for indices in torch.arange(samples).split(setup.options.batch_size):
+        inputs, targets = mnist.take(dataset, indices)
+        targets = targets.to(device)
+        outputs = infer(setup, inputs)
+        total += parts.loss(outputs.float(), targets) * len(indices)
+        found = outputs.argmax(dim=1)
+        right += (found == targets).sum()
+        asked += targets.numel()
+        if parts.overlap:
+            counts += overlaps(found, targets, parts.overlap)
+    parts.model.train(was_training)
+    return total / samples, int(right) / asked, dice(counts) if parts.overlap else None
+
+
+def overlaps(found: Tensor, targets: Tensor, classes: int) -> Tensor:
+    """3 x classes: pixels of each class that are predicted correctly, predicted, and in the target."""
+    hits = found[found == targets]
+    return torch.stack([torch.bincount(part.flatten(), minlength=classes) for part in (hits, found, targets)])
+
+
+def dice(counts: Tensor) -> float | None:
+    """Mean of 2 x correct / (predicted + target) over all classes but the first; None when all are empty.
+
+    Source: L. R. Dice, Ecology 26 (1945). Pixels are summed over all images before the division.
+    """
+    correct, predicted, target = counts[:, 1:].tolist()
+    known = [2 * a / (b + c) for a, b, c in zip(correct, predicted, target, strict=True) if b + c]
+    return sum(known) / len(known) if known else None
+
+
+def run(workload: Workload, options: Options, own: argparse.Namespace) -> Record:
+    """Run it and write the record. Exceptions are raised again after the record was written.
+
+    Raises WorkloadError (cannot run here), RuntimeError (from torch, such as out of memory), OSError.
+    """
+    record = Record(
+        workload=workload.NAME,
+        batch_size=options.batch_size,
+        mode=options.mode,
+        precision=options.precision,
+        seed=options.seed,
+        variant=_variant(workload, own, options),
+        options=_as_given(options, own),
+    )
+    with Kept(record, options):
+        setup = prepare(workload, options, own, record)
+        _warm_up(setup, record)
+        setup.memory.reset_peak()
+        try:
+            _measure(setup, record)
+        finally:
+            _keep_memory(setup, record)
+        if options.layer_steps is not None:
+            record.layer_times = time_layers(setup, _batches(setup, options.layer_steps), options.layer_steps)
+        run_epochs(setup, record)
+        record.gaps += _loss_gaps(record)
+    return record
+
+
+def _batches(setup: Setup, most: int) -> Iterator[Batch]:
+    """Endless full batches, made beforehand."""
+    if setup.parts.feed is not None:
+        return setup.parts.feed.warm_up(most)
+    made = mnist.fixed_batches(setup.parts.train_data, setup.options.batch_size, most)
+    return (made[number % len(made)] for number in count())
+
+
+def _warm_up(setup: Setup, record: Record) -> None:
+    """The steps before the window; the first one also records the layers' operations."""
+    batches = _batches(setup, setup.options.warmup)
+    with Recorder(setup.parts.model) as recorder:
+        step(setup, next(batches))
+    record.ops = list(recorder.ops)
+    if setup.options.compile:
+        setup.parts.model.compile()
+        _warm_on(
+            setup, batches, 1
+        )  # compiles for the epochs; the other steps, with hooks, compile for the measured ones
+    else:
+        _warm_on(setup, batches, setup.options.warmup - 1)
+
+
+def _measure(setup: Setup, record: Record) -> None:
+    """The measured steps. When one raises, the rows of the earlier ones are kept."""
+    options, ranges = setup.options, setup.ranges
+    timeline = Timeline(setup.clock)
+    feed = setup.parts.feed
+    batches = _batches(setup, options.steps) if feed is None else feed.batches()
+    annotator = Annotator(ranges, setup.parts.model) if options.annotate != "none" else None
+    inner: AbstractContextManager[Any] = annotator or nullcontext()
+    steps = options.steps if options.within is None else _steps_within(setup, options.within)
+    start = setup.clock.mark()
+    try:
+        with ExitStack() as around:
+            if options.compile:  # hooks cause a recompilation: let it happen before the window
+                around.enter_context(inner)
+                _warm_on(setup, _batches(setup, options.warmup), options.warmup - 2)
+                inner = nullcontext()
+            for context in (make_window(options), span(ranges, f"{RANGE_PREFIX}window"), inner):
+                around.enter_context(context)
+            start = setup.clock.mark()
+            for number in range(steps if feed is None else feed.steps):
+                _measure_step(setup, timeline, number, batches)
+            end = setup.clock.mark()
+            setup.clock.wait()
+        record.duration_ns = setup.clock.between_ns(start, end)
+        record.gaps += annotator.gaps if annotator is not None else []
+        for rest in batches if feed is not None else ():
+            finish(setup, timeline, rest)
+    finally:
+        record.steps += timeline.rows()
+        close(setup, record)
+
+
+def _steps_within(setup: Setup, seconds: float) -> int:
+    """How many measured steps fit into the time, estimated from one extra step."""
+    setup.clock.wait()
+    began = time.monotonic()
+    _warm_on(setup, _batches(setup, 1), 1)
+    fit = int(seconds / (time.monotonic() - began))
+    return min(setup.options.steps, max(fit, LEAST_STEPS))
+
+
+def _warm_on(setup: Setup, batches: Iterator[Batch], steps: int) -> None:
+    for _ in range(steps):
+        step(setup, next(batches))
+    setup.clock.wait()
+
+
+def _measure_step(setup: Setup, timeline: Timeline, number: int, batches: Iterator[Batch]) -> None:
+    @contextmanager
+    def phase(name: str) -> Iterator[None]:
+        with span(setup.ranges, f"{RANGE_PREFIX}phase:{name}"), timeline.time(number, name):
+            yield
+
+    step_range = f"{RANGE_PREFIX}step:{number}"
+    if setup.parts.feed is not None:
+        with span(setup.ranges, step_range), timeline.time(number, "step"):
+            inferred = infer_batch(setup, batches, phase)
+        note(setup, timeline, number, "step", inferred)
+        return
+    with span(setup.ranges, step_range), timeline.time(number, "step"):
+        with phase("data"):
+            batch = next(batches)
+        loss = step(setup, batch, phase)
+    timeline.note(number, "step", loss)
+
+
+def _keep_memory(setup: Setup, record: Record) -> None:
+    setup.memory.take_peak()
+    setup.memory.take("after")
+    record.memory = setup.memory.figures
+    record.gaps += setup.memory.gaps
+    record.environment["host_peak_covers"] = setup.memory.host_peak_covers
+
+
+def _loss_gaps(record: Record) -> list[Gap]:
+    bad = [row for row in record.steps if row.loss is not None and not math.isfinite(row.loss)]
+    return [Gap("step.loss", "unreadable", f"the loss was {row.loss}", f"{row.phase} {row.number}") for row in bad]
+
+
+def _variant(workload: Workload, own: argparse.Namespace, options: Options) -> str | None:
+    """Options not at their default, such as "conv2=32,128,5,1": runs that differ here have different models."""
+    parser = argparse.ArgumentParser()
+    workload.add_options(parser)
+    beside = getattr(workload, "SAME_NETWORK", ())
+    changed = {
+        key: value for key, value in sorted(vars(own).items()) if key not in beside and value != parser.get_default(key)
+    }
+    words = (
+        f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}" for key, value in changed.items()
+    )
+    compiled = ("compile=True",) if options.compile else ()
+    return " ".join((*words, *compiled)) or None
+
+
+def _as_given(options: Options, own: argparse.Namespace) -> dict[str, Any]:
+    return {field.name: getattr(options, field.name) for field in fields(options)} | vars(own)

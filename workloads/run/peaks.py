@@ -1,0 +1,125 @@
+"""Measure this machine's peaks: FLOP/s of large matrix products and bytes/s of a triad.
+
+``python -m perfctl.workloads.run.peaks --device cpu|cuda [--json]``. Reports the best of several rounds' medians: a peak is
+what can be reached, and the median excludes single lucky readings. 1 multiply-add = 2 FLOPs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+
+from perfctl.workloads.run import setup as run_setup
+from perfctl.workloads.run.options import as_flags
+from perfctl.workloads.spec import WorkloadError
+
+CPU_SIDES, CUDA_SIDES = (1024, 2048), (4096, 8192)
+"""Sizes of the matrices; the better one counts."""
+CPU_ELEMENTS, CUDA_ELEMENTS = 2**25, 2**28
+"""fp32 elements of each of the triad's three arrays: 128 MiB on a CPU, 1 GiB on a GPU, beyond any cache."""
+ROUNDS, REPEATS = 3, 5
+
+
+def measure(device: str) -> dict[str, Any]:
+    """FLOP/s by path, bytes/s, and the device. Takes seconds. Raises WorkloadError without the device."""
+    run_setup.require(device)
+    found = run_setup.describe_device(device)
+    flops: dict[str, float] = {}
+    for path, dtype, kind in _paths(device):
+        run_setup.set_tf32(kind)
+        sides = CUDA_SIDES if device == "cuda" else CPU_SIDES
+        flops[path] = max(_matmul(device, side, dtype) for side in sides)
+    return {
+        "device": found.name or found.kind,
+        "kind": found.kind,
+        "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "threads": torch.get_num_threads() if device == "cpu" else None,
+        "torch": torch.__version__,
+        "flops": flops,
+        "bandwidth_bps": _triad(device, CUDA_ELEMENTS if device == "cuda" else CPU_ELEMENTS),
+        "rounds": ROUNDS,
+    }
+
+
+def _paths(device: str) -> list[tuple[str, torch.dtype, str]]:
+    """(path, type, precision) that the device has."""
+    found = [("fp32", torch.float32, "fp32"), ("fp64", torch.float64, "fp32")]
+    if device != "cuda":
+        return found
+    major, _ = torch.cuda.get_device_capability()
+    if major >= 7:
+        found.append(("tensor fp16", torch.float16, "fp16"))
+    if major >= 8:
+        # cuBLAS uses the tensor cores for fp64 there, so the other fp64 units cannot be measured with it.
+        found = [item for item in found if item[0] != "fp64"]
+        found += [("tensor bf16", torch.bfloat16, "bf16"), ("tensor tf32", torch.float32, "tf32")]
+    return found
+
+
+def _matmul(device: str, side: int, dtype: torch.dtype) -> float:
+    """FLOP/s of a product of side x side matrices, 2 x side^3 FLOPs."""
+    left, right = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
+    out = torch.empty_like(left)
+    return 2 * side**3 / _seconds(device, lambda: torch.matmul(left, right, out=out))
+
+
+def _triad(device: str, elements: int) -> float:
+    """Bytes/s of a = b + s c: two reads and a write of 4 bytes per element."""
+    out, left, right = (torch.ones(elements, device=device) for _ in range(3))
+    return 12 * elements / _seconds(device, lambda: torch.add(left, right, alpha=3.0, out=out))
+
+
+def _seconds(device: str, call: Callable[[], object]) -> float:
+    """The smallest of the rounds' medians, waiting for each call; the first call is not timed."""
+    wait = torch.cuda.synchronize if device == "cuda" else _nothing
+    call()
+    wait()
+    medians = []
+    for _ in range(ROUNDS):
+        times = []
+        for _ in range(REPEATS):
+            start = time.perf_counter()
+            call()
+            wait()
+            times.append(time.perf_counter() - start)
+        medians.append(statistics.median(times))
+    return min(medians)
+
+
+def _nothing() -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line. Exit code 0, or 1 with one line on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m perfctl.workloads.run.peaks", description=__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--threads", type=int, help="CPU threads (default: chosen by torch)")
+    asked = parser.parse_args(arguments)
+    try:
+        if asked.threads is not None:
+            torch.set_num_threads(asked.threads)
+        found = measure(asked.device)
+    except (WorkloadError, RuntimeError) as error:  # torch says "out of memory" as a RuntimeError
+        print(f"peaks: {as_flags(str(error).splitlines()[0])}", file=sys.stderr)
+        return 1
+    if asked.json:
+        print(json.dumps(found))
+        return 0
+    for path, value in found["flops"].items():
+        print(f"{path:<12} {value / 1e9:10.1f} GFLOP/s")
+    print(f"{'memory':<12} {found['bandwidth_bps'] / 1e9:10.1f} GB/s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

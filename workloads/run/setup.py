@@ -1,0 +1,252 @@
+"""Prepare a run: check the machine, set seeds and switches, build the model on its device."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import random
+import re
+import shutil
+import warnings
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from perfctl.records.report import Device, Gap
+from perfctl.workloads.run.clock import Backend, Clock, make_backend, make_clock, window_gaps
+from perfctl.workloads.run.record import MemoryWatch, Record, host_total
+from perfctl.workloads.spec import Options, Parts, Workload, WorkloadError
+
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def set_tf32(precision: str) -> None:
+    """Enable TF32 in cuDNN and cuBLAS for ``tf32``, disable it for everything else."""
+    wanted = precision == "tf32"
+    matmul, cudnn = tf32_switches()
+    if hasattr(matmul, "fp32_precision"):
+        # torch 2.9 and later, where setting allow_tf32 as well is an error.
+        for switch in (matmul, cudnn.conv, cudnn.rnn):
+            switch.fp32_precision = "tf32" if wanted else "ieee"
+    else:
+        matmul.allow_tf32 = cudnn.allow_tf32 = wanted
+
+
+def tf32_is_on() -> tuple[bool, bool]:
+    """Whether TF32 is enabled for fp32: (matrix products, convolutions)."""
+    matmul, cudnn = tf32_switches()
+    if hasattr(matmul, "fp32_precision"):
+        return matmul.fp32_precision == "tf32", cudnn.conv.fp32_precision == "tf32"
+    return bool(matmul.allow_tf32), bool(cudnn.allow_tf32)
+
+
+def tf32_switches() -> tuple[Any, Any]:
+    """The objects with the switches: (cuBLAS, cuDNN). The switches' names changed in torch 2.9."""
+    return torch.backends.cuda.matmul, torch.backends.cudnn
+
+
+def autocast(precision: str, device: str) -> AbstractContextManager[Any]:
+    """The context for a forward pass."""
+    dtype = _AUTOCAST.get(precision)
+    return nullcontext() if dtype is None else torch.autocast(device, dtype=dtype)
+
+
+def make_scaler(precision: str, device: str) -> torch.amp.GradScaler:
+    """A loss scaler for fp16, whose gradients would underflow; disabled for other precisions."""
+    return torch.amp.GradScaler(device, enabled=precision == "fp16")
+
+
+def precision_gaps(precision: str, device: Device) -> list[Gap]:
+    """A gap when the device does not have the precision."""
+    capability = device.compute_capability
+    if precision == "tf32" and capability is not None and int(capability.split(".")[0]) < 8:
+        reason = f"compute capability {capability} has no TF32 (8.0 and later do): the run computed in fp32"
+        return [Gap("precision:tf32", "not_available", reason)]
+    return []
+
+
+def require(device: str) -> None:
+    """Raise WorkloadError, with the reason, when ``device`` is cuda and there is none."""
+    if device != "cuda":
+        return
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = torch.cuda.is_available()
+    if found:
+        return
+    if torch.version.cuda is None:
+        why = "this torch was built without CUDA"
+    elif said:
+        why = str(said[0].message).split(" (Triggered")[0].split(". Please")[0]
+    else:
+        why = "torch finds no CUDA device"
+    raise WorkloadError(f"`device` cuda: {why}. Set `device` to cpu, or run it on a machine with a GPU")
+
+
+def require_compiler(device: str) -> None:
+    """Raise WorkloadError when torch.compile cannot work here. Does not import torch."""
+    if device == "cpu" and (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")) is None:
+        raise WorkloadError(
+            "`compile` needs a C++ compiler on a CPU, and neither g++ nor clang++ is on PATH. "
+            "Install one (Debian: apt-get install g++), or omit `compile`"
+        )
+
+
+def describe_device(device: str) -> Device:
+    """The CUDA device in use, or the CPU."""
+    if device != "cuda":
+        return Device(name=_cpu_name(), kind="cpu", memory_bytes=host_total())
+    index = torch.cuda.current_device()
+    properties = torch.cuda.get_device_properties(index)
+    memory_hz = _positive(getattr(properties, "memory_clock_rate", None), 1000)
+    bus_bits = _positive(getattr(properties, "memory_bus_width", None), 1)
+    return Device(
+        name=properties.name,
+        kind="gpu",
+        index=index,
+        compute_capability=f"{properties.major}.{properties.minor}",
+        sm_count=properties.multi_processor_count,
+        memory_bytes=properties.total_memory,
+        # Two transfers per clock, as in CUDA's deviceQuery.
+        memory_bandwidth_bps=2 * memory_hz * bus_bits // 8 if memory_hz and bus_bits else None,
+        clock_hz=_positive(getattr(properties, "clock_rate", None), 1000),
+        driver_version=_driver_version(),
+    )
+
+
+def environment() -> dict[str, str]:
+    """Current facts about software and settings."""
+    matmul, convolution = tf32_is_on()
+    facts = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": _version("torchvision"),
+        "cuda": torch.version.cuda,
+        "cudnn": _cudnn_version(),
+        "tf32_conv": _on_off(convolution),
+        "tf32_matmul": _on_off(matmul),
+        "cudnn_benchmark": _on_off(torch.backends.cudnn.benchmark),
+        "threads": str(torch.get_num_threads()),
+        "cpu": _cpu_name(),
+        "cpu_count": str(os.cpu_count()),
+        "os": platform.system(),
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+    }
+    return {key: value for key, value in facts.items() if value}
+
+
+def _on_off(setting: bool) -> str:
+    return "on" if setting else "off"
+
+
+def _cudnn_version() -> str | None:
+    """ "9.1.0" from 90100 (8.9.7 is 8907: three digits then)."""
+    number = torch.backends.cudnn.version() if torch.version.cuda else None
+    if number is None:
+        return None
+    major, rest = divmod(int(number), 10000 if number >= 90000 else 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_name() -> str | None:
+    try:
+        text = Path("/proc/cpuinfo").read_text(errors="replace")
+    except OSError:
+        return None
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found.group(1).strip() if found else None
+
+
+def _driver_version() -> str | None:
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text(errors="replace")
+    except OSError:
+        return None
+    found = re.search(r"\b\d{3}\.\d+(?:\.\d+)?\b", text)
+    return found.group(0) if found else None
+
+
+def _positive(value: int | None, factor: int) -> int | None:
+    """``value`` in base units; None when missing or 0, which newer drivers return for "unknown"."""
+    return value * factor if value else None
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Everything a step needs, on its device."""
+
+    options: Options
+    parts: Parts
+    scaler: torch.amp.GradScaler
+    clock: Clock
+    ranges: Backend
+    memory: MemoryWatch
+
+
+def prepare(workload: Workload, options: Options, own: argparse.Namespace, record: Record) -> Setup:
+    """Check the machine, set seeds and switches, build the workload on its device, and fill in the record."""
+    require(options.device)
+    if options.compile:
+        require_compiler(options.device)
+    if options.device == "cpu":
+        # A CUDA build with an unsuitable driver warns at the first backward pass; irrelevant on the CPU.
+        warnings.filterwarnings("ignore", message="CUDA initialization")
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    set_tf32(options.precision)
+    torch.backends.cudnn.benchmark = False
+    seed_everything(options.seed)
+    ranges = make_backend(options.annotate)
+    record.environment = environment()
+    record.device = describe_device(options.device)
+    parts = workload.build(options, own)
+    parts.model.to(options.device).train(options.mode == "train")
+    record.environment |= parts.facts
+    record.parameters = count_parameters(parts.model)
+    setup = Setup(
+        options=options,
+        parts=parts,
+        scaler=make_scaler(options.precision, options.device),
+        clock=make_clock(options.device),
+        ranges=ranges,
+        memory=MemoryWatch(options.device),
+    )
+    setup.memory.take("before")
+    record.clock = setup.clock.kind
+    record.gaps += window_gaps(options) + precision_gaps(options.precision, record.device)
+    return setup
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python, numpy and torch on every device."""
+    import numpy
+
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def count_parameters(model: nn.Module) -> dict[str, int]:
+    """Elements of each module's own parameters by dotted path; a shared parameter counts at its first module."""
+    counted: dict[str, int] = {}
+    seen: set[int] = set()
+    for path, module in model.named_modules():
+        for parameter in module.parameters(recurse=False):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                counted[path] = counted.get(path, 0) + parameter.numel()
+    return counted

@@ -1,0 +1,294 @@
+"""Parse the command line of a script under perfctl: perfctl's options, ``--``, and the command. Does not import torch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from perfctl.workloads.run.options import Parser, at_least
+from perfctl.workloads.spec import ANNOTATIONS, DEVICES, WINDOWS, SpecError, WorkloadError
+
+MARKERS = ("auto", "optimizer", "forward", "backward")
+_WITH_CLASS = ("optimizer", "forward")
+_PYTHON = re.compile(r"(?:python|pypy)\d*(?:\.\d+)*[a-z]?(?:\.exe)?")
+_VALUE_FOLLOWS = ("-W", "-X", "--check-hash-based-pycs")
+"""Options of python whose value may be the next word."""
+_LAUNCHERS = {"torch.distributed.run": "torchrun", "accelerate.commands.launch": "accelerate"}
+RANK = "{rank}"
+"""In ``under``: "" for rank 0, ".rank1" and so on for the others."""
+USAGE = "python -m perfctl.workloads [options] -- train.py --batch-size 64"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The command after ``--``."""
+
+    kind: str
+    """script, module, torchrun or accelerate."""
+    target: str
+    """Path of the script or name of the module; "" for launchers, whose parsers find it."""
+    arguments: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    """Options between python and the script."""
+
+    @property
+    def name(self) -> str:
+        """Name of the run: file name of the script, or the module."""
+        if self.kind != "script":
+            return self.target or self.kind
+        return Path(self.target).name or Path(self.target).absolute().name
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of the command, without python and its options."""
+        if self.kind == "script":
+            return (self.target, *self.arguments)
+        if self.kind == "module":
+            return ("-m", self.target, *self.arguments)
+        return (self.kind, *(("launch",) if self.kind == "accelerate" else ()), *self.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptOptions:
+    """perfctl's options and the command."""
+
+    command: Command
+    own_words: tuple[str, ...]
+    """The options before ``--``, to pass on to every rank."""
+    batch_size: int | None = None
+    """The batch size in the command; None when unknown."""
+    batch_env: str | None = None
+    """Environment variable that also has the batch size."""
+    record: Path | None = None
+    annotate: str = "none"
+    window: str = "none"
+    trace: Path | None = None
+    steps: int = 10
+    warmup: int = 3
+    marker: str = "auto"
+    """Kind of event that ends a step, one of MARKERS."""
+    marker_class: str | None = None
+    """Only events of this optimizer or module class; None for any."""
+    device: str | None = None
+    """The expected device; the script decides."""
+    under: tuple[str, ...] = ()
+    """Profiler and options that every rank of a launcher starts itself under; RANK marks the names of its files."""
+    variant: str | None = None
+    """Distinguishes this command from others of the same script; None: derived from its arguments."""
+
+    def for_rank(self, rank: int) -> ScriptOptions:
+        """The options with separate files per rank; rank 0 keeps the names."""
+        if rank == 0:
+            return self
+        return replace(self, record=_ranked(self.record, rank), trace=_ranked(self.trace, rank))
+
+    def started_by_rank(self, rank: int) -> tuple[str, ...]:
+        """``under`` with the rank's files, then perfctl with the other options and the command."""
+        at = self.own_words.index("--under")
+        own = (*self.own_words[:at], *self.own_words[at + 2 :])
+        mark = f".rank{rank}" if rank else ""
+        return (
+            *(word.replace(RANK, mark) for word in self.under),
+            sys.executable, *self.command.flags, "-m", "perfctl.workloads", *own, "--", *self.command.words,
+        )  # fmt: skip
+
+    def with_absolute_paths(self) -> ScriptOptions:
+        """The options with absolute paths, because the script may change the working directory."""
+        return replace(self, record=self.record and self.record.absolute(), trace=self.trace and self.trace.absolute())
+
+    def template(self) -> str | None:
+        """The command's arguments with {batch} for the batch size; None without arguments."""
+        return self.variant if self.variant is not None else _template(self.command.arguments, self.batch_size)
+
+
+def is_script(arguments: Sequence[str]) -> bool:
+    """Whether there is a ``--`` without the name of a workload before it, so that a user's program follows."""
+    return "--" in arguments and arguments[0].startswith("-") and not {"-h", "--help"} & set(
+        arguments[: arguments.index("--")]
+    )  # fmt: skip
+
+
+def parse(arguments: Sequence[str]) -> ScriptOptions:
+    """The options and the command. Raises SpecError with one line."""
+    at = list(arguments).index("--")
+    own = tuple(arguments[:at])
+    found = _parser().parse_args(list(own))
+    marker, _, marker_class = found.step_marker.partition(":")
+    if marker not in MARKERS or (marker_class and marker not in _WITH_CLASS):
+        kinds = ", ".join((*MARKERS, "optimizer:CLASS", "forward:CLASS"))
+        raise SpecError(f"`step_marker` must be one of {kinds}; got {found.step_marker}")
+    if (found.window == "torch") != (found.trace is not None):
+        raise SpecError("`window` torch and `trace` need each other: give both or neither")
+    if found.trace is not None and not found.trace.name.endswith((".json", ".json.gz")):
+        raise SpecError(f"`trace` must end in .json or .json.gz, got {found.trace}")
+    return ScriptOptions(
+        command=read_command(arguments[at + 1 :]), own_words=own, batch_size=found.batch, batch_env=found.batch_env,
+        record=found.record, annotate=found.annotate, window=found.window, trace=found.trace, steps=found.steps,
+        warmup=found.warmup, marker=marker, marker_class=marker_class or None, device=found.device,
+        variant=found.variant, under=found.under,
+    )  # fmt: skip
+
+
+def read_command(words: Sequence[str]) -> Command:
+    """The command in words such as ``python -u train.py``, ``-m package``, ``torchrun train.py``. Raises SpecError."""
+    flags: tuple[str, ...] = ()
+    if words and _PYTHON.fullmatch(Path(words[0]).name):
+        flags, words = _python_options(words[1:])
+    if not words:
+        raise SpecError(f"no script was given after --: {USAGE}")
+    first = words[0]
+    if first.startswith("-m"):
+        module, rest = (first[2:], words[1:]) if len(first) > 2 else (" ".join(words[1:2]), words[2:])
+        if not module:
+            raise SpecError("no module was given after -m")
+        if module == "torch.distributed.launch":
+            raise SpecError("torch.distributed.launch is deprecated: start the script with torchrun")
+        return Command(_LAUNCHERS.get(module, "module"), "" if module in _LAUNCHERS else module, tuple(rest), flags)
+    launcher = Path(first).name
+    if launcher == "torchrun":
+        return Command("torchrun", "", tuple(words[1:]), flags)
+    if launcher == "accelerate":
+        if list(words[1:2]) != ["launch"]:
+            raise SpecError("use accelerate launch train.py ...")
+        return Command("accelerate", "", tuple(words[2:]), flags)
+    if not Path(first).exists():
+        raise SpecError(f"script {first} does not exist (looked in {Path.cwd()})")
+    return Command("script", first, tuple(words[1:]), flags)
+
+
+def _python_options(words: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
+    """(options of python, the rest)."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and not words[at].startswith("-m"):
+        if words[at] == "-" or (words[at].startswith("-c") and not words[at].startswith("--")):
+            raise SpecError(f"python {words[at]} cannot be profiled: put the code into a file")
+        at += 2 if words[at] in _VALUE_FOLLOWS else 1
+    return tuple(words[:at]), words[at:]
+
+
+def _template(arguments: Sequence[str], batch_size: int | None) -> str | None:
+    """Put {batch} into options named after the batch size, else wherever the number occurs."""
+    value, words = str(batch_size), list(arguments)
+    places = [number for number, word in enumerate(words) if word == value or word.endswith(f"={value}")]
+    named = [number for number in places if _says_batch(words, number)]
+    for number in named or places:
+        words[number] = words[number].removesuffix(value) + "{batch}"
+    return " ".join(words) or None
+
+
+def _says_batch(words: Sequence[str], number: int) -> bool:
+    option = words[number].partition("=")[0] if "=" in words[number] else words[number - 1] if number else ""
+    return "batch" in option.lower() or option in ("-b", "-bs", "--bs")
+
+
+def _words(text: str) -> tuple[str, ...]:
+    found = json.loads(text)  # a ValueError is what argparse reports
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        raise ValueError
+    return tuple(found)
+
+
+def _ranked(path: Path | None, rank: int) -> Path | None:
+    if path is None:
+        return None
+    stem, dot, suffix = path.name.partition(".")
+    return path.with_name(f"{stem}.rank{rank}{dot}{suffix}")
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m perfctl.workloads", add_help=False, allow_abbrev=False)
+    add: argparse._ActionsContainer = parser
+    add.add_argument("--batch", type=at_least(1))
+    add.add_argument("--batch-env")
+    add.add_argument("--record", type=Path)
+    add.add_argument("--annotate", choices=ANNOTATIONS, default="none")
+    add.add_argument("--window", choices=WINDOWS, default="none")
+    add.add_argument("--trace", type=Path)
+    add.add_argument("--steps", type=at_least(1), default=10)
+    add.add_argument("--warmup", type=at_least(0), default=3)
+    add.add_argument("--step-marker", default="auto")
+    add.add_argument("--device", choices=DEVICES)
+    add.add_argument("--variant")
+    add.add_argument("--under", type=_words, default=())
+    return parser
+
+
+_PATIENCE_S = 60.0
+_PAUSE_S = 0.05
+MODULE = "perfctl.workloads"
+
+
+def launch(options: ScriptOptions) -> int:
+    """0 when all ranks succeeded. Raises SpecError, WorkloadError, and what the launcher raises.
+
+    The launcher's parser finds the script among its arguments; perfctl replaces it, as a module.
+    """
+    start = _torchrun if options.command.kind == "torchrun" else _accelerate
+    start(options)
+    return 0
+
+
+def _torchrun(options: ScriptOptions) -> None:
+    try:
+        from torch.distributed import run
+        from torch.distributed.elastic.multiprocessing.errors import record
+    except ImportError as error:
+        raise WorkloadError(f"torchrun: torch cannot be imported ({error}): pip install torch") from error
+    arguments = run.get_args_parser().parse_args(list(options.command.arguments))
+    _take_place(arguments, options)
+    arguments.run_path = False
+    record(run.run)(arguments)
+
+
+def _accelerate(options: ScriptOptions) -> None:
+    try:
+        from accelerate.commands.launch import (  # type: ignore[import-not-found, import-untyped, unused-ignore]
+            launch_command,
+            launch_command_parser,
+        )
+    except ImportError as error:
+        raise WorkloadError(
+            f"accelerate cannot be imported ({error}): pip install accelerate, or start the script with torchrun"
+        ) from error
+    arguments = launch_command_parser().parse_args(list(options.command.arguments))
+    _take_place(arguments, options)
+    launch_command(arguments)
+
+
+def _take_place(arguments: Any, options: ScriptOptions) -> None:
+    """The launcher starts ``-m perfctl.workloads [the same options] -- script its arguments``."""
+    if arguments.training_script is None:
+        raise SpecError(f"no script was given for {options.command.kind} to start")
+    words = [arguments.training_script, *arguments.training_script_args]
+    if arguments.module:
+        words.insert(0, "-m")
+    arguments.module, arguments.no_python = True, False
+    arguments.training_script = MODULE
+    arguments.training_script_args = [*options.own_words, "--", *words]
+
+
+def start_under(options: ScriptOptions, rank: int) -> None:
+    """Replace this process by the rank's profiler, which starts the script. Raises WorkloadError when it cannot start.
+
+    Ranks start one after the other: nsys fails while another nsys starts on the machine (2022.4). A rank has started when
+    its record exists.
+    """
+    local = os.environ.get("LOCAL_RANK", "0")
+    if local.isdecimal() and int(local) > 0 and options.record is not None:
+        before = options.for_rank(rank - 1).record
+        end = time.monotonic() + _PATIENCE_S
+        while before is not None and not before.exists() and time.monotonic() < end:
+            time.sleep(_PAUSE_S)
+    words = options.started_by_rank(rank)
+    try:
+        os.execvp(words[0], words)  # noqa: S606  # nosec B606
+    except OSError as error:
+        raise WorkloadError(f"rank {rank}: cannot start {words[0]}: {error.strerror or error}") from error

@@ -1,0 +1,242 @@
+"""Run a user's script in this process as ``python train.py`` would, and start watching it when it imports torch.
+
+The script sees a process of its own: ``sys.argv``, ``__main__``, ``sys.path``, streams and random state are unchanged.
+torch is imported by the script, which may set variables first.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+from zipfile import is_zipfile
+
+from perfctl.workloads.run.options import as_flags
+from perfctl.workloads.script.options import Command, ScriptOptions, parse
+from perfctl.workloads.script.record import Keeper
+from perfctl.workloads.spec import SpecError, WorkloadError
+
+_kept: list[Any] = []
+"""perfctl's ``__main__``: a module without references would lose its names."""
+_OWN = "perfctl.workloads."
+_run_as_main: Any = runpy._run_module_as_main  # type: ignore[attr-defined]
+"""The function behind ``python -m``."""
+
+
+def set_up(command: Command) -> None:
+    """Make argv, path and ``__main__`` those of a process started as ``python train.py``."""
+    _kept.append(sys.modules["__main__"])
+    sys.modules["__main__"] = _fresh_main()
+    if command.kind == "module":
+        # sys.path[0] is the working directory already, as with -m.
+        sys.argv = ["-m", *command.arguments]
+        return
+    sys.argv = [command.target, *command.arguments]
+    whole = _holds_main(command.target)
+    # Like the interpreter, follow links of a script's folder.
+    first = os.path.abspath(command.target) if whole else os.path.dirname(os.path.realpath(command.target))  # noqa: PTH100, PTH120
+    if not sys.flags.safe_path:
+        sys.path[0] = first
+    elif whole:
+        sys.path.insert(0, first)
+
+
+def execute(command: Command) -> None:
+    """Run it in ``__main__``. Exceptions pass through."""
+    if command.kind == "module":
+        _run_as_main(command.target)
+    elif _holds_main(command.target):
+        _run_as_main("__main__", alter_argv=False)
+    else:
+        path = _absolute(command.target)
+        main = sys.modules["__main__"].__dict__
+        main.update(__file__=path, __loader__=SourceFileLoader("__main__", path), __cached__=None)
+        code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+        exec(code, main)  # noqa: S102 - the user's own script  # nosec B102
+
+
+def without_own_frames(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the script's own frame on, or None without one (a syntax error).
+
+    Removes frames of perfctl between others (around an optimizer's step).
+    """
+    own = execute.__code__.co_filename
+    inside = False
+    while trace is not None:
+        is_own = trace.tb_frame.f_code.co_filename == own
+        if inside and not is_own:
+            return _without_wrappers(trace)
+        inside = inside or is_own
+        trace = trace.tb_next
+    return None
+
+
+def _without_wrappers(trace: TracebackType) -> TracebackType:
+    kept = trace
+    while kept.tb_next is not None:
+        if str(kept.tb_next.tb_frame.f_globals.get("__name__", "")).startswith(_OWN):
+            kept.tb_next = kept.tb_next.tb_next
+        else:
+            kept = kept.tb_next
+    return trace
+
+
+def end_as_interrupted() -> None:
+    """After the exit handlers, end an interrupted process by SIGINT, so that its shell notices."""
+    if _interrupted:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+_interrupted: list[bool] = []
+
+
+def die_of_interrupt() -> None:
+    """Let the process end by SIGINT."""
+    _interrupted.append(True)
+
+
+def watch_for_interrupt() -> None:
+    """Call this before the script registers exit handlers, so that those run first."""
+    atexit.register(end_as_interrupted)
+
+
+def _fresh_main() -> ModuleType:
+    main = ModuleType("__main__")
+    main.__dict__.update(__builtins__=builtins, __annotations__={}, __package__=None, __spec__=None)
+    return main
+
+
+def _holds_main(path: str) -> bool:
+    """Whether it is a folder or zip file, which Python runs through its ``__main__``."""
+    return Path(path).is_dir() or is_zipfile(path)
+
+
+def _absolute(path: str) -> str:
+    """An absolute path made like the interpreter's: joined, not normalised."""
+    return path if Path(path).is_absolute() else f"{os.getcwd()}{os.sep}{path}"  # noqa: PTH109
+
+
+class _Finder:
+    """First on ``sys.meta_path`` until the module is imported; finds it through the other finders."""
+
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self._name = name
+        self._then = then
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != self._name:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None:
+                self._watch(spec.loader)
+                return spec
+        return None
+
+    def _watch(self, loader: Any) -> None:
+        """Patch this loader only, until the module was executed."""
+        if loader is None:
+            return
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            execute(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            self._then()
+
+        loader.exec_module = exec_module
+
+
+def after_import(name: str, then: Callable[[], None]) -> None:
+    """Call ``then`` once, after the import of the top-level module ``name``; at once if it is imported already."""
+    if name in sys.modules:
+        then()
+    else:
+        sys.meta_path.insert(0, _Finder(name, then))
+
+
+def run_script(arguments: Sequence[str]) -> int:
+    """The exit code: 0, or 2 when nothing was started. Exceptions of the script, SystemExit too, pass through."""
+    try:
+        options = parse(arguments)
+        if options.command.flags:
+            _restart(options)
+        if options.command.kind in ("torchrun", "accelerate"):
+            from perfctl.workloads.script.options import launch
+
+            return launch(options)
+        if options.under:
+            from perfctl.workloads.script.options import start_under
+
+            start_under(options, _rank())
+        options = options.for_rank(_rank()).with_absolute_paths()
+        keeper = Keeper(options)
+        keeper.write()
+    except (SpecError, WorkloadError) as error:
+        print(f"perfctl: {as_flags(str(error))}", file=sys.stderr)
+        return 2
+    if options.batch_env is not None and options.batch_size is not None:
+        os.environ[options.batch_env] = str(options.batch_size)
+    _run(options, keeper)
+    return 0
+
+
+def _run(options: ScriptOptions, keeper: Keeper) -> None:
+    def arm() -> None:
+        from perfctl.workloads.script.watch import ScriptWatch
+
+        watch = ScriptWatch(options, keeper)
+        keeper.before_end = watch.end
+        watch.start()
+
+    after_import("torch", arm)
+    watch_for_interrupt()
+    set_up(options.command)
+    try:
+        execute(options.command)
+    except BaseException as error:
+        keeper.end(error)
+        if isinstance(error, KeyboardInterrupt):
+            die_of_interrupt()
+        _hide_own_frames()
+        raise
+    keeper.end(None)
+
+
+def _rank() -> int:
+    """The rank that a launcher set; 0 without a launcher."""
+    text = os.environ.get("RANK", "")
+    return int(text) if text.isdecimal() else 0
+
+
+def _restart(options: ScriptOptions) -> None:
+    """Restart Python with its options (-u, -O, -X ...), which take effect only at its start."""
+    words = ("-m", "perfctl.workloads", *options.own_words, "--", *options.command.words)
+    os.execv(sys.executable, [sys.executable, *options.command.flags, *words])  # noqa: S606  # nosec B606
+
+
+def _hide_own_frames() -> None:
+    """Start the traceback of an uncaught exception at the script's own frame."""
+    hook = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        sys.excepthook = hook
+        trace = without_own_frames(trace)
+        hook(kind, error.with_traceback(trace), trace)
+
+    sys.excepthook = show

@@ -1,0 +1,184 @@
+"""Record the layers of a script: one complete step per shape of its models' inputs, outside the measured steps.
+
+Inside the measured steps only the shapes of the models' inputs are noted, in a few microseconds per call. Imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _python_dispatch as dispatch
+
+from perfctl.records.paper import OpShape
+from perfctl.records.report import Gap
+from perfctl.workloads.run.record import Record
+from perfctl.workloads.tracing.layers import Names
+from perfctl.workloads.tracing.recorder import Recorder
+
+MOST = 8
+"""Most shapes to record: recording makes a step several times slower."""
+AFTERWARDS = 32
+"""Steps after the measured ones to wait for a shape that first occurred in them."""
+
+Shapes = tuple[tuple[int, ...], ...]
+"""Shapes of the input tensors of one call of a model, in order."""
+Step = tuple[Shapes, ...]
+"""Shapes of all calls of models in a step, in order, which identify the work of the step."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    ops: tuple[OpShape, ...]
+    gaps: tuple[Gap, ...]
+
+
+class StepRecorder:
+    """Records from the first call of a model in a step to the step's end."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._running: Recorder | None = None
+        self._kept: dict[Step, _Recording] = {}
+        self._passed_by: set[Shapes | None] = set()
+        """First calls of steps with new shapes that were not recorded, because that was noticed too late."""
+        self._calls: list[Shapes] = []
+        self._measured: list[Step] = []
+        self._waited = 0
+
+    @property
+    def running(self) -> bool:
+        return self._running is not None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether no step was recorded yet."""
+        return not self._kept
+
+    def is_new(self, arguments: Any) -> bool:
+        """Whether to record a step that begins with a call of a model with these arguments."""
+        if not self._kept:
+            return True
+        if self._calls or len(self._kept) >= MOST:
+            return False  # it is not the first call
+        first = tuple(shapes_in(arguments))
+        if self._measured:
+            return any(step[:1] and step[0][: len(first)] == first for step in self._missing())
+        return first in self._passed_by or all(not step or step[0][: len(first)] != first for step in self._kept)
+
+    def start(self, module: nn.Module | None = None, arguments: Any = ()) -> None:
+        """``module``: is being called already, so its pre-hook is called by hand."""
+        if self._running is not None or dispatch._get_current_dispatch_mode() is not None:
+            return  # a dispatch mode of the script may end before the step
+        self._running = Recorder(None, names=self._names)
+        self._running.__enter__()
+        if module is not None:
+            self._running._watch.enter(module, arguments)
+
+    def note_call(self, shapes: Shapes) -> None:
+        """Note a call of a model in the current step."""
+        self._calls.append(shapes)
+
+    def step_ended(self, whole: bool, measured: bool) -> None:
+        """``whole``: exactly one step ran since ``start``. ``measured``: it was a measured step, which is not recorded."""
+        step, self._calls = tuple(self._calls), []
+        if measured:
+            self._measured.append(step)
+            return
+        running, self._running = self._running, None
+        if running is not None:
+            running.__exit__(None, None, None)
+            if step:
+                self._passed_by.discard(step[0])
+            if whole:
+                self._kept.setdefault(step, _Recording(tuple(running.ops), (*running.gaps, *_unsure(running))))
+        elif step and step not in self._kept:
+            self._passed_by.add(step[0])
+
+    def stop(self) -> None:
+        """Discard the current recording."""
+        running, self._running = self._running, None
+        self._calls = []
+        if running is not None:
+            running.__exit__(None, None, None)
+
+    def is_waiting(self) -> bool:
+        """Whether a shape of the measured steps is still to be recorded; called at the end of each later step."""
+        self._waited += 1
+        return not self._kept or (bool(self._missing()) and self._waited <= AFTERWARDS and len(self._kept) < MOST)
+
+    def _missing(self) -> list[Step]:
+        return [step for step in dict.fromkeys(self._measured) if step not in self._kept]
+
+    def fill(self, record: Record) -> None:
+        """Add the layers for the most frequent shape of the measured steps, and a gap about the other steps."""
+        if not self._kept:
+            reason = "there was no complete step outside of the measured ones (--warmup 1 or more records one)"
+            record.gaps.append(Gap("layer_call", "not_collected", reason))
+            return
+        steps = {step: [n for n, other in enumerate(self._measured) if other == step] for step in self._kept}
+        best = max(steps, key=lambda step: len(steps[step]))
+        record.ops = list(self._kept[best].ops)
+        record.gaps += self._kept[best].gaps
+        if self._measured:
+            record.environment["layer_calls_of_steps"] = _ranges(steps[best]) or "none"
+        others = [n for n, step in enumerate(self._measured) if step != best]
+        if others:
+            record.gaps.append(Gap("layer_call", "ambiguous", self._why(best, steps[best], others)))
+
+    def _why(self, best: Step, own: list[int], others: list[int]) -> str:
+        seen = "; ".join(
+            f"{_ranges([n for n in others if self._measured[n] == step])}: {_in_words(step)}"
+            for step in list(dict.fromkeys(self._measured[n] for n in others))[:MOST]
+        )
+        missing = self._missing()
+        never = " (they first occurred in the measured steps, and not after them)" if missing else ""
+        if own:
+            return (
+                f"the estimate is for measured steps {_ranges(own)} with inputs {_in_words(best)}; others had other "
+                f"inputs{never}: {seen}"
+            )
+        return (
+            f"the estimate is for a step with inputs {_in_words(best)}, which no measured step had{never}: {seen}. "
+            "A larger --warmup may record one of these"
+        )
+
+
+def shapes_in(value: Any) -> Iterator[tuple[int, ...]]:
+    """Shapes of the tensors in ``value``, in order."""
+    if isinstance(value, torch.Tensor):
+        yield tuple(value.shape)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from shapes_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from shapes_in(item)
+
+
+def _unsure(running: Recorder) -> tuple[Gap, ...]:
+    if not running.data_dependent:
+        return ()
+    names = ", ".join(running.data_dependent)
+    reason = f"sizes depend on the data ({names}): other steps may compute more or less"
+    return (Gap("layer_call", "ambiguous", reason),)
+
+
+def _in_words(step: Step) -> str:
+    """Text such as "8x3x32x32"; several calls are joined by "then"."""
+    calls = [", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes) or "no tensor" for shapes in step]
+    return " then ".join(calls[:4]) + (" then more" if len(calls) > 4 else "") or "of no model"
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Text such as "0-3, 5"."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)

@@ -1,0 +1,1 @@
+"""Which layer runs which operation."""

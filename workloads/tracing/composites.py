@@ -1,0 +1,281 @@
+"""Describe recurrent layers and attention as one operation each, because devices compute them with different operators.
+
+A CPU runs an LSTM as ``mkldnn_rnn_layer``, a GPU as ``_cudnn_rnn``, meta tensors as hundreds of small products; attention
+is one fused kernel or two products. The required work is the same, so the call itself is recorded and the operators below
+it are ignored. Imports torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as module_hooks
+
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
+RNN_OPS = {"LSTM": "perfctl.lstm", "GRU": "perfctl.gru", "RNN_TANH": "perfctl.rnn", "RNN_RELU": "perfctl.rnn"}
+ATTENTION_OP = "perfctl.scaled_dot_product_attention"
+_FUSED = ("flash", "efficient", "cudnn", "fused", "overrideable")
+
+
+@dataclass(slots=True)
+class Call:
+    """One composite call: its forward inputs and outputs, and the backward passes recorded for it."""
+
+    op: str = ""
+    inputs: tuple[tuple[int, ...] | None, ...] = ()
+    outputs: tuple[tuple[int, ...] | None, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    attributes: dict[str, Any] = field(default_factory=dict)
+    backend: str = "math"
+    tasks: set[int] = field(default_factory=set)
+    """Numbers of the backward passes (graph tasks) that reached it."""
+
+    def note_operator(self, name: str) -> None:
+        """Set the backend when operator ``name`` is a fused kernel."""
+        if self.backend == "math" and any(word in name for word in _FUSED):
+            self.backend = "flash"
+
+
+def is_recurrent(module: torch.nn.Module) -> bool:
+    """Whether the module's forward is torch's own LSTM, GRU or RNN."""
+    return isinstance(module, torch.nn.RNNBase)
+
+
+def _shape(tensor: Any) -> tuple[int, ...] | None:
+    return tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else None
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def describe_rnn(call: Call, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    """Fill ``call`` from one forward of an RNNBase: shapes as given, packed steps as their sum.
+
+    ``output``: None when checkpointing cut the forward short; then the input's dtype is used.
+    """
+    given = args[0] if args else kwargs["input"]
+    states = args[1] if len(args) > 1 else kwargs.get("hx")
+    states = states if isinstance(states, tuple) or states is None else (states,)
+    packed = not isinstance(given, torch.Tensor)
+    data = given.data if packed else given
+    wide = (2 if module.bidirectional else 1) * (getattr(module, "proj_size", 0) or module.hidden_size)
+    result = (*data.shape[:-1], wide)
+    if packed:
+        first, rows = int(given.batch_sizes[0]), int(data.shape[0])
+    elif data.dim() == 2:
+        first, rows = 1, int(data.shape[0])
+    else:
+        first = int(data.shape[0 if module.batch_first else 1])
+        rows = int(data.shape[0]) * int(data.shape[1])
+    grad = torch.is_grad_enabled()
+    call.op = RNN_OPS.get(module.mode, "perfctl.rnn")
+    call.inputs = (_shape(data), *(_shape(state) for state in states or ()))
+    call.outputs = (tuple(result),)
+    call.dtypes = tuple(
+        _dtype(tensor) for tensor in (data, *(states or ()), data if output is None else output[0].data)
+    )
+    call.attributes = {
+        "input_size": module.input_size,
+        "hidden_size": module.hidden_size,
+        "proj_size": getattr(module, "proj_size", 0),
+        "num_layers": module.num_layers,
+        "directions": 2 if module.bidirectional else 1,
+        "bias": bool(module.bias),
+        "rows": rows,
+        "first_rows": first,
+        "packed": packed,
+        "needs_input": grad and bool(data.requires_grad),
+        "needs_weight": grad and any(weight.requires_grad for weight in module.parameters()),
+        "needs_hidden": grad and any(state.requires_grad for state in states or ()),
+    }
+
+
+def describe_attention(call: Call, names: dict[str, Any], output: Any) -> None:
+    """Fill ``call`` from one scaled_dot_product_attention: query, key, value, and the mask if it is a tensor.
+
+    ``output``: None when checkpointing cut the forward short; then the query's dtype is used.
+    """
+    query, key, value, mask = (names.get(word) for word in ("query", "key", "value", "attn_mask"))
+    grad = torch.is_grad_enabled()
+    call.op = ATTENTION_OP
+    call.inputs = (_shape(query), _shape(key), _shape(value), _shape(mask))
+    call.outputs = ((*query.shape[:-1], value.shape[-1]),) if query is not None and value is not None else (None,)
+    last = query if output is None else output
+    tensors = [item for item in (query, key, value, mask, last) if isinstance(item, torch.Tensor)]
+    call.dtypes = tuple(_dtype(tensor) for tensor in tensors)
+    call.attributes = {
+        "is_causal": bool(names.get("is_causal", False)),
+        "needs": tuple(grad and isinstance(item, torch.Tensor) and item.requires_grad for item in (query, key, value)),
+    }
+
+
+COMPILED = (
+    "torch.compile or torch.jit runs it as one region, so its layers have no ranges. Run it uncompiled to see them"
+)
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether the module's forward is one region: compiled in place, by a wrapper, or scripted."""
+    return (
+        isinstance(module, (torch.jit.ScriptModule, Region))
+        or is_wrapper(module)
+        or module.__dict__.get("_compiled_call_impl") is not None
+    )
+
+
+def is_wrapper(module: nn.Module) -> bool:
+    """Whether it is the result of ``torch.compile(model)``."""
+    return "_orig_mod" in module.__dict__.get("_modules", ())
+
+
+class Region(nn.Module):
+    """Represents a compiled function among the layers; never called."""
+
+
+class ModuleHooks:
+    """Global hooks before and after every module's forward, hidden while compiled code runs.
+
+    torch.compile would build visible hooks into the compiled code, and recompile when they are gone.
+    """
+
+    def __init__(
+        self,
+        before: Callable[..., None],
+        after: Callable[..., None],
+        with_kwargs: bool = False,
+        outermost: bool = False,
+    ) -> None:
+        """``outermost``: called before perfctl's other hooks at the start of a forward, and after them at its end."""
+        self.before, self.after = before, after
+        self.with_kwargs, self._outermost = with_kwargs, outermost
+        self._handles: list[RemovableHandle] = []
+        self._end: RemovableHandle | None = None
+        self._wanted = False
+
+    def install(self) -> None:
+        """Register the hooks."""
+        self._wanted = True
+        self._handles = [
+            module_hooks.register_module_forward_pre_hook(self.before),
+            module_hooks.register_module_forward_hook(self.after, with_kwargs=self.with_kwargs, always_call=True),
+        ]
+        INSTALLED.append(self)
+        for hooks in INSTALLED:
+            if hooks._outermost:
+                module_hooks._global_forward_pre_hooks.move_to_end(hooks._handles[0].id, last=False)  # type: ignore[attr-defined]
+                module_hooks._global_forward_hooks.move_to_end(hooks._handles[1].id)  # type: ignore[attr-defined]
+
+    def remove(self) -> None:
+        """Remove the hooks, also while compiled code is running."""
+        self._wanted = False
+        self._take_away()
+
+    def hide(self, wrapper: nn.Module) -> None:
+        """Remove the hooks until the end of the wrapper's forward, which is about to start; ``after`` is still called."""
+        self._take_away()
+        self._end = wrapper.register_forward_hook(
+            self._come_back, with_kwargs=self.with_kwargs, always_call=True, prepend=not self._outermost
+        )
+
+    def put_back(self) -> None:
+        """Undo ``_take_away``, unless the hooks were removed or installed since."""
+        if self._wanted and not self._handles:
+            self.install()
+
+    def _take_away(self) -> None:
+        for handle in (*self._handles, *([self._end] if self._end is not None else [])):
+            handle.remove()
+            # torch 2.15 leaves this entry of a global hook behind, and would keep warning of global hooks.
+            module_hooks._global_forward_hooks_with_kwargs.pop(handle.id, None)
+        self._handles, self._end = [], None
+        if self in INSTALLED:
+            INSTALLED.remove(self)
+
+    def _come_back(self, module: nn.Module, *rest: Any) -> None:
+        self._take_away()
+        self.put_back()
+        self.after(module, *rest)
+
+
+INSTALLED: list[ModuleHooks] = []
+"""All installed hooks, in order of installation."""
+
+
+def watch_compile() -> Callable[[], None]:
+    """From now on, functions and modules in place that torch.compile compiles run as a region without visible hooks.
+
+    Wrappers of models need no such treatment, because they are modules. The returned function undoes it for functions
+    compiled later; those compiled before run unchanged once no hooks are installed.
+    """
+    compile = torch.compile
+
+    @functools.wraps(compile)
+    def watched(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+        made = compile(model, *args, **kwargs)
+        unchanged = model is None or isinstance(model, type) or isinstance(made, (type, nn.Module)) or made is model
+        return made if unchanged else _as_region(model, made)
+
+    def undo() -> None:
+        if torch.compile is watched:
+            torch.compile = compile
+
+    torch.compile = watched
+    return undo
+
+
+def _as_region(function: Any, made: Any) -> Any:
+    owner = getattr(function, "__self__", None)
+    in_place = isinstance(owner, nn.Module) and getattr(function, "__name__", "") == "_call_impl"
+    region = owner if in_place and isinstance(owner, nn.Module) else _stand_in(function)
+
+    @functools.wraps(made)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or not INSTALLED:
+            return made(*args, **kwargs)
+        for item in _outermost_first():
+            item.before(region, args)
+        hooks = _outermost_first()  # some may have been installed by the others for this call
+        for item in hooks:
+            item._take_away()
+        rest: tuple[Any, ...] = (None,)
+        try:
+            result = made(*args, **kwargs)
+            rest = kwargs, result
+            return result
+        finally:
+            for item in hooks:
+                item.put_back()
+            for item in reversed(hooks):
+                item.after(region, args, *(rest if item.with_kwargs else rest[-1:]))
+
+    return call
+
+
+def _outermost_first() -> list[ModuleHooks]:
+    return sorted(INSTALLED, key=lambda item: not item._outermost)
+
+
+def _stand_in(function: Any) -> nn.Module:
+    """A Region named like the function."""
+    name = str(getattr(function, "__name__", None) or type(function).__name__)
+    made: nn.Module = type(name, (Region,), {})()
+    return made
+
+
+def prepare_for_compiled(*hooks: Callable[..., Any]) -> None:
+    """Stop torch.compile from compiling the hooks that a compiled module's wrapper calls, and from warning of them."""
+    # The warning says that global hooks also run for the wrapper, which is intended here.
+    warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are global hooks")
+    skip = getattr(torch._C._dynamo.eval_frame, "skip_code", None)
+    for hook in hooks:
+        if skip is not None:
+            skip(hook.__code__)

@@ -1,0 +1,360 @@
+"""Name each module by its dotted path, for ranges and recorded shapes. Imports torch.
+
+A workload passes its model, and paths start below it ("conv1"). In a user's script, every module called outside of other
+modules is a root, and its name comes first: "model.layer2.0.conv1", "netD.main.0".
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+import threading
+import weakref
+from bisect import bisect_right
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from itertools import islice
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from perfctl.workloads.tracing.composites import Call, is_recurrent
+from perfctl.workloads.tracing.gradients import LEAF as ACCUMULATE
+from perfctl.workloads.tracing.gradients import current_task
+
+_CALLED = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*|\[\d+\])*)\s*\(")
+_GENERIC = frozenset({"fn", "func", "function", "f", "callable", "forward"})
+"""Parameter names that say nothing about the module."""
+_BETWEEN = ("torch.nn.modules.module", "torch._dynamo", "torch.utils._contextlib", "perfctl.workloads")
+"""Modules with frames between the script and the hook."""
+
+
+def called_as(module: object) -> str | None:
+    """Dotted name, without ``self``, of ``module`` in the calling frame; None when it cannot be determined."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_BETWEEN):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    found = _CALLED.match(_source(frame))
+    if found is None:
+        return None
+    parts = found[1].replace("[", ".").replace("]", "").split(".")
+    if not _is_local(frame.f_code, parts[0]) and _resolve(frame.f_globals, parts) is not module:
+        return None
+    if parts[-1] in ("__call__", "forward"):
+        del parts[-1]
+    if parts and parts[0] in ("self", "cls"):
+        del parts[0]
+    name = ".".join(parts)
+    return None if not name or name in _GENERIC else name
+
+
+def _source(frame: FrameType) -> str:
+    """The source line, from the start of the running call; "" without source."""
+    place = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
+    if place is None or place[0] is None or place[2] is None:
+        return ""
+    line = linecache.getline(frame.f_code.co_filename, place[0], frame.f_globals)
+    return line.encode()[place[2] :].decode(errors="replace")
+
+
+def _is_local(code: CodeType, name: str) -> bool:
+    return name in code.co_varnames or name in code.co_cellvars or name in code.co_freevars
+
+
+def _resolve(scope: dict[str, Any], parts: list[str]) -> object:
+    """The object with a dotted global name, found without running code of the script."""
+    found: Any = scope.get(parts[0])
+    for part in parts[1:]:
+        own = getattr(found, "__dict__", {})
+        below = own.get("_modules") or {}
+        found = own[part] if part in own else below.get(part)
+    return found
+
+
+WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
+"""Path elements of wrappers (torch.compile, activation checkpointing, FSDP), which are not layers."""
+Listener = Callable[[str, nn.Module], None]
+
+
+class _Known(NamedTuple):
+    module: weakref.ref[nn.Module]
+    """A weak reference, to keep nothing alive and to notice a reused id."""
+    name: str
+    below: str
+    """Prefix of the names of modules below."""
+
+
+class Names:
+    """Names of modules, and of the layers that hold parameters. One instance per process is shared.
+
+    The first name stays: a layer shared by two models has the name from the model called first.
+    """
+
+    def __init__(self, root: nn.Module | None = None, own: str | None = None) -> None:
+        """``root``: the model, if known; its name is ``own``, else its class."""
+        self._known: dict[int, _Known] = {}
+        self._holders: dict[int, tuple[weakref.ref[nn.Module], str, str]] = {}
+        self._replicated: dict[int, str] = {}
+        self._roots: dict[str, object] = {}
+        self._listeners: list[Listener] = []
+        self._lock = threading.RLock()
+        if root is not None:
+            name = type(root).__name__ if own is None else own
+            self._roots[name] = root
+            self._learn(root, name, "")
+
+    def follow(self, listener: Listener) -> None:
+        """Call ``listener(name, module)`` for every named module, now and later."""
+        with self._lock:
+            for known in list(self._known.values()):
+                module = known.module()
+                if module is not None:
+                    listener(known.name, module)
+            self._listeners.append(listener)
+
+    def unfollow(self, listener: Listener) -> None:
+        """Stop calling ``listener``."""
+        self._listeners.remove(listener)
+
+    def find(self, module: nn.Module, around: nn.Module | None, roots: bool = True) -> str | None:
+        """Name of a module that is being called; ``around``: the innermost running module with a name.
+
+        None for a module that is not registered below ``around``: its work counts for ``around``. ``roots``: whether a
+        module outside of others becomes a root (not during backward).
+        """
+        known = self._known.get(id(module))
+        if known is not None and known.module() is module:
+            return known.name
+        if "_is_replica" in module.__dict__:  # DataParallel: shares its hooks' dictionary with the original
+            name = self._replicated.get(id(module.__dict__.get("_forward_hooks")))
+            if name is not None:
+                return name
+        if around is None and not roots:
+            return None
+        with self._lock:
+            return self._add_root(module) if around is None else self._add_late(module, around)
+
+    def known(self, module: nn.Module) -> str | None:
+        """The module's name; None when it has none yet."""
+        known = self._known.get(id(module))
+        return known.name if known is not None and known.module() is module else None
+
+    def holder(self, parameter: torch.Tensor) -> str | None:
+        """Name of the first layer that holds the parameter."""
+        found = self._holders.get(id(parameter))
+        if found is None:
+            return None
+        module = found[0]()
+        if module is None:
+            return None
+        own = module.__dict__.get("_parameters")  # faster than getattr; a scripted module has no dictionary
+        held = own.get(found[1]) if type(own) is dict else getattr(module, found[1], None)
+        return found[2] if held is parameter else None
+
+    def _add_root(self, module: nn.Module) -> str:
+        name = self._free_name(module)
+        self._learn(module, name, f"{name}.")
+        return name
+
+    def _free_name(self, module: nn.Module) -> str:
+        """The name in the script, else the class; numbered when another model has it.
+
+        Modules without parameters (losses) share the name of their class: some scripts create one per step.
+        """
+        weightless = next(module.parameters(), None) is None
+        own_torch = type(module).__module__.startswith("torch.nn.modules.") and next(module.children(), None) is None
+        wanted = (None if weightless and own_torch else called_as(module)) or type(_unwrapped(module)).__name__
+        token: object = type(module) if weightless else object()
+        name, number = wanted, 1
+        while self._roots.setdefault(name, token) is not token:
+            number += 1
+            name = f"{wanted}-{number}"
+        return name
+
+    def _add_late(self, module: nn.Module, around: nn.Module) -> str | None:
+        """Name a module that was registered after its root got its name."""
+        above = self._known.get(id(around))
+        if above is None:
+            return None
+        path = next((path for path, below in around.named_modules() if below is module), None)
+        if not path:
+            return None
+        name = above.below + printable(_without_wrappers(path))
+        self._learn(module, name, f"{name}.")
+        return name
+
+    def _learn(self, top: nn.Module, own: str, below: str) -> None:
+        """Name ``top`` and everything below it."""
+        parallel: set[str] = set()
+        for path, module in top.named_modules():
+            if is_parallel(module):
+                parallel.add(f"{path}.module" if path else "module")
+            inner = printable(_without_wrappers(path, parallel))
+            name = below + inner if inner else own
+            known = self._known.get(id(module))
+            if known is not None and known.module() is module:
+                continue
+            self._known[id(module)] = _Known(weakref.ref(module), name, f"{name}." if inner else below)
+            self._replicated[id(getattr(module, "_forward_hooks", None))] = name
+            for key, parameter in module.named_parameters(recurse=False):
+                if self.holder(parameter) is None:
+                    self._holders[id(parameter)] = weakref.ref(module), key, name
+            for listener in self._listeners:
+                listener(name, module)
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    """The model inside torch.compile's or a multi-device wrapper."""
+    while (
+        inner := module.__dict__.get("_modules", {}).get("module" if is_parallel(module) else "_orig_mod")
+    ) is not None:
+        module = inner
+    return module
+
+
+def printable(path: str) -> str:
+    """A path that every profiler records unchanged; other characters become their number (U+00E9).
+
+    The traces of torch 2.15 omit ranges with non-ASCII characters, drop line ends, and change double quotes to single.
+    """
+    if path.isascii() and path.isprintable() and '"' not in path and "\\" not in path:
+        return path
+    return "".join(
+        char if char.isascii() and char.isprintable() and char not in '"\\' else f"U+{ord(char):04X}" for char in path
+    )
+
+
+def is_parallel(module: nn.Module) -> bool:
+    """Whether it is DataParallel or DistributedDataParallel, which hold the model as ``module``."""
+    return isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel))
+
+
+def _without_wrappers(path: str, parallel: Collection[str] = ()) -> str:
+    """``path`` without elements of wrappers. ``parallel``: paths that end in a parallel wrapper's ``module``."""
+    parts = path.split(".")
+    return ".".join(
+        part
+        for number, part in enumerate(parts, start=1)
+        if part not in WRAPPERS and ".".join(parts[:number]) not in parallel
+    )
+
+
+sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
+"""The number of this thread's next autograd node."""
+current_node = torch._C._current_autograd_node
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """One running module, or one composite call inside it."""
+
+    layer: str
+    kind: str
+    leaf: bool
+    """The module is a single layer of torch, without layers inside."""
+    recompute: bool = False
+    """It runs during backward, repeated by activation checkpointing."""
+    call: Call | None = None
+    module: torch.nn.Module | None = None
+    """The innermost running module with a name."""
+
+
+class Places:
+    """The stack of running modules, and the autograd nodes that each of them created."""
+
+    def __init__(self, names: Names, roots: bool) -> None:
+        """``roots``: whether a module called outside of others gets a name."""
+        self.names = names
+        self.roots = roots
+        self.recurrent: set[str] = set()
+        self.frames_of: dict[str, Frame] = {}
+        self.outside = Frame("", "", False)
+        self.stack: list[Frame] = [self.outside]
+        self.starts: list[int] = [0]
+        self.made_by: list[Frame] = [self.outside]
+        self.task_grad: dict[int, bool] = {}
+
+    def learn(self, name: str, module: torch.nn.Module) -> None:
+        """Add a named module."""
+        self.frames_of.setdefault(name, _frame(name, module))
+        if is_recurrent(module):
+            self.recurrent.add(name)
+
+    @property
+    def top(self) -> Frame:
+        """The frame that runs now."""
+        return self.stack[-1]
+
+    def mark(self, frame: Frame) -> None:
+        """Autograd nodes created from now on belong to ``frame``."""
+        now = sequence()
+        if now == self.starts[-1]:
+            self.made_by[-1] = frame
+        elif now > self.starts[-1]:
+            self.starts.append(now)
+            self.made_by.append(frame)
+
+    def push(self, frame: Frame) -> None:
+        self.stack.append(frame)
+        self.mark(frame)
+
+    def pop(self) -> Frame:
+        frame = self.stack.pop()
+        self.mark(self.stack[-1])
+        return frame
+
+    def frame_for(self, module: torch.nn.Module) -> Frame:
+        """The frame of a module about to run: its own, or one of the layer that it is part of."""
+        above = self.top
+        if above.call is not None:
+            return above
+        recompute = current_task() != -1
+        name = self.names.find(module, above.module, self.roots and above is self.outside and not recompute)
+        if name is None:
+            kind = type(module).__name__ if above is self.outside else above.kind
+            frame = Frame(above.layer, kind, above.leaf or above is self.outside, recompute, None, above.module)
+        elif above.leaf and above is not self.outside:
+            frame = Frame(above.layer, above.kind, True, recompute, None, above.module)
+        else:
+            frame = _frame(name, module, recompute)
+        if is_recurrent(module):
+            frame.call = Call()
+        return frame
+
+    def now(self) -> tuple[Frame, str, int | None]:
+        """(frame, direction, sequence number of the running node or None outside of backward)."""
+        node = current_node()
+        return (self.top, "forward", None) if node is None else self._in_backward(node)
+
+    def _in_backward(self, node: Any) -> tuple[Frame, str, int | None]:
+        if self.top.recompute:
+            return self.top, "forward", None
+        grad = torch.is_grad_enabled()
+        again = grad and not self.task_grad.setdefault(current_task(), grad)
+        number = node._sequence_nr()
+        if number == ACCUMULATE:
+            layer = self.names.holder(node.variable) or ""
+            return self.frames_of.get(layer, self.outside), "backward", None
+        frame = self.made_by[bisect_right(self.starts, number) - 1]
+        if again:
+            return Frame(frame.layer, frame.kind, frame.leaf, True, frame.call, frame.module), "forward", None
+        return frame, "backward", number
+
+
+def _frame(name: str, module: torch.nn.Module, recompute: bool = False) -> Frame:
+    return Frame(name, type(module).__name__, is_leaf(module), recompute, None, module)
+
+
+def is_leaf(module: torch.nn.Module) -> bool:
+    """Whether it is a single layer: torch's own forward, without submodules (attention may have its projections)."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return False
+    forward = getattr(type(module).forward, "__module__", "") or ""
+    if not forward.startswith("torch.nn.modules."):
+        return False
+    return isinstance(module, torch.nn.MultiheadAttention) or next(module.children(), None) is None

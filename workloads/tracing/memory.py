@@ -1,0 +1,107 @@
+"""Trace the lifetimes of tensor storages during one step, for memory estimates. Imports torch.
+
+A storage is born when an operation first returns a tensor of it, and dies when Python and autograd release it, as noticed
+by a weak reference. A caching allocator sees the same.
+"""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from typing import Any
+
+import torch
+
+from perfctl.records.paper import Allocation, MemoryTrace
+
+
+class Slot:
+    """One storage."""
+
+    __slots__ = ("born", "category", "died", "direction", "layer", "op", "size", "watcher")
+
+    def __init__(self, size: int, category: str, born: int, layer: str, direction: str, op: str) -> None:
+        self.size, self.category, self.born = size, category, born
+        self.layer, self.direction, self.op = layer, direction, op
+        self.died: int | None = None
+        self.watcher: Any = None
+
+
+class Live:
+    """Follows the storages of one device. ``begin`` starts a step: storages alive then existed before it."""
+
+    def __init__(self, device: str) -> None:
+        """``device``: its type. Storages of other devices are ignored (Adam counts its steps on the CPU)."""
+        self.device = device
+        self.clock = 0
+        self.slots: list[Slot] = []
+        self.alive: dict[int, Slot] = {}
+        self.forward_ends = 0
+        self.backward_ends = 0
+
+    def adopt(self, tensor: torch.Tensor, category: str) -> None:
+        """Add a tensor that exists before anything runs: parameter, buffer, input, optimizer."""
+        self._meet(tensor, category, 0, "", "", "")
+
+    def see(self, result: Any, layer: str, direction: str, op: str) -> None:
+        """Add the new storages among an operation's results."""
+        if isinstance(result, torch.Tensor):
+            self._meet(result, "temporary", self.clock + 1, layer, direction, op)
+        elif isinstance(result, (tuple, list)):
+            for item in result:
+                self.see(item, layer, direction, op)
+
+    def _meet(self, tensor: torch.Tensor, category: str, moment: int, *place: str) -> None:
+        if tensor.device.type != self.device:
+            return
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self.alive:
+            return
+        self.clock = max(self.clock, moment)
+        slot = Slot(storage.nbytes(), category, moment, *place)
+        slot.watcher = weakref.ref(storage, partial(self._gone, key))
+        self.alive[key] = slot
+        self.slots.append(slot)
+
+    def _gone(self, key: int, _: Any) -> None:
+        slot = self.alive.pop(key, None)
+        if slot is not None:
+            self.clock += 1
+            slot.died = self.clock
+
+    def begin(self) -> None:
+        """Start a step; moments count from 0."""
+        self.slots = list(self.alive.values())
+        for slot in self.slots:
+            slot.born = 0
+            if slot.category == "temporary" and slot.direction == "optimizer":
+                slot.category = "optimizer"
+        self.clock = self.forward_ends = self.backward_ends = 0
+
+    def forward_done(self) -> None:
+        """End of the forward: its temporaries that are still alive are activations for backward."""
+        self.forward_ends = self.clock
+        for slot in self.alive.values():
+            if slot.category == "temporary" and slot.direction == "forward":
+                slot.category = "activation"
+
+    def backward_done(self) -> None:
+        self.backward_ends = self.clock
+
+    def mark_gradients(self, model: torch.nn.Module) -> None:
+        """Mark the storages of the parameters' gradients."""
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                slot = self.alive.get(parameter.grad.untyped_storage()._cdata)
+                if slot is not None:
+                    slot.category = "gradient"
+
+    def trace(self, whole: bool = True) -> MemoryTrace:
+        """Everything since ``begin``."""
+        allocations = tuple(
+            Allocation(slot.size, slot.category, slot.born, slot.died, slot.layer, slot.direction, slot.op)
+            for slot in self.slots
+        )
+        backward_ends = self.backward_ends or self.clock
+        return MemoryTrace(allocations, self.forward_ends or self.clock, backward_ends, self.clock, whole)
