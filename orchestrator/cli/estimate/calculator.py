@@ -58,4 +58,4 @@ def _page(store: Path, models: str) -> tuple[str, Known]:
 
 def _progress(model: str, place: int, total: int) -> None:
     if sys.stderr.isatty() or place % 10 == 1:
-        output.note(f"working out {model} ({place} of {total})")
+        console.note(f"working out {model} ({place} of {total})")
