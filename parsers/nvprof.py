@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from perfctl.parsers.text.doubts import joined, not_understood, repeated
 from perfctl.parsers.text.tool_text import ToolText, head_lines
@@ -290,6 +291,7 @@ _MORE = (
 """Columns of the trace that are not metrics."""
 _DEVICE_WIDTH = 15
 _LARGEST = 2**63 - 1
+_AXES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
 class Sizes:
@@ -370,6 +372,7 @@ class Trace:
         cells = row.cells
         launch = len(self.kernels)
         block = _axes(cells, "Block") or [None, None, None]
+        sizes: dict[str, Any] = dict(zip(_AXES, (*grid, *block), strict=True))
         self.kernels.append(
             Kernel(
                 launch=launch,
@@ -381,13 +384,7 @@ class Trace:
                 dynamic_shared_bytes=self._sizes.bytes(*_cell(row, "DSMem*", "Dynamic SMem")),
                 start_ns=start,
                 duration_ns=duration,
-                grid_x=grid[0],
-                grid_y=grid[1],
-                grid_z=grid[2],
-                block_x=block[0],
-                block_y=block[1],
-                block_z=block[2],
-            )
+            )._replace(**sizes)
         )
         for metric, text in cells.items():
             if metric not in _MORE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,15 @@ LEAST_STEPS = 5
 """Fewest measured steps under a time limit (``Options.within``)."""
 
 
+RANK = "{rank}"
+"""In options of a profiler that every rank starts: "" for rank 0, ".rank1" and so on for the others."""
+LAUNCHERS = {"torch.distributed.run": ("torchrun",), "accelerate.commands.launch": ("accelerate", "launch")}
+"""Module of a launcher, which starts a script once per rank -> the words that start it."""
+_PYTHON = re.compile(r"(?:python|pypy)\d*(?:\.\d+)*[a-z]?(?:\.exe)?")
+_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+"""Options of python whose value may be the next word."""
+
+
 class SpecError(ValueError):
     """The arguments of a workload are invalid; nothing was started. One line, with fields in backquotes."""
 
@@ -44,6 +54,26 @@ class WorkloadError(RuntimeError):
 def first_line(error: BaseException) -> str:
     """The first line of an error's text; the name of its class when that is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def utf8(text: str) -> str:
+    """``text`` for storage: bytes of arguments and file names that are not UTF-8 become escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def is_python(word: str) -> bool:
+    """Whether ``word`` names a Python interpreter."""
+    return _PYTHON.fullmatch(Path(word).name) is not None
+
+
+def count_python_options(words: Sequence[str]) -> int:
+    """How many of the words after ``python`` are its options. Raises SpecError for code that is not in a file."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and not words[at].startswith("-m"):
+        if words[at] == "-" or (words[at].startswith("-c") and not words[at].startswith("--")):
+            raise SpecError(f"python {words[at]} cannot be profiled: put the code into a file")
+        at += 2 if words[at] in _WITH_VALUE else 1
+    return min(at, len(words))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from perfctl.orchestrator.errors import UsageError
+from perfctl.workloads.spec import LAUNCHERS, SpecError, count_python_options, is_python, utf8
 
 BATCH = "{batch}"
 """Placeholder of the batch size, anywhere in any argument; other braces mean nothing."""
-LAUNCHERS = ("torchrun", "accelerate")
+LAUNCHER_NAMES = tuple(words[0] for words in LAUNCHERS.values())
 """Programs that start a script once per rank."""
-_AS_MODULES = {"torch.distributed.run": ("torchrun",), "accelerate.commands.launch": ("accelerate", "launch")}
-
-_PYTHON = re.compile(r"(?:python|pypy)\d*(?:\.\d+)*[a-z]?(?:\.exe)?")
-_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
-"""Options of python whose value may be the next word."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _EXAMPLE = "For example: -- python train.py --batch-size {batch}"
 
@@ -66,11 +62,6 @@ class Program:
         return [self.python, self.flags, self.words, self.batch_env, str(self.script), content]
 
 
-def utf8(text: str) -> str:
-    """``text`` for storage: bytes of arguments and file names that are not UTF-8 become escapes."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 def read_program(command: Sequence[str], batch_env: str | None, batches: Sequence[int]) -> Program:
     """The command after ``--``; starts nothing.
 
@@ -95,10 +86,15 @@ def read_program(command: Sequence[str], batch_env: str | None, batches: Sequenc
 def _interpreter(command: tuple[str, ...]) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """(interpreter, its options, the rest) of a command."""
     first = Path(command[0]).name
-    if _PYTHON.fullmatch(first):
-        count = _count_flags(command[1:])
+    if is_python(first):
+        try:
+            count = count_python_options(command[1:])
+        except SpecError as error:
+            raise UsageError(str(error), _EXAMPLE) from error
+        if count == len(command) - 1:
+            raise UsageError("no script was given after python", _EXAMPLE)
         return resolve(command[0]), command[1 : 1 + count], _module_words(command[1 + count :])
-    if first in LAUNCHERS:
+    if first in LAUNCHER_NAMES:
         return _of_shebang(shutil.which(command[0])) or sys.executable, (), (first, *command[1:])
     if command[0].startswith("-m") or first.endswith(".py") or Path(command[0]).is_dir():
         return sys.executable, (), _module_words(command)
@@ -116,26 +112,8 @@ def _module_words(words: tuple[str, ...]) -> tuple[str, ...]:
     """``-mpackage`` as two words, and launchers called as modules by name."""
     if words[0].startswith("-m") and len(words[0]) > 2:
         words = ("-m", words[0][2:], *words[1:])
-    launcher = _AS_MODULES.get(words[1]) if words[0] == "-m" and len(words) > 1 else None
+    launcher = LAUNCHERS.get(words[1]) if words[0] == "-m" and len(words) > 1 else None
     return (*launcher, *words[2:]) if launcher else words
-
-
-def _count_flags(words: tuple[str, ...]) -> int:
-    """How many of the words after ``python`` are its options. Raises UsageError when no script follows."""
-    at = 0
-    while at < len(words) and words[at].startswith("-") and not words[at].startswith("-m"):
-        word = words[at]
-        if word == "-" or (word.startswith("-c") and not word.startswith("--")):
-            raise UsageError(f"python {word} cannot be profiled", "Put the code into a file")
-        at += 2 if word in _WITH_VALUE else 1
-    if at >= len(words):
-        raise UsageError("no script was given after python", _EXAMPLE)
-    return at
-
-
-def is_python(word: str) -> bool:
-    """Whether ``word`` names a Python interpreter."""
-    return _PYTHON.fullmatch(Path(word).name) is not None
 
 
 def resolve(python: str) -> str:
@@ -165,12 +143,12 @@ def _of_shebang(path: str | None) -> str | None:
     words = os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
     if words and Path(words[0]).name == "env":
         words = [word for word in words[1:] if not word.startswith("-")]
-    return resolve(words[0]) if words and _PYTHON.fullmatch(Path(words[0]).name) else None
+    return resolve(words[0]) if words and is_python(words[0]) else None
 
 
 def _what_runs(words: tuple[str, ...]) -> tuple[str, Path | None]:
     """(name, file) of the script or module. Raises UsageError when there is none, or its file does not exist."""
-    if words[0] in LAUNCHERS:
+    if words[0] in LAUNCHER_NAMES:
         return _launched(words)
     if words[0] == "-m":
         if len(words) < 2:

@@ -86,6 +86,8 @@ class Known:
     prices_from: str = ""
     """Which price table this is, in words."""
     notes: Sequence[str] = ()
+    left_out: Sequence[str] = ()
+    """Which models were asked for and are not there, and why: a sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ def page_view(known: Known, *, date: str, version: str) -> PageView:
     first = _first_model(known)
     return PageView(
         parts=(_network(known, first), _training(), _devices(known), _parallel(), _money()),
-        about=(*_about(known), *known.notes),
+        about=(*_about(known), *known.notes, *known.left_out),
         made=f"perfctl {version} calculator, made on {date}.",
         data=page_data(known) | {"fields": [one.data for one in _fields(known, first)]},
     )

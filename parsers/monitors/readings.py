@@ -18,14 +18,7 @@ from perfctl.records.report import Diagnostic, Gap, Sample, Summary
 
 UTILISATION, MEMORY_USED, MEMORY_TOTAL = "gpu_utilisation", "memory_used_bytes", "memory_total_bytes"
 POWER, TEMPERATURE, SM_CLOCK = "power_w", "temperature_c", "sm_clock_hz"
-QUANTITIES = {
-    UTILISATION: "%",
-    MEMORY_USED: "byte",
-    MEMORY_TOTAL: "byte",
-    POWER: "W",
-    TEMPERATURE: "C",
-    SM_CLOCK: "Hz",
-}
+QUANTITIES = {UTILISATION: "%", MEMORY_USED: "byte", MEMORY_TOTAL: "byte", POWER: "W", TEMPERATURE: "C", SM_CLOCK: "Hz"}
 """Field of Sample -> unit that its column must have once it is in base units."""
 
 TEXTS_KEPT = 50

@@ -155,12 +155,7 @@ def _report(path: Path, form: str, found: Finished, rules: Rules, log: Log, note
         kernels=kernels,
         counters=found.counters(),
         gaps=(*found.gaps(), *kernel_gaps(kernels), *gaps(log)),
-        diagnostics=(
-            *diagnostics(log),
-            *_rule_diagnostics(rules),
-            *rounding(found.scaled()),
-            *notes,
-        ),
+        diagnostics=(*diagnostics(log), *_rule_diagnostics(rules), *rounding(found.scaled()), *notes),
     )
 
 

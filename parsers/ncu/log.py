@@ -164,11 +164,7 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         "no kernels were profiled: no launch matched the filters, or the profiler range was never open",
         "Check -k, -s, -c, --nvtx-include and --profile-from-start; for a launcher add '--target-processes all'",
     ),
-    (
-        r"^Report: (\S.*)",
-        "this is the log of an ncu run that wrote its report to {0}",
-        "Read that report instead",
-    ),
+    (r"^Report: (\S.*)", "this is the log of an ncu run that wrote its report to {0}", "Read that report instead"),
 )
 
 

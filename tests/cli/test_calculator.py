@@ -10,7 +10,7 @@ import pytest
 from perfctl.orchestrator.actions.predict import calculator as actions
 from perfctl.orchestrator.actions.predict.calculator import FamilyAnswers, names_of, trace_all
 from perfctl.orchestrator.cli.main import run
-from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.errors import ToolMissing, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,18 @@ def test_a_model_that_torchvision_has_not_is_said_with_close_names() -> None:
     with pytest.raises(UsageError, match=r"no classification model 'resnet51'.*resnet50"):
         names_of("resnet18,resnet51")
     assert names_of("resnet18,torchvision:resnet18,vgg16") == (("resnet18", "vgg16"), ())
+
+
+def test_without_torchvision_the_families_are_written_and_the_rest_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(actions, "find_spec", lambda name: None)
+    assert run(["calculator", "--out", str(tmp_path / "c.html"), "--store", str(tmp_path / "no.db")]) == 0
+    said = capsys.readouterr()
+    assert "warning: torchvision is not installed: only the families are in the page" in said.err
+    assert "0 torchvision models" in said.out and "torchvision is not installed" in (tmp_path / "c.html").read_text()
+    with pytest.raises(ToolMissing, match="torchvision is not installed"):
+        names_of("resnet18")
 
 
 def test_each_of_the_default_models_may_take_so_much_that_all_stay_below_three_megabytes(page: Path) -> None:

@@ -145,7 +145,7 @@ def test_a_file_and_integers_for_an_embedding(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["nothing"], 2, "no built-in model"),
+        (["nothing"], 2, "unknown model"),
         (["{file}:missing", "--input", "8"], 2, "has no 'missing'"),
         (["{file}:broken", "--input", "8"], 1, "ValueError: no such thing"),
         (["{file}:number", "--input", "8"], 2, "not a torch.nn.Module"),
@@ -169,7 +169,7 @@ def test_a_file_and_integers_for_an_embedding(capsys: pytest.CaptureFixture[str]
         (["{file}:Reads", "--input", "8"], 4, "needs actual data"),
         (["{file}:Own", "--input", "8"], 4, "perfctl_test::fused"),
         (["no_such_package.models:net", "--input", "8"], 1, "cannot be imported"),
-        (["no/such/file.py:net", "--input", "8"], 2, "there is no file"),
+        (["no/such/file.py:net", "--input", "8"], 2, "does not exist"),
     ],
 )
 def test_bad_input_is_one_clear_line(

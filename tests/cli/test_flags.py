@@ -58,7 +58,7 @@ def test_every_parameter_of_every_command_becomes_what_a_user_types(
         (("ingest",), "`batch_size` must be at least 1", "--batch must be at least 1"),
         (("predict",), "`samples` and `gpus`", "--dataset-size and --gpus"),
         (("ncu",), "`layer` and `layers`", "--layer and --layer"),
-        (("export",), "`form` `everything` `as_json`", "--format --all --json"),
+        (("export",), "`format` `all_tables` `as_json`", "--format --all --json"),
         (("ingest",), "`paths`: nothing there", "PATHS: nothing there"),
         (("slurm", "render"), "`force` and `array_limit`", "--force and --array-limit"),
         (("bench", "grid.toml"), "`shard` of bench run", "--shard of bench run"),

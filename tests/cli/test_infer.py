@@ -70,7 +70,7 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
         ("--models ,", "names no model"),
         ("--models resnet18 --profiler perf", "Say none, nsys, torch, dlprof"),
         ("--models resnet18 --batches 1,50 --images 20", "must fill a batch of 50"),
-        ("--models resnet18 --data mnist --data-dir .", "28 x 28"),
+        ("--models resnet18 --data mnist --data-dir .", "MNIST digits"),
         ("--models resnet18 --weights gone.pth", "--weights gone.pth: there is no such file"),
         ("--models resnet18 --data imagenet --data-dir gone", "--data-dir gone: there is no such folder"),
         (
@@ -78,7 +78,7 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
             "'--nonsense 3' is known neither to perfctl nor to its workload torchvision_infer",
         ),
         ("--models resnet18 --imags 3", "Did you mean --images? "),
-        ("--models resnet18 --batches 0", "not positive"),
+        ("--models resnet18 --batches 0", "at least 1"),
     ],
 )
 def test_requests_that_make_no_sense_leave_nothing_behind(perfctl: Perfctl, words: str, said: str) -> None:

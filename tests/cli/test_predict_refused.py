@@ -53,10 +53,10 @@ def test_a_request_that_makes_no_sense_is_one_line_that_says_what_to_do(
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ("resnet:depth=51", "--model: resnet:depth=51: depth=51 is not possible"),
+        ("resnet:depth=51", "--model: resnet:depth=51: depth=51 is impossible"),
         ("vgg:deep=3", "vgg has no parameter 'deep'"),
         ("nosuch", "unknown model 'nosuch'"),
-        ("nosuch.py:net", "there is no file nosuch.py"),
+        ("nosuch.py:net", "file nosuch.py does not exist"),
     ],
 )
 def test_a_model_that_is_not_there_or_cannot_be_is_named(perfctl: Callable[..., Any], model: str, said: str) -> None:

@@ -166,7 +166,7 @@ def test_a_dry_run_prints_each_size_ready_to_paste_and_starts_nothing(
         (["--batch-env", "SIZE"], "--batch-env is for a program of your own"),
         (["--step-marker", "never", "--", "train.py", "{batch}"], "--step-marker: 'never' is not known"),
         (["--step-marker", "backward:X", "--", "train.py", "{batch}"], "is not known"),
-        (["--batch-env", "A-B", "--", "train.py"], "no name of an environment variable"),
+        (["--batch-env", "A-B", "--", "train.py"], "not the name of an environment variable"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line_before_anything_runs(

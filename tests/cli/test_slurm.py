@@ -116,7 +116,7 @@ def test_a_dry_run_prints_both_scripts_and_writes_nothing(perfctl: Perfctl) -> N
         (["replay"], "--recording"),
         (["nsys", "--batches", "x"], "not a batch size"),
         (["nsys", "--bathces", "16"], "--bathces"),
-        (["nsys", "--", "no-such.py", "{batch}"], "no such script"),
+        (["nsys", "--", "no-such.py", "{batch}"], "does not exist"),
         (["nsys", "--partition", "a\nb"], "line break"),
     ],
 )

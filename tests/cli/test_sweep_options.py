@@ -24,7 +24,7 @@ def test_options_that_perfctl_sets_itself_are_not_passed_on(perfctl: Perfctl, wo
     [
         (["--batches", "x"], "'x' is not a batch size"),
         (["--batches", "16,16"], "repeats a size"),
-        (["--batches", "0"], "not positive"),
+        (["--batches", "0"], "at least 1"),
         (["--workload", "nope"], "known: mnist_cnn"),
         (["--mode", "bogus"], "invalid choice"),
         (["--conv2", "33,64,3,1"], "must begin with 32"),

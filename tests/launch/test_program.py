@@ -76,7 +76,7 @@ def test_several_batch_sizes_need_a_place_to_go(words: tuple[str, ...]) -> None:
     [
         ((), "no command was given after --"),
         (("python",), "no script was given after python"),
-        ((sys.executable, "-c", "print({batch})"), "Put the code into a file"),
+        ((sys.executable, "-c", "print({batch})"), "put the code into a file"),
         ((sys.executable, "nope.py", "{batch}"), "script nope.py does not exist"),
         (("nope.py", "{batch}"), "script nope.py does not exist"),
         (("train_{batch}.py",), "must not contain"),

@@ -91,13 +91,6 @@ def test_values_that_are_no_numbers_do_not_shift_the_others(tmp_path: Path) -> N
         read(builder, tmp_path)
 
 
-def test_a_database_still_being_written_is_refused(tmp_path: Path) -> None:
-    path = training_step(NsysBuilder()).write(tmp_path / "report.sqlite")
-    (tmp_path / "report.sqlite-wal").write_bytes(b"\x37\x7f")
-    with pytest.raises(ReportError, match="was not closed"):
-        parse(path)
-
-
 def test_the_strings_alone_are_a_failed_export(tmp_path: Path) -> None:
     builder = NsysBuilder()
     builder.tables.clear()

@@ -74,8 +74,7 @@ ON c.correlationId = k.correlationId AND (c.globalTid & ~0xFFFFFF) = k.globalPid
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["lowertri_la", "memfusion_report1", "quasiben_cudf", "../../dlprof/odema_pytorch/no_relu_nsys_profile"],
+    "name", ["lowertri_la", "memfusion_report1", "quasiben_cudf", "../../dlprof/odema_pytorch/no_relu_nsys_profile"]
 )
 def test_real_kernels_are_in_the_ranges_that_plain_sql_finds(name: str, reports: Path) -> None:
     path = reports / "nsys/sqlite" / f"{name}.sqlite"

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from perfctl.records.paper import Plan, PlanLayer
-from perfctl.workloads.models.plan import plan
 from perfctl.workloads.spec import Options, Parts, SpecError
 
 NAME = "families"
@@ -38,6 +37,8 @@ def check(options: Options, own: argparse.Namespace) -> Options:
     """The options, with ``own.model`` as full specification. Raises SpecError for an impossible model."""
     if options.data != "synthetic":
         raise SpecError(f"{NAME} uses random images: `data` must be synthetic, got {options.data}")
+    from perfctl.workloads.models.plan import plan
+
     own.model = plan(own.model).spec
     return options
 
@@ -46,6 +47,8 @@ def build(options: Options, own: argparse.Namespace) -> Parts:
     """Model, loss, optimizer and data on the CPU. Raises SpecError for an impossible model."""
     import torch
     from torch.nn.functional import cross_entropy
+
+    from perfctl.workloads.models.plan import plan
 
     planned = plan(own.model)
     model = make_model(planned)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
-from perfctl.records.report import Gap
 from perfctl.workloads.models.find import ModelError, build_model, torchvision_size
 from perfctl.workloads.run.options import at_least
 from perfctl.workloads.spec import Options, Parts, SpecError, WorkloadError, first_line
@@ -114,6 +113,7 @@ def build(options: Options, own: argparse.Namespace) -> Parts:
 
 
 def _feed(options: Options, own: argparse.Namespace, found: Weighted) -> ImageFeed:
+    from perfctl.records.report import Gap
     from perfctl.workloads.data.images import ImageFeed
     from perfctl.workloads.data.mnist import size
 

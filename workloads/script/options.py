@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -14,16 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.workloads.run.options import Parser, at_least
-from perfctl.workloads.spec import ANNOTATIONS, DEVICES, WINDOWS, SpecError, WorkloadError
+from perfctl.workloads.spec import (
+    ANNOTATIONS,
+    DEVICES,
+    LAUNCHERS,
+    RANK,
+    WINDOWS,
+    SpecError,
+    WorkloadError,
+    count_python_options,
+    is_python,
+)
 
 MARKERS = ("auto", "optimizer", "forward", "backward")
 _WITH_CLASS = ("optimizer", "forward")
-_PYTHON = re.compile(r"(?:python|pypy)\d*(?:\.\d+)*[a-z]?(?:\.exe)?")
-_VALUE_FOLLOWS = ("-W", "-X", "--check-hash-based-pycs")
-"""Options of python whose value may be the next word."""
-_LAUNCHERS = {"torch.distributed.run": "torchrun", "accelerate.commands.launch": "accelerate"}
-RANK = "{rank}"
-"""In ``under``: "" for rank 0, ".rank1" and so on for the others."""
 USAGE = "python -m perfctl.workloads [options] -- train.py --batch-size 64"
 
 
@@ -140,8 +143,9 @@ def parse(arguments: Sequence[str]) -> ScriptOptions:
 def read_command(words: Sequence[str]) -> Command:
     """The command in words such as ``python -u train.py``, ``-m package``, ``torchrun train.py``. Raises SpecError."""
     flags: tuple[str, ...] = ()
-    if words and _PYTHON.fullmatch(Path(words[0]).name):
-        flags, words = _python_options(words[1:])
+    if words and is_python(words[0]):
+        count = count_python_options(words[1:])
+        flags, words = tuple(words[1 : 1 + count]), words[1 + count :]
     if not words:
         raise SpecError(f"no script was given after --: {USAGE}")
     first = words[0]
@@ -151,7 +155,8 @@ def read_command(words: Sequence[str]) -> Command:
             raise SpecError("no module was given after -m")
         if module == "torch.distributed.launch":
             raise SpecError("torch.distributed.launch is deprecated: start the script with torchrun")
-        return Command(_LAUNCHERS.get(module, "module"), "" if module in _LAUNCHERS else module, tuple(rest), flags)
+        kind = LAUNCHERS[module][0] if module in LAUNCHERS else "module"
+        return Command(kind, module if kind == "module" else "", tuple(rest), flags)
     launcher = Path(first).name
     if launcher == "torchrun":
         return Command("torchrun", "", tuple(words[1:]), flags)
@@ -162,16 +167,6 @@ def read_command(words: Sequence[str]) -> Command:
     if not Path(first).exists():
         raise SpecError(f"script {first} does not exist (looked in {Path.cwd()})")
     return Command("script", first, tuple(words[1:]), flags)
-
-
-def _python_options(words: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
-    """(options of python, the rest)."""
-    at = 0
-    while at < len(words) and words[at].startswith("-") and not words[at].startswith("-m"):
-        if words[at] == "-" or (words[at].startswith("-c") and not words[at].startswith("--")):
-            raise SpecError(f"python {words[at]} cannot be profiled: put the code into a file")
-        at += 2 if words[at] in _VALUE_FOLLOWS else 1
-    return tuple(words[:at]), words[at:]
 
 
 def _template(arguments: Sequence[str], batch_size: int | None) -> str | None:

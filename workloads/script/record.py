@@ -22,7 +22,7 @@ from perfctl.workloads.run.setup import tf32_is_on
 from perfctl.workloads.script.options import ScriptOptions
 from perfctl.workloads.script.shapes import Shapes
 from perfctl.workloads.script.steps import StepMarker
-from perfctl.workloads.spec import WorkloadError, first_line
+from perfctl.workloads.spec import WorkloadError, first_line, utf8
 from perfctl.workloads.tracing.composites import Region
 
 OTHER_LOOPS = "If it trains in other processes, start it with torchrun; if its steps end differently, set --step-marker"
@@ -131,11 +131,6 @@ def say(text: str) -> None:
     """Print a line of perfctl to stderr, unless the script closed it."""
     with suppress(OSError, ValueError):
         print(f"perfctl: {text}", file=sys.stderr)
-
-
-def utf8(text: str) -> str:
-    """``text`` for storage: bytes that are not UTF-8 become escapes."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 _NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}

@@ -302,16 +302,16 @@ def _attempt(step: _Step) -> tuple[Recorder, str | None]:
     return recorder, None
 
 
-RECORDERS = ("watch", "places", "composites", "live", "seen_ops", "seen_records")
-
-
 def _raised_by_recorder(error: BaseException) -> bool:
     """Whether the recorder itself raised it, which must not be blamed on the model."""
+    from perfctl.workloads.tracing import composites, layers, operations, watch
+    from perfctl.workloads.tracing import memory as tracing_memory
+
     step = error.__traceback__
     while step is not None and step.tb_next is not None:
         step = step.tb_next
     module = step.tb_frame.f_globals.get("__name__", "") if step is not None else ""
-    return module in [f"perfctl.workloads.{name}" for name in RECORDERS]
+    return module in {part.__name__ for part in (composites, tracing_memory, layers, operations, operations, watch)}
 
 
 def explain(error: BaseException, path: str | None) -> str:

@@ -74,7 +74,8 @@ def gather(store: Path, models: str, progress: Progress) -> Known:
         measured=tuple(one for one in learned.measured if one.case.training),
         prices=prices.prices,
         prices_from=prices.where,
-        notes=(*learned.notes, *left_out, *failed),
+        notes=learned.notes,
+        left_out=(*left_out, *failed),
     )
 
 

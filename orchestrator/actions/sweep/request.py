@@ -20,12 +20,13 @@ from perfctl.orchestrator.launch.images.run import PYTHON, Image, image
 from perfctl.orchestrator.launch.machine import devices
 from perfctl.orchestrator.launch.machine.devices import places
 from perfctl.orchestrator.launch.profilers.base import Profiler
-from perfctl.orchestrator.launch.program import Program, is_python, read_program, utf8
+from perfctl.orchestrator.launch.program import Program, read_program
 from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sweep import placement as where
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.launch.sweep.sweep import check_batches
+from perfctl.workloads.spec import is_python, utf8
 
 DEFAULT_WORKLOAD = "mnist_cnn"
 OWN = ("--batch", "--device", "--record", "--annotate", "--window", "--trace")

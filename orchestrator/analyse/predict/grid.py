@@ -147,14 +147,6 @@ def grid_of(
     return maker.grid
 
 
-def between(curve: Curve, batch: int) -> Knot:
-    """The curve at a batch size inside of it."""
-    for left, right in pairwise(curve):
-        if left.batch <= batch <= right.batch:
-            return _line(left, right, batch)
-    raise ValueError(f"batch {batch} is outside of the curve, which goes from {curve[0].batch} to {curve[-1].batch}")
-
-
 def _line(left: Knot, right: Knot, batch: int) -> Knot:
     part = (batch - left.batch) / (right.batch - left.batch)
     value, low, high = (a + part * (b - a) for a, b in zip(left[1:], right[1:], strict=True))

@@ -52,6 +52,8 @@ def _page(store: Path, models: str) -> tuple[str, Known]:
     from perfctl.orchestrator.report.page.page import render_calculator
 
     known = gather(store, models, _progress)
+    for sentence in known.left_out:
+        output.warning(sentence)
     view = page_view(known, date=datetime.now(UTC).date().isoformat(), version=__version__)
     return render_calculator(view), known
 

@@ -52,7 +52,7 @@ def check(image: Image, profiler: Profiler, device: str, version: str) -> Answer
             f"{name} has perfctl {found}, but this is {version}: the versions must match",
             f"Install perfctl {version} in the image (perfctl image render writes a definition)",
         )
-    said = json.loads(_run(image, ("-m", "perfctl.orchestrator.launch.images.check", profiler.name, device)))
+    said = json.loads(_run(image, ("-m", __name__, profiler.name, device)))
     answer = Answer(tuple(Tool(**tool) for tool in said["missing"]), said["graph_nodes"])
     refuse(answer.missing, f"in the image {name}")
     return answer

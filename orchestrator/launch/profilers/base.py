@@ -12,11 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from perfctl.orchestrator.launch.program import LAUNCHERS, Program
+from perfctl.orchestrator.launch.program import LAUNCHER_NAMES, Program
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
-
-RANK = "{rank}"
-"""In options of a profiler that every rank starts: "" for rank 0, ".rank1" and so on for the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,7 @@ class RunRequest:
     @property
     def has_ranks(self) -> bool:
         """Whether the program is a launcher, which starts a script once per rank."""
-        return self.program is not None and self.program.words[0] in LAUNCHERS
+        return self.program is not None and self.program.words[0] in LAUNCHER_NAMES
 
     def workload_command(
         self, *, annotate: str, window: str, trace: Path | None = None, under: tuple[str, ...] = ()

@@ -16,8 +16,9 @@ from pathlib import Path
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import outcome as evidence
-from perfctl.orchestrator.launch.profilers.base import RANK, Command, Outcome, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.workloads.spec import RANK
 
 SETS = ("flops", "fadd")
 """flops: everything to count executed FLOPs, time and DRAM traffic. fadd: only the counter of the MNIST study."""

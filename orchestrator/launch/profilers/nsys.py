@@ -11,8 +11,9 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process import watchdog
 from perfctl.orchestrator.launch.profilers import outcome as evidence
-from perfctl.orchestrator.launch.profilers.base import RANK, Command, Outcome, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.workloads.spec import RANK
 
 _DEBIAN = Path("/usr/lib/nsight-systems/host-linux-x64/QdstrmImporter")
 _BESIDE_DEBIAN = Path("/usr/lib/x86_64-linux-gnu/nsight-systems/host-linux-x64")

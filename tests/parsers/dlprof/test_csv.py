@@ -14,8 +14,8 @@ import pytest
 from perfctl.parsers import ReportError, find, parse
 from perfctl.parsers.dlprof import csv as dlprof_csv
 from perfctl.parsers.dlprof import tables as dlprof_tables
-from perfctl.parsers.dlprof.records import layer_gap, layer_of
-from perfctl.records.report import Kernel, Report, Summary
+from perfctl.parsers.dlprof.records import layer_of
+from perfctl.records.report import Report, Summary
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "dlprof-synthetic"
 
@@ -66,14 +66,6 @@ def test_gpu_names_with_bare_commas_are_told_apart_by_their_count(report: Report
     names = [(device.name, device.kind, device.index) for device in report.devices]
     assert names == [("Synthetic GPU A", "gpu", 0), ("Synthetic GPU B", "gpu", 1), ("Synthetic CPU", "cpu", 0)]
     assert figures(report)["GPU Name(s)"].text == "Synthetic GPU A, Synthetic GPU B"
-
-
-def test_gpu_names_that_do_not_fit_their_count_are_ambiguous(tmp_path: Path) -> None:
-    path = tmp_path / "s.csv"
-    path.write_text((FOLDER / "dlprof_summary.csv").read_text().replace("GPU Count,2", "GPU Count,1"))
-    found = parse(path)
-    assert [device.kind for device in found.devices] == ["cpu"]
-    assert ("device.name", "ambiguous") in {(gap.quantity, gap.state) for gap in found.gaps}
 
 
 def test_summary_lines_are_read_by_label_with_their_units(report: Report) -> None:
@@ -133,11 +125,6 @@ def test_an_op_is_of_the_module_whose_call_it_lies_in(name: str, layer: str | No
     assert (place.layer, source) == (layer, "operation" if layer else None)
 
 
-def test_a_launch_in_no_module_leaves_a_gap() -> None:
-    (gap,) = layer_gap([Kernel(0, "k"), Kernel(1, "k", layer="net")])
-    assert gap.reason.startswith("1 of 2 launches")
-
-
 def test_a_step_range_in_the_op_name_is_the_step(report: Report) -> None:
     assert [kernel.step for kernel in report.kernels] == [2, 1, 1]
 
@@ -158,13 +145,6 @@ def test_sums_by_name_are_kept_only_where_the_finer_report_is_absent(report: Rep
     assert found["op_type: conv2d: GPU Time"] == Summary("op_type: conv2d: GPU Time", 300.0, "ns")
     assert found["op_type: conv2d: Calls"].value == 3.0
     assert found["kernel: conv in CONV2D_1: GPU Time"].value == 300.0
-
-
-def test_absent_reports_are_gaps_that_name_the_option(tmp_path: Path) -> None:
-    gaps = {gap.quantity: gap.reason for gap in parse(copied(tmp_path, "dlprof_summary.csv")).gaps}
-    assert "--reports=iteration" in gaps["kernel"]
-    assert "--reports=detail" in gaps["operation"]
-    assert "summary" not in gaps
 
 
 def test_an_empty_file_in_the_folder_is_a_gap(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_reports_are_found_by_their_keys_wherever_they_stand() -> None:
 
 
 def test_every_reading_says_that_the_form_is_unverified() -> None:
-    assert any("without a real file" in entry.text for entry in parse(FILE).diagnostics)
+    assert any("never checked with a real file" in entry.text for entry in parse(FILE).diagnostics)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -62,16 +62,6 @@ def test_a_backward_operation_has_the_layer_of_the_forward_one_with_its_number(t
     assert place(found["AddmmBackward0"]) == ("fc", "backward")
 
 
-def test_of_several_operations_with_one_number_the_last_made_the_node(tmp_path: Path) -> None:
-    found = operations(
-        tmp_path,
-        annotation("look:forward", 0, 10), operation("aten::size", 1, 8, number=5),
-        annotation("fc:forward", 20, 10), operation("aten::linear", 21, 8, number=5),
-        operation("AddmmBackward0", 40, 5, thread=2, number=5, backward=True),
-    )  # fmt: skip
-    assert found["AddmmBackward0"].layer == "fc"
-
-
 def test_two_threads_with_the_same_number_in_different_layers_settle_nothing(tmp_path: Path) -> None:
     found = operations(
         tmp_path,
@@ -100,17 +90,6 @@ def test_a_range_says_more_than_a_number(tmp_path: Path) -> None:
         annotation("b:grad_input", 39, 10), operation("MmBackward0", 40, 5, number=5, backward=True),
     )  # fmt: skip
     assert place(found["MmBackward0"]) == ("b", "grad_input")
-
-
-def test_the_engines_wrapper_belongs_to_the_layer_inside_of_it(tmp_path: Path) -> None:
-    wrapper = "autograd::engine::evaluate_function: "
-    found = operations(
-        tmp_path,
-        operation(wrapper + "X", 0, 10), annotation("fc:backward", 2, 5), operation("X", 3, 2),
-        operation(wrapper + "Y", 20, 10), annotation("a:backward", 21, 2), annotation("b:backward", 25, 2),
-    )  # fmt: skip
-    assert place(found[wrapper + "X"]) == ("fc", "backward")
-    assert found[wrapper + "Y"].layer is None
 
 
 def test_modules_name_layers_by_instance_and_a_module_called_in_backward_is_recomputed(tmp_path: Path) -> None:

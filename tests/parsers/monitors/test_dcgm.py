@@ -174,11 +174,7 @@ def test_a_number_that_the_end_of_the_file_cuts_is_left_out_and_named(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "GPUId,TimeStampUs,Field,Values\n0,1709632800000000,gpu_temp,40\n{}\n",
-        "#Entity TMPTR\nGPU 0 40\n{}\n",
-    ],
+    "text", ["GPUId,TimeStampUs,Field,Values\n0,1709632800000000,gpu_temp,40\n{}\n", "#Entity TMPTR\nGPU 0 40\n{}\n"]
 )
 def test_a_line_of_4096_characters_is_nobody_s_reading(tmp_path: Path, text: str) -> None:
     last = text.splitlines()[1]

@@ -162,13 +162,6 @@ def test_other_lines_are_set_aside_and_shown(tmp_path: Path) -> None:
     assert any("GPU is lost" in entry.text for entry in report.diagnostics)
 
 
-def test_a_number_that_the_end_of_the_file_cuts_is_left_out(tmp_path: Path) -> None:
-    text = "index, utilization.gpu [%], temperature.gpu\n0, 7, 45.218\n0, 8, 4"
-    report, samples = read(written(tmp_path, text))
-    assert [(sample.gpu_utilisation, sample.temperature_c) for sample in samples] == [(0.07, 45.218), (0.08, None)]
-    assert gaps(report)["sample:temperature.gpu"] == "unreadable"
-
-
 @pytest.mark.parametrize("name", ["query.csv", "dmon.txt", "table.txt", "noheader.txt"])
 def test_a_cut_file_gives_no_reading_that_the_whole_one_does_not(tmp_path: Path, name: str) -> None:
     whole = (DATA / name).read_bytes()

@@ -29,7 +29,7 @@ def copied(path: Path) -> list[Kernel]:
     for launch, name, short, number, step, around, *rest in rows:
         layer, direction, source = (None, None, None) if number is None else kernels.layers[number]
         found.append(
-            Kernel(launch, texts[name] or NO_NAME, texts[short], layer, direction, step, source, around, *rest),
+            Kernel(launch, texts[name] or NO_NAME, texts[short], layer, direction, step, source, around, *rest)
         )
     assert found == list(kernels)
     return found
@@ -147,7 +147,7 @@ def test_a_name_that_is_null_is_not_available_and_a_short_one_is_left_out(tmp_pa
     builder.kernel(3, demangledName=None, shortName=None)
     nameless = "(name not available: NULL in the report)"
     assert [(kernel.name, kernel.short_name) for kernel in copied(builder.write(tmp_path / "r.sqlite"))] == [
-        *(("gemm(int)", None), (nameless, "gemm"), (nameless, None)),
+        *(("gemm(int)", None), (nameless, "gemm"), (nameless, None))
     ]
 
 

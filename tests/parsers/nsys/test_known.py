@@ -38,9 +38,7 @@ def test_tables_known_by_name_or_by_their_beginning_are_passed_over_in_silence(t
 
 
 def test_tables_of_no_list_are_named_where_they_hold_a_row() -> None:
-    assert said("NEW_ENUM_", "-EMPTY_EVENTS", "OSRT_API", "TILES") == [
-        ("warning", f"{FIRST}tables NEW_ENUM_, TILES"),
-    ]
+    assert said("NEW_ENUM_", "-EMPTY_EVENTS", "OSRT_API", "TILES") == [("warning", f"{FIRST}tables NEW_ENUM_, TILES")]
     assert said("-NEW_EVENTS", "-TILES") == []
 
 

@@ -113,21 +113,6 @@ def test_processes_with_equal_correlation_ids_are_kept_apart(tmp_path: Path) -> 
     assert gap(report, "layer") == "not_available: 1 of 3 kernels have no launch call in the report"
 
 
-def test_kernels_without_calls_say_what_was_not_traced(tmp_path: Path) -> None:
-    builder = NsysBuilder()
-    builder.range("conv1:forward", 0, 100)
-    builder.kernel(1)
-    report = read(builder, tmp_path)
-    assert [k.layer for k in report.kernels] == [None]
-    assert gap(report, "layer").startswith("not_collected: CUDA calls were not recorded")
-
-
-def test_graphs_recorded_as_a_whole_are_a_gap_in_the_kernels(tmp_path: Path) -> None:
-    builder = training_step(NsysBuilder())
-    builder.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "start end graphId", start=1, end=2, graphId=1)
-    assert "--cuda-graph-trace=node" in gap(read(builder, tmp_path), "kernel")
-
-
 def test_ranges_are_numbered_by_start_so_that_a_parent_comes_first(tmp_path: Path) -> None:
     builder = NsysBuilder()
     builder.range("inner", 10, 20)

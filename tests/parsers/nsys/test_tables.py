@@ -117,7 +117,7 @@ def test_columns_and_names_are_found_by_name_alone() -> None:
         *(True, True, False, False),
     )
     assert [found.column("t", "start"), found.column("t", "nowhere"), found.column("u", "id", "0")] == [
-        *("start", "NULL", "0"),
+        *("start", "NULL", "0")
     ]
     assert (found.filled("t"), found.filled("u")) == (True, False)
     assert (found.holds("t", "text"), found.holds("t", "start"), found.pairs("u")) == (True, False, {})

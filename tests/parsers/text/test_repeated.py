@@ -145,8 +145,7 @@ def test_the_place_to_split_at_is_told_in_the_commands_that_do_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "shown"),
-    [([4], "4"), ([4, 5, 6, 7, 8], "4, 5, 6, 7, 8"), ([4, 5, 6, 7, 8, 9], "4, 5, 6, 7, 8, ...")],
+    ("lines", "shown"), [([4], "4"), ([4, 5, 6, 7, 8], "4, 5, 6, 7, 8"), ([4, 5, 6, 7, 8, 9], "4, 5, 6, 7, 8, ...")]
 )
 def test_five_places_where_parts_begin_are_shown(lines: list[int], shown: str) -> None:
     text = f"tables begin at line {shown} and were read as one run. If they are separate runs, split the file there"

@@ -189,13 +189,22 @@ def test_unknown_tables_and_columns_of_nvprof_are_named(tmp_path: Path) -> None:
     assert '"Qubit","Count","Share"' in said
 
 
+WARNED = {
+    "nichitapavel_nvprof_joined.txt",
+    "nsysai_h100_2gpu_1s.sqlite",
+    "nsysai_mfu_2gpu_after.sqlite",
+    "nsysai_mfu_2gpu_before.sqlite",
+}
+"""Real reports whose warning is right: NVTX payload schemas and tensor sizes are not read, and the outputs are joined."""
+
+
 @pytest.mark.parametrize("folder", ["own", "real"])
 def test_nothing_in_reports_that_are_understood_is_called_unknown(folder: str, request: pytest.FixtureRequest) -> None:
     root = DATA if folder == "own" else request.getfixturevalue("reports")
     wrong = {}
     for path in parsers.find(root):
         try:
-            if said := warning(parse(path)):
+            if (said := warning(parse(path))) and path.name not in WARNED:
                 wrong[path.name] = said
         except ReportError:
             continue

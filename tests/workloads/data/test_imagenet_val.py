@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.workloads.data import imagenet
-from perfctl.workloads.data.imagenet import MatError, check_sum, read_devkit, read_structs, sort_archive, strays
+from perfctl.workloads.data import imagenet, matfile
+from perfctl.workloads.data.imagenet import check_sum, read_devkit, sort_archive, strays
+from perfctl.workloads.data.matfile import MatError, read_structs
 from perfctl.workloads.spec import WorkloadError
 
 TABLE = Path(__file__).resolve().parents[2] / "data" / "imagenet-devkit"
@@ -198,7 +199,7 @@ def test_a_table_that_is_cut_off_is_an_error_and_never_a_shorter_table(share: fl
 
 
 def test_without_scipy_the_message_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imagenet, "find_spec", lambda name: None)
+    monkeypatch.setattr(matfile, "find_spec", lambda name: None)
     with pytest.raises(
         WorkloadError, match=r"needs scipy, which is not installed: pip install 'perfctl\[imagenet\]'"
     ) as raised:
@@ -214,8 +215,8 @@ def test_a_reader_that_crashes_or_hangs_is_one_line(
 ) -> None:
     (tmp_path / "stand_in_reader.py").write_text(reader)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(imagenet, "READER", "stand_in_reader")
-    monkeypatch.setattr(imagenet, "READER_SECONDS", 0.5)
+    monkeypatch.setattr(matfile, "READER", "stand_in_reader")
+    monkeypatch.setattr(matfile, "READER_SECONDS", 0.5)
     with pytest.raises(MatError, match=said):
         read_structs((TABLE / "meta.mat").read_bytes(), "synsets")
 

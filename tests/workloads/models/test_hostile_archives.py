@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from perfctl.workloads.data import imagenet
-from perfctl.workloads.data.imagenet import MatError, read_devkit, read_structs, sort_archive
+from perfctl.workloads.data.imagenet import read_devkit, sort_archive
+from perfctl.workloads.data.matfile import MatError, read_structs
 from perfctl.workloads.models.torchvision import read_checkpoint
 from perfctl.workloads.spec import WorkloadError
 
