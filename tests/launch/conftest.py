@@ -16,8 +16,8 @@ import pytest
 
 from perfctl.orchestrator.launch.profilers.base import Outcome, RunRequest
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
-from tests.launch import cluster as slurm
 from tests.launch import image_root
+from tests.launch import slurm_cluster as slurm
 
 TOKEN = "PERFCTL_TEST_TOKEN"
 

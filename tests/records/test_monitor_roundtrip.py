@@ -16,7 +16,7 @@ from perfctl.records.report import Copy, Kernel, Sample
 
 MIB = 2**20
 DATA = Path(__file__).resolve().parent.parent / "data"
-FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 EPOCH = datetime(2001, 1, 1, tzinfo=UTC)
 
 whole = st.integers

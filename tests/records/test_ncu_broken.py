@@ -70,7 +70,7 @@ def noise_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("noise")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=400), st.booleans())
 def test_random_bytes_never_raise_anything_else(noise_folder: Path, noise: bytes, table: bool) -> None:
     path = noise_folder / "report.csv"

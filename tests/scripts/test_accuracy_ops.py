@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import ceil
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perfctl.orchestrator.analyse.predict.operations import Operation
@@ -66,7 +66,6 @@ works = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(works, st.integers(1, 200), st.integers(1, 50))
 def test_growing_features_never_fall_with_batch_and_fixed_ones_never_move(
     work: Operation, batch: int, more: int
@@ -77,7 +76,6 @@ def test_growing_features_never_fall_with_batch_and_fixed_ones_never_move(
     assert before[count:fixed] == after[count:fixed]
 
 
-@settings(deadline=None)
 @given(works, st.integers(1, 200), st.integers(1, 50), st.sampled_from([BIG, SMALL, NEWER]))
 def test_seconds_from_shared_coefficients_never_fall_with_batch(
     work: Operation, batch: int, more: int, chip: ops.Chip

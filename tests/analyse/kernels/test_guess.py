@@ -105,7 +105,7 @@ def brute(fits: list[list[float]]) -> float:
     return max(best(0, first) for first in range(count))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(1, 3).flatmap(lambda n: st.lists(
     st.lists(st.sampled_from([-4.0, 1.0, 3.0]), min_size=n, max_size=n), min_size=1, max_size=5)))  # fmt: skip
 def test_the_path_is_the_best_there_is(fits: list[list[float]]) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan
-from tests.launch.cluster import ROOT, Cluster, ended, rows, wait_until
+from tests.launch.slurm_cluster import ROOT, Cluster, ended, rows, wait_until
 
 pytestmark = pytest.mark.xdist_group("nsys")
 

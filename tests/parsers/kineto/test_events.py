@@ -217,7 +217,7 @@ FIELD = st.fixed_dictionaries(
 
 
 @given(st.lists(FIELD, min_size=1, max_size=12))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_whatever_stands_in_the_fields_every_kernel_is_kept_and_ranges_are_numbered(
     tmp_path_factory: pytest.TempPathFactory, events: list[dict[str, Any]]
 ) -> None:

@@ -110,7 +110,7 @@ def reports(draw: st.DrawFn) -> tuple[list[str], list[Cell]]:
     return kernels, cells
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(reports(), dialects)
 def test_what_is_written_in_a_dialect_is_read_back(report: tuple[list[str], list[Cell]], dialect: Dialect) -> None:
     kernels, cells = report

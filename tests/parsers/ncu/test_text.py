@@ -204,7 +204,7 @@ def test_a_line_of_many_megabytes_costs_little_memory(tmp_path: Path) -> None:
 TEXT = new_text([Launch("k(int)", sections=[SOL, COUNTS], rules=["INF words"])]).encode()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, len(TEXT)), st.integers(0, 40), st.binary(max_size=40))
 def test_damage_in_the_middle_ends_in_records_or_a_report_error(at: int, removed: int, added: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -244,7 +244,7 @@ metric_names = st.text(st.sampled_from("abcxyz__."), min_size=1, max_size=150).m
 cells = st.tuples(metric_names, st.sampled_from(sorted(UNITS)), st.integers(0, 10**11))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(
         st.tuples(kernel_names, st.lists(st.lists(cells, min_size=1, max_size=4), max_size=3)), min_size=1, max_size=4

@@ -115,7 +115,7 @@ def test_a_row_with_a_figure_below_zero_is_left_out_and_counted(tmp_path: Path, 
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @example(TEXTS[0], 564, 9, b"-")
 @given(st.sampled_from(TEXTS), st.integers(0, 600), st.integers(0, 40), st.binary(max_size=40))
 def test_damage_in_the_middle_ends_in_records_or_a_report_error(
@@ -197,7 +197,7 @@ names = texts.map(lambda text: "k" + text.strip() + "z").filter(lambda name: TWO
 figures = st.tuples(names, st.integers(0, 10**15), st.integers(1, 10**7), st.integers(0, 10**15))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.lists(
         st.tuples(

@@ -39,7 +39,7 @@ JSON = st.recursive(
 
 
 @given(st.lists(JSON, max_size=8), st.dictionaries(st.text(), JSON, max_size=4), st.integers(1, 40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_element_and_member_comes_out_wherever_the_chunks_are_cut(
     tmp_path_factory: pytest.TempPathFactory, items: list[Any], others: dict[str, Any], chunk: int
 ) -> None:

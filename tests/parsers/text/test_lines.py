@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perfctl.parsers.text import lines as text_lines
@@ -156,7 +156,6 @@ def test_a_file_is_opened_in_its_encoding_and_keeps_its_line_ends(tmp_path: Path
 @pytest.mark.parametrize("head", [b"", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"a\0b\0c\0", b"\0a\0b\0c"])
 @given(parts=st.lists(st.sampled_from([b"a", b"\r\n", b"\xc3\xa9", b"\xe2\x82\xac", b"\xc3", b"\0", b"\xd8\0"])),
        block=st.integers(1, 9))  # fmt: skip
-@settings(deadline=None)
 def test_blocks_of_text_are_those_of_the_file_wherever_a_character_is_parted(
     tmp_path_factory: pytest.TempPathFactory, head: bytes, parts: list[bytes], block: int
 ) -> None:

@@ -24,7 +24,7 @@ def slow(answers: list[list[float]], targets: list[int]) -> tuple[int, int, floa
     return first, among, loss
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_top1_top5_and_loss_are_those_of_sorted_answers(data: st.DataObject) -> None:
     classes, images = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 12))

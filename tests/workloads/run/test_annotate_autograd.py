@@ -191,7 +191,7 @@ PLANS = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(plan=PLANS, needs_gradient=st.booleans())
 def test_any_tree_of_modules_is_marked_as_autograd_has_it(plan: list[Any], needs_gradient: bool) -> None:
     class Root(nn.Module):
