@@ -16,14 +16,13 @@ demo: $(VENV)/.torch ## Install, run the batch sweep on this machine's own hardw
 test: $(VENV)/.test ## Install with test extras, run all tests, WORKERS (2) files at a time
 	$(BIN)/python -m pytest --numprocesses $(or $(WORKERS),2) --dist loadgroup
 
-check: $(VENV)/.dev ## Lint, types, layers, packaging, documentation
+check: $(VENV)/.dev ## Lint, types, layers, known weaknesses
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive orchestrator parsers workloads perfctl
 	$(BIN)/python scripts/audit.py
 	sh scripts/check_layers.sh $(BIN)/lint-imports
-	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_packaging.py tests/test_docs.py
 	@if command -v shellcheck >/dev/null; then shellcheck scripts/*.sh .ci/run; else echo "shellcheck is not installed: scripts were not checked"; fi
 
 coverage: $(VENV)/.mutation ## Run all tests: which branches do they execute? Below 90 % it fails
@@ -69,4 +68,4 @@ $(VENV)/.torch $(VENV)/.test $(VENV)/.dev $(VENV)/.docs $(VENV)/.peers $(VENV)/.
 	sh scripts/make_venv.sh $(PYTHON) $(VENV)
 	@echo "Installing perfctl[$(EXTRAS)] into $(VENV). With PyTorch that is 6 GB, and silent for minutes."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
-	@touch $@
+	@touch $@ $(if $(filter dev,$(EXTRAS)),$(VENV)/.test)

@@ -102,7 +102,7 @@ def test_a_network_that_cannot_be_is_refused_without_torch() -> None:
 
 
 def test_a_deep_branching_network_lets_go_of_what_no_later_layer_takes() -> None:
-    from perfctl.workloads.models.families import Planned
+    from perfctl.workloads.models.planned import Planned
 
     planned = plan("inception:blocks=1,stages=1,width=4,image=8")
     order = Planned(planned)._order

@@ -1,0 +1,81 @@
+"""The module of a plan. Apart from ``families``, because it needs torch as soon as it is imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from perfctl.records.paper import Plan, PlanLayer
+
+_ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "tanh": nn.Tanh}
+
+
+class Add(nn.Module):
+    """The sum of two tensors of one shape."""
+
+    def forward(self, one: Tensor, other: Tensor) -> Tensor:
+        return one + other
+
+
+class Concat(nn.Module):
+    """Concatenates images along their channels."""
+
+    def forward(self, *parts: Tensor) -> Tensor:
+        return torch.cat(parts, 1)
+
+
+class Group(nn.Module):
+    """Groups layers under one name; never called itself."""
+
+
+class Planned(nn.Module):
+    """Runs its layers one by one and drops each output after its last use."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        last = {source: number for number, layer in enumerate(plan.layers) for source in layer.of}
+        self._order: list[tuple[nn.Module, tuple[int, ...], tuple[int, ...]]] = []
+        for number, layer in enumerate(plan.layers):
+            module = _make(layer, str(plan.settings["activation"]))
+            _place(self, layer.name, module)
+            done = tuple(source for source in dict.fromkeys(layer.of) if last[source] == number)
+            self._order.append((module, layer.of, done))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Input: batch x channels x height x width; output: batch x classes, before softmax."""
+        kept = {-1: images}
+        for number, (module, sources, done) in enumerate(self._order):
+            kept[number] = module(*[kept[source] for source in sources])
+            for source in done:
+                del kept[source]
+        return kept[len(self._order) - 1]
+
+
+def _make(layer: PlanLayer, activation: str) -> nn.Module:
+    one: dict[str, Any] = {
+        "conv": lambda: nn.Conv2d(
+            layer.given[0], layer.gives[0], layer.kernel, layer.stride, layer.padding, bias=layer.bias
+        ),
+        "linear": lambda: nn.Linear(layer.given[0], layer.gives[0], bias=layer.bias),
+        "norm": lambda: nn.BatchNorm2d(layer.given[0]),
+        "activation": _ACTIVATIONS[activation],
+        "max_pool": lambda: nn.MaxPool2d(layer.kernel, layer.stride, layer.padding),
+        "mean_pool": lambda: nn.AdaptiveAvgPool2d(1),
+        "add": Add,
+        "concat": Concat,
+        "flatten": nn.Flatten,
+    }
+    module: nn.Module = one[layer.kind]()
+    return module
+
+
+def _place(root: nn.Module, name: str, module: nn.Module) -> None:
+    *path, last = name.split(".")
+    parent = root
+    for piece in path:
+        if piece not in dict(parent.named_children()):
+            parent.add_module(piece, Group())
+        parent = parent.get_submodule(piece)
+    parent.add_module(last, module)
