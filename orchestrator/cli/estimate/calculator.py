@@ -53,7 +53,7 @@ def _page(store: Path, models: str) -> tuple[str, Known]:
 
     known = gather(store, models, _progress)
     for sentence in known.left_out:
-        output.warning(sentence)
+        console.warning(sentence)
     view = page_view(known, date=datetime.now(UTC).date().isoformat(), version=__version__)
     return render_calculator(view), known
 
