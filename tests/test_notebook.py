@@ -44,7 +44,7 @@ def test_a_notebook_runs_from_top_to_bottom_and_shows_what_it_is_about(
     _kernel(tmp_path / "jupyter_data_dir")
     notebook: Any = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
     nbclient.NotebookClient(
-        notebook, timeout=120, kernel_name="here", resources={"metadata": {"path": str(ROOT / "notebooks")}}
+        notebook, timeout=600, kernel_name="here", resources={"metadata": {"path": str(ROOT / "notebooks")}}
     ).execute()
     shown = json.dumps([cell.get("outputs", []) for cell in notebook.cells])
     for text in SHOWN[name]():

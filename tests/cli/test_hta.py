@@ -39,7 +39,7 @@ def test_hta_reads_a_trace_and_finds_the_same_times(perfctl: Callable[..., Any],
     if python is None:
         pytest.skip("HTA is not installed: set PERFCTL_HTA_PYTHON to a Python with HolisticTraceAnalysis")
     told = subprocess.run(
-        [python, "-c", READING, str(trace.resolve())], capture_output=True, text=True, timeout=120, check=False
+        [python, "-c", READING, str(trace.resolve())], capture_output=True, text=True, timeout=600, check=False
     )
     assert told.returncode == 0, told.stderr
     assert "does not have the rank" not in told.stdout + told.stderr

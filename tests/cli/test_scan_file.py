@@ -85,7 +85,7 @@ def test_the_process_ends_when_whoever_started_it_has_ended(tmp_path: Path) -> N
     os.mkfifo(tmp_path / "never")  # to open it takes as long as nobody writes to it
     command = (sys.executable, "-P", "-m", scan_file.WORKER, str(tmp_path / "never"))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=600)
     assert (process.returncode, said) == (1, b"")
 
 

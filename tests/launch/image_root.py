@@ -63,7 +63,7 @@ def build(folder: Path) -> Path:
         subprocess.run(("chown", "-R", "nobody", folder), check=True)
         command = ("setpriv", f"--reuid={pwd.getpwnam('nobody').pw_uid}", "--clear-groups", *command)
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False, env=environment
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False, env=environment
     )
     if done.returncode and re.search(r"namespace|permitted capability|subuid", done.stderr):
         pytest.skip(f"Apptainer cannot build here: {done.stderr.splitlines()[-1]}")
@@ -130,7 +130,7 @@ def wheel(folder: Path) -> Path:
         shutil.copytree(part, target) if part.is_dir() else shutil.copy2(part, target)
     subprocess.run(
         (sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, copy),
-        check=True, capture_output=True, timeout=120,
+        check=True, capture_output=True, timeout=600,
     )  # fmt: skip
     return next(folder.glob("perfctl-*.whl"))
 

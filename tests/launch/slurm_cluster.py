@@ -51,7 +51,7 @@ class Cluster:
 
     def call(self, *argv: str, cwd: Path | None = None, code: int = 0) -> str:
         done = subprocess.run(
-            argv, env=self.environment, cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+            argv, env=self.environment, cwd=cwd, capture_output=True, text=True, timeout=600, check=False
         )
         assert done.returncode == code, f"{argv}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr

@@ -49,7 +49,7 @@ def generated(shared: Path, folder: Path, kernels: int, *options: str) -> Path:
     template = shared / "bench/schema_full.sqlite"
     script = shared / "bench/gen_nsys.py"
     command = [sys.executable, script, str(kernels), out, "--template", template, *options]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
     return out
 
 

@@ -145,16 +145,16 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("nsys")
     options = ["--trace=nvtx,osrt", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true"]
     command = ["nsys", "profile", *options, "-o", f"{folder}/report", sys.executable, "-c", PROGRAM]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=folder)
+    made = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=folder)
     raw = folder / "report.qdstrm"
     importer = shutil.which("QdstrmImporter")
     if raw.exists() and importer:  # Debian's package does not find its importer by itself
-        subprocess.run([importer, "-i", raw, "-o", folder / "report.nsys-rep"], capture_output=True, timeout=240)
+        subprocess.run([importer, "-i", raw, "-o", folder / "report.nsys-rep"], capture_output=True, timeout=600)
     if not (folder / "report.nsys-rep").exists():
         pytest.skip(f"nsys made no report here: {(made.stderr or made.stdout)[-300:]}")
     out = folder / "report.sqlite"
     export = ["nsys", "export", "--type", "sqlite", "-o", str(out), str(folder / "report.nsys-rep")]
-    subprocess.run(export, check=True, capture_output=True, timeout=240)
+    subprocess.run(export, check=True, capture_output=True, timeout=600)
     return out
 
 

@@ -15,6 +15,7 @@ class Visit:
     def __init__(self, browser: Any, file: Path, **options: Any) -> None:
         options = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"} | options
         self.context = browser.new_context(**options)
+        self.context.set_default_timeout(120_000)
         self.page = self.context.new_page()
         self.troubles: list[str] = []
         self.page.on("console", lambda said: self.troubles.append(f"console: {said.text}"))

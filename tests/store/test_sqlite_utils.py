@@ -134,7 +134,7 @@ def test_a_search_index_and_counts_that_triggers_kept_are_up_to_date_after_perfc
     names = rows(store, "SELECT id FROM kernel_name WHERE name LIKE '%sgemm%'")
     assert len(names) > 1
     search = [sys.executable, "-m", "sqlite_utils", "search", str(store), "kernel_name", "sgemm", "-c", "id"]
-    done = subprocess.run(search, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(search, capture_output=True, text=True, timeout=600, check=True)
     assert sorted(row["id"] for row in json.loads(done.stdout)) == sorted(number for (number,) in names)
     ((indexed,),) = rows(store, "SELECT count(*) FROM kernel_name_fts_docsize")
     ((there,),) = rows(store, "SELECT count(*) FROM kernel_name")
@@ -170,6 +170,6 @@ def test_sqlite_utils_and_pandas_are_not_loaded_by(command: str, store: Path) ->
         " print('loaded', sorted({'sqlite_utils', 'pandas', 'numpy'} & sys.modules.keys()))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, words[command])], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", code, *map(str, words[command])], capture_output=True, text=True, timeout=600, check=True
     )
     assert done.stdout.splitlines()[-1] == "loaded []"

@@ -15,7 +15,7 @@ from perfctl.workloads.__main__ import main
 def call(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
     program = f"import sys\n{before}\nfrom perfctl.workloads.__main__ import main\nsys.exit(main(sys.argv[1:]))"
     return subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=600, check=False
     )
 
 
@@ -30,7 +30,7 @@ def test_a_run_says_what_ran_and_where_the_record_is(tmp_path: Path) -> None:
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

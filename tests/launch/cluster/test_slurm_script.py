@@ -193,7 +193,7 @@ def test_a_signal_before_perfctl_has_begun_ends_the_task_at_once(tmp_path: Path,
         while not (tmp_path / "ready").exists():
             assert job.poll() is None
         job.terminate()
-        assert job.wait(timeout=10) == 143
+        assert job.wait(timeout=600.0) == 143
     assert not (tmp_path / "began").exists()
     assert (tmp_path / "task-0.state").read_text().splitlines()[-1].endswith("ended with exit code 143")
 
@@ -222,7 +222,7 @@ def test_a_signal_to_the_job_script_reaches_perfctl_and_the_lines_after_still_ru
         while not (tmp_path / "ready").exists():
             assert job.poll() is None
         job.send_signal(getattr(signal, f"SIG{number}"))
-        said, _ = job.communicate(timeout=10)
+        said, _ = job.communicate(timeout=600.0)
     assert "told\n" in said
     assert "resumed\n" in said
     assert "told to stop" in (tmp_path / "task-0.state").read_text()

@@ -120,7 +120,7 @@ def test_a_device_is_never_taken_twice_and_is_free_again_when_its_holder_dies(tm
     program = (
         "import sys, time; from pathlib import Path; from perfctl.orchestrator.launch.machine.devices import Place, hold\n"
         f"with hold([Place('GPU 0', locks=('gpu-0',))], Path({str(tmp_path)!r})):\n"
-        "    print('held', flush=True); time.sleep(60)"
+        "    print('held', flush=True); time.sleep(600)"
     )
     with subprocess.Popen((sys.executable, "-c", program), stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None and other.stdout.readline() == "held\n"
@@ -186,7 +186,7 @@ def test_one_failing_batch_size_does_not_stop_its_neighbour(tmp_path: Path) -> N
 def test_an_interrupt_ends_the_runs_of_all_places_and_leaves_the_rest_unstarted(tmp_path: Path) -> None:
     from dataclasses import replace
 
-    request = replace(asked(tmp_path, WRITES + "; import time; time.sleep(60)"), places=_places(tmp_path))
+    request = replace(asked(tmp_path, WRITES + "; import time; time.sleep(600)"), places=_places(tmp_path))
     started: list[int] = []
 
     def note(batch: int, stage: str) -> None:
@@ -198,7 +198,7 @@ def test_an_interrupt_ends_the_runs_of_all_places_and_leaves_the_rest_unstarted(
     with pytest.raises(Interrupted) as stop:
         sweep.run(request, Listener(started=note))
     assert stop.value.signal_number == signal.SIGTERM
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 120
     assert sorted(started) == [16, 32]
     assert {path.name for path in request.folder.glob("b*")} >= {"b16.part", "b32.part"}
     assert not list(request.folder.glob("b64*"))

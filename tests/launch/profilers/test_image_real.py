@@ -24,7 +24,7 @@ LIBRARIES = Path("/usr/lib/x86_64-linux-gnu")
 
 def perfctl(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        (sys.executable, "-m", "perfctl", *words), cwd=folder, capture_output=True, text=True, timeout=240, check=False,
+        (sys.executable, "-m", "perfctl", *words), cwd=folder, capture_output=True, text=True, timeout=600, check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
     )  # fmt: skip
 
@@ -145,7 +145,7 @@ def test_a_stop_reaches_the_program_inside_and_nothing_is_left_of_it(image: Path
         "import os, pathlib, signal, sys, time\n"
         "def stop(number, frame):\n    pathlib.Path('stopped').write_text(os.environ['TMPDIR']); sys.exit(3)\n"
         "signal.signal(signal.SIGTERM, stop)\n"
-        "pathlib.Path(os.environ['TMPDIR'], 'mine').touch()\npathlib.Path('pid').write_text('x')\ntime.sleep(60)"
+        "pathlib.Path(os.environ['TMPDIR'], 'mine').touch()\npathlib.Path('pid').write_text('x')\ntime.sleep(600)"
     )
     deep = tmp_path / ("d" * 40) / ("e" * 40)  # TMPDIR is reached through a link then
     command = run.image(str(image)).wrap(Command(("python3", "-c", program), "profile"), (deep,), tmp_path)
@@ -153,7 +153,7 @@ def test_a_stop_reaches_the_program_inside_and_nothing_is_left_of_it(image: Path
     outcome = process_run.run(
         command, cwd=tmp_path, stdout=tmp_path / "o", stderr=tmp_path / "e", scratch=deep, timeout_s=5, grace_s=10
     )
-    assert outcome.timed_out and time.monotonic() - began < 30
+    assert outcome.timed_out and time.monotonic() - began < 120
     assert (tmp_path / "pid").exists(), (tmp_path / "e").read_text()
     assert (tmp_path / "stopped").read_text() != ""
     assert (deep / "mine").exists()

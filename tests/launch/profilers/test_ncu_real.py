@@ -53,8 +53,8 @@ def test_whatever_ends_perfctl_ends_ncu_below_its_shell_script(make_request, mak
     driver = processes.start_perfctl(request.paths.part, *profile.argv)
     processes.wait_for(3)
     driver.send_signal(number)
-    processes.assert_gone_within(5.0)
-    driver.communicate(timeout=5.0)
+    processes.assert_gone_within(60.0)
+    driver.communicate(timeout=600.0)
 
 
 def test_a_report_is_printed_as_a_table_with_base_units(make_request, processes, reports):

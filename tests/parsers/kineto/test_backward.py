@@ -131,7 +131,7 @@ def run_workload(folder: Path, *arguments: str, before: tuple[str, ...] = (), ba
     options += ["--steps", "3", "--warmup", "2", "--record", str(folder / "record.json")]
     command = [sys.executable, "-m", "perfctl.workloads", *before, *options, *arguments]
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}
-    made = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=folder, env=alone)
+    made = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=folder, env=alone)
     assert made.returncode == 0, made.stderr[-2000:]
     return out
 

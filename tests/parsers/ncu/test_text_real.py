@@ -52,7 +52,7 @@ def _imported(path: Path, tmp_path: Path, *options: str) -> Path:
         pytest.skip("ncu is not installed")
     made = tmp_path / ("-".join(options).replace("/", "_") or "text")
     with made.open("wb") as file:
-        done = subprocess.run([tool, "--import", str(path), *options], stdout=file, check=False, timeout=120)
+        done = subprocess.run([tool, "--import", str(path), *options], stdout=file, check=False, timeout=600)
     if done.returncode:
         pytest.skip("the installed ncu cannot read this report")
     return made

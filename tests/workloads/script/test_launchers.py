@@ -22,7 +22,7 @@ def perfctl(batch: str) -> tuple[str, ...]:
 
 def start(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
-    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, env=environment, timeout=200, check=False)
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, env=environment, timeout=600, check=False)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

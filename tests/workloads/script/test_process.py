@@ -32,7 +32,7 @@ ENDS = {
 
 def run(*argv: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, **variables}
-    return subprocess.run(argv, cwd=folder, capture_output=True, env=environment, timeout=120, check=False)
+    return subprocess.run(argv, cwd=folder, capture_output=True, env=environment, timeout=600, check=False)
 
 
 def both(folder: Path, *words: str, options: tuple[str, ...] = ()) -> tuple[object, object, dict]:

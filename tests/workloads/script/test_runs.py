@@ -39,7 +39,7 @@ TRACE = ["--annotate", "record_function", "--window", "torch", "--trace", "trace
 
 def start(folder: Path, *argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **ENVIRONMENT, **variables}
-    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, env=environment, timeout=240, check=False)
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, env=environment, timeout=600, check=False)
 
 
 def words(name: str) -> tuple[str, ...]:
