@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from perfctl.orchestrator.launch.profilers import nsys
+from tests import forked
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: on a busy machine its threads wait for each other
 
@@ -74,3 +75,10 @@ def golden() -> Callable[[str, str], None]:
             pytest.fail("\n".join([*lines, "If this is right: python scripts/accept_golden.py"]), pytrace=False)
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[forked.Forks]:
+    """Starts scripts in processes that need not load torch."""
+    with forked.forks() as found:
+        yield found

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import warnings
 from collections import defaultdict
 from pathlib import Path
@@ -17,6 +14,7 @@ from perfctl.parsers import parse
 from perfctl.parsers.kineto.events import collect
 from perfctl.parsers.kineto.nesting import Nesting, assign_layers
 from perfctl.records.report import Operation
+from tests.forked import PERFCTL, Forks
 
 Event = dict[str, Any]
 SCRIPTS = Path(__file__).resolve().parents[2] / "data/scripts"
@@ -121,24 +119,19 @@ def test_the_optimizers_work_has_its_direction_by_torchs_own_range(tmp_path: Pat
     assert place(found["aten::add_"]) == (None, "optimizer")
 
 
-def run_workload(folder: Path, *arguments: str, before: tuple[str, ...] = (), batch: int = 8) -> Path:
+def run_workload(forks: Forks, folder: Path, *arguments: str, before: tuple[str, ...] = (), batch: int = 8) -> Path:
     """A trace of three steps on one thread of the CPU: with more, waiting for one another would count as work."""
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    assert torch
     out = folder / "trace.json"
-    options = ["--annotate", "record_function", "--window", "torch", "--trace", str(out)]
-    options += ["--batch", str(batch)]
+    options = ["--annotate", "record_function", "--window", "torch", "--trace", str(out), "--batch", str(batch)]
     options += ["--steps", "3", "--warmup", "2", "--record", str(folder / "record.json")]
-    command = [sys.executable, "-m", "perfctl.workloads", *before, *options, *arguments]
-    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
-    made = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=folder, env=alone)
+    made = forks.run(folder, *PERFCTL, *before, *options, *arguments)
     assert made.returncode == 0, made.stderr[-2000:]
     return out
 
 
 @pytest.fixture(scope="module")
-def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run_workload(tmp_path_factory.mktemp("mnist"), before=("mnist_cnn",))
+def mnist(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_workload(forks, tmp_path_factory.mktemp("mnist"), before=("mnist_cnn",))
 
 
 def attributed(path: Path) -> tuple[float, dict[str, int]]:
@@ -153,19 +146,19 @@ def attributed(path: Path) -> tuple[float, dict[str, int]]:
     return known / (known + sum(rest.values())), dict(sorted(rest.items(), key=lambda item: -item[1])[:8])
 
 
-@pytest.mark.timeout(300)
 def test_operator_time_of_a_real_cpu_trace_goes_to_layers_and_the_optimizer(mnist: Path) -> None:
     share, rest = attributed(mnist)
     assert share >= 0.95, rest
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["mnist", "resnet_shared", "bilstm", "transformer", "gan"])
-def test_operator_time_of_an_unedited_script_goes_to_layers_and_optimizers(name: str, tmp_path: Path) -> None:
+def test_operator_time_of_an_unedited_script_goes_to_layers_and_optimizers(
+    forks: Forks, name: str, tmp_path: Path
+) -> None:
     """At batch 32: the networks are tiny, and what does not grow with the batch (clipping, the loader) is in no layer."""
     shares = []
     for _ in range(4):  # again where another process took the core in the middle of an operation
-        path = run_workload(tmp_path, "--", str(SCRIPTS / f"{name}.py"), "--batch-size", "32", batch=32)
+        path = run_workload(forks, tmp_path, "--", str(SCRIPTS / f"{name}.py"), "--batch-size", "32", batch=32)
         share, rest = attributed(path)
         if share >= 0.95:
             return
@@ -173,7 +166,6 @@ def test_operator_time_of_an_unedited_script_goes_to_layers_and_optimizers(name:
     pytest.fail(f"less than 95 % of operator time has a layer: {shares}")
 
 
-@pytest.mark.timeout(300)
 def test_sequence_numbers_alone_tell_the_layers_that_backward_ranges_tell(mnist: Path) -> None:
     """The same real trace once with its backward ranges and once without them."""
     events = json.loads(mnist.read_text())["traceEvents"]

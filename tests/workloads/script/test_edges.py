@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.workloads.forked import PERFCTL, Forks
+from tests.forked import PERFCTL, Forks
 
 torch = pytest.importorskip("torch")
 

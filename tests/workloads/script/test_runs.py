@@ -16,7 +16,7 @@ import pytest
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.nsys import WINDOW
 from perfctl.records.ranges import read_range_name
-from tests.workloads.forked import Forks
+from tests.forked import Forks
 
 pytestmark = pytest.mark.xdist_group("nsys")
 

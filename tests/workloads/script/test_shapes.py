@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.workloads.forked import PERFCTL, Forks
+from tests.forked import PERFCTL, Forks
 
 torch = pytest.importorskip("torch")
 
