@@ -204,10 +204,7 @@ def splitk(layer: Layer, batch: int) -> list[Work]:
     grid = (ceil(batch * layer.rows / 64), ceil(layer.cout / 64), 16)
     ffma = prod(grid) * 64 * 64 * layer.cin // 16
     reduce = "void splitKreduce_kernel<32, 16, int, float, float, float, float, true, false, false>(cublasSplitKParams)"
-    return [
-        gemm("volta_sgemm_64x64_tn", grid, ffma),
-        Work(reduce, (64, 1, 1), {"fadd": 16 * layer.outputs(batch)}),
-    ]
+    return [gemm("volta_sgemm_64x64_tn", grid, ffma), Work(reduce, (64, 1, 1), {"fadd": 16 * layer.outputs(batch)})]
 
 
 def epilogue(layer: Layer, batch: int) -> list[Work]:

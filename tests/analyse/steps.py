@@ -42,10 +42,7 @@ def network(
     """``depth`` convolutions with an activation each, and a linear layer."""
     works = [conv("conv0", 3, width, image, first=True), plain("act0", "activation", width * image * image)]
     for place in range(1, depth):
-        works += [
-            conv(f"conv{place}", width, width, image),
-            plain(f"act{place}", "activation", width * image * image),
-        ]
+        works += [conv(f"conv{place}", width, width, image), plain(f"act{place}", "activation", width * image * image)]
     works.append(linear("fc", width, 10))
     parameters = int(sum(work.weights for work in works))
     return StepSpec(

@@ -154,11 +154,7 @@ def test_comments_and_blanks_make_no_other_view(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "of",
-    [
-        "VIEW gap AS SELECT * FROM kept",
-        "VIRTUAL TABLE gap USING fts4(run_id, quantity, state, reason, scope)",
-    ],
+    "of", ["VIEW gap AS SELECT * FROM kept", "VIRTUAL TABLE gap USING fts4(run_id, quantity, state, reason, scope)"]
 )
 def test_a_view_in_place_of_a_table_is_read_and_named_and_cannot_be_written(store: Path, of: str) -> None:
     put_in = ("INSERT INTO gap SELECT * FROM kept",) if of.startswith("VIRTUAL") else ()

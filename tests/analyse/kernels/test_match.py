@@ -49,8 +49,7 @@ def test_steps_are_aligned_from_the_first_one_and_what_only_one_recorded_is_no_m
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"layer": "fc2"}, {"direction": "grad_weight"}, {"grid": (8, 4, 1)}, {"name": "void other_kernel(int)"}],
+    "other", [{"layer": "fc2"}, {"direction": "grad_weight"}, {"grid": (8, 4, 1)}, {"name": "void other_kernel(int)"}]
 )
 def test_launches_that_differ_in_one_thing_are_listed_on_both_sides(other: dict[str, object]) -> None:
     found = match(run("ncu", launch(0)), run("nsys", launch(0, **other)))  # type: ignore[arg-type]

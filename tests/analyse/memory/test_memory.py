@@ -95,8 +95,7 @@ def test_the_peak_equals_mem_trackers_byte_for_byte(optimizer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "copies"),
-    [("sgd", 0), ("momentum", 1), ("adam", 2), ("adamw", 2), ("adadelta", 2), ("rmsprop", 1)],
+    ("optimizer", "copies"), [("sgd", 0), ("momentum", 1), ("adam", 2), ("adamw", 2), ("adadelta", 2), ("rmsprop", 1)]
 )
 def test_optimizer_state_is_so_many_copies_of_the_parameters(optimizer: str, copies: int) -> None:
     found = estimation.Session(estimation.Request("mnist_cnn", optimizer=optimizer, memory=True)).at(1)

@@ -60,11 +60,7 @@ def test_padding_of_a_tensor_core_kernel_is_counted_once(algorithm: str, rule: s
 
 
 def test_small_batches_in_one_tile_of_an_unknown_size_are_no_wrong_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = (
-        made.Linear("a", 1024, 1024, first=True),
-        made.Linear("b", 1024, 512),
-        made.Linear("c", 512, 10),
-    )
+    network = (made.Linear("a", 1024, 1024, first=True), made.Linear("b", 1024, 512), made.Linear("c", 512, 10))
 
     def tile_of_64(layer: Any, batch: int) -> list[Any]:
         rows, columns = ceil(batch / 64) * 64, ceil(layer.cout / 64) * 64
