@@ -13,32 +13,19 @@ SOURCES = sorted(
 )
 MODULES = {
     *(
-        "pickle",
-        "cPickle",
-        "_pickle",
-        "dill",
-        "cloudpickle",
-        "joblib",
-        "shelve",
-        "marshal",
-        "jsonpickle",
-        "yaml",
+        "pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "jsonpickle", "yaml",
         "code",
     ),
     *("xml", "lxml", "xmlrpc", "defusedxml", "plistlib", "telnetlib", "ftplib", "commands", "pty"),
-}
+}  # fmt: skip
 """Nothing is unpickled and no XML is read, so there are no bombs of either."""
 CALLS = {
     *("eval", "exec", "compile", "__import__", "execfile", "os.system", "os.popen", "os.startfile", "tempfile.mktemp"),
     *(
-        "numpy.load",
-        "np.load",
-        "pandas.read_pickle",
-        "torch.hub.load",
-        "subprocess.getoutput",
+        "numpy.load", "np.load", "pandas.read_pickle", "torch.hub.load", "subprocess.getoutput",
         "subprocess.getstatusoutput",
     ),
-}
+}  # fmt: skip
 KEYWORDS = {"shell", "allow_pickle", "executable"}
 ALLOWED = {
     ("workloads/script/run.py", "compile"): "the user's own script, which is what was asked for",

@@ -45,21 +45,13 @@ def test_what_looks_like_a_secret_is_named(text: str, name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "TOKENIZERS_PARALLELISM=false",
-        "MAX_TOKENS=4096",
-        "--max-new-tokens=12345678",
-        '"num_tokens": 128000000',
-        "void kernel<token_type>(int)",
-        "token: int64_tensor",
-        "API_KEY=",
-        "HF_TOKEN=$HF_TOKEN",
-        "HF_TOKEN=(removed)",
-        "task-scheduler-with-a-long-name-0123456789",
-        "user@host:/path, 3 @ 4",
+        "TOKENIZERS_PARALLELISM=false", "MAX_TOKENS=4096", "--max-new-tokens=12345678", '"num_tokens": 128000000',
+        "void kernel<token_type>(int)", "token: int64_tensor", "API_KEY=", "HF_TOKEN=$HF_TOKEN", "HF_TOKEN=(removed)",
+        "task-scheduler-with-a-long-name-0123456789", "user@host:/path, 3 @ 4",
         "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum = 1,234,567",
         "cudaStreamIsCapturing access_policy_window=0x7fff0000",
     ],
-)
+)  # fmt: skip
 def test_settings_and_measurements_are_no_secrets(text: str) -> None:
     assert names(text) == []
 

@@ -20,12 +20,8 @@ def test_a_sum_tells_how_many_launches_are_in_it_and_is_a_lower_bound_where_some
 def test_what_is_absent_is_no_lower_bound() -> None:
     found = missing("refused", "it would be wrong")
     assert (found.value, found.state, found.reason, found.launches, found.of_launches) == (
-        None,
-        "refused",
-        "it would be wrong",
-        0,
-        1,
-    )
+        None, "refused", "it would be wrong", 0, 1,
+    )  # fmt: skip
     assert not found.lower_bound
     assert not Figure(None, "not_available", missing=("fp64",)).lower_bound
     assert not Figure(0, "counted").lower_bound
@@ -34,12 +30,8 @@ def test_what_is_absent_is_no_lower_bound() -> None:
 def test_without_a_value_the_first_reason_is_that_of_the_sum() -> None:
     found = total_of([missing("refused", "first", of_launches=2), missing("not_collected", "second", of_launches=3)])
     assert (found.value, found.state, found.reason, found.launches, found.of_launches) == (
-        None,
-        "refused",
-        "first",
-        0,
-        5,
-    )
+        None, "refused", "first", 0, 5,
+    )  # fmt: skip
     assert total_of([Figure(None, "refused")]).reason == "not collected"
     nothing = total_of([])
     assert (nothing.state, nothing.reason, nothing.of_launches) == ("not_collected", "no launch was profiled", 0)

@@ -43,14 +43,11 @@ def _pressed(home: Path, line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("perfctl rep", ["replay", "report"]),
-        ("perfctl report --o", ["--out", "--open"]),
-        ("perfctl torch --batches 16 --sampl", ["--sample"]),
-        ("perfctl slurm can", ["cancel"]),
-        ("perfctl bench ex", ["export"]),
-        ("perfctl --show-c", ["--show-completion"]),
+        ("perfctl rep", ["replay", "report"]), ("perfctl report --o", ["--out", "--open"]),
+        ("perfctl torch --batches 16 --sampl", ["--sample"]), ("perfctl slurm can", ["cancel"]),
+        ("perfctl bench ex", ["export"]), ("perfctl --show-c", ["--show-completion"]),
     ],
-)
+)  # fmt: skip
 def test_bash_offers_the_commands_and_options_that_fit(home: Path, line: str, offered: list[str]) -> None:
     assert _pressed(home, line) == offered
 

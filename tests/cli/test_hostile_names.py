@@ -15,14 +15,9 @@ from tests.parsers.nsys_builder import NsysBuilder
 
 Perfctl = Callable[..., Any]
 NAMES = (
-    "'); DROP TABLE run; --",
-    "</script><script>alert(1)</script>",
-    "javascript:alert(1)",
-    "\x1b]0;title\x07\x1b[2J\x9b31m",
-    "abc\u202egnp.exe\u2066",
-    "[red]x[/red] [/]",
-    "$\\frac{1}{0$ {{ 7*7 }} {% x %}",
-)
+    "'); DROP TABLE run; --", "</script><script>alert(1)</script>", "javascript:alert(1)",
+    "\x1b]0;title\x07\x1b[2J\x9b31m", "abc\u202egnp.exe\u2066", "[red]x[/red] [/]", "$\\frac{1}{0$ {{ 7*7 }} {% x %}",
+)  # fmt: skip
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 

@@ -23,16 +23,8 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     words = [
-        "infer",
-        "--models",
-        "squeezenet1_1,shufflenet_v2_x0_5",
-        "--images",
-        "4",
-        "--weights",
-        "none",
-        "--warmup",
-        "1",
-    ]
+        "infer", "--models", "squeezenet1_1,shufflenet_v2_x0_5", "--images", "4", "--weights", "none", "--warmup", "1",
+    ]  # fmt: skip
     said = perfctl(*words, "--batches", "2")
     assert said.code == 0, said.err
     folders = sorted(Path("perfctl-runs").iterdir())
@@ -91,18 +83,10 @@ def test_requests_that_make_no_sense_leave_nothing_behind(perfctl: Perfctl, word
 def test_a_dry_run_prints_one_command_a_model_and_batch(perfctl: Perfctl) -> None:
     said = perfctl(
         *[
-            "infer",
-            "--models",
-            "vgg11,alexnet",
-            "--batches",
-            "1,5",
-            "--profiler",
-            "torch",
-            "--images",
-            "20",
+            "infer", "--models", "vgg11,alexnet", "--batches", "1,5", "--profiler", "torch", "--images", "20",
             "--dry-run",
         ]
-    )
+    )  # fmt: skip
     assert said.code == 0
     lines = [shlex.split(line) for line in said.out.splitlines()]
     asked = [(line[line.index("--model") + 1], line[line.index("--batch") + 1]) for line in lines]

@@ -38,11 +38,8 @@ def test_what_the_file_cannot_say_is_told_and_marked_as_told(perfctl: Perfctl) -
     assert said.code == 0
     (row,) = perfctl("runs", "--json").json
     assert (row["batch_size"], row["workload"], row["device_name"], row["origin"]) == (
-        64,
-        "mnist_cnn",
-        "Tesla V100",
-        "ingested",
-    )
+        64, "mnist_cnn", "Tesla V100", "ingested",
+    )  # fmt: skip
     assert count("diagnostic WHERE text LIKE '%given by the user%'") == 3
 
 
@@ -165,11 +162,8 @@ def test_what_is_left_of_reports_in_a_folder_is_refused_line_by_line(perfctl: Pe
     assert said.code == 4
     assert "4 of 5 could not be read" in said.err
     reasons = {
-        "pointer": "git-LFS pointer",
-        "empty": "the file is empty",
-        "noise": "no known report",
-        "cut": "is cut off",
-    }
+        "pointer": "git-LFS pointer", "empty": "the file is empty", "noise": "no known report", "cut": "is cut off",
+    }  # fmt: skip
     for name, reason in reasons.items():
         (line,) = [line for line in told(said) if f"/{name}." in line]
         assert reason in line

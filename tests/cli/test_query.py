@@ -35,23 +35,13 @@ def test_a_select_is_answered_as_a_table_as_json_and_as_csv(perfctl: Perfctl, st
 @pytest.mark.parametrize(
     "sql",
     [
-        "DELETE FROM run",
-        "UPDATE run SET status = 'ok'",
-        "INSERT INTO gap VALUES (1, 'a', 'ambiguous', 'b', NULL)",
-        "INSERT INTO sweep SELECT * FROM sweep RETURNING id",
-        "DROP TABLE gap",
-        "CREATE TABLE mine (a)",
-        "CREATE TEMP TABLE mine (a)",
-        "ATTACH 'other.db' AS other",
-        "VACUUM INTO 'other.db'",
-        "PRAGMA journal_mode = DELETE",
-        "PRAGMA user_version = 9",
-        "PRAGMA query_only = OFF",
-        "BEGIN IMMEDIATE",
-        "SELECT load_extension('x.so')",
-        "REINDEX",
+        "DELETE FROM run", "UPDATE run SET status = 'ok'", "INSERT INTO gap VALUES (1, 'a', 'ambiguous', 'b', NULL)",
+        "INSERT INTO sweep SELECT * FROM sweep RETURNING id", "DROP TABLE gap", "CREATE TABLE mine (a)",
+        "CREATE TEMP TABLE mine (a)", "ATTACH 'other.db' AS other", "VACUUM INTO 'other.db'",
+        "PRAGMA journal_mode = DELETE", "PRAGMA user_version = 9", "PRAGMA query_only = OFF", "BEGIN IMMEDIATE",
+        "SELECT load_extension('x.so')", "REINDEX",
     ],
-)
+)  # fmt: skip
 def test_nothing_but_reading_is_allowed(perfctl: Perfctl, store: Path, sql: str) -> None:
     before, files = store.read_bytes(), {path.name for path in Path().iterdir()}
     said = perfctl("query", sql)
@@ -64,15 +54,12 @@ def test_nothing_but_reading_is_allowed(perfctl: Perfctl, store: Path, sql: str)
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("SELECT 1; SELECT 2", "more than one statement"),
-        ("", "the query is empty"),
-        ("/* nothing */", "the query is empty"),
-        ("SELECT * FROM nope", "no such table: nope. There are sweep"),
-        ("SELECT nope FROM run", "no such column"),
-        ("SELEC 1", "syntax error"),
+        ("SELECT 1; SELECT 2", "more than one statement"), ("", "the query is empty"),
+        ("/* nothing */", "the query is empty"), ("SELECT * FROM nope", "no such table: nope. There are sweep"),
+        ("SELECT nope FROM run", "no such column"), ("SELEC 1", "syntax error"),
         ("SELECT zeroblob(1000000000)", "too big"),
     ],
-)
+)  # fmt: skip
 def test_a_query_that_cannot_be_answered_is_refused_in_one_line(
     perfctl: Perfctl, store: Path, sql: str, said: str
 ) -> None:

@@ -89,16 +89,8 @@ def test_a_sweeps_folder_copied_elsewhere_can_be_ingested_there(
     assert said.code == 0
     again = perfctl("runs", "--json", "--store", elsewhere / "perfctl.db").json
     same = (
-        "profiler",
-        "batch_size",
-        "workload",
-        "mode",
-        "precision",
-        "status",
-        "operations",
-        "ranges",
-        "artifact_sha256",
-    )
+        "profiler", "batch_size", "workload", "mode", "precision", "status", "operations", "ranges", "artifact_sha256",
+    )  # fmt: skip
     assert [[row[key] for key in same] for row in again] == [[row[key] for key in same] for row in first]
 
 

@@ -134,16 +134,8 @@ def test_a_dry_run_prints_each_size_ready_to_paste_and_starts_nothing(
     perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = (
-        "torch",
-        "--dry-run",
-        "--step-marker",
-        "optimizer:SGD",
-        "--",
-        sys.executable,
-        "train.py",
-        "b={batch}",
-        "{x}",
-    )
+        "torch", "--dry-run", "--step-marker", "optimizer:SGD", "--", sys.executable, "train.py", "b={batch}", "{x}",
+    )  # fmt: skip
     said = sweep(perfctl, monkeypatch, folder, *words)
     assert said.code == 0
     commands = [shlex.split(line) for line in said.out.splitlines()]

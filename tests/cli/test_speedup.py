@@ -89,13 +89,10 @@ def test_two_precisions_leave_traces_results_and_a_page(perfctl: Perfctl, monkey
 @pytest.mark.parametrize(
     ("devices", "what"),
     [
-        ("cpu", "needs two or more"),
-        ("cpu,cpu:tf32", "'cpu:tf32' is not known"),
-        ("cpu,tpu", "'tpu' is not known"),
-        ("cpu,cpu:", "'cpu:' is not known"),
-        ("cpu,cpu", "names a device twice"),
+        ("cpu", "needs two or more"), ("cpu,cpu:tf32", "'cpu:tf32' is not known"), ("cpu,tpu", "'tpu' is not known"),
+        ("cpu,cpu:", "'cpu:' is not known"), ("cpu,cpu", "names a device twice"),
     ],
-)
+)  # fmt: skip
 def test_devices_that_make_no_sense_are_refused(perfctl: Perfctl, devices: str, what: str) -> None:
     said = perfctl("speedup", "--devices", devices)
     assert said.code == 2

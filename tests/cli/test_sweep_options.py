@@ -22,17 +22,13 @@ def test_options_that_perfctl_sets_itself_are_not_passed_on(perfctl: Perfctl, wo
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--batches", "x"], "'x' is not a batch size"),
-        (["--batches", "16,16"], "repeats a size"),
-        (["--batches", "0"], "at least 1"),
-        (["--workload", "nope"], "known: mnist_cnn"),
-        (["--mode", "bogus"], "invalid choice"),
-        (["--conv2", "33,64,3,1"], "must begin with 32"),
-        (["--bathces", "16"], "--bathces"),
-        (["--device", "tpu"], "Say cpu, cuda or auto"),
+        (["--batches", "x"], "'x' is not a batch size"), (["--batches", "16,16"], "repeats a size"),
+        (["--batches", "0"], "at least 1"), (["--workload", "nope"], "known: mnist_cnn"),
+        (["--mode", "bogus"], "invalid choice"), (["--conv2", "33,64,3,1"], "must begin with 32"),
+        (["--bathces", "16"], "--bathces"), (["--device", "tpu"], "Say cpu, cuda or auto"),
         (["--timeout", "-1"], "--timeout"),
     ],
-)
+)  # fmt: skip
 def test_a_request_that_makes_no_sense_is_refused_in_one_line_before_anything_runs(
     perfctl: Perfctl, words: list[str], said: str
 ) -> None:

@@ -9,12 +9,8 @@ from tests.parsers.nsys_builder import NsysBuilder, training_step
 GITHUB = "ghp_" + "0123456789abcdefghijklmnopqrstuvwxyz"
 PASSWORD = "correct-horse"
 ENVIRONMENT = (
-    "PATH=/usr/bin:/bin",
-    "HOME=/home/me",
-    "LD_LIBRARY_PATH=/opt/lib",
-    "XDG_SEAT=seat0",
-    "MY_OWN=private-life",
-)
+    "PATH=/usr/bin:/bin", "HOME=/home/me", "LD_LIBRARY_PATH=/opt/lib", "XDG_SEAT=seat0", "MY_OWN=private-life",
+)  # fmt: skip
 VALUES = (GITHUB, PASSWORD, "/usr/bin:/bin", "/home/me", "/opt/lib", "private-life")
 """None of these may be left anywhere in a copy."""
 EXPECTED = ["DB_PASSWORD", "FAKE_TOKEN"]

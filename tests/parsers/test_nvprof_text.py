@@ -129,11 +129,8 @@ def test_metrics_as_csv_keep_their_launch_counts(tmp_path: Path) -> None:
     )
     found = figures(parse(written(tmp_path, text)))
     assert [found[f"k(float*, int): flop_count_sp: {key}"] for key in ("Invocations", "Min", "Max", "Avg")] == [
-        3,
-        10,
-        30,
-        20,
-    ]
+        3, 10, 30, 20,
+    ]  # fmt: skip
 
 
 def test_metrics_of_a_trace_are_counters_of_their_launch(tmp_path: Path) -> None:

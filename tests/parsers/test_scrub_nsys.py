@@ -60,11 +60,8 @@ def test_of_what_is_said_about_the_system_the_machine_s_own_facts_stay(tmp_path:
 def test_of_the_facts_of_a_capture_those_of_an_environment_go(tmp_path: Path) -> None:
     kept = ["('RATE_HZ', '0')", "('NOTE', 'a=b')", "('LINE', NULL)", "(NULL, 'plain')", "('X', '7=8')"]
     gone = [
-        "('PROCESS_0:ENVIRONMENT_VARIABLE', 'x')",
-        "('my_env', 'y')",
-        "('OTHER', 'HOME=/x')",
-        "(NULL, '_=/usr/bin/x')",
-    ]
+        "('PROCESS_0:ENVIRONMENT_VARIABLE', 'x')", "('my_env', 'y')", "('OTHER', 'HOME=/x')", "(NULL, '_=/usr/bin/x')",
+    ]  # fmt: skip
     path = made(tmp_path / "r.sqlite", "CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)",
                 *(f"INSERT INTO META_DATA_CAPTURE VALUES {row}" for row in kept + gone))  # fmt: skip
     assert rewrite(path, set()) == {"META_DATA_CAPTURE": 4}

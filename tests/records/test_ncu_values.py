@@ -48,12 +48,8 @@ def test_each_way_to_print_no_value_is_a_gap_and_the_counter_keeps_the_text(text
 
 def test_figures_that_no_style_prints_are_unreadable_and_a_word_is_a_text(tmp_path: Path) -> None:
     rows = [
-        ("a__b.sum", "1,234.5"),
-        ("c__d.sum", "7.1.2"),
-        ("c__d.sum", "+-3"),
-        ("c__d.sum", "7.1.2"),
-        ("e__f", "Shared"),
-    ]
+        ("a__b.sum", "1,234.5"), ("c__d.sum", "7.1.2"), ("c__d.sum", "+-3"), ("c__d.sum", "7.1.2"), ("e__f", "Shared"),
+    ]  # fmt: skip
     report = read(tmp_path, line(*LONG), *(long(0, name, "inst", text) for name, text in rows))
     assert [(one.value, one.text) for one in report.counters] == [
         (1234.5, None), (None, "7.1.2"), (None, "+-3"), (None, "7.1.2"), (None, "Shared"),
@@ -66,12 +62,8 @@ def test_figures_that_no_style_prints_are_unreadable_and_a_word_is_a_text(tmp_pa
 
 def test_values_that_may_be_whole_or_fractions_are_counted_by_metric(tmp_path: Path) -> None:
     rows = [
-        ("a__b.sum", "1.234"),
-        ("c__d.sum", "2,345"),
-        ("a__b.sum", "3.456"),
-        ("a__b.sum", "n/a"),
-        ("e__f.sum", "12"),
-    ]
+        ("a__b.sum", "1.234"), ("c__d.sum", "2,345"), ("a__b.sum", "3.456"), ("a__b.sum", "n/a"), ("e__f.sum", "12"),
+    ]  # fmt: skip
     report = read(tmp_path, line(*LONG), *(long(0, name, "Kbyte", text) for name, text in rows))
     assert [one.value for one in report.counters] == [None, None, None, None, 12_000]
     reason = (

@@ -108,11 +108,8 @@ def test_real_domains_devices_and_facts(reports: Path) -> None:
     assert {r.domain for r in parse(folder / "memfusion_report1.sqlite").ranges} == {"TensorRT"}
     four = parse(folder / "cutlass_benchmark_report1.sqlite").devices
     assert [(d.index, d.name) for d in four] == [
-        (0, "NVIDIA A100-PCIE-40GB"),
-        (1, "NVIDIA A100-PCIE-40GB"),
-        (2, "NVIDIA A40"),
-        (3, "NVIDIA A40"),
-    ]
+        (0, "NVIDIA A100-PCIE-40GB"), (1, "NVIDIA A100-PCIE-40GB"), (2, "NVIDIA A40"), (3, "NVIDIA A40"),
+    ]  # fmt: skip
     assert (four[0].memory_bandwidth_bps, four[0].driver_version) == (1_555_200_000_000, "470.57.02")
     newest = parse(folder / "testcuda_report2.sqlite")
     assert (newest.form, newest.started_at) == ("nsys SQLite, schema 3.24.14", "2026-01-25T05:56:17Z")

@@ -155,14 +155,10 @@ def test_a_page_of_nothing_is_a_page(synthetic: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (0.2013, "+20.1 %"),
-        (-0.03, "−3.0 %"),
-        (0, "0.0 %"),
-        (0.0001, "< 0.1 %"),
-        (-0.0001, "> −0.1 %"),
+        (0.2013, "+20.1 %"), (-0.03, "−3.0 %"), (0, "0.0 %"), (0.0001, "< 0.1 %"), (-0.0001, "> −0.1 %"),
         (9.5, "10.5 times"),
     ],
-)
+)  # fmt: skip
 def test_changes_have_a_sign_and_one_decimal(change: float, text: str) -> None:
     assert percent_change(change) == text
     assert around((change, change)) == f"{text} to {text}"

@@ -14,14 +14,9 @@ from torch import Tensor, nn
 from torchvision import models
 
 COLOURS = {
-    "n00000001": (255, 0, 0),
-    "n00000002": (0, 255, 0),
-    "n00000003": (0, 0, 255),
-    "n00000004": (255, 255, 0),
-    "n00000005": (255, 0, 255),
-    "n00000006": (0, 255, 255),
-    "n00000007": (255, 255, 255),
-}
+    "n00000001": (255, 0, 0), "n00000002": (0, 255, 0), "n00000003": (0, 0, 255), "n00000004": (255, 255, 0),
+    "n00000005": (255, 0, 255), "n00000006": (0, 255, 255), "n00000007": (255, 255, 255),
+}  # fmt: skip
 """Class folder -> colour; classes in the order of their numbers."""
 CLASSES = len(COLOURS)
 MODEL = "squeezenet1_1"

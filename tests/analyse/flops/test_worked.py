@@ -62,13 +62,10 @@ def test_shapes_that_are_not_there_are_empty_and_elements_are_of_the_first_outpu
 @pytest.mark.parametrize(
     ("direction", "role", "said"),
     [
-        ("forward", "grad_weight", "forward"),
-        ("backward", "grad_weight", "grad_weight"),
-        ("backward", None, "grad_input"),
-        ("optimizer", None, "optimizer"),
-        ("optimizer", "backward", "backward"),
+        ("forward", "grad_weight", "forward"), ("backward", "grad_weight", "grad_weight"),
+        ("backward", None, "grad_input"), ("optimizer", None, "optimizer"), ("optimizer", "backward", "backward"),
     ],
-)
+)  # fmt: skip
 def test_a_backward_operation_is_what_the_recorder_said_or_the_inputs_gradient(
     direction: str, role: Any, said: str
 ) -> None:
@@ -79,11 +76,8 @@ def test_attributes_are_read_as_what_they_are_meant_to_be() -> None:
     shape = op("aten.mm", (), (), yes=True, size=3.0, pair=[2, None], text="x", none=None)
     assert (flag(shape, "yes"), flag(shape, "no"), flag(shape, "none")) == (True, False, False)
     assert (integer(shape, "size"), integer(shape, "gone"), integer(shape, "gone", 7), integer(shape, "text", 5)) == (
-        3,
-        0,
-        7,
-        5,
-    )
+        3, 0, 7, 5,
+    )  # fmt: skip
     assert (integers(shape, "pair"), integers(shape, "size"), integers(shape, "text"), integers(shape, "gone")) == (
         (2, 0), (3,), (), (),
     )  # fmt: skip

@@ -95,11 +95,8 @@ def test_a_slice_a_laptop_part_or_an_unknown_name_is_not_guessed(name: str | Non
 
 def test_names_differ_by_form_factor_where_the_figures_do() -> None:
     names = {
-        "NVIDIA A100-SXM4-80GB": 2039,
-        "NVIDIA A100 80GB PCIe": 1935,
-        "A100-PCIE-40GB": 1555,
-        "NVIDIA H100 PCIe": 2039,
-    }
+        "NVIDIA A100-SXM4-80GB": 2039, "NVIDIA A100 80GB PCIe": 1935, "A100-PCIE-40GB": 1555, "NVIDIA H100 PCIe": 2039,
+    }  # fmt: skip
     assert {name: gpu.bandwidth_gbs for name in names if (gpu := find(name))} == names
 
 
@@ -113,14 +110,8 @@ def test_every_product_is_of_a_known_architecture_and_named_once() -> None:
     assert {gpu.capability for gpu in GPUS} <= {chip.capability for chip in ARCHITECTURES}
     assert len({gpu.name for gpu in GPUS}) == len(GPUS)
     assert {chip.name for chip in ARCHITECTURES} == {
-        "Pascal",
-        "Volta",
-        "Turing",
-        "Ampere",
-        "Ada",
-        "Hopper",
-        "Blackwell",
-    }
+        "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell",
+    }  # fmt: skip
 
 
 def test_a_name_without_form_factor_gets_no_roof_but_the_products_it_may_be() -> None:

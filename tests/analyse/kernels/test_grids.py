@@ -142,11 +142,8 @@ def test_a_tensor_core_kernel_may_have_its_grid_either_way(grid: tuple[int, int,
 def test_fused_winograd_needs_every_side_of_its_grid(grid: tuple[int, int, int], matches: bool) -> None:
     prediction = found(FUSED, grid, MNIST_CONV2)
     assert (prediction.matches, prediction.family, prediction.verified, prediction.split_k) == (
-        matches,
-        "winograd fused",
-        True,
-        1,
-    )
+        matches, "winograd fused", True, 1,
+    )  # fmt: skip
     assert prediction.rule.startswith("128 x 3 x 2 blocks x 32 tiles x 32 channels x 16 multiplies x 32 channels = ")
 
 

@@ -100,18 +100,10 @@ def test_the_grid_that_the_product_s_sides_ask_for(
 @pytest.mark.parametrize(
     ("blocks", "expected"),
     [
-        (100, 2.0),
-        (99, 2.0),
-        (98, -3.0),
-        (150, 2.0),
-        (151, 1.0),
-        (1600, 1.0),
-        (1601, -3.0),
-        (3, -3.0),
-        (2, 1.0),
+        (100, 2.0), (99, 2.0), (98, -3.0), (150, 2.0), (151, 1.0), (1600, 1.0), (1601, -3.0), (3, -3.0), (2, 1.0),
         (1, 1.0),
     ],
-)
+)  # fmt: skip
 def test_without_sides_the_area_under_all_tiles_must_be_near_the_outputs(blocks: int, expected: float) -> None:
     item = LayerItem("l", "forward", CONV, 100 * 128 * 64, None)
     assert score(Algorithm("conv", tile=(128, 64, 8)), item, grid=(blocks, 1, 1)) == expected

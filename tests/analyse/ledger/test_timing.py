@@ -92,23 +92,17 @@ def test_gradients_of_a_layer_are_one_row_where_some_work_computes_both(syntheti
         Kernel(n, "k", layer=layer, direction=direction, step=0, duration_ns=ns)
         for n, (layer, direction, ns) in enumerate(
             [
-                ("fc", "backward", 50),
-                ("fc", "grad_weight", 4),
-                ("first", "grad_weight", 7),
-                ("relu", "grad_input", 3),
-                ("fc", "forward", 20),
+                ("fc", "backward", 50), ("fc", "grad_weight", 4), ("first", "grad_weight", 7),
+                ("relu", "grad_input", 3), ("fc", "forward", 20),
             ]
         )
-    ]
+    ]  # fmt: skip
     run = synthetic.make_run(profiler="nsys", device=synthetic.V100, kernels=kernels)
     times = PreparedRun(run).layer_times
     assert times is not None
     assert {key: row.median for key, row in times.rows.items()} == {
-        ("fc", "backward"): 54,
-        ("first", "grad_weight"): 7,
-        ("relu", "grad_input"): 3,
-        ("fc", "forward"): 20,
-    }
+        ("fc", "backward"): 54, ("first", "grad_weight"): 7, ("relu", "grad_input"): 3, ("fc", "forward"): 20,
+    }  # fmt: skip
 
 
 def test_adding_a_gradient_on_the_cpu_is_part_of_its_layers_backward(synthetic: ModuleType) -> None:

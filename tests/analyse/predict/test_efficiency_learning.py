@@ -96,13 +96,8 @@ def test_copies_are_ensembles_of_their_own_whose_mean_is_taken() -> None:
 
 
 NODE = [
-    ("is_leaf", "u1"),
-    ("feature_idx", "i4"),
-    ("num_threshold", "f8"),
-    ("left", "u4"),
-    ("right", "u4"),
-    ("value", "f8"),
-]
+    ("is_leaf", "u1"), ("feature_idx", "i4"), ("num_threshold", "f8"), ("left", "u4"), ("right", "u4"), ("value", "f8"),
+]  # fmt: skip
 
 
 def model(start: float, *trees: list[tuple[float, ...]]) -> Any:

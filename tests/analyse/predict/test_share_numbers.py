@@ -82,11 +82,8 @@ def test_shares_are_scaled_to_the_step_longest_first_and_limited_by_their_larges
     }  # fmt: skip
     assert [share.seconds for share in found] == sorted((share.seconds for share in found), reverse=True)
     assert {share.layer: share.kind for share in found} == {
-        "c": "conv",
-        "d": "conv",
-        "(optimizer)": "optimizer",
-        "(step)": "overhead",
-    }
+        "c": "conv", "d": "conv", "(optimizer)": "optimizer", "(step)": "overhead",
+    }  # fmt: skip
 
 
 def test_measured_phases_decide_how_much_each_directions_rows_are() -> None:

@@ -201,14 +201,8 @@ def test_amounts_of_one_operation() -> None:
         2 * 3 * 360000, 4 * (3 * 1200 + 3600), 2 * (3 * 1200 + 3600),
     )  # fmt: skip
     assert [element_bytes(name) for name in ("fp64", "fp32", "tf32", "fp16", "bf16", "int8", "fp8")] == [
-        8,
-        4,
-        4,
-        2,
-        2,
-        1,
-        1,
-    ]
+        8, 4, 4, 2, 2, 1, 1,
+    ]  # fmt: skip
 
 
 def test_sizes_that_are_not_known_or_below_one_count_as_one() -> None:

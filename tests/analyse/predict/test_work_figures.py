@@ -91,11 +91,8 @@ def test_a_product_multiplies_groups_rows_columns_and_depth() -> None:
     for op, inputs, outputs, attributes, work in CASES:
         if work.macs:
             assert work.macs == pytest.approx(work.groups * work.rows * work.columns * work.depth), (
-                op,
-                inputs,
-                outputs,
-                attributes,
-            )
+                op, inputs, outputs, attributes,
+            )  # fmt: skip
 
 
 def test_operations_stand_in_the_order_of_their_positions_with_their_calls() -> None:

@@ -83,11 +83,8 @@ def test_directions_that_are_computed_again_or_belong_to_the_optimizer_are_named
     step = op("optim.SGD", ((5, 3),), (), direction="optimizer")
     made = sheet(FORWARD, again, step)
     assert [line.what for line in time_lines(made)] == [
-        "forward",
-        "computed again in backward",
-        "optimizer step",
-        "in all",
-    ]
+        "forward", "computed again in backward", "optimizer step", "in all",
+    ]  # fmt: skip
     assert made.facts is not None
     assert (made.facts.macs, made.facts.step) == (210, 0), "computed again is no backward"
 

@@ -34,12 +34,8 @@ def test_a_linear_layers_lines_and_space() -> None:
     assert work.space == (Item("weights", (3, 5), 4), Item("biases", (5,), 4), Item("output map", (14, 5), 4))
     assert work.facts is not None
     assert (work.facts.batch, work.facts.weights, work.facts.biases, work.facts.bias, work.facts.macs) == (
-        2,
-        15,
-        5,
-        True,
-        210,
-    )
+        2, 15, 5, True, 210,
+    )  # fmt: skip
     kept = linear(op("aten.linear", ((2, 7, 3), (5, 3), None), ((2, 7, 5),)))
     assert kept.facts is not None and (kept.facts.macs, kept.facts.bias, kept.facts.biases) == (210, False, 0)
     # A module that gave something of another size does not say what the rows were.

@@ -110,20 +110,10 @@ def row(layer: str, position: int, *works: Any, batch: int = 32) -> RowEvidence:
 @pytest.mark.parametrize(
     ("times", "served"),
     [
-        (1.0, 0),
-        (1.019, 0),
-        (1.5, 0),
-        (1.97, 1),
-        (2.0, 1),
-        (2.03, 1),
-        (2.05, 0),
-        (2.95, 2),
-        (3.0, 2),
-        (3.05, 2),
-        (3.1, 0),
-        (4.0, 0),
+        (1.0, 0), (1.019, 0), (1.5, 0), (1.97, 1), (2.0, 1), (2.03, 1), (2.05, 0), (2.95, 2), (3.0, 2), (3.05, 2),
+        (3.1, 0), (4.0, 0),
     ],
-)
+)  # fmt: skip
 def test_a_kernel_serves_as_many_neighbours_as_its_count_has_room_for(times: float, served: int) -> None:
     a, b, c = row("a", 0, work("k", ffma=32_000 * times)), row("b", 1), row("c", 2)
     d, before = row("d", 3, work("other", ffma=32_000)), row("before", -1)

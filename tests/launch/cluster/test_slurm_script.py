@@ -275,15 +275,11 @@ def test_the_command_line_comes_before_the_working_folder_and_that_before_the_ho
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[slurm]\npartitoin = "x"\n', "unknown key 'partitoin'"),
-        ("[slurm]\npartition = 3\n", "must be a string"),
-        ('[slurm]\nsrun = "yes"\n', "true or false"),
-        ("[slurm]\nmodule = [1]\n", "a list of strings"),
-        ("[slurm]\narray_limit = 0\n", "above 0"),
-        ("slurm = 1\n", "must be a table"),
-        ("[slurm\n", "perfctl.toml"),
+        ('[slurm]\npartitoin = "x"\n', "unknown key 'partitoin'"), ("[slurm]\npartition = 3\n", "must be a string"),
+        ('[slurm]\nsrun = "yes"\n', "true or false"), ("[slurm]\nmodule = [1]\n", "a list of strings"),
+        ("[slurm]\narray_limit = 0\n", "above 0"), ("slurm = 1\n", "must be a table"), ("[slurm\n", "perfctl.toml"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_in_perfctl_toml_is_one_line(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)) as caught:
         with_defaults(Site(), (config(tmp_path, text),))

@@ -119,11 +119,8 @@ def test_a_gpu_and_its_tools_are_told(bare_machine, monkeypatch, tmp_path):
     assert found["GPU 0"].detail == "compute capability 8.0, 40960 MiB, driver 535.104.05"
     assert (found["nsys"].value, found["ncu"].value) == ("2022.4.2.1", "2022.3.0.0")
     assert [found[f"perfctl {name}"].state for name in ("torch", "nsys", "ncu", "dlprof")] == [
-        "ok",
-        "ok",
-        "ok",
-        "missing",
-    ]
+        "ok", "ok", "ok", "missing",
+    ]  # fmt: skip
 
     monkeypatch.setattr(doctor, "_counters_for_all", lambda: False)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

@@ -29,15 +29,11 @@ smsp__sass_thread_inst_executed_op_memory_pred_on Counter inst
 def test_only_counters_of_the_chip_are_asked_for(monkeypatch):
     monkeypatch.setattr(ncu, "chip_metrics", lambda chip: ncu.read_metrics(QUERY))
     assert ncu.flops("gx100") == (
-        "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
-        "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
-        "sm__inst_executed_pipe_tensor.sum",
-        "gpu__time_duration.sum",
-        "dram__bytes_read.sum",
-        "smsp__sass_thread_inst_executed_op_ffma2_pred_on.sum",
-        "sm__ops_path_tensor_src_fp16_dst_fp32.sum",
+        "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum", "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+        "sm__inst_executed_pipe_tensor.sum", "gpu__time_duration.sum", "dram__bytes_read.sum",
+        "smsp__sass_thread_inst_executed_op_ffma2_pred_on.sum", "sm__ops_path_tensor_src_fp16_dst_fp32.sum",
         "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum",
-    )
+    )  # fmt: skip
 
 
 def test_each_tensor_type_is_asked_for_once(monkeypatch):

@@ -28,13 +28,10 @@ def test_a_layer_narrows_ncu_to_the_ranges_of_its_directions_and_of_the_layers_i
 @pytest.mark.parametrize(
     ("name", "literal"),
     [
-        ("layer1.0.conv1", "layer1.0.conv1"),
-        ("a[0]", r"a\[0\]"),
-        ("x@y,z", r"x\@y\,z"),
-        ("m/n*+", r"m\/n\*\+"),
+        ("layer1.0.conv1", "layer1.0.conv1"), ("a[0]", r"a\[0\]"), ("x@y,z", r"x\@y\,z"), ("m/n*+", r"m\/n\*\+"),
         ("b\\c", r"b\\c"),
     ],
-)
+)  # fmt: skip
 def test_what_means_something_to_ncu_in_a_layers_name_is_escaped(name, literal):
     assert ncu.includes(name)[0] == f"{literal}:forward/"
 
@@ -42,16 +39,12 @@ def test_what_means_something_to_ncu_in_a_layers_name_is_escaped(name, literal):
 @pytest.mark.parametrize(
     ("layer", "range_name", "matches"),
     [
-        ("conv2", "conv2:grad_weight", True),
-        ("conv2", "model.conv2:forward", True),
-        ("conv2", "conv20:forward", False),
-        ("conv2", "conv2:optimizer", False),
-        ("layer1", "model.layer1.0.bn1:backward", True),
-        ("layer1.0", "layer1.10.conv:forward", False),
-        ("a[0]", "a[0].conv:forward", True),
-        ("é.x", "é.x.y:forward", True),
+        ("conv2", "conv2:grad_weight", True), ("conv2", "model.conv2:forward", True),
+        ("conv2", "conv20:forward", False), ("conv2", "conv2:optimizer", False),
+        ("layer1", "model.layer1.0.bn1:backward", True), ("layer1.0", "layer1.10.conv:forward", False),
+        ("a[0]", "a[0].conv:forward", True), ("é.x", "é.x.y:forward", True),
     ],
-)
+)  # fmt: skip
 def test_the_expression_for_inner_layers_finds_them_and_not_their_neighbours(layer, range_name, matches):
     expression = ncu.includes(layer)[-1].removeprefix("regex:").removesuffix("/")
     assert (re.fullmatch(expression, range_name) is not None) is matches

@@ -71,12 +71,8 @@ def test_launches_carry_names_sizes_and_the_last_aggregations_step(tmp_path: Pat
         duration_ns=100,
     )
     assert (second.name, second.grid_x, second.duration_ns, second.step, second.layer) == (
-        "conv",
-        None,
-        None,
-        None,
-        None,
-    )
+        "conv", None, None, None, None,
+    )  # fmt: skip
 
 
 def test_copies_and_memory_settings_come_along(tmp_path: Path) -> None:

@@ -13,23 +13,10 @@ from perfctl.records.report import Copy, Device, Diagnostic, Gap, Operation, Rep
 from tests.parsers.dlprof.test_db import made
 
 FIGURES = [
-    "wall_time",
-    "tc_utilization",
-    "gpu_utilization",
-    "tc_duration_pct",
-    "non_tc_duration_pct",
-    "memory_duration_pct",
-    "dataloader_duration_pct",
-    "io_duration_pct",
-    "cpu_duration_pct",
-    "other_duration_pct",
-    "iter_total",
-    "iter_aggregated",
-    "iter_start",
-    "iter_stop",
-    "avg_iteration_time",
-    "iteration_time_std_dev",
-]
+    "wall_time", "tc_utilization", "gpu_utilization", "tc_duration_pct", "non_tc_duration_pct", "memory_duration_pct",
+    "dataloader_duration_pct", "io_duration_pct", "cpu_duration_pct", "other_duration_pct", "iter_total",
+    "iter_aggregated", "iter_start", "iter_stop", "avg_iteration_time", "iteration_time_std_dev",
+]  # fmt: skip
 NODES = ["nodes_total_id", "nodes_using_tc_id", "nodes_tc_eligible_id", "nodes_other_id"]
 MORE = f"""
 CREATE TABLE read_only_system_config(id INTEGER PRIMARY KEY, framework, cuda_version, cudnn_version, nsys_version,
@@ -82,23 +69,11 @@ def figures(report: Report) -> dict[str, tuple[float | None, str | None]]:
 def test_the_figures_of_the_last_aggregation_have_the_summary_s_names_and_units(tmp_path: Path) -> None:
     found = list(read(tmp_path).summaries)
     names = [
-        "Wall Clock Time",
-        "Tensor Core Kernel Utilization",
-        "GPU Utilization",
-        "Tensor Core Kernel Duration",
-        "Non-Tensor Core Kernel Duration",
-        "Memory Duration",
-        "Dataloader Duration",
-        "IO Duration",
-        "CPU Duration",
-        "Other Duration",
-        "Total Iterations",
-        "Aggregated Iterations",
-        "Start Iteration",
-        "Stop Iteration",
-        "Average Iteration Time",
-        "Iteration Time Standard Deviation",
-    ]
+        "Wall Clock Time", "Tensor Core Kernel Utilization", "GPU Utilization", "Tensor Core Kernel Duration",
+        "Non-Tensor Core Kernel Duration", "Memory Duration", "Dataloader Duration", "IO Duration", "CPU Duration",
+        "Other Duration", "Total Iterations", "Aggregated Iterations", "Start Iteration", "Stop Iteration",
+        "Average Iteration Time", "Iteration Time Standard Deviation",
+    ]  # fmt: skip
     units = ["ns", *["%"] * 9, *[None] * 4, "ns", "ns"]
     assert found[:16] == [
         Summary(name, float(n), unit) for n, (name, unit) in enumerate(zip(names, units, strict=True), 100)

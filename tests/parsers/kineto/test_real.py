@@ -17,14 +17,10 @@ from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.records.report import Report
 
 TRACES = (
-    "hta_alexnet_critical_path_2023.json.gz",
-    "hta_cpu_only_rank-34.pt.trace.json.gz",
-    "hta_large_integer.pt.trace.json.gz",
-    "kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz",
-    "tracelens_b200_eager_trace.json.gz",
-    "tracelens_h100_Falconsai_vit.json.gz",
-    "tracelens_mi210_gpu_only.json.gz",
-)
+    "hta_alexnet_critical_path_2023.json.gz", "hta_cpu_only_rank-34.pt.trace.json.gz",
+    "hta_large_integer.pt.trace.json.gz", "kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz",
+    "tracelens_b200_eager_trace.json.gz", "tracelens_h100_Falconsai_vit.json.gz", "tracelens_mi210_gpu_only.json.gz",
+)  # fmt: skip
 OLD_RANGES = ("ProfilerStep", "enumerate(DataLoader)", "Optimizer.")
 
 

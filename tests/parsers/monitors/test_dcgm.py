@@ -41,11 +41,8 @@ def test_the_text_form_has_short_names_and_the_stated_interval() -> None:
     samples = list(report.samples)
     assert samples[0] == Sample(0, 0.75, 2048 * 2**20, None, 180.5, 60, 1_410_000_000, 0)
     assert [(sample.at_ns, sample.device_index) for sample in samples] == [
-        (0, 0),
-        (0, 1),
-        (500_000_000, 0),
-        (500_000_000, 1),
-    ]
+        (0, 0), (0, 1), (500_000_000, 0), (500_000_000, 1),
+    ]  # fmt: skip
     assert samples[3].gpu_utilisation is None
     figures = {figure.name: figure.value for figure in report.summaries}
     assert figures["GPU 0: SMACT mean"] == 0.625

@@ -42,12 +42,9 @@ def figures(report: Report) -> dict[str, float | None]:
 
 def test_a_report_says_which_form_it_is_of() -> None:
     forms = {
-        "query.csv": "CSV",
-        "noheader.txt": "CSV, no header",
-        "table.txt": "table",
-        "dmon.txt": "dmon",
+        "query.csv": "CSV", "noheader.txt": "CSV, no header", "table.txt": "table", "dmon.txt": "dmon",
         "pmon.txt": "pmon",
-    }
+    }  # fmt: skip
     for name, form in forms.items():
         report, _ = read(DATA / name)
         assert (report.tool, report.form) == ("nvidia-smi", f"nvidia-smi {form}")
@@ -215,11 +212,8 @@ def test_dmon_without_dates_and_as_csv(tmp_path: Path) -> None:
 def test_pmon_adds_up_the_processes_of_a_gpu() -> None:
     report, samples = read(DATA / "pmon.txt")
     assert [(sample.at_ns, sample.device_index, sample.gpu_utilisation) for sample in samples] == [
-        (0, 0, 0.9),
-        (0, 1, None),
-        (1, 0, 0.8),
-        (1, 1, None),
-    ]
+        (0, 0, 0.9), (0, 1, None), (1, 0, 0.8), (1, 1, None),
+    ]  # fmt: skip
     assert figures(report)["GPU 0: process python train.py: fb max"] == 910 * MIB
     assert figures(report)["GPU 0: process python: sm mean"] == 30.0
 

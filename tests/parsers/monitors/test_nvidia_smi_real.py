@@ -21,12 +21,9 @@ def read(path: Path) -> tuple[Report, list[Sample]]:
 
 
 REAL = {
-    "akshay_gpu_usage.csv": r"^2023/",
-    "akshay_gpu_usage1.csv": r"^2023/",
-    "daspronoy_gpu_stats.csv": r"^03-",
-    "openad_gpu_usage.csv": r"^2024/",
-    "ratcht_nvidia_smi_log.txt": r"^\d+ %",
-}
+    "akshay_gpu_usage.csv": r"^2023/", "akshay_gpu_usage1.csv": r"^2023/", "daspronoy_gpu_stats.csv": r"^03-",
+    "openad_gpu_usage.csv": r"^2024/", "ratcht_nvidia_smi_log.txt": r"^\d+ %",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -58,11 +55,8 @@ def test_the_two_real_gpus_keep_their_own_readings(reports: Path) -> None:
 def test_the_real_rows_without_a_header_are_four_gpus_at_one_time(reports: Path) -> None:
     report, samples = read(reports / "nvidia_smi" / "ratcht_nvidia_smi_log.txt")
     assert [(sample.device_index, sample.power_w) for sample in samples] == [
-        (0, 82.53),
-        (1, 32.15),
-        (2, 32.64),
-        (3, 23.76),
-    ]
+        (0, 82.53), (1, 32.15), (2, 32.64), (3, 23.76),
+    ]  # fmt: skip
     assert {sample.memory_total_bytes for sample in samples} == {46068 * MIB}
     assert report.started_at == "2025-02-26T18:50:18Z"  # 1:50:18 PM EST
 

@@ -146,18 +146,13 @@ def test_a_name_that_was_cut_is_a_gap_of_its_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ("|      |      | Disabled* |\n", ""),
-        ("|      |      |   9 l |\n", "| | 9 l"),
-        ("|   x  |      |  N/A |\n", "x | | N/A"),
-        ("|      |  y   |  N/A |\n", "| y | N/A"),
-        ("| Processes: Coolant |\n", "Coolant"),
-        ("| No running processes found |\n", ""),
-        ("|==========|=====+=====|\n", ""),
-        ("|    0   N/A  N/A  nothing that is a process |\n", ""),
-        ("loose words\n", ""),
-        ("~ | x | y | 9 l |\n", ""),
+        ("|      |      | Disabled* |\n", ""), ("|      |      |   9 l |\n", "| | 9 l"),
+        ("|   x  |      |  N/A |\n", "x | | N/A"), ("|      |  y   |  N/A |\n", "| y | N/A"),
+        ("| Processes: Coolant |\n", "Coolant"), ("| No running processes found |\n", ""),
+        ("|==========|=====+=====|\n", ""), ("|    0   N/A  N/A  nothing that is a process |\n", ""),
+        ("loose words\n", ""), ("~ | x | y | 9 l |\n", ""),
     ],
-)
+)  # fmt: skip
 def test_lines_below_a_gpu_are_its_third_or_a_heading_and_other_words_are_named(
     tmp_path: Path, line: str, named: str
 ) -> None:

@@ -90,11 +90,8 @@ def test_rows_of_a_launch_begin_alike_where_the_columns_of_the_metric_come_last(
 @pytest.mark.parametrize("header", [FULL, BARE, [*BARE, "CC"], [*BARE[:2], *METRIC, BARE[2]]])
 def test_the_order_of_the_columns_changes_nothing(header: list[str], tmp_path: Path) -> None:
     rows = [
-        ("a__b.sum", "inst", "1"),
-        ("c__d.sum", "Kbyte", "2"),
-        ("a__b.sum", "inst", "3"),
-        ("c__d.sum", "Kbyte", "1"),
-    ]
+        ("a__b.sum", "inst", "1"), ("c__d.sum", "Kbyte", "2"), ("a__b.sum", "inst", "3"), ("c__d.sum", "Kbyte", "1"),
+    ]  # fmt: skip
     cells = {"Kernel Name": "gemm", "Process ID": "42"}
     text = line(*header)
     for number, row in enumerate(rows):

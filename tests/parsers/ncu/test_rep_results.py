@@ -99,27 +99,19 @@ FIRST = {
     "names": ["gemm(int)", "gemm"],
     "ranges": ["perfctl:step:4", "fc1:forward"],
     "metrics": {
-        "gpu__time_duration.sum": ["ns", DOUBLE, 6750.0],
-        "launch__device_id": ["", UINT, 1],
-        "launch__grid_dim_x": ["", UINT, 64],
-        "launch__registers_per_thread": ["register/thread", UINT, 40],
-        "device__attribute_display_name": ["", STRING, "GPU B"],
-        "dram__bytes.sum": ["Kbyte", UINT, 3],
-        "ratio": ["Kbyte", DOUBLE, 0.0005],
-        "absent": ["inst", UINT, None],
-        "odd": ["inst", UNKNOWN, 1],
+        "gpu__time_duration.sum": ["ns", DOUBLE, 6750.0], "launch__device_id": ["", UINT, 1],
+        "launch__grid_dim_x": ["", UINT, 64], "launch__registers_per_thread": ["register/thread", UINT, 40],
+        "device__attribute_display_name": ["", STRING, "GPU B"], "dram__bytes.sum": ["Kbyte", UINT, 3],
+        "ratio": ["Kbyte", DOUBLE, 0.0005], "absent": ["inst", UINT, None], "odd": ["inst", UNKNOWN, 1],
     },
-}
+}  # fmt: skip
 SECOND = {
     "names": ["relu(int)", None],
     "metrics": {
-        "launch__stream_id": ["", UINT, 13],
-        "device__attribute_display_name": ["", STRING, "GPU A"],
-        "dram__bytes.sum": ["byte", UINT, 5],
-        "absent": ["inst", UINT, None],
-        "odd": ["inst", UNKNOWN, 1],
+        "launch__stream_id": ["", UINT, 13], "device__attribute_display_name": ["", STRING, "GPU A"],
+        "dram__bytes.sum": ["byte", UINT, 5], "absent": ["inst", UINT, None], "odd": ["inst", UNKNOWN, 1],
     },
-}
+}  # fmt: skip
 THIRD = SECOND | {"names": ["pool(int)", "pool"], "ranges": ["perfctl:step:4"], "workload": 2}
 DAMAGED = {"names": ["lost", "lost"], "metrics": {}}
 

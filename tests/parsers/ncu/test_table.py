@@ -134,15 +134,8 @@ def kernels(*known: tuple[int | None, str | None]) -> list[Kernel]:
 
 def test_launches_between_two_of_a_step_and_gradients_behind_it_are_in_it() -> None:
     known = [
-        (None, None),
-        (0, None),
-        (None, None),
-        (0, None),
-        (None, None),
-        (None, "backward"),
-        (2, None),
-        (None, None),
-    ]
+        (None, None), (0, None), (None, None), (0, None), (None, None), (None, "backward"), (2, None), (None, None),
+    ]  # fmt: skip
     expected = [None, 0, 0, 0, None, 0, 2, None]
     assert [kernel.step for kernel in with_steps(kernels(*known))] == expected
     assert [kernel.step for kernel in with_steps(kernels((0, None), (None, None)))] == [0, None]
@@ -221,13 +214,8 @@ def test_a_table_of_other_columns_than_metrics_or_advice_is_pointed_out(
 ) -> None:
     launch = "  k(int) (4, 1, 1)x(32, 1, 1), Context 1, Stream 7, Device 0, CC 8.0"
     metrics = [
-        "    Section: S",
-        RULER,
-        "    Metric Name Metric Unit Metric Value",
-        RULER,
-        "    Name   inst       123",
-        RULER,
-    ]
+        "    Section: S", RULER, "    Metric Name Metric Unit Metric Value", RULER, "    Name   inst       123", RULER,
+    ]  # fmt: skip
     further = ["", "    " + " ".join(["------"] * columns), ""]
     path = tmp_path / "log.txt"
     path.write_text("\n".join([launch, *metrics, *further]))

@@ -40,12 +40,9 @@ def test_all_layouts_give_the_same_counters(tmp_path: Path, layout: str) -> None
     report = read(tmp_path, WRITERS[layout]([Launch("k<int, (bool)1>(float *)", sections=[SOL, COUNTS])]))
     found = {counter.name: (counter.value, counter.unit) for counter in report.counters}
     assert found == {
-        "Duration": (203_620, "ns"),
-        "Memory [%]": (88.93, "%"),
-        FFMA: (5_318_969_728, "inst"),
-        LONG: (2.5, "%"),
+        "Duration": (203_620, "ns"), "Memory [%]": (88.93, "%"), FFMA: (5_318_969_728, "inst"), LONG: (2.5, "%"),
         "Ratio": (0.25, None),
-    }
+    }  # fmt: skip
     (kernel,) = report.kernels
     assert (kernel.name, kernel.stream, kernel.duration_ns) == ("k<int, (bool)1>(float *)", 7, 203_620)
 

@@ -157,13 +157,8 @@ def test_each_of_many_kernels_has_its_own_layer_step_and_range(tmp_path: Path) -
     first = next(iter(report.kernels))
     assert (first.direction, first.layer_source, first.start_ns, first.duration_ns) == ("backward", "range", 120, 10)
     assert (first.grid_x, first.grid_y, first.grid_z, first.block_x, first.block_y, first.block_z) == (
-        2,
-        3,
-        4,
-        32,
-        2,
-        1,
-    )
+        2, 3, 4, 32, 2, 1,
+    )  # fmt: skip
     assert (first.registers, first.static_shared_bytes, first.dynamic_shared_bytes) == (40, 16, 0)
     assert (first.device_index, first.stream) == (0, 7)
     assert [(r.number, r.parent, r.depth, r.step) for r in report.ranges] == [

@@ -51,14 +51,10 @@ def test_every_figure_but_the_share_becomes_a_summary(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("report", "side"),
     [
-        ("cudaapisum", "cpu"),
-        ("osrtsum", "cpu"),
-        ("nvtxppsum", "cpu"),
-        ("nvtx_sum", "cpu"),
-        ("gpumemtimesum", "device"),
-        ("gpusum", "device"),
+        ("cudaapisum", "cpu"), ("osrtsum", "cpu"), ("nvtxppsum", "cpu"), ("nvtx_sum", "cpu"),
+        ("gpumemtimesum", "device"), ("gpusum", "device"),
     ],
-)
+)  # fmt: skip
 def test_time_stands_on_the_side_where_it_was_spent(tmp_path: Path, report: str, side: str) -> None:
     found = read(tmp_path, processing(report) + csv_table(header(SINCE_2022, "Num Calls", "Name"), KERNELS[1:]))
     (one,) = found.operations

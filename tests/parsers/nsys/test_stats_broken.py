@@ -136,16 +136,12 @@ def test_damage_in_the_middle_ends_in_records_or_a_report_error(
 REPORTS = {
     "cuda_gpu_kern_sum": ("gpukernsum", "CUDA Kernel Statistics", "Instances", "Name", "device"),
     "cuda_gpu_mem_time_sum": (
-        "gpumemtimesum",
-        "CUDA Memory Operation Statistics (by time)",
-        "Count",
-        "Operation",
-        "device",
+        "gpumemtimesum", "CUDA Memory Operation Statistics (by time)", "Count", "Operation", "device",
     ),
     "cuda_api_sum": ("cudaapisum", "CUDA API Statistics", "Num Calls", "Name", "cpu"),
     "osrt_sum": ("osrtsum", "Operating System Runtime API Statistics", "Num Calls", "Name", "cpu"),
     "nvtx_pushpop_sum": ("nvtxppsum", "NVTX Push-Pop Range Statistics", "Instances", "Range", "cpu"),
-}
+}  # fmt: skip
 DIALECTS = ["csv new", "csv old", "column new", "column old", "box new", "executing", "2019", "2020", "2021"]
 
 

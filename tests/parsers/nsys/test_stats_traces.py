@@ -69,14 +69,8 @@ def test_a_range_trace_gives_ranges_with_parents(tmp_path: Path) -> None:
     found = read(tmp_path, processing("nvtxpptrace") + columns + "\n" + rows + "\n\n")
     step, layer = found.ranges
     assert (step.number, step.start_ns, step.duration_ns, step.thread, step.depth, step.parent, step.step) == (
-        0,
-        100,
-        800,
-        43,
-        0,
-        None,
-        3,
-    )
+        0, 100, 800, 43, 0, None, 3,
+    )  # fmt: skip
     assert (layer.number, layer.parent, layer.depth, layer.layer, layer.direction) == (1, 0, 1, "conv2", "forward")
 
 

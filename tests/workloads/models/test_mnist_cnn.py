@@ -51,20 +51,10 @@ def test_every_step_of_the_network_is_a_named_submodule() -> None:
     names = [name for name, _ in make_model().named_children()]
     assert names == (
         [
-            "conv1",
-            "relu1",
-            "conv2",
-            "relu2",
-            "pool",
-            "dropout1",
-            "flatten",
-            "fc1",
-            "relu3",
-            "dropout2",
-            "fc2",
+            "conv1", "relu1", "conv2", "relu2", "pool", "dropout1", "flatten", "fc1", "relu3", "dropout2", "fc2",
             "log_softmax",
         ]
-    )
+    )  # fmt: skip
 
 
 def test_a_shared_parameter_counts_once() -> None:

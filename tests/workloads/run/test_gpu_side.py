@@ -77,13 +77,9 @@ def test_gpu_memory_is_taken_from_allocator_and_device(monkeypatch: pytest.Monke
     watch.reset_peak()
     watch.take_peak()
     expected = [
-        ("before", "allocated", 11),
-        ("before", "reserved", 22),
-        ("before", "device_free", 70),
-        ("before", "device_total", 80),
-        ("peak", "allocated", 33),
-        ("peak", "reserved", 44),
-    ]
+        ("before", "allocated", 11), ("before", "reserved", 22), ("before", "device_free", 70),
+        ("before", "device_total", 80), ("peak", "allocated", 33), ("peak", "reserved", 44),
+    ]  # fmt: skip
     assert [row for row in watch.figures if not row.quantity.startswith("host")] == [
         MemoryFigure(*row) for row in expected
     ]

@@ -25,29 +25,10 @@ from perfctl.workloads.spec import Options, Parts, WorkloadError, parse_argument
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 
 KEYS = [
-    "perfctl_workload_record",
-    "workload",
-    "batch_size",
-    "mode",
-    "precision",
-    "seed",
-    "status",
-    "reason",
-    "variant",
-    "options",
-    "environment",
-    "device",
-    "started_at",
-    "duration_ns",
-    "clock",
-    "steps",
-    "memory",
-    "summaries",
-    "ops",
-    "layer_times",
-    "parameters",
-    "gaps",
-]
+    "perfctl_workload_record", "workload", "batch_size", "mode", "precision", "seed", "status", "reason", "variant",
+    "options", "environment", "device", "started_at", "duration_ns", "clock", "steps", "memory", "summaries", "ops",
+    "layer_times", "parameters", "gaps",
+]  # fmt: skip
 
 
 class Small:

@@ -84,13 +84,10 @@ def test_a_name_before_the_dashes_is_a_workload_and_help_is_help():
     ("words", "template"),
     [
         ("--batch-size 16 --epochs 16", "--batch-size {batch} --epochs 16"),
-        ("--batch_size=16 --width=16", "--batch_size={batch} --width=16"),
-        ("-b 16 16", "-b {batch} 16"),
-        ("16 --lr 0.16", "{batch} --lr 0.16"),
-        ("--epochs 3", "--epochs 3"),
-        ("", None),
+        ("--batch_size=16 --width=16", "--batch_size={batch} --width=16"), ("-b 16 16", "-b {batch} 16"),
+        ("16 --lr 0.16", "{batch} --lr 0.16"), ("--epochs 3", "--epochs 3"), ("", None),
     ],
-)
+)  # fmt: skip
 def test_the_variant_has_the_batch_size_put_back(words, template):
     assert parse(["--batch", "16", "--", "train.py", *words.split()]).template() == template
 
@@ -106,17 +103,8 @@ def test_a_rank_starts_itself_under_its_profiler_with_files_of_its_own():
     own = ["--record", "r.json", "--under", '["nsys", "--output=a b/report{rank}"]', "--steps", "2"]
     options = parse([*own, "--", "train.py", "{rank}"])
     inner = (
-        sys.executable,
-        "-m",
-        "perfctl.workloads",
-        "--record",
-        "r.json",
-        "--steps",
-        "2",
-        "--",
-        "train.py",
-        "{rank}",
-    )
+        sys.executable, "-m", "perfctl.workloads", "--record", "r.json", "--steps", "2", "--", "train.py", "{rank}",
+    )  # fmt: skip
     assert options.started_by_rank(0) == ("nsys", "--output=a b/report", *inner)
     assert options.started_by_rank(1) == ("nsys", "--output=a b/report.rank1", *inner)
 
