@@ -33,19 +33,27 @@ def sweep(synthetic: ModuleType) -> list[Any]:
     return [run for number, batch in enumerate(synthetic.BATCHES, 1) for run in synthetic.gpu_pair(number, batch)]
 
 
-def test_the_same_runs_give_the_same_bytes(sweep: list[Any]) -> None:
-    assert render(sweep, generated_at=WHEN) == render(sweep, generated_at=WHEN)
+@pytest.fixture(scope="module")
+def page(sweep: list[Any]) -> str:
+    return render(sweep, generated_at=WHEN)
 
 
-def test_nothing_is_loaded_from_elsewhere(sweep: list[Any]) -> None:
-    page = render(sweep, generated_at=WHEN)
+@pytest.fixture(scope="module")
+def harmless(synthetic: ModuleType) -> Any:
+    return outline(render(hostile(synthetic, "harmless"), generated_at=WHEN))
+
+
+def test_the_same_runs_give_the_same_bytes(sweep: list[Any], page: str) -> None:
+    assert render(sweep, generated_at=WHEN) == page
+
+
+def test_nothing_is_loaded_from_elsewhere(page: str) -> None:
     assert not re.search(r"(?:src|href)\s*=\s*[\"']?\s*(?:https?:)?//|url\(\s*[\"']?(?:https?:)?//|@import", page)
     assert not [value for _, name, value in outline(page).attributes if name == "src"]
 
 
-def test_the_full_figure_from_the_dimensions_is_in_the_page(sweep: list[Any]) -> None:
+def test_the_full_figure_from_the_dimensions_is_in_the_page(page: str) -> None:
     flops = 2 * 64 * 64 * 24 * 24 * 288
-    page = render(sweep, generated_at=WHEN)
     assert f'title="{flops:,} FLOP'.replace(",", "\u202f") in page
     assert "1.36 <u>G</u>" in page and "1 multiply-add = 2 FLOPs" in page
 
@@ -104,8 +112,8 @@ def unpacked(column: dict[str, Any], rows: int) -> list[Any]:
     return list(accumulate(column["s"])) if "s" in column else list(column["v"])
 
 
-def test_compact_columns_hold_every_launch_unchanged(sweep: list[Any]) -> None:
-    data = launch_columns(render(sweep, generated_at=WHEN))
+def test_compact_columns_hold_every_launch_unchanged(sweep: list[Any], page: str) -> None:
+    data = launch_columns(page)
     columns = {column["label"]: unpacked(column, data["rows"]) for column in data["columns"]}
     kernels = [
         kernel for run in sorted(sweep, key=lambda run: (run.batch_size, run.profiler)) for kernel in run.report.kernels
@@ -131,12 +139,11 @@ def test_a_page_allows_its_own_script_and_nothing_else(synthetic: ModuleType) ->
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names_stay_text_everywhere(synthetic: ModuleType, name: str) -> None:
-    plain = outline(render(hostile(synthetic, "harmless"), generated_at=WHEN))
+def test_hostile_names_stay_text_everywhere(synthetic: ModuleType, harmless: Any, name: str) -> None:
     page = render(hostile(synthetic, name), generated_at=WHEN)
     found = outline(page)
     drawn = {"svg", "g", "path", "text", "use", "defs"}
-    assert [tag for tag in found.tags if tag not in drawn] == [tag for tag in plain.tags if tag not in drawn]
+    assert [tag for tag in found.tags if tag not in drawn] == [tag for tag in harmless.tags if tag not in drawn]
     assert [(tag, attribute) for tag, attribute, _ in found.attributes if attribute.startswith("on")] == []
     page.encode("utf-8")
     for block in found.blocks:
@@ -166,14 +173,13 @@ def test_what_is_not_collected_is_a_dash_with_a_reason_and_never_zero(synthetic:
     assert cells and set(cells) == {"–"}
 
 
-def test_where_numbers_come_from_is_said_beside_them(synthetic: ModuleType, sweep: list[Any]) -> None:
+def test_where_numbers_come_from_is_said_beside_them(synthetic: ModuleType, page: str) -> None:
     assert "made up for tests" in render([synthetic.cpu_run(1, 64)], generated_at=WHEN)
-    assert "replayed from an earlier capture" in render(sweep, generated_at=WHEN)
+    assert "replayed from an earlier capture" in page
     assert "a report made elsewhere" in render([synthetic.foreign_run(1)], generated_at=WHEN)
 
 
-def test_the_origin_stands_beside_the_numbers_and_under_the_charts(synthetic: ModuleType, sweep: list[Any]) -> None:
-    page = render(sweep, generated_at=WHEN)
+def test_the_origin_stands_beside_the_numbers_and_under_the_charts(sweep: list[Any], page: str) -> None:
     for part in ("Charts", "Ledger", "Kernels"):
         assert f'{part} <small class="origin recorded">recorded</small></h3>' in page
     drawings = re.findall(r'<figure class="drawing">.*?</figure>', page, re.DOTALL)
@@ -182,8 +188,7 @@ def test_the_origin_stands_beside_the_numbers_and_under_the_charts(synthetic: Mo
     assert '<small class="origin' not in here
 
 
-def test_the_ledger_follows_two_charts_and_the_others_stand_in_the_sweep(sweep: list[Any]) -> None:
-    page = render(sweep, generated_at=WHEN)
+def test_the_ledger_follows_two_charts_and_the_others_stand_in_the_sweep(page: str) -> None:
     parts = re.findall(r'<section id="s1-(\w+)".*?</section>', page, re.DOTALL)
     assert parts[:4] == ["charts", "ledger", "roofline", "sweep"]
     titles = re.findall(r'<figure class="drawing">\s*<figcaption>([^<]*)', page)
@@ -222,8 +227,7 @@ def test_rows_without_multiply_adds_and_time_are_folded_and_printed(synthetic: M
     assert "without multiply-adds, each" not in render([run], generated_at=WHEN)
 
 
-def test_one_batch_is_worked_out_where_the_rest_follows_in_proportion(sweep: list[Any]) -> None:
-    page = render(sweep, generated_at=WHEN)
+def test_one_batch_is_worked_out_where_the_rest_follows_in_proportion(sweep: list[Any], page: str) -> None:
     per_sample = f"{2 * 64 * 24 * 24 * 288:,}".replace(",", "\u202f")
     assert f"<dt>batch 32, 64, 128, 256</dt><dd>in proportion, {per_sample} a sample</dd>" in page
     odd = [
