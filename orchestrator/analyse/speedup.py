@@ -16,7 +16,7 @@ from typing import NamedTuple
 from perfctl.orchestrator.analyse.compare.pairing import NOT_RECORDED, compared
 from perfctl.orchestrator.analyse.compare.records import Difference
 from perfctl.orchestrator.analyse.compare.rows import PHASES, UNATTRIBUTED, times
-from perfctl.orchestrator.analyse.compare.statistics import ratio
+from perfctl.orchestrator.analyse.statistics import ratio
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, totals
 from perfctl.orchestrator.analyse.hardware.peaks import Peaks, peaks_of
 from perfctl.orchestrator.analyse.kernels import categories

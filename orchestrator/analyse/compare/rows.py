@@ -25,7 +25,7 @@ from perfctl.orchestrator.analyse.compare.records import (
     Observed,
     Row,
 )
-from perfctl.orchestrator.analyse.compare.statistics import Ratio, interval, ratio
+from perfctl.orchestrator.analyse.statistics import Ratio, interval, ratio
 from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.ledger.ledger import OUTSIDE, ledger
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy

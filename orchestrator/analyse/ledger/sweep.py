@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from perfctl.orchestrator.analyse.compare.statistics import interval
+from perfctl.orchestrator.analyse.statistics import interval
 from perfctl.orchestrator.analyse.counters.work import NO_BYTES
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.kernels.names import Algorithm, of_layer
