@@ -80,14 +80,14 @@ def dram_bytes(values: Values) -> Figure:
     """Bytes between the GPU and its DRAM in one launch; from a rate only where nothing counted them."""
     whole = values.get("dram__bytes.sum")
     read, written = values.get("dram__bytes_read.sum"), values.get("dram__bytes_write.sum")
+    if whole is None and read is not None and written is not None:
+        whole = read + written
     if whole is not None:
         return Figure(whole, "counted")
-    if read is not None and written is not None:
-        return Figure(read + written, "counted")
     rate, time_ns = values.get("dram__bytes.sum.per_second"), values.get("gpu__time_duration.sum")
-    if rate is not None and time_ns is not None:
-        return Figure(rate * time_ns / 1e9, "estimated", "dram__bytes.sum.per_second x gpu__time_duration")
-    return NO_BYTES
+    if rate is None or time_ns is None:
+        return NO_BYTES
+    return Figure(rate * time_ns / 1e9, "estimated", "dram__bytes.sum.per_second x gpu__time_duration")
 
 
 def tensor_kind(name: str, capability: str | None, precision: str | None) -> str:

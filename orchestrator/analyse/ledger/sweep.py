@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from perfctl.orchestrator.analyse.statistics import interval
 from perfctl.orchestrator.analyse.counters.work import NO_BYTES
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.kernels.names import Algorithm, of_layer
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.timing import Key, Spread, preference
+from perfctl.orchestrator.analyse.statistics import interval
 from perfctl.records.run import Run
 
 MEMORY_LINES = (
