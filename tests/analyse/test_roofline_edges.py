@@ -137,7 +137,7 @@ def test_times_and_counts_of_launches_that_differ_by_more_than_a_hundredth_are_n
     launches: int, mismatch: bool
 ) -> None:
     point = place(work(time_ns=1e5, launches=launches, counted_launches=100), PEAKS)
-    said = f"the time holds {launches} launches and the count 100: not the same work"
+    said = f"{launches} launches were timed and 100 were counted: not the same work"
     assert (said in (point.refused or "")) == mismatch
     stream = place(work(dram=counted(3e9), launches=launches, counted_launches=100), PEAKS)
     assert (said in (stream.refused or "")) == mismatch
