@@ -68,7 +68,7 @@ def test_paper_just_over_the_peak_is_refused_and_just_at_it_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "cause"), [(8.99e9, "fewer FLOPs were executed than stand"), (9e9, "the wrong device")]
+    ("counts", "cause"), [(8.99e9, "fewer FLOPs were executed than are"), (9e9, "the wrong device")]
 )
 def test_fewer_flops_than_paper_are_nine_tenths_of_it_at_most(counts: float, cause: str) -> None:
     point = place(work(paper=1e10, counted=counted(counts), time_ns=9e5), PEAKS)
