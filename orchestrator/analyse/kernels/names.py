@@ -319,7 +319,10 @@ _FAMILIES, _TRITON, _ROLES, _LIBRARIES, _DIRECTIONS = (
     tuple((word, re.compile(pattern)) for word, pattern in table)
     for table in (FAMILIES, TRITON, ROLES, LIBRARIES, DIRECTIONS)
 )
-_METHODS = tuple((family, method, re.compile(pattern)) for family, method, pattern in METHODS)
+_METHODS = {
+    family: tuple((method, re.compile(pattern)) for other, method, pattern in METHODS if other == family)
+    for family, _, _ in METHODS
+}
 _DIRECTED = ("conv", "winograd", "fft", "depthwise", "attention", "norm", "pool", "softmax", "rnn")
 _ARITHMETIC = ("conv", "depthwise", "attention", "gemm", "rnn")
 """What a layer is called after, before norms, reductions and elementwise kernels beside it."""
@@ -335,30 +338,22 @@ def recognise(name: str) -> Algorithm:
     """
     lowered = name[:_LONGEST].lower()
     own = _own_name(lowered)
-    found = _family(lowered, own)
+    found, library, chip = _family(lowered, own), _first(_LIBRARIES, lowered), architecture(lowered)
     if found is None:
-        return Algorithm(None, library=_first(_LIBRARIES, lowered), architecture=architecture(lowered))
+        return Algorithm(None, library=library, architecture=chip)
     role = "main"
     if not lowered.startswith("triton_"):
         qualified = re.split(r"[<(]", lowered, maxsplit=1)[0]
         role = _first(_ROLES, own, qualified) or ("layout" if found == "layout" else "main")
     math, tensor_core = math_of(lowered, found) if role == "main" else (None, None)
+    # "segment_k_off" and silence say nothing about the launch
+    split_k = True if re.search(r"split_?k(?!v)|stream_?k|segment_?k_on", lowered) else None
     return Algorithm(
-        family=found,
-        method=_method(found, own, lowered),
-        tile=tile(lowered) if found in _TILED else None,
-        # "segment_k_off" and silence say nothing about the launch
-        split_k=True if re.search(r"split_?k(?!v)|stream_?k|segment_?k_on", lowered) else None,
-        tensor_core=tensor_core,
-        instruction=instruction(lowered) if tensor_core else None,
-        math=math,
-        direction=_first(_DIRECTIONS, lowered) if found in _DIRECTED else None,
-        role=role,
-        library=_first(_LIBRARIES, lowered),
-        architecture=architecture(lowered),
-        winograd=_winograd(lowered) if found == "winograd" else None,
-        winograd_block=winograd_block(lowered),
-    )
+        found, _first(_METHODS.get(found, ()), own, lowered) or found, tile(lowered) if found in _TILED else None, split_k,
+        tensor_core, instruction(lowered) if tensor_core else None, math,
+        _first(_DIRECTIONS, lowered) if found in _DIRECTED else None, role, library, chip,
+        _winograd(lowered) if found == "winograd" else None, winograd_block(lowered),
+    )  # fmt: skip
 
 
 def of_layer(names: Iterable[str]) -> Algorithm:
@@ -376,11 +371,6 @@ def of_layer(names: Iterable[str]) -> Algorithm:
 
 def _first(table: Table, *texts: str) -> str | None:
     return next((word for text in texts for word, pattern in table if pattern.search(text)), None)
-
-
-def _method(family: str, own: str, lowered: str) -> str:
-    methods = [(method, pattern) for word, method, pattern in _METHODS if word == family]
-    return next((method for text in (own, lowered) for method, pattern in methods if pattern.search(text)), family)
 
 
 def _winograd(lowered: str) -> tuple[int, int] | None:

@@ -174,14 +174,9 @@ def _at_batch(prepared: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | 
 
 
 def _row(
-    batch: int,
-    key: Key,
-    parts: tuple[LayerCall, ...],
-    times: LayerTimes | None,
-    counted: Figure,
-    kernels: tuple[KernelUse, ...],
-    guessed: float,
-) -> LedgerRow:
+    batch: int, key: Key, parts: tuple[LayerCall, ...], times: LayerTimes | None, counted: Figure,
+    kernels: tuple[KernelUse, ...], guessed: float,
+) -> LedgerRow:  # fmt: skip
     paper = _paper_figure(parts)
     time = times.rows.get(key) if times else None
     share = achieved = None

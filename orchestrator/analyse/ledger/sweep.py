@@ -178,13 +178,10 @@ def _sets(batch: PreparedBatch) -> dict[Key, KernelSet]:
     found = {}
     for key, short in names.items():
         figures = (work[key].total, work[key].dram) if key in work else (NOT_COUNTED, NO_BYTES)
-        per_sample = (_per_sample(figure, batch.batch) for figure in figures)
+        per_sample = (figure if figure.value is None else replace(figure, value=figure.value / batch.batch)
+                      for figure in figures)  # fmt: skip
         found[key] = KernelSet(batch.batch, of_layer(short), tuple(dict.fromkeys(short.values())), *per_sample)
     return found
-
-
-def _per_sample(figure: Figure, batch: int) -> Figure:
-    return figure if figure.value is None else replace(figure, value=figure.value / batch)
 
 
 def _factor(before: Figure, after: Figure) -> float | None:

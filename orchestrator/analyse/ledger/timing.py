@@ -169,14 +169,14 @@ def _from_kernels(run: Run, keys: Sequence[Key | None], count: int | None) -> La
     if count is None:
         return None
     numbered = any(kernel.step is not None for kernel in run.report.kernels)
-    divisor = 1 if numbered else count
     sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
     steps: dict[int | None, None] = {}
     for kernel, key in zip(run.report.kernels, keys, strict=True):
         if kernel.duration_ns is not None and (kernel.step is not None or not numbered):
-            sums[key][kernel.step] += kernel.duration_ns / divisor
+            sums[key][kernel.step] += kernel.duration_ns / (1 if numbered else count)
             steps[kernel.step] = None
-    return _gather(sums, list(steps), KERNEL_BASIS[run.profiler], run.profiler != "ncu", "kernel time of a step")
+    totals = {step: sum(found.get(step, 0) for found in sums.values()) for step in steps}
+    return _gather(sums, totals, KERNEL_BASIS[run.profiler], run.profiler != "ncu", "kernel time of a step")
 
 
 def _from_ranges(run: Run) -> LayerTimes | None:
@@ -187,7 +187,12 @@ def _from_ranges(run: Run) -> LayerTimes | None:
     if not steps:
         return None
     starts = sorted((item.start_ns, item.start_ns + (item.duration_ns or 0), number) for number, item in steps.items())
-    keys = {item.number: key for item in timed if (key := _range_key(item)) is not None}
+    keys: dict[int, Key] = {}
+    for item in timed:
+        if item.layer and item.direction:
+            keys[item.number] = (item.layer, item.direction)
+        elif item.name == "perfctl:phase:optimizer":
+            keys[item.number] = OPTIMIZER
     own: dict[int, float] = defaultdict(float)
     for number in keys:
         own[number] += ranges[number].duration_ns or 0
@@ -203,13 +208,7 @@ def _from_ranges(run: Run) -> LayerTimes | None:
         if step is not None:
             sums[whole.get(key, key)][step] += own[number]
     totals: dict[int | None, float] = {step: item.duration_ns or 0 for step, item in steps.items()}
-    return _gather(sums, list(totals), f"host ranges, {run.profiler} on the CPU", True, "step", totals)
-
-
-def _range_key(item: Range) -> Key | None:
-    if item.layer and item.direction:
-        return item.layer, item.direction
-    return OPTIMIZER if item.name == "perfctl:phase:optimizer" else None
+    return _gather(sums, totals, f"host ranges, {run.profiler} on the CPU", True, "step")
 
 
 def _step_at(steps: Sequence[tuple[int, int, int]], moment: int) -> int | None:
@@ -219,19 +218,13 @@ def _step_at(steps: Sequence[tuple[int, int, int]], moment: int) -> int | None:
 
 
 def _gather(
-    sums: Mapping[Key | None, Mapping[int | None, float]],
-    steps: Sequence[int | None],
-    basis: str,
-    trusted: bool,
-    whole: str,
-    totals: Mapping[int | None, float] | None = None,
-) -> LayerTimes | None:
-    """Medians over ``steps``. A layer that did not run in a step took 0 in it."""
-    if not steps:
+    sums: Mapping[Key | None, Mapping[int | None, float]], totals: Mapping[int | None, float], basis: str,
+    trusted: bool, whole: str,
+) -> LayerTimes | None:  # fmt: skip
+    """Medians over the steps of ``totals``. A layer that did not run in a step took 0 in it."""
+    if not totals:
         return None
-    rows = {key: spread([found.get(step, 0) for step in steps]) for key, found in sums.items() if key is not None}
-    attributed = [sum(found.get(step, 0) for key, found in sums.items() if key is not None) for step in steps]
-    if totals is None:
-        totals = {step: sum(found.get(step, 0) for found in sums.values()) for step in steps}
-    left = [max(totals[step] - known, 0) for step, known in zip(steps, attributed, strict=True)]
-    return LayerTimes(basis, trusted, whole, rows, spread([totals[step] for step in steps]), spread(left))
+    rows = {key: spread([found.get(step, 0) for step in totals]) for key, found in sums.items() if key is not None}
+    attributed = {step: sum(found.get(step, 0) for key, found in sums.items() if key is not None) for step in totals}
+    left = [max(total - attributed[step], 0) for step, total in totals.items()]
+    return LayerTimes(basis, trusted, whole, rows, spread([*totals.values()]), spread(left))

@@ -48,18 +48,13 @@ def memory_use(run: Run) -> MemoryUse:
     forward = [call for call in run.layer_calls if call.direction == "forward"]
     weights = _sum(call.parameters for call in forward)
     return MemoryUse(
-        run=run,
-        weights=None if weights is None else WEIGHT_BYTES * weights,
-        outputs=_sum(call.write_bytes for call in forward),
-        allocated=figures.get(("peak", "allocated")),
-        reserved=figures.get(("peak", "reserved")),
+        run, None if weights is None else WEIGHT_BYTES * weights, _sum(call.write_bytes for call in forward),
+        figures.get(("peak", "allocated")), figures.get(("peak", "reserved")),
         process=_most(sample.process_memory_bytes for sample in own),
         device=_most(sample.memory_used_bytes for sample in own),
-        device_total=total
-        or _most(sample.memory_total_bytes for sample in own)
-        or (device.memory_bytes if device else None),
+        device_total=total or _most(sample.memory_total_bytes for sample in own) or (device.memory_bytes if device else None),
         host=host if host is not None else figures.get(("peak", "host_resident")),
-    )
+    )  # fmt: skip
 
 
 def _sum(values: Iterable[int | None]) -> int | None:

@@ -19,7 +19,7 @@ from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Gri
 from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
 from perfctl.orchestrator.analyse.kernels.pairing import inside, narrowed_to
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.timing import Key
 from perfctl.orchestrator.analyse.verdicts.records import Place
 from perfctl.records.paper import OpShape
@@ -161,12 +161,19 @@ Loose = Mapping[int, tuple[KernelGroup, ...]]
 def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
     """(evidence of each ledger row with products on paper or recomputation, kernels of no layer by batch size)."""
     found = EvidenceTable()
-    seen = {batch.batch: _seen(batch) for batch in study.batches}
+    loose = {}
+    seen = {}
+    for batch in study.batches:
+        counting = batch.counting
+        kernels = kernels_by_key(counting) if counting else {}
+        loose[batch.batch] = tuple(kernels.get(None, ()))
+        shapes = shapes_by_layer(next((item.run.report.ops for item in batch.runs if item.run.report.ops), ()))
+        seen[batch.batch] = counting.run if counting else None, kernels, shapes
     for row in ledger.rows:
         if not row.layer or not (row.paper.value or row.direction == "recompute"):
             continue
         run, kernels, shapes = seen[row.batch]
-        layers = run is not None and any(key is not None for key in kernels)
+        layers = any(key is not None for key in kernels)
         evidence = RowEvidence(
             row,
             tuple(kernels.get((row.layer, row.direction), ())),
@@ -178,13 +185,7 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
             _left_out(run) if run else None,
         )
         found[evidence.place] = evidence
-    return found, {batch: tuple(kernels.get(None, ())) for batch, (_, kernels, _) in seen.items()}
-
-
-def _seen(batch: PreparedBatch) -> tuple[Run | None, dict[Key | None, list[KernelGroup]], dict[str, Shape]]:
-    """(the run with counters, its kernels by layer and direction, shapes by layer) at one batch size."""
-    shapes = shapes_by_layer(next((item.run.report.ops for item in batch.runs if item.run.report.ops), ()))
-    return (batch.counting.run, kernels_by_key(batch.counting), shapes) if batch.counting else (None, {}, shapes)
+    return found, loose
 
 
 def _left_out(run: Run) -> str | None:

@@ -46,19 +46,15 @@ def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
             rules = tuple(item.rule for item in judged.verdicts)
             sentence = _sentence(row, rows, new, judged.unexplained)
             gaps.append(Headline(sentence, (row.batch, row.layer, row.direction), rules))
-    return (*sweep, *gaps[:GAPS], *_switches(judgement), *_without_number(judgement))
+    switches = [item for item in judgement.sweep if item.rule == SWITCH]
+    others = len(switches) - 1
+    more = f" {others} more {'rows change their' if others > 1 else 'row changes its'} algorithm." if others else ""
+    first = [Headline(f"{item.sentence}{more}", None, (item.rule,)) for item in switches[:1]]
+    return (*sweep, *gaps[:GAPS], *first, *_without_number(judgement))
 
 
 def _gap(row: LedgerRow) -> float:
     return abs(log(row.ratio)) if row.ratio else 0.0
-
-
-def _switches(judgement: Judgement) -> list[Headline]:
-    """The first of them, and how many more there are."""
-    found = [item for item in judgement.sweep if item.rule == SWITCH]
-    others = len(found) - 1
-    more = f" {others} more {'rows change their' if others > 1 else 'row changes its'} algorithm." if others else ""
-    return [Headline(f"{item.sentence}{more}", None, (item.rule,)) for item in found[:1]]
 
 
 def _sentence(row: LedgerRow, rows: Iterable[LedgerRow], verdicts: Iterable[Verdict], left: float | None) -> str:

@@ -127,17 +127,17 @@ def _of_kernel(name: str, at: Mapping[int, list[KernelGroup]], table: Mapping[Pl
     """Whose outputs or multiply-adds, of which batch size, the kernel's count is."""
     sizes, kernels = f"batch {min(at)} to {max(at)}", at[max(at)]
     fits = [
-        (seen, evidence, op, value)
+        (seen, evidence.row.layer, op, value)
         for evidence in _forward(table, max(at))
         if may_serve(kernels[0], evidence)
         for op, value, seen in batches_of(evidence, kernels)
     ]
     if not fits:
         return Window(frozenset(), None, f"{name} executed the same at {sizes}", (name,))
-    seen, evidence, op, value = min(fits, key=lambda item: item[0])
+    seen, layer, op, value = min(fits, key=lambda item: item[0])
     what = {"fadd": "add per output", "fmul": "multiply per output"}.get(op, "FFMA per multiply-add")
     reason = (
-        f"{name} executed {value:,.0f} {op.upper()} at {sizes}, one {what} of {evidence.row.layer} for a batch of {seen:,} "
+        f"{name} executed {value:,.0f} {op.upper()} at {sizes}, one {what} of {layer} for a batch of {seen:,} "
         f"({seen:,} x {value / seen:,.0f})"
     )
     return Window(frozenset(), seen, reason, (name,))
