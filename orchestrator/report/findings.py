@@ -83,7 +83,9 @@ def _fits_text(held: Fits) -> str:
 
 
 MUCH = 0.05
-"""A larger share of time that no layer explains is spoken of."""
+"""A larger share of time that belongs to no layer gets a sentence."""
+WORTH = 0.1
+"""A smaller share of that time is not named in it."""
 SHOWN = 5
 """More than this go under "more"."""
 
@@ -191,20 +193,21 @@ def _refused(found: Analysis) -> list[Finding]:
 
 
 def _outside(study: PreparedStudy, ledger: Ledger) -> list[Finding]:
-    """Time that no layer explains, where it is more than a twentieth, and what is likely missing."""
-    big = [item for item in ledger.unattributed if item.share > MUCH]
-    if not big:
+    """Time that belongs to no layer, where it is more than a twentieth, and what took most of it."""
+    worst = max(ledger.unattributed, key=lambda item: item.share, default=None)
+    if worst is None or worst.share <= MUCH:
         return []
-    worst = max(big, key=lambda item: item.share)
-    text = f"{percent(worst.share)} of the {worst.whole} at batch {worst.batch} is outside of every layer"
     run = study.at(worst.batch).timing
-    why = [
-        f"{percent(cause.share * worst.share)} {cause.text}"
-        + (f" ({cause.launches:,} {'launch' if cause.launches == 1 else 'launches'})" if cause.launches else "")
-        for cause in (causes(run) if run else ())
+    parts = [cause for cause in (causes(run) if run else ()) if cause.share >= WORTH]
+    said = [
+        f"{cause.text} ({percent(cause.share * worst.share)}"
+        + (f", {cause.launches:,} {'launch' if cause.launches == 1 else 'launches'})" if cause.launches else ")")
+        for cause in parts
     ]
+    mostly = f", mostly {' and '.join(filter(None, (', '.join(said[:-1]), said[-1])))}" if said else ""
     beyond = "".join(f" Not in this time: {reason}." for reason in (beyond_time(run.run) if run else ()))
-    return [Finding(f"{text} and the optimizer{': ' if why else ''}{'; '.join(why)}.{beyond}", "ledger")]
+    text = f"{percent(worst.share)} of the {worst.whole} at batch {worst.batch} belongs to no layer{mostly}.{beyond}"
+    return [Finding(text, "ledger")]
 
 
 def _not_counted(ledger: Ledger) -> list[Finding]:

@@ -226,7 +226,7 @@ def _heads(found: Analysis) -> tuple[tuple[Column, ...], tuple[str, ...]]:
     elif rules := _rules(ledger):
         notes.append(f"Counted by these rules: {'; '.join(rules)}.")
     if unknown:
-        notes.append(f"Bound: not known, {unknown}.")
+        notes.append(f"Bound unknown: {unknown}.")
     whole = " or ".join(_wholes(ledger)) or "step"
     return _columns(bases or "not timed", whole, counted=not lacking, bound=not unknown), tuple(notes)
 
