@@ -21,7 +21,18 @@ from perfctl.orchestrator.analyse.compare.records import (
     Pair,
     Row,
 )
-from perfctl.orchestrator.report.numbers import Cell, amount, full, nothing, plain, si, size, size_cell, time, time_cell
+from perfctl.orchestrator.report.numbers import (
+    Cell,
+    amount,
+    full,
+    nothing,
+    si,
+    size,
+    size_cell,
+    text_cell,
+    time,
+    time_cell,
+)
 from perfctl.orchestrator.report.tables import Column
 
 MINUS = "−"
@@ -240,7 +251,7 @@ class Bar:
     left: float
     width: float
     middle: float
-    look: str
+    style: str
     """worse, better or plain."""
 
 
@@ -250,7 +261,7 @@ class Line:
 
     cells: tuple[Cell, ...]
     bar: Bar | None
-    look: str
+    style: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,15 +336,15 @@ def _table(
     reach = _reach([row for _, row in chosen[:ROWS_SHOWN]], gate)
     heads = [Column("batch")]
     if several:
-        heads.insert(0, Column("workload", look="text"))
-    look = "code" if key == "kernels" else "text"
+        heads.insert(0, Column("workload", style="text"))
+    style = "code" if key == "kernels" else "text"
     base = "B" if key == "memory" else "FLOP" if key == "flops" else "ns"
-    heads += [Column("what", look=look), Column("A", base=base), Column("B", base=base), Column("change")]
+    heads += [Column("what", style=style), Column("A", base=base), Column("B", base=base), Column("change")]
     at = len(heads) - 1
     heads += [
         Column("95 % interval", note="of this row alone"),
-        Column("verdict", look="text"),
-        Column("why", look="text"),
+        Column("verdict", style="text"),
+        Column("why", style="text"),
     ]
     reasons = {row.why for _, row in chosen if row.verdict == NOT_JUDGED}
     common = next(iter(reasons)) if len(reasons) == 1 and all(row.verdict == NOT_JUDGED for _, row in chosen) else None
@@ -354,14 +365,20 @@ def _rank(row: Row) -> int:
 
 
 def _line(pair: Pair, row: Row, reach: float, several: bool, *, said: bool) -> Line:
-    cells = [plain(pair.heading)] if several else []
-    cells += [plain(batch_of(pair) or "–"), _name(row), _value(row, row.a, "A"), _value(row, row.b, "B"), _change(row)]
-    cells += [plain(around(row.interval)) if row.interval else nothing(row.why), verdict_of(row)]
+    cells = [text_cell(pair.heading)] if several else []
+    cells += [
+        text_cell(batch_of(pair) or "–"),
+        _name(row),
+        _value(row, row.a, "A"),
+        _value(row, row.b, "B"),
+        _change(row),
+    ]
+    cells += [text_cell(around(row.interval)) if row.interval else nothing(row.why), verdict_of(row)]
     if said:
-        cells.append(plain(row.why))
+        cells.append(text_cell(row.why))
     worse, better = row.verdict in WORSE, row.verdict in BETTER
-    look = "worse" if worse else "better" if better else "news" if row.verdict in NEWS else ""
-    return Line(tuple(cells), _bar(row, reach, look), look)
+    style = "worse" if worse else "better" if better else "news" if row.verdict in NEWS else ""
+    return Line(tuple(cells), _bar(row, reach, style), style)
 
 
 def _name(row: Row) -> Cell:
@@ -415,12 +432,12 @@ def _reach(rows: Sequence[Row], gate: float) -> float:
     return min(max([*ends, gate * 1.5, 0.001]), max(BAR_REACH, gate * 1.5))
 
 
-def _bar(row: Row, reach: float, look: str) -> Bar | None:
+def _bar(row: Row, reach: float, style: str) -> Bar | None:
     if row.change is None:
         return None
     low, high = row.interval or (row.change, row.change)
     left, right, middle = (50 + 50 * min(max(end / reach, -1), 1) for end in (low, high, row.change))
-    return Bar(round(left, 2), round(max(right - left, 0), 2), round(middle, 2), look or "plain")
+    return Bar(round(left, 2), round(max(right - left, 0), 2), round(middle, 2), style or "plain")
 
 
 def _side(which: str, found: Comparison) -> tuple[str, str, str]:

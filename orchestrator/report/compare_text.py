@@ -51,11 +51,11 @@ def terminal(found: Comparison) -> list[RenderableType]:
 
 def _table(view: CompareTable) -> Table:
     kept = [place for place, column in enumerate(view.columns) if column.label not in LEFT_OUT]
-    grid = _grid(*((view.columns[place].label, _side(view.columns[place].look)) for place in kept))
+    grid = _grid(*((view.columns[place].label, _side(view.columns[place].style)) for place in kept))
     grid.title = view.title
     widths = [max((len(line.cells[place].unit or "") for line in view.lines[:ROWS]), default=0) for place in kept]
     for line in view.lines[:ROWS]:
-        style = {"worse": "bold red", "better": "green", "news": "yellow"}.get(line.look, "")
+        style = {"worse": "bold red", "better": "green", "news": "yellow"}.get(line.style, "")
         cells = []
         for place, width in zip(kept, widths, strict=True):
             cell = line.cells[place]
@@ -69,8 +69,8 @@ def _table(view: CompareTable) -> Table:
     return grid
 
 
-def _side(look: str) -> str:
-    return {"num": "right", "code": "code"}.get(look, "left")
+def _side(style: str) -> str:
+    return {"num": "right", "code": "code"}.get(style, "left")
 
 
 def _grid(*columns: tuple[str, str], heads: bool = True) -> Table:

@@ -21,7 +21,7 @@ class Cell:
     text: str
     title: str | None = None
     """Full value with its unit, or the reason why there is none."""
-    look: str = ""
+    style: str = ""
     """"" (counted, or plain text), "est" (estimated), "no" (not collected, not available), "refused"."""
     value: float | str | None = None
     """What to sort by and to export; None when there is nothing."""
@@ -72,10 +72,10 @@ def aligned(text: str) -> tuple[str, str]:
     return number + (_POINT_SPACE + pad if decimals == 0 else pad), tail
 
 
-def scaled(text: str, title: str | None, value: float, look: str = "", mark: str = "") -> Cell:
+def scaled(text: str, title: str | None, value: float, style: str = "", mark: str = "") -> Cell:
     """A cell whose number and unit line up with those above and below."""
     number, tail = aligned(text)
-    return Cell(mark + number, title, look, rounded(value), tail)
+    return Cell(mark + number, title, style, rounded(value), tail)
 
 
 def per_second(value: float) -> str:
@@ -134,7 +134,7 @@ def ratio(value: float) -> str:
     return f"{value:.2f}" if value < 1000 else si(value)
 
 
-def plain(text: object, title: str | None = None) -> Cell:
+def text_cell(text: object, title: str | None = None) -> Cell:
     """A cell of words."""
     return Cell(str(text), title, value=str(text))
 
@@ -191,7 +191,7 @@ def mark(figure: Figure) -> str:
     return ("≥ " if figure.lower_bound else "") + ("~ " if figure.state == "estimated" else "")
 
 
-def look(figure: Figure) -> str:
+def style_of(figure: Figure) -> str:
     """The class that gives the figure's state its look."""
     if figure.value is None:
         return "refused" if figure.state == "refused" else "no"
@@ -216,12 +216,12 @@ def why(figure: Figure) -> str:
 
 
 def figure_cell(figure: Figure, unit: str) -> Cell:
-    """A figure in its state: plain, "~" when estimated, "≥" when a part is missing, an en dash, or struck."""
+    """A figure in its state: text_cell, "~" when estimated, "≥" when a part is missing, an en dash, or struck."""
     if figure.value is None:
-        state = look(figure)
+        state = style_of(figure)
         return Cell("refused" if state == "refused" else DASH, why(figure), state)
     title = "; ".join(filter(None, (full(figure.value, unit), why(figure))))
-    return scaled(si(figure.value), title, figure.value, look(figure), mark(figure))
+    return scaled(si(figure.value), title, figure.value, style_of(figure), mark(figure))
 
 
 _UNITS = (

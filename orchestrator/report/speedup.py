@@ -15,11 +15,11 @@ from perfctl.orchestrator.report.numbers import (
     amount,
     count,
     nothing,
-    plain,
     rate,
     ratio,
     share_cell,
     size_cell,
+    text_cell,
     time,
     time_cell,
 )
@@ -106,19 +106,23 @@ def upright(view: Table, *, explained: bool = False) -> Table:
 
     ``explained`` adds what the figures are.
     """
-    heads = [Column("", look=TEXT), *(Column(row[0].text) for row in view.rows)]
+    heads = [Column("", style=TEXT), *(Column(row[0].text) for row in view.rows)]
     rows = [
-        [plain(column.label), *(row[place] for row in view.rows), *([plain(column.note or "")] if explained else [])]
+        [
+            text_cell(column.label),
+            *(row[place] for row in view.rows),
+            *([text_cell(column.note or "")] if explained else []),
+        ]
         for place, column in enumerate(view.columns)
         if place
     ]
     if explained:
-        heads.append(Column("", look=TEXT))
+        heads.append(Column("", style=TEXT))
     return replace(view, columns=tuple(heads), rows=tuple(tuple(row) for row in rows))
 
 
 def _arms(one: Speedup) -> Table | None:
-    heads = [Column("", look=TEXT), Column("device", look=TEXT), Column("runs"), Column("all epochs"), Column("step"),
+    heads = [Column("", style=TEXT), Column("device", style=TEXT), Column("runs"), Column("all epochs"), Column("step"),
              Column("steps/s"), Column("samples/s"), Column("FLOP/s", note="on paper / step time; 1 multiply-add = 2"),
              Column("of peak"), Column("peak memory"),
              Column("memory on paper", note="tensors at the fullest moment of a step"),
@@ -131,7 +135,7 @@ def _arms(one: Speedup) -> Table | None:
     for arm in one.arms:
         no = gpu if arm.idle is None else "no copies"
         rows.append([
-            plain(arm.label), plain(arm.device or "not recorded"), count(arm.runs), time_cell(arm.total_ns, NOT_TRAINED),
+            text_cell(arm.label), text_cell(arm.device or "not recorded"), count(arm.runs), time_cell(arm.total_ns, NOT_TRAINED),
             time_cell(arm.step_ns), rate(arm.steps_per_second, "1/s"), rate(arm.samples_per_second, "1/s"),
             amount(arm.rate.per_second, "FLOP/s", arm.rate.reason or "steps were not timed"), _of_peak(arm),
             size_cell(peak_memory(arm)), _paper_memory(arm), _of_paper(arm),
@@ -171,9 +175,9 @@ def peak_memory(arm: ArmFacts) -> int | None:
 
 def _gains(one: Speedup, levels: Sequence[str], caption: str) -> Table | None:
     compared = [other for other in one.against if other.lines]
-    heads = [Column("", look=CODE if levels == ("layer",) else TEXT), Column(one.base)]
+    heads = [Column("", style=CODE if levels == ("layer",) else TEXT), Column(one.base)]
     for other in compared:
-        heads += [Column(other.label), Column(f"{other.label} faster", "times"), Column("95 % interval", look=TEXT)]
+        heads += [Column(other.label), Column(f"{other.label} faster", "times"), Column("95 % interval", style=TEXT)]
     named: dict[tuple[str, str], list[GainLine | None]] = {}
     for place, other in enumerate(compared):
         for line in other.lines:
@@ -182,7 +186,7 @@ def _gains(one: Speedup, levels: Sequence[str], caption: str) -> Table | None:
     rows = []
     for (_, name), lines in named.items():
         first = next((line.base_ns for line in lines if line is not None), None)
-        cells = [plain(name), time_cell(first, "on the other side only")]
+        cells = [text_cell(name), time_cell(first, "on the other side only")]
         for found in lines:
             cells += _gain_cells(found)
         rows.append(cells)
@@ -195,7 +199,7 @@ def _gain_cells(line: GainLine | None) -> list[Cell]:
     if line.gain is None:
         why = nothing(line.reason or "no spread is known")
         return [time_cell(line.ns, "on the other side only"), why, why]
-    return [time_cell(line.ns), faster(line.gain), plain(interval(line.gain), line.gain.basis)]
+    return [time_cell(line.ns), faster(line.gain), text_cell(interval(line.gain), line.gain.basis)]
 
 
 def faster(gain: Gain) -> Cell:
@@ -209,19 +213,19 @@ def interval(gain: Gain) -> str:
 
 
 def _reached(one: Speedup) -> Table | None:
-    heads = [Column("until", look=TEXT), *(Column(arm.label) for arm in one.arms)]
+    heads = [Column("until", style=TEXT), *(Column(arm.label) for arm in one.arms)]
     rows = []
     for item in one.reached:
         target = f"{item.what} {'of at most' if item.what == 'test loss' else 'of at least'} {item.target:.4g}"
-        rows.append([plain(target), *(time_cell(item.times[arm.label], "never reached") for arm in one.arms)])
+        rows.append([text_cell(target), *(time_cell(item.times[arm.label], "never reached") for arm in one.arms)])
     return table("Training time to the same result", heads, rows)
 
 
 def _course(one: Speedup) -> Table | None:
-    heads = [Column("", look=TEXT), Column("epoch"), Column("time"), Column("training loss"), Column("test loss"),
+    heads = [Column("", style=TEXT), Column("epoch"), Column("time"), Column("training loss"), Column("test loss"),
              Column("accuracy"), Column("Dice")]  # fmt: skip
     rows = [
-        [plain(arm.label), count(item.number + 1), time_cell(item.ns), _plain_number(item.loss),
+        [text_cell(arm.label), count(item.number + 1), time_cell(item.ns), _plain_number(item.loss),
          _plain_number(item.test_loss), share_cell(item.accuracy), share_cell(item.dice, "its answers are no masks")]
         for arm in one.arms
         for item in arm.epochs
@@ -234,14 +238,14 @@ def _plain_number(value: float | None) -> Cell:
 
 
 def _if_only(one: Speedup) -> list[Table | None]:
-    heads = [Column("layer", look=CODE), Column("of the step"), Column("step faster", "times"),
-             Column("95 % interval", look=TEXT), Column("at most", "times", note="if the layer took no time at all")]  # fmt: skip
+    heads = [Column("layer", style=CODE), Column("of the step"), Column("step faster", "times"),
+             Column("95 % interval", style=TEXT), Column("at most", "times", note="if the layer took no time at all")]  # fmt: skip
     return [
         table(
             f"If only this layer ran as on {other.label} (Amdahl)",
             heads,
             [
-                [plain(item.layer), share_cell(item.share), faster(item.gain), plain(interval(item.gain)),
+                [text_cell(item.layer), share_cell(item.share), faster(item.gain), text_cell(interval(item.gain)),
                  Cell(ratio(item.limit), value=item.limit)]
                 for item in other.if_only
             ],
@@ -251,11 +255,11 @@ def _if_only(one: Speedup) -> list[Table | None]:
 
 
 def _categories(one: Speedup) -> Table | None:
-    heads = [Column("kind of work", look=TEXT), *(Column(arm.label) for arm in one.arms)]
+    heads = [Column("kind of work", style=TEXT), *(Column(arm.label) for arm in one.arms)]
     known = [kind for kind in CATEGORIES if any(kind in (arm.categories or {}) for arm in one.arms)]
     rows = [
         [
-            plain(kind),
+            text_cell(kind),
             *(share_cell((arm.categories or {}).get(kind, 0.0 if arm.categories else None)) for arm in one.arms),
         ]
         for kind in known
@@ -264,10 +268,10 @@ def _categories(one: Speedup) -> Table | None:
 
 
 def _top(arm: ArmFacts) -> Table | None:
-    heads = [Column("operation", look=CODE), Column("kind", look=TEXT), Column("calls"), Column("self time"),
+    heads = [Column("operation", style=CODE), Column("kind", style=TEXT), Column("calls"), Column("self time"),
              Column("with what it called"), Column("of all")]  # fmt: skip
     rows = [
-        [plain(item.name), plain(item.category), count(item.calls), time_cell(item.self_ns),
+        [text_cell(item.name), text_cell(item.category), count(item.calls), time_cell(item.self_ns),
          time_cell(item.total_ns, "kernels call nothing"), share_cell(item.share)]
         for item in arm.top
     ]  # fmt: skip

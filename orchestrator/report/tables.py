@@ -8,7 +8,7 @@ from itertools import groupby, pairwise
 from math import isfinite
 from typing import Any
 
-from perfctl.orchestrator.report.numbers import Cell, plain, si, time_cell
+from perfctl.orchestrator.report.numbers import Cell, si, text_cell, time_cell
 
 ROWS_SHOWN = 200
 """Longer tables end here and say how many more there are."""
@@ -20,7 +20,7 @@ class Column:
 
     label: str
     unit: str = ""
-    look: str = "num"
+    style: str = "num"
     """num (right-aligned), text, or code (names from a report)."""
     note: str | None = None
     """Said on hover and focus of the head: a definition, or why the whole column is empty."""
@@ -70,7 +70,7 @@ def table(
     heads = list(columns)
     empty: dict[str, list[str]] = {}
     for place, column in enumerate(columns):
-        titles = {row[place].title for row in shown} if all(row[place].look == "no" for row in shown) else set()
+        titles = {row[place].title for row in shown} if all(row[place].style == "no" for row in shown) else set()
         if len(titles) == 1:
             heads[place] = replace(column, empty=True)
             empty.setdefault(next(iter(titles)) or "not collected", []).append(column.label)
@@ -81,7 +81,7 @@ def table(
 
 def without_empty(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> tuple[list[Column], list[list[Cell]]]:
     """Drop columns that hold nothing but dashes: for lists where a missing column is no question."""
-    keep = [place for place in range(len(columns)) if any(row[place].look != "no" for row in rows)]
+    keep = [place for place in range(len(columns)) if any(row[place].style != "no" for row in rows)]
     return [columns[place] for place in keep], [[row[place] for place in keep] for row in rows]
 
 
@@ -113,7 +113,7 @@ def packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str,
     """One column in the smallest of five forms.
 
     ``{label, unit, kind, ...}`` with its data as one of ``c`` (one value for all rows), ``d`` + ``i`` (dictionary and
-    index a row), ``d`` + ``r`` (index, how often, index, ...), ``s`` (first value and differences), ``v`` (plain
+    index a row), ``d`` + ``r`` (index, how often, index, ...), ``s`` (first value and differences), ``v`` (text_cell
     values). None stays null. ``kind`` says how a value is written: time, start, si, int, text or code.
     """
     head: dict[str, Any] = {"label": label, "unit": unit, "kind": kind}
@@ -154,7 +154,7 @@ def _cell(kind: str, value: Any) -> Cell:
         return Cell("–", "not in this report", "no")
     if kind == "time":
         return time_cell(value)
-    return plain(si(value) if kind == "si" else value)
+    return text_cell(si(value) if kind == "si" else value)
 
 
 def _tidy(value: Any) -> Any:

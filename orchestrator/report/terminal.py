@@ -109,7 +109,7 @@ def ledger_table(found: Analysis, *, told: bool = True) -> list[RenderableType]:
     assert view is not None
     kept = [place for place, column in enumerate(view.columns) if column.label not in LEDGER_LEFT_OUT]
     heads = [view.columns[place] for place in kept]
-    named = [(SHORT.get(head.label, head.label), "left" if head.look == "text" else "right") for head in heads]
+    named = [(SHORT.get(head.label, head.label), "left" if head.style == "text" else "right") for head in heads]
     grid = _grid(("layer", "left"), *named, ("why", "right"))
     grid.caption = _text(
         "Paper and counted in FLOP. " + " ".join(view.notes) + (f" Left out: {view.fold}." if view.fold else "")
@@ -176,7 +176,7 @@ def _from_view(view: View, rows: int = ROWS, elsewhere: str = "perfctl report sh
 
     kept = [place for place, column in enumerate(view.columns) if column.label not in LEFT_OUT]
     sides = {"num": "right", "code": "code"}
-    grid = _grid(*((view.columns[place].label, sides.get(view.columns[place].look, "left")) for place in kept))
+    grid = _grid(*((view.columns[place].label, sides.get(view.columns[place].style, "left")) for place in kept))
     widths = [max(len(row[place].unit or "") for row in view.rows[:rows]) for place in kept]
     for row in view.rows[:rows]:
         grid.add_row(*(_cell(row[place], width) for place, width in zip(kept, widths, strict=True)))
@@ -189,7 +189,7 @@ def _from_view(view: View, rows: int = ROWS, elsewhere: str = "perfctl report sh
 
 def _cell(cell: Cell, width: int = 0) -> Text:
     """``width``: of the longest unit in the column, so that units stand below each other."""
-    style = {"est": "italic", "no": "dim", "refused": "strike", "bad": "bold red"}.get(cell.look, "")
+    style = {"est": "italic", "no": "dim", "refused": "strike", "bad": "bold red"}.get(cell.style, "")
     if cell.unit is None or not width:
         return _text(cell.text.rstrip("\u2007\u2008"), style)
     return _text(f"{cell.text} {cell.unit.ljust(width)}".replace("\u2007", " ").replace("\u2008", " "), style)

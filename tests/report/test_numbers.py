@@ -41,7 +41,7 @@ def test_the_four_states_have_four_looks() -> None:
         for figure in (Figure(5, "counted"), Figure(5, "estimated", "a rule"), missing("not_collected", "nobody asked"),
                        missing("refused", "would be wrong"))
     ]  # fmt: skip
-    assert [cell.look for cell in looks] == ["", "est", "no", "refused"]
+    assert [cell.style for cell in looks] == ["", "est", "no", "refused"]
     assert looks[1].text.startswith("~ ")
     assert looks[2].text == numbers.DASH and "nobody asked" in (looks[2].title or "")
     assert "would be wrong" in (looks[3].title or "")

@@ -93,15 +93,15 @@ def unique(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """A value that JSON has: bytes as hexadecimal digits, infinities as text."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, float) and not -1e400 < value < 1e400:
         return None if value != value else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
-    return [plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+        return {str(key): json_value(inner) for key, inner in value.items()}
+    return [json_value(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def answer(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int = 80) -> RenderableType:
@@ -211,7 +211,7 @@ def write_json(path: Path, tables: Sequence[Table], about: dict[str, str]) -> No
         for number, table in enumerate(tables):
             file.write(f"{',' if number else ''}\n{json.dumps(table.name)}: [")
             for place, row in enumerate(table.rows):
-                record = dict(zip(table.names, map(plain, row), strict=True))
+                record = dict(zip(table.names, map(json_value, row), strict=True))
                 file.write(f"{',' if place else ''}\n{json.dumps(record, ensure_ascii=False, allow_nan=False)}")
             file.write("\n]")
         file.write("\n}}\n")

@@ -19,11 +19,11 @@ from perfctl.orchestrator.report.numbers import (
     mark,
     nothing,
     percent,
-    plain,
     ratio,
     rounded,
     share_cell,
     significant,
+    text_cell,
     time,
     time_cell,
 )
@@ -256,7 +256,7 @@ def _columns(basis: str, whole: str, *, counted: bool, bound: bool) -> tuple[Col
         Column("achieved", "FLOP/s", note="paper FLOPs / time: what the arithmetic asked for, not what was executed"),
         Column(
             "bound",
-            look="text",
+            style="text",
             note="compute, memory or launch, and the share of what is attainable there" if bound else None,
             empty=not bound,
         ),
@@ -328,7 +328,7 @@ def _note(rows: Sequence[LedgerRow]) -> str | None:
 def _line(row: LedgerRow, found: Analysis) -> Line:
     reason = row.time_reason or "not collected"
     cells = (
-        plain(row.batch),
+        text_cell(row.batch),
         _paper_cell(row),
         figure_cell(row.counted, "FLOP"),
         _ratio_cell(row),
@@ -378,7 +378,7 @@ def _spread_note(row: LedgerRow) -> str:
 
 def _distrusted(cell: Cell) -> Cell:
     title = f"{cell.title or ''} under ncu, locked clocks: not a time to trust".strip()
-    return replace(cell, title=title, look="est")
+    return replace(cell, title=title, style="est")
 
 
 def _bar(ratio: float | None) -> tuple[float, float] | None:
@@ -395,7 +395,7 @@ def _left_over(rest: Sequence[Unattributed]) -> list[Group]:
     lines = tuple(
         Line(
             (
-                plain(item.batch), nothing("not a layer"), figure_cell(item.counted, "FLOP"), nothing("not a layer"),
+                text_cell(item.batch), nothing("not a layer"), figure_cell(item.counted, "FLOP"), nothing("not a layer"),
                 time_cell(item.time.median, note=item.basis), Cell(percent(item.share), value=item.share),
                 nothing("not a layer"), nothing("not a layer"),
             ),

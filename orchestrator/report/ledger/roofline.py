@@ -13,13 +13,13 @@ from perfctl.orchestrator.report.numbers import (
     full,
     nothing,
     percent,
-    plain,
     ratio,
     rounded,
     share_cell,
     short,
     si,
     significant,
+    text_cell,
     time,
     time_cell,
 )
@@ -133,16 +133,16 @@ def _worth(point: RooflinePoint) -> bool:
 
 def _table(caption: str, level: str, points: Sequence[RooflinePoint], roofs: Roofline, hidden: int) -> Table | None:
     columns = [
-        Column({"run": "batch", "layer": "layer, direction", "kernel": "kernel"}[level], look="num" if level == "run" else "code"),
+        Column({"run": "batch", "layer": "layer, direction", "kernel": "kernel"}[level], style="num" if level == "run" else "code"),
         Column("batch"),
         Column("intensity", "FLOP/B", note="counted FLOPs per byte read from or written to DRAM"),
         Column("achieved", "FLOP/s", note="counted FLOPs / time; paper FLOPs in italics where nothing was counted"),
-        Column("roof", look="text", note="the path with the most FLOPs"),
+        Column("roof", style="text", note="the path with the most FLOPs"),
         Column("of attainable", note="achieved / min(peak, intensity x bandwidth)"),
         Column("MFU", note="model FLOPs utilisation: paper FLOPs / time / peak"),
         Column("HFU", note="hardware FLOPs utilisation: counted FLOPs / time / peak"),
         Column("time", base="ns", note="; ".join(sorted({p.traffic.basis for p in points if p.traffic.basis}))),
-        Column("bound", look="text"),
+        Column("bound", style="text"),
     ]  # fmt: skip
     rows = [_row(point, roofs, level) for point in points]
     drop = 0 if level == "run" else 1 if level == "kernel" else None
@@ -158,22 +158,22 @@ def _table(caption: str, level: str, points: Sequence[RooflinePoint], roofs: Roo
 def _row(point: RooflinePoint, roofs: Roofline, level: str) -> list[Cell]:
     traffic = point.traffic
     lacking = why_not(point, roofs)
-    look = "est" if point.source != "counted" or not traffic.trusted else ""
+    style = "est" if point.source != "counted" or not traffic.trusted else ""
     achieved = amount(point.achieved, "FLOP/s", lacking)
     if point.over == "peak":
         achieved = Cell(si(point.achieved or 0, "FLOP/s"), point.refused, "refused")
-    elif achieved.look != "no" and look:
+    elif achieved.style != "no" and style:
         notes = [f"from {point.source} FLOPs"] if point.source != "counted" else []
         notes += [] if traffic.trusted else [traffic.basis or ""]
-        achieved = Cell(achieved.text, "; ".join([achieved.title or "", *notes]), look, achieved.value, achieved.unit)
+        achieved = Cell(achieved.text, "; ".join([achieved.title or "", *notes]), style, achieved.value, achieved.unit)
     intensity = nothing(traffic.dram.reason or lacking)
     if point.intensity is not None:
         title = f"{full(traffic.counted.value or 0, 'FLOP')} / {full(traffic.dram.value or 0, 'B')}"
         intensity = Cell(significant(float(point.intensity)), title, value=rounded(point.intensity))
     named = name_cell(traffic.name, _short(traffic.name) if level == "kernel" else None)
     return [
-        named, plain(traffic.batch) if traffic.batch is not None else nothing("not said"), intensity, achieved,
-        plain(point.path) if point.path else nothing(lacking), share_cell(_round(point.reached), point.refused or lacking),
+        named, text_cell(traffic.batch) if traffic.batch is not None else nothing("not said"), intensity, achieved,
+        text_cell(point.path) if point.path else nothing(lacking), share_cell(_round(point.reached), point.refused or lacking),
         _mfu_cell(point, lacking),
         share_cell(_round(point.hfu), point.refused or (traffic.counted.reason or lacking)),
         time_cell(traffic.time_ns, "not timed", traffic.basis), _bound_text(point, roofs),
@@ -190,7 +190,7 @@ def _bound_text(point: RooflinePoint, roofs: Roofline) -> Cell:
     said = spoken(point, roofs)
     if said is None:
         return nothing(why_not(point, roofs))
-    return Cell(said, look="bad" if point.refused else "", value=said)
+    return Cell(said, style="bad" if point.refused else "", value=said)
 
 
 def _short(name: str) -> str:

@@ -12,7 +12,7 @@ from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy
 from perfctl.orchestrator.analyse.ledger.studies import Study, device_label
 from perfctl.orchestrator.report.findings_no_layers import lacking_flops
-from perfctl.orchestrator.report.numbers import Cell, count, nothing, plain, time_cell
+from perfctl.orchestrator.report.numbers import Cell, count, nothing, text_cell, time_cell
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.page.study import listing, word
 from perfctl.orchestrator.report.tables import Column, Table
@@ -30,13 +30,13 @@ ORIGINS = {
 def runs_table(study: Study) -> Table | None:
     """Every run of the study, failed ones too."""
     columns = [
-        Column("run"), Column("profiler", look="text"), Column("batch"), Column("status", look="text"),
-        Column("device", look="text"), Column("started", look="text"), Column("length", base="ns"), Column("origin", look="text"),
-        Column("host", look="text"), Column("report", look="code"), Column("sha256", look="code"),
+        Column("run"), Column("profiler", style="text"), Column("batch"), Column("status", style="text"),
+        Column("device", style="text"), Column("started", style="text"), Column("length", base="ns"), Column("origin", style="text"),
+        Column("host", style="text"), Column("report", style="code"), Column("sha256", style="code"),
     ]  # fmt: skip
     rows = [
         [
-            plain(run.id), plain(f"{run.profiler} {run.profiler_version or ''}".strip()),
+            text_cell(run.id), text_cell(f"{run.profiler} {run.profiler_version or ''}".strip()),
             count(run.batch_size, "the report does not say"), _status(run), word(device_label(run)),
             word((run.started_at or "")[:16].replace("T", " ")),
             time_cell(run.duration_ns), Cell(run.origin, ORIGINS.get(run.origin), value=run.origin), word(run.host),
@@ -61,9 +61,9 @@ def environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
 
 def differences(runs: Sequence[Run]) -> Table | None:
     """Facts that differ between the runs, a row a value; None when none does."""
-    columns = [Column("fact", look="text"), Column("value", look="text"), Column("runs", look="text")]
+    columns = [Column("fact", style="text"), Column("value", style="text"), Column("runs", style="text")]
     rows = [
-        [plain(key), plain(value[:500]), plain(_list(dict.fromkeys(who), 8))]
+        [text_cell(key), text_cell(value[:500]), text_cell(_list(dict.fromkeys(who), 8))]
         for key, found in sorted(_facts(runs).items()) if len(found) > 1
         for value, who in found.items()
     ]  # fmt: skip
@@ -96,28 +96,46 @@ def gaps(prepared: PreparedStudy, ledger: Ledger) -> Table | None:
         if row.time is None:
             lacking["time", "not_collected", row.time_reason or "not timed"][row.name] = None
     columns = [
-        Column("what", look="code"), Column("state", look="text"), Column("why, and what would change it", look="text"),
-        Column("concerns", look="text"), Column("run", look="text"),
+        Column("what", style="code"), Column("state", style="text"), Column("why, and what would change it", style="text"),
+        Column("concerns", style="text"), Column("run", style="text"),
     ]  # fmt: skip
     rows = [
-        [plain(what), plain(_lower(state)), plain(reason), word(scope), plain(_list(dict.fromkeys(who), 6))]
+        [
+            text_cell(what),
+            text_cell(_lower(state)),
+            text_cell(reason),
+            word(scope),
+            text_cell(_list(dict.fromkeys(who), 6)),
+        ]
         for (what, state, reason, scope), who in found.items()
     ]
     everything = len({(row.layer, row.direction) for row in ledger.rows})
     rows += [
-        [plain(what), plain("lower bound" if state in ("counted", "estimated") else _lower(state)), plain(reason),
-         plain("all rows of the ledger" if len(who) == everything else _list(who, 6)),
+        [text_cell(what), text_cell("lower bound" if state in ("counted", "estimated") else _lower(state)), text_cell(reason),
+         text_cell("all rows of the ledger" if len(who) == everything else _list(who, 6)),
          nothing("a gap of the comparison")]
         for (what, state, reason), who in lacking.items()
     ]  # fmt: skip
     rows += [
-        [plain("executed FLOPs"), plain(state), plain(why), nothing("all kernels"), plain(run_label(item.run))]
+        [
+            text_cell("executed FLOPs"),
+            text_cell(state),
+            text_cell(why),
+            nothing("all kernels"),
+            text_cell(run_label(item.run)),
+        ]
         for item in prepared.runs
         if study.foreign and (said := lacking_flops(item)) is not None
         for state, why in [said]
     ]
     rows += [
-        [plain("partner of a launch"), plain("not matched"), plain(line), plain(f"batch {batch}"), plain(pair)]
+        [
+            text_cell("partner of a launch"),
+            text_cell("not matched"),
+            text_cell(line),
+            text_cell(f"batch {batch}"),
+            text_cell(pair),
+        ]
         for batch, pair, lines in _unmatched(prepared)
         for line in lines
     ]
@@ -140,10 +158,10 @@ def diagnostics(runs: Sequence[Run]) -> Table | None:
     said = Tally(
         (run_label(run), item.severity, item.source, item.text) for run in runs for item in run.report.diagnostics
     )
-    columns = [Column("run", look="text"), Column("severity", look="text"), Column("source", look="text"),
-               Column("message", look="text"), Column("times")]  # fmt: skip
+    columns = [Column("run", style="text"), Column("severity", style="text"), Column("source", style="text"),
+               Column("message", style="text"), Column("times")]  # fmt: skip
     rows = [
-        [plain(label), plain(severity), plain(source), plain(text[:2000]), count(times)]
+        [text_cell(label), text_cell(severity), text_cell(source), text_cell(text[:2000]), count(times)]
         for (label, severity, source, text), times in said.items()
     ]
     return listing("Messages of the tools", columns, rows)
@@ -159,8 +177,8 @@ def commands(study: Study) -> tuple[tuple[str, str], ...]:
 
 def _status(run: Run) -> Cell:
     if run.status == "ok":
-        return plain("ok")
-    return Cell(f"{run.status}: {run.reason or 'no reason was recorded'}", look="bad", value=run.status)
+        return text_cell("ok")
+    return Cell(f"{run.status}: {run.reason or 'no reason was recorded'}", style="bad", value=run.status)
 
 
 def _lower(state: str) -> str:

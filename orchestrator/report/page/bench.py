@@ -20,7 +20,7 @@ from perfctl.orchestrator.analyse.predict.bench import (
 )
 from perfctl.orchestrator.report.charts.study import Chart, bench_label, chart_name, scatter
 from perfctl.orchestrator.report.findings_no_layers import Finding
-from perfctl.orchestrator.report.numbers import Cell, amount, count, nothing, plain, share_cell, time_cell
+from perfctl.orchestrator.report.numbers import Cell, amount, count, nothing, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.records import Section, StudyView
 from perfctl.orchestrator.report.tables import ROWS_SHOWN, Column, Table, table
@@ -34,7 +34,7 @@ def points_table(points: Sequence[BenchPoint], runs: Sequence[int] = (), limit: 
     """A row a network and batch size; --json has the phases of a step, too. ``runs``: the run of each, for a page."""
     columns = [
         *([Column("run")] if runs else []),
-        Column("network", look="code"),
+        Column("network", style="code"),
         Column("batch"),
         Column("FLOP", note="of a step; 1 multiply-add is 2 FLOPs"),
         Column("step", note="median"),
@@ -42,8 +42,8 @@ def points_table(points: Sequence[BenchPoint], runs: Sequence[int] = (), limit: 
     ]
     rows = [
         (
-            *([plain(runs[place])] if runs else []),
-            plain(point.model),
+            *([text_cell(runs[place])] if runs else []),
+            text_cell(point.model),
             count(point.batch),
             amount(flops(point), ""),
             time_cell(point.step_ns[0]),
@@ -57,7 +57,7 @@ def points_table(points: Sequence[BenchPoint], runs: Sequence[int] = (), limit: 
 def correlation_table(family: str, found: Sequence[Correlation]) -> Table | None:
     """The figures of one family, the closest by rank first."""
     columns = [
-        Column("time against", look="text"),
+        Column("time against", style="text"),
         Column("points"),
         Column("Spearman"),
         Column("Pearson"),
@@ -66,7 +66,7 @@ def correlation_table(family: str, found: Sequence[Correlation]) -> Table | None
     ]
     rows = [
         (
-            plain(one.feature), count(one.points), _number(one.spearman), _number(one.pearson),
+            text_cell(one.feature), count(one.points), _number(one.spearman), _number(one.pearson),
             _number(one.pearson_log), _number(one.slope_log),
         )
         for one in found
@@ -96,7 +96,7 @@ def as_json(points: Sequence[BenchPoint], found: Sequence[Correlation]) -> dict[
 
 
 def _number(value: float | None) -> Cell:
-    return nothing(_TOO_FEW) if value is None else plain(f"{value:.3f}")
+    return nothing(_TOO_FEW) if value is None else text_cell(f"{value:.3f}")
 
 
 WHOLE = 6

@@ -12,9 +12,9 @@ from perfctl.orchestrator.report.numbers import (
     nothing,
     per_second,
     percent,
-    plain,
     rate,
     share_cell,
+    text_cell,
     time,
     time_cell,
 )
@@ -40,12 +40,16 @@ def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
 
 
 def _head(item: Latency, model: bool, tool: bool) -> list[Cell]:
-    return [*([plain(item.model)] if model else []), count(item.batch), *([plain(item.profiler)] if tool else [])]
+    return [
+        *([text_cell(item.model)] if model else []),
+        count(item.batch),
+        *([text_cell(item.profiler)] if tool else []),
+    ]
 
 
 def _heads(model: bool, tool: bool) -> list[Column]:
-    named = [Column("model", look="code")] if model else []
-    return [*named, Column("batch"), *([Column("profiler", look="text")] if tool else [])]
+    named = [Column("model", style="code")] if model else []
+    return [*named, Column("batch"), *([Column("profiler", style="text")] if tool else [])]
 
 
 def _latency(found: Iterable[Latency], model: bool, tool: bool) -> Table | None:

@@ -18,12 +18,12 @@ from perfctl.orchestrator.report.numbers import (
     Cell,
     count,
     figure_cell,
-    look,
     mark,
     nothing,
-    plain,
     ratio,
     share_cell,
+    style_of,
+    text_cell,
     time_cell,
     why,
 )
@@ -62,8 +62,8 @@ def summary(runs: Sequence[PreparedRun], *, paths: bool = True) -> Table | None:
     if not rows:
         return None
     columns = [
-        Column("kernel", look="code"),
-        Column("family", look="text", note="algorithm family, read off the name"),
+        Column("kernel", style="code"),
+        Column("family", style="text", note="algorithm family, read off the name"),
         Column("launches"),
         Column("time", base="ns", note="sum over all launches"),
         Column("share", note="of the kernel time of its run"),
@@ -71,7 +71,7 @@ def summary(runs: Sequence[PreparedRun], *, paths: bool = True) -> Table | None:
         *(Column(path, "FLOP", note=f"the {path} part of what was executed") for path in PATHS),
     ]
     if len(runs) > 1:
-        columns.insert(0, Column("run", look="text"))
+        columns.insert(0, Column("run", style="text"))
     if not paths:
         columns, rows = columns[: -len(PATHS)], [row[: -len(PATHS)] for row in rows]
     columns, kept = without_empty(columns, rows)
@@ -95,9 +95,9 @@ def _summary_rows(prepared: PreparedRun, *, label: bool) -> list[list[Cell]]:
         rows.append((
             -(took or 0),
             [
-                *([plain(run_label(run))] if label else []),
+                *([text_cell(run_label(run))] if label else []),
                 name_cell(name, short if shorts[short := use.kernels[0].short_name] == 1 else None),
-                plain(kind) if (kind := family(name)) else nothing("no pattern fits this name"),
+                text_cell(kind) if (kind := family(name)) else nothing("no pattern fits this name"),
                 count(len(use.kernels)),
                 time_cell(took, "this report has no durations", clock),
                 share_cell(took / total if took is not None and total else None),
@@ -117,7 +117,7 @@ def name_cell(name: str, short: str | None = None) -> Cell:
 
 
 def launches(runs: Sequence[PreparedRun]) -> Grid | None:
-    """Every launch of the runs; None when there is none. ``state`` of a column: look, mark and reason of each value."""
+    """Every launch of the runs; None when there is none. ``state`` of a column: style, mark and reason of each value."""
     rows = [(run, kernel) for run in runs for kernel in run.run.report.kernels]
     if not rows:
         return None
@@ -202,7 +202,7 @@ def _is_empty(column: dict[str, Any]) -> bool:
 
 def _states(figures: Sequence[Figure]) -> dict[str, Any]:
     """Look, mark and reason of each value as a packed column; nothing where all are plainly counted."""
-    states = [(look(figure), mark(figure), why(figure)) for figure in figures]
+    states = [(style_of(figure), mark(figure), why(figure)) for figure in figures]
     return {"state": packed("", "", "", states)} if any(map(any, states)) else {}
 
 
@@ -215,13 +215,13 @@ def switch_table(found: Analysis) -> Table | None:
     if found.study.foreign or len(found.study.batches) < 2:
         return None
     columns = [
-        Column("layer, direction", look="code"),
-        Column("batch", look="text"),
-        Column("algorithm", look="text", note="read off the kernel names; of the main kernel"),
-        Column("kernels", look="code"),
+        Column("layer, direction", style="code"),
+        Column("batch", style="text"),
+        Column("algorithm", style="text", note="read off the kernel names; of the main kernel"),
+        Column("kernels", style="code"),
         Column("FLOPs a sample", "FLOP", note="counted, at the first of these batch sizes"),
         Column("bytes a sample", "B", note="DRAM, counted, at the first of these batch sizes"),
-        Column("changes", look="text", note="against the batch size before"),
+        Column("changes", style="text", note="against the batch size before"),
     ]
     served = algorithm_changes(found.prepared, found.ledger)
     served = tuple(sorted(served, key=lambda item: not item.switches))
@@ -246,12 +246,12 @@ def _row(name: str, stretch: Sequence[KernelSet], switch: Switch | None) -> list
     more = f" and {len(first.kernels) - NAMES} more" if len(first.kernels) > NAMES else ""
     return [
         name_cell(name),
-        plain(", ".join(str(kernels.batch) for kernels in stretch)),
-        plain(describe(first.algorithm)),
+        text_cell(", ".join(str(kernels.batch) for kernels in stretch)),
+        text_cell(describe(first.algorithm)),
         name_cell(shown + more),
         figure_cell(first.flops_per_sample, "FLOP"),
         figure_cell(first.bytes_per_sample, "B"),
-        plain(_change(switch)) if switch else nothing("the first batch size with these kernels"),
+        text_cell(_change(switch)) if switch else nothing("the first batch size with these kernels"),
     ]
 
 

@@ -12,11 +12,11 @@ from perfctl.orchestrator.report.numbers import (
     count,
     full,
     nothing,
-    plain,
     rate,
     rounded,
     share_cell,
     size_cell,
+    text_cell,
     time,
     time_cell,
 )
@@ -35,12 +35,12 @@ def sweep_table(points: Sequence[BatchPoint]) -> Table | None:
     columns = [
         Column("batch"),
         Column("time per step", base="ns"),
-        Column("over repeats", look="text", note="95 % interval of the step over the repeats of the sweep"),
+        Column("over repeats", style="text", note="95 % interval of the step over the repeats of the sweep"),
         Column("time per sample", base="ns"),
         Column("samples per second"),
     ]
     columns += [Column(name, base="B") for name in quantities]
-    columns.append(Column("problems", look="text"))
+    columns.append(Column("problems", style="text"))
     rows = []
     for point in points:
         why = "; ".join(point.problems) or "no run timed whole steps"
@@ -50,13 +50,13 @@ def sweep_table(points: Sequence[BatchPoint]) -> Table | None:
             note = f"median of {point.step.count} steps{newest}; {point.basis}"
         each = point.per_sample
         rows.append([
-            plain(point.batch),
+            text_cell(point.batch),
             time_cell(point.step.median if point.step else None, why, note),
             _over_repeats(point),
             time_cell(each, why),
             rate(1e9 / each if each else None, "samples/s", why),
             *(size_cell(point.memory.get(name), "this run did not record it") for name in quantities),
-            plain("; ".join(point.problems)) if point.problems else nothing("none"),
+            text_cell("; ".join(point.problems)) if point.problems else nothing("none"),
         ])  # fmt: skip
     columns, rows = without_empty(columns, rows)
     return table("Batch sweep", columns, rows, tools=False) if len(columns) > 1 else None
@@ -68,7 +68,7 @@ def _over_repeats(point: BatchPoint) -> Cell:
         return nothing("the sweep was not repeated (--repeat)")
     ends = point.interval or (min(point.repeats), max(point.repeats))
     seen = f"{len(point.repeats)} runs, from {time(min(point.repeats))} to {time(max(point.repeats))}"
-    return plain(f"{time(ends[0])} to {time(ends[1])}", seen)
+    return text_cell(f"{time(ends[0])} to {time(ends[1])}", seen)
 
 
 def operators(runs: Sequence[Run]) -> Table | None:
@@ -76,8 +76,8 @@ def operators(runs: Sequence[Run]) -> Table | None:
     found = [(run, item) for run in runs for item in run.report.operations]
     found.sort(key=lambda pair: (-(pair[1].self_cpu_ns or pair[1].cpu_ns or pair[1].device_ns or 0), pair[1].name))
     columns = [
-        Column("run", look="text"), Column("operation", look="code"), Column("category", look="text"),
-        Column("layer", look="code"), Column("direction", look="text"), Column("calls"),
+        Column("run", style="text"), Column("operation", style="code"), Column("category", style="text"),
+        Column("layer", style="code"), Column("direction", style="text"), Column("calls"),
         Column("self time", base="ns", note="on the host, children excluded"),
         Column("host time", base="ns", note="on the host, children included: rows overlap, do not add them up"),
         Column("device time", base="ns", note="of the kernels it launched"),
@@ -86,7 +86,7 @@ def operators(runs: Sequence[Run]) -> Table | None:
     ]  # fmt: skip
     rows = [
         [
-            plain(run_label(run)), name_cell(item.name), word(item.category), word(item.layer), word(item.direction),
+            text_cell(run_label(run)), name_cell(item.name), word(item.category), word(item.layer), word(item.direction),
             count(item.calls), time_cell(item.self_cpu_ns), time_cell(item.cpu_ns), time_cell(item.device_ns),
             size_cell(item.memory_bytes), amount(item.flops, "FLOP", "the report does not say"),
         ]
@@ -104,13 +104,13 @@ def ranges(runs: Sequence[Run]) -> Table | None:
                 sums[run_label(run), item.name, item.domain].append(item.duration_ns)
     ranked = sorted(sums.items(), key=lambda pair: (-sum(pair[1]), pair[0][1]))
     columns = [
-        Column("run", look="text"), Column("range", look="code"), Column("domain", look="text"), Column("times"),
+        Column("run", style="text"), Column("range", style="code"), Column("domain", style="text"), Column("times"),
         Column("time", base="ns", note="sum, ranges inside included: rows overlap"), Column("mean", base="ns"),
         Column("longest", base="ns"),
     ]  # fmt: skip
     rows = [
         [
-            plain(label), name_cell(name), word(domain), count(len(times)),
+            text_cell(label), name_cell(name), word(domain), count(len(times)),
             time_cell(sum(times)), time_cell(sum(times) / len(times)), time_cell(max(times)),
         ]
         for (label, name, domain), times in ranked
@@ -125,8 +125,8 @@ def copies(runs: Sequence[Run]) -> Table | None:
         for item in run.report.copies:
             sums[run_label(run), item.kind].append((item.bytes, item.duration_ns))
     columns = [
-        Column("run", look="text"),
-        Column("copy", look="text"),
+        Column("run", style="text"),
+        Column("copy", style="text"),
         Column("times"),
         Column("bytes", base="B"),
         Column("time", base="ns"),
@@ -136,7 +136,7 @@ def copies(runs: Sequence[Run]) -> Table | None:
         sizes = [number for number, _ in items if number is not None]
         times = [number for _, number in items if number is not None]
         rows.append([
-            plain(label), plain(kind), count(len(items)), size_cell(sum(sizes) if sizes else None),
+            text_cell(label), text_cell(kind), count(len(items)), size_cell(sum(sizes) if sizes else None),
             time_cell(sum(times) if times else None),
         ])  # fmt: skip
     return listing("Copies and memsets", columns, rows)
@@ -144,10 +144,15 @@ def copies(runs: Sequence[Run]) -> Table | None:
 
 def summaries(runs: Sequence[Run]) -> Table | None:
     """Figures that a report gives ready-made, as it gives them."""
-    columns = [Column("run", look="text"), Column("figure", look="text"), Column("value"), Column("unit", look="text")]
+    columns = [
+        Column("run", style="text"),
+        Column("figure", style="text"),
+        Column("value"),
+        Column("unit", style="text"),
+    ]
     rows = [
         [
-            plain(run_label(run)), plain(item.name),
+            text_cell(run_label(run)), text_cell(item.name),
             _ready_made(item, run) if item.value is not None else word(item.text), word(item.unit),
         ]
         for run in runs
@@ -167,12 +172,12 @@ def _ready_made(item: Summary, run: Run) -> Cell:
 def steps(runs: Sequence[Run]) -> Table | None:
     """Every step and phase that was recorded."""
     columns = [
-        Column("run", look="text"), Column("phase", look="text"), Column("number"), Column("time", base="ns"),
+        Column("run", style="text"), Column("phase", style="text"), Column("number"), Column("time", base="ns"),
         Column("loss"), Column("accuracy"),
     ]  # fmt: skip
     rows = [
         [
-            plain(run_label(run)), plain(item.phase), count(item.number), time_cell(item.duration_ns),
+            text_cell(run_label(run)), text_cell(item.phase), count(item.number), time_cell(item.duration_ns),
             nothing("not recorded") if item.loss is None else Cell(f"{item.loss:.4f}", str(item.loss), value=item.loss),
             share_cell(item.accuracy, "not recorded"),
         ]
@@ -221,4 +226,4 @@ def listing(
 
 
 def word(text: str | None) -> Cell:
-    return plain(text) if text else nothing("the report does not say")
+    return text_cell(text) if text else nothing("the report does not say")

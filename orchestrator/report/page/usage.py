@@ -13,10 +13,10 @@ from perfctl.orchestrator.report.numbers import (
     amount,
     count,
     nothing,
-    plain,
     share_cell,
     significant,
     size_cell,
+    text_cell,
     time_cell,
 )
 from perfctl.orchestrator.report.page.kernels import run_label
@@ -31,7 +31,7 @@ def busy_table(runs: Sequence[RunUsage]) -> Table | None:
     found = [item for run in runs for item in run.busy]
     windows = "; ".join(dict.fromkeys(item.window for item in found))
     columns = [
-        Column("run", look="text"), Column("device"), Column("stream", look="text"), Column("launches"),
+        Column("run", style="text"), Column("device"), Column("stream", style="text"), Column("launches"),
         Column("a kernel runs", base="ns", note="time in which at least one kernel ran; overlapping kernels count once"),
         Column("of", base="ns", note=windows),
         Column("share", note=windows), Column("longest wait", base="ns", note="longest time without a kernel"),
@@ -56,8 +56,8 @@ def absent(runs: Sequence[Run]) -> str | None:
 def _busy_row(item: Busy) -> list[Cell]:
     share = None if item.share is None else round(item.share, 6)
     return [
-        plain(run_label(item.run)), plain(item.device),
-        plain("all" if item.stream is None else item.stream), count(item.launches), time_cell(item.running_ns),
+        text_cell(run_label(item.run)), text_cell(item.device),
+        text_cell("all" if item.stream is None else item.stream), count(item.launches), time_cell(item.running_ns),
         time_cell(item.window_ns), share_cell(share), time_cell(item.longest_wait_ns),
     ]  # fmt: skip
 
@@ -65,7 +65,7 @@ def _busy_row(item: Busy) -> list[Cell]:
 def readings_table(runs: Sequence[RunUsage]) -> Table | None:
     """What nvidia-smi, DCGM or NVML read while a run went on."""
     columns = [
-        Column("run", look="text"), Column("device"), Column("samples"),
+        Column("run", style="text"), Column("device"), Column("samples"),
         Column("utilisation", note="mean of what the device says: share of time with any kernel, sampled"),
         Column("memory used", base="B", note="largest"), Column("memory", base="B"),
         Column("power", "W", note="mean"), Column("temperature", "°C", note="highest"),
@@ -81,7 +81,7 @@ def _readings_row(item: Readings) -> list[Cell]:
 
     share = None if item.utilisation is None else round(item.utilisation, 6)
     return [
-        plain(run_label(item.run)), count(item.device, "the samples do not say"), count(item.count),
+        text_cell(run_label(item.run)), count(item.device, "the samples do not say"), count(item.count),
         share_cell(share, "not sampled"), size_cell(item.memory_used, "not sampled"),
         size_cell(item.memory_total, "not sampled"), figure(item.power, "not sampled"),
         figure(item.temperature, "not sampled"), amount(item.clock, "Hz", "not sampled"),
@@ -93,23 +93,27 @@ def memory_table(runs: Sequence[Run]) -> Table | None:
     named = dict.fromkeys((item.moment, item.quantity) for run in runs for item in run.report.memory)
     if not named:
         return None
-    columns = [Column("run", look="text")]
+    columns = [Column("run", style="text")]
     columns += [Column(f"{moment} {quantity.replace('_', ' ')}", base="B") for moment, quantity in named]
     rows = []
     for run in runs:
         known = {(item.moment, item.quantity): item.bytes for item in run.report.memory}
         if known:
             rows.append(
-                [plain(run_label(run)), *(size_cell(known.get(name), "this run did not record it") for name in named)]
+                [
+                    text_cell(run_label(run)),
+                    *(size_cell(known.get(name), "this run did not record it") for name in named),
+                ]
             )
     return listing("Memory figures that runs recorded about themselves", columns, rows, drop_run=False)
 
 
 def memory_list(run: Run) -> Table | None:
     """The same figures of one run, a row a moment and quantity: what fits a terminal."""
-    columns = [Column("figure", look="text"), Column("bytes", base="B")]
+    columns = [Column("figure", style="text"), Column("bytes", base="B")]
     rows = [
-        [plain(f"{item.moment} {item.quantity.replace('_', ' ')}"), size_cell(item.bytes)] for item in run.report.memory
+        [text_cell(f"{item.moment} {item.quantity.replace('_', ' ')}"), size_cell(item.bytes)]
+        for item in run.report.memory
     ]
     return listing("Memory figures that the run recorded about itself", columns, rows, drop_run=False)
 
@@ -121,7 +125,7 @@ NAME = 60
 def ways_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: the three ways side by side, then what of the GPU was used, then the host."""
     columns = [
-        Column("run", look="text"),
+        Column("run", style="text"),
         Column("kernels", note="share of time with at least one kernel running, from start and length of every kernel"),
         Column("NVML", note="the driver's figure: share of its sampling period (1/6 s to 1 s) with a kernel running"),
         Column("DLProf", note="its line GPU Utilization, found by its label"),
@@ -138,7 +142,7 @@ def _ways_row(item: Ways) -> list[Cell]:
     shares = (item.kernels, item.nvml, item.dlprof, item.dlprof_tensor, item.occupancy, item.tensor_pipe)
     cores = item.host_cores
     return [
-        plain(run_label(item.run)),
+        text_cell(run_label(item.run)),
         *(_share(share) for share in shares),
         nothing(item.host_reason)
         if cores is None
@@ -163,20 +167,17 @@ def waits_tables(runs: Sequence[RunUsage]) -> tuple[Table, ...]:
     found = [item for run in runs for item in run.idle if item.count]
     several = len({item.device for item in found}) > 1
     columns = [
-        Column("run", look="text"), *([Column("device")] if several else []), Column("waits"),
+        Column("run", style="text"), *([Column("device")] if several else []), Column("waits"),
         *(Column(cause, base="ns", note=_MEANING[cause]) for cause in CAUSES), Column("of", base="ns"),
     ]  # fmt: skip
     rows = [
         [
-            plain(run_label(item.run)), *([plain(item.device)] if several else []), count(item.count),
+            text_cell(run_label(item.run)), *([text_cell(item.device)] if several else []), count(item.count),
             *(time_cell(item.by_cause.get(cause, 0)) for cause in CAUSES), time_cell(item.window_ns),
         ]
         for item in found
     ]  # fmt: skip
-    tables = (
-        listing("Time without a kernel, by what it was spent on", columns, rows, drop_run=False),
-        _longest(found),
-    )
+    tables = (listing("Time without a kernel, by what it was spent on", columns, rows, drop_run=False), _longest(found))
     return tuple(table for table in tables if table is not None)
 
 
@@ -191,9 +192,9 @@ _MEANING = {
 
 def _longest(found: Sequence[Idle]) -> Table | None:
     columns = [
-        Column("run", look="text"), Column("wait", base="ns"), Column("starts at", base="ns", note="on the report's clock"),
-        Column("cause", look="text"), Column("after", look="code"), Column("before", look="code"),
-        Column("range around it", look="code", note="innermost range of the host over its middle"),
+        Column("run", style="text"), Column("wait", base="ns"), Column("starts at", base="ns", note="on the report's clock"),
+        Column("cause", style="text"), Column("after", style="code"), Column("before", style="code"),
+        Column("range around it", style="code", note="innermost range of the host over its middle"),
     ]  # fmt: skip
     rows = [_wait_row(item, wait) for item in found for wait in item.largest]
     return listing("The longest waits of each run, ten at most", columns, rows)
@@ -201,9 +202,9 @@ def _longest(found: Sequence[Idle]) -> Table | None:
 
 def _wait_row(item: Idle, wait: Wait) -> list[Cell]:
     return [
-        plain(run_label(item.run)), time_cell(wait.length_ns), time_cell(wait.start_ns), plain(wait.cause),
+        text_cell(run_label(item.run)), time_cell(wait.length_ns), time_cell(wait.start_ns), text_cell(wait.cause),
         _kernel(wait.after, "the window begins here"), _kernel(wait.before, "the window ends here"),
-        plain(wait.around) if wait.around else nothing("no range was open"),
+        text_cell(wait.around) if wait.around else nothing("no range was open"),
     ]  # fmt: skip
 
 
@@ -212,14 +213,14 @@ def _kernel(kernel: Kernel | None, why: str) -> Cell:
         return nothing(why)
     name = kernel.short_name or kernel.name
     where = f" ({kernel.layer} {kernel.direction or ''}".rstrip() + ")" if kernel.layer else ""
-    return plain((name if len(name) <= NAME else f"{name[: NAME - 1]}…") + where, kernel.name)
+    return text_cell((name if len(name) <= NAME else f"{name[: NAME - 1]}…") + where, kernel.name)
 
 
 def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: paper, torch's allocator, NVML, host."""
     found = [run.memory for run in runs]
     columns = [
-        Column("run", look="text"),
+        Column("run", style="text"),
         Column("weights, paper", base="B", note="elements of all parameters, 4 bytes each"),
         Column("layer outputs, paper", base="B", note="what one forward writes: an upper bound of what is kept at a time"),
         Column("peak allocated", base="B", note="torch's allocator, in the measured steps"),
@@ -230,7 +231,7 @@ def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
     ]  # fmt: skip
     rows = [
         [
-            plain(run_label(item.run)), *(size_cell(value, "not collected") for value in (
+            text_cell(run_label(item.run)), *(size_cell(value, "not collected") for value in (
                 item.weights, item.outputs, item.allocated, item.reserved, item.process, item.device,
                 item.device_total, item.host))
         ]

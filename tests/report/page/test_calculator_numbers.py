@@ -22,7 +22,7 @@ from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.report.calculator import Known, Model, Place, page_view
 from perfctl.orchestrator.report.page.page import render_calculator
-from perfctl.workloads.models.plan import canonical, plan, settle
+from perfctl.workloads.models.plan import canonical, plan, read_settings
 from tests.report import calculator_points as points
 
 POINTS = 250
@@ -176,7 +176,7 @@ def test_where_the_time_goes_is_where_the_layers_shares_say(
 
 def canonical_of(model: str) -> str:
     """Without the optimizer that a measured step's name carries."""
-    family, settings = settle(model)
+    family, settings = read_settings(model)
     return canonical(family, {**settings, "optimizer": "sgd"})
 
 
