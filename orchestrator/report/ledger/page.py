@@ -319,7 +319,7 @@ def _note(rows: Sequence[LedgerRow]) -> str | None:
     """What a reader must know before the numbers of a group."""
     notes = []
     if not rows[0].calls and rows[0].layer:
-        notes.append("nothing on paper: no operation of its own was seen")
+        notes.append("no formula: this module only calls others")
     if guessed := max(row.guessed for row in rows):
         notes.append(f"layer guessed for {percent(guessed)} of its launches")
     return "; ".join(notes) or None

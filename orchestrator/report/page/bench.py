@@ -19,10 +19,9 @@ from perfctl.orchestrator.analyse.predict.bench import (
     point_of,
 )
 from perfctl.orchestrator.report.charts.study import Chart, bench_label, chart_name, scatter
-from perfctl.orchestrator.report.findings_no_layers import Finding
 from perfctl.orchestrator.report.numbers import Cell, amount, count, nothing, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.page import about
-from perfctl.orchestrator.report.page.records import Section, StudyView
+from perfctl.orchestrator.report.page.records import Finding, Section, StudyView
 from perfctl.orchestrator.report.tables import ROWS_SHOWN, Column, Table, table
 from perfctl.records.bench import BenchPoint
 from perfctl.records.run import Run

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from perfctl.orchestrator.analyse.usage.latency import Latency, latencies, least_watched
-from perfctl.orchestrator.report.findings_no_layers import Finding
 from perfctl.orchestrator.report.numbers import (
     Cell,
     count,
@@ -18,6 +17,7 @@ from perfctl.orchestrator.report.numbers import (
     time,
     time_cell,
 )
+from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import Column, Table, table
 from perfctl.records.run import Run
 

@@ -1,4 +1,4 @@
-"""What the templates of the page read: sections, studies, the page."""
+"""What the templates of the page read: findings, sections, studies, the page."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfctl.orchestrator.report.charts.study import Chart
-from perfctl.orchestrator.report.findings_no_layers import Finding
 from perfctl.orchestrator.report.ledger.page import LedgerView
 from perfctl.orchestrator.report.tables import Grid, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One sentence. ``evidence`` is the section of the page that proves it."""
+
+    text: str
+    evidence: str
+    warning: bool = False
+    """True where something is missing or failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ def ways_table(runs: Sequence[RunUsage]) -> Table | None:
         Column("host cores busy", note="cores that the run's processes kept busy in its steps"),
     ]
     found = [run.ways for run in runs if run.ways.anything]
-    return listing("How busy, by every way that is known", columns, [_ways_row(item) for item in found], drop_run=False)
+    return listing("GPU and CPU utilisation", columns, [_ways_row(item) for item in found], drop_run=False)
 
 
 def _ways_row(item: Ways) -> list[Cell]:
