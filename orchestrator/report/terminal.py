@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.ledger.studies import device_label, heading, studies
@@ -35,6 +35,12 @@ NAME_WIDTH = 24
 """Columns for the name of a layer, which goes on beside its other batch sizes."""
 
 
+STYLES = {
+    "est": "italic", "no": "dim", "refused": "strike", "bad": "bold red", "worse": "bold red", "better": "green",
+    "news": "yellow",
+}  # fmt: skip
+
+
 def run_details(run: Run) -> list[RenderableType]:
     """Everything about one run that fits a screen, for ``perfctl show RUN``."""
     (study,) = studies([run])
@@ -53,16 +59,16 @@ def run_details(run: Run) -> list[RenderableType]:
     out: list[RenderableType] = [facts, *_findings(analysis)]
     if analysis.ledger.rows:
         out += ledger_table(analysis)
-    out += [_from_view(view) for view in inference_tables([run])]
+    out += [from_view(view) for view in inference_tables([run])]
     prepared = analysis.prepared.runs
     used = [item.usage for item in prepared]
     views = (
         kernels.summary(prepared, paths=False), page_study.operators([run]), usage.ways_table(used),
         usage.busy_table(used), usage.readings_table(used), usage.memory_list(run), page_study.summaries([run]),
     )  # fmt: skip
-    out += [_from_view(view) for view in views if view is not None]
+    out += [from_view(view) for view in views if view is not None]
     missing = about.gaps(analysis.prepared, analysis.ledger)
-    return [*out, _from_view(missing)] if missing else out
+    return [*out, from_view(missing)] if missing else out
 
 
 def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:
@@ -74,18 +80,18 @@ def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:
         out += _findings(found)
         view = None if study.foreign else page_study.sweep_table(found.points)
         if view is not None and any(column.label not in {"batch", *LEFT_OUT} for column in view.columns):
-            out.append(_from_view(view))
+            out.append(from_view(view))
     return out
 
 
 def shown(views: Iterable[View], rows: int, elsewhere: str) -> list[RenderableType]:
     """Tables of a page for the terminal, each cut to ``rows``; ``elsewhere`` says where the others are."""
-    return [_from_view(view, rows, elsewhere) for view in views]
+    return [from_view(view, rows, elsewhere) for view in views]
 
 
 def inference_summary(runs: Sequence[Run]) -> list[RenderableType]:
     """Latency and accuracy of several models and batch sizes side by side; empty where no run got so far."""
-    return [_from_view(view, rows=len(view.rows)) for view in inference_tables(runs)]
+    return [from_view(view, rows=len(view.rows)) for view in inference_tables(runs)]
 
 
 def ledgers(analyses: Sequence[Analysis], *, whole: bool = True) -> list[RenderableType]:
@@ -170,26 +176,29 @@ def _findings(found: Analysis) -> list[RenderableType]:
     return [grid]
 
 
-def _from_view(view: View, rows: int = ROWS, elsewhere: str = "perfctl report shows them") -> Group:
-    """A page's table for the terminal, cut to ``rows``; a narrow one does not break the lines around it."""
+def from_view(
+    view: View, rows: int = ROWS, elsewhere: str = "perfctl report shows them", *,
+    left_out: Collection[str] = LEFT_OUT, **options: Any,
+) -> Group:  # fmt: skip
+    """A page's table for the terminal, cut to ``rows``; ``options``: of :func:`text_tables.grid`."""
     from rich.console import Group
 
-    kept = [place for place, column in enumerate(view.columns) if column.label not in LEFT_OUT]
+    kept = [(place, column) for place, column in enumerate(view.columns) if column.label not in left_out]
     sides = {"num": "right", "code": "code"}
-    grid = _grid(*((view.columns[place].label, sides.get(view.columns[place].style, "left")) for place in kept))
-    widths = [max(len(row[place].unit or "") for row in view.rows[:rows]) for place in kept]
+    table = _grid(*((column.label, sides.get(column.style, "left")) for _, column in kept), **options)
+    widths = [max(len(row[place].unit or "") for row in view.rows[:rows]) for place, _ in kept]
     for row in view.rows[:rows]:
-        grid.add_row(*(_cell(row[place], width) for place, width in zip(kept, widths, strict=True)))
+        table.add_row(*(_cell(row[place], width) for (place, _), width in zip(kept, widths, strict=True)))
     said = list(view.notes)
     if view.total > rows:
         said.append(f"and {view.total - rows} more: {elsewhere}")
     below = [_text("\n".join(said), "dim")] if said else []
-    return Group(_text(view.caption, "bold"), grid, *below)
+    return Group(_text(view.caption, "bold"), table, *below)
 
 
 def _cell(cell: Cell, width: int = 0) -> Text:
     """``width``: of the longest unit in the column, so that units stand below each other."""
-    style = {"est": "italic", "no": "dim", "refused": "strike", "bad": "bold red"}.get(cell.style, "")
+    style = STYLES.get(cell.style, "")
     if cell.unit is None or not width:
         return _text(cell.text.rstrip("\u2007\u2008"), style)
     return _text(f"{cell.text} {cell.unit.ljust(width)}".replace("\u2007", " ").replace("\u2008", " "), style)

@@ -22,7 +22,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part of a study: a heading in the navigation and what stands under it."""
+    """One part of a study: a heading in the navigation and its contents."""
 
     key: str
     title: str
@@ -40,7 +40,7 @@ class Section:
     """Facts on which all runs agree."""
     commands: tuple[tuple[str, str], ...] = ()
     origin: str | None = None
-    """Said beside the heading where the numbers below were not measured here."""
+    """Beside the heading, where the numbers below were not measured on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
