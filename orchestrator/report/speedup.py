@@ -10,6 +10,7 @@ from perfctl.orchestrator.analyse.kernels.categories import CATEGORIES
 from perfctl.orchestrator.analyse.speedup import ArmFacts, Gain, GainLine, Speedup
 from perfctl.orchestrator.report import terminal as terminals
 from perfctl.orchestrator.report.charts import speedup
+from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.numbers import (
     Cell,
     amount,
@@ -41,7 +42,7 @@ class Part:
     key: str
     title: str
     notes: tuple[str, ...]
-    charts: tuple[speedup.Chart, ...]
+    charts: tuple[Chart, ...]
     tables: tuple[Table, ...]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from perfctl.orchestrator.analyse.roofline import FAR, LAUNCH_NS, Roofline, RooflinePoint
 from perfctl.orchestrator.report.charts import charts
-from perfctl.orchestrator.report.charts.study import Chart
+from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.numbers import (
     Cell,
     amount,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from perfctl.orchestrator.report.charts.study import Chart
+from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.ledger.page import LedgerView
 from perfctl.orchestrator.report.tables import Grid, Table
 
