@@ -25,10 +25,11 @@ def test_times_have_their_unit(ns: float, text: str) -> None:
 
 
 def test_decimal_points_and_units_stand_below_each_other() -> None:
-    cells = [numbers.aligned(text) for text in ("1.36 G", "24.7 M", "105 k", "0")]
-    assert [unit for _, unit in cells] == ["G", "M", "k", ""]
-    assert [len(number) - len(number.partition(".")[0].rstrip("\u2007\u2008")) for number, _ in cells] == [3] * 4
-    assert cells[2][0] == "105\u2008\u2007\u2007" and cells[1][0] == "24.7\u2007"
+    cells = [numbers.scaled(text, None, 0) for text in ("1.36 G", "24.7 M", "105 k", "0")]
+    texts = [cell.text for cell in cells]
+    assert [cell.unit for cell in cells] == ["G", "M", "k", ""]
+    assert [len(text) - len(text.partition(".")[0].rstrip("\u2007\u2008")) for text in texts] == [3] * 4
+    assert texts[2] == "105\u2008\u2007\u2007" and texts[1] == "24.7\u2007"
 
 
 def test_the_full_value_keeps_every_digit() -> None:
