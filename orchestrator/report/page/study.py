@@ -1,4 +1,4 @@
-"""The plain tables of a study: sweep, operators, ranges, copies, summaries, steps, counters."""
+"""Tables of a study: sweep, operators, ranges, copies, summaries, steps, counters."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from perfctl.orchestrator.report.numbers import (
     Cell,
     amount,
     count,
+    decimal_cell,
     full,
     nothing,
     rate,
@@ -22,7 +23,7 @@ from perfctl.orchestrator.report.numbers import (
 )
 from perfctl.orchestrator.report.page.kernels import name_cell, run_label
 from perfctl.orchestrator.report.tables import Column, Grid, Table, first_rows, packed, table, without_empty
-from perfctl.records.report import Summary
+from perfctl.records.report import Copy, Summary
 from perfctl.records.run import Run
 
 COUNTER_ROWS = 50_000
@@ -33,30 +34,23 @@ def sweep_table(points: Sequence[BatchPoint]) -> Table | None:
     """One row a batch size: time, samples per second, memory. None where nothing of these is known."""
     quantities = list(dict.fromkeys(name for point in points for name in point.memory))
     columns = [
-        Column("batch"),
-        Column("time per step", base="ns"),
+        Column("batch"), Column("time per step", base="ns"),
         Column("over repeats", style="text", note="95 % interval of the step over the repeats of the sweep"),
-        Column("time per sample", base="ns"),
-        Column("samples per second"),
-    ]
-    columns += [Column(name, base="B") for name in quantities]
-    columns.append(Column("problems", style="text"))
+        Column("time per sample", base="ns"), Column("samples per second"),
+        *(Column(name, base="B") for name in quantities), Column("problems", style="text"),
+    ]  # fmt: skip
     rows = []
     for point in points:
-        why = "; ".join(point.problems) or "no run timed whole steps"
-        note = None
+        problems = "; ".join(point.problems)
+        why, each, note = problems or "no run timed whole steps", point.per_sample, None
         if point.step is not None:
             newest = f" of the newest of {len(point.repeats)} runs" if point.repeats else ""
             note = f"median of {point.step.count} steps{newest}; {point.basis}"
-        each = point.per_sample
         rows.append([
-            text_cell(point.batch),
-            time_cell(point.step.median if point.step else None, why, note),
-            _over_repeats(point),
-            time_cell(each, why),
-            rate(1e9 / each if each else None, "samples/s", why),
+            text_cell(point.batch), time_cell(point.step.median if point.step else None, why, note),
+            _over_repeats(point), time_cell(each, why), rate(1e9 / each if each else None, "samples/s", why),
             *(size_cell(point.memory.get(name), "this run did not record it") for name in quantities),
-            text_cell("; ".join(point.problems)) if point.problems else nothing("none"),
+            text_cell(problems) if problems else nothing("none"),
         ])  # fmt: skip
     columns, rows = without_empty(columns, rows)
     return table("Batch sweep", columns, rows, tools=False) if len(columns) > 1 else None
@@ -120,25 +114,22 @@ def ranges(runs: Sequence[Run]) -> Table | None:
 
 def copies(runs: Sequence[Run]) -> Table | None:
     """Memory copies by kind."""
-    sums: dict[tuple[str, str], list[tuple[int | None, int | None]]] = defaultdict(list)
+    kinds: dict[tuple[str, str], list[Copy]] = defaultdict(list)
     for run in runs:
         for item in run.report.copies:
-            sums[run_label(run), item.kind].append((item.bytes, item.duration_ns))
+            kinds[run_label(run), item.kind].append(item)
     columns = [
-        Column("run", style="text"),
-        Column("copy", style="text"),
-        Column("times"),
-        Column("bytes", base="B"),
+        Column("run", style="text"), Column("copy", style="text"), Column("times"), Column("bytes", base="B"),
         Column("time", base="ns"),
-    ]
+    ]  # fmt: skip
     rows = []
-    for (label, kind), items in sums.items():
-        sizes = [number for number, _ in items if number is not None]
-        times = [number for _, number in items if number is not None]
-        rows.append([
-            text_cell(label), text_cell(kind), count(len(items)), size_cell(sum(sizes) if sizes else None),
-            time_cell(sum(times) if times else None),
-        ])  # fmt: skip
+    for (label, kind), items in kinds.items():
+        sizes = [item.bytes for item in items if item.bytes is not None]
+        times = [item.duration_ns for item in items if item.duration_ns is not None]
+        took = time_cell(sum(times) if times else None)
+        rows.append(
+            [text_cell(label), text_cell(kind), count(len(items)), size_cell(sum(sizes) if sizes else None), took]
+        )
     return listing("Copies and memsets", columns, rows)
 
 
@@ -178,8 +169,7 @@ def steps(runs: Sequence[Run]) -> Table | None:
     rows = [
         [
             text_cell(run_label(run)), text_cell(item.phase), count(item.number), time_cell(item.duration_ns),
-            nothing("not recorded") if item.loss is None else Cell(f"{item.loss:.4f}", str(item.loss), value=item.loss),
-            share_cell(item.accuracy, "not recorded"),
+            decimal_cell(item.loss, "not recorded"), share_cell(item.accuracy, "not recorded"),
         ]
         for run in runs
         for item in run.report.steps
@@ -189,28 +179,27 @@ def steps(runs: Sequence[Run]) -> Table | None:
 
 def counters(runs: Sequence[Run]) -> Grid | None:
     """Counters by kernel name and metric: smallest and largest over the launches."""
-    sums: dict[tuple[str, str, str, str | None], list[float]] = defaultdict(list)
+    sums: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
     for run in runs:
         names = {kernel.launch: kernel.name for kernel in run.report.kernels}
         for item in run.report.counters:
             if item.value is not None:
                 name = names.get(item.launch, f"launch {item.launch}")
-                sums[run_label(run), name, item.name, item.unit].append(item.value)
+                sums[run_label(run), name, item.name, item.unit or ""].append(item.value)
     if not sums:
         return None
     rows = list(sums.items())[:COUNTER_ROWS]
+    heads = (("run", "", "text"), ("kernel", "", "code"), ("counter", "", "code"), ("unit", "", "text"))
     columns: list[tuple[tuple[str, str, str], list[object]]] = [
-        (("run", "", "text"), [key[0] for key, _ in rows]),
-        (("kernel", "", "code"), [key[1] for key, _ in rows]),
-        (("counter", "", "code"), [key[2] for key, _ in rows]),
-        (("unit", "", "text"), [key[3] or "" for key, _ in rows]),
+        *((head, [key[place] for key, _ in rows]) for place, head in enumerate(heads)),
         (("values", "", "int"), [len(values) for _, values in rows]),
         (("smallest", "", "si"), [min(values) for _, values in rows]),
         (("largest", "", "si"), [max(values) for _, values in rows]),
     ]
-    caption = "Counters by kernel name"
-    return Grid("counters", caption, len(rows), tuple(packed(*head, values) for head, values in columns),
-                len(sums) - len(rows), first=first_rows(caption, columns, len(rows)))  # fmt: skip
+    caption, shown = "Counters by kernel name", tuple(packed(*head, values) for head, values in columns)
+    return Grid(
+        "counters", caption, len(rows), shown, len(sums) - len(rows), first=first_rows(caption, columns, len(rows))
+    )
 
 
 def listing(
