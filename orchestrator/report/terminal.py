@@ -1,10 +1,11 @@
-"""The terminal's twin of the page: the same findings and the same rows, 80 columns wide."""
+"""The page on a terminal: the same findings and the same rows, 80 columns wide."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
 
 ROWS = 12
 """Rows of a table before "and N more"."""
-SHORT = {"counted / paper": "ratio"}
-LEDGER_LEFT_OUT = {"achieved", "share"}
+
+
 LEFT_OUT = {"category", "direction", "host time", "memory", "concerns", "run", "batches", "images", "loss", "problems"}
-"""Columns of the page's tables that 80 columns have no room for; problems stand among the findings."""
+"""Columns of the page that do not fit 80 columns; problems are among the findings."""
 NAME_WIDTH = 24
-"""Columns for the name of a layer, which goes on beside its other batch sizes."""
+"""Columns for the name of a layer, which continues beside its other batch sizes."""
 
 
 STYLES = {
@@ -56,41 +57,39 @@ def run_details(run: Run) -> list[RenderableType]:
         if value is not None:
             facts.add_row(_text(name, "dim"), _text(str(value)))
     analysis = analyse(study)
-    out: list[RenderableType] = [facts, *_findings(analysis)]
-    if analysis.ledger.rows:
-        out += ledger_table(analysis)
-    out += [from_view(view) for view in inference_tables([run])]
     prepared = analysis.prepared.runs
     used = [item.usage for item in prepared]
     views = (
-        kernels.summary(prepared, paths=False), page_study.operators([run]), usage.ways_table(used),
-        usage.busy_table(used), usage.readings_table(used), usage.memory_list(run), page_study.summaries([run]),
+        *inference_tables([run]), kernels.summary(prepared, paths=False), page_study.operators([run]),
+        usage.ways_table(used), usage.busy_table(used), usage.readings_table(used), usage.memory_list(run),
+        page_study.summaries([run]), about.gaps(analysis.prepared, analysis.ledger),
     )  # fmt: skip
-    out += [from_view(view) for view in views if view is not None]
-    missing = about.gaps(analysis.prepared, analysis.ledger)
-    return [*out, from_view(missing)] if missing else out
+    shown = [from_view(view) for view in views if view is not None]
+    return [facts, *_findings(analysis), *(ledger_table(analysis) if analysis.ledger.rows else []), *shown]
 
 
 def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:
-    """What came out of a sweep: a heading, the findings, and one row a batch size, for every study in it."""
+    """The results of a sweep: for each study a heading, the findings, and one row a batch size."""
     out: list[RenderableType] = []
-    for study in studies(runs):
-        out.append(_text(f"{heading(study)}   {study.device or ''}   {tools(study.runs)}", "bold"))
-        found = analyse(study)
-        out += _findings(found)
-        view = None if study.foreign else page_study.sweep_table(found.points)
+    for found in map(analyse, studies(runs)):
+        out += [_title(found), *_findings(found)]
+        view = None if found.study.foreign else page_study.sweep_table(found.points)
         if view is not None and any(column.label not in {"batch", *LEFT_OUT} for column in view.columns):
             out.append(from_view(view))
     return out
 
 
+def _title(found: Analysis) -> Text:
+    return _text(f"{heading(found.study)}   {found.study.device or ''}   {tools(found.study.runs)}", "bold")
+
+
 def shown(views: Iterable[View], rows: int, elsewhere: str) -> list[RenderableType]:
-    """Tables of a page for the terminal, each cut to ``rows``; ``elsewhere`` says where the others are."""
+    """Tables of a page for the terminal, each cut to ``rows``; ``elsewhere`` names the place of the others."""
     return [from_view(view, rows, elsewhere) for view in views]
 
 
 def inference_summary(runs: Sequence[Run]) -> list[RenderableType]:
-    """Latency and accuracy of several models and batch sizes side by side; empty where no run got so far."""
+    """Latency and accuracy of several models and batch sizes; empty where no run has them."""
     return [from_view(view, rows=len(view.rows)) for view in inference_tables(runs)]
 
 
@@ -98,49 +97,42 @@ def ledgers(analyses: Sequence[Analysis], *, whole: bool = True) -> list[Rendera
     """Every study's ledger under its heading, with the verdicts; findings before it when it is shown whole."""
     out: list[RenderableType] = []
     for found in analyses:
-        study = found.study
-        out.append(_text(f"{heading(study)}   {study.device or ''}   {tools(study.runs)}", "bold"))
-        out += _findings(found) if whole else []
-        if found.ledger.rows:
-            out += ledger_table(found, told=whole)
+        out += [_title(found), *(_findings(found) if whole else [])]
+        out += ledger_table(found, brief=whole) if found.ledger.rows else []
     return out
 
 
-def ledger_table(found: Analysis, *, told: bool = True) -> list[RenderableType]:
+def ledger_table(found: Analysis, *, brief: bool = True) -> list[RenderableType]:
     """The ledger, then its numbered verdicts. FLOPs: 1 multiply-add = 2.
 
-    ``told``: the findings stand above, so what concerns the whole sweep is not said a second time.
+    ``brief``: the findings stand above, so sentences about the whole sweep are not repeated.
     """
     view = ledger_view(found)
     assert view is not None
-    kept = [place for place, column in enumerate(view.columns) if column.label not in LEDGER_LEFT_OUT]
-    heads = [view.columns[place] for place in kept]
-    named = [(SHORT.get(head.label, head.label), "left" if head.style == "text" else "right") for head in heads]
+    kept = [(place, column) for place, column in enumerate(view.columns) if column.label not in ("achieved", "share")]
+    heads = {"counted / paper": "ratio"}
+    named = [(heads.get(head.label, head.label), "left" if head.style == "text" else "right") for _, head in kept]
     grid = _grid(("layer", "left"), *named, ("why", "right"))
-    grid.caption = _text(
-        "Paper and counted in FLOP. " + " ".join(view.notes) + (f" Left out: {view.fold}." if view.fold else "")
-    )
+    fold = f" Left out: {view.fold}." if view.fold else ""
+    grid.caption = _text(f"Paper and counted in FLOP. {' '.join(view.notes)}{fold}")
     shown = [group for group in view.groups if not group.minor]
-    lines = [line.cells for group in shown for line in group.lines]
-    widths = [max(len(cells[place].unit or "") for cells in lines) for place in kept]
+    widths = [max(len(line.cells[place].unit or "") for group in shown for line in group.lines) for place, _ in kept]
     why = _grid(("", "right"), ("", "left"), heads=False)
-    number = 0
+    numbers = count(1)
     for item in view.sweep:
-        number += 1
-        why.add_row(_text(str(number)), _why("", replace(item, sentence="") if told else item))
+        why.add_row(_text(str(next(numbers))), _why("", replace(item, sentence="") if brief else item))
     for group in shown:
         name = f"{group.layer} {group.direction}".strip()
-        first = number + 1
-        for item in group.reasons:
-            number += 1
-            why.add_row(_text(str(number)), _why(name, item))
+        mine = [str(next(numbers)) for _ in group.reasons]
+        for number, item in zip(mine, group.reasons, strict=True):
+            why.add_row(_text(number), _why(name, item))
         if group.open:
             why.add_row(_text(""), _text(f"{name}: {group.open[0].lower()}{group.open[1:]}", "dim"))
-        marks = "" if number < first else str(first) if number == first else f"{first}-{number}"
+        marks = "-".join(dict.fromkeys((mine[0], mine[-1]))) if mine else ""
         labels = _over_lines(name, len(group.lines))
-        for place, line in enumerate(group.lines):
-            cells = (_cell(line.cells[at], width) for at, width in zip(kept, widths, strict=True))
-            grid.add_row(_text(labels[place]), *cells, _text(marks if place == 0 else ""))
+        for row, line in enumerate(group.lines):
+            cells = (_cell(line.cells[at], width) for (at, _), width in zip(kept, widths, strict=True))
+            grid.add_row(_text(labels[row]), *cells, _text(marks if row == 0 else ""))
     return [grid, why] if why.row_count else [grid]
 
 
@@ -169,7 +161,7 @@ def _findings(found: Analysis) -> list[RenderableType]:
     said = findings(found)
     if not said:
         return [_text("Nothing stands out.")]
-    numbers = iter(range(1, len(said) + 1))
+    numbers = count(1)
     grid = _grid(("", "right"), ("", "left"), heads=False)
     for item in said:
         grid.add_row(_text("!" if item.warning else str(next(numbers))), _text(item.text))
