@@ -22,19 +22,8 @@ from perfctl.orchestrator.analyse.compare.records import (
     Pair,
     Row,
 )
-from perfctl.orchestrator.report.numbers import (
-    DASH,
-    Cell,
-    amount,
-    full,
-    nothing,
-    si,
-    size,
-    size_cell,
-    text_cell,
-    time,
-    time_cell,
-)
+from perfctl.orchestrator.report.cells import Cell, amount, nothing, size_cell, text_cell, time_cell
+from perfctl.orchestrator.report.numbers import DASH, full, si, size, time
 from perfctl.orchestrator.report.tables import Column
 
 MINUS = "−"

@@ -11,7 +11,8 @@ from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, metric, op
 from perfctl.orchestrator.analyse.figure import total_of
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.ledger.timing import kernel_time_by_device
-from perfctl.orchestrator.report.numbers import count, percent, si, size, time
+from perfctl.orchestrator.report.cells import count
+from perfctl.orchestrator.report.numbers import percent, si, size, time
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS, run_label
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.records.report import Kernel

@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING, Any
 from perfctl.orchestrator.analyse.kernels.categories import CATEGORIES
 from perfctl.orchestrator.analyse.speedup import ArmFacts, Gain, GainLine, Speedup
 from perfctl.orchestrator.report import terminal as terminals
-from perfctl.orchestrator.report.charts import speedup
-from perfctl.orchestrator.report.charts.charts import Chart
-from perfctl.orchestrator.report.numbers import (
+from perfctl.orchestrator.report.cells import (
     Cell,
     amount,
     count,
     decimal_cell,
     nothing,
     rate,
-    ratio,
     share_cell,
     size_cell,
     text_cell,
-    time,
     time_cell,
 )
+from perfctl.orchestrator.report.charts import speedup
+from perfctl.orchestrator.report.charts.charts import Chart
+from perfctl.orchestrator.report.numbers import ratio, time
 from perfctl.orchestrator.report.tables import Column, Table, table
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from itertools import groupby, pairwise
 from math import isfinite
 from typing import Any
 
-from perfctl.orchestrator.report.numbers import Cell, si, text_cell, time_cell
+from perfctl.orchestrator.report.cells import Cell, text_cell, time_cell
+from perfctl.orchestrator.report.numbers import si
 
 ROWS_SHOWN = 200
 """Longer tables end here and say how many more there are."""

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.ledger.studies import device_label, heading, studies
+from perfctl.orchestrator.report.cells import Cell
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
-from perfctl.orchestrator.report.numbers import Cell, time
+from perfctl.orchestrator.report.numbers import time
 from perfctl.orchestrator.report.page import about, kernels, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.inference import inference_tables

@@ -10,23 +10,9 @@ from math import log, log2
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.ledger.ledger import KernelUse, Ledger, LedgerRow, Unattributed
 from perfctl.orchestrator.analyse.verdicts.records import Judgement, Verdict
+from perfctl.orchestrator.report.cells import Cell, amount, figure_cell, mark, nothing, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.ledger.roofline import bound_cell
-from perfctl.orchestrator.report.numbers import (
-    Cell,
-    amount,
-    figure_cell,
-    full,
-    mark,
-    nothing,
-    percent,
-    ratio,
-    rounded,
-    share_cell,
-    significant,
-    text_cell,
-    time,
-    time_cell,
-)
+from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, significant, time
 from perfctl.orchestrator.report.tables import Column
 
 

@@ -6,24 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from perfctl.orchestrator.analyse.roofline import FAR, LAUNCH_NS, Roofline, RooflinePoint
+from perfctl.orchestrator.report.cells import Cell, amount, nothing, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.charts import charts
 from perfctl.orchestrator.report.charts.charts import Chart
-from perfctl.orchestrator.report.numbers import (
-    Cell,
-    amount,
-    full,
-    nothing,
-    percent,
-    ratio,
-    rounded,
-    share_cell,
-    short,
-    si,
-    significant,
-    text_cell,
-    time,
-    time_cell,
-)
+from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, short, si, significant, time
 from perfctl.orchestrator.report.page.kernels import name_cell
 from perfctl.orchestrator.report.tables import Column, Table, table
 

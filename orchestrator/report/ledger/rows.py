@@ -10,8 +10,8 @@ from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow, Unattributed
 from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.analyse.roofline import Roofline, RooflinePoint
+from perfctl.orchestrator.report.cells import why
 from perfctl.orchestrator.report.ledger.roofline import spoken
-from perfctl.orchestrator.report.numbers import why
 from perfctl.records.run import Run
 
 

@@ -11,8 +11,8 @@ from perfctl.orchestrator.analyse.kernels.pairing import match, unmatched_lines
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy
 from perfctl.orchestrator.analyse.ledger.studies import Study, device_label
+from perfctl.orchestrator.report.cells import Cell, count, nothing, text_cell, time_cell
 from perfctl.orchestrator.report.findings_no_layers import lacking_flops
-from perfctl.orchestrator.report.numbers import Cell, count, nothing, text_cell, time_cell
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.page.study import listing, word
 from perfctl.orchestrator.report.tables import Column, Table

@@ -18,9 +18,9 @@ from perfctl.orchestrator.analyse.predict.bench import (
     figures,
     point_of,
 )
+from perfctl.orchestrator.report.cells import amount, count, nothing, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.study import bench_label, chart_name, scatter
-from perfctl.orchestrator.report.numbers import amount, count, nothing, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.records import Finding, Section, StudyView
 from perfctl.orchestrator.report.tables import ROWS_SHOWN, Column, Table, table

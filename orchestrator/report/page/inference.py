@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from perfctl.orchestrator.analyse.usage.latency import Latency, latencies, least_watched
-from perfctl.orchestrator.report.numbers import (
-    Cell,
-    count,
-    decimal_cell,
-    per_second,
-    percent,
-    rate,
-    share_cell,
-    text_cell,
-    time,
-    time_cell,
-)
+from perfctl.orchestrator.report.cells import Cell, count, decimal_cell, rate, share_cell, text_cell, time_cell
+from perfctl.orchestrator.report.numbers import per_second, percent, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import Column, Table, table
 from perfctl.records.run import Run

@@ -13,19 +13,19 @@ from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.ledger.sweep import KernelSet, LayerKernels, Switch, algorithm_changes, describe
-from perfctl.orchestrator.report.numbers import (
+from perfctl.orchestrator.report.cells import (
     Cell,
     count,
     figure_cell,
     mark,
     nothing,
-    ratio,
     share_cell,
     style_of,
     text_cell,
     time_cell,
     why,
 )
+from perfctl.orchestrator.report.numbers import ratio
 from perfctl.orchestrator.report.tables import Column, Grid, Table, first_rows, packed, table, without_empty
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run

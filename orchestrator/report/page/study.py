@@ -6,21 +6,19 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
-from perfctl.orchestrator.report.numbers import (
+from perfctl.orchestrator.report.cells import (
     Cell,
     amount,
     count,
     decimal_cell,
-    full,
     nothing,
     rate,
-    rounded,
     share_cell,
     size_cell,
     text_cell,
-    time,
     time_cell,
 )
+from perfctl.orchestrator.report.numbers import full, rounded, time
 from perfctl.orchestrator.report.page.kernels import name_cell, run_label
 from perfctl.orchestrator.report.tables import Column, Grid, Table, first_rows, packed, table, without_empty
 from perfctl.records.report import Copy, Summary

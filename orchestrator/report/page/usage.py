@@ -7,17 +7,8 @@ from collections.abc import Sequence
 from perfctl.orchestrator.analyse.usage.busy import Readings, UsageShare
 from perfctl.orchestrator.analyse.usage.idle import CAUSES
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
-from perfctl.orchestrator.report.numbers import (
-    Cell,
-    amount,
-    count,
-    nothing,
-    share_cell,
-    significant,
-    size_cell,
-    text_cell,
-    time_cell,
-)
+from perfctl.orchestrator.report.cells import Cell, amount, count, nothing, share_cell, size_cell, text_cell, time_cell
+from perfctl.orchestrator.report.numbers import significant
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.page.study import listing
 from perfctl.orchestrator.report.tables import Column, Table

@@ -64,7 +64,7 @@ def test_findings_say_from_where_on_the_gpu_is_busy_why_it_waits_and_what_fits(s
 
 
 def test_nothing_is_said_of_a_cpu(synthetic: ModuleType) -> None:
-    assert busy_findings([RunUsage(synthetic.make_run())]) == []
+    assert not list(busy_findings([RunUsage(synthetic.make_run())]))
 
 
 def test_memory_has_a_column_for_each_hand_that_measured_it(synthetic: ModuleType) -> None:
