@@ -20,7 +20,6 @@ from perfctl.orchestrator.report.numbers import percent, size, time
 from perfctl.orchestrator.report.page.inference import inference_findings
 from perfctl.orchestrator.report.page.records import Finding
 
-SECTION = "utilisation"
 MUCH_IDLE = 0.2
 """A larger share of time without a kernel is explained by its causes."""
 
@@ -37,7 +36,7 @@ def busy_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:
             text = f"The GPU is busy ({percent(BUSY)} of the time or more) from batch {batch} on{known}."
         else:
             text = f"The GPU is busy at no measured batch size ({percent(BUSY)} of the time or more), up to batch {batch}{known}."
-        yield Finding(text, SECTION)
+        yield Finding(text, "utilisation")
     yield from _idle_finding(runs)
     held = fits([run.memory for run in runs])
     if held:
@@ -57,7 +56,7 @@ def _idle_finding(runs: Sequence[RunUsage]) -> Iterator[Finding]:
     cause, length = max(worst.by_cause.items(), key=lambda pair: pair[1])
     yield Finding(
         f"At batch {worst.run.batch_size} no kernel runs in {percent(share)} of the time; {time(length)} of "
-        f"{time(sum(worst.by_cause.values()))} of it is {_CAUSES[cause]}.", SECTION,
+        f"{time(sum(worst.by_cause.values()))} of it is {_CAUSES[cause]}.", "utilisation",
     )  # fmt: skip
 
 

@@ -62,20 +62,20 @@ def against_batch(
         colour = SERIES[line.colour % len(SERIES)]
         if line.lows:
             axes.fill_between(line.batches, line.lows, line.highs, color=colour, alpha=0.18, linewidth=0)
-        style = "" if log else "-"
-        axes.plot(line.batches, line.values, f"o{style}", color=colour, markersize=4.5, linewidth=1.6)
+        axes.plot(line.batches, line.values, "o" if log else "o-", color=colour, markersize=4.5, linewidth=1.6)
     batches = sorted({batch for line in lines for batch in line.batches})
     _batch_axis(axes, batches)
     if log:
-        _ratio_axis(axes, [value for line in lines for value in line.values], batches)
+        _ratio_axis(axes, [value for line in lines for value in line.values], batches[0])
     else:
-        highest = max([*(value for line in lines for value in line.values), *(h for line in lines for h in line.highs)])
+        highest = max(value for line in lines for value in (*line.values, *line.highs))
         axes.set_ylim(0, highest * 1.12 or 1)
         axes.yaxis.set_major_formatter(formatter(show))
     axes.set_ylabel(up, color=MUTED, fontsize=10)
-    if len(lines) > 1 or log:
+    named = len(lines) > 1 or log
+    if named:
         label_ends(axes, lines, log2 if log else float)
-    hits = [Hit(_said(line, place, show, named=len(lines) > 1 or log), line.batches[place], value)
+    hits = [Hit(_said(line, place, show, named=named), line.batches[place], value)
             for line in lines for place, value in enumerate(line.values)]  # fmt: skip
     return as_svg(figure, name, description, hits)
 
@@ -243,18 +243,18 @@ def _batch_axis(axes: Axes, batches: Sequence[int]) -> None:
     axes.set_xlabel("batch size", color=MUTED, fontsize=10)
 
 
-def _ratio_axis(axes: Axes, values: Sequence[float], batches: Sequence[int]) -> None:
-    """log2 with room for 1/2 to 2 at least, and the line that everything is read against."""
-    low, high = min([0.5, *values]), max([2.0, *values])
+def _ratio_axis(axes: Axes, values: Sequence[float], first_batch: int) -> None:
+    """log2 with room for 1/2 to 2 at least, and the line at 1."""
+    low, high = min([0.5, *values]) / 1.3, max([2.0, *values]) * 1.3
     axes.set_yscale("log", base=2)
-    axes.set_ylim(low / 1.3, high * 1.3)
-    first, last = ceil(log2(low / 1.3)), floor(log2(high * 1.3))
+    axes.set_ylim(low, high)
+    first, last = ceil(log2(low)), floor(log2(high))
     step = max(1, ceil((last - first) / 8))
     ticks = [2.0**power for power in range(first, last + 1) if power % step == 0]
     axes.set_yticks(ticks, [f"{tick:g}" if tick >= 2**-4 else f"1/{1 / tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.axhline(1, color=INK, linewidth=1)
-    axes.annotate("paper", (batches[0] / 1.25, 1), xytext=(3, 3), textcoords="offset points", fontsize=9, color=INK)
+    axes.annotate("paper", (first_batch / 1.25, 1), xytext=(3, 3), textcoords="offset points", fontsize=9, color=INK)
 
 
 def label_ends(axes: Axes, lines: Sequence[Series], scale: Callable[[float], float]) -> None:

@@ -105,18 +105,17 @@ def json_value(value: Any) -> Any:
 
 def answer(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int = 80) -> RenderableType:
     """Rows below their column names; rows of more columns than fit one below the other, each as a list."""
-    texts = [[_shown(value) for value in row] for row in rows]
+    texts = [[DASH if value is None else value.hex() if isinstance(value, bytes) else str(value) for value in row]
+             for row in rows]  # fmt: skip
+    words = {name for place, name in enumerate(names) if any(isinstance(row[place], (str, bytes)) for row in rows)}
     needed = 2 * len(names)
     for place, name in enumerate(names):
         longest = max([len(name), *(len(row[place]) for row in texts)])
-        needed += min(longest, SHORTEST) if _is_text(rows, place) else longest
-    return _table(names, texts, rows) if needed <= width else _lists(names, texts)
-
-
-def _table(names: Sequence[str], texts: Sequence[Sequence[str]], rows: Sequence[Sequence[Any]]) -> RenderableType:
-    words = {name: _is_text(rows, place) for place, name in enumerate(names)}
-    sides = [(name, "left" if words[name] else "right") for name in names]
-    table = grid(*sides, whole=[name for name in names if not words[name]])
+        needed += min(longest, SHORTEST) if name in words else longest
+    if needed > width:
+        return _lists(names, texts)
+    sides = [(name, "left" if name in words else "right") for name in names]
+    table = grid(*sides, whole=set(names) - words)
     for row in texts:
         table.add_row(*map(text, row))
     return table
@@ -129,17 +128,6 @@ def _lists(names: Sequence[str], texts: Sequence[Sequence[str]]) -> RenderableTy
         for name, value in zip(names, row, strict=True):
             table.add_row(text(f"  {name}", "dim"), text(value))
     return table
-
-
-def _is_text(rows: Iterable[Sequence[Any]], place: int) -> bool:
-    return any(isinstance(row[place], (str, bytes)) for row in rows)
-
-
-def _shown(value: Any) -> str:
-    """NULL as a dash, which no number is; 0 as 0."""
-    if value is None:
-        return DASH
-    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 AT_ONCE = 50_000

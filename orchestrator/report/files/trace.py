@@ -44,7 +44,8 @@ def trace(run: Run, step: int | None) -> dict[str, Any]:
         kernels = [k for k in kernels if k.step == step or (k.step is None and begin <= (k.start_ns or 0) < end)]
         ranges = [span for span in ranges if span.step == step or _inside(span, begin, end)]
         copies = [copy for copy in copies if begin <= (copy.start_ns or 0) < end]
-    starts = [item.start_ns for item in (*kernels, *ranges, *copies) if item.start_ns is not None]
+    placed: list[Kernel | Range | Copy] = [*kernels, *ranges, *copies]
+    starts = [item.start_ns for item in placed if item.start_ns is not None]
     if not starts:
         text = f"run {run.id} ({run.profiler}) has nothing with a place in time"
         raise PerfctlError(text, "ncu keeps no start times; trace a run of 'perfctl nsys' or 'perfctl torch'")

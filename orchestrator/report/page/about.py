@@ -51,14 +51,11 @@ def runs_table(study: Study) -> Table | None:
     return listing("Runs", columns, rows, drop_run=False)
 
 
-_SHOWN = {"host", "nsys version", "ncu version", "torch version", "dlprof version"}
-"""Facts that the list of runs has."""
-
-
 def environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
     """(fact, value) that every run which recorded it agrees on."""
+    shown = ("host", "nsys version", "ncu version", "torch version", "dlprof version")  # in the list of runs
     facts = sorted(_facts(runs).items())
-    return tuple((key, next(iter(found))[:500]) for key, found in facts if len(found) == 1 and key not in _SHOWN)
+    return tuple((key, next(iter(found))[:500]) for key, found in facts if len(found) == 1 and key not in shown)
 
 
 def differences(runs: Sequence[Run]) -> Table | None:

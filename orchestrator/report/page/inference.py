@@ -15,7 +15,6 @@ MUCH_WAITING = 0.2
 """A larger share of a step that waits for images is reported."""
 LONG_TAIL = 1.5
 """p95 over the median from which it is reported."""
-SECTION = "inference"
 
 
 def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
@@ -85,18 +84,15 @@ def inference_findings(runs: Sequence[Run]) -> list[Finding]:
     for item in least_watched(latencies(runs)):
         by_model.setdefault(item.model, []).append(item)
     parts = (_throughput, _tail, _waiting, _accuracy)
-    return [Finding(f"{text}.", SECTION) for items in by_model.values() for part in parts for text in part(items)]
+    return [Finding(f"{text}.", "inference") for items in by_model.values() for part in parts for text in part(items)]
 
 
 def _throughput(items: Sequence[Latency]) -> Iterator[str]:
     first, last = items[0], items[-1]
-
-    def speed(item: Latency) -> str:
-        return f"{time(item.percentiles[50] or 0)}"
-
-    text = f"{first.model} answers a batch of {first.batch} in {speed(first)} (median), {_rate(first)} images/s"
+    median, at_end = (time(item.percentiles[50] or 0) for item in (first, last))
+    text = f"{first.model} answers a batch of {first.batch} in {median} (median), {_rate(first)} images/s"
     if last is not first:
-        text += f"; a batch of {last.batch} in {speed(last)}, {_rate(last)} images/s"
+        text += f"; a batch of {last.batch} in {at_end}, {_rate(last)} images/s"
         best = max(items, key=lambda item: item.images_per_second)
         if best not in (first, last):
             text += f"; batch {best.batch} gives most, {_rate(best)} images/s"

@@ -132,7 +132,7 @@ def copies(runs: Sequence[Run]) -> Table | None:
 
 
 def summaries(runs: Sequence[Run]) -> Table | None:
-    """Figures that a report gives ready-made, as it gives them."""
+    """Ready-made figures of a report, unchanged."""
     columns = [
         Column("run", style="text"),
         Column("figure", style="text"),
