@@ -131,7 +131,7 @@ def test_an_image_without_perfctl_is_refused(image: Path, tmp_path: Path) -> Non
 
 
 def test_perfctl_inside_the_image_knows_that_it_is_inside(image: Path, tmp_path: Path) -> None:
-    asks = "from perfctl.orchestrator.launch import container; print(container.inside())"
+    asks = "from perfctl.orchestrator.launch.images import run; print(run.inside())"
     argv = (*run.image(str(image)).prefix((), tmp_path), "python3", "-c", asks)
     said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     assert said == "apptainer (perfctl.sif)\n"

@@ -214,7 +214,8 @@ def test_the_command_of_nvidia_smi() -> None:
 KILLED = """
 import sys
 from pathlib import Path
-from perfctl.orchestrator.launch import process, sampler
+from perfctl.orchestrator.launch.process import run as process
+from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sampling.sampler import HostLoad
 from perfctl.orchestrator.launch.profilers.base import Command
 folder = Path(sys.argv[1])

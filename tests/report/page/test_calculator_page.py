@@ -241,7 +241,7 @@ def served(browser: Any, server: PageServer) -> Iterator[Any]:
 
 
 def test_through_serve_a_link_with_free_parameters_is_answered(served: Any) -> None:
-    from perfctl.prediction import predict
+    from perfctl.orchestrator.actions.predict.predict import predict
 
     said = served.locator("#sentence").inner_text()
     assert said.startswith(
