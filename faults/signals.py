@@ -114,7 +114,7 @@ def _once(
     ended = scene.ended(child, folder)
     how[f"{number.name} ended with {ended.code}"] += 1
     try:
-        if number != signal.SIGINT or "orchestrator" in ended.err:  # a traceback of Python itself during start-up cannot be prevented
+        if number != signal.SIGINT or "orchestrator" in ended.err:  # Python itself can show one while it starts
             no_traceback(ended)
         scene.nothing_left()
         store_is_whole(folder / "perfctl.db")
