@@ -1,10 +1,10 @@
-"""What annotation costs: a training step on the CPU with layer ranges, against the same step without, in one process.
+"""Cost of annotation: a training step on the CPU with layer ranges, compared with the same step without, in one process.
 
-Steps alternate (plain, annotated, plain, ...) so that what else the machine does meets both; the figure is the median over
+Steps alternate (plain, annotated, plain, ...), so that other work on the machine affects both. The figure is the median over
 pairs of the ratio of their CPU times (all threads of the process), which other work on the machine disturbs least.
-Ranges go to NVTX with no profiler listening, whose own cost it is not. For record_function torch.profiler's own cost would
-hide all else, so there no profiler listens either, and the range itself, 1 to 3 microseconds, is not in the figure. glibc is
-told to keep the memory it has: else page faults come and go by several hundred microseconds from step to step, with or without
+Ranges go to NVTX without a profiler, so its own cost is not included. For record_function the cost of torch.profiler would
+hide everything else, so no profiler is attached there either, and the range itself, 1 to 3 microseconds, is not in the figure.
+glibc is set to keep its memory: otherwise page faults vary by several hundred microseconds from step to step, with or without
 annotation.
 """
 
@@ -29,7 +29,7 @@ CASES = (("mnist_cnn", 64), ("resnet18", 8))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print one row a workload and backend."""
+    """Measure and print one row per workload and backend."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--seconds", type=float, default=20.0, help="for each row and repeat, but at least 30 pairs (default 20)"
@@ -77,7 +77,7 @@ def _row(name: str, batch: int, kind: str, asked: argparse.Namespace) -> str:
 
 
 def _surely_above(ratios: list[float]) -> bool:
-    """Is all of the median's 95 % interval (by ranks, so whatever the distribution) above the reach?"""
+    """Whether the whole 95 % interval of the median (by ranks, for any distribution) is above the limit."""
     rank = int(len(ratios) / 2 - 0.98 * len(ratios) ** 0.5)
     return sorted(ratios)[max(0, rank)] - 1 > REACH
 

@@ -1,7 +1,7 @@
 """How fast the calculator's page answers a slider in headless Chromium: ``python bench/calculator.py`` (part of bench/run.py)
 
 The page holds real fits (tests/data/bench-cpu), every device of the table, and four torchvision networks. Every slider is
-moved to 15 places; the time is from the move until all numbers are new, chart and tables too, as the page itself says it.
+moved to 15 positions. The time is from the move until all numbers, the chart and the tables are updated, as the page reports it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A synthetic ncu CSV of any size: ``python bench/make_ncu.py long|wide LAUNCHES METRICS OUT.csv``
 
-``long`` is what ``ncu --csv`` prints (one row a launch and metric), ``wide`` what ``ncu --page raw --csv`` prints
-(one row a launch, under a row of units). Two lines of ncu itself stand before the table. Every cell is quoted and
+``long`` is the form of ``ncu --csv`` (one row per launch and metric), ``wide`` that of ``ncu --page raw --csv``
+(one row per launch, under a row of units). Two lines of ncu itself come before the table. Every cell is quoted and
 numbers are grouped by commas, as under a C or en_US locale.
 """
 
@@ -33,7 +33,7 @@ FIRST_METRICS = [
 
 
 def metrics(count: int) -> list[tuple[str, str, float]]:
-    """The first ``count`` metrics; beyond the real names above, stall reasons that are numbered."""
+    """The first ``count`` metrics; after the real names above, numbered stall reasons."""
     more = (f"smsp__average_warps_issue_stalled_reason_{number}_per_issue_active.ratio" for number in range(count))
     return [*FIRST_METRICS, *((name, "inst", 3.0) for name in more)][:count]
 
@@ -54,7 +54,7 @@ def launches(count: int, wanted: list[tuple[str, str, float]]) -> Iterator[tuple
 
 
 def make(kind: str, count: int, metric_count: int, out: Path) -> None:
-    """Write the file; one that is there is replaced."""
+    """Write the file; an existing one is replaced."""
     wanted = metrics(metric_count)
     with out.open("w", newline="", encoding="utf-8") as file:
         file.write(

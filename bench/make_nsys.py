@@ -1,8 +1,8 @@
 """A synthetic nsys SQLite export of any size: ``python bench/make_nsys.py KERNELS OUT.sqlite``
 
 A training loop as perfctl annotates it: step > phase > block > layer on the main thread, the backward ranges of blocks
-and layers on autograd's own thread. 480 kernels and 94 ranges a step, 60 kernel names. Tables and columns are those of schema
-3.0.0 (nsys 2022.4) that perfctl and ``nsys stats`` read; everything in them is made up, and the same every time.
+and layers on autograd's own thread. 480 kernels and 94 ranges a step, 60 kernel names. It has the tables and columns of schema
+3.0.0 (nsys 2022.4) that perfctl and ``nsys stats`` read. All values are made up, and the same every time.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def steps(count: int) -> Iterator[tuple[list[Row], list[Row], list[Row]]]:
 
 
 def places() -> Iterator[tuple[list[str], int]]:
-    """(names of the ranges around it inside of the step, thread) of each launch of a step."""
+    """(names of the ranges around it inside the step, thread) of each launch of a step."""
     for phase in PHASES:
         for block in range(BLOCKS):
             for layer in range(LAYERS_A_BLOCK):

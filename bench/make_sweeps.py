@@ -1,8 +1,8 @@
 """Synthetic sweeps of any size: ``python bench/make_sweeps.py SWEEPS BATCHES LAYERS KERNELS FOLDER``
 
-Each sweep is a folder of runs as ``perfctl nsys`` leaves them, of a model of its own (bench-0, bench-1, ...) made of square
-Linear layers: run.json, the workload's record, and an nsys export whose kernels stand in the ranges of the layers. All of
-it is made up, the same every time, and marked synthetic, which perfctl repeats wherever it shows a figure of them.
+Each sweep is a folder of runs as ``perfctl nsys`` writes them, with its own model (bench-0, bench-1, ...) of square
+Linear layers: run.json, the workload's record, and an nsys export whose kernels lie in the ranges of the layers. All
+values are made up, the same every time, and marked synthetic, so perfctl labels every figure made from them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STARTED = "2026-01-01T00:00:00.000+00:00"
 
 
 def make(sweeps: int, batches: int, layers: int, kernels: int, out: Path) -> None:
-    """Write the folders below ``out``; what is there is replaced. ``kernels``: of each run, in all its steps."""
+    """Write the folders below ``out`` and replace existing ones. ``kernels``: per run, in all its steps."""
     shutil.rmtree(out, ignore_errors=True)
     for sweep in range(sweeps):
         for number in range(1, batches + 1):

@@ -1,9 +1,9 @@
 """How fast reports become rows, beside a yardstick measured in the same run: ``make bench``
 
-Every work and every yardstick is a process of its own, run in turn (A B A B ...), start-up included. Times are CPU
-seconds (user and system, of the process and its children), which other work on the machine disturbs least; medians.
-Beside their ratio stands that of the times that went by, which is what one waits for. Inputs are made on the first run and
-kept in .bench/. Nothing here is asserted: the table says what was reached.
+Each work and each yardstick is a process of its own, run alternately (A B A B ...), start-up included. Times are medians of
+CPU seconds (user and system, of the process and its children), which other work on the machine disturbs least.
+The table also shows the ratio of the elapsed times. Inputs are made on the first run and
+kept in .bench/. Nothing is asserted: the table shows the results.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Work:
 
 @dataclass(slots=True)
 class Measured:
-    """What the runs of one command took."""
+    """Times of the runs of one command."""
 
     seconds: list[float] = field(default_factory=list)
     """CPU time."""
@@ -98,7 +98,7 @@ def main() -> None:
 
 
 def has_hta(python: str) -> bool:
-    """Can this interpreter import HTA? (HolisticTraceAnalysis on PyPI; best in an environment of its own.)"""
+    """Whether this interpreter can import HTA (HolisticTraceAnalysis on PyPI; best in its own environment)."""
     return (
         shutil.which(python) is not None
         and not subprocess.run([python, "-c", "import hta"], capture_output=True).returncode
@@ -123,7 +123,7 @@ def inputs(scale: float) -> dict[str, Sequence[str]]:
 
 
 def works(data: Path, scale: float, hta: str | None) -> list[Work]:
-    """What is measured, in the order of the table; the input is each command's last word."""
+    """The works in the order of the table; the input is the last argument of each command."""
     files = {name.rsplit("-", 1)[0]: str(data / name) for name in inputs(scale)}
 
     def ingest(kind: str) -> list[str]:
@@ -168,7 +168,7 @@ def known_yardsticks(data: Path, scale: float, hta: str | None) -> tuple[dict[st
 
 
 def make_input(path: Path, scale: float) -> None:
-    """Make the input where it is one that is not there yet."""
+    """Make the input if it does not exist yet."""
     command = inputs(scale).get(path.name)
     if command is None or path.exists():
         return
@@ -211,7 +211,7 @@ def _run(command: Sequence[str], into: Measured) -> None:
 
 
 def print_table(wanted: list[Work], measured: dict[str, Measured], skipped: dict[str, str]) -> None:
-    """One row a work."""
+    """Print one row per work."""
     rows = [("work", "CPU s", "MB", "yardstick", "its CPU s", "ratio", "elapsed", "reach", "")]
     rows += [_row(work, measured, skipped) for work in wanted]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

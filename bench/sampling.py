@@ -1,7 +1,7 @@
-"""What sampling beside a run costs: the same work with and without it, run in turn.
+"""Cost of sampling during a run: the same work with and without it, run alternately.
 
-The work counts how often it gets round in a fixed time on every core; what sampling takes, the work lacks; other
-work on the machine hides it, so that the CPU time of the sampler is judged. Nothing is asserted.
+The work counts its iterations in a fixed time on every core; time for sampling reduces the count. Other
+work on the machine can hide this, so the CPU time of the sampler is reported too. Nothing is asserted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Does cost grow faster than work? ``python bench/scaling.py`` (part of bench/run.py; ``--large`` for 100 times the work)
 
-Synthetic runs (make_sweeps.py) at 1, 10 and 100 times the kernels, layers, batch sizes and runs in a store; each command a
-process of its own, its CPU seconds (user and system), peak memory, and the growth to the size before. Tenfold work that
-costs more than tenfold grows faster than the work.
+Synthetic runs (make_sweeps.py) at 1, 10 and 100 times the kernels, layers, batch sizes and runs in a store. For each command, in a
+process of its own: CPU seconds (user and system), peak memory, and the growth from the previous size. Growth above 10 for ten times
+the work means that cost grows faster than work.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SIZES: dict[str, tuple[Size, ...]] = {
 
 
 def main() -> None:
-    """One table a dimension."""
+    """Print one table per dimension."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--large", action="store_true", help="100 times the work too: half an hour of CPU time")
     parser.add_argument("--only", default="", help="only dimensions whose name holds this text")
@@ -81,7 +81,7 @@ def stages() -> Iterator[tuple[str, list[str]]]:
 
 
 def cost(words: list[str], folder: Path) -> tuple[float, float]:
-    """(CPU seconds, peak memory in MB). Exit codes 1 and 3 are what a comparison says of its sides."""
+    """(CPU seconds, peak memory in MB). Exit codes 1 and 3 are results of a comparison, not failures."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, "-m", "perfctl", *words]
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A disk of a few MB that is full at each stage, and folders that cannot be written to."""
+"""A disk of a few MB that is full at each stage, and read-only folders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "report": (("ingest", *REPORTS), ("report",)),
     "export": (("ingest", *REPORTS), ("export", "--out", "tables")),
 }
-"""What goes before, and last the command that meets the full disk."""
+"""Commands that run first, and last the command that finds the disk full."""
 FREE_KB = (0, 64, 200, 600, 1500)
 """Room that is left when it begins."""
 
@@ -42,7 +42,7 @@ def _small_disk(scene: Scene) -> Iterator[Path]:
 
 
 def _fill(place: Path, free_kb: int) -> Path:
-    """Leave so much room; the file to remove later."""
+    """Fill the disk up to this much space; return the file to remove later."""
     filler = place / "filler"
     room = shutil.disk_usage(place).free - free_kb * 1024
     with filler.open("wb") as file:
@@ -51,7 +51,7 @@ def _fill(place: Path, free_kb: int) -> Path:
 
 
 def _full(stage: str, scene: Scene) -> None:
-    """One clear line and no success; with room again, the same command completes and nothing is there twice."""
+    """One clear line and a failure; with free space, the same command completes and stores nothing twice."""
     *before, last = STAGES[stage]
     undisturbed = scene.fresh("undisturbed")
     for command in (*before, last):
@@ -82,7 +82,7 @@ def _one_line(ended: Ended) -> None:
 
 
 def _read_only(scene: Scene) -> None:
-    """Nothing can be written where perfctl is to write: said at once, with what to do; reading works."""
+    """perfctl cannot write to its folder: it says so at once, with what to do; reading works."""
     with _small_disk(scene) as place:
         expect(scene.perfctl("ingest", *REPORTS, cwd=place), 0)
         subprocess.run(("mount", "-o", "remount,ro", str(place)), check=True)

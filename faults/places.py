@@ -1,4 +1,4 @@
-"""Where perfctl is called: names of folders, locale, no HOME, a clock that goes backwards."""
+"""Unusual surroundings: names of folders, locale, no HOME, a clock that runs backwards."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def earlier():
     return clock() - 3600 * looks[0]
 datetime.datetime, time.time = Backwards, earlier
 """
-"""sitecustomize.py: nobody else's clock is touched."""
+"""sitecustomize.py: only the clock of these processes changes."""
 
 
 def _all_through(scene: Scene, folder: Path, more: Mapping[str, str] | None = None) -> None:
@@ -67,7 +67,7 @@ def _names(scene: Scene) -> None:
 
 
 def _locale(scene: Scene) -> None:
-    """German numbers, an encoding that knows no umlaut, and a locale that is not there."""
+    """German numbers, an encoding without umlauts, and a locale that does not exist."""
 
     def once(locale: str) -> str:
         folder = scene.fresh()
@@ -95,7 +95,7 @@ def _no_home(scene: Scene) -> None:
 
 
 def _clock(scene: Scene) -> None:
-    """Each look at the clock shows an hour less than the one before, in perfctl and in all Python that it starts."""
+    """Each reading of the clock is an hour earlier than the one before, in perfctl and in all Python processes that it starts."""
 
     def once() -> str:
         folder, site = scene.fresh(), scene.fresh("site")

@@ -1,4 +1,4 @@
-"""Programs that nobody would want to profile, under perfctl, one batch size each."""
+"""Misbehaving programs under perfctl, one batch size each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ daemon({})
 time.sleep(1)
 """
 )
-"""Daemons by the book, twenty that keep the environment and one that wipes it; argv[2] is on their command lines."""
+"""Proper daemons, twenty that keep the environment and one that clears it; argv[2] is on their command lines."""
 LOUD = "import os\nblock = b'x' * (1 << 20)\nfor _ in range(1024):\n    os.write(1, block)\n"
 DEAF = "import os\nos.closerange(0, 256)\n"
 TIDY = "import shutil, sys\nshutil.rmtree(sys.argv[2] + '/perfctl-runs')\n"
@@ -53,7 +53,7 @@ STORE_MB = 500
 
 
 def _run(scene: Scene, code: str, *options: str, batches: str = "1") -> tuple[Ended, Path]:
-    """``code`` as a program under perfctl torch; how that ended, and the folder."""
+    """Run ``code`` as a program under perfctl torch; return how that ended, and the folder."""
     if importlib.util.find_spec("torch") is None:
         raise Skipped("PyTorch is not installed")
     folder = scene.fresh()
@@ -69,7 +69,7 @@ def _run(scene: Scene, code: str, *options: str, batches: str = "1") -> tuple[En
 
 
 def _ends(code: str, says: str, *options: str) -> Callable[[Scene], None]:
-    """perfctl says ``says`` and ends with 4, and nothing of the program is left."""
+    """perfctl prints ``says`` and exits with 4, and no process of the program is left."""
 
     def once(scene: Scene) -> str:
         ended, folder = _run(scene, code, *options)
@@ -95,7 +95,7 @@ def _loud(scene: Scene) -> None:
 
 
 def _one_of_three(code: str, says: str) -> Callable[[Scene], None]:
-    """The batch size that fails is named with its reason, the others are whole."""
+    """perfctl names the failing batch size with its reason; the others are complete."""
 
     def once(scene: Scene) -> str:
         ended, folder = _run(scene, code, "--steps", "2", "--warmup", "1", batches="1,2,4")

@@ -1,10 +1,10 @@
-"""Real processes, really harmed: does perfctl keep its promises?  ``make faults``
+"""Does perfctl keep its promises when real processes are killed and disturbed?  ``make faults``
 
     python faults/run.py [--only NAME] [--seed N] [--moments N]
 
-Each fault is tried in a scratch folder of its own. The table says how often, whether perfctl held, and what was seen;
-the exit code is 1 when one did not hold. What this machine lacks (nsys, ncu, root for a small disk) is skipped, and
-said. Set TMPDIR to where there is room: big inputs have 10 GB, one at a time, and are removed.
+Each fault is tried in its own scratch folder. The table shows how often, whether the promise held, and what happened;
+the exit code is 1 when one did not hold. Faults that need something this machine lacks (nsys, ncu, root for a small disk) are
+skipped and listed. Set TMPDIR to a large disk: big inputs have 10 GB, one at a time, and are removed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FAMILIES = (signals, tools, programs, disk, stores, places, big)
 
 
 def main() -> int:
-    """Try them; 1 when one did not hold."""
+    """Try the faults; return 1 when a promise did not hold."""
     asked = _arguments()
     faults = [
         fault for family in FAMILIES for fault in family.FAULTS if asked.only in f"{family.__name__}.{fault.name}"

@@ -1,4 +1,4 @@
-"""What the faults share: a scratch folder, perfctl as a process, what it left running, and whether its store is whole."""
+"""Shared by the faults: a scratch folder, perfctl as a process, processes that it left, and checks of its store."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ RECORDED = ROOT / "tests" / "data" / "recorded-cpu"
 PERFCTL = (sys.executable, "-m", "perfctl")
 GONE_WITHIN_S = 5.0
 COUNTED = ("operation", "step", "layer_call", "kernel_launch", "range", "memory")
-"""Tables whose rows say whether a run is in the store as a whole."""
+"""Tables whose row counts show whether a run is stored completely."""
 LIMIT_S = 600.0
-"""For one command of perfctl, on however busy a machine."""
+"""Time limit of one command of perfctl, even on a busy machine."""
 
 
 class Broken(Exception):
-    """A promise was not kept; the message says which, and what was seen."""
+    """A promise was not kept; the message says which, and what happened."""
 
 
 class Skipped(Exception):
-    """This machine has not what the fault needs."""
+    """This machine lacks something that the fault needs."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Ended:
 
     @property
     def said(self) -> str:
-        """The last line that says anything: perfctl's own message where there is one."""
+        """The last non-empty line: perfctl's own message if there is one."""
         lines = [line.strip() for line in (self.out + "\n" + self.err).splitlines() if line.strip()]
         own = [line for line in lines if line.startswith("perfctl:")]
         return (own or lines or ["nothing"])[-1]
@@ -52,7 +52,7 @@ class Ended:
 
 @dataclass(slots=True)
 class Scene:
-    """One fault being tried, in a folder of its own, whose name is on all that perfctl starts below it."""
+    """One fault being tried, in its own folder, whose name marks all processes that perfctl starts."""
 
     folder: Path
     random: Random
@@ -66,7 +66,7 @@ class Scene:
         return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
 
     def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
-        """This process's own, with the folder's name as a mark, and a TMPDIR in it."""
+        """The environment of this process, with the folder's name as a mark, and a TMPDIR in the folder."""
         temporary = self.folder / "tmp"
         temporary.mkdir(exist_ok=True)
         marked = {"PERFCTL_FAULTS": str(self.folder), "TMPDIR": str(temporary)}
@@ -123,7 +123,7 @@ class Scene:
         return [(pid, line) for pid, line in found if pid != os.getpid()]
 
     def nothing_left(self) -> None:
-        """Raises Broken where a process is there after five seconds."""
+        """Raises Broken if a process is still running after five seconds."""
         until = time.monotonic() + GONE_WITHIN_S
         while left := self.left():
             if time.monotonic() > until:
@@ -131,7 +131,7 @@ class Scene:
             time.sleep(0.1)
 
     def attempt(self, what: Callable[[], str | None]) -> None:
-        """One try, counted; what it returns is shown."""
+        """Run and count one try; its result is shown."""
         self.tried += 1
         said = what()
         if said and said not in self.seen:
@@ -155,13 +155,13 @@ class Fault:
 
 
 def no_traceback(ended: Ended) -> None:
-    """Raises Broken where Python's own words reached the user."""
+    """Raises Broken if the user saw a Python traceback."""
     if "Traceback (most recent call last)" in ended.err + ended.out:
         raise Broken(f"a traceback: {(ended.err + ended.out).strip().splitlines()[-1][:200]}")
 
 
 def expect(ended: Ended, *codes: int, says: str = "") -> str:
-    """What it said. Raises Broken for another exit code, or without the words ``says``."""
+    """Return the output. Raises Broken for another exit code, or if ``says`` is not in the output."""
     if ended.code not in codes:
         raise Broken(f"exit code {ended.code}, not {' or '.join(map(str, codes))}: {ended.said[:300]}")
     if says not in ended.out + ended.err:
@@ -170,7 +170,7 @@ def expect(ended: Ended, *codes: int, says: str = "") -> str:
 
 
 def store_is_whole(store: Path) -> None:
-    """Raises Broken where SQLite finds damage, a reference leads nowhere, or a report stands there twice."""
+    """Raises Broken if SQLite finds damage, a foreign key has no target, or a report is stored twice."""
     if not store.exists():
         return
     with closing(sqlite3.connect(store)) as connection:
@@ -198,12 +198,12 @@ def runs_of(store: Path) -> list[tuple[str, int | None, str, int]]:
 
 
 def expect_runs(store: Path, wanted: list[tuple[str, int | None, str, int]]) -> None:
-    """Raises Broken unless the store is whole and holds just these."""
+    """Raises Broken unless the store is intact and has exactly these runs."""
     store_is_whole(store)
     if (there := runs_of(store)) != wanted:
         raise Broken(f"the store holds {there}, not {wanted}")
 
 
 def removed(folder: Path) -> None:
-    """A try's folder, once nobody needs to look at it."""
+    """Remove the folder of a try that succeeded."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""perfctl is killed, told to stop, hung up on, or gets Ctrl-C, at random moments of its work.
+"""perfctl gets KILL, TERM, HUP or Ctrl-C at random moments of its work.
 
-Each time: none of its processes is left five seconds later, the store is whole, and the same command, given again,
-completes the work with nothing twice.
+Each time, none of its processes is left five seconds later, the store is intact, and the same command, given again,
+completes the work and stores nothing twice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Work:
     arguments: tuple[str, ...]
     prepare: Callable[[Scene, Path], None]
     whole: Callable[[Path], None] = lambda folder: None
-    """Raises Broken where the command left something that is not whole."""
+    """Raises Broken if the command left something incomplete."""
 
 
 def _nothing(scene: Scene, folder: Path) -> None:
@@ -114,7 +114,7 @@ def _once(
     ended = scene.ended(child, folder)
     how[f"{number.name} ended with {ended.code}"] += 1
     try:
-        if number != signal.SIGINT or "orchestrator" in ended.err:  # Python's own while it starts cannot be helped
+        if number != signal.SIGINT or "orchestrator" in ended.err:  # Python itself can show one while it starts
             no_traceback(ended)
         scene.nothing_left()
         store_is_whole(folder / "perfctl.db")

@@ -19,7 +19,7 @@ TOGETHER = (
 
 
 def _together(scene: Scene) -> None:
-    """Two sweeps and an ingest at the same time, on a store that is not there yet."""
+    """Two sweeps and an ingest at the same time, on a store that does not exist yet."""
     for _ in range(max(scene.moments // 10, 1)):
         scene.attempt(partial(_once, scene))
 
@@ -45,7 +45,7 @@ def _once(scene: Scene) -> str:
 
 
 def _same_sweep(scene: Scene) -> None:
-    """Two perfctl on one sweep: one works, the other is told."""
+    """Two perfctl on one sweep: one runs, the other is refused."""
 
     def once() -> str:
         folder = scene.fresh()

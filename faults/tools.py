@@ -1,7 +1,7 @@
-"""nsys and ncu themselves, failing in each way they were seen to fail: never is their exit code believed.
+"""Real nsys and ncu, made to fail in each way that has been seen: their exit code alone is never trusted.
 
-A shell script stands in for the interpreter, so that a try takes a second. What needs a GPU (counters that the driver
-forbids, or that DCGM holds) is left to the tests, which have the tools' recorded words.
+A shell script replaces the interpreter, so that a try takes a second. Faults that need a GPU (counters that the driver
+forbids, or that DCGM holds) are covered by the tests, with recorded messages of the tools.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _nsys_cannot_write(scene: Scene) -> None:
 
 
 def _nsys_old_report(scene: Scene) -> None:
-    """A report that lies there is replaced, and not taken for the run's."""
+    """An existing report is replaced, and not taken for the run's."""
 
     def once() -> str:
         verdict, _, request = _judged(
@@ -134,7 +134,7 @@ def _nsys_truncated(scene: Scene) -> None:
 
 
 def _signalled(profiler: Profiler, scene: Scene) -> None:
-    """The tool alone is told to end, killed, hung up on: its program and its agent do not outlive the run."""
+    """The tool alone gets TERM, KILL, HUP: its program and its agent do not outlive the run."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP):
 
         def once(number: signal.Signals = number) -> str:
@@ -165,7 +165,7 @@ def _signal_tool(scene: Scene, name: str, number: signal.Signals, stop: threadin
 
 
 def _foreign_lock(scene: Scene) -> None:
-    """Somebody else's lock in the shared TMPDIR stands in nobody's way: each run has a TMPDIR of its own."""
+    """Another user's lock in a shared TMPDIR blocks nothing: each run has its own TMPDIR."""
     shared = scene.fresh("shared")
     (shared / "nsight-compute-lock").mkdir()
     outer = os.environ.get("TMPDIR")

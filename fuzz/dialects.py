@@ -1,4 +1,4 @@
-"""Small samples of dialects that no file under tests/data is written in; the fuzzer starts from them too."""
+"""Small samples of dialects that no file under tests/data has; the fuzzer starts from them too."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Coverage-guided fuzzing of the text parsers: ``make fuzz``, or ``python fuzz/fuzz_parsers.py [PARSER...]``.
 
-Each parser runs in a process of its own, for an even share of FUZZ_SECONDS (600), from small samples of its
-dialects. Whatever leaves it that is no ReportError is a finding: the input is kept in build/fuzz/PARSER/, the place
-is printed, the run goes on and ends with exit code 1. An input that takes over 10 s or 1 GB ends that parser's run.
+Each parser runs in its own process, for an equal share of FUZZ_SECONDS (600), from small samples of its
+dialects. Any exception other than ReportError is a finding: the input is kept in build/fuzz/PARSER/, its location
+is printed, the run continues and ends with exit code 1. An input that takes over 10 s or 1 GB ends that parser's run.
 Needs the extra ``fuzz``; set TMPDIR to a folder in memory to spare the disk.
 """
 
@@ -66,7 +66,7 @@ def _short_records() -> Iterator[bytes]:
 
 
 def read(parser: str, path: Path) -> Callable[[bytes], None]:
-    """What one input goes through; raises what the parser raises, but for ReportError."""
+    """Parse one input; raises what the parser raises, except ReportError."""
     from perfctl.records.errors import ReportError
 
     module = import_module(f"perfctl.parsers.{parser}")

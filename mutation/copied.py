@@ -1,4 +1,4 @@
-"""A copy of the checkout to spoil, importable as perfctl, with the coverage of its tests by line."""
+"""A copy of the checkout for mutation, importable as perfctl, with the coverage of its tests by line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Copy:
         self.folder = self.work / "tree"
 
     def make(self, code: tuple[str, ...]) -> None:
-        """Copies and measures where that was not done before; () for a copy without coverage."""
+        """Copy and measure, unless that was done before; () for a copy without coverage."""
         if not self.folder.exists():
             listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
             names = subprocess.run(listed, cwd=self.root, check=True, capture_output=True, text=True).stdout

@@ -1,8 +1,8 @@
 """Runs the tests that execute the lines in which the mutated tree differs from the clean one. cosmic-ray's test command.
 
-Exits 0 when all pass: the mutant lives. A line that is executed at import alone meets the tests of its file. A line that
-more than MOST tests execute (a constant, a constructor) meets only that many, taken in turn from every test file: a mutant
-may be counted as alive that the whole suite would kill. Test files as arguments are run instead.
+Exits 0 when all pass: the mutant survives. For a line that is executed only at import, the tests of its file run. For a line that
+more than MOST tests execute (a constant, a constructor), only that many run, taken in turn from every test file. So a mutant
+can count as a survivor although the whole suite would kill it. Test files given as arguments are run instead.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Whether the tests notice when the code is wrong: a random sample of mutants of parsers and analyse, run and judged.
+"""Do the tests notice wrong code? Runs a random sample of mutants of parsers and analyse.
 
     python mutation/mutate.py [--sample 300] [--seed 0] [--work FOLDER] [--only parsers/text/numbers.py ...]
     python mutation/mutate.py --sample 40 --work NEW --only parsers/text/numbers.py --tests tests/parsers/text/test_units.py
 
-cosmic-ray (extra ``mutation``) makes the mutants and runs them in a copy of the checkout. Each mutant meets the tests
+cosmic-ray (extra ``mutation``) makes the mutants and runs them in a copy of the checkout. For each mutant, the tests run
 that, by coverage, execute the mutated lines; a mutant on lines that no test executes has survived. FOLDER keeps the
 copy, the coverage and the session, so that a run can be stopped and continued. Prints the share killed with its 95 %
 interval and every survivor as a diff. Exits 1 below 85 %.
@@ -32,8 +32,8 @@ REACH = 0.85
 TIMEOUT_S = 120
 _SAME = re.compile(
     r"core/(Variable.*"  # experimental
-    r"|ReplaceBinaryOperator_BitOr_.*"  # a | b stands between types nearly everywhere
-    r"|ReplaceBinaryOperator_\w+_(BitOr|BitAnd|BitXor|LShift|RShift|Pow|Mod)"  # no slip that anybody makes
+    r"|ReplaceBinaryOperator_BitOr_.*"  # a | b is between types nearly everywhere
+    r"|ReplaceBinaryOperator_\w+_(BitOr|BitAnd|BitXor|LShift|RShift|Pow|Mod)"  # not a realistic mistake
     r"|ReplaceComparisonOperator_(Is|IsNot)_(Eq|NotEq|Lt|LtE|Gt|GtE)"  # "is None" against "== None": the same
     r"|ReplaceComparisonOperator_\w+_(Is|IsNot)"
     r"|ReplaceUnaryOperator_.*Invert)$"

@@ -1,16 +1,16 @@
-"""Run every command that the documentation shows, and put what it prints below it: ``python scripts/accept_docs.py [PAGE...]``
+"""Run every command that the documentation shows, and write its output below it: ``python scripts/accept_docs.py [PAGE...]``
 
-A block that begins with ```console holds commands behind "$ " and their output. Each page has a folder of its own, in which
+A block that begins with ```console has commands after "$ " and their output. Each page has its own folder, in which
 its commands run from top to bottom; ``recorded`` (tests/data/recorded-cpu), ``study`` (examples/mnist_v100_study),
 ``train.py`` (tests/data/scripts/mnist.py), ``grid.toml`` (examples/bench) and ``bench.json``
-(tests/data/bench-cpu) lie in it. A comment before a block says what is special:
+(tests/data/bench-cpu) are in it. A comment before a block sets what is special:
 
     <!-- first 12 -->        only so many lines are shown, then "..."; last 12: only these
     <!-- numbers vary -->    measured on some machine: numbers are not compared
-    <!-- one machine's -->   the command must work; what it prints depends on the machine
-    <!-- exit 1 -->          the exit code that is expected; 0 without it
+    <!-- one machine's -->   the command must work; its output depends on the machine
+    <!-- exit 1 -->          the expected exit code; 0 without it
 
-Several stand behind semicolons. ``<!-- run: perfctl ... -->`` is run and not shown.
+Separate several with semicolons. ``<!-- run: perfctl ... -->`` runs a command without showing it.
 Look at the difference (git diff docs) before you commit it.
 """
 
@@ -42,7 +42,7 @@ _UNIT = re.compile(r"(?<=N) ?([kMGTnµumpN]? ?(s|ms|us|B|iB|FLOP|FLOP/s)|[kMGT])
 
 
 class Shown(NamedTuple):
-    """One command of a page: as typed, what the page shows below it, what it prints now, and how it ended."""
+    """One command of a page: as typed, the output on the page, the output now, and how it ended."""
 
     page: str
     command: str
@@ -85,7 +85,7 @@ def pages() -> list[Path]:
 
 
 def run_page(path: Path) -> Iterator[Shown]:
-    """Run the commands of one page, in order, in a folder of its own."""
+    """Run the commands of one page, in order, in their own folder."""
     with _folder() as folder:
         for block in BLOCK.finditer(path.read_text(encoding="utf-8")):
             if block["hidden"]:
@@ -100,7 +100,7 @@ def run_page(path: Path) -> Iterator[Shown]:
 
 
 def accepted(path: Path) -> str:
-    """The page with what its commands print now."""
+    """The page with the current output of its commands."""
     found = run_page(path)
 
     def renewed(block: re.Match[str]) -> str:
@@ -125,7 +125,7 @@ def _commands(body: str) -> list[tuple[str, str]]:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder with the recordings in it; the working folder meanwhile."""
+    """A folder with the recordings in it, which is the working folder inside the block."""
     before, outside = Path.cwd(), {name: os.environ.get(name, "") for name in ("HOME", "PATH", "XDG_CONFIG_HOME")}
     with tempfile.TemporaryDirectory(prefix="perfctl-docs-") as name:
         folder = Path(name).resolve()
@@ -149,7 +149,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _run(line: str, folder: Path) -> tuple[str, int]:
-    """What a command prints on both streams, without this machine's paths, and its exit code."""
+    """The output of a command on both streams, without this machine's paths, and its exit code."""
     from perfctl.orchestrator.cli.main import run
 
     name, *arguments = shlex.split(line)
@@ -168,7 +168,7 @@ def _run(line: str, folder: Path) -> tuple[str, int]:
 
 
 def main(names: list[str]) -> int:
-    """Renew the pages named, or all."""
+    """Renew the given pages, or all."""
     import list_operations  # beside this file
 
     failed = 0

@@ -1,4 +1,4 @@
-"""Take what the tests make now for right: ``python scripts/accept_golden.py [TEST FILE...]`` rewrites tests/golden/.
+"""Accept the current results of the tests: ``python scripts/accept_golden.py [TEST FILE...]`` rewrites tests/golden/.
 
 Look at the difference (git diff tests/golden) before you commit it.
 """

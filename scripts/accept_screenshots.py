@@ -1,7 +1,7 @@
-"""Draw the pictures of the page that docs/images holds: ``python scripts/accept_screenshots.py [FOLDER]``
+"""Draw the pictures in docs/images: ``python scripts/accept_screenshots.py [FOLDER]``
 
-The page is made from tests/data/recorded-cpu. Look at every picture before it is committed: the tests hold later pages
-against them, with room for other fonts. Needs chromium and playwright.
+The page is made from tests/data/recorded-cpu. Look at every picture before you commit it: the tests compare later pages
+with them, with a tolerance for other fonts. Needs chromium and playwright.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How right and how fast ``perfctl estimate`` is, and how right ``perfctl predict``: one table against published figures,
+"""Accuracy and speed of ``perfctl estimate``, and accuracy of ``perfctl predict``: one table of comparisons with published figures,
 hand values, peers, and measured times that no fit saw.
 
     python scripts/accuracy.py [--shared ../shared] [--all] [--without-detection] [--without-times]
 
 Nothing is downloaded: models are built without weights, on meta tensors, except the detection models, whose sizes
-depend on data, and the models that peers are asked about: these run on the CPU. Peers (fvcore, torchinfo) take part
-when installed: perfctl[peers]. Exits 1 when a line falls short of what is wanted.
+depend on data, and the models for the peers: these run on the CPU. Peers (fvcore, torchinfo) are used
+if installed: perfctl[peers]. Exits 1 when a line misses its target.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def published(folder: Path, show: bool) -> list[Line]:
     for place, case in enumerate(wanted):
         model, given = cases.build(case.name, case.family, train=False).eval(), cases.inputs(case.name, 1)
         gc.collect()
-        if place % 2:  # in turn: what goes second finds things warm
+        if place % 2:  # alternately: the second one finds warm caches
             found, mine = timed(partial(worked, model, given))
             flops, theirs = timed(partial(counted, model, given))
         else:
@@ -194,7 +194,7 @@ def memory() -> list[Line]:
 
 
 def detection(folder: Path) -> tuple[list[str], Line]:
-    """A line a model, and what they come to: a model counts as right where every seed is inside the rounding."""
+    """One line per model, and their total: a model is right if every seed is within the rounding."""
     found = [detected(case) for case in cases.published(folder) if case.family == "detection"]
     steady = sum(len(one.matching) == len(one.macs) for one in found)
     reached = sum(bool(one.matching) for one in found)
@@ -213,7 +213,7 @@ def detection(folder: Path) -> tuple[list[str], Line]:
 
 
 def size_of_largest() -> Line:
-    """Peak memory of a process that works out the largest model, built from its name."""
+    """Peak memory of a process that estimates the largest model, built from its name."""
     code = (
         f"from perfctl.orchestrator.actions import estimate as e; e.Session(e.Request('torchvision:{LARGEST}')).at(1);"
     )
@@ -243,7 +243,7 @@ def times(shared: Path) -> list[Line]:
 
 
 def main() -> int:
-    """Print the table; 1 when a line falls short."""
+    """Print the table; return 1 when a line misses its target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     shared = Path(os.environ.get("PERFCTL_SHARED", Path(__file__).resolve().parents[2] / "shared"))
     parser.add_argument("--shared", type=Path, default=shared, help="folder that holds datasets/peers")

@@ -1,9 +1,9 @@
-"""How right predicted steps are on networks measured on a CPU by ``perfctl bench``: tests/data/bench-cpu.
+"""Accuracy of predicted steps for networks measured on a CPU by ``perfctl bench``: tests/data/bench-cpu.
 
     python scripts/accuracy_bench.py [--file bench.json] [--seed 3]
 
-The split is fixed: five folds by model (no batch size of a held-out model is seen), then each family left out. Beside each
-figure, on the same split: a line through GMACs, the roofline as it is, and the roofline times one factor.
+The split is fixed: five folds by model (no batch size of a held-out model is seen), then each family left out. Each
+figure is shown with, on the same split, a line through GMACs, the roofline as it is, and the roofline times one factor.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LITERATURE = "published: NeuSight 0.1 to 28 % on other networks and GPUs (neusig
 
 
 def measured(path: Path) -> tuple[list[Measured], Machine]:
-    """The records of a bench file and the machine's measured peaks, which lie beside it."""
+    """The records of a bench file and the machine's measured peaks from the file beside it."""
     records = [measured_of(point, plan(point.model)) for point in read_points(path)]
     machine = of_measured(json.loads(path.with_name("peaks.json").read_text(encoding="utf-8"))).machine
     return records, machine
@@ -97,7 +97,7 @@ def _by_family(given: Table, families: list[str], macs: Any, roof: Any) -> list[
 
 
 def main() -> int:
-    """Print the lines; 1 when one falls short."""
+    """Print the lines; return 1 when one misses its target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--file", type=Path, default=DATA / "bench.json")
     parser.add_argument("--seed", type=int, default=SEED, help="of the folds; the table's is 3")

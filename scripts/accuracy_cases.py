@@ -1,4 +1,4 @@
-"""What scripts/accuracy.py measures against: published figures, hand values, and how each model is built."""
+"""References of scripts/accuracy.py: published figures, hand values, and how each model is built."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def published(folder: Path) -> list[Published]:
 
 
 def build(name: str, family: str, train: bool, device: str = "meta") -> nn.Module:
-    """The model as the published figure (or, to train, its own defaults) has it, without its weights."""
+    """The model in the form of the published figure (for training with its own defaults), without its weights."""
     settings: dict[str, Any] = {}
     if family in ("segmentation", "detection"):
         settings["weights_backbone"] = None
@@ -61,7 +61,7 @@ def build(name: str, family: str, train: bool, device: str = "meta") -> nn.Modul
 
 
 def inputs(name: str, batch: int, device: str = "meta") -> tuple[torch.Tensor, ...]:
-    """What the weights' own preprocessing makes of a 512 x 512 image or clip."""
+    """A 512 x 512 image or clip after the weights' own preprocessing."""
     size = torchvision_size(name)
     assert size is not None
     count = 2 if name.startswith("raft") else 1

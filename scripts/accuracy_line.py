@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Line:
-    """What was looked at, what was reached and what is wanted."""
+    """What was measured, the result and the target."""
 
     what: str
     reached: str

@@ -1,12 +1,12 @@
-"""How well the time of one operation is predicted: NeuSight's public measurements, one table.
+"""Accuracy of the predicted time of one operation on NeuSight's public measurements: one table.
 
     python scripts/accuracy_ops.py [--shared ../shared]
 
 Conv2d and Linear, forward, fp32, cuDNN 8.9, on V100, T4 and A100 (sitar-lab/NeuSight, MIT). Two questions: shapes that
 were not measured, on a GPU that was (five folds by shape, seeded); and a GPU that was not measured. Kernel names and grids
-are never looked at: they are not known before running. Beside every line stand a line through GMACs (fitted in
-logarithms on the same rows) and the roofline alone. Needs perfctl[predict]. Exits 1 when a line falls short of what is
-wanted; without the measurements it says so and exits 0.
+are not used, because they are unknown before running. Every line also shows a line through GMACs (fitted in
+logarithms on the same rows) and the roofline alone. Needs perfctl[predict]. Exits 1 when a line misses its
+target; without the measurements it says so and exits 0.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EVEN = Settings(power=2, rounds=250, leaves=31, rate=0.1, part=0.5, seed=SEED)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Predicted beside measured seconds, in the same order; ``covered``: inside the 90 % interval."""
+    """Predicted and measured seconds, in the same order; ``covered``: inside the 90 % interval."""
 
     predicted: Any
     measured: Any
@@ -106,7 +106,7 @@ def within(table: Table, sustained: float, even: bool, drifting: bool = True) ->
 
 
 def covered(table: Table, predicted: Any) -> Any:
-    """Inside an interval whose width was learned from the misses of the other folds alone."""
+    """Whether each row is inside an interval whose width was learned from the errors of the other folds."""
     misses = abs(np.log(predicted / table.seconds))
     inside = np.zeros(len(misses), dtype=bool)
     for train, test in folds(table.shapes, 5, SEED):
@@ -148,7 +148,7 @@ def left_out(found: dict[str, Table], rates: dict[str, float], device: str, same
 
 
 def shown(what: str, found: Found, wanted: float | None) -> bool:
-    """Print one line; whether it is good enough."""
+    """Print one line; return whether it meets its target."""
     error = missed(found.predicted, found.measured)
     median = float(np.median(error))
     gmacs, roofline = (np.median(missed(each, found.measured)) for each in (found.gmacs, found.roofline))
@@ -188,7 +188,7 @@ def table_left_out(every: dict[str, dict[str, Table]], rates: dict[str, float]) 
 
 
 def main() -> int:
-    """Print the table; 1 when a line falls short."""
+    """Print the table; return 1 when a line misses its target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     shared = Path(os.environ.get("PERFCTL_SHARED", Path(__file__).resolve().parents[2] / "shared"))
     parser.add_argument("--shared", type=Path, default=shared, help="folder that holds datasets/neusight")

@@ -1,4 +1,4 @@
-"""What scripts/accuracy_ops.py reads: NeuSight's measured operations, device figures, and what its paper reports."""
+"""Input of scripts/accuracy_ops.py: NeuSight's measured operations, device figures, and the results of its paper."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Table:
 
 
 def tables(folder: Path, kind: str) -> dict[str, Table]:
-    """By device, in the order of DEVICES. Fills DEVICES' peaks in."""
+    """Tables by device, in the order of DEVICES. Fills in the peaks of DEVICES."""
     found = {}
     for name, chip in DEVICES.items():
         DEVICES[name] = with_peaks(folder, chip)
@@ -76,7 +76,7 @@ def table(folder: Path, kind: str, chip: Chip) -> Table:
 
 
 def linear(row: dict[str, str]) -> tuple[tuple[int, ...], Operation, int]:
-    """B x M rows of N inputs, K outputs: M is taken as the batch of single rows."""
+    """B x M rows of N inputs, K outputs: M is the batch of single rows."""
     batch, inputs, outputs = int(row["B"]) * int(row["M"]), int(row["N"]), int(row["K"])
     work = Operation("", "linear", 1, inputs * outputs, inputs, outputs, inputs * outputs + outputs, 1, outputs, inputs)
     return (batch, inputs, outputs), work, batch

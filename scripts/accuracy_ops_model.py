@@ -1,11 +1,11 @@
-"""One product (Linear, or a convolution) on one GPU: what its time is made of, and the features that trees learn from.
+"""One product (Linear, or a convolution) on one GPU: the parts of its time, and the features for the trees.
 
 A GPU works in waves of thread blocks: a tile of the output each, as many at once as there are SMs. The parts below count
 whole waves for the tiles that cuBLAS and cuDNN use, at full clock; what power allows is a part of its own, since a board
 of 70 W cannot run all of its SMs at their highest clock. Winograd F(2x2, 3x3) and F(4x4, 3x3) need fewer multiplies:
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015. Every part grows with batch.
 
-From GPUs that were measured to one that was not, a few coefficients are shared: ``seconds = launch + memory +
+Measured GPUs and a new one share a few coefficients: ``seconds = launch + memory +
 ((sum of products)^4 + (executed / sustained)^4)^(1/4)``, each term times a coefficient that holds on every GPU.
 ``sustained`` is what power allows: see :func:`sustained_rate`. Learning needs scipy, which comes with scikit-learn; what
 comes out are plain numbers.
@@ -38,7 +38,7 @@ LEAST = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """What the parts need of a GPU. The vendor's figures."""
+    """Figures of a GPU that the parts need, as the vendor states them."""
 
     name: str
     flops: float
@@ -187,10 +187,10 @@ def seconds(shared: Shared, parts: Parts, sustained: float) -> float:
 
 
 def sustained_rate(chip: Chip, reached: Mapping[Chip, float]) -> float:
-    """FLOP/s that ``chip`` can keep up, from what other GPUs reached (FLOP/s of their largest products).
+    """FLOP/s that ``chip`` can sustain, from the FLOP/s that other GPUs reached in their largest products.
 
-    The smaller of two: the best part of its peak that any GPU reached, of this one's peak; and the most FLOPs a joule
-    that GPUs of the same process reached, at this one's power limit. Without a GPU of that process: the former alone.
+    The smaller of two figures: this chip's peak times the best fraction of peak that any GPU reached; and this chip's power
+    limit times the most FLOPs per joule of GPUs of the same process. Without a GPU of that process: the first alone.
     """
     best = max(rate / other.flops for other, rate in reached.items()) * chip.flops
     alike = [rate / other.watts for other, rate in reached.items() if other.process == chip.process]

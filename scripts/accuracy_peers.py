@@ -1,6 +1,6 @@
-"""Other tools on the same models, side by side: on the CPU, on real tensors, because some of them need that.
+"""Other tools on the same models, side by side, on the CPU with real tensors, because some of them need that.
 
-FlopCounterMode comes with torch; fvcore and torchinfo take part when installed (extra ``peers``). fvcore calls a
+FlopCounterMode comes with torch; fvcore and torchinfo are used if installed (extra ``peers``). fvcore calls a
 multiply-add one flop and torchinfo counts "mult-adds", so both are MAC already; FlopCounterMode's FLOPs are halved.
 """
 

@@ -1,4 +1,4 @@
-"""Predicted steps against measured ones that were held out: what the accuracy scripts of whole steps share."""
+"""Comparison of predicted steps with held-out measurements, shared by the accuracy scripts of whole steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Folds = Sequence[tuple[Any, Any]]
 
 @dataclass
 class Found:
-    """What was predicted for records that the fit did not see."""
+    """Predictions for records that the fit did not see."""
 
     seconds: Any
     low: Any

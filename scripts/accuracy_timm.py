@@ -1,14 +1,14 @@
-"""How right predicted training steps are on timm's published benchmark: 800 networks on an RTX 3090, mixed precision.
+"""Accuracy of predicted training steps on timm's published benchmark: 800 networks on an RTX 3090, mixed precision.
 
     python scripts/accuracy_timm.py [--shared ../shared] [--layout nchw|nhwc] [--traces FILE] [--jobs N]
 
 Published by huggingface/pytorch-image-models (results/benchmark-train-amp-*-rtx3090.csv): step time at the batch that fits.
-Every architecture is built without weights, on meta tensors, and its forward pass traced, which takes some minutes; what
-was traced is kept in build/ and read the next time. Needs timm: perfctl[peers].
+Every architecture is built without weights, on meta tensors, and its forward pass traced, which takes some minutes; the
+traces are kept in build/ for the next time. Needs timm: perfctl[peers].
 
 The split is fixed: five folds by timm's module (resnet.py, efficientnet.py, vision_transformer.py ... : a file holds all
-sizes, trainings and near relatives of an architecture), so that no relative of a held-out network is learned from. Beside
-each figure, on the same split: a line through GMACs, the roofline as it is and times one factor, and plain gradient boosting
+sizes, trainings and near relatives of an architecture), so that the fit sees no relative of a held-out network. Each
+figure is shown with, on the same split, a line through GMACs, the roofline as it is and times one factor, and plain gradient boosting
 on GMACs, activations, parameters and batch.
 """
 
@@ -49,7 +49,7 @@ LITERATURE = (
 
 
 def trace_one(name: str, size: int) -> dict[str, Any] | None:
-    """Module, parameters and merged operations of one architecture; None when this timm has it no more."""
+    """Module, parameters and merged operations of one architecture; None when this timm no longer has it."""
     os.environ["TIMM_FUSED_ATTN"] = "0"  # as the benchmark ran: PyTorch 1.12 had no fused attention
     warnings.filterwarnings("ignore")
     import timm
@@ -180,7 +180,7 @@ def _lines(modules: list[str], found: list[Measured], layout: str, published_row
 
 
 def main() -> int:
-    """Print the lines; 1 when one falls short."""
+    """Print the lines; return 1 when one misses its target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     shared = Path(os.environ.get("PERFCTL_SHARED", Path(__file__).resolve().parents[2] / "shared"))
     parser.add_argument("--shared", type=Path, default=shared, help="folder that holds datasets/timm")

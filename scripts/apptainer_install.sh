@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # apptainer_install.sh - real Apptainer on Debian 12 (bookworm), as root, from Debian packages only.
 #
-# Apptainer is in Debian sid, not in bookworm, and its binaries want one thing bookworm's libc has not:
-# the symbols __isoc23_strtol/__isoc23_strtoul (GLIBC_2.38). So: take the sid .deb, put trixie's libc
-# beside it in /opt/apptainer-libc, point the two executables at that libc, pack it again and install
-# it with apt, so that "apt-get purge apptainer" removes it. The system's own libc is not touched.
-# Nothing of sid or trixie enters the machine's sources: they are read through a private lists folder.
+# Apptainer is in Debian sid, not in bookworm, and its binaries need symbols that bookworm's libc lacks:
+# __isoc23_strtol/__isoc23_strtoul (GLIBC_2.38). This script takes the sid .deb, puts trixie's libc
+# into /opt/apptainer-libc, points the two executables at that libc, repacks the package and installs
+# it with apt, so that "apt-get purge apptainer" removes it. The system's own libc does not change.
+# sid and trixie are not added to the machine's sources: apt reads them through a private lists folder.
 set -euo pipefail
 command -v apptainer >/dev/null && { apptainer --version; exit 0; }
 W=$(mktemp -d); trap 'rm -rf "$W"' EXIT

@@ -1,9 +1,9 @@
-"""Whether a package that perfctl runs with has a known vulnerability, as pip-audit knows it.
+"""Check the installed packages for known vulnerabilities with pip-audit.
 
     python scripts/audit.py
 
-Looks up what is installed beside this Python. Exits 1 and names packages, versions and fixes when there is one. Where
-the service cannot be reached it says how many packages could not be looked up, and that nothing is known of them.
+Looks up the packages of this Python environment. If one has a vulnerability, exits 1 and names packages, versions and fixes. If
+the service cannot be reached, it says how many packages could not be looked up.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_layers.sh LINT_IMPORTS: import-linter follows neither links nor setuptools' mapping, so it is shown a copy of the
-# sources laid out as they are imported. It looks in the working folder first, so it runs in that copy.
+# check_layers.sh LINT_IMPORTS: import-linter follows neither links nor setuptools' package-dir, so it runs in a copy of the
+# sources with the folders of the import names. It searches the working folder first, so the script changes to that copy.
 set -eu
 linter=$(realpath -s "$1")
 cd "$(dirname "$0")/.."

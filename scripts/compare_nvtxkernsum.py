@@ -1,9 +1,9 @@
-"""Whether perfctl's sweep finds the ranges that ``nsys stats nvtxkernsum`` finds, row for row.
+"""Check that perfctl's attribution finds the ranges that ``nsys stats nvtxkernsum`` finds, row by row.
 
     python scripts/compare_nvtxkernsum.py EXPORT.sqlite ...
 
 For each export: all ranges around each kernel's launch call by ``perfctl.parsers.attribution``, summed as nvtxkernsum
-of nsys 2022.4 defines it, and set against what the installed nsys prints. Exits 1 when a row differs.
+of nsys 2022.4 defines it, and compared with the output of the installed nsys. Exits 1 when a row differs.
 
 That definition: push/pop and start/end ranges count where they begin and end on the thread of the call; a range that
 never ended ends with the last NVTX event; a name is "domain:text"; a kernel in two ranges of one name counts in the
@@ -117,7 +117,7 @@ def _summed(groups: defaultdict[tuple[str, str, int, str], list[tuple[int, int, 
 
 
 def main(paths: list[str]) -> int:
-    """One line an export; 1 when any differs."""
+    """Print one line per export; return 1 when any differs."""
     if not paths or shutil.which("nsys") is None:
         print("usage: compare_nvtxkernsum.py EXPORT.sqlite ... (nsys must be installed)", file=sys.stderr)
         return 2

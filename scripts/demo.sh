@@ -1,6 +1,6 @@
 #!/bin/sh
-# demo.sh PERFCTL BATCHES: the main job on this machine's own hardware. The PyTorch profiler works everywhere; where
-# there is a GPU, Nsight Systems and Nsight Compute follow if they are installed and allowed to count.
+# demo.sh PERFCTL BATCHES: the main job on this machine's own hardware. The PyTorch profiler works everywhere. With
+# a GPU, Nsight Systems and Nsight Compute follow if they are installed and allowed to count.
 set -eu
 perfctl=$1
 batches=$2

@@ -1,6 +1,6 @@
 """Build every torchvision model that torchvision_infer knows, with random weights, and run one image through each.
 
-python scripts/infer_all.py [FAMILY or MODEL ...]    default: classification. One line a model; exit code 1 when one fails.
+python scripts/infer_all.py [FAMILY or MODEL ...]    default: classification. One line per model; exit code 1 when one fails.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def names(asked: list[str]) -> list[str]:
 
 
 def one(name: str) -> str:
-    """Run one image; what it says when it went well. Raises RuntimeError, OSError."""
+    """Run one image; return its line of output on success. Raises RuntimeError, OSError."""
     own = Namespace(model=name, weights="none", weights_dir=None, classes=None, images=1, dataloader_workers=0)
     record = loop.run(torchvision, Options(batch_size=1, mode="infer", steps=1, warmup=1), own)
     step = next(row for row in record.steps if row.phase == "inference")

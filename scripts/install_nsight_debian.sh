@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs Debian's nsight-systems and nsight-compute (non-free component) on Debian 12 (nsys 2022.4) or 13 (2023.4) and makes nsys able to
-# write .nsys-rep files: Debian's package leaves out the link to its own importer.
+# Installs Debian's nsight-systems and nsight-compute (non-free component) on Debian 12 (nsys 2022.4) or 13 (2023.4) and enables nsys to
+# write .nsys-rep files: Debian's package lacks the link to its own importer.
 set -eu
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -15,7 +15,7 @@ if ! have apt-get; then
 fi
 
 if ! have nsys || ! have ncu; then
-    # A list of our own, so that nobody else's is edited. Same mirror and keys as the system's main list.
+    # A separate list, so that no existing one is edited. Same mirror and keys as the system's main list.
     mirror=$(sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/debian.sources 2>/dev/null | head -n 1)
     [ -n "$mirror" ] || mirror=$(sed -n 's/^deb *\(\[[^]]*\] *\)\{0,1\}\([^ ]*\) .*/\2/p' /etc/apt/sources.list 2>/dev/null | head -n 1)
     if [ -z "$mirror" ]; then

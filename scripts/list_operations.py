@@ -1,4 +1,4 @@
-"""Every operation that has a formula, and which: ``python scripts/list_operations.py`` prints docs/operations.md."""
+"""Every operation that has a formula, and the formula: ``python scripts/list_operations.py`` prints docs/operations.md."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def markdown() -> str:
 
 
 def _described(formula: Formula) -> tuple[str, str]:
-    """Name of the function, or of the one that made it, and its first line with the numbers that it was made with."""
+    """Name of the function, or of its factory, and its first docstring line with the factory's arguments."""
     bound = inspect.getclosurevars(formula).nonlocals
     if not bound:
         return formula.__name__, _first_line(formula)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# make_venv.sh PYTHON FOLDER: makes a virtual environment unless it is there. Debian keeps venv in a package of its
-# own, which is installed where we may, and named where we may not.
+# make_venv.sh PYTHON FOLDER: makes a virtual environment unless it exists. Debian has venv in a separate package.
+# The script installs that package if it may; otherwise it names it.
 set -eu
 python=$1
 folder=$2

@@ -1,14 +1,14 @@
-"""How well kernel names and grids are understood: families and predicted grids on NeuSight's public measurements.
+"""Accuracy of families and predicted grids from kernel names, on NeuSight's public measurements.
 
     python scripts/neusight.py [--shared ../shared] [--rows N] [--csv FILE]
 
 One row of the data is one operation (a Conv2d or Linear, forward, fp32, cuDNN 8.9) with the kernels that served it.
 A row's family is right when every one of its kernels is recognised, together they make an algorithm that can serve the
 operation (a product for Linear; implicit or explicit GEMM, Winograd or FFT for a convolution, Winograd only with a
-filter of 3 x 3 and stride 1), and the longest kernel has the part in it that the algorithm gives it. A row's grid is
-matched when the thread blocks that follow from the shape and the kernel's name are those that were launched; the
-multiplies that go with them are summed up beside those on paper, and --csv writes them for every row. Exits 1 when a
-line falls short of what is wanted, 2 without the measurements.
+filter of 3 x 3 and stride 1), and the longest kernel has its role in it. A row's grid
+matches when the thread blocks predicted from the shape and the kernel's name were launched. The
+predicted multiplies are summed and compared with those on paper; --csv writes them for every row. Exits 1 when a
+line misses its target, 2 without the measurements.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Record the built-in workloads on this machine, as test data that says how it was made.
+"""Record the built-in workloads on this machine as test data, with a note on how it was made.
 
     python scripts/record_reports.py OUT [--batches 16,32,64,128,256] [--profilers torch,nsys,ncu] [--steps 2]
 
 Runs ``perfctl PROFILER`` for each profiler that works here and copies the runs, without logs, to OUT/PROFILER.
-Each recording can be replayed with ``perfctl replay OUT/PROFILER``. OUT/HOW.md says on what and with which commands.
-What did not work is written there too, with the reason.
+Each recording can be replayed with ``perfctl replay OUT/PROFILER``. OUT/HOW.md names the machine and the commands,
+and what did not work, with the reason.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def keep(runs: Path, out: Path) -> int:
-    """Copy what a replay needs of every whole run; how many there were."""
+    """Copy the files that a replay needs from every complete run; return the number of runs."""
     count = 0
     for folder in sorted(runs.glob("*/b*")):
         record = folder / "run.json"
@@ -78,7 +78,7 @@ def keep(runs: Path, out: Path) -> int:
 
 
 def clean(folder: Path) -> None:
-    """The commands keep their words; the folders of this machine and its processes' environments go."""
+    """Keep the commands; remove the folders of this machine and the environments of its processes."""
     database, trace = folder / "report.sqlite", folder / "report.pt.trace.json.gz"
     if database.is_file():
         scrub(database)
@@ -106,14 +106,14 @@ def plain(value: Any) -> Any:
 
 
 def scrub(database: Path) -> None:
-    """nsys stores every process's whole environment: keep the tables of events and the strings they use, no others."""
+    """nsys stores the environment of every process: keep only the tables of events and the strings that they use."""
     connection = sqlite3.connect(database, isolation_level=None)
     tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     for name in tables:
         if name != "StringIds" and not name.startswith(EVENT_TABLES):
             connection.execute(f'DROP TABLE "{name}"')
     used = " UNION ".join(
-        f'SELECT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL'  # one NULL, and NOT IN would keep them all
+        f'SELECT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL'  # with a NULL in the list, NOT IN would keep all rows
         for table in tables
         if table.startswith(EVENT_TABLES)
         for (_, column, *_) in connection.execute(f'PRAGMA table_info("{table}")')

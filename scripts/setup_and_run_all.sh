@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup_and_run_all.sh [PYTHON]: environment, install, a look at the GPU, then both studies on what is there: training
+# setup_and_run_all.sh [PYTHON]: environment, install, a check of the GPU, then both studies on the available devices: training
 # (unet and lstm on CPU and GPU) and inference. Without a GPU training compares cpu with cpu:bf16 and cpu:compile, at a
 # reduced size. SIZE=full trains the networks at their own size on a CPU too, which takes hours.
 set -eu
@@ -26,7 +26,7 @@ else
 fi
 
 failed=0
-# Word splitting is wanted: each holds options, or nothing.
+# Word splitting is intended: each variable holds options, or nothing.
 # shellcheck disable=SC2086
 "$perfctl" speedup --workload unet --batches 8 --epochs 5 --out "$out" $unet || failed=1
 # shellcheck disable=SC2086

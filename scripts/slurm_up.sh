@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# slurm_up.sh - a real, throw-away Slurm cluster on one machine, for tests and CI.
+# slurm_up.sh - a real but temporary Slurm cluster on one machine, for tests and CI.
 #
 #   slurm_up.sh install          apt-get the four Debian packages (needs root; ACCT=1: slurmdbd and MariaDB too)
 #   slurm_up.sh up               start it (idempotent: a second "up" changes nothing)
 #   slurm_up.sh env              print the exports a client shell needs:  eval "$(slurm_up.sh env)"
 #   slurm_up.sh status           sinfo + squeue
-#   slurm_up.sh down             stop every daemon this script started, by pid
+#   slurm_up.sh down             stop every daemon that this script started, by pid
 #
 # No systemd, no cgroups, no GPU, no database, no port outside 127.0.0.1.
 # One munged, one slurmctld and $NODES slurmds (virtual nodes n1..nN), all below $SLURM_TEST_DIR.
@@ -13,7 +13,7 @@
 #
 # Knobs: SLURM_TEST_DIR (default /tmp/slurm-test.$UID), NODES=2, CPUS_PER_NODE=1,
 #        GPUS_PER_NODE=1 (0..4 pretend GPUs: Slurm hands them out exclusively and sets
-#        CUDA_VISIBLE_DEVICES, nothing is behind them), PORT=16817,
+#        CUDA_VISIBLE_DEVICES, but they do not exist), PORT=16817,
 #        ACCT=0 (1: a private MariaDB and slurmdbd, so that sacct answers; root only).
 set -euo pipefail
 
@@ -87,7 +87,7 @@ JobCompType=jobcomp/filetxt
 JobCompLoc=$DIR/log/jobcomp.txt
 MpiDefault=none
 ReturnToService=2
-# small clusters in a hurry: schedule at once, forget late, kill fast
+# for a small test cluster: schedule at once, remember jobs for long, kill fast
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerType=sched/backfill
@@ -105,7 +105,7 @@ CONF
              "RealMemory=$((mem / NODES)) $node_gres State=UNKNOWN" >>"$DIR/etc/slurm.conf"
     done
     echo "PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP" >>"$DIR/etc/slurm.conf"
-    # more CPUs may be promised than the machine has: slurmd must not complain
+    # the configuration may have more CPUs than the machine: slurmd must not complain
     echo "SlurmdParameters=config_overrides" >>"$DIR/etc/slurm.conf"
     echo "CgroupAutomount=no" >"$DIR/etc/cgroup.conf"
 
