@@ -161,8 +161,8 @@ const sentence = (a) => {
   if (a.cost && !lacks) { const [cost, costs] = inTwo(dollars(a.cost)); parts.push(" and costs ", bold(`about ${cost}`), `${costs ? ` (${costs})` : ""} ${PAY[choice.pay]} at ${offerSaid(a.offer)}`); }
   return [...parts, "."];
 };
-const box = (name, value, lines, look) => {
-  const node = make("div", look === "bad" ? { class: "lacks" } : {}), dd = make("dd", { class: look === "no" ? "no" : "est" }, value);
+const box = (name, value, lines, style) => {
+  const node = make("div", style === "bad" ? { class: "lacks" } : {}), dd = make("dd", { class: style === "no" ? "no" : "est" }, value);
   for (const line of lines) if (line) dd.append(make("small", {}, line));
   node.append(make("dt", {}, name), dd);
   return node;
@@ -228,7 +228,7 @@ const tableOf = (host, heads) => {
     table.tBodies[0].replaceChildren(...rows.map((row) => row.node));
     if (held !== undefined) table.querySelector(`[data-key="${CSS.escape(held)}"]`)?.focus();
   };
-  for (const [label, look, note] of heads) line.append(make("th", { scope: "col", class: look || "num", ...(note ? { title: note } : {}) }, label));
+  for (const [label, style, note] of heads) line.append(make("th", { scope: "col", class: style || "num", ...(note ? { title: note } : {}) }, label));
   sortable([...line.cells], (place, way) => { state.place = place; state.way = way; showRows(); });
   const button = make("button", { type: "button", title: "Full values, to the clipboard and as a file" }, "CSV"), box = make("span", { class: "controls" });
   button.addEventListener("click", () => download(host.id, [heads.map(([label, , , base]) => (base ? `${label} (${base})` : label)), ...state.rows.map((row) => row.values)]));

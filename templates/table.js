@@ -49,15 +49,15 @@ const rowsWith = (columns, order, text) => {
 };
 
 const cellOf = (column, row) => {
-  const value = column.get(row), [look, mark, why] = column.how ? column.how(row) : ["", "", ""];
+  const value = column.get(row), [style, mark, why] = column.how ? column.how(row) : ["", "", ""];
   const kind = wordy(column) ? column.kind : "";
   if (value === null) {
-    const cell = make("td", { class: `${look || "no"} ${kind}`, title: why || "not in this report" }, look === "refused" ? undefined : "–");
-    if (look === "refused") cell.append(make("s", {}, "refused"));
+    const cell = make("td", { class: `${style || "no"} ${kind}`, title: why || "not in this report" }, style === "refused" ? undefined : "–");
+    if (style === "refused") cell.append(make("s", {}, "refused"));
     return cell;
   }
   const [text, unit] = FORMAT[column.kind](value, column);
-  const cell = make("td", { class: `${look} ${kind}`.trim() }, mark + text);
+  const cell = make("td", { class: `${style} ${kind}`.trim() }, mark + text);
   if (unit !== undefined) cell.append(" ", make("u", column.kind === "si" ? {} : { class: "w" }, unit));
   if (column.kind !== "int") cell.title = [`${value} ${column.unit}`.trim(), why].filter(Boolean).join("; ");
   return cell;

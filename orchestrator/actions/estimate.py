@@ -8,72 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.analyse.flops.engine import BACKWARD, Totals, fused_only, on_paper, totals
 from perfctl.orchestrator.analyse.flops.engine import estimate as work_out
-from perfctl.orchestrator.analyse.memory.trace import Fit, Memory, largest_batch, memory_of
+from perfctl.orchestrator.analyse.flops.engine import on_paper
+from perfctl.orchestrator.analyse.memory.estimate import Estimate
+from perfctl.orchestrator.analyse.memory.trace import Fit, largest_batch, memory_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
-from perfctl.records.paper import LayerCall, MemoryTrace, OpShape
 
 if TYPE_CHECKING:
-    import pandas as pd
     import torch
 
     from perfctl.orchestrator.analyse.sheets.sheet import Sheet
     from perfctl.orchestrator.analyse.sheets.slips import Finding
-    from perfctl.workloads.tracing.recorder import ModuleSeen
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """One step of one model on paper. FLOPs count 1 multiply-add as 2."""
-
-    calls: tuple[LayerCall, ...]
-    modules: tuple[ModuleSeen, ...]
-    ops: tuple[OpShape, ...]
-    problem: str | None
-    """Where and why the trace stopped early, in one line; the record then has only what came before. None when whole."""
-    memory: Memory | None
-    """None when it was not asked for."""
-    data_dependent: tuple[str, ...] = ()
-    """Operations whose result sizes depend on the data; the figures are then right for the traced input only."""
-    input_bytes: int = 0
-    """Of all inputs together."""
-    memory_trace: MemoryTrace | None = None
-    """Which storages were alive when; ``memory`` is worked out from it. None when it was not asked for."""
-
-    @property
-    def parameters(self) -> int:
-        """Elements of all parameters; shared ones count once."""
-        return sum(module.parameters for module in self.modules)
-
-    @property
-    def trainable(self) -> int:
-        """Elements of the parameters that require a gradient."""
-        return sum(module.trainable for module in self.modules)
-
-    @property
-    def forward(self) -> Totals:
-        return totals(self.calls, ("forward",))
-
-    @property
-    def backward(self) -> Totals:
-        return totals(self.calls, BACKWARD)
-
-    @property
-    def recompute(self) -> Totals:
-        """Forward operations that activation checkpointing repeats in backward."""
-        return totals((call for call in self.calls if not fused_only(call)), ("recompute",))
-
-    @property
-    def fused(self) -> Totals:
-        """What a fused attention kernel computes again in backward; the math kernel does not. Part of no other total."""
-        return totals(filter(fused_only, self.calls), ("recompute",))
-
-    def frame(self) -> pd.DataFrame:
-        """The layer calls as a DataFrame: one row for each layer, kind and direction."""
-        import pandas as pd
-
-        return pd.DataFrame([call._asdict() for call in self.calls], columns=list(LayerCall._fields))
 
 
 def estimate(
@@ -309,7 +254,7 @@ class ModelEstimate:
 
         Raises UsageError when the model has no such layer.
         """
-        from perfctl.orchestrator.report.estimate import part_of
+        from perfctl.orchestrator.analyse.memory.estimate import part_of
 
         parts = {}
         for size, found in self.batches.items():

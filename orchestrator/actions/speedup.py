@@ -281,12 +281,12 @@ def runs_of(request: SweepRequest, store: Path) -> list[Run]:
 def results(request: SweepRequest, runs: Sequence[Run]) -> dict[str, Any]:
     """results.json: each run's figures, with units in their names."""
     from perfctl.orchestrator.analyse.speedup import Arm, facts_of
-    from perfctl.orchestrator.report.speedup import as_plain_text
+    from perfctl.orchestrator.report.speedup import as_json
 
     rows = []
     for run in runs:
         about = {"batch_size": run.batch_size, "status": run.status, "reason": run.reason, "trace": run.artifact}
-        figures = as_plain_text(facts_of(Arm(request.name, (run,)))) if run.status == "ok" else {}
+        figures = as_json(facts_of(Arm(request.name, (run,)))) if run.status == "ok" else {}
         figures = {key: value for key, value in figures.items() if not key.startswith("paper_")}  # the page has it
         rows.append({**about, **figures})
     return {"perfctl_results": 1, "name": request.name, "workload": request.workload, "runs": rows}

@@ -1,4 +1,4 @@
-"""Where work stands under the roofs of its device: intensity, rate, what bounds it, and what is refused.
+"""Work under the roofs of its device: intensity, rate, what bounds it, and which rates are refused.
 
 attainable = min(peak of the path that did most FLOPs, FLOPs per DRAM byte x DRAM bandwidth). FLOPs: 1 multiply-add = 2.
 """
@@ -50,9 +50,9 @@ class Traffic:
     trusted: bool
     """False for times under ncu."""
     launches: float | None = None
-    """Launches behind the time."""
+    """Launches that were timed."""
     counted_launches: float | None = None
-    """Launches behind the counts; a difference means that time and counts are not of the same work."""
+    """Launches that were counted; a difference means that time and counts are not of the same work."""
     precision: str | None = None
     busy: float | None = None
     """Whole steps: kernel time / time of the step; over 1 when kernels overlap. None when one was not timed."""
@@ -93,34 +93,34 @@ class RooflinePoint:
 
 
 def place(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
-    """Set ``work`` under ``peaks``."""
+    """Set ``traffic`` under ``peaks``."""
     path = roof(traffic)
     peak = peaks.flops.get(path) if path else None
-    flops = traffic.counted.value if traffic.counted.value is not None else traffic.paper
-    source = traffic.counted.state if traffic.counted.value is not None else "paper"
+    counted, dram = traffic.counted.value, traffic.dram.value
+    flops = counted if counted is not None else traffic.paper
     seconds = traffic.time_ns / 1e9 if traffic.time_ns else None
     achieved = flops / seconds if flops and seconds else None
-    stream = traffic.dram.value / seconds if traffic.dram.value is not None and seconds else None
-    intensity = traffic.counted.value / traffic.dram.value if traffic.counted.value and traffic.dram.value else None
-    attainable = peak
-    if peak and intensity and peaks.bandwidth:
-        attainable = min(peak, intensity * peaks.bandwidth)
-    refused = _refused(traffic, peaks, path, peak, achieved)
+    stream = dram / seconds if dram is not None and seconds else None
+    intensity = counted / dram if counted and dram else None
+    attainable = min(peak, intensity * peaks.bandwidth) if peak and intensity and peaks.bandwidth else peak
     mfu = traffic.paper / seconds / peak if traffic.paper and seconds and peak else None
-    hfu = traffic.counted.value / seconds / peak if traffic.counted.value and seconds and peak else None
-    over = "peak" if refused else None
-    if refused is None and (refused := _over_bandwidth(traffic, peaks, stream)):
-        over = "bandwidth"
+    hfu = counted / seconds / peak if counted and seconds and peak else None
+    refused, over = _refused(traffic, peaks, path, peak, achieved), "peak"
+    if refused is None:
+        refused, over = _over_bandwidth(traffic, peaks, stream), "bandwidth"
+    over_peak = refused is not None and over == "peak"
     mfu_refused = None
-    if over != "peak" and mfu and mfu > 1:
+    if not over_peak and mfu and mfu > 1:
         cause = _why(traffic, peaks, mfu * (peak or 0), paper=True)
         mfu_refused = f"paper FLOPs would take {mfu * 100:.0f} % of the {path} peak: {cause}"
     reached = achieved / attainable if achieved and attainable and not refused else None
     ridge = peaks.ridge(path) if path else None
     return RooflinePoint(
-        traffic, flops, source, path, peak, intensity, ridge, achieved, stream, attainable, reached,
+        traffic, flops, traffic.counted.state if counted is not None else "paper", path, peak, intensity, ridge, achieved,
+        stream, attainable, reached,
         None if refused else _bound(traffic, intensity, ridge, reached, stream, peaks.bandwidth),
-        None if over == "peak" or mfu_refused else mfu, None if over == "peak" else hfu, refused, mfu_refused, over,
+        None if over_peak or mfu_refused else mfu, None if over_peak else hfu, refused, mfu_refused,
+        over if refused else None,
     )  # fmt: skip
 
 
@@ -129,9 +129,7 @@ def roof(traffic: Traffic) -> str | None:
     known = {path: figure.value for path, figure in traffic.paths.items() if figure.value}
     if known:
         return max(known, key=lambda path: known[path])
-    if traffic.counted.value is not None or not traffic.paper:
-        return None
-    return PATH_OF.get(traffic.precision or "")
+    return PATH_OF.get(traffic.precision or "") if traffic.counted.value is None and traffic.paper else None
 
 
 def _bound(
@@ -139,19 +137,17 @@ def _bound(
     stream: float | None, bandwidth: float | None,
 ) -> str | None:  # fmt: skip
     """Launch-bound where launches are too short (or a step mostly waits) and no roof is near; else the lower roof."""
-    if traffic.level == "run" and traffic.busy is not None and traffic.busy < 0.5:
-        return "launch"
-    near = max(reached or 0, stream / bandwidth if stream and bandwidth else 0)
-    each = (
-        traffic.time_ns / traffic.launches if traffic.launches and traffic.time_ns and traffic.level != "run" else None
-    )
-    if each is not None and each < LAUNCH_NS and near < FAR:
+    moved = stream / bandwidth if stream and bandwidth else 0
+    if traffic.level == "run":
+        waits = traffic.busy is not None and traffic.busy < 0.5
+    else:
+        short = traffic.launches and traffic.time_ns and traffic.time_ns / traffic.launches < LAUNCH_NS
+        waits = bool(short) and max(reached or 0, moved) < FAR
+    if waits:
         return "launch"
     if intensity is not None and ridge is not None:
         return "compute" if intensity >= ridge else "memory"
-    if traffic.counted.value == 0 and stream and bandwidth:
-        return "memory"
-    return None
+    return "memory" if traffic.counted.value == 0 and moved else None
 
 
 def _refused(
@@ -186,25 +182,25 @@ def _why(traffic: Traffic, peaks: Peaks, rate: float, *, paper: bool = False) ->
             "the measurement had fewer threads than the run, or other work beside it; delete its file and measure again"
         )
     if paper and traffic.counted.value is not None and traffic.paper and traffic.counted.value < 0.9 * traffic.paper:
-        return "fewer FLOPs were executed than stand on paper; see the counted share"
+        return "fewer FLOPs were executed than are on paper; see the counted share"
     tf32 = peaks.flops.get("tensor tf32")
     if traffic.counted.value is None and traffic.precision == "fp32" and tf32 and rate <= tf32:
         return "TF32 is likely on (torch lets cuDNN use it by default); 'perfctl ncu' would count it"
     if traffic.counted.value is None:
-        return "fewer FLOPs may have been executed than stand on paper (Winograd), or kernels are missing from the time"
-    return "the wrong device, a clock above the published one, or launches that the time does not hold"
+        return "fewer FLOPs may have been executed than are on paper (Winograd), or the time lacks kernels"
+    return "the wrong device, a clock above the published one, or launches that were not timed"
 
 
 def _mismatch(traffic: Traffic) -> str | None:
     counted, timed = traffic.counted_launches, traffic.launches
     if counted and timed and abs(counted - timed) > 0.01 * counted:
-        return f"the time holds {timed:g} launches and the count {counted:g}: not the same work"
+        return f"{timed:g} launches were timed and {counted:g} were counted: not the same work"
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Every point of a study, and the roofs they stand under."""
+    """Every point of a study, and the roofs over them."""
 
     peaks: Peaks
     points: tuple[RooflinePoint, ...]
@@ -223,16 +219,12 @@ class Roofline:
 def roofline(study: PreparedStudy, ledger: Ledger, measured: Sequence[Peaks] = ()) -> Roofline:
     """The points of a study; ``measured`` peaks take the place of published ones for devices of the same name."""
     runs = study.study.runs
-    device = next(
-        (run.device for run in runs if run.device), next((run.devices[0] for run in runs[:1] if run.devices), None)
-    )
+    device = next((run.device for run in runs if run.device), next(iter(runs[0].devices), None) if runs else None)
     peaks = peaks_of(device, measured)
-    works: list[Traffic] = []
     if study.study.foreign:
-        works += [traffic for item in study.runs for traffic in _kernels(item, item, None, None)]
+        works = [traffic for item in study.runs for traffic in _kernels(item, item, None, None)]
     else:
-        for batch in study.batches:
-            works += _at_batch(batch, ledger, study.study.precision)
+        works = [traffic for batch in study.batches for traffic in _at_batch(batch, ledger, study.study.precision)]
     points = tuple(place(traffic, peaks) for traffic in works)
     by_row = {(p.traffic.batch, p.traffic.layer, p.traffic.direction): p for p in points if p.traffic.level == "layer"}
     return Roofline(peaks, points, by_row)
@@ -245,24 +237,22 @@ def _at_batch(prepared: PreparedBatch, ledger: Ledger, precision: str | None) ->
     rows = [row for row in ledger.rows if row.batch == batch]
     paper = [row.paper.value for row in rows if row.paper.value is not None]
     found = [_step(prepared, sum(paper) if paper else None, nothing, precision)]
-    launches = {(row.layer, row.direction): sum(use.per_step for use in row.kernels) or None for row in rows}
     for row in rows:
         if not (row.paper.value or row.counted.value or row.time):
             continue
-        key = (row.layer, row.direction)
-        mine = by_key.get(key, nothing)
+        mine = by_key.get((row.layer, row.direction), nothing)
+        launches = sum(use.per_step for use in row.kernels) or None
         found.append(
             Traffic(
                 "layer", row.name, batch, row.layer, row.direction, mine.paths, row.counted, row.paper.value, mine.dram,
-                row.time.median if row.time else None, row.basis, row.trusted, launches[key], mine.launches or None,
-                precision,
+                row.time.median if row.time else None, row.basis, row.trusted, launches, mine.launches or None, precision,
             )
         )  # fmt: skip
     return [*found, *_kernels(counting, prepared.timing, batch, precision)]
 
 
 def wall_time(run: PreparedRun) -> tuple[float, str] | None:
-    """Time of a step and its basis, without the wait for images where it is known: that is no work of the device's."""
+    """Time of a step and its basis; without the wait for images where that is known, since the device does not wait."""
     timed, answered = run.step_time, latency(run.run)
     if timed is None:
         return None
@@ -289,9 +279,9 @@ def _kernels(
     counting: PreparedRun | None, timing: PreparedRun | None, batch: int | None, precision: str | None
 ) -> list[Traffic]:
     """By kernel name. Time is that of the same launches in ``timing``; where it has none of them, under ncu."""
-    if counting is None or not any(True for _ in counting.run.report.counters):
+    if counting is None or not counting.values:
         return []
-    own = _means(counting.run, {})
+    own = _means(counting.run, {kernel.launch: kernel.duration_ns for kernel in counting.run.report.kernels})
     other: dict[str, float] = {}
     if timing is not None and timing is not counting:
         clock = {kernel.launch: kernel.duration_ns for kernel in timing.run.report.kernels}
@@ -299,23 +289,23 @@ def _kernels(
         other = _means(counting.run, {pair.counted: clock.get(pair.timed) for pair in pairs})
     found = []
     for name, mine in counting.work_by_name.items():
-        source = timing.run if timing is not None and name in other else counting.run
-        each = other[name] if name in other else own.get(name)
+        source = (timing.run if timing is not None and name in other else counting.run).profiler
+        each = other.get(name, own.get(name))
         found.append(
             Traffic(
                 "kernel", name, batch, None, None, mine.paths, mine.total, None, mine.dram,
-                each * mine.launches if each else None, KERNEL_BASIS.get(source.profiler, source.profiler) if each else None,
-                source.profiler != "ncu", mine.launches, mine.launches, precision,
+                each * mine.launches if each else None, KERNEL_BASIS.get(source, source) if each else None,
+                source != "ncu", mine.launches, mine.launches, precision,
             )
         )  # fmt: skip
     return found
 
 
 def _means(run: Run, times: Mapping[int, float | None]) -> dict[str, float]:
-    """kernel name -> mean nanoseconds a launch; by the run's own clock without ``times`` of its launches."""
+    """kernel name -> mean nanoseconds a launch; ``times`` are those of its launches."""
     found: dict[str, list[float]] = defaultdict(list)
     for kernel in run.report.kernels:
-        took = times.get(kernel.launch) if times else kernel.duration_ns
+        took = times.get(kernel.launch)
         if took is not None:
             found[kernel.name].append(took)
     return {name: fmean(values) for name, values in found.items()}

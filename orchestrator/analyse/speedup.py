@@ -16,7 +16,6 @@ from typing import NamedTuple
 from perfctl.orchestrator.analyse.compare.pairing import NOT_RECORDED, compared
 from perfctl.orchestrator.analyse.compare.records import Difference
 from perfctl.orchestrator.analyse.compare.rows import PHASES, UNATTRIBUTED, times
-from perfctl.orchestrator.analyse.compare.statistics import ratio
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, totals
 from perfctl.orchestrator.analyse.hardware.peaks import Peaks, peaks_of
 from perfctl.orchestrator.analyse.kernels import categories
@@ -24,6 +23,7 @@ from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.ledger.studies import device_kind, device_label
 from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS
+from perfctl.orchestrator.analyse.statistics import ratio
 from perfctl.orchestrator.analyse.usage.busy import Busy
 from perfctl.records.run import Run
 

@@ -1,7 +1,7 @@
-"""The calculator's page: the controls, what it rests on, and the numbers that were worked out ahead, as compact JSON.
+"""The calculator's page: its controls, its sources, and the numbers that Python worked out, as compact JSON.
 
-The page computes no time and no memory. It looks them up: between the knots of ``step_grid`` on a straight line. Numbers of
-a curve are stored as 16-bit levels, whose logarithms are evenly spaced (``LEVELS`` a factor of e: 0.025 % at most).
+The page computes no time and no memory: it interpolates between the knots of ``analyse.predict.grid`` on a straight line.
+Numbers of a curve are 16-bit levels, whose logarithms are evenly spaced (``LEVELS`` a factor of e: 0.025 % at most).
 """
 
 from __future__ import annotations
@@ -10,22 +10,20 @@ import json
 import struct
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import log
 from typing import Any
 
 from perfctl.orchestrator.analyse.cost import CLOSE
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine, largest_fitting, upper
-from perfctl.orchestrator.analyse.predict.grid import LARGEST, PROBE, Cell, Curve, Grid, Network, Split, grid_of
+from perfctl.orchestrator.analyse.predict.grid import LARGEST, PROBE, Cell, Grid, Network, Split, grid_of
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Machine, Measured
 from perfctl.orchestrator.analyse.predict.predict import PRECISIONS
 from perfctl.orchestrator.analyse.predict.step_model import StepFitted
 from perfctl.orchestrator.analyse.prices import Price
 from perfctl.orchestrator.report.prices import days, sources
 
-SCRIPTS = ("calculator_draw.js", "calculator_ui.js")
-"""In the order in which they stand in the page."""
 FORMAT = "perfctl grid 1"
 LEVELS, LEAST = 2000, 1e-7
 """Of a stored number: levels for each factor of e, and the smallest number (0 is kept as 0)."""
@@ -33,13 +31,13 @@ _SLIDERS = {
     "depth": (4, 152), "width": (8, 512), "hidden": (64, 8192), "image": (16, 512), "channels": (1, 16),
     "classes": (2, 10_000), "blocks": (1, 48),
 }  # fmt: skip
-"""Where a slider ends, where the parameter goes on for orders of magnitude; the box beside it takes all of them."""
+"""Ends of sliders of parameters whose range is orders of magnitude wider; the box beside a slider has the whole range."""
 WORK = {
     "conv": "convolutions", "pointwise": "1x1 convolutions", "grouped": "grouped convolutions",
     "depthwise": "depthwise convolutions", "linear": "linear layers", "matmul": "matrix products of activations, attention",
     "norm": "normalisations", "activation": "activations", "elementwise": "elementwise operations", "pool": "pooling",
     "softmax": "softmax and loss", "memory": "copies and other moves of bytes", "optimizer": "the optimizer",
-    "overhead": "a step by itself",
+    "overhead": "overhead of a step",
 }  # fmt: skip
 """Group of work -> what the page calls it."""
 LIMITS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}
@@ -53,7 +51,7 @@ class Model:
     lines: Mapping[str, tuple[MemoryLine, ...]] | None
     """By optimizer: memory of a step over batch size. None: not known."""
     notes: tuple[str, ...] = ()
-    """What has to be known about its operations."""
+    """About its operations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +60,20 @@ class Place:
 
     machine: Machine
     source: str
-    """Where its peaks come from, in words."""
+    """Of its peaks, in words."""
     link_gbs: float | None
     """GB/s one way between several. None: not known."""
     link: str
-    """What kind of link, and where that is stated."""
+    """The kind of link, and where that is stated."""
     offers: tuple[int, ...]
     """Numbers of the prices that have it."""
     watts: Mapping[str, tuple[float, str]]
-    """Model, or "" for all others -> (W of one, where that comes from). Empty: not known."""
+    """Model, or "" for all others -> (W of one, source). Empty: not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the page shows."""
+    """Everything that the page shows."""
 
     models: Sequence[Model]
     places: Sequence[Place]
@@ -92,12 +90,13 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One choice of the reader. ``key`` is its name after the # of a link."""
+    """One choice of the reader."""
 
     key: str
+    """Its name after the # of a link."""
     label: str
     value: float | int | str
-    """What it begins with."""
+    """At the start."""
     unit: str = ""
     low: float = 0
     high: float | None = None
@@ -114,7 +113,7 @@ class Field:
 
     @property
     def data(self) -> dict[str, Any]:
-        """What the scripts need of it."""
+        """For the scripts."""
         found = {key: value for key, value in asdict(self).items() if key not in ("said", "unit")}
         return found | {"options": [value for value, _ in self.said] or None}
 
@@ -129,131 +128,101 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class PageView:
-    """What the template reads."""
+class CalculatorView:
+    """The record of templates/calculator.html."""
 
     parts: tuple[Part, ...]
     about: tuple[str, ...]
     made: str
     data: Mapping[str, Any]
     title: str = "calculator of training time and cost"
-    scripts: Sequence[str] = field(default=SCRIPTS)
+    scripts: Sequence[str] = ("calculator_draw.js", "calculator_ui.js")
+    """In the order of the page."""
 
 
-PRECISION_NAMES = (
-    ("fp32", "fp32 (TF32 off)"), ("tf32", "tf32"), ("bf16", "bf16, autocast"), ("fp16", "fp16, autocast"),
-)  # fmt: skip
-OPTIMIZER_NAMES = (("sgd", "SGD"), ("momentum", "SGD, momentum"), ("adam", "Adam"))
-PAY = (("on_demand", "on demand"), ("spot", "spot, which can be taken away"))
-NOT_IN_IT = (
-    "Not in the times: loading and preparing data, validation, checkpoints. Not in the costs: storage, traffic, the host's "
-    "energy, and on spot instances what has to be computed again."
-)
-MEMORY = (
-    "Memory is that of the tensors at the fullest moment, in fp32: the allocator's rounding, workspaces and the CUDA context "
-    "come on top, and under autocast activations take less."
-)
-
-
-def page_view(known: Known, *, date: str, version: str) -> PageView:
+def page_view(known: Known, *, date: str, version: str) -> CalculatorView:
     """``date``: of the page, YYYY-MM-DD."""
-    first = _first_model(known)
-    return PageView(
-        parts=(_network(known, first), _training(), _devices(known), _parallel(), _money()),
-        about=(*_about(known), *known.notes, *known.left_out),
-        made=f"perfctl {version} calculator, made on {date}.",
-        data=page_data(known) | {"fields": [one.data for one in _fields(known, first)]},
-    )
-
-
-def _first_model(known: Known) -> str:
     names = [model.network.name for model in known.models]
-    return "torchvision:resnet50" if "torchvision:resnet50" in names else names[0]
-
-
-def _fields(known: Known, first: str) -> tuple[Field, ...]:
+    first = "torchvision:resnet50" if "torchvision:resnet50" in names else names[0]
     parts = (_training(), _devices(known), _parallel(), _money())
-    return (Field("model", "model", first, always=True), *(field for part in parts for field in part.fields))
+    fields = (Field("model", "model", first, always=True), *(field for part in parts for field in part.fields))
+    machines = [place.machine for place in known.places]
+    data = {
+        "grid": grid_data(known.models, machines, known.measured, known.fits),
+        "machines": [_place(place) for place in known.places], "prices": [_price(one) for one in known.prices],
+        "fields": [one.data for one in fields],
+    }  # fmt: skip
+    made = f"perfctl {version} calculator, made on {date}."
+    return CalculatorView((_network(known, first), *parts), (*_about(known), *known.notes, *known.left_out), made, data)
 
 
 def _network(known: Known, first: str) -> Part:
-    families = dict.fromkeys(model.network.family for model in known.models)
+    networks = [model.network for model in known.models]
+    families = tuple((name, name) for name in dict.fromkeys(network.family for network in networks))
     models = tuple(
-        (model.network.name, model.network.name.partition(":")[2])
-        for model in known.models
-        if model.network.family == "torchvision"
+        (network.name, network.name.partition(":")[2]) for network in networks if network.family == "torchvision"
     )
-    return Part(
-        "network",
-        "Network",
-        (
-            Field("family", "Family", first, said=tuple((name, name) for name in families)),
-            Field("traced", "Model", first, said=models or (("", "none"),)),
-        ),
+    fields = (
+        Field("family", "Family", first, said=families),
+        Field("traced", "Model", first, said=models or (("", "none"),)),
     )
+    return Part("network", "Network", fields)
 
 
 def _training() -> Part:
-    return Part(
-        "training",
-        "Training",
-        (
-            Field("batch", "Batch a GPU", 64, low=1, high=LARGEST, whole=True, scale="log2", slider=(1, 4096),
-                  always=True),
-            Field("samples", "Samples", 1_281_167, low=1, whole=True, scale="log", slider=(1e3, 1e8),
-                  always=True),
-            Field("epochs", "Epochs", 90, low=1, whole=True, scale="log", slider=(1, 1000), always=True),
-            Field("precision", "Precision", "fp32", said=PRECISION_NAMES, always=True),
-            Field("optimizer", "Optimizer", "momentum", said=OPTIMIZER_NAMES, always=True),
-        ),
+    precisions = (
+        ("fp32", "fp32 (TF32 off)"), ("tf32", "tf32"), ("bf16", "bf16, autocast"), ("fp16", "fp16, autocast"),
     )  # fmt: skip
+    optimizers = (("sgd", "SGD"), ("momentum", "SGD, momentum"), ("adam", "Adam"))
+    return Part("training", "Training", (
+        Field("batch", "Batch a GPU", 64, low=1, high=LARGEST, whole=True, scale="log2", slider=(1, 4096), always=True),
+        Field("samples", "Samples", 1_281_167, low=1, whole=True, scale="log", slider=(1e3, 1e8), always=True),
+        Field("epochs", "Epochs", 90, low=1, whole=True, scale="log", slider=(1, 1000), always=True),
+        Field("precision", "Precision", "fp32", said=precisions, always=True),
+        Field("optimizer", "Optimizer", "momentum", said=optimizers, always=True),
+    ))  # fmt: skip
 
 
 def _devices(known: Known) -> Part:
     names = tuple((place.machine.name, place.machine.name) for place in known.places)
     first = next((name for name, _ in names if name.startswith("A100 SXM4 40")), names[0][0])
-    return Part("device", "Device", (Field("device", "Device", first, said=names, always=True),
-                                     Field("gpus", "GPUs", 1, low=1, whole=True, scale="log2", slider=(1, 64),
-                                           always=True)))  # fmt: skip
+    return Part("device", "Device", (
+        Field("device", "Device", first, said=names, always=True),
+        Field("gpus", "GPUs", 1, low=1, whole=True, scale="log2", slider=(1, 64), always=True),
+    ))  # fmt: skip
 
 
 def _parallel() -> Part:
-    return Part(
-        "parallel",
-        "Several GPUs",
-        (
-            Field("overlap", "Hidden part", 0, unit="0 to 1, of the communication", high=1),
-            Field("interconnect", "Link", 0, unit="GB/s; 0: data sheet"),
-            Field("efficiency", "Efficiency", 0, unit="0: from the link", high=1),
-        ),
-    )
+    return Part("parallel", "Several GPUs", (
+        Field("overlap", "Hidden part", 0, unit="0 to 1, of the communication", high=1),
+        Field("interconnect", "Link", 0, unit="GB/s; 0: data sheet"),
+        Field("efficiency", "Efficiency", 0, unit="0: from the link", high=1),
+    ))  # fmt: skip
 
 
 def _money() -> Part:
-    return Part(
-        "money",
-        "Money",
-        (
-            Field("pay", "Instances", "on_demand", said=PAY),
-            Field("price", "Own price", 0, unit="$/h a GPU; 0: the table's"),
-            Field("tariff", "Energy", 0, unit="$/kWh; 0: not priced"),
-        ),
-    )
+    return Part("money", "Money", (
+        Field("pay", "Instances", "on_demand", said=(("on_demand", "on demand"), ("spot", "spot, may be interrupted"))),
+        Field("price", "Own price", 0, unit="$/h a GPU; 0: the table's"),
+        Field("tariff", "Energy", 0, unit="$/kWh; 0: not priced"),
+    ))  # fmt: skip
 
 
 def _about(known: Known) -> tuple[str, ...]:
     traced = sum(model.network.family == "torchvision" for model in known.models)
     return (
         _fits(known.fits),
-        "The times in this page were worked out ahead, at batch sizes between which they run straight: they are within 1 % "
-        "of those of 'perfctl predict'.",
+        "The times in this page were worked out ahead at some batch sizes, with straight lines between them: they are within "
+        "1 % of those of 'perfctl predict'.",
         f"{traced} torchvision models were traced without data, for inputs as their weights state them."
         if traced else "No torchvision model is in this page: it was made without torch, or with --models none.",
         f"Prices: {len(known.prices)} offers of {days(known.prices)}, {known.prices_from} "
-        f"({', '.join(sources(known.prices))}). Prices change: look before you rent."
+        f"({', '.join(sources(known.prices))}). Prices change: check before you rent."
         if known.prices else "There is no price in this page.",
-        MEMORY,
-        NOT_IN_IT,
+        "Memory is that of the tensors at the fullest moment, in fp32: the allocator's rounding, workspaces and the CUDA "
+        "context come on top, and under autocast activations take less.",
+        "Not in the times: loading and preparing data, validation, checkpoints. Not in the costs: storage, traffic, the host's "
+        "energy, and on spot instances what has to be computed again.",
     )  # fmt: skip
 
 
@@ -264,17 +233,7 @@ def _fits(fits: Sequence[StepFitted]) -> str:
             "by what the literature reports, with its wide range; 'perfctl bench' measures what a fit needs."
         )
     said = "; ".join(f"{fit.name} (error of models held out: {fit.fitted.error:.1%})" for fit in fits)
-    return f"Fitted: {said}. On other devices of the kind the fit is moved by peaks and bandwidth, or the roofline is taken."
-
-
-def page_data(known: Known) -> dict[str, Any]:
-    """Everything that the scripts read."""
-    machines = [place.machine for place in known.places]
-    return {
-        "grid": grid_data(known.models, machines, known.measured, known.fits),
-        "machines": [_place(place) for place in known.places],
-        "prices": [_price(one) for one in known.prices],
-    }
+    return f"Fitted: {said}. For other devices of the kind the fit is scaled by peaks and bandwidth, or the roofline is used."
 
 
 def _place(place: Place) -> dict[str, Any]:
@@ -291,7 +250,7 @@ def _price(one: Price) -> dict[str, Any]:
 
 
 def family_data(families: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Parameters of each family (``workloads.plan.PARAMETERS``) with their ranges and where a slider ends."""
+    """Parameters of each family (``workloads.plan.PARAMETERS``) with their ranges and the ends of their sliders."""
     return {family: {name: _parameter(name, one) for name, one in known.items()} for family, known in families.items()}
 
 
@@ -325,8 +284,10 @@ def grid_data(
             **_optional("times", grid), **_optional("backward", grid),
             "beyond": [beyond.place(cell.beyond) for cell in grid.cells],
         }  # fmt: skip
+        knots = [knot for curve in grid.curves for knot in curve]
         found.append(_model(model, machines) | {
-            "layout": layouts.place(layout), "beyond": beyond.items, "knots": packed(_knots(grid.curves)),
+            "layout": layouts.place(layout), "beyond": beyond.items,
+            "knots": packed([number for knot in knots for number in (knot.batch - 1, *map(level, knot[1:]))]),
             "rows": [rows.place(_rows(split)) for split in grid.splits], "splits": packed(_amounts(grid.splits)),
         })  # fmt: skip
     return {
@@ -338,7 +299,7 @@ def grid_data(
 
 
 class _Once:
-    """A list in which equal things stand once."""
+    """A list of unequal things, and the place of each."""
 
     def __init__(self) -> None:
         self.items: list[Any] = []
@@ -360,7 +321,7 @@ def _names(place: int, model: Model, machines: Sequence[Machine]) -> tuple[str, 
 
 
 def _said(cell: Cell, model: str, machine: str) -> dict[str, Any]:
-    """What is said of a cell's times, with {model}, {device} and {batch} where the page puts in the names."""
+    """The sentences about a cell's times, with {model}, {device} and {batch} for the names that the page puts in."""
 
     def general(text: str) -> str:
         text = text.replace(machine, "{device}").removesuffix(f"not at {PROBE}")
@@ -381,11 +342,14 @@ def _optional(name: str, grid: Grid) -> dict[str, list[int]]:
 
 
 def _model(model: Model, machines: Sequence[Machine]) -> dict[str, Any]:
+    """A largest batch is None where the memory is not known or sets no end."""
     network, lines = model.network, model.lines
+    sizes = [machine.memory_bytes for machine in machines]
     return {
         "name": network.name, "family": network.family, "parameters": network.parameters, "notes": model.notes,
         "names": dict(network.names), "lines": lines and {name: _lines(of) for name, of in lines.items()},
-        "largest": lines and {name: [_largest(of, machine) for machine in machines] for name, of in lines.items()},
+        "largest": lines and {name: [None if size is None else largest_fitting(of, size) for size in sizes]
+                              for name, of in lines.items()},
     }  # fmt: skip
 
 
@@ -398,11 +362,6 @@ def _lines(lines: Sequence[MemoryLine]) -> list[MemoryLine]:
     return sorted({max(lines, key=lambda line: line.fixed + line.per_sample * batch) for batch in batches})
 
 
-def _largest(lines: Sequence[MemoryLine], machine: Machine) -> int | None:
-    """The largest batch that fits. None: the memory is not known, or there is no end."""
-    return None if machine.memory_bytes is None else largest_fitting(lines, machine.memory_bytes)
-
-
 def _record(one: Measured) -> dict[str, Any]:
     case = one.case
     return {
@@ -412,27 +371,16 @@ def _record(one: Measured) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _knots(curves: Iterable[Curve]) -> list[int]:
-    return [
-        number for curve in curves for knot in curve for number in (knot.batch - 1, *(level(one) for one in knot[1:]))
-    ]
-
-
 def _rows(split: Split) -> dict[str, Any]:
     """(work, limit, optimizer or "" for all) of each row of a split, and the batch sizes of its amounts."""
-    common = [(WORK[part.group], LIMITS[part.limit], "") for part in split.parts]
-    own = [(WORK[part.group], LIMITS[part.limit], name) for name, parts in split.optimizers.items() for part in parts]
-    return {"batches": split.batches, "rows": common + own}
+    parts = [(part, "") for part in split.parts]
+    parts += [(part, name) for name, own in split.optimizers.items() for part in own]
+    return {"batches": split.batches, "rows": [(WORK[part.group], LIMITS[part.limit], name) for part, name in parts]}
 
 
 def _amounts(splits: Iterable[Split]) -> list[int]:
-    return [
-        level(amount)
-        for split in splits
-        for parts in (split.parts, *split.optimizers.values())
-        for part in parts
-        for amount in part.amounts
-    ]
+    parts = (part for split in splits for parts in (split.parts, *split.optimizers.values()) for part in parts)
+    return [level(amount) for part in parts for amount in part.amounts]
 
 
 def level(value: float) -> int:

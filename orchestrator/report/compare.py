@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.compare.records import (
@@ -21,12 +22,13 @@ from perfctl.orchestrator.analyse.compare.records import (
     Pair,
     Row,
 )
-from perfctl.orchestrator.report.numbers import Cell, amount, full, nothing, plain, si, size, size_cell, time, time_cell
+from perfctl.orchestrator.report.cells import Cell, amount, nothing, size_cell, text_cell, time_cell
+from perfctl.orchestrator.report.numbers import DASH, full, si, size, time
 from perfctl.orchestrator.report.tables import Column
 
 MINUS = "−"
 Counts = tuple[Pair, Row]
-"""A row that counts, and where it stands."""
+"""A row that counts, and its pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +36,23 @@ class Said:
     """Everything in sentences."""
 
     banner: str | None
-    """Over everything, where what is not comparable was compared by force."""
+    """Above everything, where runs that are not comparable were compared by force."""
     news: tuple[str, ...]
-    """What counts, worst first; one sentence where nothing does."""
+    """Changes, worst first; one sentence where nothing changed."""
     evidence: tuple[str | None, ...]
-    """The part of the page behind each of ``news``: "layers"; None where there is none."""
+    """The part of the page that proves each of ``news``: "layers"; None where there is none."""
     warnings: tuple[str, ...]
 
 
 def findings(found: Comparison) -> Said:
-    """Regressions, improvements, what is new or gone; then what could not be compared."""
+    """Regressions, improvements, new and gone; then what could not be compared."""
     several = len({pair.heading for pair in found.pairs}) > 1
-    counted = [*found.regressions, *found.improvements, *found.news]
-    groups = _groups(counted)
-    nothing = [] if found.regressions or found.improvements else _nothing(found)
+    groups = _groups([*found.regressions, *found.improvements, *found.news])
+    nothing = [] if found.regressions or found.improvements else [_nothing(found)]
     news = [*nothing, *(sentence(group, several) for group in groups)]
     evidence = [*(None for _ in nothing), *(part_of(group[0][1].key) for group in groups)]
-    banner = None
-    if found.forced and (blocked := reasons(tuple(pair for pair in found.pairs if pair.blocked))):
-        banner = f"Not comparable, and compared by force: {'; '.join(blocked)}."
+    blocked = dict.fromkeys(one.sentence for pair in found.pairs for one in pair.blocked)
+    banner = f"Not comparable, and compared by force: {'; '.join(blocked)}." if found.forced and blocked else None
     return Said(banner, tuple(news), tuple(evidence), tuple(_warnings(found)))
 
 
@@ -63,16 +63,16 @@ def part_of(key: Key) -> str:
     return {"step": "steps", "layer": "layers"}.get(key.level, "kernels")
 
 
-def _nothing(found: Comparison) -> list[str]:
+def _nothing(found: Comparison) -> str:
     if not any(pair.rows for pair in found.pairs):
-        return ["Nothing was compared."]
+        return "Nothing was compared."
     if found.judged == 0:
-        return ["No time could be judged, so nothing is known to be as fast as it was."]
-    return [f"No time or memory figure is shown to have changed by more than {found.gate * 100:g} %."]
+        return "No time could be judged, so nothing is known to be as fast as it was."
+    return f"No time or memory figure is shown to have changed by more than {found.gate * 100:g} %."
 
 
 def _groups(counted: list[Counts]) -> list[list[Counts]]:
-    """Rows of one thing and one verdict, all batch sizes together. A kernel that goes the way of its layer is not said."""
+    """Rows of one thing and one verdict over all batch sizes; without kernels whose layer has the same verdict."""
     said = {(id(pair), row.key[3:5], row.verdict) for pair, row in counted if row.key.level == "layer"}
     groups: dict[tuple[object, ...], list[Counts]] = {}
     for pair, row in counted:
@@ -82,35 +82,33 @@ def _groups(counted: list[Counts]) -> list[list[Counts]]:
 
 
 def sentence(group: list[Counts], several: bool = False) -> str:
-    """What happened to one thing at one or several batch sizes, the weightiest in full.
+    """The change of one thing at one or several batch sizes, the weightiest in full.
 
     "conv2 forward is 20.1 % slower at batch 64 (95 % interval +18.9 % to +21.2 %; 4.12 ms in A, 4.95 ms in B)."
     """
     pair, row = group[0]
-    where = _where([pair for pair, _ in group], several)
+    places = _places_of([pair for pair, _ in group], several)
     at = f" at batch {pair.batch}" if len(group) > 1 and pair.batch else ""
     if row.verdict in (NEW, GONE):
         number = row.b if row.verdict == NEW else row.a
         assert number is not None
-        size = f", {amount_of(row, number.median)} a step{at}"
-        return (
-            f"{row.name} is {row.verdict}{where}: {MEANING[row.verdict]}{size if row.key.quantity == 'time' else ''}."
-        )
+        size = f", {amount_of(row, number.median)} a step{at}" if row.key.quantity == "time" else ""
+        return f"{row.name} is {row.verdict}{places}: {MEANING[row.verdict]}{size}."
     assert row.a is not None and row.b is not None
     both = f"{amount_of(row, row.a.median)} in A, {amount_of(row, row.b.median)} in B"
     if row.verdict == DIFFERS:
         of = "a whole step" if row.key.level == "step" else row.name
-        return f"Counted FLOPs of {of} differ{where}: {both}{at}."
+        return f"Counted FLOPs of {of} differ{places}: {both}{at}."
     spread = f"95 % interval {around(row.interval)}" if row.interval else "the same in every repeat"
     rest = "".join(f", {_much(other)} at {one.batch}" for one, other in group[1:])
-    return f"{row.name} is {_much(row)} {row.verdict}{_where([pair], several)} ({spread}; {both}){rest}."
+    return f"{row.name} is {_much(row)} {row.verdict}{_places_of([pair], several)} ({spread}; {both}){rest}."
 
 
 def _much(row: Row) -> str:
     return percent_change(row.change or 0.0).lstrip("+" + MINUS)
 
 
-def _where(pairs: list[Pair], several: bool) -> str:
+def _places_of(pairs: list[Pair], several: bool) -> str:
     batches = ", ".join(pair.batch for pair in pairs if pair.batch)
     batch = f" at batch {batches}" if batches else ""
     return f"{batch} of {pairs[0].heading}" if several else batch
@@ -119,19 +117,14 @@ def _where(pairs: list[Pair], several: bool) -> str:
 def _warnings(found: Comparison) -> list[str]:
     said = [f"Not comparable: {reason}. --force compares all the same." for reason in _blocked(found)]
     said += [f"Failed in B: {text}." for text in found.failed]
-    for side, alone in (("A", found.only_a), ("B", found.only_b)):
-        if alone:
-            said.append(f"In {side} only: {'; '.join(alone)}.")
+    said += [f"In {side} only: {'; '.join(only)}." for side, only in (("A", found.only_a), ("B", found.only_b)) if only]
     said += dict.fromkeys(f"{note}." for pair in found.pairs for note in pair.notes)
-    left = [(pair, row) for pair in found.pairs for row in pair.rows if row.verdict == NOT_JUDGED]
-    if left:
-        why: dict[str, int] = {}
-        for _, row in left:
-            why[row.why] = why.get(row.why, 0) + 1
-        reason, count = max(why.items(), key=lambda item: item[1])
-        rest = "" if count == len(left) else f", most of them because: {reason}"
+    why = Counter(row.why for pair in found.pairs for row in pair.rows if row.verdict == NOT_JUDGED)
+    if why:
+        ((reason, most),) = why.most_common(1)
+        which = "" if most == why.total() else ", most of them because"
         total = sum(len(pair.rows) for pair in found.pairs)
-        said.append(f"{len(left)} of {total} rows are not judged{rest or f': {reason}'}.")
+        said.append(f"{why.total()} of {total} rows are not judged{which}: {reason}.")
     said += _hidden(found)
     warned = dict.fromkeys(one.sentence for pair in found.pairs for one in pair.differences if not one.blocks)
     if warned:
@@ -140,7 +133,7 @@ def _warnings(found: Comparison) -> list[str]:
 
 
 def _hidden(found: Comparison) -> list[str]:
-    """Where the spread is so wide that a change beyond the gate would not be seen: no change shown is then no proof."""
+    """Times whose spread is so wide that it may hide a change beyond the gate."""
     open_rows = [
         (pair, row)
         for pair in found.pairs
@@ -151,33 +144,21 @@ def _hidden(found: Comparison) -> list[str]:
     if not open_rows:
         return []
     pair, row = open_rows[0]
-    where = f" at batch {pair.batch}" if pair.batch else ""
+    at = f" at batch {pair.batch}" if pair.batch else ""
     return [
         f"A change beyond the gate may hide in the spread of {len(open_rows)} of {found.judged} times: "
-        f"{row.name}{where} changed by {around(row.interval)}. More repeats narrow it."
+        f"{row.name}{at} changed by {around(row.interval)}. More repeats narrow it."
     ]
 
 
-def _blocked(found: Comparison) -> list[str]:
+def _blocked(found: Comparison) -> Iterator[str]:
     """One sentence for all batch sizes that the same facts block."""
     groups: dict[tuple[str, ...], list[Pair]] = {}
     for pair in found.not_comparable:
         groups.setdefault(tuple(f"{one.sentence} ({one.why})" for one in pair.blocked), []).append(pair)
-    return [f"{_places(pairs)}: {'; '.join(why)}" for why, pairs in groups.items()]
-
-
-def _places(pairs: list[Pair]) -> str:
-    batches = ", ".join(pair.batch for pair in pairs if pair.batch)
-    return f"{pairs[0].heading}, batch {batches}" if batches else pairs[0].heading
-
-
-def reasons(pairs: tuple[Pair, ...]) -> list[str]:
-    """What blocks these pairs, each said once."""
-    return list(dict.fromkeys(one.sentence for pair in pairs for one in pair.blocked))
-
-
-def batch_of(pair: Pair) -> str:
-    return pair.batch
+    for why, pairs in groups.items():
+        batches = ", ".join(pair.batch for pair in pairs if pair.batch)
+        yield f"{pairs[0].heading}{f', batch {batches}' if batches else ''}: {'; '.join(why)}"
 
 
 def quantity(kind: str, value: float) -> str:
@@ -223,6 +204,10 @@ SENTENCES = 7
 """Findings before "more"."""
 BAR_REACH = 0.25
 """The bar beside a change ends at this change, or at the largest one of the table where that is less."""
+
+
+STYLES = {"worse": WORSE, "better": BETTER, "news": NEWS}
+"""Class of a row -> its verdicts, in the order of the rows."""
 PARTS = (
     ("steps", "Steps", "step", ("time", "throughput"), "Time of a step and of its phases"),
     ("memory", "Memory", "step", ("memory",), "Memory figures of a run"),
@@ -235,13 +220,13 @@ PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Where a change stands on a scale from -reach to +reach, in percent of its width."""
+    """A change on a scale from -reach to +reach, in percent of its width."""
 
     left: float
     width: float
     middle: float
-    look: str
-    """worse, better or plain."""
+    style: str
+    """worse, better, news or plain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +235,7 @@ class Line:
 
     cells: tuple[Cell, ...]
     bar: Bar | None
-    look: str
+    style: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,61 +302,54 @@ def tables(found: Comparison) -> Iterable[CompareTable]:
             yield _table(key, title, caption, chosen, found.gate, several)
 
 
-def _table(
-    key: str, title: str, caption: str, chosen: Sequence[tuple[Pair, Row]], gate: float, several: bool
-) -> CompareTable:
+def _table(key: str, title: str, caption: str, chosen: Sequence[Counts], gate: float, several: bool) -> CompareTable:
     if key in ("kernels", "layers"):
-        chosen = sorted(chosen, key=lambda item: (_rank(item[1]), -item[1].weight))
-    reach = _reach([row for _, row in chosen[:ROWS_SHOWN]], gate)
-    heads = [Column("batch")]
-    if several:
-        heads.insert(0, Column("workload", look="text"))
-    look = "code" if key == "kernels" else "text"
+        chosen = sorted(chosen, key=lambda item: (_rank(item[1].verdict), -item[1].weight))
+    shown = chosen[:ROWS_SHOWN]
+    reach = _reach([row for _, row in shown], gate)
     base = "B" if key == "memory" else "FLOP" if key == "flops" else "ns"
-    heads += [Column("what", look=look), Column("A", base=base), Column("B", base=base), Column("change")]
-    at = len(heads) - 1
-    heads += [
-        Column("95 % interval", note="of this row alone"),
-        Column("verdict", look="text"),
-        Column("why", look="text"),
-    ]
-    reasons = {row.why for _, row in chosen if row.verdict == NOT_JUDGED}
-    common = next(iter(reasons)) if len(reasons) == 1 and all(row.verdict == NOT_JUDGED for _, row in chosen) else None
-    lines = [_line(pair, row, reach, several, said=common is None) for pair, row in chosen[:ROWS_SHOWN]]
+    heads = [
+        *([Column("workload", style="text")] if several else []), Column("batch"),
+        Column("what", style="code" if key == "kernels" else "text"), Column("A", base=base), Column("B", base=base),
+        Column("change"), Column("95 % interval", note="of this row alone"), Column("verdict", style="text"),
+    ]  # fmt: skip
+    reasons = {row.why if row.verdict == NOT_JUDGED else None for _, row in chosen}
+    common = reasons.pop() if len(reasons) == 1 else None
+    lines = tuple(_line(pair, row, reach, several, said=common is None) for pair, row in shown)
     notes = (f"Not judged: {common}.",) if common else ()
-    if common:
-        heads = heads[:-1]
+    if not common:
+        heads.append(Column("why", style="text"))
     band = 0 if key == "flops" else round(100 * gate / reach, 2)
     hidden = len(chosen) - len(lines)
-    return CompareTable(key, title, caption, tuple(heads), tuple(lines), hidden, notes, at, band)
+    return CompareTable(key, title, caption, tuple(heads), lines, hidden, notes, 5 if several else 4, band)
 
 
-def _rank(row: Row) -> int:
-    order = (WORSE, BETTER, NEWS)
-    return next(
-        (place for place, group in enumerate(order) if row.verdict in group), 4 if row.verdict == NOT_JUDGED else 3
-    )
+def _rank(verdict: str) -> int:
+    """Worse, better, news, the rest, not judged."""
+    order = [*STYLES.values(), (), (NOT_JUDGED,)]
+    return next((place for place, verdicts in enumerate(order) if verdict in verdicts), 3)
 
 
 def _line(pair: Pair, row: Row, reach: float, several: bool, *, said: bool) -> Line:
-    cells = [plain(pair.heading)] if several else []
-    cells += [plain(batch_of(pair) or "–"), _name(row), _value(row, row.a, "A"), _value(row, row.b, "B"), _change(row)]
-    cells += [plain(around(row.interval)) if row.interval else nothing(row.why), verdict_of(row)]
-    if said:
-        cells.append(plain(row.why))
-    worse, better = row.verdict in WORSE, row.verdict in BETTER
-    look = "worse" if worse else "better" if better else "news" if row.verdict in NEWS else ""
-    return Line(tuple(cells), _bar(row, reach, look), look)
+    cells = [text_cell(pair.heading)] if several else []
+    cells += [
+        text_cell(pair.batch or DASH), Cell(name_of(row), row.basis, value=row.name),
+        _value(row, row.a, "A"), _value(row, row.b, "B"),
+        nothing(row.why) if row.change is None else Cell(percent_change(row.change), value=round(row.change, 6)),
+        text_cell(around(row.interval)) if row.interval else nothing(row.why), verdict_of(row),
+        *([text_cell(row.why)] if said else []),
+    ]  # fmt: skip
+    style = next((style for style, verdicts in STYLES.items() if row.verdict in verdicts), "")
+    return Line(tuple(cells), _bar(row, reach, style), style)
 
 
-def _name(row: Row) -> Cell:
-    """The name, with the grids where they are not the same, and launches where their number changed."""
-    title = row.basis
-    extra = grid_change(row) or launch_change(row)
-    return Cell(f"{row.name} ({extra})" if extra else row.name, title, value=row.name)
+def name_of(row: Row) -> str:
+    """The name, with the grids where they changed, else with the launches where their number changed."""
+    extra = _grid_change(row) or _launch_change(row)
+    return f"{row.name} ({extra})" if extra else row.name
 
 
-def grid_change(row: Row) -> str | None:
+def _grid_change(row: Row) -> str | None:
     """ "grid 16x4x1 in A, 32x4x1 in B"; None where it is the same or not known."""
     if row.a is None or row.b is None or set(row.a.grids) == set(row.b.grids):
         return None
@@ -379,34 +357,27 @@ def grid_change(row: Row) -> str | None:
     return f"grid {shown[0] or 'not known'} in A, {shown[1] or 'not known'} in B"
 
 
-def launch_change(row: Row) -> str | None:
+def _launch_change(row: Row) -> str | None:
     """ "3 launches in A, 4 in B"; None where the number is the same or not known."""
     if row.a is None or row.b is None or row.a.launches is None or row.b.launches is None:
         return None
-    if row.a.launches == row.b.launches:
-        return None
-    return f"{row.a.launches:g} launches in A, {row.b.launches:g} in B"
+    return None if row.a.launches == row.b.launches else f"{row.a.launches:g} launches in A, {row.b.launches:g} in B"
 
 
 def _value(row: Row, number: Number | None, side: str) -> Cell:
     if number is None:
         return nothing(f"not in {side}")
     unit = row.key.quantity
+    if unit != "time":
+        return (
+            size_cell(number.median) if unit == "memory" else amount(number.median, "FLOP" if unit == "flops" else "")
+        )
     note = f"median of {number.runs} run{'s' if number.runs > 1 else ''}, {number.steps} values"
     if number.runs > 1:
-        note += f"; runs from {quantity(unit, number.low)} to {quantity(unit, number.high)}"
+        note += f"; runs from {time(number.low)} to {time(number.high)}"
     if number.interval is not None:
-        low, high = number.interval
-        note += f"; 95 % interval {quantity(unit, low)} to {quantity(unit, high)}"
-    if unit == "time":
-        return time_cell(number.median, note=note)
-    return size_cell(number.median) if unit == "memory" else amount(number.median, "FLOP" if unit == "flops" else "")
-
-
-def _change(row: Row) -> Cell:
-    if row.change is None:
-        return nothing(row.why)
-    return Cell(percent_change(row.change), value=round(row.change, 6))
+        note += f"; 95 % interval {time(number.interval[0])} to {time(number.interval[1])}"
+    return time_cell(number.median, note=note)
 
 
 def _reach(rows: Sequence[Row], gate: float) -> float:
@@ -415,12 +386,12 @@ def _reach(rows: Sequence[Row], gate: float) -> float:
     return min(max([*ends, gate * 1.5, 0.001]), max(BAR_REACH, gate * 1.5))
 
 
-def _bar(row: Row, reach: float, look: str) -> Bar | None:
+def _bar(row: Row, reach: float, style: str) -> Bar | None:
     if row.change is None:
         return None
     low, high = row.interval or (row.change, row.change)
     left, right, middle = (50 + 50 * min(max(end / reach, -1), 1) for end in (low, high, row.change))
-    return Bar(round(left, 2), round(max(right - left, 0), 2), round(middle, 2), look or "plain")
+    return Bar(round(left, 2), round(max(right - left, 0), 2), round(middle, 2), style or "plain")
 
 
 def _side(which: str, found: Comparison) -> tuple[str, str, str]:
@@ -441,7 +412,7 @@ def _facts(pairs: Sequence[Pair]) -> Iterable[tuple[str, tuple[tuple[str, str, s
     """Every fact, those that differ first; equal tables of several batch sizes once."""
     seen: dict[tuple[tuple[str, str, str, str], ...], list[str]] = {}
     for pair in pairs:
-        differ = {found.fact: found for found in pair.differences}
+        differ = {found.fact for found in pair.differences}
         lines = [(one.fact, one.a, one.b, "not comparable" if one.blocks else "differs") for one in pair.differences]
         lines += [(name, a, b, "") for name, a, b in pair.facts if name not in differ and name != "batch"]
         title = f"{pair.heading}, batch {pair.batch}" if pair.batch else pair.heading

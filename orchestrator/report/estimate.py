@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from html import escape
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.flops.engine import Totals, fused_only
+from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.orchestrator.analyse.memory.trace import Fit, Memory
 from perfctl.orchestrator.analyse.sheets.lines import Line
 from perfctl.orchestrator.analyse.sheets.sheet import Sheet
@@ -16,74 +18,46 @@ from perfctl.orchestrator.analyse.sheets.slips import explain as explain_check
 from perfctl.records.paper import LayerCall
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.estimate import Estimate
+    from perfctl.workloads.tracing.recorder import ModuleSeen
 
 MIB = 1024 * 1024
 
 
-class Module(Protocol):
-    """What the table needs of a module (``perfctl.workloads.tracing.recorder.ModuleSeen``)."""
+def columns(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], left: int = 1) -> list[str]:
+    """Aligned columns with a rule under the heads; the first ``left`` hold words, the others numbers."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
 
-    @property
-    def path(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def depth(self) -> int: ...
-    @property
-    def output(self) -> tuple[int, ...] | None: ...
-    @property
-    def parameters(self) -> int: ...
-    @property
-    def trainable(self) -> int: ...
-    @property
-    def parameter_bytes(self) -> int: ...
+    def line(row: tuple[str, ...]) -> str:
+        cells = zip(row, widths, strict=True)
+        return "  ".join(c.ljust(w) if at < left else c.rjust(w) for at, (c, w) in enumerate(cells)).rstrip()
+
+    return [line(heads), "-" * (sum(widths) + 2 * len(widths) - 2), *map(line, rows)]
 
 
-Row = tuple[str, ...]
-
-
-def columns(heads: Row, rows: Sequence[Row], left: int = 1) -> list[str]:
-    """Aligned columns with a rule under the heads; the first ``left`` are words, the others numbers."""
-    widths = [max(len(row[place]) for row in (heads, *rows)) for place in range(len(heads))]
-
-    def line(row: Row) -> str:
-        cells = [
-            cell.ljust(width) if place < left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        return "  ".join(cells).rstrip()
-
-    return [line(heads), "-" * (sum(widths) + 2 * len(widths) - 2), *(line(row) for row in rows)]
-
-
-def model_table(modules: Sequence[Module], calls: Sequence[LayerCall]) -> str:
+def model_table(modules: Sequence[ModuleSeen], calls: Sequence[LayerCall]) -> str:
     """One line a module, functional operations with multiply-adds under their parent."""
     forward: dict[str, list[LayerCall]] = {}
     for call in calls:
         if call.direction == "forward":
             forward.setdefault(call.layer, []).append(call)
-    rows: list[Row] = []
+    rows: list[tuple[str, ...]] = []
     for module in modules:
         mine = forward.get(module.path, [])
-        own = [call for call in mine if call.kind == module.kind]
         indent = "  " * max(module.depth - 1, 0)
         name = module.path.rpartition(".")[2] or "(model)"
-        shape = " x ".join(str(size) for size in module.output) if module.output is not None else ""
-        rows.append((f"{indent}{name}", module.kind, shape, count(module.parameters), macs_of(own)))
+        shape = " x ".join(map(str, module.output)) if module.output is not None else ""
+        parameters = f"{module.parameters:,}" if module.parameters else ""
+        own = [call for call in mine if call.kind == module.kind]
+        rows.append((f"{indent}{name}", module.kind, shape, parameters, macs_of(own)))
         rows += [
             (f"{indent}  {call.kind}", "function", "", "", macs_of([call]))
             for call in mine
             if call.kind != module.kind and (call.macs is None or call.macs)
         ]
-    outside = [call for call in forward.get("", []) if call.macs is None]
     seen = {row[0].strip() for row in rows}
-    rows += [(call.kind, "function", "", "", "no formula") for call in outside if call.kind not in seen]
+    outside = [call.kind for call in forward.get("", []) if call.macs is None and call.kind not in seen]
+    rows += [(kind, "function", "", "", "no formula") for kind in outside]
     return "\n".join(columns(("layer", "kind", "output", "parameters", "MAC"), rows, left=3))
-
-
-def count(value: int) -> str:
-    return f"{value:,}" if value else ""
 
 
 def macs_of(calls: Sequence[LayerCall]) -> str:
@@ -93,12 +67,11 @@ def macs_of(calls: Sequence[LayerCall]) -> str:
     return f"{total:,}" if total else ""
 
 
-def totals_text(found: Any) -> str:
-    """Totals, sizes, and what has no formula, for an Estimate."""
+def totals_text(found: Estimate) -> str:
+    """Totals, sizes, and which operations have no formula."""
     outputs = sum(call.write_bytes or 0 for call in found.calls if call.direction == "forward" and call.layer)
     weights = sum(module.parameter_bytes for module in found.modules)
-    both = 2 if found.backward.macs else 1
-    said = "every output, and its gradient" if both == 2 else "every output"
+    both, kept = (2, "every output, and its gradient") if found.backward.macs else (1, "every output")
     frozen = found.parameters - found.trainable
     lines = [
         f"parameters            {found.parameters:,} (trainable {found.trainable:,}, not trainable {frozen:,})",
@@ -106,18 +79,21 @@ def totals_text(found: Any) -> str:
         f"backward              {_work(found.backward)}" if found.backward.macs else "",
         f"computed again        {_work(found.recompute)}" if found.recompute.macs else "",
         f"fused attention       + {found.fused.macs:,} MAC = {found.fused.flops:,} FLOP: Q K^T again in backward, "
-        "where a fused kernel runs; not in the lines above"
-        if found.fused.macs
-        else "",
+        "where a fused kernel runs; not in the lines above" if found.fused.macs else "",
         f"elementwise, forward  {found.forward.elementwise_flops:,} FLOP, not in the lines above",
         f"input size            {found.input_bytes / MIB:,.2f} MiB",
-        f"forward/backward size {both * outputs / MIB:,.2f} MiB, {said}, as if none were freed (--memory: the real peak)",
+        f"forward/backward size {both * outputs / MIB:,.2f} MiB, {kept}, as if none were freed (--memory: the real peak)",
         f"parameter size        {weights / MIB:,.2f} MiB",
         f"total size            {(found.input_bytes + both * outputs + weights) / MIB:,.2f} MiB",
+        f"depends on data       {', '.join(found.data_dependent)}: another input gives other counts"
+        if found.data_dependent else "",
+    ]  # fmt: skip
+    lines += [
+        f"not counted           {call.formula}, in {call.layer or 'the model'}, {call.direction}"
+        for call in found.calls
+        if call.macs is None
     ]
-    if found.data_dependent:
-        lines.append(f"depends on data       {', '.join(found.data_dependent)}: another input gives other counts")
-    return "\n".join([line for line in lines if line] + without_formula(found.calls))
+    return "\n".join(filter(None, lines))
 
 
 def _work(total: Totals) -> str:
@@ -140,51 +116,32 @@ def calls_table(calls: Sequence[LayerCall]) -> str:
     return "\n".join(columns(heads, rows, left=3)) if rows else ""
 
 
-def without_formula(calls: Iterable[LayerCall]) -> list[str]:
-    """One line for each operation that is listed and not counted."""
-    return [
-        f"not counted           {call.formula}, in {call.layer or 'the model'}, {call.direction}"
-        for call in calls
-        if call.macs is None
-    ]
-
-
 def directions_table(calls: Sequence[LayerCall], recompute: bool) -> str:
     """FLOPs of every layer with multiply-adds, a column for each direction."""
     shown = ["forward", "grad_input", "grad_weight", *(["recompute"] if recompute else [])]
-    sums: dict[tuple[str, str], dict[str, int]] = {}
+    sums: dict[tuple[str, str], Counter[str]] = {}
     for call in calls:
         if call.macs and not fused_only(call):
-            place = sums.setdefault((call.layer or "(model)", call.kind), {})
-            place[call.direction] = place.get(call.direction, 0) + (call.flops or 0)
-    rows = [
-        (layer, kind, *(f"{directions.get(name, 0):,}" for name in shown)) for (layer, kind), directions in sums.items()
-    ]
-    heads = ("layer", "kind", *(f"{name} FLOP" for name in shown))
-    return "\n".join(columns(heads, rows, left=2)) if rows else ""
+            sums.setdefault((call.layer or "(model)", call.kind), Counter())[call.direction] += call.flops or 0
+    rows = [(*named, *(f"{directions[name]:,}" for name in shown)) for named, directions in sums.items()]
+    return "\n".join(columns(("layer", "kind", *(f"{name} FLOP" for name in shown)), rows, left=2)) if rows else ""
 
 
 def memory_text(memory: Memory) -> str:
-    """Memory of a step, from what is known to what is not."""
+    """Memory of a step: first the known sizes, then which are not known."""
     peak = memory.peak
     gpu = f", sm_{memory.gpu[0]}{memory.gpu[1]}" if memory.gpu is not None else ""
-    where = f"{peak.phase}, {peak.layer or 'outside of layers'} ({peak.op})" if peak.op else "before the step"
-    rows = [
-        ("parameters", memory.parameters),
-        ("buffers", memory.buffers),
-        ("gradients", memory.gradients),
-        ("optimizer state", memory.optimizer),
-        ("inputs and targets", memory.inputs),
-        ("kept for backward", memory.activations),
-        ("peak", peak.bytes),
-        ("peak, 512-byte blocks", memory.rounded_peak),
-        ("reserved by the allocator", memory.reserved),
-        (f"cuBLAS workspace{gpu}", memory.cublas_workspace),
+    moment = f"{peak.phase}, {peak.layer or 'outside of layers'} ({peak.op})" if peak.op else "before the step"
+    rows = (
+        ("parameters", memory.parameters), ("buffers", memory.buffers), ("gradients", memory.gradients),
+        ("optimizer state", memory.optimizer), ("inputs and targets", memory.inputs),
+        ("kept for backward", memory.activations), ("peak", peak.bytes), ("peak, 512-byte blocks", memory.rounded_peak),
+        ("reserved by the allocator", memory.reserved), (f"cuBLAS workspace{gpu}", memory.cublas_workspace),
         ("needed at least", memory.needed),
-    ]
+    )  # fmt: skip
     lines = [f"{name:<27}{size:>18,} B" for name, size in rows if size or name != "buffers"]
     shares = ", ".join(f"{name} {size:,}" for name, size in peak.by_category.items())
-    lines += [f"peak reached in            {where}", f"made of                    {shares}"]
+    lines += [f"peak reached in            {moment}", f"made of                    {shares}"]
     unknown = list(memory.not_known)
     if memory.gpu is None:
         unknown.insert(0, "which GPU: from Hopper (sm_90) on the cuBLAS workspace is 33,554,432 B; say --gpu sm_90")
@@ -202,30 +159,6 @@ def fit_text(fit: Fit, limit: int) -> str:
     )
 
 
-def batches_table(rows: Sequence[tuple[int, Totals, Totals, int | None]]) -> str:
-    """(batch, forward, backward, peak bytes or None) as a table."""
-    body = [
-        (f"{batch:,}", f"{forward.flops:,}", f"{backward.flops:,}", f"{peak:,}" if peak is not None else "")
-        for batch, forward, backward, peak in rows
-    ]
-    return "\n".join(columns(("batch", "forward FLOP", "backward FLOP", "peak B"), body, left=0))
-
-
-def part_of(found: Estimate, layer: str) -> Estimate | None:
-    """Only ``layer`` and what is inside it; None when the model has no such module."""
-    if layer not in {module.path for module in found.modules}:
-        return None
-
-    def inside(path: str) -> bool:
-        return not layer or path == layer or path.startswith(layer + ".")
-
-    return replace(
-        found,
-        calls=tuple(call for call in found.calls if inside(call.layer) and (layer or call.kind)),
-        modules=tuple(module for module in found.modules if inside(module.path)),
-    )
-
-
 def as_text(found: Mapping[int, Estimate], every_row: bool) -> str:
     """Tables and totals of the first batch size, then one line for each when there are several."""
     first = next(iter(found.values()))
@@ -239,62 +172,46 @@ def as_text(found: Mapping[int, Estimate], every_row: bool) -> str:
         parts.append(memory_text(first.memory))
     if len(found) > 1:
         rows = [
-            (size, one.forward, one.backward, one.memory.peak.bytes if one.memory else None)
+            (f"{size:,}", f"{one.forward.flops:,}", f"{one.backward.flops:,}", f"{one.memory.peak.bytes:,}" if one.memory else "")
             for size, one in found.items()
-        ]
-        parts.append(batches_table(rows))
-    return "\n\n".join(part for part in parts if part)
+        ]  # fmt: skip
+        parts.append("\n".join(columns(("batch", "forward FLOP", "backward FLOP", "peak B"), rows, left=0)))
+    return "\n\n".join(filter(None, parts))
 
 
 def as_json(model: str, mode: str, found: Mapping[int, Estimate], fit: Fit | None) -> dict[str, Any]:
-    return {
-        "model": model,
-        "mode": mode,
-        "batches": {size: _one(estimate) for size, estimate in found.items()},
-        "largest_batch": asdict(fit) if fit is not None else None,
-    }
+    """Every batch size in full; the largest that fits where it was asked for."""
+    batches = {size: _one(estimate) for size, estimate in found.items()}
+    return {"model": model, "mode": mode, "batches": batches, "largest_batch": asdict(fit) if fit is not None else None}
 
 
 def _one(found: Estimate) -> dict[str, Any]:
     return {
-        "parameters": found.parameters,
-        "trainable": found.trainable,
-        "input_bytes": found.input_bytes,
-        "forward": asdict(found.forward),
-        "backward": asdict(found.backward),
-        "recompute": asdict(found.recompute),
-        "fused_attention": asdict(found.fused),
-        "layers": [call._asdict() for call in found.calls],
+        "parameters": found.parameters, "trainable": found.trainable, "input_bytes": found.input_bytes,
+        "forward": asdict(found.forward), "backward": asdict(found.backward), "recompute": asdict(found.recompute),
+        "fused_attention": asdict(found.fused), "layers": [call._asdict() for call in found.calls],
         "modules": [asdict(module) for module in found.modules],
         "memory": asdict(found.memory) if found.memory is not None else None,
-        "data_dependent": found.data_dependent,
-        "problem": found.problem,
-    }
+        "data_dependent": found.data_dependent, "problem": found.problem,
+    }  # fmt: skip
 
 
 def sheet_json(
     model: str, sheets: Mapping[int, Sheet], findings: Mapping[int, Finding], problems: Sequence[str]
 ) -> dict[str, Any]:
-    """Sheets and what a hand value is, a batch size each."""
-    return {
-        "model": model,
-        "batches": {
-            size: {
-                "layer": sheet.layer,
-                "kind": sheet.kind,
-                "sections": [asdict(section) for section in sheet.sections],
-                "check": {**asdict(findings[size]), "said": explain_check(findings[size])}
-                if size in findings
-                else None,
-            }
-            for size, sheet in sheets.items()
-        },
-        "problems": list(problems),
-    }
+    """For each batch size the sheet, and what explains the hand value."""
+    batches: dict[int, dict[str, Any]] = {}
+    for size, sheet in sheets.items():
+        check = findings.get(size)
+        batches[size] = {
+            "layer": sheet.layer, "kind": sheet.kind, "sections": [asdict(section) for section in sheet.sections],
+            "check": None if check is None else {**asdict(check), "said": explain_check(check)},
+        }  # fmt: skip
+    return {"model": model, "batches": batches, "problems": list(problems)}
 
 
 WIDTH = 110
-"""Columns of text beside each other; what is wider goes below each other."""
+"""Columns of text beside each other; wider ones go below each other."""
 HEADS = ("", "formula", "numbers", "result")
 
 
@@ -308,11 +225,9 @@ def sheet_as_text(sheet: Sheet) -> str:
     first = max((len(line.what) for section in sheet.sections for line in section.lines), default=0)
     out = [heading(sheet), "=" * len(heading(sheet))]
     for section in sheet.sections:
-        rows = [_cells(line) for line in section.lines]
-        widths = [first, *(max(len(row[place]) for row in rows) for place in (1, 2, 3))]
+        widths = [first, *(max(map(len, column)) for column in list(zip(*map(_cells, section.lines), strict=True))[1:])]
         out += ["", section.title, "-" * len(section.title)]
-        for line in section.lines:
-            out += _lines(line, widths)
+        out += [text for line in section.lines for text in _lines(line, widths)]
     return "\n".join(out) + "\n"
 
 
@@ -323,8 +238,7 @@ def _cells(line: Line) -> tuple[str, str, str, str]:
 def _lines(line: Line, widths: list[int]) -> list[str]:
     """One line where it is short; formula, numbers and result below each other where it is not."""
     if sum(widths) <= WIDTH:
-        what, formula, numbers, result = (text.ljust(width) for text, width in zip(_cells(line), widths, strict=True))
-        return ["  " + "  ".join((what, formula, numbers, result)).rstrip()]
+        return ["  " + "  ".join(text.ljust(width) for text, width in zip(_cells(line), widths, strict=True)).rstrip()]
     terms = [f"{term};" for term in line.formula.split("; ")] if line.formula else []
     parts = [*(terms[:-1]), *(f"= {text}" if terms else text for text in (line.numbers, line.result) if text)]
     if terms:
@@ -358,15 +272,14 @@ STYLE = (
 def as_html(sheet: Sheet) -> str:
     """A page that stands alone: no script, nothing loaded."""
     title = escape(heading(sheet))
+    head = "".join(f"<th scope=col>{name}</th>" for name in HEADS)
     body = [f"<h1>{title}</h1>"]
     for section in sheet.sections:
-        head = "".join(f"<th scope=col>{name}</th>" for name in HEADS)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(line)) + "</tr>" for line in section.lines
+        rows = ("".join(f"<td>{escape(cell)}</td>" for cell in _cells(line)) for line in section.lines)
+        table = (
+            f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(f'<tr>{row}</tr>' for row in rows)}</tbody></table>"
         )
-        body.append(
-            f"<h2>{escape(section.title)}</h2><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        )
+        body.append(f"<h2>{escape(section.title)}</h2>{table}")
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>{title}</title><style>{STYLE}</style></head><body>{''.join(body)}</body></html>\n"

@@ -1,32 +1,14 @@
-"""How numbers look: three significant digits with an SI prefix in a cell, the full value beside it."""
+"""Numbers as text: three significant digits with an SI prefix, every digit, ranges, money."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite
 
 from perfctl.orchestrator.analyse.cost import HOUR, Span
-from perfctl.orchestrator.analyse.figure import Figure
 
 DASH = "–"
 _UP = ("", "k", "M", "G", "T", "P", "E")
 _DOWN = ("", "m", "µ", "n", "p")
-_FIGURE_SPACE, _POINT_SPACE, _NARROW_SPACE = "\u2007", "\u2008", "\u202f"
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One cell of a table: what is shown, what is behind it, and in which of the four states it is."""
-
-    text: str
-    title: str | None = None
-    """Full value with its unit, or the reason why there is none."""
-    look: str = ""
-    """"" (counted, or plain text), "est" (estimated), "no" (not collected, not available), "refused"."""
-    value: float | str | None = None
-    """What to sort by and to export; None when there is nothing."""
-    unit: str | None = None
-    """Prefix and unit ("M", "ms", ""), which stand in a narrow column of their own; None for a cell of one piece."""
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -54,28 +36,10 @@ def _scaled(value: float) -> tuple[str, str]:
     if magnitude == 0 or (isinstance(value, int) and magnitude < 1000):
         return significant(value), ""
     if magnitude >= 1:
-        step = 0
-        while step < len(_UP) - 1 and abs(value) / 1000**step >= 999.5:
-            step += 1
+        step = next((step for step in range(len(_UP)) if magnitude / 1000**step < 999.5), len(_UP) - 1)
         return significant(value / 1000**step), _UP[step]
-    step = 0
-    while step < len(_DOWN) - 1 and magnitude * 1000**step < 0.9995:
-        step += 1
+    step = next((step for step in range(len(_DOWN)) if magnitude * 1000**step >= 0.9995), len(_DOWN) - 1)
     return significant(value * 1000**step), _DOWN[step]
-
-
-def aligned(text: str) -> tuple[str, str]:
-    """ "24.7 ms" -> its number, padded with figure spaces so that decimal points stand below each other; its unit."""
-    number, _, tail = text.partition(" ")
-    decimals = len(number.partition(".")[2])
-    pad = _FIGURE_SPACE * (2 - decimals) if decimals <= 2 else ""
-    return number + (_POINT_SPACE + pad if decimals == 0 else pad), tail
-
-
-def scaled(text: str, title: str | None, value: float, look: str = "", mark: str = "") -> Cell:
-    """A cell whose number and unit line up with those above and below."""
-    number, tail = aligned(text)
-    return Cell(mark + number, title, look, rounded(value), tail)
 
 
 def per_second(value: float) -> str:
@@ -114,7 +78,7 @@ def full(value: float, unit: str = "") -> str:
     """Every digit of a whole number, six of any other, grouped by narrow spaces: "1 358 954 496 FLOP"."""
     value = rounded(value)
     text = f"{value:,}" if isinstance(value, int) or abs(value) >= 1e-4 else f"{value:g}"
-    return f"{text.replace(',', _NARROW_SPACE)} {unit}".rstrip()
+    return f"{text} {unit}".replace(",", "\u202f").rstrip()
 
 
 def rounded(value: float) -> float:
@@ -132,96 +96,6 @@ def ratio(value: float) -> str:
     if 0 < value < 0.005:
         return "< 0.01"
     return f"{value:.2f}" if value < 1000 else si(value)
-
-
-def plain(text: object, title: str | None = None) -> Cell:
-    """A cell of words."""
-    return Cell(str(text), title, value=str(text))
-
-
-def nothing(reason: str) -> Cell:
-    """An en dash with the reason."""
-    return Cell(DASH, reason, "no")
-
-
-def amount(value: float | None, unit: str, reason: str = "not collected") -> Cell:
-    """A count with an SI prefix (the unit stands in the column's head)."""
-    if value is None:
-        return nothing(reason)
-    return scaled(si(value), full(value, unit), value)
-
-
-def rate(value: float | None, unit: str, reason: str = "not collected") -> Cell:
-    """So many a second (the unit stands in the column's head)."""
-    if value is None:
-        return nothing(reason)
-    return scaled(per_second(value), full(value, unit), value)
-
-
-def count(value: int | None, reason: str = "not collected") -> Cell:
-    """A whole number, grouped, all digits."""
-    if value is None:
-        return nothing(reason)
-    return Cell(f"{value:,}".replace(",", _NARROW_SPACE), value=value)
-
-
-def time_cell(ns: float | None, reason: str = "not collected", note: str | None = None) -> Cell:
-    """A duration; the title has the nanoseconds."""
-    if ns is None:
-        return nothing(reason)
-    return scaled(time(ns), f"{full(ns, 'ns')}{'; ' + note if note else ''}", ns)
-
-
-def size_cell(value: float | None, reason: str = "not collected") -> Cell:
-    """Bytes; the title has them all."""
-    if value is None:
-        return nothing(reason)
-    return scaled(size(value), full(value, "B"), value)
-
-
-def share_cell(share: float | None, reason: str = "not known") -> Cell:
-    """A percentage."""
-    if share is None:
-        return nothing(reason)
-    return Cell(percent(share), value=round(share, 6))
-
-
-def mark(figure: Figure) -> str:
-    """What stands before a value: "~ " when it is estimated, "≥ " when a part of it is missing."""
-    return ("≥ " if figure.lower_bound else "") + ("~ " if figure.state == "estimated" else "")
-
-
-def look(figure: Figure) -> str:
-    """The class that gives the figure's state its look."""
-    if figure.value is None:
-        return "refused" if figure.state == "refused" else "no"
-    return "est" if figure.state == "estimated" else ""
-
-
-def why(figure: Figure) -> str:
-    """What is behind the state: the rule, what is missing, or why there is no value."""
-    if figure.value is None:
-        return f"{figure.state.replace('_', ' ')}: {figure.reason}"
-    notes = []
-    if figure.launches < figure.of_launches:
-        notes.append(f"{figure.launches} of {figure.of_launches} launches")
-    if figure.missing:
-        notes.append(f"without {', '.join(figure.missing)}")
-    if figure.reason:
-        notes.append(figure.reason)
-    parts = [part for part in (figure.rule or "").split("; ") if part.rpartition(": ")[2] not in (figure.reason or "")]
-    if figure.rule and parts:
-        notes.append(f"rule: {'; '.join(parts)}")
-    return "; ".join(notes)
-
-
-def figure_cell(figure: Figure, unit: str) -> Cell:
-    """A figure in its state: plain, "~" when estimated, "≥" when a part is missing, an en dash, or struck."""
-    if figure.value is None:
-        state = look(figure)
-        return Cell("refused" if state == "refused" else DASH, why(figure), state)
-    title = "; ".join(filter(None, (full(figure.value, unit), why(figure))))
-    return scaled(si(figure.value), title, figure.value, look(figure), mark(figure))
 
 
 _UNITS = (
@@ -250,9 +124,8 @@ def duration(span: Span) -> str:
 def with_range(span: Span, unit: str = "") -> str:
     """ "3.1 h (2.6 to 3.9 h)"; without a range where it is none."""
     tail = f" {unit}" if unit else ""
-    if span.low == span.high:
-        return f"{digits(span.value)}{tail}"
-    return f"{digits(span.value)}{tail} ({digits(span.low)} to {digits(span.high)}{tail})"
+    spread = "" if span.low == span.high else f" ({digits(span.low)} to {digits(span.high)}{tail})"
+    return f"{digits(span.value)}{tail}{spread}"
 
 
 def compact(span: Span) -> str:
@@ -269,16 +142,9 @@ def compact_dollars(span: Span) -> str:
     return f"{money(span.value)} ({money(span.low)}-{money(span.high).removeprefix('$')})"
 
 
-def short_amount(span: Span) -> str:
-    """A duration's middle figure alone."""
-    return duration(Span(span.value, span.value, span.value))
-
-
 def dollars(span: Span) -> str:
     """ "$12.3 ($10.1 to $15.2)"."""
-    if span.low == span.high:
-        return money(span.value)
-    return f"{money(span.value)} ({money(span.low)} to {money(span.high)})"
+    return money(span.value) + ("" if span.low == span.high else f" ({money(span.low)} to {money(span.high)})")
 
 
 def money(value: float) -> str:

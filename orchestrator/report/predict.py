@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,10 @@ from perfctl.orchestrator.report.numbers import (
     duration,
     gigabytes,
     money,
-    short_amount,
     with_range,
 )
-from perfctl.orchestrator.report.prices import days, sources, text
+from perfctl.orchestrator.report.prices import days, sources
+from perfctl.orchestrator.report.text_tables import grid, text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,6 +39,14 @@ ON_TOP = {
 }
 
 
+WAYS = {
+    "measured": "measured here on this device",
+    "fitted": "fitted to your own runs on this device",
+    "transferred": "fitted to runs on another device, and moved by peaks and bandwidth",
+    "roofline": "the roofline alone",
+}
+
+
 def costs(found: Answer, training: Training) -> Iterator[RenderableType]:
     billed = f"{found.question.epochs} epochs" if training.whole is not None else "one epoch"
     whole = [rental for rental in training.rentals if rental.instances == 1]
@@ -48,13 +57,13 @@ def costs(found: Answer, training: Training) -> Iterator[RenderableType]:
     yield _offers(shown, found)
     if len(rentals) > len(shown):
         yield text(f"and {len(rentals) - len(shown)} dearer: --json has them", "dim")
-    said = "the network between machines is not in these times"
+    network = "the network between machines is not in these times"
     if not whole:
-        yield text(f"no offer has {training.job.gpus} GPUs in one instance: {said}")
+        yield text(f"no offer has {training.job.gpus} GPUs in one instance: {network}")
     elif len(whole) < len(training.rentals):
-        yield text(f"{len(training.rentals) - len(whole)} offers of fewer GPUs an instance are left out: {said}", "dim")
-    if training.energy is not None:
-        energy = training.energy
+        left_out = len(training.rentals) - len(whole)
+        yield text(f"{left_out} offers of fewer GPUs an instance are left out: {network}", "dim")
+    if (energy := training.energy) is not None:
         cost = f", cost {with_range(energy.cost)} at the tariff" if energy.cost is not None else ""
         yield text(
             f"energy {with_range(energy.kwh, 'kWh')}{cost}: {digits(energy.watts)} W a GPU, {energy.source};"
@@ -63,71 +72,77 @@ def costs(found: Answer, training: Training) -> Iterator[RenderableType]:
 
 
 def _offers(rentals: Sequence[Rental], found: Answer) -> Table:
-    grid = _grid("provider", "instance", "GPUs", ">on demand", ">spot")
+    table = _grid("provider", "instance", "GPUs", ">on demand", ">spot")
     for rental in rentals:
         price = rental.price
         gpus = f"{rental.instances} x {price.count}" if rental.instances > 1 else str(price.count)
-        idle = f", {rental.idle} idle" if rental.idle else ""
-        may_be = "*" if len(price.boards) > 1 else ""
-        grid.add_row(*map(text, (
-            price.provider, f"{price.instance or price.gpu}{may_be}", f"{gpus}{idle}",
+        table.add_row(*map(text, (
+            price.provider, f"{price.instance or price.gpu}{'*' if len(price.boards) > 1 else ''}",
+            f"{gpus}, {rental.idle} idle" if rental.idle else gpus,
             dollars(rental.on_demand) if rental.on_demand is not None else DASH,
             money(rental.spot.value) if rental.spot is not None else DASH,
         )))  # fmt: skip
     if any(len(rental.price.boards) > 1 for rental in rentals):
-        grid.caption = f"* the provider does not say which form; worked out as {found.device.machine.name}"
-    return grid
+        table.caption = f"* the provider does not say which form; worked out as {found.device.machine.name}"
+    return table
 
 
 def batches(found: Answer) -> Table:
     heads = ["batch", ">step", ">samples/s", ">memory", "fits"]
-    several = found.points[0].training
-    if several.billed is not None:
-        heads += [">all epochs" if several.whole is not None else ">epoch", *([">cheapest"] if several.rentals else [])]
-    grid = _grid(*heads, tight=True)
+    first = found.points[0].training
+    if first.billed is not None:
+        heads += [">all epochs" if first.whole is not None else ">epoch", *([">cheapest"] if first.rentals else [])]
+    table = _grid(*heads, tight=True)
     for point in found.points:
         training, room = point.training, point.training.room
-        lacks = room is not None and room.fits is False
-        fits = DASH if room is None or room.fits is None else "no" if lacks else "little left" if room.close else "yes"
+        fits = (
+            DASH
+            if room is None or room.fits is None
+            else "no"
+            if not room.fits
+            else "little left"
+            if room.close
+            else "yes"
+        )
         row = [
             f"{training.job.batch:,}", compact(training.step), digits(training.samples_per_second.value),
             gigabytes(room.needed) if room is not None else DASH, fits,
         ]  # fmt: skip
         if training.billed is not None:
             costs = [rental.on_demand for rental in training.rentals if rental.on_demand and rental.instances == 1]
-            cheapest = money(costs[0].value) if costs and not lacks else DASH
+            cheapest = money(costs[0].value) if costs and not _lacks(training) else DASH
             row += [compact(training.billed), *([cheapest] if training.rentals else [])]
-        grid.add_row(*map(text, row))
-    largest = several.room.largest if several.room is not None else None
-    if largest is not None:
-        grid.caption = f"the largest batch that fits is {largest:,}; {ON_TOP[found.device.machine.kind]}"
-    return grid
+        table.add_row(*map(text, row))
+    if first.room is not None and first.room.largest is not None:
+        on_top = ON_TOP[found.device.machine.kind]
+        table.caption = f"the largest batch that fits is {first.room.largest:,}; {on_top}"
+    return table
+
+
+def _lacks(training: Training) -> bool:
+    """It is known that the step does not fit."""
+    return training.room is not None and training.room.fits is False
 
 
 def explained(point: AnswerPoint) -> Iterator[RenderableType]:
     shares = point.step.shares
     if not shares:
         return
-    yield text(
-        f"\nWhere the {short_amount(exactly(point.step.seconds))} of a step at batch {point.step.case.batch:,} go"
-    )
-    grid = _grid("layer", "kind", ">time", ">part", "driven by")
+    yield text(f"\nWhere the {_exactly(point.step.seconds)} of a step at batch {point.step.case.batch:,} go")
+    table = _grid("layer", "kind", ">time", ">part", "driven by")
     for share in shares[:LAYERS]:
-        grid.add_row(*map(text, (
-            share.layer or "(between layers)", share.kind, short_amount(exactly(share.seconds)), f"{share.part:.1%}",
-            DRIVERS[share.limit],
-        )))  # fmt: skip
-    yield grid
-    rest = shares[LAYERS:]
-    if rest:
+        row = (_exactly(share.seconds), f"{share.part:.1%}", DRIVERS[share.limit])
+        table.add_row(*map(text, (share.layer or "(between layers)", share.kind, *row)))
+    yield table
+    if rest := shares[LAYERS:]:
         yield text(f"and {len(rest)} more: {sum(share.part for share in rest):.1%}; --json has them all", "dim")
-    by_limit: dict[str, float] = {}
+    by_limit = Counter[str]()
     for share in shares:
-        by_limit[share.limit] = by_limit.get(share.limit, 0.0) + share.part
-    said = ", ".join(f"{part:.0%} {DRIVERS[name]}" for name, part in sorted(by_limit.items(), key=lambda row: -row[1]))
+        by_limit[share.limit] += share.part  # type: ignore[assignment]  # typeshed counts in whole numbers
+    said = ", ".join(f"{part:.0%} {DRIVERS[name]}" for name, part in by_limit.most_common())
     yield text(f"by what limits the layers: {said}")
     if point.step.phases:
-        yield text(", ".join(f"{name} {short_amount(exactly(value))}" for name, value in point.step.phases.items()))
+        yield text(", ".join(f"{name} {_exactly(value)}" for name, value in point.step.phases.items()))
     if point.step.drivers:
         said = ", ".join(f"{name} x {factor:.2f}" for name, factor in point.step.drivers[:5])
         yield text(f"what moves it from the middle of what was measured: {said}")
@@ -138,15 +153,15 @@ def frontier(found: Answer, best: Frontier) -> Iterator[RenderableType]:
     left_out += [f"{best.unknown} have no price or no peak"] if best.unknown else []
     also = f" ({', '.join(left_out)})" if left_out else ""
     yield text(f"\nTime against cost: what no other of {best.compared} offers and batch sizes beats in both{also}")
-    grid = _grid("time", ">on demand", ">spot", "offer", ">batch", tight=True)
+    table = _grid("time", ">on demand", ">spot", "offer", ">batch", tight=True)
     for choice in best.choices:
         price = choice.price
-        offer = f"{price.provider} {price.instance}".strip()
-        grid.add_row(*map(text, (
-            compact(choice.seconds), compact_dollars(choice.dollars), money(choice.spot.value) if choice.spot is not None else DASH,
-            f"{offer}, {price.count} x {choice.board}", str(choice.batch),
-        )))  # fmt: skip
-    yield grid
+        offer = f"{f'{price.provider} {price.instance}'.strip()}, {price.count} x {choice.board}"
+        spot = money(choice.spot.value) if choice.spot is not None else DASH
+        table.add_row(
+            *map(text, (compact(choice.seconds), compact_dollars(choice.dollars), spot, offer, str(choice.batch)))
+        )
+    yield table
     if best.choices:
         when = days([choice.price for choice in best.choices])
         yield text(f"prices of {when}, {found.prices.where}; batches are of each GPU", "dim")
@@ -154,42 +169,30 @@ def frontier(found: Answer, best: Frontier) -> Iterator[RenderableType]:
 
 def _grid(*heads: str, tight: bool = False) -> Table:
     """Columns, those with ">" before their head to the right; ``tight``: one space between them, and none is broken."""
-    from rich.table import Table
-
-    grid = Table(box=None, header_style="dim", pad_edge=False, caption_justify="left", caption_style="dim")
-    grid.padding = (0, 1 if tight else 2, 0, 0)
-    for head in heads:
-        side = "right" if head.startswith(">") else "left"
-        grid.add_column(head.removeprefix(">"), justify=side, overflow="fold", no_wrap=tight and head != "offer")  # type: ignore[arg-type]
-    return grid
+    whole = [head.removeprefix(">") for head in heads if tight and head != "offer"]
+    sides = [(head.removeprefix(">"), "right" if head.startswith(">") else "left") for head in heads]
+    table = grid(*sides, whole=whole)
+    table.padding = (0, 1 if tight else 2, 0, 0)
+    return table
 
 
-def exactly(value: float) -> Span:
-    """A figure without a range."""
-    return Span(value, value, value)
-
-
-WAYS = {
-    "measured": "measured here on this device",
-    "fitted": "fitted to your own runs on this device",
-    "transferred": "fitted to runs on another device, and moved by peaks and bandwidth",
-    "roofline": "the roofline alone",
-}
+def _exactly(value: float) -> str:
+    """A duration without a range."""
+    return duration(Span(value, value, value))
 
 
 def terminal(found: Answer, best: Frontier | None, explain: bool) -> Iterator[RenderableType]:
     """Everything, part by part."""
     yield text(_heading(found))
     first = found.points[0]
-    room = first.training.room
-    lacks = room is not None and room.fits is False
     if len(found.points) == 1:
         yield _facts(_one(found, first))
     else:
         yield _facts(_all_grounds(found))
         yield batches(found)
-    yield _facts(_about(found, first))
-    if len(found.points) == 1 and first.training.rentals and not lacks:
+    device = f"{found.device.source}; roofline {_exactly(first.step.floor)} a step"
+    yield _facts([("device", device), *_named("note", found.notes)])
+    if len(found.points) == 1 and first.training.rentals and not _lacks(first.training):
         yield from costs(found, first.training)
     if explain:
         yield from explained(first)
@@ -198,32 +201,28 @@ def terminal(found: Answer, best: Frontier | None, explain: bool) -> Iterator[Re
 
 
 def _heading(found: Answer) -> str:
-    question, subject = found.question, found.subject
+    question, subject, device = found.question, found.subject, found.device.machine.name
     batch = ", ".join(str(size) for size in question.batches)
     how = f"training with {subject.optimizer}" if subject.training else "inference"
-    where = f"{question.gpus} x {found.device.machine.name}" if question.gpus > 1 else found.device.machine.name
-    return f"{subject.model}, {how}, batch {batch}, {question.precision}, on {where}"
+    devices = f"{question.gpus} x {device}" if question.gpus > 1 else device
+    return f"{subject.model}, {how}, batch {batch}, {question.precision}, on {devices}"
 
 
 def _one(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
-    job, training = found.question, point.training
-    lacks = training.room is not None and training.room.fits is False
-    rows = [("memory", _memory(training.room, ON_TOP[found.device.machine.kind]))] if lacks else []
+    job, training, trains = found.question, point.training, found.subject.training
+    lacks = _lacks(training)
+    memory = ("memory", _memory(training.room, ON_TOP[found.device.machine.kind]))
+    rows = [memory] if lacks else []
     rows += [
         ("step", duration(training.step) + (", if it fitted" if lacks else "")),
         ("", with_range(training.samples_per_second, "samples/s")),
     ]
     if training.epoch is not None and training.steps is not None:
-        name = "epoch" if found.subject.training else "all samples"
-        rows.append((name, f"{duration(training.epoch)}: {training.steps:,} steps"))
+        rows.append(("epoch" if trains else "all samples", f"{duration(training.epoch)}: {training.steps:,} steps"))
     if training.whole is not None:
-        rows.append(
-            ("training" if found.subject.training else "all", f"{duration(training.whole)}: {job.epochs} epochs")
-        )
-    if not lacks:
-        rows.append(("memory", _memory(training.room, ON_TOP[found.device.machine.kind])))
-    rows += _parallel(training)
-    return rows + _grounds(point)
+        rows.append(("training" if trains else "all", f"{duration(training.whole)}: {job.epochs} epochs"))
+    rows += [] if lacks else [memory]
+    return rows + _parallel(training) + _grounds(point)
 
 
 def _memory(room: Room | None, on_top: str) -> str:
@@ -246,17 +245,12 @@ def _parallel(training: Training) -> list[tuple[str, str]]:
     if found is None:
         return []
     said = f"efficiency {found.efficiency:.1%} of {found.gpus} GPUs"
+    moved = f"{gigabytes(found.moved_bytes)} of gradients a step and GPU"
     if found.communication is None:
-        return [("in parallel", f"{said}, as said; {gigabytes(found.moved_bytes)} of gradients a step and GPU")]
-    return [
-        (
-            "in parallel",
-            f"{said}: {gigabytes(found.moved_bytes)} of gradients a step and GPU over {digits(found.link_gbs or 0)} GB/s"
-            f" ({found.link}), {short_amount(exactly(found.communication))},"
-            f" of which {short_amount(exactly(found.exposed or 0))} not hidden"
-            f" (--overlap {found.overlap:g})",
-        )
-    ]
+        return [("in parallel", f"{said}, as said; {moved}")]
+    link = f"over {digits(found.link_gbs or 0)} GB/s ({found.link}), {_exactly(found.communication)}"
+    hidden = f"of which {_exactly(found.exposed or 0)} not hidden (--overlap {found.overlap:g})"
+    return [("in parallel", f"{said}: {moved} {link}, {hidden}")]
 
 
 def _grounds(point: AnswerPoint) -> list[tuple[str, str]]:
@@ -265,118 +259,91 @@ def _grounds(point: AnswerPoint) -> list[tuple[str, str]]:
     if step.coverage is not None:
         beyond = ", which this one goes beyond" if step.outside else ""
         covered = f"; the range is what covers {step.coverage:.0%} of held-out steps like those learned from{beyond}"
-    rows = [("rests on", f"{WAYS[step.way]}: {step.source}{covered}")]
-    rows += [("no better" if not place else "", why) for place, why in enumerate(filter(None, step.why_not))]
-    rows += [("beyond data" if not place else "", said) for place, said in enumerate(step.outside)]
-    return rows
+    rests = ("rests on", f"{WAYS[step.way]}: {step.source}{covered}")
+    return [rests, *_named("no better", filter(None, step.why_not)), *_named("beyond data", step.outside)]
+
+
+def _named(name: str, sentences: Iterable[str]) -> list[tuple[str, str]]:
+    """The name beside the first sentence only."""
+    return [("" if place else name, sentence) for place, sentence in enumerate(sentences)]
 
 
 def _all_grounds(found: Answer) -> list[tuple[str, str]]:
-    """What each batch size rests on: said once for those that rest on the same."""
-    same: dict[tuple[tuple[str, str], ...], list[AnswerPoint]] = {}
+    """The grounds of each batch size, once for those that share them."""
+    same: dict[tuple[str, ...], list[AnswerPoint]] = {}
     for point in found.points:
         # Why a measurement is missing names its batch size; the ways and what lies beyond their data decide.
-        same.setdefault(((point.step.way, point.step.source), *((said, "") for said in point.step.outside)), []).append(
-            point
-        )
+        same.setdefault((point.step.way, point.step.source, *point.step.outside), []).append(point)
     rows = []
     for points in same.values():
         batches = ", ".join(f"{point.training.job.batch:,}" for point in points)
-        grounds = _grounds(points[0])
-        rows += [(grounds[0][0], f"batch {batches}: {grounds[0][1]}" if len(same) > 1 else grounds[0][1]), *grounds[1:]]
+        (name, said), *others = _grounds(points[0])
+        rows += [(name, f"batch {batches}: {said}" if len(same) > 1 else said), *others]
     return rows
 
 
-def _about(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
-    rows = [("device", f"{found.device.source}; roofline {short_amount(exactly(point.step.floor))} a step")]
-    return rows + [("note" if not place else "", note) for place, note in enumerate(found.notes)]
-
-
 def _facts(rows: Sequence[tuple[str, str]]) -> Table:
-    from rich.table import Table
-
-    grid = Table(box=None, show_header=False, pad_edge=False)
-    grid.add_column(style="dim", no_wrap=True, min_width=11)
-    grid.add_column(overflow="fold")
+    table = grid(("", "left"), (" ", "left"), heads=False, whole=[""])
+    table.columns[0].min_width = 11
     for name, said in rows:
-        grid.add_row(text(name), text(said))
-    return grid
+        table.add_row(text(name, "dim"), text(said))
+    return table
 
 
 def as_json(found: Answer, best: Frontier | None) -> dict[str, Any]:
     """Everything, every offer and every layer."""
-    question, machine = found.question, found.device.machine
+    question, machine, subject = found.question, found.device.machine, found.subject
+    peaks = {"flops_per_second": dict(machine.flops_per_second), "source": found.device.source}
     return {
-        "model": found.subject.model,
-        "mode": "train" if found.subject.training else "infer",
-        "optimizer": found.subject.optimizer or None,
-        "precision": question.precision,
-        "parameters": found.subject.parameters,
-        "dataset_size": question.samples,
-        "epochs": question.epochs,
-        "gpus": question.gpus,
-        "device": {
-            **asdict(machine),
-            "flops_per_second": dict(machine.flops_per_second),
-            "source": found.device.source,
-        },
-        "prices": found.prices.where,
-        "notes": list(found.notes),
+        "model": subject.model, "mode": "train" if subject.training else "infer",
+        "optimizer": subject.optimizer or None, "precision": question.precision, "parameters": subject.parameters,
+        "dataset_size": question.samples, "epochs": question.epochs, "gpus": question.gpus,
+        "device": {**asdict(machine), **peaks}, "prices": found.prices.where, "notes": list(found.notes),
         "batches": [_point(point) for point in found.points],
         "frontier": _frontier(best) if best is not None else None,
-    }
+    }  # fmt: skip
 
 
 def _point(point: AnswerPoint) -> dict[str, Any]:
-    step, training = point.step, point.training
+    step, training, room = point.step, point.training, point.training.room
+    memory = {"needed_bytes": room.needed, "limit_bytes": room.limit, "fits": room.fits, "lacking_bytes": room.lacking,
+              "largest_batch": room.largest} if room is not None else None  # fmt: skip
     return {
-        "batch": step.case.batch,
-        "step_s": _span(training.step),
-        "step_one_gpu_s": _span(training.alone),
-        "samples_per_s": _span(training.samples_per_second),
-        "steps_per_epoch": training.steps,
-        "epoch_s": _span(training.epoch),
-        "training_s": _span(training.whole),
-        "way": step.way,
-        "source": step.source,
-        "coverage": step.coverage,
-        "why_not_better": [why for why in step.why_not if why],
-        "beyond_the_data": list(step.outside),
-        "roofline_s": step.floor,
-        "phases_s": dict(step.phases),
-        "memory": _room(training.room),
-        "parallel": asdict(training.parallel) if training.parallel is not None else None,
+        "batch": step.case.batch, "step_s": _span(training.step), "step_one_gpu_s": _span(training.alone),
+        "samples_per_s": _span(training.samples_per_second), "steps_per_epoch": training.steps,
+        "epoch_s": _span(training.epoch), "training_s": _span(training.whole), "way": step.way, "source": step.source,
+        "coverage": step.coverage, "why_not_better": [why for why in step.why_not if why],
+        "beyond_the_data": list(step.outside), "roofline_s": step.floor, "phases_s": dict(step.phases),
+        "memory": memory, "parallel": asdict(training.parallel) if training.parallel is not None else None,
         "offers": [_rental(rental) for rental in training.rentals],
         "energy": asdict(training.energy) if training.energy is not None else None,
-        "layers": [asdict(share) for share in step.shares],
-        "drivers": dict(step.drivers),
-        "gaps": _gaps(point),
-    }
+        "layers": [asdict(share) for share in step.shares], "drivers": dict(step.drivers), "gaps": _gaps(point),
+    }  # fmt: skip
 
 
 def _gaps(point: AnswerPoint) -> dict[str, str]:
     """Name of a field that is null or empty -> why."""
     step, training = point.step, point.training
-    job = training.job
+    job, room, energy = training.job, training.room, training.energy
+    no_samples = "no --dataset-size"
     found = {
-        "steps_per_epoch": "no --dataset-size" if job.samples is None else None,
-        "epoch_s": "no --dataset-size" if job.samples is None else None,
+        "steps_per_epoch": no_samples if job.samples is None else None,
+        "epoch_s": no_samples if job.samples is None else None,
         "training_s": "no --epochs" if job.epochs is None else None,
         "coverage": "no fit on this device: the range is that of the source" if step.coverage is None else None,
         "phases_s": "only measured and fitted steps know their phases" if not step.phases else None,
         "drivers": "only fits know them" if not step.drivers else None,
-        "memory": "no lines of memory for this model: see notes" if training.room is None else None,
+        "memory": "no lines of memory for this model: see notes" if room is None else None,
         "parallel": "one GPU" if training.parallel is None else None,
+        "memory.limit_bytes": "how much the device has is not known"
+        if room is not None and room.limit is None
+        else None,
     }
-    if training.room is not None and training.room.limit is None:
-        found["memory.limit_bytes"] = "how much the device has is not known"
     if not training.rentals:
-        found["offers"] = (
-            "no --dataset-size" if training.billed is None else "no offer of this device in the price table"
-        )
-    if training.energy is None:
-        found["energy"] = "no --dataset-size" if training.billed is None else "no power is known: --power"
-    elif training.energy.cost is None:
+        found["offers"] = no_samples if training.billed is None else "no offer of this device in the price table"
+    if energy is None:
+        found["energy"] = no_samples if training.billed is None else "no power is known: --power"
+    elif energy.cost is None:
         found["energy.cost"] = "no --tariff"
     return {name: why for name, why in found.items() if why is not None}
 
@@ -385,42 +352,18 @@ def _span(span: Span | None) -> dict[str, float] | None:
     return asdict(span) if span is not None else None
 
 
-def _room(room: Room | None) -> dict[str, Any] | None:
-    if room is None:
-        return None
-    return {
-        "needed_bytes": room.needed,
-        "limit_bytes": room.limit,
-        "fits": room.fits,
-        "lacking_bytes": room.lacking,
-        "largest_batch": room.largest,
-    }
-
-
 def _rental(rental: Rental) -> dict[str, Any]:
-    return {
-        **prices_text.as_json(rental.price),
-        "instances": rental.instances,
-        "idle_gpus": rental.idle,
-        "on_demand_usd": _span(rental.on_demand),
-        "spot_usd": _span(rental.spot),
-    }
+    counts = {"instances": rental.instances, "idle_gpus": rental.idle}
+    costs = {"on_demand_usd": _span(rental.on_demand), "spot_usd": _span(rental.spot)}
+    return {**prices_text.as_json(rental.price), **counts, **costs}
 
 
 def _frontier(best: Frontier) -> dict[str, Any]:
-    return {
-        "compared": best.compared,
-        "too_large": best.too_large,
-        "unknown": best.unknown,
-        "choices": [
-            {
-                **prices_text.as_json(choice.price),
-                "board": choice.board,
-                "batch": choice.batch,
-                "training_s": _span(choice.seconds),
-                "on_demand_usd": _span(choice.dollars),
-                "spot_usd": _span(choice.spot),
-            }
-            for choice in best.choices
-        ],
-    }
+    choices = [
+        {
+            **prices_text.as_json(choice.price), "board": choice.board, "batch": choice.batch,
+            "training_s": _span(choice.seconds), "on_demand_usd": _span(choice.dollars), "spot_usd": _span(choice.spot),
+        }
+        for choice in best.choices
+    ]  # fmt: skip
+    return {"compared": best.compared, "too_large": best.too_large, "unknown": best.unknown, "choices": choices}

@@ -1,4 +1,4 @@
-"""A speed-up study as tables of cells, for the page and the terminal alike, and its charts."""
+"""A speed-up study as tables for the page and the terminal, with its charts."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any
 from perfctl.orchestrator.analyse.kernels.categories import CATEGORIES
 from perfctl.orchestrator.analyse.speedup import ArmFacts, Gain, GainLine, Speedup
 from perfctl.orchestrator.report import terminal as terminals
-from perfctl.orchestrator.report.charts import speedup
-from perfctl.orchestrator.report.numbers import (
+from perfctl.orchestrator.report.cells import (
     Cell,
     amount,
     count,
+    decimal_cell,
     nothing,
-    plain,
     rate,
-    ratio,
     share_cell,
     size_cell,
-    time,
+    text_cell,
     time_cell,
 )
+from perfctl.orchestrator.report.charts import speedup
+from perfctl.orchestrator.report.charts.charts import Chart
+from perfctl.orchestrator.report.numbers import ratio, time
 from perfctl.orchestrator.report.tables import Column, Table, table
 
 if TYPE_CHECKING:
@@ -35,44 +36,38 @@ NOT_TRAINED = "no epochs were asked for (--epochs)"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SpeedupPart:
     """One study on the page."""
 
     key: str
     title: str
     notes: tuple[str, ...]
-    charts: tuple[speedup.Chart, ...]
+    charts: tuple[Chart, ...]
     tables: tuple[Table, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class PageView:
-    """What templates/speedup.html reads."""
+class SpeedupView:
+    """The record of templates/speedup.html."""
 
     title: str
-    parts: tuple[Part, ...]
+    parts: tuple[SpeedupPart, ...]
 
 
-def page_view(studies: Sequence[Speedup]) -> PageView:
+def page_view(studies: Sequence[Speedup]) -> SpeedupView:
     """All batch sizes of a study, one after the other."""
+    parts = []
+    for place, one in enumerate(studies, 1):
+        key, (first, *others) = f"s{place}", tables(one)
+        title = f"Batch {one.batch}" if one.batch else "Batch size not known"
+        charts = tuple(speedup.charts(one, key))
+        parts.append(SpeedupPart(key, title, tuple(notes(one)), charts, (upright(first, explained=True), *others)))
     names = ", ".join(arm.label for arm in studies[0].arms)
-    title = f"{studies[0].workload or 'a program'}: {names}"
-    return PageView(title, tuple(_part(place, one) for place, one in enumerate(studies, 1)))
-
-
-def _part(place: int, one: Speedup) -> Part:
-    first, *others = tables(one)
-    return Part(
-        key=f"s{place}",
-        title=f"Batch {one.batch}" if one.batch else "Batch size not known",
-        notes=tuple(notes(one)),
-        charts=tuple(speedup.charts(one, f"s{place}")),
-        tables=(upright(first, explained=True), *others),
-    )
+    return SpeedupView(f"{studies[0].workload or 'a program'}: {names}", tuple(parts))
 
 
 def notes(one: Speedup) -> list[str]:
-    """What has to be known to read the tables."""
+    """Sentences that a reader of the tables needs."""
     said = [f"Faster than {one.base}, with the 95 % interval; warm-up steps and test passes are in no time."]
     for other in one.against:
         said += [f"{other.label} has no speed-up: {why}." for why in other.refused]
@@ -89,12 +84,11 @@ def notes(one: Speedup) -> list[str]:
         for arm in one.arms
         if arm.step_range is not None and arm.step_range[1] > UNSTEADY * arm.step_range[0]
     ]
-    said += [f"{arm.label}: {what}: {why}." for arm in one.arms for what, why in arm.gaps]
-    return said
+    return said + [f"{arm.label}: {what}: {why}." for arm in one.arms for what, why in arm.gaps]
 
 
 def tables(one: Speedup) -> list[Table]:
-    """In the order of reading; those without rows are left out."""
+    """In the order of reading, without empty ones."""
     found = [_arms(one), _gains(one, ("epoch", "step", "phase"), "Speed-up"), _reached(one), _course(one)]
     found += [_gains(one, ("layer",), "Speed-up by layer"), *_if_only(one), _categories(one)]
     found += [_top(arm) for arm in one.arms]
@@ -102,23 +96,21 @@ def tables(one: Speedup) -> list[Table]:
 
 
 def upright(view: Table, *, explained: bool = False) -> Table:
-    """A line a figure, a column a row of ``view``: its many columns fit neither 80 characters nor a narrow page.
+    """The transposed table: its many columns fit neither 80 characters nor a narrow page.
 
-    ``explained`` adds what the figures are.
+    ``explained`` adds a column with the meaning of each figure.
     """
-    heads = [Column("", look=TEXT), *(Column(row[0].text) for row in view.rows)]
+    heads = [Column("", style=TEXT), *(Column(row[0].text) for row in view.rows)]
+    heads += [Column("", style=TEXT)] if explained else []
     rows = [
-        [plain(column.label), *(row[place] for row in view.rows), *([plain(column.note or "")] if explained else [])]
-        for place, column in enumerate(view.columns)
-        if place
+        (text_cell(column.label), *cells, *([text_cell(column.note or "")] if explained else []))
+        for column, *cells in list(zip(view.columns, *view.rows, strict=True))[1:]
     ]
-    if explained:
-        heads.append(Column("", look=TEXT))
-    return replace(view, columns=tuple(heads), rows=tuple(tuple(row) for row in rows))
+    return replace(view, columns=tuple(heads), rows=tuple(rows))
 
 
 def _arms(one: Speedup) -> Table | None:
-    heads = [Column("", look=TEXT), Column("device", look=TEXT), Column("runs"), Column("all epochs"), Column("step"),
+    heads = [Column("", style=TEXT), Column("device", style=TEXT), Column("runs"), Column("all epochs"), Column("step"),
              Column("steps/s"), Column("samples/s"), Column("FLOP/s", note="on paper / step time; 1 multiply-add = 2"),
              Column("of peak"), Column("peak memory"),
              Column("memory on paper", note="tensors at the fullest moment of a step"),
@@ -127,30 +119,25 @@ def _arms(one: Speedup) -> Table | None:
              Column("copies hidden", note="copy time during which a kernel ran"),
              Column("outside operations", note="of the steps, on a CPU")]  # fmt: skip
     gpu, cpu = "a CPU launches no kernels", "the trace holds kernels"
-    rows = []
-    for arm in one.arms:
-        no = gpu if arm.idle is None else "no copies"
-        rows.append([
-            plain(arm.label), plain(arm.device or "not recorded"), count(arm.runs), time_cell(arm.total_ns, NOT_TRAINED),
-            time_cell(arm.step_ns), rate(arm.steps_per_second, "1/s"), rate(arm.samples_per_second, "1/s"),
+    rows = [
+        [
+            text_cell(arm.label), text_cell(arm.device or "not recorded"), count(arm.runs),
+            time_cell(arm.total_ns, NOT_TRAINED), time_cell(arm.step_ns), rate(arm.steps_per_second, "1/s"),
+            rate(arm.samples_per_second, "1/s"),
             amount(arm.rate.per_second, "FLOP/s", arm.rate.reason or "steps were not timed"), _of_peak(arm),
-            size_cell(peak_memory(arm)), _paper_memory(arm), _of_paper(arm),
-            share_cell(arm.idle, gpu), share_cell(arm.launch_bound, gpu),
-            share_cell(arm.overlap, no), share_cell(arm.overhead, cpu),
-        ])  # fmt: skip
-    return table("Each by itself", heads, rows)
+            size_cell(peak_memory(arm)), size_cell(arm.paper_memory, arm.paper_memory_reason or "not worked out"),
+            _of_paper(arm), share_cell(arm.idle, gpu), share_cell(arm.launch_bound, gpu),
+            share_cell(arm.overlap, gpu if arm.idle is None else "no copies"), share_cell(arm.overhead, cpu),
+        ]
+        for arm in one.arms
+    ]  # fmt: skip
+    return table("Each alone", heads, rows)
 
 
 def _of_peak(arm: ArmFacts) -> Cell:
     if arm.rate.peak is None or arm.rate.per_second is None:
         return nothing(arm.rate.reason or "not known")
     return share_cell(arm.rate.per_second / arm.rate.peak)
-
-
-def _paper_memory(arm: ArmFacts) -> Cell:
-    if arm.paper_memory is None:
-        return nothing(arm.paper_memory_reason or "not worked out")
-    return size_cell(arm.paper_memory)
 
 
 def _of_paper(arm: ArmFacts) -> Cell:
@@ -165,15 +152,15 @@ def _of_paper(arm: ArmFacts) -> Cell:
 
 def peak_memory(arm: ArmFacts) -> int | None:
     """Of the device where it was recorded, else of the host."""
-    return next((size for name in ("peak allocated", "peak host_resident", "peak host resident")
-                 if (size := arm.memory.get(name)) is not None), None)  # fmt: skip
+    names = ("peak allocated", "peak host_resident", "peak host resident")
+    return next((size for name in names if (size := arm.memory.get(name)) is not None), None)
 
 
 def _gains(one: Speedup, levels: Sequence[str], caption: str) -> Table | None:
     compared = [other for other in one.against if other.lines]
-    heads = [Column("", look=CODE if levels == ("layer",) else TEXT), Column(one.base)]
+    heads = [Column("", style=CODE if levels == ("layer",) else TEXT), Column(one.base)]
     for other in compared:
-        heads += [Column(other.label), Column(f"{other.label} faster", "times"), Column("95 % interval", look=TEXT)]
+        heads += [Column(other.label), Column(f"{other.label} faster", "times"), Column("95 % interval", style=TEXT)]
     named: dict[tuple[str, str], list[GainLine | None]] = {}
     for place, other in enumerate(compared):
         for line in other.lines:
@@ -182,10 +169,8 @@ def _gains(one: Speedup, levels: Sequence[str], caption: str) -> Table | None:
     rows = []
     for (_, name), lines in named.items():
         first = next((line.base_ns for line in lines if line is not None), None)
-        cells = [plain(name), time_cell(first, "on the other side only")]
-        for found in lines:
-            cells += _gain_cells(found)
-        rows.append(cells)
+        gains = [cell for line in lines for cell in _gain_cells(line)]
+        rows.append([text_cell(name), time_cell(first, "on the other side only"), *gains])
     return table(caption, heads, rows)
 
 
@@ -195,7 +180,7 @@ def _gain_cells(line: GainLine | None) -> list[Cell]:
     if line.gain is None:
         why = nothing(line.reason or "no spread is known")
         return [time_cell(line.ns, "on the other side only"), why, why]
-    return [time_cell(line.ns), faster(line.gain), plain(interval(line.gain), line.gain.basis)]
+    return [time_cell(line.ns), faster(line.gain), text_cell(interval(line.gain), line.gain.basis)]
 
 
 def faster(gain: Gain) -> Cell:
@@ -209,97 +194,80 @@ def interval(gain: Gain) -> str:
 
 
 def _reached(one: Speedup) -> Table | None:
-    heads = [Column("until", look=TEXT), *(Column(arm.label) for arm in one.arms)]
+    heads = [Column("until", style=TEXT), *(Column(arm.label) for arm in one.arms)]
     rows = []
     for item in one.reached:
         target = f"{item.what} {'of at most' if item.what == 'test loss' else 'of at least'} {item.target:.4g}"
-        rows.append([plain(target), *(time_cell(item.times[arm.label], "never reached") for arm in one.arms)])
+        rows.append([text_cell(target), *(time_cell(item.times[arm.label], "never reached") for arm in one.arms)])
     return table("Training time to the same result", heads, rows)
 
 
 def _course(one: Speedup) -> Table | None:
-    heads = [Column("", look=TEXT), Column("epoch"), Column("time"), Column("training loss"), Column("test loss"),
+    heads = [Column("", style=TEXT), Column("epoch"), Column("time"), Column("training loss"), Column("test loss"),
              Column("accuracy"), Column("Dice")]  # fmt: skip
     rows = [
-        [plain(arm.label), count(item.number + 1), time_cell(item.ns), _plain_number(item.loss),
-         _plain_number(item.test_loss), share_cell(item.accuracy), share_cell(item.dice, "its answers are no masks")]
+        [text_cell(arm.label), count(item.number + 1), time_cell(item.ns), decimal_cell(item.loss),
+         decimal_cell(item.test_loss), share_cell(item.accuracy), share_cell(item.dice, "its answers are no masks")]
         for arm in one.arms
         for item in arm.epochs
     ]  # fmt: skip
     return table("Epochs (of the newest run)", heads, rows)
 
 
-def _plain_number(value: float | None) -> Cell:
-    return nothing("not collected") if value is None else Cell(f"{value:.4f}", value=value)
-
-
 def _if_only(one: Speedup) -> list[Table | None]:
-    heads = [Column("layer", look=CODE), Column("of the step"), Column("step faster", "times"),
-             Column("95 % interval", look=TEXT), Column("at most", "times", note="if the layer took no time at all")]  # fmt: skip
-    return [
-        table(
-            f"If only this layer ran as on {other.label} (Amdahl)",
-            heads,
-            [
-                [plain(item.layer), share_cell(item.share), faster(item.gain), plain(interval(item.gain)),
-                 Cell(ratio(item.limit), value=item.limit)]
-                for item in other.if_only
-            ],
-        )
-        for other in one.against
-    ]  # fmt: skip
+    heads = [Column("layer", style=CODE), Column("of the step"), Column("step faster", "times"),
+             Column("95 % interval", style=TEXT), Column("at most", "times", note="if the layer took no time at all")]  # fmt: skip
+    found = []
+    for other in one.against:
+        rows = [
+            [text_cell(item.layer), share_cell(item.share), faster(item.gain), text_cell(interval(item.gain)),
+             Cell(ratio(item.limit), value=item.limit)]
+            for item in other.if_only
+        ]  # fmt: skip
+        found.append(table(f"If only this layer ran as on {other.label} (Amdahl)", heads, rows))
+    return found
 
 
 def _categories(one: Speedup) -> Table | None:
-    heads = [Column("kind of work", look=TEXT), *(Column(arm.label) for arm in one.arms)]
-    known = [kind for kind in CATEGORIES if any(kind in (arm.categories or {}) for arm in one.arms)]
+    heads = [Column("kind of work", style=TEXT), *(Column(arm.label) for arm in one.arms)]
+    shares = [arm.categories or {} for arm in one.arms]
     rows = [
-        [
-            plain(kind),
-            *(share_cell((arm.categories or {}).get(kind, 0.0 if arm.categories else None)) for arm in one.arms),
-        ]
-        for kind in known
+        [text_cell(kind), *(share_cell(parts.get(kind, 0.0 if parts else None)) for parts in shares)]
+        for kind in CATEGORIES
+        if any(kind in parts for parts in shares)
     ]
-    return table("Where the time in the trace goes", heads, rows)
+    return table("Share of the time in the trace", heads, rows)
 
 
 def _top(arm: ArmFacts) -> Table | None:
-    heads = [Column("operation", look=CODE), Column("kind", look=TEXT), Column("calls"), Column("self time"),
+    heads = [Column("operation", style=CODE), Column("kind", style=TEXT), Column("calls"), Column("self time"),
              Column("with what it called"), Column("of all")]  # fmt: skip
     rows = [
-        [plain(item.name), plain(item.category), count(item.calls), time_cell(item.self_ns),
+        [text_cell(item.name), text_cell(item.category), count(item.calls), time_cell(item.self_ns),
          time_cell(item.total_ns, "kernels call nothing"), share_cell(item.share)]
         for item in arm.top
     ]  # fmt: skip
     return table(f"The most expensive on {arm.label}", heads, rows)
 
 
-_ROWS = 12
-_ELSEWHERE = "the page and --json have them"
-
-
 def terminal(one: Speedup) -> list[RenderableType]:
-    """Heading, what has to be known, tables."""
+    """Heading, notes, tables."""
     names = ", ".join(arm.label for arm in one.arms)
     lines = [f"{one.workload or 'a program'}, batch {one.batch or 'not known'}: {names}", *notes(one)]
     first, *others = tables(one)
     figures = upright(first)
-    shown = [*terminals.shown([figures], len(figures.rows), ""), *terminals.shown(others, _ROWS, _ELSEWHERE)]
-    return [*lines, *shown]
+    return [
+        *lines, *terminals.shown([figures], len(figures.rows), ""),
+        *terminals.shown(others, 12, "the page and --json have them"),
+    ]  # fmt: skip
 
 
-def as_json(one: Speedup) -> dict[str, Any]:
-    """Every figure, records as objects."""
-    found: dict[str, Any] = as_plain_text(one)
-    return found
-
-
-def as_plain_text(value: Any) -> Any:
-    """Records as objects by field name, tuples as lists."""
+def as_json(value: Any) -> Any:
+    """Every figure: records as objects by field name, tuples as lists."""
     if hasattr(value, "_asdict"):
-        return {key: as_plain_text(item) for key, item in value._asdict().items()}
+        return as_json(value._asdict())
     if hasattr(value, "__dataclass_fields__"):
-        return {key: as_plain_text(getattr(value, key)) for key in value.__dataclass_fields__}
+        return {key: as_json(getattr(value, key)) for key in value.__dataclass_fields__}
     if isinstance(value, dict):
-        return {str(key): as_plain_text(item) for key, item in value.items()}
-    return [as_plain_text(item) for item in value] if isinstance(value, (tuple, list)) else value
+        return {str(key): as_json(item) for key, item in value.items()}
+    return [as_json(item) for item in value] if isinstance(value, (tuple, list)) else value

@@ -1,14 +1,15 @@
-"""What a table is to the page: columns, rows of cells, and how much was left out."""
+"""Tables of the page: columns, rows of cells, and how much was left out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from math import isfinite
 from typing import Any
 
-from perfctl.orchestrator.report.numbers import Cell, plain, si, time_cell
+from perfctl.orchestrator.report.cells import Cell, text_cell, time_cell
+from perfctl.orchestrator.report.numbers import si
 
 ROWS_SHOWN = 200
 """Longer tables end here and say how many more there are."""
@@ -16,16 +17,16 @@ ROWS_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its head, the unit under it, and how its cells stand."""
+    """One column: its head, the unit under it, and the style of its cells."""
 
     label: str
     unit: str = ""
-    look: str = "num"
+    style: str = "num"
     """num (right-aligned), text, or code (names from a report)."""
     note: str | None = None
-    """Said on hover and focus of the head: a definition, or why the whole column is empty."""
+    """Shown on hover and focus of the head: a definition, or why the whole column is empty."""
     empty: bool = False
-    """Every cell is a dash for one and the same reason, which the table says above itself."""
+    """Every cell is a dash for one and the same reason, which stands above the table."""
     base: str = ""
     """Unit of the full values where the cells carry their own ("ns" beside 41.2 µs); for the exported file."""
 
@@ -40,10 +41,10 @@ class Table:
     hidden: int = 0
     """Rows that exist and are not shown."""
     hidden_note: str = "in the store"
-    tools: bool = field(default=True)
+    tools: bool = True
     """Offer filter and CSV."""
     notes: tuple[str, ...] = ()
-    """Said once above the table: why whole columns are empty."""
+    """Above the table: why whole columns are empty."""
 
     @property
     def total(self) -> int:
@@ -52,36 +53,32 @@ class Table:
 
 
 def table(
-    caption: str,
-    columns: Sequence[Column],
-    rows: Iterable[Sequence[Cell]],
-    *,
-    limit: int = ROWS_SHOWN,
+    caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], *, limit: int = ROWS_SHOWN,
     tools: bool = True,
-) -> Table | None:
-    """A table without its empty columns; None when there are no rows.
+) -> Table | None:  # fmt: skip
+    """A table; None when there are no rows.
 
-    A column in which every cell is a dash for the same reason says that reason once, above the table.
+    A column in which every cell is a dash for the same reason is marked empty, with its reason above the table.
     """
     cells = [tuple(row) for row in rows]
     if not cells:
         return None
-    shown = cells[:limit]
+    shown = tuple(cells[:limit])
     heads = list(columns)
     empty: dict[str, list[str]] = {}
     for place, column in enumerate(columns):
-        titles = {row[place].title for row in shown} if all(row[place].look == "no" for row in shown) else set()
+        titles = {row[place].title for row in shown} if all(row[place].style == "no" for row in shown) else set()
         if len(titles) == 1:
             heads[place] = replace(column, empty=True)
-            empty.setdefault(next(iter(titles)) or "not collected", []).append(column.label)
+            empty.setdefault(titles.pop() or "not collected", []).append(column.label)
     notes = tuple(f"{', '.join(labels)}: {reason}." for reason, labels in empty.items())
     hidden = len(cells) - len(shown)
-    return Table(tuple(heads), tuple(shown), caption, hidden, tools=tools and len(shown) > 8, notes=notes)
+    return Table(tuple(heads), shown, caption, hidden, tools=tools and len(shown) > 8, notes=notes)
 
 
 def without_empty(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> tuple[list[Column], list[list[Cell]]]:
     """Drop columns that hold nothing but dashes: for lists where a missing column is no question."""
-    keep = [place for place in range(len(columns)) if any(row[place].look != "no" for row in rows)]
+    keep = [place for place in range(len(columns)) if any(row[place].style != "no" for row in rows)]
     return [columns[place] for place in keep], [[row[place] for place in keep] for row in rows]
 
 
@@ -113,7 +110,7 @@ def packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str,
     """One column in the smallest of five forms.
 
     ``{label, unit, kind, ...}`` with its data as one of ``c`` (one value for all rows), ``d`` + ``i`` (dictionary and
-    index a row), ``d`` + ``r`` (index, how often, index, ...), ``s`` (first value and differences), ``v`` (plain
+    index a row), ``d`` + ``r`` (index, how often, index, ...), ``s`` (first value and differences), ``v`` (text_cell
     values). None stays null. ``kind`` says how a value is written: time, start, si, int, text or code.
     """
     head: dict[str, Any] = {"label": label, "unit": unit, "kind": kind}
@@ -154,7 +151,7 @@ def _cell(kind: str, value: Any) -> Cell:
         return Cell("–", "not in this report", "no")
     if kind == "time":
         return time_cell(value)
-    return plain(si(value) if kind == "si" else value)
+    return text_cell(si(value) if kind == "si" else value)
 
 
 def _tidy(value: Any) -> Any:

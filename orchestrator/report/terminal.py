@@ -1,17 +1,19 @@
-"""The terminal's twin of the page: the same findings and the same rows, 80 columns wide."""
+"""The page on a terminal: the same findings and the same rows, 80 columns wide."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.ledger.studies import device_label, heading, studies
+from perfctl.orchestrator.report.cells import Cell
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
-from perfctl.orchestrator.report.numbers import Cell, time
+from perfctl.orchestrator.report.numbers import time
 from perfctl.orchestrator.report.page import about, kernels, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.inference import inference_tables
@@ -27,12 +29,18 @@ if TYPE_CHECKING:
 
 ROWS = 12
 """Rows of a table before "and N more"."""
-SHORT = {"counted / paper": "ratio"}
-LEDGER_LEFT_OUT = {"achieved", "share"}
+
+
 LEFT_OUT = {"category", "direction", "host time", "memory", "concerns", "run", "batches", "images", "loss", "problems"}
-"""Columns of the page's tables that 80 columns have no room for; problems stand among the findings."""
+"""Columns of the page that do not fit 80 columns; problems are among the findings."""
 NAME_WIDTH = 24
-"""Columns for the name of a layer, which goes on beside its other batch sizes."""
+"""Columns for the name of a layer, which continues beside its other batch sizes."""
+
+
+STYLES = {
+    "est": "italic", "no": "dim", "refused": "strike", "bad": "bold red", "worse": "bold red", "better": "green",
+    "news": "yellow",
+}  # fmt: skip
 
 
 def run_details(run: Run) -> list[RenderableType]:
@@ -50,91 +58,82 @@ def run_details(run: Run) -> list[RenderableType]:
         if value is not None:
             facts.add_row(_text(name, "dim"), _text(str(value)))
     analysis = analyse(study)
-    out: list[RenderableType] = [facts, *_findings(analysis)]
-    if analysis.ledger.rows:
-        out += ledger_table(analysis)
-    out += [_from_view(view) for view in inference_tables([run])]
     prepared = analysis.prepared.runs
     used = [item.usage for item in prepared]
     views = (
-        kernels.summary(prepared, paths=False), page_study.operators([run]), usage.ways_table(used),
-        usage.busy_table(used), usage.readings_table(used), usage.memory_list(run), page_study.summaries([run]),
+        *inference_tables([run]), kernels.summary(prepared, paths=False), page_study.operators([run]),
+        usage.ways_table(used), usage.busy_table(used), usage.readings_table(used), usage.memory_list(run),
+        page_study.summaries([run]), about.gaps(analysis.prepared, analysis.ledger),
     )  # fmt: skip
-    out += [_from_view(view) for view in views if view is not None]
-    missing = about.gaps(analysis.prepared, analysis.ledger)
-    return [*out, _from_view(missing)] if missing else out
+    shown = [from_view(view) for view in views if view is not None]
+    return [facts, *_findings(analysis), *(ledger_table(analysis) if analysis.ledger.rows else []), *shown]
 
 
 def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:
-    """What came out of a sweep: a heading, the findings, and one row a batch size, for every study in it."""
+    """The results of a sweep: for each study a heading, the findings, and one row a batch size."""
     out: list[RenderableType] = []
-    for study in studies(runs):
-        out.append(_text(f"{heading(study)}   {study.device or ''}   {tools(study.runs)}", "bold"))
-        found = analyse(study)
-        out += _findings(found)
-        view = None if study.foreign else page_study.sweep_table(found.points)
+    for found in map(analyse, studies(runs)):
+        out += [_title(found), *_findings(found)]
+        view = None if found.study.foreign else page_study.sweep_table(found.points)
         if view is not None and any(column.label not in {"batch", *LEFT_OUT} for column in view.columns):
-            out.append(_from_view(view))
+            out.append(from_view(view))
     return out
 
 
+def _title(found: Analysis) -> Text:
+    return _text(f"{heading(found.study)}   {found.study.device or ''}   {tools(found.study.runs)}", "bold")
+
+
 def shown(views: Iterable[View], rows: int, elsewhere: str) -> list[RenderableType]:
-    """Tables of a page for the terminal, each cut to ``rows``; ``elsewhere`` says where the others are."""
-    return [_from_view(view, rows, elsewhere) for view in views]
+    """Tables of a page for the terminal, each cut to ``rows``; ``elsewhere`` names the place of the others."""
+    return [from_view(view, rows, elsewhere) for view in views]
 
 
 def inference_summary(runs: Sequence[Run]) -> list[RenderableType]:
-    """Latency and accuracy of several models and batch sizes side by side; empty where no run got so far."""
-    return [_from_view(view, rows=len(view.rows)) for view in inference_tables(runs)]
+    """Latency and accuracy of several models and batch sizes; empty where no run has them."""
+    return [from_view(view, rows=len(view.rows)) for view in inference_tables(runs)]
 
 
 def ledgers(analyses: Sequence[Analysis], *, whole: bool = True) -> list[RenderableType]:
     """Every study's ledger under its heading, with the verdicts; findings before it when it is shown whole."""
     out: list[RenderableType] = []
     for found in analyses:
-        study = found.study
-        out.append(_text(f"{heading(study)}   {study.device or ''}   {tools(study.runs)}", "bold"))
-        out += _findings(found) if whole else []
-        if found.ledger.rows:
-            out += ledger_table(found, told=whole)
+        out += [_title(found), *(_findings(found) if whole else [])]
+        out += ledger_table(found, brief=whole) if found.ledger.rows else []
     return out
 
 
-def ledger_table(found: Analysis, *, told: bool = True) -> list[RenderableType]:
+def ledger_table(found: Analysis, *, brief: bool = True) -> list[RenderableType]:
     """The ledger, then its numbered verdicts. FLOPs: 1 multiply-add = 2.
 
-    ``told``: the findings stand above, so what concerns the whole sweep is not said a second time.
+    ``brief``: the findings stand above, so sentences about the whole sweep are not repeated.
     """
     view = ledger_view(found)
     assert view is not None
-    kept = [place for place, column in enumerate(view.columns) if column.label not in LEDGER_LEFT_OUT]
-    heads = [view.columns[place] for place in kept]
-    named = [(SHORT.get(head.label, head.label), "left" if head.look == "text" else "right") for head in heads]
+    kept = [(place, column) for place, column in enumerate(view.columns) if column.label not in ("achieved", "share")]
+    heads = {"counted / paper": "ratio"}
+    named = [(heads.get(head.label, head.label), "left" if head.style == "text" else "right") for _, head in kept]
     grid = _grid(("layer", "left"), *named, ("why", "right"))
-    grid.caption = _text(
-        "Paper and counted in FLOP. " + " ".join(view.notes) + (f" Left out: {view.fold}." if view.fold else "")
-    )
+    fold = f" Left out: {view.fold}." if view.fold else ""
+    grid.caption = _text(f"Paper and counted in FLOP. {' '.join(view.notes)}{fold}")
     shown = [group for group in view.groups if not group.minor]
-    lines = [line.cells for group in shown for line in group.lines]
-    widths = [max(len(cells[place].unit or "") for cells in lines) for place in kept]
+    widths = [max(len(line.cells[place].unit or "") for group in shown for line in group.lines) for place, _ in kept]
     why = _grid(("", "right"), ("", "left"), heads=False)
-    number = 0
+    numbers = count(1)
     for item in view.sweep:
-        number += 1
-        why.add_row(_text(str(number)), _why("", replace(item, sentence="") if told else item))
+        why.add_row(_text(str(next(numbers))), _why("", replace(item, sentence="") if brief else item))
     for group in shown:
         name = f"{group.layer} {group.direction}".strip()
-        first = number + 1
-        for item in group.reasons:
-            number += 1
-            why.add_row(_text(str(number)), _why(name, item))
+        mine = [str(next(numbers)) for _ in group.reasons]
+        for number, item in zip(mine, group.reasons, strict=True):
+            why.add_row(_text(number), _why(name, item))
         if group.open:
             why.add_row(_text(""), _text(f"{name}: {group.open[0].lower()}{group.open[1:]}", "dim"))
-        marks = "" if number < first else str(first) if number == first else f"{first}-{number}"
+        marks = "-".join(dict.fromkeys((mine[0], mine[-1]))) if mine else ""
         labels = _over_lines(name, len(group.lines))
-        for place, line in enumerate(group.lines):
-            cells = (_cell(line.cells[at], width) for at, width in zip(kept, widths, strict=True))
-            grid.add_row(_text(labels[place]), *cells, _text(marks if place == 0 else ""))
+        for row, line in enumerate(group.lines):
+            cells = (_cell(line.cells[at], width) for (at, _), width in zip(kept, widths, strict=True))
+            grid.add_row(_text(labels[row]), *cells, _text(marks if row == 0 else ""))
     return [grid, why] if why.row_count else [grid]
 
 
@@ -163,33 +162,36 @@ def _findings(found: Analysis) -> list[RenderableType]:
     said = findings(found)
     if not said:
         return [_text("Nothing stands out.")]
-    numbers = iter(range(1, len(said) + 1))
+    numbers = count(1)
     grid = _grid(("", "right"), ("", "left"), heads=False)
     for item in said:
         grid.add_row(_text("!" if item.warning else str(next(numbers))), _text(item.text))
     return [grid]
 
 
-def _from_view(view: View, rows: int = ROWS, elsewhere: str = "perfctl report shows them") -> Group:
-    """A page's table for the terminal, cut to ``rows``; a narrow one does not break the lines around it."""
+def from_view(
+    view: View, rows: int = ROWS, elsewhere: str = "perfctl report shows them", *,
+    left_out: Collection[str] = LEFT_OUT, **options: Any,
+) -> Group:  # fmt: skip
+    """A page's table for the terminal, cut to ``rows``; ``options``: of :func:`text_tables.grid`."""
     from rich.console import Group
 
-    kept = [place for place, column in enumerate(view.columns) if column.label not in LEFT_OUT]
+    kept = [(place, column) for place, column in enumerate(view.columns) if column.label not in left_out]
     sides = {"num": "right", "code": "code"}
-    grid = _grid(*((view.columns[place].label, sides.get(view.columns[place].look, "left")) for place in kept))
-    widths = [max(len(row[place].unit or "") for row in view.rows[:rows]) for place in kept]
+    table = _grid(*((column.label, sides.get(column.style, "left")) for _, column in kept), **options)
+    widths = [max(len(row[place].unit or "") for row in view.rows[:rows]) for place, _ in kept]
     for row in view.rows[:rows]:
-        grid.add_row(*(_cell(row[place], width) for place, width in zip(kept, widths, strict=True)))
+        table.add_row(*(_cell(row[place], width) for (place, _), width in zip(kept, widths, strict=True)))
     said = list(view.notes)
     if view.total > rows:
         said.append(f"and {view.total - rows} more: {elsewhere}")
     below = [_text("\n".join(said), "dim")] if said else []
-    return Group(_text(view.caption, "bold"), grid, *below)
+    return Group(_text(view.caption, "bold"), table, *below)
 
 
 def _cell(cell: Cell, width: int = 0) -> Text:
     """``width``: of the longest unit in the column, so that units stand below each other."""
-    style = {"est": "italic", "no": "dim", "refused": "strike", "bad": "bold red"}.get(cell.look, "")
+    style = STYLES.get(cell.style, "")
     if cell.unit is None or not width:
         return _text(cell.text.rstrip("\u2007\u2008"), style)
     return _text(f"{cell.text} {cell.unit.ljust(width)}".replace("\u2007", " ").replace("\u2008", " "), style)

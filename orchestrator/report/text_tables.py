@@ -1,8 +1,8 @@
-"""Tables of the terminal that need no analysis: the runs of a store, what a machine has."""
+"""Text and tables for the terminal, and the two that need no analysis: runs of a store, findings of the doctor."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.report.numbers import DASH
@@ -33,7 +33,11 @@ def doctor_table(findings: Iterable[tuple[str, str, str | None, str | None]]) ->
     return table
 
 
-def grid(*columns: tuple[str, str], heads: bool = True) -> Table:
+def grid(*columns: tuple[str, str], heads: bool = True, whole: Collection[str] = (), code: int = 36) -> Table:
+    """A table of these columns: (label, "left", "right" or "code").
+
+    ``whole``: labels of columns that are cut rather than broken over lines; ``code``: characters of a name at most.
+    """
     from rich.table import Table
 
     table = Table(
@@ -41,9 +45,12 @@ def grid(*columns: tuple[str, str], heads: bool = True) -> Table:
     )
     for label, side in columns:
         if side == "code":
-            table.add_column(text(label), no_wrap=True, overflow="ellipsis", min_width=16, max_width=36)
+            table.add_column(text(label), no_wrap=True, overflow="ellipsis", min_width=16, max_width=code)
         else:
-            table.add_column(text(label), justify="right" if side == "right" else "left", overflow="fold")
+            table.add_column(
+                text(label), justify="right" if side == "right" else "left", no_wrap=label in whole,
+                overflow="ellipsis" if label in whole else "fold",
+            )  # fmt: skip
     return table
 
 

@@ -76,7 +76,7 @@ def test_without_time_or_peak_there_is_no_share() -> None:
     ("changes", "cause"),
     [
         ({}, "wrong device"),
-        ({"launches": 1, "counted_launches": 3}, "1 launches and the count 3"),
+        ({"launches": 1, "counted_launches": 3}, "1 launches were timed and 3 were counted"),
         ({"counted": missing("not_collected", "-"), "paths": {}}, "TF32 is likely on"),
         ({"counted": missing("not_collected", "-"), "paths": {}, "precision": "tf32", "time_ns": 1e4}, "Winograd"),
         ({"level": "run", "busy": 2.0}, "did not wait"),

@@ -68,7 +68,7 @@ def test_paper_just_over_the_peak_is_refused_and_just_at_it_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "cause"), [(8.99e9, "fewer FLOPs were executed than stand"), (9e9, "the wrong device")]
+    ("counts", "cause"), [(8.99e9, "fewer FLOPs were executed than are"), (9e9, "the wrong device")]
 )
 def test_fewer_flops_than_paper_are_nine_tenths_of_it_at_most(counts: float, cause: str) -> None:
     point = place(work(paper=1e10, counted=counted(counts), time_ns=9e5), PEAKS)
@@ -137,7 +137,7 @@ def test_times_and_counts_of_launches_that_differ_by_more_than_a_hundredth_are_n
     launches: int, mismatch: bool
 ) -> None:
     point = place(work(time_ns=1e5, launches=launches, counted_launches=100), PEAKS)
-    said = f"the time holds {launches} launches and the count 100: not the same work"
+    said = f"{launches} launches were timed and 100 were counted: not the same work"
     assert (said in (point.refused or "")) == mismatch
     stream = place(work(dram=counted(3e9), launches=launches, counted_launches=100), PEAKS)
     assert (said in (stream.refused or "")) == mismatch

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.compare.statistics import t_quantile
 from perfctl.orchestrator.analyse.speedup import Arm, Gain, GainLine, amdahl, epochs, gain, if_only, reached, speedup
+from perfctl.orchestrator.analyse.statistics import t_quantile
 from perfctl.records.report import Kernel, Step, Summary
 from perfctl.records.run import Run
 

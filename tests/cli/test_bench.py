@@ -75,7 +75,7 @@ def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twic
 
     told = perfctl("bench", "show", "--json").json
     assert next((one["model"], one["batch"], one["steps"]) for one in told["points"]) == ("mlp:width=8,image=4", 2, 5)
-    assert "what the time of a step goes with" in perfctl("bench", "show").out
+    assert "correlation with the time of a step" in perfctl("bench", "show").out
     assert perfctl("bench", "show", "--family", "resnet").code == 2
     drawn = perfctl("plot", "bench-flops-forward", "--out", "time.svg")
     assert drawn.code == 0, drawn.err

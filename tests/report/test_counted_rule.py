@@ -7,10 +7,10 @@ from perfctl.orchestrator.analyse.analysis import analyse
 from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.report.cells import figure_cell, why
 from perfctl.orchestrator.report.findings_no_layers import of
 from perfctl.orchestrator.report.ledger.page import ledger_view
 from perfctl.orchestrator.report.ledger.rows import MEANINGS
-from perfctl.orchestrator.report.numbers import figure_cell, why
 from tests.analyse import simulated
 
 PLAIN = "fp32: FADD + FMUL + 2 FFMA"

@@ -7,7 +7,8 @@ from types import ModuleType
 
 from perfctl.orchestrator.analyse.analysis import analyse
 from perfctl.orchestrator.analyse.ledger.studies import Study, studies
-from perfctl.orchestrator.report.findings import Finding, findings
+from perfctl.orchestrator.report.findings import findings
+from perfctl.orchestrator.report.page.records import Finding
 from perfctl.records.report import Copy, Kernel, Step
 from perfctl.records.run import Run
 
@@ -140,6 +141,4 @@ def test_what_a_foreign_report_is_without_is_a_warning(synthetic: ModuleType) ->
         "No launch has a duration.",
         "Executed FLOPs are lower bounds: 1 of 2 launches have no count; tensor counters were not collected.",
     ]
-    assert "Executed FLOPs are not collected: nsys records no FLOP counters; ncu does." in texts(
-        synthetic.foreign_run(1)
-    )
+    assert "No FLOP counts: nsys does not record them. Run perfctl ncu." in texts(synthetic.foreign_run(1))

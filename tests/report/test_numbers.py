@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfctl.orchestrator.analyse.figure import Figure, missing
-from perfctl.orchestrator.report import numbers
+from perfctl.orchestrator.report import cells, numbers
 
 
 @pytest.mark.parametrize(
@@ -25,10 +25,11 @@ def test_times_have_their_unit(ns: float, text: str) -> None:
 
 
 def test_decimal_points_and_units_stand_below_each_other() -> None:
-    cells = [numbers.aligned(text) for text in ("1.36 G", "24.7 M", "105 k", "0")]
-    assert [unit for _, unit in cells] == ["G", "M", "k", ""]
-    assert [len(number) - len(number.partition(".")[0].rstrip("\u2007\u2008")) for number, _ in cells] == [3] * 4
-    assert cells[2][0] == "105\u2008\u2007\u2007" and cells[1][0] == "24.7\u2007"
+    padded = [cells.scaled(text, None, 0) for text in ("1.36 G", "24.7 M", "105 k", "0")]
+    texts = [cell.text for cell in padded]
+    assert [cell.unit for cell in padded] == ["G", "M", "k", ""]
+    assert [len(text) - len(text.partition(".")[0].rstrip("\u2007\u2008")) for text in texts] == [3] * 4
+    assert texts[2] == "105\u2008\u2007\u2007" and texts[1] == "24.7\u2007"
 
 
 def test_the_full_value_keeps_every_digit() -> None:
@@ -37,18 +38,18 @@ def test_the_full_value_keeps_every_digit() -> None:
 
 def test_the_four_states_have_four_looks() -> None:
     looks = [
-        numbers.figure_cell(figure, "FLOP")
+        cells.figure_cell(figure, "FLOP")
         for figure in (Figure(5, "counted"), Figure(5, "estimated", "a rule"), missing("not_collected", "nobody asked"),
                        missing("refused", "would be wrong"))
     ]  # fmt: skip
-    assert [cell.look for cell in looks] == ["", "est", "no", "refused"]
+    assert [cell.style for cell in looks] == ["", "est", "no", "refused"]
     assert looks[1].text.startswith("~ ")
     assert looks[2].text == numbers.DASH and "nobody asked" in (looks[2].title or "")
     assert "would be wrong" in (looks[3].title or "")
 
 
 def test_a_lower_bound_says_so() -> None:
-    cell = numbers.figure_cell(Figure(5, "counted", launches=2, of_launches=3), "FLOP")
+    cell = cells.figure_cell(Figure(5, "counted", launches=2, of_launches=3), "FLOP")
     assert cell.text.startswith("≥ ") and "2 of 3 launches" in (cell.title or "")
 
 
@@ -69,12 +70,12 @@ def test_a_tiny_ratio_is_not_shown_as_zero() -> None:
 )
 def test_so_many_a_second_never_has_a_prefix_below_one(value: float, text: str) -> None:
     assert numbers.per_second(value) == text
-    cell = numbers.rate(value, "1/s")
+    cell = cells.rate(value, "1/s")
     assert (f"{cell.text.strip()} {cell.unit}".replace("\u2007", "").replace("\u2008", "").strip(), cell.value) == (
         text,
         value,
     )
-    assert numbers.rate(None, "1/s", "not timed") == numbers.nothing("not timed")
+    assert cells.rate(None, "1/s", "not timed") == cells.nothing("not timed")
 
 
 def test_a_rate_is_not_given_more_digits_than_it_has() -> None:

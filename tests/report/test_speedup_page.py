@@ -50,7 +50,7 @@ def test_a_speedup_stands_with_its_interval_and_else_the_reason_stands_there() -
     (table,) = (one for one in tables(study(LINES)) if one.caption == "Speed-up")
     rows = {row[0].text: row for row in table.rows}
     assert [cell.text for cell in rows["step"][3:]] == ["3.00", "2.50 to 3.50"]
-    assert [cell.look for cell in rows["forward"][3:]] == ["no", "no"]
+    assert [cell.style for cell in rows["forward"][3:]] == ["no", "no"]
     assert rows["forward"][3].title == "one run each, and of 3 steps"
 
 
@@ -78,7 +78,7 @@ def test_unsteady_steps_are_said_and_steady_ones_are_not() -> None:
 
 def test_what_was_never_reached_has_no_time() -> None:
     (table,) = (one for one in tables(study(LINES)) if one.caption == "Training time to the same result")
-    assert [cell.look for cell in table.rows[0]] == ["", "", "no"]
+    assert [cell.style for cell in table.rows[0]] == ["", "", "no"]
     assert table.rows[0][2].title == "never reached"
 
 

@@ -26,7 +26,7 @@ from perfctl.parsers import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Report
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.estimate import Estimate
+    from perfctl.orchestrator.analyse.memory.estimate import Estimate
 
 _BATCH_IN_NAME = re.compile(
     r"(?<![a-z0-9])(?:batch(?:size)?|bs|b)[-_]?(\d+)(?![a-z0-9])|(?<![a-z0-9])(\d+)_batch(?![a-z0-9])", re.IGNORECASE

@@ -47,7 +47,7 @@ from perfctl.orchestrator.analyse.prices import Price, PriceTable, for_board
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.estimate import Estimate
+    from perfctl.orchestrator.analyse.memory.estimate import Estimate
     from perfctl.records.paper import MemoryTrace
 
 NETWORK_FROM = 8

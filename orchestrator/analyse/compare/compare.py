@@ -23,9 +23,9 @@ from perfctl.orchestrator.analyse.compare.records import (
     Side,
 )
 from perfctl.orchestrator.analyse.compare.rows import judged, observed, rows
-from perfctl.orchestrator.analyse.compare.statistics import holm
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, with_whole_backward
 from perfctl.orchestrator.analyse.ledger.timing import preference
+from perfctl.orchestrator.analyse.statistics import holm
 from perfctl.records.run import Run
 
 ALPHA = 0.05

@@ -1,8 +1,7 @@
 """FLOPs that one kernel executed, from its SASS counters. 1 multiply-add = 2 FLOPs.
 
-``_thread_inst_`` metrics count threads, so nothing is multiplied by 32 for them; ``sm__`` and
-``smsp__`` sums agree, and either is taken. Additions alone (FADD, the set of counters that many
-studies use) say nothing about multiply-adds, which are FFMA: without all three there is no figure.
+``_thread_inst_`` metrics count threads, so they are not multiplied by 32; ``sm__`` and ``smsp__`` sums agree. Additions
+alone (FADD, the counters of many studies) say nothing about multiply-adds, which are FFMA: all three are needed.
 """
 
 from __future__ import annotations
@@ -48,17 +47,14 @@ def values_by_launch(counters: Iterable[Counter]) -> dict[int, dict[str, float |
     return found
 
 
-def flops_by_launch(run: Run, by_launch: Mapping[int, Values] | None = None) -> dict[int, KernelFlops]:
-    """launch -> FLOPs, for every launch of the run that has any counter.
-
-    ``by_launch`` are the run's ``values_by_launch`` where the caller has them already.
-    """
+def flops_by_launch(run: Run, by_launch: Mapping[int, Values]) -> dict[int, KernelFlops]:
+    """launch -> FLOPs, for every launch of the run that has any counter; ``by_launch`` are its ``values_by_launch``."""
     capability, sms = compute_capability(run) or _by_names(run), sm_count(run)
     version = run.profiler_version or run.report.tool_version
     names = {kernel.launch: kernel.name for kernel in run.report.kernels}
     return {
         launch: kernel_flops(values, capability, name=names.get(launch), sm_count=sms, version=version)
-        for launch, values in (values_by_launch(run.report.counters) if by_launch is None else by_launch).items()
+        for launch, values in by_launch.items()
     }
 
 
@@ -67,14 +63,11 @@ def compute_capability(run: Run) -> str | None:
     return next((device.compute_capability for device in run.devices if device.compute_capability), None)
 
 
-_LATER = ("ampere", "ada", "hopper", "blackwell")
-
-
 def _by_names(run: Run) -> str | None:
     """What the chip is at least, by kernels that exist for it only: an ``ampere_sgemm`` runs on no earlier chip."""
     chips = {recognise(name).architecture or "" for name in {kernel.name for kernel in run.report.kernels}}
-    later = any(chip in _LATER or (chip.startswith("sm") and int(chip[2:]) >= 80) for chip in chips)
-    return AMPERE_OR_LATER if later else None
+    later = ("ampere", "ada", "hopper", "blackwell")
+    return AMPERE_OR_LATER if any(c in later or (c.startswith("sm") and int(c[2:]) >= 80) for c in chips) else None
 
 
 def sm_count(run: Run) -> int | None:
@@ -92,7 +85,7 @@ def kernel_flops(
 ) -> KernelFlops:
     """FLOPs of one launch from its metrics.
 
-    ``capability`` is "7.0", "8.6", ... or None when not known. The kernel's ``name`` may tell the shape of its tensor
+    ``capability`` is "7.0", "8.6", ... or None when not known. The kernel's ``name`` may say the shape of its tensor
     instructions, ``sm_count`` turns averages into sums, ``version`` is that of ncu.
     """
     algorithm = recognise(name) if name else NOTHING
@@ -109,19 +102,17 @@ _PATHS = {"fp32": ("fadd", "fmul", "ffma"), "fp64": ("dadd", "dmul", "dfma"), "f
 
 
 def _without_counts(found: KernelFlops, unused: frozenset[str]) -> KernelFlops:
-    """Paths that are there as rates only say so: they were collected, and printed too coarsely."""
-    told = {}
-    for path, ops in _PATHS.items():
-        figure: Figure = getattr(found, path)
-        if figure.state == "not_collected" and unused.issuperset(ops):
-            names = ", ".join(ops).upper()
-            told[figure.reason] = (
-                f"{path} counters ({names}) are there as rates only, from which no whole counts follow"
-            )
+    """Paths that the report has as rates only say so: they were collected, and printed too coarsely."""
+    reasons = {
+        figure.reason: f"{path} counters ({', '.join(ops).upper()}) are there as rates only, from which no whole counts "
+        "follow"
+        for path, ops in _PATHS.items()
+        if (figure := getattr(found, path)).state == "not_collected" and unused.issuperset(ops)
+    }
     changed = {
-        path: replace(figure, reason=told[figure.reason])
+        path: replace(figure, reason=reasons[figure.reason])
         for path in (*_PATHS, "total")
-        if (figure := getattr(found, path)).value is None and figure.reason in told
+        if (figure := getattr(found, path)).value is None and figure.reason in reasons
     }
     return found._replace(**changed)
 
@@ -130,12 +121,11 @@ def _estimated(found: KernelFlops, rules: Mapping[str, str]) -> KernelFlops:
     """Figures that rest on sums worked out from other forms, as estimates with the rule named."""
     core = [rule for metric, rule in rules.items() if "_op_" in metric and "tensor" not in metric]
     tensors = [rule for metric, rule in rules.items() if "tensor" in metric]
-    fp32, fp64, fp16 = (_from_rates(figure, core) for figure in (found.fp32, found.fp64, found.fp16))
+    by_path = {"fp32": core, "fp64": core, "fp16": core, "tensor": tensors, "total": [*core, *tensors]}
     return found._replace(
-        fp32=fp32, fp64=fp64, fp16=fp16, tensor=_from_rates(found.tensor, tensors),
-        total=_from_rates(found.total, [*core, *tensors]),
         tensor_types=tuple((kind, _from_rates(figure, tensors)) for kind, figure in found.tensor_types),
-    )  # fmt: skip
+        **{path: _from_rates(getattr(found, path), used) for path, used in by_path.items()},
+    )
 
 
 def _from_rates(figure: Figure, rules: Iterable[str]) -> Figure:
@@ -171,8 +161,8 @@ def _total(paths: Mapping[str, Figure]) -> Figure:
     """Sum of the paths. No value when nothing was measured, or when the known part is 0 and a path is missing."""
     lacking = {name: figure for name, figure in paths.items() if figure.value is None}
     known = [figure for figure in paths.values() if figure.value is not None]
-    value = sum(figure.value for figure in known if figure.value is not None)
-    without = tuple(lacking) + tuple(part for figure in known for part in figure.missing)
+    value = sum(figure.value or 0 for figure in known)
+    without = (*lacking, *(part for figure in known for part in figure.missing))
     if not known or (without and value == 0):
         first = next(iter(lacking.values()), None)
         if first is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from math import isclose
 from typing import NamedTuple
@@ -49,21 +50,18 @@ def major(capability: str | None) -> int:
 
 def weighted(values: Values, path: str, weights: Mapping[str, int]) -> Figure:
     """Sum of weight x threads over the instructions of one path; all of them are needed."""
-    found = {name: metric(values, op(name)) for name in weights}
-    lacking = [name.upper() for name, value in found.items() if value is None]
+    found = {name.upper(): metric(values, op(name)) for name in weights}
+    lacking = [name for name, value in found.items() if value is None]
     if not lacking:
-        total = sum(weights[name] * value for name, value in found.items() if value is not None)
-        return Figure(total, "counted", rule=_spelled(weights))
+        total = sum(weights[name.lower()] * value for name, value in found.items() if value is not None)
+        rule = " + ".join(f"{by} {name.upper()}" if by > 1 else name.upper() for name, by in weights.items())
+        return Figure(total, "counted", rule=rule)
     if any(asked(values, op(name.lower())) for name in lacking):
         return missing("not_available", f"ncu printed no value for {', '.join(lacking)}")
     if len(lacking) == len(weights):
         return missing("not_collected", f"{path} counters were not collected ({', '.join(lacking)})")
-    had = ", ".join(name.upper() for name in weights if name.upper() not in lacking)
+    had = ", ".join(name for name in found if name not in lacking)
     return missing("not_collected", f"only {had} was collected; without {', '.join(lacking)} it is no count of FLOPs")
-
-
-def _spelled(weights: Mapping[str, int]) -> str:
-    return " + ".join(f"{weight} {name.upper()}" if weight > 1 else name.upper() for name, weight in weights.items())
 
 
 def fp32(values: Values, capability: str | None) -> Figure:
@@ -73,13 +71,9 @@ def fp32(values: Values, capability: str | None) -> Figure:
         return figure
     packed = weighted(values, "packed fp32", {"fadd2": 2, "fmul2": 2, "ffma2": 4})
     if packed.value is None:
-        reason = "packed fp32 (FFMA2) was not collected"
-        return Figure(figure.value, "counted", reason, missing=("packed fp32",), rule=figure.rule)
-    state = "estimated" if packed.value else "counted"
-    rule = f"{figure.rule} + {packed.rule}"
-    return Figure(
-        figure.value + packed.value, state, "packed fp32 weighted 2, 2, 4" if packed.value else None, rule=rule
-    )
+        return replace(figure, reason="packed fp32 (FFMA2) was not collected", missing=("packed fp32",))
+    figure = replace(figure, value=figure.value + packed.value, rule=f"{figure.rule} + {packed.rule}")
+    return replace(figure, state="estimated", reason="packed fp32 weighted 2, 2, 4") if packed.value else figure
 
 
 def fp64(values: Values) -> Figure:
@@ -88,7 +82,7 @@ def fp64(values: Values) -> Figure:
 
 
 def fp16(values: Values, capability: str | None, phantom: bool, version: str | None) -> Figure:
-    """HADD + HMUL + 2 HFMA, or twice that, as the version of ncu has it; what only moves constants is left out."""
+    """HADD + HMUL + 2 HFMA, or twice that, by the version of ncu; what only moves constants is left out."""
     weights = half_weights(values, version)
     if phantom and capability is not None:
         others = weighted(values, "fp16", {name: weights[name] for name in ("hadd", "hmul")})
@@ -102,19 +96,17 @@ def fp16(values: Values, capability: str | None, phantom: bool, version: str | N
     if _may_move_constants(values, capability, phantom):
         chip = "" if capability else " (the chip is not known; it is so from CC 8.0 on)"
         return missing("refused", f"HFMA2 may only have moved constants{chip}: not added")
+    reason = "2 HADD + 2 HMUL + 4 HFMA; down to half of that where one of two lanes is used"
     if weights is HALF_BEFORE:
         reason = "HADD + HMUL + 2 HFMA; up to twice that where instructions are packed"
-    else:
-        reason = "2 HADD + 2 HMUL + 4 HFMA; down to half of that where one of two lanes is used"
-    return Figure(figure.value, "estimated", reason, rule=figure.rule)
+    return replace(figure, state="estimated", reason=reason)
 
 
 def half_weights(values: Values, version: str | None) -> Mapping[str, int]:
     """By the report's own derived metrics, else by the version; 2022.3's where neither says."""
-    if any(name.endswith("op_hfma_pred_on_x4") for name in values):
-        return HALF_SINCE_2025
-    if any(name.endswith("op_hfma_pred_on_x2") for name in values):
-        return HALF_BEFORE
+    for ending, weights in (("op_hfma_pred_on_x4", HALF_SINCE_2025), ("op_hfma_pred_on_x2", HALF_BEFORE)):
+        if any(name.endswith(ending) for name in values):
+            return weights
     found = re.match(r"(\d{4})\.\d", version or "")
     return HALF_SINCE_2025 if found and int(found[1]) >= 2025 else HALF_BEFORE
 
@@ -125,10 +117,9 @@ def _may_move_constants(values: Values, capability: str | None, phantom: bool) -
     ptxas 12.9 moves constants with HFMA2.MMA (counted by the tensor pipe too) on sm_80 and sm_90, with plain HFMA2 on
     sm_100 and sm_120, and not at all on sm_75 and before.
     """
-    hfma = metric(values, op("hfma"))
+    hfma, pipe = metric(values, op("hfma")), metric(values, PIPE_TENSOR)
     if not hfma or 0 < major(capability) < 8:
         return False
-    pipe = metric(values, PIPE_TENSOR)
     late = major(capability) >= 10 or capability == AMPERE_OR_LATER
     return phantom or late or pipe is None or 32 * pipe >= hfma
 
@@ -138,8 +129,7 @@ def is_phantom(values: Values, capability: str | None) -> bool:
 
     Where the chip is not known the equality makes it likely; then nothing is added, and nothing is called 0.
     """
-    pipe = metric(values, PIPE_TENSOR)
-    hfma = metric(values, op("hfma"))
+    pipe, hfma = metric(values, PIPE_TENSOR), metric(values, op("hfma"))
     if not pipe or major(capability) not in (0, 8, 9):
         return False
     moves = metric(values, HFMA2_ON_TENSOR_PIPE)
@@ -153,7 +143,6 @@ PER_SECOND = "rate x time: .sum.per_second x gpu__time_duration.sum"
 AVERAGE = "average x units: .avg x {} {}"
 PARTITIONS = 4
 """SM sub-partitions of an SM, since Volta; ``smsp__`` counts are averaged over them."""
-_DURATION = "gpu__time_duration.sum"
 _BASE = re.compile(
     r"(?P<base>(?P<unit>sm(?:sp)?)__(?:sass_thread_inst_executed_op_[a-z0-9]+_pred_on|ops_path_tensor_\w+"
     r"|inst_executed_pipe_tensor\w*))\.(?P<form>sum\.per_cycle_elapsed|sum\.per_second|avg)"
@@ -177,8 +166,7 @@ class _Form(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _form(name: str) -> _Form | None:
-    found = _BASE.fullmatch(name)
-    if found:
+    if found := _BASE.fullmatch(name):
         return _Form(f"{found['base']}.sum", found["unit"], found["form"], 1)
     found = _MULTIPLIED.fullmatch(name)
     return _Form(f"{found['base']}.sum", found["unit"], "sum.per_cycle_elapsed", int(found["times"])) if found else None
@@ -187,8 +175,8 @@ def _form(name: str) -> _Form | None:
 def with_counts(values: Values, sm_count: int | None = None) -> tuple[Values, dict[str, str]]:
     """``values`` with the sums that follow from other forms, and metric -> rule of each sum that was added.
 
-    Every product of a rate must come out whole, as counts are; rates printed with a few decimals do not, and then none
-    of the launch is used. Rates that are all 0 prove nothing either: they may have been rounded to it.
+    Every product of a rate must be whole, as counts are; rates printed with a few decimals give none, and then none of
+    the launch is used. Rates that are all 0 prove nothing either: they may have been rounded to it.
     """
     found: dict[str, float] = {}
     rules: dict[str, str] = {}
@@ -197,9 +185,8 @@ def with_counts(values: Values, sm_count: int | None = None) -> tuple[Values, di
         read = _form(name)
         if value is None or read is None or values.get(read.total) is not None or read.total in found:
             continue
-        total = read.total
         if read.form == "avg":
-            averages[total] = value
+            averages[read.total] = value
             continue
         product, rule = _product(values, read.unit, read.form, value / read.times)
         if product is None:
@@ -207,14 +194,16 @@ def with_counts(values: Values, sm_count: int | None = None) -> tuple[Values, di
         count = round(product)
         if not isclose(product, count, rel_tol=1e-12, abs_tol=1e-4):
             return values, {}
-        found[total], rules[total] = count, rule
+        found[read.total], rules[read.total] = count, rule
     if not any(found.values()):
         found, rules = {}, {}
-    for total, average in averages.items():
-        units = _units(total, sm_count)
-        if total not in found and units is not None:
-            found[total] = round(average * units)
-            rules[total] = AVERAGE.format(units, "SMs" if total.startswith("sm__") else "SM partitions")
+    if sm_count is not None:
+        for total, average in averages.items():
+            if total not in found:
+                units, word = (
+                    (sm_count, "SMs") if total.startswith("sm__") else (sm_count * PARTITIONS, "SM partitions")
+                )
+                found[total], rules[total] = round(average * units), AVERAGE.format(units, word)
     return {**values, **found}, rules
 
 
@@ -226,25 +215,12 @@ def unused(values: Values) -> frozenset[str]:
 
 
 def _product(values: Values, unit: str, form: str, rate: float) -> tuple[float | None, str]:
-    """Rate x what it is a rate of."""
+    """Rate x what it is a rate of: the time, or elapsed cycles averaged over the units. None: not in the report."""
+    duration = values.get("gpu__time_duration.sum")
     if form == "sum.per_second":
-        duration = values.get(_DURATION)
         return (None if duration is None else rate * duration / 1e9), PER_SECOND
-    cycles = _cycles(values, unit)
+    cycles = values.get(f"{unit}__cycles_elapsed.avg")
+    frequency = values.get(f"{unit}__cycles_elapsed.avg.per_second")
+    if cycles is None and frequency is not None and duration is not None:
+        cycles = frequency * duration / 1e9
     return (None if cycles is None else rate * cycles), PER_CYCLE
-
-
-def _units(total: str, sm_count: int | None) -> int | None:
-    """SMs, or partitions of them, that an average is over."""
-    if sm_count is None:
-        return None
-    return sm_count * (1 if total.startswith("sm__") else PARTITIONS)
-
-
-def _cycles(values: Values, unit: str) -> float | None:
-    """Elapsed cycles, averaged over the units; None when the report cannot say."""
-    average = values.get(f"{unit}__cycles_elapsed.avg")
-    if average is not None:
-        return average
-    frequency, duration = values.get(f"{unit}__cycles_elapsed.avg.per_second"), values.get(_DURATION)
-    return None if frequency is None or duration is None else frequency * duration / 1e9

@@ -24,7 +24,6 @@ from perfctl.orchestrator.analyse.counters.sums import (
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
 
-OPS_PATH = "sm__ops_path_tensor_src_"
 PREFIX = "sm__ops_path_tensor_"
 VOLTA_FLOPS_PER_INSTRUCTION = 512
 """HMMA.884 with fp32 accumulation: one step of a warp is 256 multiply-adds. fp16 accumulation does twice that."""
@@ -66,8 +65,7 @@ def tensor(values: Values, capability: str | None, phantom: bool, algorithm: Alg
 
 def ops_path(values: Values) -> float | None:
     """Operations of the tensor cores, integer ones too, no form of a counter added to its own parts; None without."""
-    types = _types(values)
-    known = [figure.value for figure in types.values() if figure.value is not None]
+    known = [figure.value for figure in _types(values).values() if figure.value is not None]
     return sum(known) if known else None
 
 
@@ -88,12 +86,10 @@ def _from_paths(paths: Values, capability: str | None, algorithm: Algorithm) -> 
     """One level of each type; what the level leaves out is named."""
     types = _types(paths)
     floats = {kind: figure for kind, figure in types.items() if kind not in INTEGER}
-    integers = [figure for kind, figure in types.items() if kind in INTEGER and figure.value is not None]
-    integer = (
-        Figure(sum(figure.value or 0 for figure in integers), "counted", "integer operations, no FLOPs")
-        if integers
-        else missing("not_collected", "integer tensor operations were not collected")
-    )
+    integers = [figure.value for kind, figure in types.items() if kind in INTEGER and figure.value is not None]
+    integer = missing("not_collected", "integer tensor operations were not collected")
+    if integers:
+        integer = Figure(sum(integers), "counted", "integer operations, no FLOPs")
     return Tensor(_sum_of_types(floats, capability, algorithm), tuple(sorted(types.items())), integer)
 
 
@@ -113,19 +109,18 @@ def _type(kind: str, levels: dict[int, list[tuple[str | None, float]]]) -> Figur
 
 def _sum_of_types(floats: dict[str, Figure], capability: str | None, algorithm: Algorithm) -> Figure:
     known = {kind: figure for kind, figure in floats.items() if figure.value is not None}
-    value = sum(figure.value for figure in known.values() if figure.value is not None)
+    value = sum(figure.value or 0 for figure in known.values())
     wanted = dict.fromkeys(EXPECTED.get(min(major(capability), 9), ()))
     if algorithm.tensor_core and algorithm.math and algorithm.math not in INTEGER:
         wanted[algorithm.math] = None
     lacking = tuple(f"tensor {kind}" for kind in wanted if not any(kind in name.split("_") for name in known))
     without = (*lacking, *(part for figure in known.values() for part in figure.missing))
+    what = ", ".join(without).replace("tensor ", "") or "floating-point types"
+    reason = f"tensor operations of {what} were not collected"
     if not known or (without and not value):
-        what = ", ".join(without).replace("tensor ", "") or "floating-point types"
-        return missing("not_collected", f"tensor operations of {what} were not collected" + (
-            ", and those of " + ", ".join(sorted(known)) + " are 0" if known else ""))  # fmt: skip
+        return missing("not_collected", reason + (f", and those of {', '.join(sorted(known))} are 0" if known else ""))
     rule = f"{PREFIX}src: " + " + ".join(sorted(known))
-    reason = f"tensor operations of {', '.join(without).replace('tensor ', '')} were not collected" if without else None
-    return Figure(value, "counted", reason, missing=without, rule=rule)
+    return Figure(value, "counted", reason if without else None, missing=without, rule=rule)
 
 
 def _from_instructions(
@@ -144,9 +139,8 @@ def _integers(pipe: float, algorithm: Algorithm) -> Tensor:
     flops = Figure(0, "estimated", "its tensor instructions multiply integers, by the kernel's name: no FLOPs")
     each = INTEGER_PER_INSTRUCTION.get(algorithm.instruction or "")
     if each is None:
-        return Tensor(
-            flops, (), missing("not_available", "integer tensor instructions have no size without their shape")
-        )
+        reason = "integer tensor instructions have no size without their shape"
+        return Tensor(flops, (), missing("not_available", reason))
     rule = f"{each} x tensor instructions ({algorithm.instruction}, by the kernel's name)"
     return Tensor(flops, (), Figure(each * pipe, "estimated", rule, rule=rule))
 
@@ -157,17 +151,15 @@ def _instructions(
     if 0 < major(capability) < 7:
         return Figure(0, "counted", f"compute capability {capability} has no tensor cores", launches=0, of_launches=0)
     pipe = metric(values, PIPE_TENSOR)
+    if pipe is None and (paths_asked or asked(values, PIPE_TENSOR)):
+        return missing("not_available", "ncu printed no value for the tensor counters on this chip")
     if pipe is None:
-        if paths_asked or asked(values, PIPE_TENSOR):
-            return missing("not_available", "ncu printed no value for the tensor counters on this chip")
         return missing("not_collected", "tensor counters were not collected")
     if pipe == 0:
         return Figure(0, "counted", rule="no tensor instruction was executed")
     if phantom and capability is None:
-        return missing(
-            "refused",
-            "its instructions are as many as HFMA2, which moves constants on CC 8.x and 9.x; the chip is not known",
-        )
+        reason = "its instructions are as many as HFMA2, which moves constants on CC 8.x and 9.x; the chip is not known"
+        return missing("refused", reason)
     if phantom:
         reason = "the tensor pipe only moved constants (HFMA2 = 32 x its instructions)"
         return Figure(0, "counted", reason, rule="tensor instructions - HFMA2 / 32")
@@ -177,16 +169,13 @@ def _instructions(
 def _sized(values: Values, pipe: float, capability: str | None, algorithm: Algorithm) -> Figure:
     """Instructions x the FLOPs of the shape that the kernel's name states, or of the only one that Volta has."""
     each = FLOPS_PER_INSTRUCTION.get((algorithm.math or "", algorithm.instruction or ""))
-    if capability == "7.0" and each is None:
-        each, shape = VOLTA_FLOPS_PER_INSTRUCTION, "HMMA.884, fp32 accumulation"
+    shape = f"{algorithm.instruction} of {algorithm.math}, by the kernel's name"
+    if capability == "7.0":
+        each = each or VOLTA_FLOPS_PER_INSTRUCTION
+        shape = f"HMMA.884, {'fp16' if each == 1024 else 'fp32'} accumulation"
     elif each is None or capability is None:
-        return missing(
-            "not_available", "tensor instructions were counted, but not their shape: no FLOPs follow from that"
-        )
-    else:
-        shape = f"{algorithm.instruction} of {algorithm.math}, by the kernel's name"
-        if capability == "7.0":
-            shape = f"HMMA.884, {'fp16' if each == 1024 else 'fp32'} accumulation"
+        reason = "tensor instructions were counted, but not their shape: no FLOPs follow from that"
+        return missing("not_available", reason)
     moves = _moves(values, capability)
     less = f", without {moves:,.0f} that move constants" if moves else ""
     rule = f"{each} x tensor instructions ({shape}){less}"
@@ -194,7 +183,7 @@ def _sized(values: Values, pipe: float, capability: str | None, algorithm: Algor
 
 
 def _moves(values: Values, capability: str | None) -> float:
-    """Instructions of the tensor pipe that move constants: as ncu says, else HFMA2 / 32 where it is done so."""
+    """Instructions of the tensor pipe that move constants: as ncu counts them, else HFMA2 / 32 on CC 8.x and 9.x."""
     if major(capability) not in (8, 9):
         return 0
     said = metric(values, HFMA2_ON_TENSOR_PIPE)

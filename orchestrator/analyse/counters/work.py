@@ -41,53 +41,45 @@ ON_A_CPU = CountedWork(
 
 
 def counted_work(
-    launches: Iterable[tuple[Kernel, K]],
-    flops: Mapping[int, KernelFlops],
-    values: Mapping[int, Values],
-    *,
-    steps: int,
-    capability: str | None,
-    precision: str | None,
-) -> dict[K, CountedWork]:
+    launches: Iterable[tuple[Kernel, K]], flops: Mapping[int, KernelFlops], values: Mapping[int, Values], *,
+    steps: int, capability: str | None, precision: str | None,
+) -> dict[K, CountedWork]:  # fmt: skip
     """key -> work per step of the launches with that key.
 
     ``flops`` and ``values`` are those of each launch, by ``Kernel.launch``. ``capability`` ("7.0") and ``precision``
-    ("fp32") name the type of tensor work that neither a counter nor the kernel's name tells.
+    ("fp32") name the type of tensor work that neither a counter nor the kernel's name says.
     """
-    paths: dict[K, dict[str, list[Figure]]] = defaultdict(lambda: defaultdict(list))
-    totals: dict[K, list[Figure]] = defaultdict(list)
-    bytes_of: dict[K, list[Figure]] = defaultdict(list)
+    figures: dict[K, dict[str, list[Figure]]] = defaultdict(lambda: defaultdict(list))
     for kernel, key in launches:
-        found = flops.get(kernel.launch)
-        totals[key].append(found.total if found else NOTHING.total)
-        bytes_of[key].append(dram_bytes(values.get(kernel.launch, {})))
+        found, mine = flops.get(kernel.launch), figures[key]
+        mine["total"].append(found.total if found else NOTHING.total)
+        mine["dram"].append(dram_bytes(values.get(kernel.launch, {})))
         if found:
             for path in PLAIN:
-                paths[key][path].append(getattr(found, path))
+                mine[path].append(getattr(found, path))
             types = [item for item in found.tensor_types if item[0] not in INTEGER]
             for kind, figure in types or [(tensor_kind(kernel.name, capability, precision), found.tensor)]:
-                paths[key][f"tensor {kind}"].append(figure)
-    return {
-        key: CountedWork(
-            {path: total_of(figures, divide_by=steps) for path, figures in paths[key].items()},
-            total_of(found_totals, divide_by=steps), total_of(bytes_of[key], divide_by=steps), len(found_totals) / steps,
-        )
-        for key, found_totals in totals.items()
-    }  # fmt: skip
+                mine[f"tensor {kind}"].append(figure)
+    work = {}
+    for key, by_path in figures.items():
+        count = len(by_path["total"])
+        paths = {path: total_of(found, divide_by=steps) for path, found in by_path.items()}
+        work[key] = CountedWork(total=paths.pop("total"), dram=paths.pop("dram"), paths=paths, launches=count / steps)
+    return work
 
 
 def dram_bytes(values: Values) -> Figure:
     """Bytes between the GPU and its DRAM in one launch; from a rate only where nothing counted them."""
     whole = values.get("dram__bytes.sum")
     read, written = values.get("dram__bytes_read.sum"), values.get("dram__bytes_write.sum")
+    if whole is None and read is not None and written is not None:
+        whole = read + written
     if whole is not None:
         return Figure(whole, "counted")
-    if read is not None and written is not None:
-        return Figure(read + written, "counted")
     rate, time_ns = values.get("dram__bytes.sum.per_second"), values.get("gpu__time_duration.sum")
-    if rate is not None and time_ns is not None:
-        return Figure(rate * time_ns / 1e9, "estimated", "dram__bytes.sum.per_second x gpu__time_duration")
-    return NO_BYTES
+    if rate is None or time_ns is None:
+        return NO_BYTES
+    return Figure(rate * time_ns / 1e9, "estimated", "dram__bytes.sum.per_second x gpu__time_duration")
 
 
 def tensor_kind(name: str, capability: str | None, precision: str | None) -> str:

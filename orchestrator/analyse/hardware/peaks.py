@@ -63,20 +63,20 @@ def _derived(name: str, device: Device) -> Peaks:
     chip = gpus.architecture(device.compute_capability)
     sliced = gpus.sliced(device.name)
     if chip is None or not device.sm_count or not device.clock_hz or sliced:
-        why = "is a slice of a GPU" if sliced else _not_found(device)
-        return Peaks(name, "", "none", reason=f"{name} {why} (docs/devices.md); {MEASURE}")
+        why = f"{name} is a slice of a GPU" if sliced else _not_found(name, device)
+        return Peaks(name, "", "none", reason=f"{why} (docs/devices.md); {MEASURE}")
     cycles = device.sm_count * device.clock_hz
     flops = {"fp32": chip.fp32 * cycles, "fp64": chip.fp64 * cycles, "fp16": chip.fp16 * cycles}
     said = f"{device.sm_count} SMs x {device.clock_hz / 1e6:.0f} MHz of the run's own record, CC {device.compute_capability}"
     return Peaks(name, f"{said}; tensor peaks are not known", "derived", flops, device.memory_bandwidth_bps)
 
 
-def _not_found(device: Device) -> str:
+def _not_found(name: str, device: Device) -> str:
     """No roof is chosen among several products: they differ by up to a third."""
     named = [gpu.name for gpu in gpus.candidates(device.name)]
     if not named:
-        return "is not in the table of devices"
-    return f"does not say which product it is ({', '.join(named)}), and their peaks differ"
+        return f"{name} is not in the table of devices"
+    return f'"{name}" may be {", ".join(named[:-1])} or {named[-1]}, whose peaks differ'
 
 
 def read_measured(record: Mapping[str, Any]) -> Peaks:

@@ -14,17 +14,8 @@ from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.records.run import Run
 
 CATEGORIES = (
-    "convolution",
-    "GEMM",
-    "RNN",
-    "normalisation",
-    "elementwise",
-    "reduction",
-    "memory",
-    "copy",
-    "optimizer",
-    "other",
-)
+    "convolution", "GEMM", "RNN", "normalisation", "elementwise", "reduction", "memory", "copy", "optimizer", "other",
+)  # fmt: skip
 
 OPERATIONS: tuple[tuple[str, str], ...] = (
     ("optimizer", r"^optimizer\.|_foreach_|_fused_(adam|sgd|adagrad)|^zero_grad|adam|adadelta|accumulategrad"),

@@ -1,13 +1,12 @@
 """Grids, tiles and multiplies that follow from a kernel's name and its layer's shape.
 
-Verified on public measurements of cuDNN 8.9 and cuBLAS (fp32 forward on a V100, a T4 and two A100), where the grid of
-every row came out: ``scripts/neusight.py`` repeats it. The same arithmetic is applied to tensor-core implicit GEMM and
-GEMM kernels that print their tile; those predictions are marked as not verified.
+Verified on public measurements of cuDNN 8.9 and cuBLAS (fp32 forward on a V100, a T4 and two A100); ``scripts/neusight.py``
+repeats that. The same arithmetic for tensor-core kernels that print their tile is marked as not verified.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
@@ -56,7 +55,7 @@ class ConvShape:
 
     @property
     def depth(self) -> int:
-        """Multiply-adds behind one output."""
+        """Multiply-adds of one output."""
         return self.in_channels // self.groups * self.kernel_h * self.kernel_w
 
     @property
@@ -90,9 +89,9 @@ class ExpectedGrid:
 def expected_grid(algorithm: Algorithm, grid: Grid, shape: GemmShape | ConvShape) -> ExpectedGrid | None:
     """Thread blocks and multiplies of one launch; None where no formula is known for the kernel.
 
-    Forward only: the gradients of a convolution use other shapes, and a gradient of a Linear layer is a product of
-    its own, to be asked for as one. In a layer with Winograd transforms the product kernel has 36 (or 16) in the
-    grid's z, which is how it is told from a plain one.
+    Forward only: the gradients of a convolution use other shapes, and a gradient of a Linear layer is a product with
+    a shape of its own. In a layer with Winograd transforms the product kernel has 36 (or 16) in the grid's z, which
+    tells it from other products.
     """
     if algorithm.role != "main" or algorithm.direction in ("grad_input", "grad_weight"):
         return None
@@ -100,17 +99,18 @@ def expected_grid(algorithm: Algorithm, grid: Grid, shape: GemmShape | ConvShape
         return _gemm(algorithm, grid, shape) if algorithm.family == "gemm" else None
     if shape.groups != 1:
         return None
-    if algorithm.family == "winograd":
-        return _winograd_fused(algorithm, grid, shape)
-    if algorithm.family == "conv":
-        return _implicit(algorithm, grid, shape)
-    if algorithm.family == "gemm":
-        return _winograd_products(algorithm, grid, shape) or _pointwise(algorithm, grid, shape)
+    match algorithm.family:
+        case "winograd":
+            return _winograd_fused(algorithm, grid, shape)
+        case "conv":
+            return _implicit(algorithm, grid, shape)
+        case "gemm":
+            return _winograd_products(algorithm, grid, shape) or _pointwise(algorithm, grid, shape)
     return None
 
 
 def _padded(length: int, step: int | None) -> int:
-    return length if not step else ceil(length / step) * step
+    return ceil(length / step) * step if step else length
 
 
 def _implicit(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
@@ -170,17 +170,14 @@ def _winograd_products(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> Ex
 
 def _pointwise(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
     """A convolution as a plain product (1 x 1, or after im2col): all images at once, or one product an image."""
-    whole = _gemm(algorithm, grid, GemmShape(shape.pixels, shape.out_channels, shape.depth))
-    if grid[2] != shape.batch or whole is None or (whole.matches and grid[2] == 1):
-        return None if whole is None else _unverified(whole)
-    image = GemmShape(shape.out_h * shape.out_w, shape.out_channels, shape.depth, shape.batch)
-    apart = _gemm(algorithm, grid, image)
-    return _unverified(apart if apart is not None and apart.matches else whole)
-
-
-def _unverified(found: ExpectedGrid) -> ExpectedGrid:
-    return ExpectedGrid(found.ctas, found.matches, found.multiplies, found.factor, found.rule, False, found.family,
-                      found.split_k)  # fmt: skip
+    found = _gemm(algorithm, grid, GemmShape(shape.pixels, shape.out_channels, shape.depth))
+    if found is None:
+        return None
+    if grid[2] == shape.batch and not (found.matches and grid[2] == 1):
+        image = GemmShape(shape.out_h * shape.out_w, shape.out_channels, shape.depth, shape.batch)
+        apart = _gemm(algorithm, grid, image)
+        found = apart if apart is not None and apart.matches else found
+    return replace(found, verified=False)
 
 
 def _gemm(algorithm: Algorithm, grid: Grid, shape: GemmShape) -> ExpectedGrid | None:
@@ -206,8 +203,8 @@ def _gemm(algorithm: Algorithm, grid: Grid, shape: GemmShape) -> ExpectedGrid | 
 def _blocks(rows: int, columns: int, m: int, n: int, grid: Grid) -> tuple[tuple[int, int], bool]:
     """Blocks along the grid's x and y, and whether the tile lies across.
 
-    cuBLAS works column by column, so a tile's first side mostly lies along the outputs; where neither orientation
-    gives the grid, that one is stated.
+    cuBLAS works column by column, so a tile's first side mostly lies along the outputs. That orientation is the answer
+    where no orientation gives the grid.
     """
     choices = {
         (ceil(columns / m), ceil(rows / n)): True,
@@ -215,15 +212,12 @@ def _blocks(rows: int, columns: int, m: int, n: int, grid: Grid) -> tuple[tuple[
         (ceil(rows / m), ceil(columns / n)): False,
         (ceil(columns / n), ceil(rows / m)): False,
     }
-    first = next(iter(choices.items()))
-    exact = next(((wanted, across) for wanted, across in choices.items() if wanted == grid[:2]), None)
-    same = next(((wanted, across) for wanted, across in choices.items() if prod(wanted) == prod(grid[:2])), None)
-    return exact or same or first
+    # equal sides before an equal number of blocks before none of both
+    return max(choices.items(), key=lambda choice: (choice[0] == grid[:2], prod(choice[0]) == prod(grid[:2])))
 
 
 def _made(
     ctas: int, matches: bool, multiplies: int, macs: int, rule: str, verified: bool, family: str, split: int
 ) -> ExpectedGrid:
-    return ExpectedGrid(
-        ctas, matches, multiplies, multiplies / macs, f"{rule} (paper {macs:,})", verified, family, split
-    )
+    rule = f"{rule} (paper {macs:,})"
+    return ExpectedGrid(ctas, matches, multiplies, multiplies / macs, rule, verified, family, split)

@@ -1,8 +1,8 @@
 """Which layer launched a kernel, guessed: for reports without any range, of a network whose layers are known.
 
-Kernels that multiply matrices come in the order of the network's layers, step after step. The guess is the
-alignment of the two sequences, by a best path (Viterbi) over the layers of a step, that agrees best with what kernel
-names say (family, direction) and with how many outputs their tiles cover. What does not agree well is not guessed at all.
+Kernels that multiply matrices run in the order of the network's layers, step after step. The guess is the best path
+(Viterbi) over the layers of a step by what kernel names say (family, direction) and how many outputs their tiles cover.
+A poor alignment is no guess at all.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.float64]
     Places = npt.NDArray[np.int64]
 
+Placed = tuple[int | None, int]
+"""(item or None, step) of a launch."""
 GRADIENTS = ("grad_input", "grad_weight")
 _BAD, _FITS, _SURE = -4.0, 1.0, 2.0
 _HINT = 0.5
@@ -46,7 +49,7 @@ class LayerItem(NamedTuple):
 
 
 def items_of(calls: Sequence[LayerCall], first: str) -> list[LayerItem]:
-    """What one step comes to, in order; of a layer's two gradients ``first`` is first."""
+    """The layers of one step, in order; of a layer's two gradients ``first`` is first."""
     last = {call.layer: call.position or 0 for call in calls if call.direction == GRADIENTS[0]}
 
     def place(call: LayerCall) -> tuple[int, bool]:
@@ -55,15 +58,12 @@ def items_of(calls: Sequence[LayerCall], first: str) -> list[LayerItem]:
 
     wanted = ("forward", "recompute", *GRADIENTS, "backward")
     return [
-        LayerItem(call.layer, call.direction, _families(call.kind), _each(call), _product(call))
+        LayerItem(call.layer, call.direction, _families(call.kind),
+                  call.output_elements // call.calls if call.output_elements else None, _product(call))
         for call in sorted(calls, key=place)
         if call.macs and call.layer and call.direction in wanted
         for _ in range(call.calls)
-    ]
-
-
-def _each(call: LayerCall) -> int | None:
-    return call.output_elements // call.calls if call.output_elements else None
+    ]  # fmt: skip
 
 
 def _product(call: LayerCall) -> tuple[int, int] | None:
@@ -72,21 +72,16 @@ def _product(call: LayerCall) -> tuple[int, int] | None:
         return None
     outputs, depth = call.output_elements // call.calls, call.macs // call.output_elements
     linear = _families(call.kind) == {"gemm"}
+    columns: list[int] = []
     if call.direction == "forward":
-        columns = _whole(call.parameters, depth + 1) or _whole(call.parameters, depth)  # with a bias, without
-        return (outputs // columns, columns) if columns and not outputs % columns else None
-    if call.direction == "grad_input" and linear:
-        with_bias = _whole(call.parameters, depth)
-        columns = next((c for c in ((with_bias or 0) - 1, with_bias or 0) if c > 0 and not outputs % c), None)
-        return (outputs // columns, columns) if columns else None
-    if call.direction == "grad_weight" and linear:
+        columns = [call.parameters // side for side in (depth + 1, depth) if side and not call.parameters % side][:1]
+    elif call.direction == "grad_input" and linear and depth and not call.parameters % depth:
+        columns = [call.parameters // depth - 1, call.parameters // depth]  # with a bias, without
+    elif call.direction == "grad_weight" and linear and call.parameters > outputs:
         rows = call.parameters - outputs
-        return (rows, outputs // rows) if rows > 0 and not outputs % rows else None
-    return None
-
-
-def _whole(number: int, divisor: int) -> int | None:
-    return number // divisor if divisor > 0 and not number % divisor else None
+        return None if outputs % rows else (rows, outputs // rows)
+    side = next((side for side in columns if side > 0 and not outputs % side), None)
+    return (outputs // side, side) if side else None
 
 
 def _families(kind: str) -> frozenset[str]:
@@ -118,8 +113,9 @@ def _fit(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
     score = _FITS
     if algorithm.direction is not None and item.direction in ("forward", *GRADIENTS):
         score += _SURE if algorithm.direction == item.direction else _BAD
-    if item.families == {"gemm"} and (letters := _ending(kernel.name)) and item.direction in _LETTERS:
-        score += _HINT if letters == _LETTERS[item.direction] else -2 * _HINT
+    letters = re.search(r"_(nn|nt|tn|tt)(?![a-z])", kernel.name)
+    if item.families == {"gemm"} and letters and item.direction in _LETTERS:
+        score += _HINT if letters[1] == _LETTERS[item.direction] else -2 * _HINT
     return score + _shape(kernel, algorithm, item)
 
 
@@ -142,11 +138,6 @@ def _shape(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
     if any(0.99 <= ratio <= 1.5 for ratio in ratios):
         return _FITS
     return 0.0 if any(0.99 <= ratio <= _PADDED for ratio in ratios) or flat <= 2 else _BAD
-
-
-def _ending(name: str) -> str:
-    found = re.search(r"_(nn|nt|tn|tt)(?![a-z])", name)
-    return found[1] if found else ""
 
 
 SKIP = 1.5
@@ -200,15 +191,15 @@ def viterbi(fits: Sequence[Sequence[float]]) -> tuple[float, list[int | None]]:
 
 
 def _further(score: Numbers, place: Places) -> tuple[Numbers, Places]:
-    """For each item, the best score on coming from an earlier one, and from which."""
+    """For each item, the best score of a path from an earlier one, and from which."""
     import numpy as np
 
     lifted = score + SKIP * place
     best = np.maximum.accumulate(lifted)
     risen = np.concatenate([[True], lifted[1:] > best[:-1]])
-    where = np.maximum.accumulate(np.where(risen, place, 0))
+    origin = np.maximum.accumulate(np.where(risen, place, 0))
     value = np.concatenate([[-np.inf], best[:-1] - SKIP * (place[1:] - 1)])
-    return value, np.concatenate([[0], where[:-1]])
+    return value, np.concatenate([[0], origin[:-1]])
 
 
 HEAVY = frozenset({"conv", "winograd", "fft", "depthwise", "gemm", "rnn", "attention"})
@@ -242,7 +233,8 @@ def guess(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -> Guess:
         return _none(given, "some launches have layers that were seen, and guesses are never mixed with these")
     order = sorted(range(len(given)), key=lambda index: (given[index].start_ns or 0, given[index].launch))
     known = {name: recognise(name) for name in {kernel.name for kernel in given}}
-    main = [index for index in order if _is_main(known[given[index].name])]
+    heavy = {name for name, algorithm in known.items() if algorithm.family in HEAVY and algorithm.role == "main"}
+    main = [index for index in order if given[index].name in heavy]
     orders = [items_of(calls, first) for first in GRADIENTS]
     if not main or not orders[0]:
         lacking = "no layer that multiplies" if main else "no kernel of a known family that multiplies"
@@ -264,10 +256,6 @@ def _none(kernels: tuple[Kernel, ...], reason: str) -> Guess:
     return Guess(kernels, 0, 0, (Gap("kernel.layer", "not_available", f"no layers were guessed: {reason}"),))
 
 
-def _is_main(algorithm: Algorithm) -> bool:
-    return algorithm.family in HEAVY and algorithm.role == "main"
-
-
 def _steps(path: Sequence[int | None]) -> list[int]:
     """Number of the step that each launch is in: a new one begins where the path goes back to an earlier item."""
     number, before, found = 0, -1, []
@@ -279,46 +267,48 @@ def _steps(path: Sequence[int | None]) -> list[int]:
     return found
 
 
+def _items_by_step(placed: Iterable[tuple[int | None, int]]) -> dict[int, set[int]]:
+    """Step -> the items that were found in it."""
+    held: defaultdict[int, set[int]] = defaultdict(set)
+    for item, step in placed:
+        if item is not None:
+            held[step].add(item)
+    return held
+
+
 def _doubt(path: Sequence[int | None], steps: Sequence[int], count: int) -> str | None:
     """Why the alignment is not to be believed; None when it is."""
     placed = sum(item is not None for item in path)
     if placed < ENOUGH * len(path):
         return f"only {placed} of {len(path)} kernels that multiply fit the network's layers in order and shape"
-    held: defaultdict[int, set[int]] = defaultdict(set)
-    for item, step in zip(path, steps, strict=True):
-        if item is not None:
-            held[step].add(item)
+    held = _items_by_step(zip(path, steps, strict=True))
     whole = sorted(held)[1:-1] or sorted(held)  # the first and the last may have been cut off
-    poor = [step for step in whole if len(held[step]) < ENOUGH * count]
-    if poor:
-        least = min(len(held[step]) for step in poor)
-        return f"{len(poor)} of {len(whole)} steps miss layers: {least} of {count} were found in one"
-    return None
+    poor = [len(held[step]) for step in whole if len(held[step]) < ENOUGH * count]
+    return f"{len(poor)} of {len(whole)} steps miss layers: {min(poor)} of {count} were found in one" if poor else None
 
 
 def _guessed(
     given: tuple[Kernel, ...],
     order: Sequence[int],
-    placed: dict[int, tuple[int | None, int]],
+    placed: dict[int, Placed],
     items: Sequence[LayerItem],
     known: dict[str, Algorithm],
     told: bool,
 ) -> Guess:
     found = list(given)
     steps = {step for _, step in placed.values()}
-    whole = _whole_steps(placed.values(), len(items))
-    numbers = {step: number for number, step in enumerate(sorted(whole))}
-    homes = _with_helpers(given, order, placed, known)
-    for index, (item, step) in homes.items():
-        place = items[item] if item is not None else None
-        direction = place.direction if place else None
+    held = _items_by_step(placed.values())
+    whole = sorted(step for step in held if len(held[step]) >= ENOUGH * len(items))
+    numbers = {step: number for number, step in enumerate(whole)}
+    for index, (item, step) in _with_helpers(given, order, placed, known).items():
+        if item is None:
+            found[index] = found[index]._replace(layer=None, direction=None, step=numbers.get(step), layer_source=None)
+            continue
+        layer, direction = items[item].layer, items[item].direction
         if not told and direction in GRADIENTS:  # names and shapes say nothing about which of the two it is
             direction = "backward"
         found[index] = found[index]._replace(
-            layer=place.layer if place else None,
-            direction=direction,
-            step=numbers.get(step),
-            layer_source="guessed" if place else None,
+            layer=layer, direction=direction, step=numbers.get(step), layer_source="guessed"
         )
     guessed = sum(kernel.layer is not None for kernel in found)
     cut = f" ({len(steps) - len(whole)} cut-off ones are in no figure per step)" if len(steps) > len(whole) else ""
@@ -329,35 +319,20 @@ def _guessed(
     return Guess(tuple(found), guessed, len(whole), (Gap("kernel.layer", "ambiguous", reason),))
 
 
-def _whole_steps(placed: Iterable[tuple[int | None, int]], count: int) -> set[int]:
-    held: defaultdict[int, set[int]] = defaultdict(set)
-    for item, step in placed:
-        if item is not None:
-            held[step].add(item)
-    return {step for step, items in held.items() if len(items) >= ENOUGH * count}
-
-
 def _with_helpers(
-    given: Sequence[Kernel],
-    order: Sequence[int],
-    placed: dict[int, tuple[int | None, int]],
-    known: dict[str, Algorithm],
-) -> dict[int, tuple[int | None, int]]:
+    given: Sequence[Kernel], order: Sequence[int], placed: dict[int, Placed], known: dict[str, Algorithm]
+) -> dict[int, Placed]:
     """All launches with their item and step: transforms and reductions go with the kernel that they serve."""
-    before: list[tuple[int | None, int]] = []
-    last: tuple[int | None, int] = (None, -1)
-    for index in order:
-        last = placed.get(index, last)
-        before.append(last)
-    found: dict[int, tuple[int | None, int]] = {}
-    following: tuple[int | None, int] = (None, -1)
+    nothing: Placed = (None, -1)
+    before = list(accumulate(order, lambda last, index: placed.get(index, last), initial=nothing))[1:]
+    found: dict[int, Placed] = {}
+    following = nothing
     for index, previous in zip(reversed(order), reversed(before), strict=True):
         if index in placed:
             found[index] = following = placed[index]
             continue
         algorithm = known[given[index].name]
-        step = previous[1] if previous[1] >= 0 else following[1]
-        found[index] = (None, step)
+        found[index] = (None, previous[1] if previous[1] >= 0 else following[1])
         if algorithm.family in HEAVY and algorithm.role in ("reduction", "epilogue"):
             found[index] = previous
         elif algorithm.family in HEAVY and algorithm.role in ("transform", "offsets"):

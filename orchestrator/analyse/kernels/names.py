@@ -1,4 +1,4 @@
-"""Which algorithm a kernel is, read off its name (cuDNN, cuBLAS, CUTLASS, Triton, ATen, ...; 2017 to today)."""
+"""Which algorithm a kernel runs, from its name (cuDNN, cuBLAS, CUTLASS, Triton, ATen, ...; 2017 to today)."""
 
 from __future__ import annotations
 
@@ -125,8 +125,6 @@ METHODS: tuple[tuple[str, str, str], ...] = (
 )  # fmt: skip
 """Family, method and what its kernels are called; a family that is not here is its own method."""
 
-Tile = tuple[int, int, int | None]
-
 _TILES: tuple[re.Pattern[str], ...] = tuple(
     re.compile(pattern)
     for pattern in (
@@ -149,20 +147,18 @@ _CONVOLVE = re.compile(
 _WINOGRAD_BLOCK = re.compile(r"winograd_128x128_.*tile(\d)(\d)(\d)[a-z]")
 
 
-def tile(name: str) -> Tile | None:
+def tile(name: str) -> tuple[int, int, int | None] | None:
     """Outputs of a thread block (m, n) and the step along the sum; None when the name does not say.
 
     ``implicit_convolve_sgemm<float, float, 128, 5, 5, ...>`` gives the logarithms: 2^5 x 2^5.
     """
-    found = _CONVOLVE.search(name)
-    if found:
+    if found := _CONVOLVE.search(name):
         return 2 ** int(found[2]), 2 ** int(found[3]), None
-    for pattern in _TILES:
-        found = pattern.search(name)
-        if found:
-            m, n, *k = (int(part) for part in found.groups())
-            return m, n, k[0] if k else None
-    return None
+    found = next((found for pattern in _TILES if (found := pattern.search(name))), None)
+    if not found:
+        return None
+    m, n, *k = (int(part) for part in found.groups())
+    return m, n, k[0] if k else None
 
 
 def winograd_block(name: str) -> tuple[int, int, int] | None:
@@ -179,9 +175,7 @@ _CHIP = re.compile(
 def architecture(name: str) -> str | None:
     """The chip that a kernel was written for: "volta", "sm80"."""
     found = _CHIP.search(name)
-    if not found:
-        return None
-    return found[1] or found[2] or f"sm{found[3]}"
+    return (found[1] or found[2] or f"sm{found[3]}") if found else None
 
 
 _TYPES = {
@@ -211,34 +205,27 @@ _MIOPEN = re.compile(r"igemm_(?:fwd|bwd|wrw)_gtcx?\d*_n[a-z]+_(bf16|fp16|fp32|in
 
 def math_of(name: str, family: str | None) -> tuple[str | None, bool | None]:
     """(type of the multiplied numbers, on tensor cores or not); None where the name does not say."""
-    if family not in ("conv", "winograd", "gemm", "attention", "depthwise", "fft"):
-        return None, None
-    return _printed(name) or _templates(name, family)
+    multiplies = family in ("conv", "winograd", "gemm", "attention", "depthwise", "fft")
+    return (_printed(name) or _templates(name, family)) if multiplies else (None, None)
 
 
 def _printed(name: str) -> tuple[str | None, bool | None] | None:
     """Types in the codes of cuDNN, cuBLAS and CUTLASS's named kernels."""
-    found = _XMMA.search(name)
-    if found:
+    if found := _XMMA.search(name):
         kind = _TYPES[found[1]]
         if kind == "fp32" and re.search(r"_tensor\d+x", name):
             kind = "tf32"  # stored as fp32, rounded on the way in
         return kind, kind != "fp32" and "_ffma" not in name
-    found = _SHAPED.search(name)
-    if found:
+    if found := _SHAPED.search(name):
         return _of_instruction(name, found), True
-    found = _WARPGROUP.search(name)
-    if found:
+    if found := _WARPGROUP.search(name):
         kind = _TYPES[found[1]]
         return ("tf32" if kind == "fp32" else kind), True
-    found = _NVJET.search(name)
-    if found:
+    if found := _NVJET.search(name):
         return _NVJET_TYPES.get(found[1]), True
-    found = _PLAIN.search(name)
-    if found and "tensorop" not in name:
+    if (found := _PLAIN.search(name)) and "tensorop" not in name:
         return _TYPES[found[1]], False
-    found = _MIOPEN.search(name)
-    if found:
+    if found := _MIOPEN.search(name):
         return _TYPES[found[1]], None
     if "convolve_sgemm<" in name:
         return ("fp32" if re.search(r"convolve_sgemm<float\b", name) else None), False
@@ -248,23 +235,20 @@ def _printed(name: str) -> tuple[str | None, bool | None] | None:
 def _of_instruction(name: str, found: re.Match[str]) -> str | None:
     """``s1688gemm`` is fp16 on Turing, tf32 from Ampere on unless another type is printed beside it."""
     word = found[1] or found[4] or found[5]
-    if word:
-        return _TYPES[word]
-    if found[2] != "s":
-        return _TYPES[found[2]]
-    if found[3] == "1688":
-        chip = architecture(name) or ""
-        return "fp16" if chip in ("turing", "sm75") else "tf32" if chip else None
-    return "fp16"
+    if word or found[2] != "s":
+        return _TYPES[word or found[2]]
+    chip = architecture(name)
+    if found[3] != "1688" or chip in ("turing", "sm75"):
+        return "fp16"
+    return "tf32" if chip else None
 
 
-def _templates(name: str, family: str) -> tuple[str | None, bool | None]:
+def _templates(name: str, family: str | None) -> tuple[str | None, bool | None]:
     """Types in template arguments and in the names of attention kernels."""
     found = _TRAITS.search(name)
     kind = _TRAIT_TYPES[found[1]] if found else None
     if family == "attention":
-        printed = re.search(r"(?:fmha_cutlass[fb]|fmhasm\w+?qkv)_?(bf16|bfloat16|f16|fp16|e4m3|f32)", name)
-        if printed:
+        if printed := re.search(r"(?:fmha_cutlass[fb]|fmhasm\w+?qkv)_?(bf16|bfloat16|f16|fp16|e4m3|f32)", name):
             kind = {"bfloat16": "bf16", "f32": "fp32"}.get(printed[1]) or _TYPES[printed[1]]
         fused = re.search(r"flash|native_sdpa|fmhasm|fmha_cutlass|wgmma|tensorop", name) is not None
         return kind, True if fused and kind != "fp32" else None
@@ -283,8 +267,7 @@ _XMMA_INSTRUCTION = re.compile(r"_f(16|32)_[a-z_0-9]*_tensor(\d+)x(\d+)x(\d+)")
 
 def instruction(name: str) -> str | None:
     """Accumulator and shape of the tensor instruction: "s16816", "h884"; None when the name does not say."""
-    found = _INSTRUCTION.search(name)
-    if found:
+    if found := _INSTRUCTION.search(name):
         return found[1] + found[2]
     found = _XMMA_INSTRUCTION.search(name)
     return f"{'h' if found[1] == '16' else 's'}{found[2]}{found[3]}{found[4]}" if found else None
@@ -332,13 +315,14 @@ def family(name: str) -> str | None:
     return recognise(name).family
 
 
-def _compiled(table: Iterable[tuple[str, str]]) -> Table:
-    return tuple((word, re.compile(pattern)) for word, pattern in table)
-
-
-_FAMILIES, _TRITON, _ROLES = _compiled(FAMILIES), _compiled(TRITON), _compiled(ROLES)
-_LIBRARIES, _DIRECTIONS = _compiled(LIBRARIES), _compiled(DIRECTIONS)
-_METHODS = tuple((family, method, re.compile(pattern)) for family, method, pattern in METHODS)
+_FAMILIES, _TRITON, _ROLES, _LIBRARIES, _DIRECTIONS = (
+    tuple((word, re.compile(pattern)) for word, pattern in table)
+    for table in (FAMILIES, TRITON, ROLES, LIBRARIES, DIRECTIONS)
+)
+_METHODS = {
+    family: tuple((method, re.compile(pattern)) for other, method, pattern in METHODS if other == family)
+    for family, _, _ in METHODS
+}
 _DIRECTED = ("conv", "winograd", "fft", "depthwise", "attention", "norm", "pool", "softmax", "rnn")
 _ARITHMETIC = ("conv", "depthwise", "attention", "gemm", "rnn")
 """What a layer is called after, before norms, reductions and elementwise kernels beside it."""
@@ -354,69 +338,39 @@ def recognise(name: str) -> Algorithm:
     """
     lowered = name[:_LONGEST].lower()
     own = _own_name(lowered)
-    found = _family(lowered, own)
+    found, library, chip = _family(lowered, own), _first(_LIBRARIES, lowered), architecture(lowered)
     if found is None:
-        return Algorithm(None, library=_first(_LIBRARIES, lowered), architecture=architecture(lowered))
-    role = _role(found, own, lowered)
+        return Algorithm(None, library=library, architecture=chip)
+    role = "main"
+    if not lowered.startswith("triton_"):
+        qualified = re.split(r"[<(]", lowered, maxsplit=1)[0]
+        role = _first(_ROLES, own, qualified) or ("layout" if found == "layout" else "main")
     math, tensor_core = math_of(lowered, found) if role == "main" else (None, None)
+    # "segment_k_off" and silence say nothing about the launch
+    split_k = True if re.search(r"split_?k(?!v)|stream_?k|segment_?k_on", lowered) else None
     return Algorithm(
-        family=found,
-        method=_method(found, own, lowered),
-        tile=tile(lowered) if found in _TILED else None,
-        split_k=_split_k(lowered),
-        tensor_core=tensor_core,
-        instruction=instruction(lowered) if tensor_core else None,
-        math=math,
-        direction=_first(_DIRECTIONS, lowered) if found in _DIRECTED else None,
-        role=role,
-        library=_first(_LIBRARIES, lowered),
-        architecture=architecture(lowered),
-        winograd=_winograd(lowered) if found == "winograd" else None,
-        winograd_block=winograd_block(lowered),
-    )
+        found, _first(_METHODS.get(found, ()), own, lowered) or found, tile(lowered) if found in _TILED else None, split_k,
+        tensor_core, instruction(lowered) if tensor_core else None, math,
+        _first(_DIRECTIONS, lowered) if found in _DIRECTED else None, role, library, chip,
+        _winograd(lowered) if found == "winograd" else None, winograd_block(lowered),
+    )  # fmt: skip
 
 
 def of_layer(names: Iterable[str]) -> Algorithm:
-    """The algorithm of a layer that several kernels serve: its main kernel, or what the transforms around it say.
+    """The algorithm of a layer that runs several kernels: its main kernel, or what the transforms around it say.
 
-    A product between Winograd or Fourier transforms is part of that algorithm, whatever it is called.
+    A product between Winograd or Fourier transforms is part of that algorithm, whatever its name.
     """
     known = [recognise(name) for name in names]
-    for word in ("winograd", "fft"):
-        for algorithm in known:
-            if algorithm.family == word and algorithm.role != "offsets":
-                return algorithm
+    transforms = [item for word in ("winograd", "fft") for item in known
+                  if item.family == word and item.role != "offsets"]  # fmt: skip
     main = [item for item in known if item.role == "main" and item.family]
     arithmetic = [item for item in main if item.family in _ARITHMETIC]
-    return next(iter(arithmetic or main or known), NOTHING)
+    return next(iter(transforms or arithmetic or main or known), NOTHING)
 
 
 def _first(table: Table, *texts: str) -> str | None:
-    for text in texts:
-        for word, pattern in table:
-            if pattern.search(text):
-                return word
-    return None
-
-
-def _method(family: str, own: str, lowered: str) -> str:
-    for text in (own, lowered):
-        for word, method, pattern in _METHODS:
-            if word == family and pattern.search(text):
-                return method
-    return family
-
-
-def _role(family: str, own: str, lowered: str) -> str:
-    if lowered.startswith("triton_"):
-        return "main"
-    qualified = re.split(r"[<(]", lowered, maxsplit=1)[0]
-    return _first(_ROLES, own, qualified) or ("layout" if family == "layout" else "main")
-
-
-def _split_k(lowered: str) -> bool | None:
-    """True for a kernel whose name says so; "segment_k_off" and silence say nothing of the launch."""
-    return True if re.search(r"split_?k(?!v)|stream_?k|segment_?k_on", lowered) else None
+    return next((word for text in texts for word, pattern in table if pattern.search(text)), None)
 
 
 def _winograd(lowered: str) -> tuple[int, int] | None:
@@ -437,11 +391,9 @@ def _family(lowered: str, own: str) -> str | None:
 
 
 def _own_name(name: str) -> str:
-    """Up to the first template argument or parameter; CUTLASS's "Kernel<X<...>>" is told by X instead."""
+    """Up to the first template argument or parameter; CUTLASS's "Kernel<X<...>>" is named by its X."""
     text = re.sub(r"^(void|static|__global__)\s+", "", name)
     text = re.sub(r"\(anonymous namespace\)::|<unnamed>::", "", text)
     pieces = re.split(r"[<(>]", text)
     own = pieces[0].rpartition("::")[2] or text
-    if own.startswith(("kernel", "device_kernel")) and len(pieces) > 1:
-        return pieces[1]
-    return own
+    return pieces[1] if own.startswith(("kernel", "device_kernel")) and len(pieces) > 1 else own

@@ -1,14 +1,14 @@
 """The same launch in two recordings: counts from ncu, time from nsys or torch. What has no partner is listed.
 
-Two launches are one when layer, direction, step (counted from the first measured one), kernel name, grid and block
-agree, and when they are equally far down among those that do. ncu prints names without namespaces and with parameters
-of templates in place of types (seen in 2019 to 2025), so that what is left over is compared by the bare name.
+Two launches are the same when layer, direction, step (counted from the first measured one), kernel name, grid and block
+agree; of several that agree, the first is paired with the first. ncu prints names without namespaces and with template
+parameters in place of types (seen in 2019 to 2025), so launches without a partner are compared by the bare name.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -17,7 +17,6 @@ from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
 ALL_SHOWN = 20
-_OUTSIDE = "outside of layers"
 _CLOSES = {"<": ">", "(": ")", "[": "]"}
 
 
@@ -60,20 +59,30 @@ class _Launch(NamedTuple):
     layer: str | None
     direction: str | None
 
+    def key(self, name: str) -> tuple[object, ...]:
+        """What the same launch has in another recording, under that name."""
+        kernel = self.kernel
+        return (self.layer, self.direction, self.step, name, kernel.grid_x, kernel.grid_y, kernel.grid_z,
+                kernel.block_x, kernel.block_y, kernel.block_z)  # fmt: skip
+
 
 def match(counted: Run, timed: Run) -> Matched:
     """Pair the launches of an ncu run with those of a run that timed them. Linear in launches.
 
-    Where ncu was narrowed to layers, launches elsewhere are not looked for. Guessed layers count as none.
+    Where ncu was narrowed to layers, launches elsewhere are left out. Guessed layers count as none.
     """
     wanted = narrowed_to(counted)
     ours, theirs = _launches(counted), [launch for launch in _launches(timed) if inside(launch.layer, wanted)]
-    steps = min(_steps(ours), _steps(theirs))
-    beyond = sum(not _within(launch, steps) for launch in (*ours, *theirs)) if steps else 0
+    recorded = len(ours) + len(theirs)
+    steps = min(max((launch.step + 1 for launch in side if launch.step is not None), default=0)
+                for side in (ours, theirs))  # fmt: skip
     if steps:
-        ours, theirs = ([launch for launch in side if _within(launch, steps)] for side in (ours, theirs))
+        ours, theirs = (
+            [launch for launch in side if launch.step is not None and launch.step < steps] for side in (ours, theirs)
+        )
+    beyond = recorded - len(ours) - len(theirs)
     pairs: list[LaunchPair] = []
-    for name in (_whole_name, _bare_name):
+    for name in (str, bare_name):
         found, ours, theirs = _pair(ours, theirs, name)
         pairs += found
     return Matched(tuple(sorted(pairs)), _left(ours), _left(theirs), steps, beyond, counted.profiler, timed.profiler)
@@ -81,18 +90,24 @@ def match(counted: Run, timed: Run) -> Matched:
 
 def unmatched_lines(matched: Matched) -> list[str]:
     """What has no partner, one line a kernel and layer, most launches first; empty when everything has one."""
+    sides = (
+        (matched.only_counted, matched.counted_by, matched.timed_by),
+        (matched.only_timed, matched.timed_by, matched.counted_by),
+    )
     lines = [
-        *_lines(matched.only_counted, matched.counted_by, matched.timed_by),
-        *_lines(matched.only_timed, matched.timed_by, matched.counted_by),
+        f"{item.launches} {'launch' if item.launches == 1 else 'launches'} of {bare_name(item.name)} "
+        f"({f'{item.layer}, {item.direction}' if item.layer else 'outside of layers'}) seen by {one} and not by {other}"
+        for left, one, other in sides
+        for item in left
     ]
-    shown = lines[:ALL_SHOWN]
-    return shown + ([f"and {len(lines) - ALL_SHOWN} more kernels without a partner"] if len(lines) > ALL_SHOWN else [])
+    more = [f"and {len(lines) - ALL_SHOWN} more kernels without a partner"] if len(lines) > ALL_SHOWN else []
+    return lines[:ALL_SHOWN] + more
 
 
 def narrowed_to(run: Run) -> tuple[str, ...]:
-    """The layers that ncu was told to count in; empty for all."""
-    told = run.report.environment.get("ncu:layers")
-    return tuple(told.split(", ")) if told else ()
+    """The layers that ncu counted in; empty for all."""
+    layers = run.report.environment.get("ncu:layers")
+    return tuple(layers.split(", ")) if layers else ()
 
 
 def inside(layer: str | None, layers: Sequence[str]) -> bool:
@@ -120,77 +135,38 @@ def bare_name(name: str) -> str:
 
 
 def _launches(run: Run) -> list[_Launch]:
-    """In order of start where the recording tells it, else as recorded."""
+    """In order of start where the recording has it, else as recorded."""
     kernels = list(run.report.kernels)
     if all(kernel.start_ns is not None for kernel in kernels):
         kernels.sort(key=lambda kernel: (kernel.start_ns or 0, kernel.launch))
-    numbers = {step: place for place, step in enumerate(sorted({k.step for k in kernels if k.step is not None}))}
+    steps = sorted({kernel.step for kernel in kernels if kernel.step is not None})
+    numbers: dict[int | None, int] = {step: number for number, step in enumerate(steps)}
     return [
-        _Launch(kernel, None if kernel.step is None else numbers[kernel.step], *_place(kernel)) for kernel in kernels
-    ]
-
-
-def _place(kernel: Kernel) -> tuple[str | None, str | None]:
-    return (None, None) if kernel.layer_source == "guessed" else (kernel.layer, kernel.direction)
-
-
-def _steps(launches: Iterable[_Launch]) -> int:
-    return max((launch.step + 1 for launch in launches if launch.step is not None), default=0)
-
-
-def _within(launch: _Launch, steps: int) -> bool:
-    return launch.step is not None and launch.step < steps
-
-
-def _whole_name(kernel: Kernel) -> str:
-    return kernel.name
-
-
-def _bare_name(kernel: Kernel) -> str:
-    return bare_name(kernel.name)
+        _Launch(kernel, numbers.get(kernel.step),
+                *((None, None) if kernel.layer_source == "guessed" else (kernel.layer, kernel.direction)))
+        for kernel in kernels
+    ]  # fmt: skip
 
 
 def _pair(
-    ours: Sequence[_Launch], theirs: Sequence[_Launch], name: Callable[[Kernel], str]
+    ours: Iterable[_Launch], theirs: Iterable[_Launch], name: Callable[[str], str]
 ) -> tuple[list[LaunchPair], list[_Launch], list[_Launch]]:
     """(pairs, what is left of ours, what is left of theirs), equal keys paired in order."""
-    waiting = _by_key(theirs, name)
-    taken: dict[tuple[object, ...], int] = defaultdict(int)
+    waiting: dict[tuple[object, ...], deque[_Launch]] = defaultdict(deque)
+    for launch in theirs:
+        waiting[launch.key(name(launch.kernel.name))].append(launch)
     pairs: list[LaunchPair] = []
     left: list[_Launch] = []
     for launch in ours:
-        key = _key(launch, name)
-        partners = waiting.get(key, ())
-        if taken[key] < len(partners):
-            pairs.append(LaunchPair(launch.kernel.launch, partners[taken[key]].kernel.launch))
-            taken[key] += 1
+        partners = waiting.get(launch.key(name(launch.kernel.name)))
+        if partners:
+            pairs.append(LaunchPair(launch.kernel.launch, partners.popleft().kernel.launch))
         else:
             left.append(launch)
-    gone = {pair.timed for pair in pairs}
-    return pairs, left, [launch for launch in theirs if launch.kernel.launch not in gone]
-
-
-def _by_key(launches: Iterable[_Launch], name: Callable[[Kernel], str]) -> Mapping[tuple[object, ...], list[_Launch]]:
-    found: dict[tuple[object, ...], list[_Launch]] = defaultdict(list)
-    for launch in launches:
-        found[_key(launch, name)].append(launch)
-    return found
-
-
-def _key(launch: _Launch, name: Callable[[Kernel], str]) -> tuple[object, ...]:
-    kernel = launch.kernel
-    return (launch.layer, launch.direction, launch.step, name(kernel), kernel.grid_x, kernel.grid_y, kernel.grid_z,
-            kernel.block_x, kernel.block_y, kernel.block_z)  # fmt: skip
+    paired = {pair.timed for pair in pairs}
+    return pairs, left, [launch for launch in theirs if launch.kernel.launch not in paired]
 
 
 def _left(launches: Iterable[_Launch]) -> tuple[Left, ...]:
     tally = Counter((launch.kernel.name, launch.layer, launch.direction) for launch in launches)
     return tuple(Left(*place, count) for place, count in tally.most_common())
-
-
-def _lines(left: Iterable[Left], here: str, there: str) -> list[str]:
-    return [
-        f"{item.launches} {'launch' if item.launches == 1 else 'launches'} of {bare_name(item.name)} "
-        f"({f'{item.layer}, {item.direction}' if item.layer else _OUTSIDE}) seen by {here} and not by {there}"
-        for item in left
-    ]

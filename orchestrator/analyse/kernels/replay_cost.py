@@ -55,12 +55,12 @@ def replay_cost(step: Iterable[Kernel], *, layers: Sequence[str], steps: int, co
 
 
 def cost_lines(cost: ReplayCost, batch_size: int, layers: Sequence[str]) -> list[str]:
-    """The estimate and what it rests on, in words."""
-    where = f" in {', '.join(layers)} (of {cost.all_launches:,})" if layers else ""
-    least, most = cost.seconds
+    """The estimate and its assumptions, in words."""
+    among = f" in {', '.join(layers)} (of {cost.all_launches:,})" if layers else ""
+    least, most = map(_duration, cost.seconds)
     return [
-        f"batch {batch_size}: {cost.launches:,} launches a step{where} x {cost.steps} steps x {cost.passes} passes = "
-        f"{cost.replays:,} replays, about {_duration(least)} to {_duration(most)} longer than without ncu",
+        f"batch {batch_size}: {cost.launches:,} launches a step{among} x {cost.steps} steps x {cost.passes} passes = "
+        f"{cost.replays:,} replays, about {least} to {most} longer than without ncu",
         f"The launches were counted in one plain step under torch.profiler. Assumed: {cost.passes} passes (in a public "
         "log 5 counters took 3; ncu prints the true number) and 2 to 20 ms of ncu's own for each replay",
     ]

@@ -20,7 +20,7 @@ GUESSED = "the layer of some launches was guessed"
 
 @dataclass(frozen=True, slots=True)
 class KernelUse:
-    """One kernel name behind a ledger row."""
+    """One kernel name of a ledger row."""
 
     name: str
     family: str | None
@@ -40,25 +40,23 @@ def guessed(figure: Figure) -> Figure:
 def guesses(run: PreparedRun | None) -> dict[Key, float]:
     """(layer, direction) -> share of its launches whose layer was guessed; only where there are any."""
     tallies: dict[Key, list[bool]] = defaultdict(list)
-    if run is not None:
-        for kernel, key in zip(run.run.report.kernels, run.keys, strict=True):
-            if key is not None:
-                tallies[key].append(kernel.layer_source == "guessed")
+    for kernel, key in zip(run.run.report.kernels, run.keys, strict=True) if run else ():
+        if key is not None:
+            tallies[key].append(kernel.layer_source == "guessed")
     return {key: sum(found) / len(found) for key, found in tallies.items() if any(found)}
 
 
 def kernel_uses(run: PreparedRun | None) -> dict[Key, tuple[KernelUse, ...]]:
-    """Kernel names behind each (layer, direction), most launched first."""
+    """Kernel names of each (layer, direction), most launched first."""
     if run is None:
         return {}
-    steps = run.steps or 1
     tallies: dict[Key, Tally[tuple[str, str]]] = defaultdict(Tally)
     for kernel, key in zip(run.run.report.kernels, run.keys, strict=True):
         if key is not None:
             tallies[key][kernel.name, kernel.short_name or kernel.name] += 1
     return {
         key: tuple(
-            KernelUse(short, recognise(name).family, algorithm(name), count / steps)
+            KernelUse(short, recognise(name).family, algorithm(name), count / (run.steps or 1))
             for (name, short), count in tally.most_common()
         )
         for key, tally in tallies.items()
@@ -68,11 +66,9 @@ def kernel_uses(run: PreparedRun | None) -> dict[Key, tuple[KernelUse, ...]]:
 def algorithm(name: str) -> str | None:
     """Method and tile of a kernel in words; None when its name states neither."""
     said = recognise(name)
-    tile = "x".join(str(side) for side in said.tile if side is not None) if said.tile else None
-    parts = [said.method, f"{tile} tile" if tile else None]
-    if said.tensor_core:
-        parts.append(f"{said.math or ''} tensor cores".strip())
-    return ", ".join(part for part in parts if part) or None
+    tile = f"{'x'.join(str(side) for side in said.tile if side is not None)} tile" if said.tile else None
+    cores = f"{said.math or ''} tensor cores".strip() if said.tensor_core else None
+    return ", ".join(filter(None, (said.method, tile, cores))) or None
 
 
 OUTSIDE = "outside of layers"
@@ -93,7 +89,7 @@ class LedgerRow:
     """Order in the network."""
     paper: Figure
     calls: tuple[LayerCall, ...]
-    """Pen and paper behind ``paper``: one entry, or the gradients that make up "backward"."""
+    """The calls whose FLOPs ``paper`` adds up: one, or the gradients that make up "backward"."""
     counted: Figure
     ratio: float | None
     """Counted / paper; a lower bound when ``counted`` is one. None when either is missing or paper is 0."""
@@ -110,11 +106,11 @@ class LedgerRow:
     """Paper FLOPs / median time, per second; None when either is missing, paper is 0, or the clock is not to trust."""
     kernels: tuple[KernelUse, ...]
     guessed: float = 0.0
-    """Share (0..1) of the launches behind the row whose layer was guessed, not seen in a range."""
+    """Share (0..1) of the row's launches whose layer was guessed, not seen in a range."""
 
     @property
     def place(self) -> str:
-        """The layer, or what stands in its place: the optimizer as a whole, operations outside of layers."""
+        """The layer, the optimizer as a whole, or operations outside of layers."""
         return self.layer or ("optimizer" if self.direction == "optimizer" else OUTSIDE)
 
     @property
@@ -125,7 +121,7 @@ class LedgerRow:
 
 @dataclass(frozen=True, slots=True)
 class Unattributed:
-    """What no layer explains, at one batch size."""
+    """Time and FLOPs of no layer, at one batch size."""
 
     batch: int
     time: Spread
@@ -149,78 +145,61 @@ class Ledger:
 
 def ledger(study: PreparedStudy) -> Ledger:
     """Rows for every batch size of a study."""
-    rows: list[LedgerRow] = []
-    left_over: list[Unattributed] = []
-    for batch in study.batches:
-        found, rest = _at_batch(batch)
-        rows.extend(found)
-        left_over.extend(rest)
-    order = _positions(rows)
-    rows.sort(key=lambda row: (order[row.place], row.layer, _DIRECTION_ORDER.get(row.direction, 99), row.batch))
-    return Ledger(tuple(rows), tuple(left_over))
-
-
-def _positions(rows: Sequence[LedgerRow]) -> dict[str, int]:
-    """layer -> first position anywhere; layers without one stand behind the rest, the optimizer last."""
-    found: dict[str, int] = {}
+    found = [_at_batch(batch) for batch in study.batches]
+    rows = [row for of_batch, _ in found for row in of_batch]
+    order: dict[str, int] = {}  # first position anywhere; layers without one come after the rest, the optimizer last
     for row in rows:
-        found[row.place] = min(row.position, found.get(row.place, row.position))
-    return found
+        order[row.place] = min(row.position, order.get(row.place, row.position))
+    rows.sort(key=lambda row: (order[row.place], row.layer, _DIRECTION_ORDER.get(row.direction, 99), row.batch))
+    return Ledger(tuple(rows), tuple(rest for _, rest in found if rest is not None))
 
 
-def _at_batch(prepared: PreparedBatch) -> tuple[list[LedgerRow], list[Unattributed]]:
-    batch, times = prepared.batch, prepared.times
+def _at_batch(prepared: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | None]:
+    batch, times, timing = prepared.batch, prepared.times, prepared.timing
     calls = _paper(prepared.runs)
     counted, otherwise = _counted(prepared)
     measured = set(times.rows if times else ()) | {key for key in counted if key is not None}
-    timing = prepared.timing
-    behind = timing if timing and timing.run.report.kernels else prepared.counting
-    uses, unsure = kernel_uses(behind), guesses(behind)
-    rows = []
-    for layer, direction in sorted(_keys(calls, measured)):
-        parts = _parts(calls, layer, direction)
-        row = _row(batch, (layer, direction), parts, times, counted, otherwise, uses)
-        rows.append(replace(row, guessed=unsure.get((layer, direction), 0.0)))
+    source = timing if timing and timing.run.report.kernels else prepared.counting
+    uses, unsure = kernel_uses(source), guesses(source)
+    rows = [
+        _row(
+            batch, key, _parts(calls, *key), times, counted.get(key, otherwise), uses.get(key, ()), unsure.get(key, 0.0)
+        )
+        for key in sorted(_keys(calls, measured))
+    ]
     if times is None or not times.total.mean:
-        return rows, []
+        return rows, None
     share = times.unattributed.mean / times.total.mean
-    rest = counted.get(None, otherwise)
-    return rows, [Unattributed(batch, times.unattributed, share, times.whole, times.basis, rest)]
+    return rows, Unattributed(batch, times.unattributed, share, times.whole, times.basis, counted.get(None, otherwise))
 
 
 def _row(
-    batch: int,
-    key: Key,
-    parts: tuple[LayerCall, ...],
-    times: LayerTimes | None,
-    counted: Mapping[Key | None, Figure],
-    otherwise: Figure,
-    uses: Mapping[Key, tuple[KernelUse, ...]],
-) -> LedgerRow:
+    batch: int, key: Key, parts: tuple[LayerCall, ...], times: LayerTimes | None, counted: Figure,
+    kernels: tuple[KernelUse, ...], guessed: float,
+) -> LedgerRow:  # fmt: skip
     paper = _paper_figure(parts)
-    executed = counted.get(key, otherwise)
     time = times.rows.get(key) if times else None
-    ratio = executed.value / paper.value if executed.value is not None and paper.value else None
-    share = time.mean / times.total.mean if time and times and times.total.mean else None
-    achieved = None
+    share = achieved = None
+    if time and times and times.total.mean:
+        share = time.mean / times.total.mean
     if time and times and times.trusted and time.median and paper.value:
         achieved = paper.value / time.median * 1e9
     positions = [call.position for call in parts if call.position is not None]
     return LedgerRow(
         batch=batch, layer=key[0], kind=parts[0].kind if parts and key != OPTIMIZER else None, direction=key[1],
         position=2 * 10**9 if key == OPTIMIZER else min(positions, default=10**9),
-        paper=paper, calls=parts, counted=executed, ratio=ratio,
+        paper=paper, calls=parts, counted=counted,
+        ratio=counted.value / paper.value if counted.value is not None and paper.value else None,
         time=time, time_reason=None if time else (NOT_TIMED if times is None else "no range or kernel of it was seen"),
         basis=times.basis if times and time else None, trusted=bool(times and times.trusted),
-        share=share, whole=times.whole if times and time else None, achieved=achieved, kernels=uses.get(key, ()),
+        share=share, whole=times.whole if times and time else None, achieved=achieved, kernels=kernels, guessed=guessed,
     )  # fmt: skip
 
 
 def _paper(runs: Iterable[PreparedRun]) -> dict[Key, tuple[LayerCall, ...]]:
     """(layer, direction) -> pen and paper, from the first run that has any; a layer may hold several operations."""
-    calls: Sequence[LayerCall] = next((item.run.layer_calls for item in runs if item.run.layer_calls), ())
     found: dict[Key, tuple[LayerCall, ...]] = {}
-    for call in calls:
+    for call in next((item.run.layer_calls for item in runs if item.run.layer_calls), ()):
         key = (call.layer, call.direction)
         found[key] = (*found.get(key, ()), call)
     return found
@@ -228,17 +207,13 @@ def _paper(runs: Iterable[PreparedRun]) -> dict[Key, tuple[LayerCall, ...]]:
 
 def _keys(calls: Mapping[Key, tuple[LayerCall, ...]], measured: set[Key]) -> set[Key]:
     """Rows to show: what was measured, and what is on paper unless it is inside a measured "backward"."""
-    whole_backward = {layer for layer, direction in measured if direction == "backward"}
     keys = set(measured)
     for layer, direction in calls:
-        if direction in GRADIENTS and layer in whole_backward:
+        inside = direction in GRADIENTS and (layer, "backward") in measured
+        if inside or (direction == "grad_bias" and (layer, "grad_weight") in measured):
             continue
-        if direction == "grad_bias" and (layer, "grad_weight") in measured:
-            continue
-        if direction == "optimizer" and (layer, direction) not in measured:
-            keys.add(OPTIMIZER)
-            continue
-        keys.add((layer, direction))
+        whole = direction == "optimizer" and (layer, direction) not in measured
+        keys.add(OPTIMIZER if whole else (layer, direction))
     return keys
 
 
@@ -246,21 +221,17 @@ def _parts(calls: Mapping[Key, tuple[LayerCall, ...]], layer: str, direction: st
     """Pen and paper for one row: "backward" is its gradients, the optimizer's row all layers."""
     if (layer, direction) == OPTIMIZER:
         return tuple(call for (_, part), several in calls.items() if part == direction for call in several)
-    if direction == "backward":
-        gradients = tuple(call for part in GRADIENTS for call in calls.get((layer, part), ()))
-        if gradients:
-            return gradients
-    return calls.get((layer, direction), ())
+    gradients = tuple(call for part in GRADIENTS for call in calls.get((layer, part), ()))
+    return gradients if direction == "backward" and gradients else calls.get((layer, direction), ())
 
 
 def _paper_figure(parts: Sequence[LayerCall]) -> Figure:
     if not parts:
         return missing("not_available", "no formula: its shapes were not seen")
-    known = [call.flops for call in parts if call.flops is not None]
-    if len(known) < len(parts):
-        lacking = next(call for call in parts if call.flops is None)
+    lacking = next((call for call in parts if call.flops is None), None)
+    if lacking is not None:
         return missing("not_available", f"no formula for {lacking.kind or 'this operation'} ({lacking.direction})")
-    return Figure(sum(known), "counted")
+    return Figure(sum(call.flops or 0 for call in parts), "counted")
 
 
 def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
@@ -271,9 +242,7 @@ def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
         if failed is not None:
             reason = (failed.reason or failed.status).rstrip(".")
             return {}, missing("not_collected", f"the ncu run has no counters: {reason}")
-        if batch.on_cpu:
-            return {}, missing("not_available", NO_COUNTERS)
-        return {}, missing("not_collected", NOT_COUNTED)
+        return {}, missing("not_available", NO_COUNTERS) if batch.on_cpu else missing("not_collected", NOT_COUNTED)
     if counting.steps is None:
         return {}, missing("not_collected", "the ncu run does not say how many steps it holds")
     groups: dict[Key | None, list[Figure]] = defaultdict(list)

@@ -1,7 +1,6 @@
-"""A study made ready for analysis: steps, kernel keys, times and counted sums of its runs, each worked out once.
+"""A study ready for analysis: steps, kernel keys, times and counted sums of its runs, each computed once, at first use.
 
-Ledger, verdicts, roofline, findings, tables and charts read a :class:`PreparedStudy` (or one :class:`PreparedRun`) and
-never work these out of the raw run again. An attribute is computed at the first question and lives as long as its object.
+Ledger, verdicts, roofline, findings, tables and charts read these, not the raw run.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PreparedRun:
-    """One run with what every reader asks of it."""
+    """One run with the values that several readers need."""
 
     run: Run
     precision: str | None = None
-    """The study's ("fp32"): the type of tensor work that neither a counter nor a kernel's name tells. None: unknown."""
+    """The study's ("fp32"), for tensor work whose type neither a counter nor a kernel's name says. None: unknown."""
     recorded: PreparedRun | None = None
     """The run as it was recorded, where this one's gradients were joined to "backward"; None where nothing was joined."""
 
@@ -71,7 +70,7 @@ class PreparedRun:
 
     @cached_property
     def layer_times(self) -> LayerTimes | None:
-        """Time per step by layer and direction; None when the run has nothing to tell it from."""
+        """Time per step by layer and direction; None when the run has no such times."""
         return layer_times(self.run, self.keys, self.steps)
 
     @cached_property
@@ -177,11 +176,7 @@ class PreparedStudy:
 
     def at(self, batch: int) -> PreparedBatch:
         """The batch size ``batch`` of the study. Raises KeyError where there is none."""
-        return self._by_batch[batch]
-
-    @cached_property
-    def _by_batch(self) -> dict[int, PreparedBatch]:
-        return {item.batch: item for item in self.batches}
+        return {item.batch: item for item in self.batches}[batch]
 
     def recorded(self, batch: int) -> list[PreparedRun]:
         """The runs of one batch size, as they were recorded."""
@@ -224,10 +219,9 @@ def _folded(item: PreparedRun, layers: set[str]) -> PreparedRun:
 
 def counting_run(runs: Iterable[PreparedRun]) -> PreparedRun | None:
     """The run with counters: whole ones before failed ones and those narrowed to some layers, then the newest."""
-    narrowed = "ncu:layers"
     return max(
         (item for item in runs if item.run.report.counters),
-        key=lambda item: (item.run.status == "ok", narrowed not in item.run.report.environment, item.run.id),
+        key=lambda item: (item.run.status == "ok", "ncu:layers" not in item.run.report.environment, item.run.id),
         default=None,
     )
 
@@ -244,14 +238,9 @@ def widest(runs: Iterable[PreparedRun], timed: Callable[[PreparedRun], object]) 
 def timing_run(runs: Iterable[PreparedRun], first: str | None = None) -> PreparedRun | None:
     """The run of one batch size with the most trustworthy layer times, by ``preference``; None when none has any.
 
-    One that knows no layer is taken only for want of others.
+    One that knows no layer comes after all others.
     """
-    without = None
     order = sorted(runs, key=lambda item: (preference(item.run.profiler, first), item.run.status != "ok", -item.run.id))
-    for item in order:
-        found = item.layer_times
-        if found is not None and found.rows:
-            return item
-        if found is not None and item.run.report.kernels:
-            without = without or item
-    return without
+    with_layers = (item for item in order if item.layer_times is not None and item.layer_times.rows)
+    without = (item for item in order if item.layer_times is not None and item.run.report.kernels)
+    return next(with_layers, None) or next(without, None)

@@ -76,20 +76,21 @@ def studies(runs: Iterable[Run]) -> tuple[Study, ...]:
         elif run.status == "failed" and (device_label(run) is None or run.precision is None):
             unsure.append(run)
         else:
-            groups.setdefault((run.workload, run.mode, run.precision, device_label(run), run.variant), []).append(run)
+            groups.setdefault(_key(run), []).append(run)
     for run in unsure:
-        home = next((key for key in groups if _fits(key, run)), None)
-        groups.setdefault(home or (run.workload, run.mode, run.precision, device_label(run), run.variant), []).append(
-            run
-        )
+        home = next((key for key in groups if _fits(key, run)), _key(run))
+        groups.setdefault(home, []).append(run)
     return tuple(_study(members) for members in groups.values())
+
+
+def _key(run: Run) -> tuple[object, ...]:
+    return (run.workload, run.mode, run.precision, device_label(run), run.variant)
 
 
 def _fits(key: tuple[object, ...], run: Run) -> bool:
     if len(key) != 5 or key[0] != run.workload:
         return False
-    asked = (run.mode, run.precision, device_label(run), run.variant)
-    return all(mine is None or mine == theirs for mine, theirs in zip(asked, key[1:], strict=True))
+    return all(mine is None or mine == theirs for mine, theirs in zip(_key(run)[1:], key[1:], strict=True))
 
 
 def _study(members: list[Run]) -> Study:

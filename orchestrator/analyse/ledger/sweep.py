@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from perfctl.orchestrator.analyse.compare.statistics import interval
 from perfctl.orchestrator.analyse.counters.work import NO_BYTES
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.kernels.names import Algorithm, of_layer
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.timing import Key, Spread, preference
+from perfctl.orchestrator.analyse.statistics import interval
 from perfctl.records.run import Run
 
 MEMORY_LINES = (
     ("peak", "allocated"), ("peak", "reserved"), ("peak", "host_resident"),
     ("after", "allocated"), ("after", "reserved"), ("after", "host_resident"),
 )  # fmt: skip
-"""Memory figures worth a line in a chart, the ones that matter first."""
+"""Memory figures that a chart shows, the ones that matter first; "after" only without a "peak"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,36 +58,34 @@ def _point(batch: int, runs: Sequence[PreparedRun], first: str | None) -> BatchP
     ranked = sorted(
         runs, key=lambda item: (item.run.status != "ok", preference(item.run.profiler, first), -item.run.id)
     )
-    run, timed = next(((item.run, found) for item in ranked if (found := item.step_time) is not None), (None, None))
-    memory: dict[str, int] = next((figures for item in ranked if (figures := memory_figures(item.run))), {})
+    run = next((item for item in ranked if item.step_time is not None), None)
+    step, basis = run.step_time if run and run.step_time else (None, None)
+    memory = next((figures for item in ranked if (figures := memory_figures(item.run))), {})
     bad = [item.run for item in runs if item.run.status != "ok"]
     problems = tuple(f"{run.profiler}: {run.status}, {run.reason or 'no reason given'}" for run in bad)
-    return BatchPoint(batch, timed[0] if timed else None, timed[1] if timed else None, memory, problems,
-                      _repeats(run, timed[0]) if run and timed else ())  # fmt: skip
+    return BatchPoint(batch, step, basis, memory, problems, _repeats(run.run, step) if run and step else ())
 
 
 def _repeats(run: Run, newest: Spread) -> tuple[float, ...]:
     """Median steps of the run's repeats, then its own; empty where it has none that timed steps."""
-    found = [
-        [step.duration_ns for step in steps if step.phase == "step" and step.duration_ns is not None]
+    medians = [
+        statistics.median(durations)
         for steps in run.repeats
+        if (durations := [item.duration_ns for item in steps if item.phase == "step" and item.duration_ns is not None])
     ]
-    medians = [statistics.median(durations) for durations in found if durations]
     return (*medians, newest.median) if medians else ()
 
 
 def memory_figures(run: Run) -> dict[str, int]:
     """ "peak allocated" -> bytes, of what the run recorded; "device in use" is the highest sample."""
     figures = {(figure.moment, figure.quantity): figure.bytes for figure in run.report.memory}
-    found = {f"{moment} {quantity.replace('_', ' ')}": figures[moment, quantity]
-             for moment, quantity in MEMORY_LINES if (moment, quantity) in figures}  # fmt: skip
-    for quantity in ("allocated", "reserved", "host resident"):
-        if f"peak {quantity}" in found:
-            found.pop(f"after {quantity}", None)
+    found = {
+        f"{moment} {quantity.replace('_', ' ')}": figures[moment, quantity]
+        for moment, quantity in MEMORY_LINES
+        if (moment, quantity) in figures and not (moment == "after" and ("peak", quantity) in figures)
+    }
     used = [sample.memory_used_bytes for sample in run.report.samples if sample.memory_used_bytes is not None]
-    if used:
-        found["device in use"] = max(used)
-    return found
+    return found | {"device in use": max(used)} if used else found
 
 
 NOT_COUNTED = missing("not_collected", "no counters at this batch size; 'perfctl ncu' collects them")
@@ -118,13 +116,9 @@ class Switch:
     @property
     def algorithm_changed(self) -> bool:
         """False where only the tile or an auxiliary kernel differs."""
-        old, new = self.before.algorithm, self.after.algorithm
-        return (old.family, old.method, old.math, old.tensor_core) != (
-            new.family,
-            new.method,
-            new.math,
-            new.tensor_core,
-        )
+        old, new = ((item.family, item.method, item.math, item.tensor_core)
+                    for item in (self.before.algorithm, self.after.algorithm))  # fmt: skip
+        return old != new
 
     @property
     def flops_factor(self) -> float | None:
@@ -153,13 +147,12 @@ class LayerKernels:
 def algorithm_changes(study: PreparedStudy, ledger: Ledger) -> tuple[LayerKernels, ...]:
     """Every layer and direction with kernels, in the ledger's order; nothing for a report without batch sizes."""
     by_batch = [_sets(batch) for batch in study.batches]
-    rows = {(row.layer, row.direction): row.name for row in ledger.rows}
     found = []
-    for (layer, direction), name in rows.items():
-        sets = tuple(sets[layer, direction] for sets in by_batch if (layer, direction) in sets)
+    for key, name in {(row.layer, row.direction): row.name for row in ledger.rows}.items():
+        sets = tuple(sets[key] for sets in by_batch if key in sets)
+        switches = tuple(Switch(old, new) for old, new in pairwise(sets) if set(old.kernels) != set(new.kernels))
         if sets:
-            switches = tuple(Switch(old, new) for old, new in pairwise(sets) if set(old.kernels) != set(new.kernels))
-            found.append(LayerKernels(layer, direction, name, sets, switches))
+            found.append(LayerKernels(*key, name, sets, switches))
     return tuple(found)
 
 
@@ -168,41 +161,27 @@ def describe(algorithm: Algorithm) -> str:
     if algorithm.family is None:
         return "not recognised"
     tile = "x".join(str(side) for side in algorithm.tile[:2]) if algorithm.tile else None
-    math = " ".join(filter(None, (algorithm.math, "tensor cores" if algorithm.tensor_core else None)))
-    return ", ".join(filter(None, (" ".join(filter(None, (algorithm.method, tile))), math)))
+    parts = ((algorithm.method, tile), (algorithm.math, "tensor cores" if algorithm.tensor_core else None))
+    return ", ".join(filter(None, (" ".join(filter(None, part)) for part in parts)))
 
 
 def _sets(batch: PreparedBatch) -> dict[Key, KernelSet]:
     """Kernels of the counting run, else of the first run with kernels."""
-    counting = batch.counting
-    run = counting or next((item for item in batch.runs if item.run.report.kernels), None)
+    run = batch.counting or next((item for item in batch.runs if item.run.report.kernels), None)
     if run is None:
         return {}
-    work = counting.work_by_key if counting else {}
-    found = {}
-    for key, names in _names(run).items():
-        mine = work.get(key)
-        found[key] = KernelSet(
-            batch.batch,
-            of_layer(names),
-            tuple(dict.fromkeys(short for short in names.values())),
-            _per_sample(mine.total, batch.batch) if mine else NOT_COUNTED,
-            _per_sample(mine.dram, batch.batch) if mine else NO_BYTES,
-        )
-    return found
-
-
-def _names(run: PreparedRun) -> dict[Key, dict[str, str]]:
-    """(layer, direction) -> whole name -> short name, in order of first launch in the measured steps."""
-    found: dict[Key, dict[str, str]] = {}
+    names: dict[Key, dict[str, str]] = {}  # key -> whole name -> short name, in order of first launch
     for kernel, key in run.launches:
         if key is not None:
-            found.setdefault(key, {}).setdefault(kernel.name, kernel.short_name or kernel.name)
+            names.setdefault(key, {}).setdefault(kernel.name, kernel.short_name or kernel.name)
+    work = batch.counting.work_by_key if batch.counting else {}
+    found = {}
+    for key, short in names.items():
+        figures = (work[key].total, work[key].dram) if key in work else (NOT_COUNTED, NO_BYTES)
+        per_sample = (figure if figure.value is None else replace(figure, value=figure.value / batch.batch)
+                      for figure in figures)  # fmt: skip
+        found[key] = KernelSet(batch.batch, of_layer(short), tuple(dict.fromkeys(short.values())), *per_sample)
     return found
-
-
-def _per_sample(figure: Figure, batch: int) -> Figure:
-    return figure if figure.value is None else replace(figure, value=figure.value / batch)
 
 
 def _factor(before: Figure, after: Figure) -> float | None:

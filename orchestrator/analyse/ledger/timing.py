@@ -1,9 +1,8 @@
 """Time per step by layer and direction, and the clock it was read from.
 
 On a GPU only kernel times count, because the host's clock sees the launch and not the kernel. On a CPU the ranges around
-the layers are timed; of a range that holds other layers only the self time counts.
-
-These functions read one raw run. Callers take the results from ``prepared.PreparedRun``, which keeps them.
+the layers are timed; of a range that holds other layers only the self time counts. ``prepared.PreparedRun`` keeps the
+results of these functions for all readers.
 """
 
 from __future__ import annotations
@@ -24,11 +23,8 @@ OPTIMIZER: Key = ("", "optimizer")
 
 NCU_BASIS = "kernels under ncu, locked clocks: not a time to trust"
 KERNEL_BASIS = {
-    "nsys": "kernels, nsys",
-    "torch": "kernels, torch (CUPTI)",
-    "dlprof": "kernels, DLProf",
-    "ncu": NCU_BASIS,
-}
+    "nsys": "kernels, nsys", "torch": "kernels, torch (CUPTI)", "dlprof": "kernels, DLProf", "ncu": NCU_BASIS,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,30 +71,18 @@ def times_kernels(run: Run) -> bool:
 
 
 def layer_times(run: Run, keys: Sequence[Key | None], steps: int | None) -> LayerTimes | None:
-    """Time per step by layer and direction; None when the run has nothing to tell it from.
+    """Time per step by layer and direction; None when the run has no such times.
 
     ``keys`` are the run's ``kernel_keys``, ``steps`` its ``kernel_steps``.
     """
     if times_kernels(run):
         return _from_kernels(run, keys, steps)
-    if device_kind(run) == "gpu":
-        return None
-    return _from_ranges(run)
+    return None if device_kind(run) == "gpu" else _from_ranges(run)
 
 
 def preference(profiler: str, first: str | None = None) -> int:
     """Rank of a profiler as a clock, smaller is better: ``first`` (timed the whole sweep), nsys, torch, others, ncu."""
     return -1 if profiler == first and profiler != "ncu" else {"nsys": 0, "torch": 1, "ncu": 9}.get(profiler, 2)
-
-
-def measured_steps(run: Run) -> int | None:
-    """Number of steps the run measured; None when nothing says so."""
-    numbers = (
-        {step.number for step in run.report.steps if step.phase == "step"},
-        {range_.step for range_ in run.report.ranges if _is_step(range_)},
-        {kernel.step for kernel in run.report.kernels if kernel.step is not None},
-    )
-    return next((len(found) for found in numbers if found), None)
 
 
 WINDOWED = ("nsys", "ncu", "torch")
@@ -108,13 +92,14 @@ WINDOWED = ("nsys", "ncu", "torch")
 def kernel_steps(run: Run) -> int | None:
     """Steps that the run's kernels are spread over; None when nothing says so.
 
-    A profiler may have been told to take fewer steps than the workload measured, so step numbers on
-    the kernels come before the workload's own count.
+    A profiler may record fewer steps than the workload measured, so step numbers on the kernels come before the
+    workload's own count.
     """
     numbers = {kernel.step for kernel in run.report.kernels if kernel.step is not None}
-    if not numbers and run.profiler not in WINDOWED:
-        return None
-    return len(numbers) or measured_steps(run)
+    if numbers or run.profiler not in WINDOWED:
+        return len(numbers) or None
+    steps = {step.number for step in run.report.steps if step.phase == "step"}
+    return len(steps or {item.step for item in run.report.ranges if _is_step(item)}) or None
 
 
 def step_time(run: Run) -> tuple[Spread, str] | None:
@@ -138,12 +123,10 @@ def kernel_time_by_device(kernels: Iterable[Kernel]) -> dict[int, int | float]:
         spans[kernel.device_index or 0].append((kernel.start_ns, kernel.start_ns + kernel.duration_ns))
     found: dict[int, int | float] = {}
     for device, intervals in spans.items():
-        taken: float = 0
-        reached = float("-inf")
+        found[device], reached = 0, float("-inf")
         for start, end in sorted(intervals):
-            taken += max(end - max(start, reached), 0)
+            found[device] += max(end - max(start, reached), 0)
             reached = max(reached, end)
-        found[device] = taken
     return found
 
 
@@ -158,8 +141,8 @@ GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
 def folded(keys: Iterable[Key | None]) -> dict[Key, Key]:
     """(layer, gradient) -> (layer, "backward") for the layers among ``keys`` where one kernel computes both gradients.
 
-    An autograd node that computes both cannot be split. The node that accumulates the parameter's gradient then belongs
-    to the same row.
+    An autograd node that computes both cannot be split, and the node that accumulates the parameter's gradient then
+    belongs to the same row.
     """
     whole = {key[0] for key in keys if key is not None and key[1] == "backward"}
     return {(layer, part): (layer, "backward") for layer in whole for part in GRADIENTS}
@@ -170,15 +153,13 @@ def kernel_keys(run: Run) -> list[Key | None]:
 
     A layer's gradients are one "backward" where some kernel of it computes them together.
     """
-    phases = {item.number: item.phase for item in run.report.ranges if item.phase == "optimizer"}
+    optimizer = {item.number for item in run.report.ranges if item.phase == "optimizer"}
     keys: list[Key | None] = []
     for kernel in run.report.kernels:
         if kernel.layer and kernel.direction:
             keys.append((kernel.layer, kernel.direction))
-        elif kernel.direction == "optimizer" or (kernel.range_number is not None and kernel.range_number in phases):
-            keys.append(OPTIMIZER)
         else:
-            keys.append(None)
+            keys.append(OPTIMIZER if kernel.direction == "optimizer" or kernel.range_number in optimizer else None)
     whole = folded(keys)
     return [whole.get(key, key) if key is not None else None for key in keys]
 
@@ -188,37 +169,38 @@ def _from_kernels(run: Run, keys: Sequence[Key | None], count: int | None) -> La
     if count is None:
         return None
     numbered = any(kernel.step is not None for kernel in run.report.kernels)
-    divisor = 1 if numbered else count
     sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
     steps: dict[int | None, None] = {}
     for kernel, key in zip(run.report.kernels, keys, strict=True):
         if kernel.duration_ns is not None and (kernel.step is not None or not numbered):
-            sums[key][kernel.step] += kernel.duration_ns / divisor
+            sums[key][kernel.step] += kernel.duration_ns / (1 if numbered else count)
             steps[kernel.step] = None
-    return _gather(sums, list(steps), KERNEL_BASIS[run.profiler], run.profiler != "ncu", "kernel time of a step")
+    totals = {step: sum(found.get(step, 0) for found in sums.values()) for step in steps}
+    return _gather(sums, totals, KERNEL_BASIS[run.profiler], run.profiler != "ncu", "kernel time of a step")
 
 
 def _from_ranges(run: Run) -> LayerTimes | None:
     """Self time of layer ranges (and of the optimizer's phase) by step, against the whole step's range."""
     ranges = {item.number: item for item in run.report.ranges}
-    steps: dict[int, Range] = {
-        item.step: item
-        for item in ranges.values()
-        if item.step is not None and _is_step(item) and item.duration_ns is not None
-    }
+    timed = [item for item in ranges.values() if item.duration_ns is not None]
+    steps = {item.step: item for item in timed if item.step is not None and _is_step(item)}
     if not steps:
         return None
     starts = sorted((item.start_ns, item.start_ns + (item.duration_ns or 0), number) for number, item in steps.items())
-    own: dict[int, float] = {}
     keys: dict[int, Key] = {}
-    for item in ranges.values():
-        key = _range_key(item)
-        if key is not None and item.duration_ns is not None:
-            keys[item.number] = key
-            own[item.number] = own.get(item.number, 0) + item.duration_ns
-            above = _enclosing(item, ranges)
-            if above is not None:
-                own[above] = own.get(above, 0) - item.duration_ns
+    for item in timed:
+        if item.layer and item.direction:
+            keys[item.number] = (item.layer, item.direction)
+        elif item.name == "perfctl:phase:optimizer":
+            keys[item.number] = OPTIMIZER
+    own: dict[int, float] = defaultdict(float)
+    for number in keys:
+        own[number] += ranges[number].duration_ns or 0
+        above = ranges[number].parent
+        while above in ranges and above not in keys:
+            above = ranges[above].parent
+        if above in keys:
+            own[above] -= ranges[number].duration_ns or 0
     sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
     whole = folded(keys.values())
     for number, key in keys.items():
@@ -226,50 +208,23 @@ def _from_ranges(run: Run) -> LayerTimes | None:
         if step is not None:
             sums[whole.get(key, key)][step] += own[number]
     totals: dict[int | None, float] = {step: item.duration_ns or 0 for step, item in steps.items()}
-    basis = f"host ranges, {run.profiler} on the CPU"
-    return _gather(sums, list(totals), basis, True, "step", totals)
-
-
-def _range_key(item: Range) -> Key | None:
-    if item.layer and item.direction:
-        return item.layer, item.direction
-    return OPTIMIZER if item.name == "perfctl:phase:optimizer" else None
-
-
-def _enclosing(item: Range, ranges: Mapping[int, Range]) -> int | None:
-    """Number of the innermost enclosing range that has a key and an end."""
-    above = item.parent
-    while above is not None and above in ranges:
-        if _range_key(ranges[above]) is not None and ranges[above].duration_ns is not None:
-            return above
-        above = ranges[above].parent
-    return None
+    return _gather(sums, totals, f"host ranges, {run.profiler} on the CPU", True, "step")
 
 
 def _step_at(steps: Sequence[tuple[int, int, int]], moment: int) -> int | None:
     """Number of the step whose (start, end) contains the moment, on any thread; None outside of all steps."""
     place = bisect.bisect_right(steps, (moment, float("inf"), 0)) - 1
-    if place < 0 or moment >= steps[place][1]:
-        return None
-    return steps[place][2]
+    return steps[place][2] if place >= 0 and moment < steps[place][1] else None
 
 
 def _gather(
-    sums: Mapping[Key | None, Mapping[int | None, float]],
-    steps: Sequence[int | None],
-    basis: str,
-    trusted: bool,
-    whole: str,
-    totals: Mapping[int | None, float] | None = None,
-) -> LayerTimes | None:
-    """Medians over ``steps``. A layer that did not run in a step took 0 in it."""
-    if not steps:
+    sums: Mapping[Key | None, Mapping[int | None, float]], totals: Mapping[int | None, float], basis: str,
+    trusted: bool, whole: str,
+) -> LayerTimes | None:  # fmt: skip
+    """Medians over the steps of ``totals``. A layer that did not run in a step took 0 in it."""
+    if not totals:
         return None
-    rows = {key: spread([found.get(step, 0) for step in steps]) for key, found in sums.items() if key is not None}
-    attributed = [sum(found.get(step, 0) for key, found in sums.items() if key is not None) for step in steps]
-    if totals is None:
-        whole_time = [sum(found.get(step, 0) for found in sums.values()) for step in steps]
-    else:
-        whole_time = [totals[step] for step in steps]
-    left = [max(all_of_it - known, 0) for all_of_it, known in zip(whole_time, attributed, strict=True)]
-    return LayerTimes(basis, trusted, whole, rows, spread(whole_time), spread(left))
+    rows = {key: spread([found.get(step, 0) for step in totals]) for key, found in sums.items() if key is not None}
+    attributed = {step: sum(found.get(step, 0) for key, found in sums.items() if key is not None) for step in totals}
+    left = [max(total - attributed[step], 0) for step, total in totals.items()]
+    return LayerTimes(basis, trusted, whole, rows, spread([*totals.values()]), spread(left))

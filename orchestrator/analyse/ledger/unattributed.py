@@ -1,43 +1,44 @@
-"""What the time is that no layer explains, and what is likely missing: each cause with its share."""
+"""What took the time that belongs to no layer: each cause with its share."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.ledger.timing import times_kernels
-from perfctl.records.report import Gap, Kernel, Range
+from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
 
 COMPILED = ("Torch-Compiled Region", "## Call CompiledFxGraph", "CompiledFunction", "TorchDynamo Cache Lookup")
-"""How ranges around compiled code begin: no module hook runs in there."""
+"""How the names of ranges around compiled code begin: no module hook runs inside."""
 _PHASES = {
-    "data": "loading of data and copies to the device",
+    "data": "data loading and copies to the device",
     "copy": "copies to the device",
     "zero_grad": "setting gradients to zero",
-    "forward": "operations of the forward pass that no module runs (the loss, functional calls of the script)",
-    "inference": "operations that no module runs",
-    "backward": "gradients of what no module ran, and autograd's own work",
-    "optimizer": "the optimizer's own work",
+    "forward": "the loss and functional calls",
+    "inference": "functional calls",
+    "backward": "autograd",
+    "optimizer": "the optimizer",
 }
-NO_RANGES = "the report holds no layer's range: record the program with perfctl"
-NO_BACKWARD = "there are ranges of forward but none of backward: ranges on autograd's own thread are missing"
-NO_CALL = "launches outside of every range: another thread or process than the annotated ones, or CUDA graphs"
-COMPILED_CODE = "a compiled region, which is one range: its layers are not told apart"
-BETWEEN = "work of the step outside of modules and phases (losses, clipping, the script's own code)"
+NO_RANGES = "a report without layer ranges, which 'perfctl nsys' and 'perfctl torch' record"
+NO_BACKWARD = "backward kernels, because ranges on autograd's own thread are missing"
+NO_CALL = "launches outside every range, from another thread or process or a CUDA graph"
+COMPILED_CODE = "compiled code, whose layers share one range"
+BETWEEN = "the script's own code between modules, such as the loss or clipping"
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One reason why time lies outside of layers."""
+    """One part of the time that belongs to no layer."""
 
     text: str
+    """What took it, as in "mostly autograd"."""
     share: float
     """Of the run's unattributed time, 0..1."""
     launches: int | None
-    """Kernel launches behind it; None where host ranges were timed."""
+    """Its kernel launches; None where host ranges were timed."""
 
 
 def causes(run: PreparedRun) -> tuple[Cause, ...]:
@@ -47,16 +48,12 @@ def causes(run: PreparedRun) -> tuple[Cause, ...]:
 
 def beyond_time(run: Run) -> tuple[str, ...]:
     """What the run's time does not hold at all: kernels of CUDA graphs, launches outside of all measured steps."""
-    found = [gap.reason for gap in run.report.gaps if _is_graph(gap)]
+    found = [gap.reason for gap in run.report.gaps if gap.quantity == "kernel" and "graph" in gap.reason]
     kernels = list(run.report.kernels)
     outside = sum(kernel.step is None for kernel in kernels)
-    if outside and outside < len(kernels):
-        found.append(f"{outside} of {len(kernels)} launches lie outside of every measured step and count nowhere")
+    if 0 < outside < len(kernels):
+        found.append(f"{outside} of {len(kernels)} launches lie outside every measured step and count nowhere")
     return tuple(found)
-
-
-def _is_graph(gap: Gap) -> bool:
-    return gap.quantity == "kernel" and "graph" in gap.reason
 
 
 def _of_kernels(run: PreparedRun) -> tuple[Cause, ...]:
@@ -64,7 +61,7 @@ def _of_kernels(run: PreparedRun) -> tuple[Cause, ...]:
     # ncu and DLProf give launches their layers without listing ranges
     directions = {item.direction for item in ranges.values()} | {kernel.direction for kernel in run.run.report.kernels}
     times: defaultdict[str, float] = defaultdict(float)
-    launches: defaultdict[str, int] = defaultdict(int)
+    launches: Counter[str] = Counter()
     for kernel, key in run.launches:
         if key is None and kernel.duration_ns is not None:
             cause = _cause(kernel, ranges, directions)
@@ -85,7 +82,7 @@ def _cause(kernel: Kernel, ranges: Mapping[int, Range], directions: Iterable[str
     if trained and phase in (None, "backward") and not known - {"forward", "recompute"}:
         return NO_BACKWARD
     if phase is not None:
-        return _PHASES.get(phase, f"work of the phase {phase}")
+        return _PHASES.get(phase, f"the phase {phase}")
     return BETWEEN if any(item.step is not None for item in around) else NO_CALL
 
 
@@ -109,25 +106,20 @@ def _of_ranges(run: Run) -> tuple[Cause, ...]:
     for number, item in ranges.items():
         if item.duration_ns is None or (number not in left and number not in attributed):
             continue
-        above = [outer.number for outer in _upwards(item.parent, ranges)]
+        above = (outer.number for outer in _upwards(item.parent, ranges))
         holder = next((outer for outer in above if outer in attributed or outer in left), None)
         if holder is not None and holder not in attributed:
             left[holder] -= item.duration_ns
     times: defaultdict[str, float] = defaultdict(float)
     for number, nanoseconds in left.items():
         item = ranges[number]
-        if number in attributed or item.step is None:
-            continue
-        is_phase = item.name.startswith("perfctl:phase:") and item.phase
-        times[_PHASES.get(item.phase or "", f"work of the phase {item.phase}") if is_phase else BETWEEN] += max(
-            nanoseconds, 0
-        )
+        if number not in attributed and item.step is not None:
+            phase = item.phase if item.name.startswith("perfctl:phase:") else None
+            times[_PHASES.get(phase, f"the phase {phase}") if phase else BETWEEN] += max(nanoseconds, 0)
     return _ranked(times, None)
 
 
 def _ranked(times: Mapping[str, float], launches: Mapping[str, int] | None) -> tuple[Cause, ...]:
     total = sum(times.values())
-    if not total:
-        return ()
     ranked = sorted(times.items(), key=lambda item: -item[1])
     return tuple(Cause(text, time / total, launches[text] if launches else None) for text, time in ranked if time)

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING
 
 from perfctl.records.report import Kernel, Sample
@@ -64,36 +64,41 @@ class Readings:
 
 def busy(run: Run) -> tuple[Busy, ...]:
     """Devices of a run, each followed by its streams where there are several. Empty under ncu and without start times."""
-    kernels = list(run.report.kernels)
-    if run.profiler == "ncu" or not kernels or any(k.start_ns is None or k.duration_ns is None for k in kernels):
-        return ()
-    start, end, words = window_of(run, kernels)
-    inside = [kernel for kernel in kernels if start <= (kernel.start_ns or 0) < end]
-    groups: dict[int, dict[int | None, list[Kernel]]] = defaultdict(lambda: defaultdict(list))
-    for kernel in inside:
-        groups[kernel.device_index or 0][kernel.stream].append(kernel)
+    devices, window, words = kernels_in_window(run)
     found = []
-    for device, streams in sorted(groups.items()):
-        every = [kernel for group in streams.values() for kernel in group]
-        found.append(_busy(run, device, None, every, (start, end), words))
+    for device, kernels in devices.items():
+        streams: dict[int | None, list[Kernel]] = defaultdict(list)
+        for kernel in kernels:
+            streams[kernel.stream].append(kernel)
+        found.append(_busy(run, device, None, kernels, window, words))
         if len(streams) > 1:
             for stream in sorted(streams, key=lambda number: (number is None, number or 0)):
-                found.append(_busy(run, device, stream, streams[stream], (start, end), words))
+                found.append(_busy(run, device, stream, streams[stream], window, words))
     return tuple(found)
 
 
-def window_of(run: Run, kernels: Iterable[Kernel]) -> tuple[int, int, str]:
-    """(start, end, in words): the measured steps where the report marks them."""
-    last = max(int((kernel.start_ns or 0) + round(kernel.duration_ns or 0)) for kernel in kernels)
+def kernels_in_window(run: Run) -> tuple[dict[int, list[Kernel]], tuple[int, int], str]:
+    """(device -> its kernels between two moments, these moments, the same in words): the measured steps if marked.
+
+    No device under ncu, without kernels, or where one has no start or no duration.
+    """
+    kernels = list(run.report.kernels)
+    if run.profiler == "ncu" or not kernels or any(k.start_ns is None or k.duration_ns is None for k in kernels):
+        return {}, (0, 0), ""
+    start, words = (
+        min(kernel.start_ns or 0 for kernel in kernels),
+        "from the first kernel's start to the last one's end",
+    )
+    end = max(int((kernel.start_ns or 0) + round(kernel.duration_ns or 0)) for kernel in kernels)
     steps = [item for item in run.report.ranges if item.step is not None and item.name.startswith("perfctl:step:")]
     if steps:
-        ends = [item.start_ns + (item.duration_ns or 0) for item in steps]
-        return (
-            min(item.start_ns for item in steps),
-            max(last, *ends),
-            "from the first step's start to the last kernel's end",
-        )
-    return min(kernel.start_ns or 0 for kernel in kernels), last, "from the first kernel's start to the last one's end"
+        start, words = min(item.start_ns for item in steps), "from the first step's start to the last kernel's end"
+        end = max(end, *(item.start_ns + (item.duration_ns or 0) for item in steps))
+    devices: dict[int, list[Kernel]] = defaultdict(list)
+    for kernel in kernels:
+        if start <= (kernel.start_ns or 0) < end:
+            devices[kernel.device_index or 0].append(kernel)
+    return dict(sorted(devices.items())), (start, end), words
 
 
 def _busy(
@@ -134,11 +139,16 @@ def union(starts: IntArray, ends: IntArray, window: tuple[int, int]) -> tuple[in
 
 def readings(run: Run) -> tuple[Readings, ...]:
     """One line a device that was sampled."""
+    return tuple(_readings(run, device, samples) for device, samples in by_device(run).items())
+
+
+def by_device(run: Run) -> dict[int | None, list[Sample]]:
+    """Samples of GPUs by device."""
     groups: dict[int | None, list[Sample]] = defaultdict(list)
     for sample in run.report.samples:
         if not is_host(sample):
             groups[sample.device_index].append(sample)
-    return tuple(_readings(run, device, group) for device, group in groups.items())
+    return groups
 
 
 def is_host(sample: Sample) -> bool:
@@ -222,21 +232,16 @@ def _kernels(run: Run, busy: Sequence[Busy]) -> UsageShare:
     if not found:
         why = "ncu runs kernels one by one" if run.profiler == "ncu" else "no kernels with start times"
         return UsageShare(None, why)
-    value = sum(item.share or 0 for item in found) / len(found)
     over = f", mean of {len(found)} GPUs" if len(found) > 1 else ""
-    return UsageShare(value, f"{found[0].window}{over}")
+    return UsageShare(sum(item.share or 0 for item in found) / len(found), f"{found[0].window}{over}")
 
 
 def _nvml(run: Run) -> UsageShare:
     """Of the device that did the work, where samples tell devices apart; else of all."""
-    devices: dict[int | None, list[Sample]] = defaultdict(list)
-    for sample in run.report.samples:
-        if not is_host(sample):
-            devices[sample.device_index].append(sample)
+    devices = by_device(run)
     index = run.device.index if run.device is not None else 0
-    if run.workload and index in devices:
-        devices = defaultdict(list, {index: devices[index]})
-    found = [_mean(run, group, "gpu_utilisation") for group in devices.values()] or [_mean(run, [], "gpu_utilisation")]
+    groups = [devices[index]] if run.workload and index in devices else [*devices.values()] or [[]]
+    found = [_mean(run, group, "gpu_utilisation") for group in groups]
     known = [value for value, _ in found if value is not None]
     over = f", mean of {len(known)} GPUs" if len(known) > 1 else ""
     return UsageShare(sum(known) / len(known) if known else None, found[0][1] + over)
@@ -292,20 +297,18 @@ def _dlprof(run: Run) -> UsageShare:
 
 def _unrounded(run: Run, found: UsageShare) -> UsageShare:
     """No value where DLProf's CSV rounded it to nothing."""
-    if found.value is not None and found.value < CSV_STEP / 2 and run.report.form.startswith("DLProf CSV"):
-        return UsageShare(
-            None, "DLProf's CSV rounds: 0.0 % is anything below 0.05 %. Its database (dlprof_dldb.sqlite) has it"
-        )
-    return found
+    if found.value is None or found.value >= CSV_STEP / 2 or not run.report.form.startswith("DLProf CSV"):
+        return found
+    reason = "DLProf's CSV rounds: 0.0 % is anything below 0.05 %. Its database (dlprof_dldb.sqlite) has it"
+    return UsageShare(None, reason)
 
 
 def _labelled(run: Run, label: re.Pattern[str]) -> UsageShare:
     """Mean over domains where DLProf tells several apart."""
     found = [item for item in run.report.summaries if item.value is not None and label.match(item.name)]
     if not found:
-        return UsageShare(
-            None, "no line of DLProf's is about it" if run.profiler == "dlprof" else "not a report of DLProf"
-        )
+        why = "DLProf has no line for it" if run.profiler == "dlprof" else "not a report of DLProf"
+        return UsageShare(None, why)
     return UsageShare(sum(item.value or 0 for item in found) / len(found) / 100, f"DLProf: {found[0].name}")
 
 
@@ -318,10 +321,8 @@ def _pipe(run: Run, metrics: Sequence[str]) -> UsageShare:
         known = [(times[item.launch], item.value) for item in run.report.counters
                  if item.name == metric and item.value is not None and item.launch in times]  # fmt: skip
         if known:
-            weight = sum(time for time, _ in known)
-            return UsageShare(
-                sum(time * value for time, value in known) / weight / 100, f"{metric}, {len(known)} launches"
-            )
+            share = sum(time * value for time, value in known) / sum(time for time, _ in known) / 100
+            return UsageShare(share, f"{metric}, {len(known)} launches")
     return UsageShare(None, f"{metrics[0]} was not collected")
 
 
@@ -330,19 +331,13 @@ def busy_from(found: Sequence[Ways], threshold: float = BUSY) -> tuple[int, bool
 
     By kernels where they are known, else by NVML; None where nothing is known of any batch size.
     """
-    shares: dict[int, float] = {}
     for way in ("kernels", "nvml"):
+        shares: dict[int, float] = {}
         for item in found:
             share = getattr(item, way).value
             if item.run.batch_size is not None and share is not None:
                 shares.setdefault(item.run.batch_size, share)
         if shares:
-            break
-    if not shares:
-        return None
-    start = None
-    for batch in sorted(shares, reverse=True):
-        if shares[batch] < threshold:
-            break
-        start = batch
-    return (start, True) if start is not None else (max(shares), False)
+            busy = [*takewhile(lambda batch: shares[batch] >= threshold, sorted(shares, reverse=True))]  # noqa: B023
+            return (busy[-1], True) if busy else (max(shares), False)
+    return None

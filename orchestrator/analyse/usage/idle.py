@@ -1,26 +1,24 @@
-"""Where a GPU waits: the time between kernels, and what went on around each wait.
+"""The time between kernels on a GPU, and the cause of each wait.
 
-A report says when kernels and copies ran and which ranges were open on the host; it keeps no times of launch calls.
-So a wait in which nothing was copied and no images were loaded is the host's: launches came late, or it waited itself.
+A report has the times of kernels, copies and host ranges, and none of launch calls. So a wait without a copy or loading
+of images is the host's: launches came late, or the host waited itself.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from perfctl.orchestrator.analyse.usage.busy import spans, union, window_of
-from perfctl.records.report import Kernel, Range
+from perfctl.orchestrator.analyse.usage.busy import kernels_in_window, spans, union
+from perfctl.records.report import Copy, Kernel, Range
 from perfctl.records.run import Run
 
 SHOWN = 10
 LAUNCH_NS = 10_000
-"""A wait up to this long between two kernels is what one launch takes: the host hands over one after the other."""
+"""A wait up to this long between two kernels is the time of one launch."""
 COPY, DATA, SYNCHRONISE, LAUNCH, HOST = "copy", "loading data", "synchronising", "launches one by one", "host"
 CAUSES = (DATA, COPY, SYNCHRONISE, LAUNCH, HOST)
-_HALF = 0.5
 _SYNCHRONISE = ("synchronize", "synchronise")
 
 
@@ -57,89 +55,57 @@ class Idle:
 
 def idle(run: Run) -> tuple[Idle, ...]:
     """Each device that ran kernels; empty under ncu and without start times, as ``busy`` is."""
-    kernels = list(run.report.kernels)
-    if run.profiler == "ncu" or not kernels or any(k.start_ns is None or k.duration_ns is None for k in kernels):
-        return ()
-    start, end, _ = window_of(run, kernels)
-    devices: dict[int, list[Kernel]] = defaultdict(list)
-    for kernel in kernels:
-        if start <= (kernel.start_ns or 0) < end:
-            devices[kernel.device_index or 0].append(kernel)
-    return tuple(_idle(run, device, group, (start, end)) for device, group in sorted(devices.items()))
+    devices, window, _ = kernels_in_window(run)
+    return tuple(_idle(run, device, kernels, window) for device, kernels in devices.items())
 
 
 def _idle(run: Run, device: int, kernels: list[Kernel], window: tuple[int, int]) -> Idle:
     kernels.sort(key=lambda kernel: kernel.start_ns or 0)
-    _, waits = union(*spans(kernels), window)
     by_end = sorted(kernels, key=_end)
     starts, ends = [kernel.start_ns or 0 for kernel in kernels], [_end(kernel) for kernel in by_end]
-    copies = [(item.start_ns, item.start_ns + item.duration_ns) for item in run.report.copies
-              if item.start_ns is not None and item.duration_ns is not None
-              and item.device_index in (None, device)]  # fmt: skip
-    explanations = _Explanations(_merged(copies), _ranges(run, "data"), _named(run, _SYNCHRONISE))
+    host = [item for item in run.report.ranges if item.duration_ns is not None]
+    explanations = {
+        COPY: _merged(item for item in run.report.copies if item.device_index in (None, device)),
+        DATA: _merged(item for item in host if item.phase == "data"),
+        SYNCHRONISE: _merged(item for item in host if any(word in item.name.lower() for word in _SYNCHRONISE)),
+    }
+    _, waits = union(*spans(kernels), window)
+    by_cause = dict.fromkeys(CAUSES, 0)
     found: list[tuple[int, int, str]] = []
-    by_cause: dict[str, int] = dict.fromkeys(CAUSES, 0)
     for begin, stop in waits:
-        cause = explanations.cause(begin, stop)
-        by_cause[cause] += stop - begin
-        found.append((begin, stop, cause))
-    largest = sorted(found, key=lambda wait: wait[0] - wait[1])[:SHOWN]
-    all_ranges = [item for item in run.report.ranges if item.duration_ns is not None]
+        found.append((begin, stop, _cause(explanations, begin, stop)))
+        by_cause[found[-1][2]] += stop - begin
     made = []
-    for begin, stop, cause in largest:
+    for begin, stop, cause in sorted(found, key=lambda wait: wait[0] - wait[1])[:SHOWN]:
         last, following = bisect_left(ends, begin + 1) - 1, bisect_left(starts, stop)
         made.append(
             Wait(
                 begin, stop - begin, cause, by_end[last] if last >= 0 else None,
-                kernels[following] if following < len(kernels) else None,
-                _innermost(all_ranges, (begin + stop) // 2),
+                kernels[following] if following < len(kernels) else None, _innermost(host, (begin + stop) // 2),
             )
         )  # fmt: skip
     kept = {cause: length for cause, length in by_cause.items() if length}
     return Idle(run, device, window[1] - window[0], kept, len(waits), tuple(made))
 
 
-@dataclass(frozen=True, slots=True)
-class _Explanations:
-    """Spans, ascending, of what may explain a wait."""
-
-    copies: list[tuple[int, int]]
-    data: list[tuple[int, int]]
-    synchronising: list[tuple[int, int]]
-
-    def cause(self, start: int, end: int) -> str:
-        """What covers at least half of it, the first in this order."""
-        half = (end - start) * _HALF
-        for name, known in ((COPY, self.copies), (DATA, self.data), (SYNCHRONISE, self.synchronising)):
-            if known and _overlap(known, start, end) >= half:
-                return name
-        return LAUNCH if end - start <= LAUNCH_NS else HOST
+def _cause(explanations: Mapping[str, list[tuple[int, int]]], start: int, end: int) -> str:
+    """What covers at least half of the wait, the first in the order of ``explanations``."""
+    for name, known in explanations.items():
+        if known and _overlap(known, start, end) >= (end - start) / 2:
+            return name
+    return LAUNCH if end - start <= LAUNCH_NS else HOST
 
 
 def _end(kernel: Kernel) -> int:
     return (kernel.start_ns or 0) + round(kernel.duration_ns or 0)
 
 
-def _ranges(run: Run, phase: str) -> list[tuple[int, int]]:
-    return _merged(
-        (item.start_ns, item.start_ns + item.duration_ns)
-        for item in run.report.ranges
-        if item.duration_ns is not None and item.phase == phase
-    )
-
-
-def _named(run: Run, words: tuple[str, ...]) -> list[tuple[int, int]]:
-    """Ranges whose name says that the host waits for the device."""
-    return _merged(
-        (item.start_ns, item.start_ns + item.duration_ns)
-        for item in run.report.ranges
-        if item.duration_ns is not None and any(word in item.name.lower() for word in words)
-    )
-
-
-def _merged(found: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merged(items: Iterable[Range | Copy]) -> list[tuple[int, int]]:
+    """Spans of what has a start and a duration, ascending, those that touch joined."""
     made: list[tuple[int, int]] = []
-    for start, end in sorted(found):
+    known = ((item.start_ns, item.start_ns + item.duration_ns) for item in items
+             if item.start_ns is not None and item.duration_ns is not None)  # fmt: skip
+    for start, end in sorted(known):
         if made and start <= made[-1][1]:
             made[-1] = (made[-1][0], max(made[-1][1], end))
         else:

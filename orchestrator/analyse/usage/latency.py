@@ -1,12 +1,12 @@
-"""How long an answer takes, what it waits for, and how good the answers are: runs of inference over images.
+"""Latency, waits for images and accuracy of inference runs.
 
-An answer's time (latency) is that of one full batch from images ready in the host's memory to answers: copies and
-computation. Waiting for images to be loaded is told apart; a step is both together.
+Latency is the time of one full batch from images in the host's memory to answers: copies and computation. A step is
+that and the wait for images to be loaded.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from perfctl.records.stats import PERCENTILES, needed, percentile
 
 LOAD, COPY, COMPUTE = "data", "copy", "inference"
 _PREFERENCE = {"none": 0, "nsys": 1, "torch": 2, "dlprof": 3}
-"""Which run of a batch size is shown: the less a profiler takes of the time, the better."""
+"""Which run of a batch size is shown: the one that its profiler slows least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Latency:
     model: str
     batch: int
     profiler: str
-    """"none" where nothing was watching."""
+    """"none" without a profiler."""
     count: int
     """Full batches that were timed."""
     percentiles: Mapping[int, float | None]
@@ -40,7 +40,7 @@ class Latency:
     workers: int | None
     """Processes that load images; None when no record says."""
     synthetic: bool
-    """Images were made, not read: the wait for them says nothing about real ones."""
+    """Images were generated, not read: the wait for them says nothing about real ones."""
     figures: Mapping[str, float | None]
     """images, images_skipped, top1, top5 (0..1), loss, as the run's summary rows state them."""
     why: Mapping[str, str]
@@ -58,39 +58,30 @@ class Latency:
 
 
 def latency(run: Run) -> Latency | None:
-    """None where steps were not told apart into loading, copying and computing, or their time means nothing (ncu)."""
+    """None where steps were not divided into loading, copying and computing, or their time means nothing (ncu)."""
+    report = run.report
     if run.profiler == "ncu" or run.mode != "infer" or not run.batch_size:
         return None
-    phases: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for row in run.report.steps:
+    phases: dict[str, Counter[int]] = defaultdict(Counter)
+    for row in report.steps:
         if row.duration_ns is not None:
             phases[row.phase][row.number] += row.duration_ns
     whole = phases["step"]
-    if not whole or any(set(phases[name]) != set(whole) for name in (LOAD, COPY, COMPUTE)) or not sum(whole.values()):
+    if not whole.total() or any(phases[name].keys() != whole.keys() for name in (LOAD, COPY, COMPUTE)):
         return None
     answers = [phases[COPY][number] + phases[COMPUTE][number] for number in whole]
-    count = len(whole)
-    found = {percent: percentile(answers, percent) for percent in PERCENTILES}
-    figures = {item.name: item.value for item in run.report.summaries}
-    why = {gap.quantity: gap.reason for gap in run.report.gaps}
+    load, copy, compute, step = (phases[name].total() / len(whole) for name in (LOAD, COPY, COMPUTE, "step"))
+    why = {gap.quantity: gap.reason for gap in report.gaps}
     why |= {f"p{percent}": f"too few batches: a p{percent} takes {needed(percent)}" for percent in PERCENTILES}
-    workers = run.report.environment.get("option:dataloader_workers", "")
+    workers = report.environment.get("option:dataloader_workers", "")
     return Latency(
-        model=run.report.environment.get("model") or run.workload or "",
-        batch=run.batch_size,
-        profiler=run.profiler,
-        count=count,
-        percentiles=found,
-        longest=max(answers),
-        load=sum(phases[LOAD].values()) / count,
-        copy=sum(phases[COPY].values()) / count,
-        compute=sum(phases[COMPUTE].values()) / count,
-        step=sum(whole.values()) / count,
+        model=report.environment.get("model") or run.workload or "", batch=run.batch_size, profiler=run.profiler,
+        count=len(whole), percentiles={percent: percentile(answers, percent) for percent in PERCENTILES},
+        longest=max(answers), load=load, copy=copy, compute=compute, step=step,
         workers=int(workers) if workers.isdecimal() else None,
-        synthetic=run.report.environment.get("option:data") == "synthetic",
-        figures=figures,
-        why=why,
-    )
+        synthetic=report.environment.get("option:data") == "synthetic",
+        figures={item.name: item.value for item in report.summaries}, why=why,
+    )  # fmt: skip
 
 
 def latencies(runs: Iterable[Run]) -> tuple[Latency, ...]:
@@ -101,7 +92,7 @@ def latencies(runs: Iterable[Run]) -> tuple[Latency, ...]:
 
 
 def least_watched(found: Iterable[Latency]) -> tuple[Latency, ...]:
-    """One of each model and batch size: the one that a profiler held up least."""
+    """One of each model and batch size, the first: the one that a profiler slowed least."""
     kept: dict[tuple[str, int], Latency] = {}
     for item in found:
         kept.setdefault((item.model, item.batch), item)

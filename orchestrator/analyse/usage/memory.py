@@ -1,4 +1,4 @@
-"""Memory of a run by every source that measured it, beside the paper figures; and the largest batch size that fits."""
+"""Memory of a run by every source that measured it, with the paper figures; and the largest batch size that fits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perfctl.records.run import Run
 WEIGHT_BYTES = 4
 """Of an element, also under autocast."""
 FITS_WELL = 0.02
-"""Measured peaks may lie this far off a straight line over batch sizes for it to be drawn further."""
+"""Measured peaks may lie this far off a straight line over batch sizes for the line to be extended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,46 +23,38 @@ class MemoryUse:
     weights: int | None
     """Paper: elements of all parameters, 4 bytes each."""
     outputs: int | None
-    """Paper: what the layers and operations of one forward write. Training keeps most of it for backward, and inference
-    lets go of it as it goes: an upper bound for either."""
+    """Paper: bytes that the layers and operations of one forward pass write; an upper bound, since some are freed."""
     allocated: int | None
     """torch's allocator, peak of the measured steps."""
     reserved: int | None
-    """What the allocator took from the device for it."""
+    """The allocator's share of the device's memory, peak."""
     process: int | None
-    """NVML, the run's processes: with the CUDA context and what libraries take. Highest reading."""
+    """NVML, the run's processes, CUDA context and libraries included. Highest reading."""
     device: int | None
-    """NVML, everybody on the device. Highest reading."""
+    """NVML, all processes on the device. Highest reading."""
     device_total: int | None
     host: int | None
     """Resident memory of the run's processes, or of the one that computes. Highest."""
 
 
 def memory_use(run: Run) -> MemoryUse:
-    """Everything that is known of one run."""
+    """All measurements of one run."""
     figures = {(item.moment, item.quantity): item.bytes for item in run.report.memory}
     total = figures.get(("before", "device_total")) or figures.get(("after", "device_total"))
     gpu = [sample for sample in run.report.samples if not is_host(sample)]
-    index = run.device.index if run.device is not None and run.device.kind == "gpu" else None
-    own = [sample for sample in gpu if sample.device_index == index] or gpu
+    device = run.device if run.device is not None and run.device.kind == "gpu" else None
+    own = [sample for sample in gpu if sample.device_index == (device.index if device else None)] or gpu
     host = _most(sample.host_memory_bytes for sample in run.report.samples)
     forward = [call for call in run.layer_calls if call.direction == "forward"]
     weights = _sum(call.parameters for call in forward)
     return MemoryUse(
-        run=run,
-        weights=None if weights is None else WEIGHT_BYTES * weights,
-        outputs=_sum(call.write_bytes for call in forward),
-        allocated=figures.get(("peak", "allocated")),
-        reserved=figures.get(("peak", "reserved")),
+        run, None if weights is None else WEIGHT_BYTES * weights, _sum(call.write_bytes for call in forward),
+        figures.get(("peak", "allocated")), figures.get(("peak", "reserved")),
         process=_most(sample.process_memory_bytes for sample in own),
         device=_most(sample.memory_used_bytes for sample in own),
-        device_total=total or _most(sample.memory_total_bytes for sample in own) or _memory_of(run),
+        device_total=total or _most(sample.memory_total_bytes for sample in own) or (device.memory_bytes if device else None),
         host=host if host is not None else figures.get(("peak", "host_resident")),
-    )
-
-
-def _memory_of(run: Run) -> int | None:
-    return run.device.memory_bytes if run.device is not None and run.device.kind == "gpu" else None
+    )  # fmt: skip
 
 
 def _sum(values: Iterable[int | None]) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, takewhile
 
 from perfctl.orchestrator.analyse.verdicts.breakdown import from_grids
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence
@@ -10,7 +11,7 @@ from perfctl.orchestrator.analyse.verdicts.records import Verdict
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, amount, is_news, percent, times, verdict
 
 ALIKE = 0.02
-"""How near two counts must be for one to be taken for the other."""
+"""Counts no further apart than this are the same work."""
 AGAIN = "That is activation checkpointing: it saves memory for this price. Without it, backward has the gradients only."
 
 
@@ -39,10 +40,9 @@ def tile_padding(given: RuleInput) -> Verdict | None:
     factor = found.base / found.paper
     if not is_news(factor):
         return None
-    seen = found.seen / found.paper
     sentence = (
-        f"{given.who} executes {times(seen)} times the multiply-adds on paper, because its tiles are not filled: "
-        f"{found.rule}, predicted {times(factor)}."
+        f"{given.who} executes {times(found.seen / found.paper)} times the multiply-adds on paper, because its tiles are "
+        f"not filled: {found.rule}, predicted {times(factor)}."
     )
     todo = "Sizes (channels, batch, features) that are multiples of the tile waste nothing; or accept it as the price."
     return verdict(given, "tile padding", sentence, factor, todo, found.products)
@@ -50,22 +50,18 @@ def tile_padding(given: RuleInput) -> Verdict | None:
 
 def winograd(given: RuleInput) -> Verdict | None:
     """Fewer multiplies for 3x3 and 5x5 filters, with additions in the transforms."""
-    found = given.breakdown
-    if given.counted is None or found.family != "winograd" or not found.paper or not found.rule:
-        return None
-    return _transformed(given, "Winograd", found.method or "Winograd")
+    return _transformed(given, "Winograd", "winograd", given.breakdown.method or "Winograd")
 
 
 def fourier(given: RuleInput) -> Verdict | None:
     """The convolution as a product of Fourier transforms."""
+    return _transformed(given, "FFT", "fft", "FFT")
+
+
+def _transformed(given: RuleInput, rule: str, family: str, method: str) -> Verdict | None:
     found = given.breakdown
-    if given.counted is None or found.family != "fft" or not found.paper or not found.rule:
+    if given.counted is None or found.family != family or not found.paper or not found.rule:
         return None
-    return _transformed(given, "FFT", "FFT")
-
-
-def _transformed(given: RuleInput, rule: str, method: str) -> Verdict:
-    found = given.breakdown
     multiplies, transforms = found.base / found.paper, found.transforms / found.paper
     factor = multiplies + transforms
     sentence = (
@@ -85,14 +81,13 @@ def split_k(given: RuleInput) -> Verdict | None:
     factor = found.grown("summed")
     if given.counted is None or not found.summed or not is_news(factor):
         return None
-    slices = next(
-        (f" over {kernel.grid[2]} slices" for kernel in found.products if kernel.grid and kernel.grid[2] > 1), ""
-    )
+    depths = (kernel.grid[2] for kernel in found.products if kernel.grid and kernel.grid[2] > 1)
+    slices = next((f" over {depth} slices" for depth in depths), "")
     sentence = (
         f"{given.who} splits its sum{slices} and adds the slices up in {found.summing[0].name[:60]}: "
         f"{amount(found.summed)}FLOP more, {percent(factor - 1)}."
     )
-    todo = "Nothing is missing: paper has one sum per output. Larger batches need no split."
+    todo = "Expected: split-K adds partial sums. Larger batches avoid it."
     return verdict(given, "split-K", sentence, factor, todo, found.summing)
 
 
@@ -102,34 +97,21 @@ def layout_and_epilogue(given: RuleInput) -> Verdict | None:
     factor = found.grown("extra")
     if given.counted is None or not found.extra or not is_news(factor):
         return None
+    roles = {"layout": "layout transforms", "offsets": "offsets", "main": "bias, scaling or activation"}
+    done = ", ".join(dict.fromkeys(roles.get(kernel.algorithm.role, "epilogues") for kernel in found.extras))
     sentence = (
-        f"{given.who} executes {amount(found.extra)}FLOP beside its products ({_who_does(given)}), "
-        f"{percent(factor - 1)} more."
+        f"{given.who} executes {amount(found.extra)}FLOP beside its products ({done}), {percent(factor - 1)} more."
     )
     todo = "Paper counts multiply-adds only; read its elementwise column for bias additions and activations."
     return verdict(given, "layout and epilogue", sentence, factor, todo, found.extras)
 
 
-def _who_does(given: RuleInput) -> str:
-    roles = {"layout": "layout transforms", "offsets": "offsets", "main": "bias, scaling or activation"}
-    return ", ".join(dict.fromkeys(roles.get(kernel.algorithm.role, "epilogues") for kernel in given.breakdown.extras))
-
-
 def recomputation(given: RuleInput) -> Verdict | None:
     """Forward's kernels run once more in backward (activation checkpointing), or as a direction of its own."""
-    found = given.breakdown
-    if given.evidence.row.direction == "recompute" and given.counted:
-        sentence = (
-            f"{given.evidence.row.layer} runs forward once more in backward at batch {given.evidence.row.batch}: "
-        )
-        return verdict(
-            given,
-            "recomputation",
-            f"{sentence}{amount(given.counted)}FLOP.",
-            None,
-            AGAIN,
-            given.evidence.product_kernels,
-        )
+    found, row = given.breakdown, given.evidence.row
+    if row.direction == "recompute" and given.counted:
+        sentence = f"{row.layer} runs forward once more in backward at batch {row.batch}: {amount(given.counted)}FLOP."
+        return verdict(given, "recomputation", sentence, None, AGAIN, given.evidence.product_kernels)
     if given.counted is None or not found.repeated:
         return None
     factor = found.grown("repeated")
@@ -145,10 +127,9 @@ def shared_kernel(given: RuleInput) -> Verdict | None:
     evidence = given.evidence
     if evidence.kernels:
         return _serves(given)
-    row, place = _beside(given, evidence)
-    owner = next(
-        (other for other in reversed(row[:place]) if other.kernels), None
-    )  # it serves up to the next with works
+    # a kernel's layer and those after it, up to the next with kernels
+    rows, place = _neighbours(given, evidence)
+    owner = next((other for other in reversed(rows[:place]) if other.kernels), None)
     if owner is None or not any(other is evidence for other in _served(given, owner)):
         return None
     sentence = f"{given.who} has no kernel of its own: its {amount(evidence.paper)}FLOP are done in a kernel of {owner.row.name}."
@@ -170,63 +151,51 @@ def _serves(given: RuleInput) -> Verdict | None:
 def _served(given: RuleInput, owner: RowEvidence) -> tuple[RowEvidence, ...]:
     """Neighbours after ``owner`` whose paper, added to its own, is what it counted; () when there are none."""
     products = sum(kernel.products for kernel in owner.product_kernels)
-    if not owner.paper or products <= owner.paper * (1 + ALIKE) or _padded(owner, products):
+    if not owner.paper or products <= owner.paper * (1 + ALIKE):
         return ()
-    row, place = _beside(given, owner)
-    taken: list[RowEvidence] = []
-    together = owner.paper
-    for evidence in row[place + 1 :]:
-        if evidence.kernels:
-            break
-        taken.append(evidence)
-        together += evidence.paper
-        if abs(products / together - 1) <= ALIKE:
-            return tuple(taken)
-    return ()
+    grids = from_grids(owner, owner.product_kernels)
+    if grids is not None and abs(products / grids[0] - 1) <= ALIKE:
+        return ()  # the grid alone explains the count
+    rows, place = _neighbours(given, owner)
+    after = tuple(takewhile(lambda evidence: not evidence.kernels, rows[place + 1 :]))
+    together = accumulate((evidence.paper for evidence in after), initial=owner.paper)
+    counts = (count for count, paper in enumerate(together) if count and abs(products / paper - 1) <= ALIKE)
+    return after[: next(counts, 0)]
 
 
-def _padded(owner: RowEvidence, products: float) -> bool:
-    """Does the grid alone explain the count?"""
-    found = from_grids(owner, owner.product_kernels)
-    return found is not None and abs(products / found[0] - 1) <= ALIKE
-
-
-def _beside(given: RuleInput, evidence: RowEvidence) -> tuple[Sequence[RowEvidence], int]:
-    """(rows of the case's batch size and direction in the network's order, which of them it is)."""
+def _neighbours(given: RuleInput, evidence: RowEvidence) -> tuple[Sequence[RowEvidence], int]:
+    """(rows of the same batch size and direction in the network's order, which of them it is)."""
     return given.table.network_order[evidence.row.batch, evidence.row.direction], given.table.positions[evidence.place]
 
 
 NEAR_ZERO = 0.1
-"""Share of paper below which the plain multiply-adds are none to speak of."""
+"""Share of paper below which multiply-adds by FFMA do not count."""
 TENSOR_MATH = ("tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 
 
 def tensor_cores(given: RuleInput) -> Verdict | None:
     """Multiply-adds are missing from FFMA because tensor cores did them; TF32 when the layer's type is fp32."""
     evidence = given.evidence
-    plain = evidence.total("ffma")
+    ffma = evidence.total("ffma")
     kernels = tuple(kernel for kernel in evidence.product_kernels if _did_tensor_work(kernel))
-    if plain is None or not evidence.paper or not kernels or 2 * plain > NEAR_ZERO * evidence.paper:
+    if ffma is None or not evidence.paper or not kernels or 2 * ffma > NEAR_ZERO * evidence.paper:
         return None
     math = next((kernel.algorithm.math for kernel in kernels if kernel.algorithm.math in TENSOR_MATH), None)
-    allowed = evidence.environment.get(
-        "tf32_conv" if evidence.row.kind and "Conv" in evidence.row.kind else "tf32_matmul"
-    )
+    allowed = evidence.environment.get("tf32_conv" if "Conv" in (evidence.row.kind or "") else "tf32_matmul")
     tf32 = math == "tf32" or (math is None and evidence.precision in ("fp32", "tf32") and allowed == "on")
     done = sum(kernel.tensor.value or 0 for kernel in kernels)
-    share = 2 * plain / evidence.paper
-    start = f"{given.who} executed {percent(share)} of the multiply-adds on paper as FFMA"
+    start = f"{given.who} executed {percent(2 * ffma / evidence.paper)} of the multiply-adds on paper as FFMA"
     flags = f" (tf32 is {allowed} in this run)" if tf32 and allowed else ""
-    factor: float | None
     if done:
         factor = _beyond_padding(given, kernels)
-        sentence = (
-            f"{start}: tensor cores did {times(done / evidence.paper)} of paper{' in TF32' if tf32 else ''}{flags}."
-        )
+        share = times(done / evidence.paper)
+        sentence = f"{start}: tensor cores did {share} of paper{' in TF32' if tf32 else ''}{flags}."
         todo = "Nothing is missing: both paths are in the count."
     else:
         factor = None if given.counted is None else given.counted / evidence.paper
-        sentence = f"{start}: {_how_known(evidence.total('pipe'))}, whose FLOPs were not counted{flags}."
+        pipe = evidence.total("pipe")
+        known = f"it ran {pipe:,.0f} tensor instructions" if pipe else "its kernels are tensor-core kernels by name"
+        sentence = f"{start}: {known}, whose FLOPs were not counted{flags}."
         todo = "Collect sm__ops_path_tensor_src_*.sum with a newer ncu than 2022.3, or run once with TF32 off."
     if tf32:
         todo += " --precision fp32 turns TF32 off."
@@ -244,13 +213,7 @@ def _did_tensor_work(kernel: KernelGroup) -> bool:
     """By the counters; by name where they were not collected."""
     if kernel.tensor.value is not None:
         return kernel.tensor.value > 0
-    return bool(kernel.counts.get("pipe")) or ("pipe" not in kernel.counts and kernel.algorithm.tensor_core is True)
-
-
-def _how_known(pipe: float | None) -> str:
-    if pipe:
-        return f"it ran {pipe:,.0f} tensor instructions"
-    return "its kernels are tensor-core kernels by name"
+    return bool(kernel.counts.get("pipe", kernel.algorithm.tensor_core))
 
 
 def constant_moves(given: RuleInput) -> Verdict | None:

@@ -26,6 +26,7 @@ TILES = (1, 8, 16, 32, 64, 96, 128, 192, 256)
 DEPTH_STEPS = (4, 8, 16, 32)
 """Steps along the sum that SIMT kernels take."""
 _FFT_TILE = re.compile(r"(?:r2c|c2r)_(\d+)x(\d+)")
+_TRANSFORMED = ("winograd", "fft")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,10 @@ class Breakdown:
     """Products that each do the whole layer, one after the other; the other parts are then not told apart."""
 
     def grown(self, part: str) -> float:
-        """By what factor one part makes the parts before it grow."""
-        before = self.base
-        for name in ("transforms", "repeated", "summed", "extra"):
-            if name == part:
-                return 1 + float(getattr(self, name)) / before if before else 1.0
-            before += float(getattr(self, name))
-        raise KeyError(part)
+        """By what factor one part (transforms, repeated, summed or extra) makes the parts before it grow."""
+        parts = ("transforms", "repeated", "summed", "extra")
+        before = self.base + sum(float(getattr(self, name)) for name in parts[: parts.index(part)])
+        return 1 + float(getattr(self, part)) / before if before else 1.0
 
 
 def breakdown(evidence: RowEvidence, forward: RowEvidence | None) -> Breakdown:
@@ -74,45 +72,49 @@ def breakdown(evidence: RowEvidence, forward: RowEvidence | None) -> Breakdown:
         )
     repeating = _repeated(evidence, forward)
     own = [kernel for kernel in evidence.kernels if kernel not in repeating]
+    beside = [kernel for kernel in own if not kernel.main]
+    products = tuple(kernel for kernel in own if kernel.main)
     algorithm = of_layer(
         kernel.name for kernel in own if kernel.main or kernel.algorithm.role in ("transform", "offsets")
     )
-    products = tuple(kernel for kernel in own if kernel.main)
-    transformed = algorithm.family in ("winograd", "fft")
     base, rule = _predicted(evidence, algorithm.family, products, own)
-    inside = [(kernel, max(kernel.executed - kernel.products, 0)) for kernel in products]
-    transforming = tuple(kernel for kernel in own if not kernel.main and kernel.algorithm.family in ("winograd", "fft"))
+    # what the products execute beyond multiply-adds: transforms in a fused Winograd kernel, else an epilogue
+    fused = tuple(kernel for kernel in products if kernel.executed > kernel.products)
+    within = sum(kernel.executed - kernel.products for kernel in fused)
+    inside, epilogue = (within, 0.0) if algorithm.family in _TRANSFORMED else (0.0, within)
+    transforming = tuple(kernel for kernel in beside if kernel.algorithm.family in _TRANSFORMED)
     summing = tuple(kernel for kernel in own if kernel.algorithm.role == "reduction")
-    extras = tuple(kernel for kernel in own if not kernel.main and kernel not in transforming and kernel not in summing)
-    within = sum(value for _, value in inside)
+    extras = tuple(kernel for kernel in beside if kernel not in transforming and kernel not in summing)
     return Breakdown(
         evidence.paper, base, rule, algorithm.method, algorithm.family, products, sum(kernel.products for kernel in products),
-        transforms=sum(kernel.executed for kernel in transforming) + (within if transformed else 0),
-        transforming=transforming,
-        repeated=sum(kernel.executed for kernel in repeating), repeating=repeating,
-        summed=sum(kernel.executed for kernel in summing), summing=summing,
-        extra=sum(kernel.executed for kernel in extras) + (0 if transformed else within),
-        extras=(*extras, *(() if transformed else (kernel for kernel, value in inside if value))),
+        transforms=_executed(transforming) + inside, transforming=transforming,
+        repeated=_executed(repeating), repeating=repeating, summed=_executed(summing), summing=summing,
+        extra=_executed(extras) + epilogue, extras=(*extras, *(fused if epilogue else ())),
     )  # fmt: skip
+
+
+def _executed(kernels: Sequence[KernelGroup]) -> float:
+    return sum(kernel.executed for kernel in kernels)
 
 
 def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[KernelGroup, ...]:
     """Forward's kernels that ran again among the gradients' own; () unless the others suffice for the gradients.
 
-    A kernel that forward runs too may be a gradient's: cuDNN takes the same one for both where the shapes allow it. So
+    A kernel that forward runs too may be a gradient's: cuDNN uses the same one for both where the shapes allow it. So
     only others that do a gradient's work (a quarter of its multiply-adds at least, as Winograd F(4x4) does) count.
     """
     if forward is None or evidence.row.direction == "forward" or _several(forward):
         return ()
     known = {(kernel.name, kernel.grid) for kernel in forward.kernels}
     again = tuple(kernel for kernel in evidence.kernels if (kernel.name, kernel.grid) in known)
-    names = {(kernel.name, kernel.grid) for kernel in again}
     gradients = sum(1 for call in evidence.row.calls if call.flops)
     least = LEAST_MULTIPLIES * evidence.paper / max(gradients, 1)
-    apart = [kernel for kernel in evidence.kernels if kernel.main and kernel not in again]
     others = sum(
-        kernel.launches for kernel in apart if not _counted(kernel) or kernel.products >= least * kernel.launches
+        kernel.launches
+        for kernel in evidence.kernels
+        if kernel.main and kernel not in again and (not _counted(kernel) or kernel.products >= least * kernel.launches)
     )
+    names = {(kernel.name, kernel.grid) for kernel in again}
     whole = all((kernel.name, kernel.grid) in names for kernel in forward.product_kernels)
     return again if any(kernel.main for kernel in again) and whole and others >= gradients else ()
 
@@ -136,16 +138,12 @@ def _several(evidence: RowEvidence) -> tuple[KernelGroup, ...]:
 
 
 def fills_unknown_tile(evidence: RowEvidence) -> bool:
-    """May a matrix product whose tile is not known have done the same for fewer rows: is its count one of whole tiles?"""
-    forward = evidence.forward
-    if (
-        not isinstance(forward, GemmShape)
-        or not evidence.product_kernels
-        or any(kernel.algorithm.tile for kernel in evidence.product_kernels)
-    ):
+    """True when a matrix product of unknown tile counted whole tiles: fewer rows may have needed the same."""
+    forward, products = evidence.forward, evidence.product_kernels
+    if not isinstance(forward, GemmShape) or not products or any(kernel.algorithm.tile for kernel in products):
         return False
     depth = evidence.paper / (forward.m * forward.n)
-    area = sum(kernel.products for kernel in evidence.product_kernels) / depth if depth else 0
+    area = sum(kernel.products for kernel in products) / depth if depth else 0
     sizes = {ceil(forward.m / m) * m * ceil(forward.n / n) * n for m in TILES for n in TILES}
     return area > 0 and any(abs(log(area / size)) < EXACT for size in sizes)
 
@@ -184,48 +182,39 @@ def from_grids(evidence: RowEvidence, products: Sequence[KernelGroup]) -> tuple[
 
 
 def fits_grids(evidence: RowEvidence) -> bool:
-    """Does no product's grid speak against the case's shape?"""
-    found = [
+    """True when no product's grid speaks against the row's shape."""
+    found = _matches(evidence)
+    return not found or any(found)
+
+
+def _matches(evidence: RowEvidence) -> list[bool]:
+    """Of each product and shape with a known formula: whether the product has the grid that the shape asks for."""
+    found = (
         expected_grid(kernel.algorithm, kernel.grid, shape)
         for kernel in evidence.product_kernels
         if kernel.grid
         for shape in evidence.shapes
-    ]
-    known = [said for said in found if said is not None]
-    return not known or any(said.matches for said in known)
+    )
+    return [said.matches for said in found if said is not None]
 
 
 def fills_tiles(evidence: RowEvidence) -> bool:
-    """Does the grid of a plain product follow from the row's own batch size? Transforms follow it more closely."""
-    if any(kernel.algorithm.family in ("winograd", "fft") for kernel in evidence.kernels):
-        return False
-    found = [
-        expected_grid(kernel.algorithm, kernel.grid, shape)
-        for kernel in evidence.product_kernels
-        if kernel.grid
-        for shape in evidence.shapes
-    ]
-    return any(said is not None and said.matches for said in found)
+    """True when a product's grid follows from the row's own batch size. Transforms follow it more closely."""
+    return not any(kernel.algorithm.family in _TRANSFORMED for kernel in evidence.kernels) and any(_matches(evidence))
 
 
 def _deepened(said: ExpectedGrid, kernel: KernelGroup, shape: Shape) -> tuple[float, str]:
     """The sum's length rounded up to the kernel's step, where the name does not say the step and the count fits one."""
     tile = kernel.algorithm.tile
-    deep = shape.macs // _outputs(shape)
     if kernel.algorithm.family not in ("conv", "gemm") or (tile is not None and tile[2] is not None):
         return said.multiplies, said.rule
+    deep = shape.depth if isinstance(shape, ConvShape) else shape.k
     for step in DEPTH_STEPS:
         padded = ceil(deep / step) * step
         multiplies = said.multiplies * padded / deep
         if padded != deep and abs(log(kernel.products / (2 * multiplies))) < EXACT:
             return multiplies, f"{said.rule}; its sum of {deep} is padded to {padded}"
     return said.multiplies, said.rule
-
-
-def _outputs(shape: Shape) -> int:
-    if isinstance(shape, ConvShape):
-        return shape.batch * shape.out_h * shape.out_w * shape.out_channels
-    return shape.batch * shape.m * shape.n
 
 
 def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tuple[float, str]:
@@ -237,15 +226,16 @@ def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tu
     share = ((m + r - 1) / (m * r)) ** 2
     gradients = max(sum(1 for call in evidence.row.calls if call.flops), 1)
     part = min(_winograds(own), gradients) / gradients or 1.0
-    rule = f"{m + r - 1}^2 multiplies in place of {m}^2 x {r}^2"
-    return evidence.paper * (1 - part + part * share), rule
+    return evidence.paper * (1 - part + part * share), f"{m + r - 1}^2 multiplies in place of {m}^2 x {r}^2"
 
 
 def _winograds(own: Sequence[KernelGroup]) -> int:
     """How many Winograd convolutions the kernels make: fused ones, and the last transforms of those in parts."""
-    fused = sum(1 for kernel in own if kernel.main and kernel.algorithm.family == "winograd")
-    return fused + sum(
-        1 for kernel in own if not kernel.main and re.search("winograd.*output", kernel.name, re.IGNORECASE)
+    return sum(
+        kernel.algorithm.family == "winograd"
+        if kernel.main
+        else "output" in kernel.name.lower().partition("winograd")[2]
+        for kernel in own
     )
 
 

@@ -1,4 +1,4 @@
-"""The evidence behind one ledger row for the verdict rules: its kernels, their raw counts, and the layer's shape."""
+"""The evidence of one ledger row for the verdict rules: its kernels, their raw counts, and the layer's shape."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from functools import cached_property
 from itertools import takewhile
 from math import prod
 
-from perfctl.orchestrator.analyse.counters.flops import KernelFlops, compute_capability, sm_count
+from perfctl.orchestrator.analyse.counters.flops import compute_capability, sm_count
 from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, with_counts
 from perfctl.orchestrator.analyse.counters.tensor import ops_path
 from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.flops.products import CONVOLUTIONS, LINEAR, left_factor
 from perfctl.orchestrator.analyse.flops.terms import shape_of
-from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
+from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Grid
 from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
 from perfctl.orchestrator.analyse.kernels.pairing import inside, narrowed_to
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.timing import Key
 from perfctl.orchestrator.analyse.verdicts.records import Place
 from perfctl.records.paper import OpShape
@@ -28,7 +28,7 @@ from perfctl.records.run import Run
 Shape = ConvShape | GemmShape
 FP = ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")
 PRODUCTS = ("conv", "winograd", "fft", "depthwise", "gemm", "attention", "rnn", None)
-"""Families whose main kernels do the multiply-adds on paper; a kernel that no pattern fits is taken for one."""
+"""Families whose main kernels do the multiply-adds on paper; so may a kernel that no pattern fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,7 @@ class KernelGroup:
     launches: float
     """Per step."""
     counts: Mapping[str, float]
-    """Threads (fadd, ffma, ...), instructions (pipe) or operations (ops_path) per step; what was not collected is
-    absent."""
+    """Threads (fadd, ffma, ...), instructions (pipe) or operations (ops_path) per step, if collected."""
     flops: Figure
     """All paths, per step."""
     tensor: Figure
@@ -114,8 +113,7 @@ class RowEvidence:
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """What its products may be: one forward, one a gradient of a Linear layer; a convolution's gradients have no
-        verified grid."""
+        """Shapes that its products may have; a convolution's gradients have no verified grid."""
         forward = self.forward
         if forward is None or self.row.direction == "forward":
             return () if forward is None else (forward,)
@@ -130,11 +128,11 @@ class RowEvidence:
 
     @property
     def unverified_shapes(self) -> tuple[Shape, ...]:
-        """A convolution's gradient of its input is one with the channels changed over; no measurement verified its grid."""
+        """A convolution's gradient of its input is one with the channels exchanged; no measurement verified its grid."""
         forward = self.forward
         if not isinstance(forward, ConvShape) or not forward.same_size or self.row.direction == "forward":
             return ()
-        if "grad_input" not in {call.direction for call in self.row.calls if call.flops}:
+        if not any(call.direction == "grad_input" and call.flops for call in self.row.calls):
             return ()
         return (replace(forward, in_channels=forward.out_channels, out_channels=forward.in_channels),)
 
@@ -163,11 +161,19 @@ Loose = Mapping[int, tuple[KernelGroup, ...]]
 def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
     """(evidence of each ledger row with products on paper or recomputation, kernels of no layer by batch size)."""
     found = EvidenceTable()
-    seen = {batch.batch: _seen(batch) for batch in study.batches}
+    loose = {}
+    seen = {}
+    for batch in study.batches:
+        counting = batch.counting
+        kernels = kernels_by_key(counting) if counting else {}
+        loose[batch.batch] = tuple(kernels.get(None, ()))
+        shapes = shapes_by_layer(next((item.run.report.ops for item in batch.runs if item.run.report.ops), ()))
+        seen[batch.batch] = counting.run if counting else None, kernels, shapes
     for row in ledger.rows:
         if not row.layer or not (row.paper.value or row.direction == "recompute"):
             continue
         run, kernels, shapes = seen[row.batch]
+        layers = any(key is not None for key in kernels)
         evidence = RowEvidence(
             row,
             tuple(kernels.get((row.layer, row.direction), ())),
@@ -175,78 +181,55 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
             compute_capability(run) if run else None,
             run.report.environment if run else {},
             run.precision if run else None,
-            _profiled(run, row.layer, kernels),
-            _left_out(run),
+            run is not None and layers and inside(row.layer, narrowed_to(run)),
+            _left_out(run) if run else None,
         )
         found[evidence.place] = evidence
-    return found, {batch: tuple(kernels.get(None, ())) for batch, (_, kernels, _) in seen.items()}
+    return found, loose
 
 
-def _seen(batch: PreparedBatch) -> tuple[Run | None, dict[Key | None, list[KernelGroup]], dict[str, Shape]]:
-    """(the run with counters, its kernels by layer and direction, shapes by layer) at one batch size."""
-    counting = batch.counting
-    ops = next((item.run.report.ops for item in batch.runs if item.run.report.ops), ())
-    if counting is None:
-        return None, {}, shapes_by_layer(ops)
-    return counting.run, kernels_by_key(counting), shapes_by_layer(ops)
-
-
-def _profiled(run: Run | None, layer: str, kernels: Mapping[Key | None, object]) -> bool:
-    return run is not None and inside(layer, narrowed_to(run)) and any(key is not None for key in kernels)
-
-
-_FILTERS = ("--launch-skip", "--launch-count", "--kernel-name")
-
-
-def _left_out(run: Run | None) -> str | None:
+def _left_out(run: Run) -> str | None:
     """In words."""
-    if run is None:
-        return None
     if run.status != "ok":
         return f"the ncu run is {run.status}{': ' + run.reason.rstrip('.') if run.reason else ''}"
     of_ncu = list(takewhile(lambda word: word != "-m", run.command))
-    used = [option for option in _FILTERS if option in of_ncu]
-    return f"ncu was told to leave launches out ({', '.join(used)})" if used else None
+    used = [option for option in ("--launch-skip", "--launch-count", "--kernel-name") if option in of_ncu]
+    return f"ncu was asked to leave launches out ({', '.join(used)})" if used else None
 
 
 def kernels_by_key(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
-    """Kernels behind each (layer, direction), launches of one name and grid taken together; None: of no layer."""
+    """Kernels of each (layer, direction), launches of one name and grid together; None: of no layer."""
     sms = sm_count(run.run)
     values = {
         launch: found if all(name.endswith(".sum") for name in found) else with_counts(found, sms)[0]
         for launch, found in run.values.items()
     }
-    groups: dict[Key | None, dict[tuple[str, tuple[int, int, int] | None], list[int]]] = defaultdict(dict)
+    groups: dict[Key | None, dict[tuple[str, Grid | None], list[int]]] = defaultdict(lambda: defaultdict(list))
     for kernel, key in run.launches:
-        grid = None
-        if kernel.grid_x is not None:
-            grid = (kernel.grid_x, kernel.grid_y or 1, kernel.grid_z or 1)
-        groups[key].setdefault((kernel.name, grid), []).append(kernel.launch)
+        grid = None if kernel.grid_x is None else (kernel.grid_x, kernel.grid_y or 1, kernel.grid_z or 1)
+        groups[key][kernel.name, grid].append(kernel.launch)
     return {
-        key: [
-            _group(name, grid, launches, run.steps or 1, run.flops, values) for (name, grid), launches in found.items()
-        ]
+        key: [_group(name, grid, launches, run, values) for (name, grid), launches in found.items()]
         for key, found in groups.items()
     }
 
 
 def _group(
     name: str,
-    grid: tuple[int, int, int] | None,
+    grid: Grid | None,
     launches: list[int],
-    steps: int,
-    flops: Mapping[int, KernelFlops],
+    run: PreparedRun,
     values: Mapping[int, Mapping[str, float | None]],
 ) -> KernelGroup:
+    steps = run.steps or 1
     counts: dict[str, float] = defaultdict(float)
     for launch in launches:
         for count, value in _raw(values.get(launch, {})).items():
             counts[count] += value / steps
-    known = [flops[launch] for launch in launches if launch in flops]
-    return KernelGroup(
-        name, recognise(name), grid, len(launches) / steps, dict(counts),
-        total_of((item.total for item in known), divide_by=steps), total_of((item.tensor for item in known), divide_by=steps),
-    )  # fmt: skip
+    known = [run.flops[launch] for launch in launches if launch in run.flops]
+    total, tensor = (total_of(figures, divide_by=steps)
+                     for figures in ((item.total for item in known), (item.tensor for item in known)))  # fmt: skip
+    return KernelGroup(name, recognise(name), grid, len(launches) / steps, dict(counts), total, tensor)
 
 
 def _raw(values: Mapping[str, float | None]) -> dict[str, float]:
@@ -267,25 +250,23 @@ def _raw(values: Mapping[str, float | None]) -> dict[str, float]:
 
 def shapes_by_layer(ops: Iterable[OpShape]) -> dict[str, Shape]:
     """layer -> shape of its product in the forward pass, for layers that run exactly one."""
-    found: dict[str, list[Shape | None]] = defaultdict(list)
+    found: dict[str, list[OpShape]] = defaultdict(list)
     for op in ops:
         if op.direction == "forward" and op.op in (*CONVOLUTIONS, *LINEAR):
-            found[op.layer].append(_shape(op) if op.calls == 1 else None)
-    return {layer: only[0] for layer, only in found.items() if len(only) == 1 and only[0] is not None}
+            found[op.layer].append(op)
+    only = {layer: several[0] for layer, several in found.items() if len(several) == 1 and several[0].calls == 1}
+    return {layer: shape for layer, op in only.items() if (shape := _shape(op)) is not None}
 
 
 def _shape(op: OpShape) -> Shape | None:
+    output = shape_of(op.outputs, 0)
     if op.op in CONVOLUTIONS:
-        source, weight, output = shape_of(op.inputs, 0), shape_of(op.inputs, 1), shape_of(op.outputs, 0)
+        source, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
         if op.attributes.get("transposed") or not len(source) == len(weight) == len(output) == 4:
             return None
         groups = int(str(op.attributes.get("groups", 1)))
         stride = op.attributes.get("stride")
         same = isinstance(stride, (list, tuple)) and set(stride) == {1} and source[2:] == output[2:]
-        sizes = (output[0], source[1], output[1], output[2], output[3], weight[2], weight[3])
-        return ConvShape(*sizes, groups, same_size=same)
-    output = shape_of(op.outputs, 0)
+        return ConvShape(output[0], source[1], *output[1:], *weight[2:], groups, same_size=same)
     rows = left_factor(op)
-    if not rows or not output:
-        return None
-    return GemmShape(prod(output[:-1]), output[-1], rows[-1])
+    return GemmShape(prod(output[:-1]), output[-1], rows[-1]) if rows and output else None

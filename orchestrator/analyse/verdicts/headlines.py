@@ -12,10 +12,11 @@ from perfctl.orchestrator.analyse.verdicts.records import Judgement, Place, Verd
 from perfctl.orchestrator.analyse.verdicts.rule import is_news, percent, times
 
 GAPS = 3
-"""Rows whose gap is told."""
+"""Rows whose gap makes a headline."""
 SWITCH = "algorithm switch"
+_NO_NUMBER = ("FADD alone", "counter not collected", "constant moves")
 WORTH = 1.1
-"""A gap nearer to 1 than this makes no headline."""
+"""A ratio nearer to 1 than this makes no headline."""
 
 
 class Headline(NamedTuple):
@@ -32,39 +33,42 @@ def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
     sweep = [Headline(item.sentence, None, (item.rule,)) for item in judgement.sweep if item.rule != SWITCH]
     groups: dict[str, list[LedgerRow]] = defaultdict(list)
     for row in ledger.rows:
-        if row.ratio and abs(log(row.ratio)) > log(WORTH) and (not row.counted.lower_bound or row.ratio > 1):
+        if _gap(row) > log(WORTH) and (not row.counted.lower_bound or (row.ratio or 1) > 1):
             groups[row.name].append(row)
-    ranked = sorted(groups.values(), key=lambda rows: -max(abs(log(row.ratio or 1)) for row in rows))
-    told = {item.rule for item in judgement.sweep}
+    ranked = sorted(groups.values(), key=lambda rows: -max(map(_gap, rows)))
+    known = {item.rule for item in judgement.sweep}
     gaps = []
     for rows in ranked:
-        row = max(rows, key=lambda row: abs(log(row.ratio or 1)))
+        row = max(rows, key=_gap)
         judged = judgement.at(row.batch, row.layer, row.direction)
-        new = [item for item in judged.verdicts if item.rule not in told]
+        new = [item for item in judged.verdicts if item.rule not in known]
         if new or not judged.verdicts:
-            gaps.append(Headline(_gap(row, rows, new, judged.unexplained), (row.batch, row.layer, row.direction),
-                                 tuple(item.rule for item in judged.verdicts)))  # fmt: skip
-    return (*sweep, *gaps[:GAPS], *_switches(judgement), *_without_number(judgement))
-
-
-def _switches(judgement: Judgement) -> list[Headline]:
-    """The first of them, and how many more there are."""
-    found = [item for item in judgement.sweep if item.rule == SWITCH]
-    others = len(found) - 1
+            rules = tuple(item.rule for item in judged.verdicts)
+            sentence = _sentence(row, rows, new, judged.unexplained)
+            gaps.append(Headline(sentence, (row.batch, row.layer, row.direction), rules))
+    switches = [item for item in judgement.sweep if item.rule == SWITCH]
+    others = len(switches) - 1
     more = f" {others} more {'rows change their' if others > 1 else 'row changes its'} algorithm." if others else ""
-    return [Headline(f"{item.sentence}{more}", None, (item.rule,)) for item in found[:1]]
+    first = [Headline(f"{item.sentence}{more}", None, (item.rule,)) for item in switches[:1]]
+    return (*sweep, *gaps[:GAPS], *first, *_without_number(judgement))
 
 
-def _gap(row: LedgerRow, rows: Iterable[LedgerRow], verdicts: Iterable[Verdict], left: float | None) -> str:
+def _gap(row: LedgerRow) -> float:
+    return abs(log(row.ratio)) if row.ratio else 0.0
+
+
+def _sentence(row: LedgerRow, rows: Iterable[LedgerRow], verdicts: Iterable[Verdict], left: float | None) -> str:
     ratio = row.ratio or 1
     sure = ("at least " if row.counted.lower_bound else "") + ("about " if row.counted.state == "estimated" else "")
-    how = f"{sure}{times(ratio)} {'of' if ratio < 1 else 'times'} the FLOPs on paper"
     others = ", ".join(str(other.batch) for other in rows if other.batch != row.batch)
-    where = f" (more than 10 % off at batch {others} too)" if others else ""
+    also = f" (more than 10 % off at batch {others} too)" if others else ""
+    text = (
+        f"{row.name} executed {sure}{times(ratio)} {'of' if ratio < 1 else 'times'} the FLOPs on paper "
+        f"at batch {row.batch}{also}"
+    )
     reasons = [
         f"{item.rule} explains {times(item.factor)}" for item in verdicts if item.factor and is_news(item.factor)
     ]
-    text = f"{row.name} executed {how} at batch {row.batch}{where}"
     if not reasons:
         return f"{text}; no rule explains it."
     rest = f"; {percent(left)} of the gap stays unexplained" if left is not None and left >= 0.02 else ""
@@ -74,15 +78,13 @@ def _gap(row: LedgerRow, rows: Iterable[LedgerRow], verdicts: Iterable[Verdict],
 def _without_number(judgement: Judgement) -> list[Headline]:
     """Rules that say why rows have no number, one sentence a rule."""
     found: dict[str, list[tuple[Place, Verdict]]] = defaultdict(list)
+    known = {item.rule for item in judgement.sweep}
     for place, judged in judgement.rows.items():
         for item in judged.verdicts:
-            if item.factor is None and item.rule in ("FADD alone", "counter not collected", "constant moves"):
+            if item.factor is None and item.rule in _NO_NUMBER and item.rule not in known:
                 found[item.rule].append((place, item))
-    told = {item.rule for item in judgement.sweep}
-    said = []
-    for rule, rows in found.items():
-        if rule not in told:
-            place, first = rows[0]
-            more = f" The same in {len(rows) - 1} more rows." if len(rows) > 1 else ""
-            said.append(Headline(f"{first.sentence}{more}", place, (rule,)))
-    return said
+    return [
+        Headline(f"{rows[0][1].sentence}{f' The same in {len(rows) - 1} more rows.' if len(rows) > 1 else ''}",
+                 rows[0][0], (rule,))
+        for rule, rows in found.items()
+    ]  # fmt: skip

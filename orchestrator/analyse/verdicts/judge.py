@@ -47,9 +47,13 @@ def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
             (place, evidence.with_batch(seen) if places and (place in places or not evidence.kernels) else evidence)
             for place, evidence in known.items()
         )
-    rows = {
-        place: judged for place, evidence in known.items() if (judged := _judged(RuleInput(evidence, known))).verdicts
-    }
+    rows = {}
+    for place, evidence in known.items():
+        given = RuleInput(evidence, known)
+        found = [said for rule in VERDICTS if (said := rule(given)) is not None]
+        found.sort(key=lambda said: -(said.explained if said.explained is not None else -1.0))
+        if found:
+            rows[place] = Judged(tuple(found), unexplained(given.ratio, found))
     sweep = (
         *window_rules.window(window),
         *window_rules.times_flat(study.study, ledger, window),
@@ -59,12 +63,6 @@ def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
         *window_rules.algorithm_switches(known),
     )
     return Judgement(rows, sweep)
-
-
-def _judged(given: RuleInput) -> Judged:
-    found = [said for rule in VERDICTS if (said := rule(given)) is not None]
-    found.sort(key=lambda said: -(said.explained if said.explained is not None else -1.0))
-    return Judged(tuple(found), unexplained(given.ratio, found))
 
 
 def unexplained(ratio: float | None, found: Iterable[Verdict]) -> float | None:

@@ -18,6 +18,13 @@ METRICS = {
     "packed fp32": "smsp__sass_thread_inst_executed_op_{fadd2,fmul2,ffma2}_pred_on.sum",
 }
 """What to ask ncu for, by the part that is missing."""
+_COUNTS = {
+    "fp32": frozenset({"ffma"}),
+    "fp64": frozenset({"dfma"}),
+    "fp16": frozenset({"hfma"}),
+    "tensor": frozenset({"pipe", "ops_path"}),
+}
+"""Counts, one of which a kernel needs for that part of the sum."""
 COLLECT = "'perfctl ncu' asks for all of them"
 GRADIENTS = ("backward", "grad_input", "grad_weight", "grad_bias")
 
@@ -27,10 +34,9 @@ def fadd_alone(given: RuleInput) -> Verdict | None:
     evidence = given.evidence
     if not _only_additions(evidence.kernels):
         return None
-    added = evidence.total("fadd") or 0
     sentence = (
-        f"{given.who}: only FADD was collected, {added:,.0f} of them; the {evidence.paper / 2:,.0f} multiply-adds on paper "
-        "are FFMA instructions, which FADD does not count."
+        f"{given.who}: only FADD was collected, {evidence.total('fadd') or 0:,.0f} of them; the {evidence.paper / 2:,.0f} "
+        "multiply-adds on paper are FFMA instructions, which FADD does not count."
     )
     todo = f"Collect {METRICS['fp32']}: FLOPs = FADD + FMUL + 2 FFMA; {COLLECT}."
     return verdict(given, "FADD alone", sentence, None, todo, evidence.kernels)
@@ -44,37 +50,25 @@ def _only_additions(kernels: tuple[KernelGroup, ...]) -> bool:
 def not_collected(given: RuleInput) -> Verdict | None:
     """Counters that the row's FLOPs need were not collected, or ncu had no value for them."""
     evidence, counted = given.evidence, given.evidence.row.counted
-    if (
-        not evidence.kernels
-        or _only_additions(evidence.kernels)
-        or (counted.value is not None and not counted.lower_bound)
-    ):
+    whole = counted.value is not None and not counted.lower_bound
+    if whole or not evidence.kernels or _only_additions(evidence.kernels):
         return None
-    missing = _missing(evidence)
-    have = "no FLOPs" if counted.value is None else f"at least {amount(counted.value)}FLOP"
+    missing = [part for part, counts in _COUNTS.items() if any(counts.isdisjoint(k.counts) for k in evidence.kernels)]
     launches = f"{counted.launches} of {counted.of_launches} launches have a figure"
-    todo = f"Collect {', '.join(METRICS[part] for part in missing)}; {COLLECT}."
     if missing:
         why = f"{' and '.join(missing)} counters were not collected ({launches})"
+        todo = f"Collect {', '.join(METRICS[part] for part in missing)}"
     elif counted.launches < counted.of_launches and counted.value is not None:
-        why = launches
-        todo = f"Profile again without leaving launches out (--launch-count); {COLLECT}."
+        why, todo = launches, "Profile again without leaving launches out (--launch-count)"
     elif "constant" in (counted.reason or "") or tensor_cores(given) is not None:
         return None
     else:
-        why = f"{' and '.join(counted.missing) or 'its'} counters have no value: {counted.reason or 'not said why'}"
-        why, todo = f"{why} ({launches})", f"A newer ncu may have them on this chip; {COLLECT}."
-    return verdict(given, "counter not collected", f"{given.who}: {have}, because {why}.", None, todo, evidence.kernels)
-
-
-def _missing(evidence: RowEvidence) -> tuple[str, ...]:
-    """Parts of the sum that some kernel of the row lacks because nobody asked for them."""
-    wanted = {"fp32": ("ffma",), "fp64": ("dfma",), "fp16": ("hfma",), "tensor": ("pipe", "ops_path")}
-    return tuple(
-        part
-        for part, counts in wanted.items()
-        if any(not any(count in kernel.counts for count in counts) for kernel in evidence.kernels)
-    )
+        lacking = " and ".join(counted.missing) or "its"
+        why = f"{lacking} counters have no value: {counted.reason or 'not said why'} ({launches})"
+        todo = "A newer ncu may have them on this chip"
+    have = "no FLOPs" if counted.value is None else f"at least {amount(counted.value)}FLOP"
+    sentence = f"{given.who}: {have}, because {why}."
+    return verdict(given, "counter not collected", sentence, None, f"{todo}; {COLLECT}.", evidence.kernels)
 
 
 def direction_missing(given: RuleInput) -> Verdict | None:
@@ -107,34 +101,25 @@ def _one_direction(
     direction: str, missing: list[RowEvidence], table: Mapping[Place, RowEvidence], loose: Loose
 ) -> Verdict:
     batch = max(evidence.row.batch for evidence in missing)
-    here = [evidence for evidence in missing if evidence.row.batch == batch]
-    layers = list(dict.fromkeys(evidence.row.layer for evidence in here))
-    owed = sum(evidence.paper for evidence in here)
-    whole = sum(evidence.paper for evidence in table.values() if evidence.row.batch == batch)
-    order = sorted(
-        {(evidence.row.position, evidence.row.layer) for evidence in table.values() if evidence.row.batch == batch}
-    )
-    with_it = {
-        evidence.row.layer
-        for evidence in table.values()
-        if evidence.row.direction in GRADIENTS and evidence.row.batch == batch
-    }
-    if here[0].left_out:
-        cause = f"{here[0].left_out}, so they may have run unseen"
-        subject = f"{direction.capitalize()} of {', '.join(layers[:3])}{' and others' if len(layers) > 3 else ''}"
-    elif direction == "backward" and set(layers) >= with_it:
+    found = [evidence for evidence in missing if evidence.row.batch == batch]
+    rows = [evidence for evidence in table.values() if evidence.row.batch == batch]
+    layers = list(dict.fromkeys(evidence.row.layer for evidence in found))
+    subject = f"{direction.capitalize()} of {', '.join(layers[:3])}{' and others' if len(layers) > 3 else ''}"
+    if found[0].left_out:
+        cause = f"{found[0].left_out}, so they may have run unseen"
+    elif direction == "backward" and set(layers) >= {row.row.layer for row in rows if row.row.direction in GRADIENTS}:
         cause = "it is launched from autograd's own thread, which a range around loss.backward() does not reach"
         subject = "Backward of every layer"
-    elif direction == "backward" and len(layers) == 1 and layers[0] == order[0][1]:
+    elif direction == "backward" and layers == [min((row.row.position, row.row.layer) for row in rows)[1]]:
         cause = "its input needs no gradient, so a module backward hook fires before the kernels run"
         subject = f"Backward of the first layer, {layers[0]},"
     else:
         cause = "no range reached its kernels"
-        subject = f"{direction.capitalize()} of {', '.join(layers[:3])}{' and others' if len(layers) > 3 else ''}"
+    owed, whole = sum(evidence.paper for evidence in found), sum(evidence.paper for evidence in rows)
     left = sum(kernel.executed for kernel in loose.get(batch, ()))
     rest = f" Kernels outside of layers executed {amount(left)}FLOP, {percent(left / owed)} of that." if left else ""
     sentence = (
         f"{subject} has no kernels at batch {batch}: {cause}. On paper it is {amount(owed)}FLOP, "
         f"{percent(owed / whole)} of the step.{rest}"
     )
-    return Verdict("direction missing", sentence, None, None, _how_to_find(here[0]), names(loose.get(batch, ())))
+    return Verdict("direction missing", sentence, None, None, _how_to_find(found[0]), names(loose.get(batch, ())))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,6 +17,7 @@ from perfctl.orchestrator.analyse.verdicts.breakdown import fills_tiles, fills_u
 from perfctl.orchestrator.analyse.verdicts.evidence import FP, KernelGroup, Loose, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.records import Place, Verdict
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, amount, times, verdict
+from perfctl.records.run import Run
 
 SAME = 1.001
 """Counts no further apart than this are the same."""
@@ -44,14 +45,11 @@ class Window:
 
 def wrong_window(given: RuleInput) -> Verdict | None:
     """The row's count belongs to another batch size."""
-    evidence = given.evidence
-    if evidence.seen_batch is None or evidence.seen_batch == evidence.row.batch or not any(map(evidence.total, COUNTS)):
+    evidence, seen = given.evidence, given.evidence.seen_batch
+    if seen is None or seen == evidence.row.batch or not any(map(evidence.total, COUNTS)):
         return None
-    factor = evidence.seen_batch / evidence.row.batch
-    sentence = (
-        f"{given.who} shows the count of a batch of {evidence.seen_batch:,}, {times(factor)} times paper's: the same at "
-        "every batch size."
-    )
+    factor = seen / evidence.row.batch
+    sentence = f"{given.who} shows the count of a batch of {seen:,}, {times(factor)} times paper's: the same at every batch size."
     return verdict(given, "wrong window", sentence, factor, WINDOW_TODO, evidence.kernels)
 
 
@@ -80,26 +78,18 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
     if proving <= whole / 2:
         return None
     batch = _agreed(constant)
-    proof = next(
-        (
-            (evidence, said)
-            for evidence in constant
-            for said in batches_of(evidence, evidence.kernels)
-            if said[2] == batch
-        ),
-        None,
-    )
-    evidence = proof[0] if proof else constant[0]
+    said = ((evidence, *count) for evidence in constant for count in batches_of(evidence, evidence.kernels))
+    proof = next((count for count in said if count[3] == batch), None)
     sizes = sorted({item.row.batch for item in constant})
     span = f"batch {sizes[0]} to {sizes[-1]}"
     if proof is None:
+        evidence = constant[0]
         reason = f"{evidence.row.name} executed the same at {span}"
     else:
-        op, value, _ = proof[1]
+        evidence, op, value, _ = proof
         reason = f"{evidence.row.name} executed {value:,.0f} {op.upper()} at {span}, which is a batch of {batch:,}"
-    return Window(
-        frozenset(item.place for item in constant), batch, reason, tuple(kernel.name for kernel in evidence.kernels)
-    )
+    kernels = tuple(kernel.name for kernel in evidence.kernels)
+    return Window(frozenset(item.place for item in constant), batch, reason, kernels)
 
 
 def _agreed(constant: list[RowEvidence]) -> int | None:
@@ -115,7 +105,7 @@ def _agreed(constant: list[RowEvidence]) -> int | None:
 
 
 def _in_loose(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None:
-    """Kernels of no layer, by name. The optimizer's do not grow with the batch either: only products are looked at."""
+    """Kernels of no layer, by name. The optimizer's do not grow with the batch either, so only products count."""
     by_name: dict[str, dict[int, list[KernelGroup]]] = defaultdict(lambda: defaultdict(list))
     for batch, found in loose.items():
         for kernel in found:
@@ -125,8 +115,8 @@ def _in_loose(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None
         name: {batch: sum(kernel.counts.get(op, 0) for kernel in kernels for op in FP) for batch, kernels in at.items()}
         for name, at in by_name.items()
     }
-    staying = [name for name, found in counts.items() if _stays(list(found.items()))]
     last = {name: found[max(found)] for name, found in counts.items()}
+    staying = [name for name, found in counts.items() if _stays(list(found.items()))]
     if not staying or sum(last[name] for name in staying) <= sum(last.values()) / 2:
         return None
     name = max(staying, key=lambda name: last[name])
@@ -137,25 +127,30 @@ def _of_kernel(name: str, at: Mapping[int, list[KernelGroup]], table: Mapping[Pl
     """Whose outputs or multiply-adds, of which batch size, the kernel's count is."""
     sizes, kernels = f"batch {min(at)} to {max(at)}", at[max(at)]
     fits = [
-        (seen, evidence, op, value)
-        for evidence in table.values()
-        if evidence.row.batch == max(at) and evidence.row.direction == "forward" and may_serve(kernels[0], evidence)
+        (seen, evidence.row.layer, op, value)
+        for evidence in _forward(table, max(at))
+        if may_serve(kernels[0], evidence)
         for op, value, seen in batches_of(evidence, kernels)
     ]
     if not fits:
         return Window(frozenset(), None, f"{name} executed the same at {sizes}", (name,))
-    seen, evidence, op, value = min(fits, key=lambda item: item[0])
-    what = "add per output" if op == "fadd" else "multiply per output" if op == "fmul" else "FFMA per multiply-add"
+    seen, layer, op, value = min(fits, key=lambda item: item[0])
+    what = {"fadd": "add per output", "fmul": "multiply per output"}.get(op, "FFMA per multiply-add")
     reason = (
-        f"{name} executed {value:,.0f} {op.upper()} at {sizes}, one {what} of {evidence.row.layer} for a batch of {seen:,} "
+        f"{name} executed {value:,.0f} {op.upper()} at {sizes}, one {what} of {layer} for a batch of {seen:,} "
         f"({seen:,} x {value / seen:,.0f})"
     )
     return Window(frozenset(), seen, reason, (name,))
 
 
+def _forward(table: Mapping[Place, RowEvidence], batch: int) -> list[RowEvidence]:
+    return [item for item in table.values() if item.row.batch == batch and item.row.direction == "forward"]
+
+
 def may_serve(kernel: KernelGroup, evidence: RowEvidence) -> bool:
-    convolution = bool(evidence.row.kind and "Conv" in evidence.row.kind)
-    return convolution if kernel.algorithm.family in ("conv", "winograd", "fft", "depthwise") else True
+    """False where a kernel of a convolution's family stands against another layer."""
+    convolution = kernel.algorithm.family in ("conv", "winograd", "fft", "depthwise")
+    return not convolution or "Conv" in (evidence.row.kind or "")
 
 
 def along(table: Mapping[Place, RowEvidence]) -> dict[tuple[str, str], list[RowEvidence]]:
@@ -177,20 +172,20 @@ def batches_of(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list[tu
     """(count, its value, batch size): batch sizes at which one count is one per multiply-add, or one per output."""
     row = evidence.row
     per_sample: dict[str, float] = {"ffma": (row.paper.value or 0) / 2 / row.batch}
-    outputs = sum(call.output_elements or 0 for call in row.calls) / row.batch
     if row.direction == "forward":
-        per_sample |= {"fadd": outputs, "fmul": outputs}
+        per_sample |= dict.fromkeys(("fadd", "fmul"), _outputs(evidence) / row.batch)
+    direct = [kernel.counts for kernel in kernels
+              if kernel.algorithm.role == "main" and kernel.algorithm.family not in ("winograd", "fft")]  # fmt: skip
     found = []
-    direct = [
-        kernel
-        for kernel in kernels
-        if kernel.algorithm.role == "main" and kernel.algorithm.family not in ("winograd", "fft")
-    ]
     for op, each in per_sample.items():
-        value = sum(kernel.counts.get(op, 0) for kernel in direct)
+        value = sum(counts.get(op, 0) for counts in direct)
         if value and each and value % each == 0 and value // each <= LARGEST:
             found.append((op, value, int(value // each)))
     return found
+
+
+def _outputs(evidence: RowEvidence) -> int:
+    return sum(call.output_elements or 0 for call in evidence.row.calls)
 
 
 def window(found: Window | None) -> list[Verdict]:
@@ -217,16 +212,15 @@ def unattributed_fadds(table: Mapping[Place, RowEvidence], loose: Loose) -> list
     if not found:
         return []
     value, batch, kernel = max(found, key=lambda item: (item[0], item[1]))
-    forward = [
-        evidence for evidence in table.values() if evidence.row.batch == batch and evidence.row.direction == "forward"
+    fits = [
+        evidence
+        for evidence in _forward(table, batch)
+        if may_serve(kernel, evidence) and any(op == "fadd" for op, _, _ in batches_of(evidence, (kernel,)))
     ]
-    fits = [evidence for evidence in forward if any(op == "fadd" for op, _, _ in batches_of(evidence, (kernel,)))]
-    fits = [evidence for evidence in fits if may_serve(kernel, evidence)]
     more = ""
     if fits:
         evidence = max(fits, key=lambda evidence: evidence.paper)
-        outputs = sum(call.output_elements or 0 for call in evidence.row.calls)
-        deep = evidence.paper / 2 / outputs
+        deep = evidence.paper / 2 / _outputs(evidence)
         more = f" One output of {evidence.row.layer} takes {deep:,.0f} multiply-adds, so FFMA should be {deep * value:,.0f}."
     text = (
         f"Only FADD was collected, {value:,.0f} in {kernel.name}: it omits the multiply-adds, which are FFMA "
@@ -247,24 +241,19 @@ def times_flat(study: Study, ledger: Ledger, found: Window | None) -> list[Verdi
     """Times that stay while the work grows: of the host's clock always, of kernels when their counts stay too."""
     said = []
     either = " either" if found is not None else ""
-    rows = {(row.batch, row.layer, row.direction): row for row in ledger.rows}
+    works = {(row.batch, f"{row.layer}:{row.direction}"): row.paper.value or 0.0 for row in ledger.rows}
     for name, points in _host_times(study).items():
-        layer, _, direction = name.partition(":")
-        paper = {batch: (rows[batch, layer, direction].paper.value or 0) if (batch, layer, direction) in rows else 0.0
-                 for batch in points}  # fmt: skip
+        paper = {batch: works.get((batch, name), 0.0) for batch in points}
         if not _flat(list(points.values()), [work or batch for batch, work in paper.items()]):
             continue
         low, high = min(points), max(points)
         listed = ", ".join(f"{points[batch] / 1e6:.3g}" for batch in sorted(points))
-        rate = ""
-        if paper[low] and paper[high]:
-            rate = (
-                f" Taken for the kernel's they would mean {amount(paper[low] / points[low] * 1e9)}FLOP/s at batch {low} "
-                f"and {amount(paper[high] / points[high] * 1e9)}FLOP/s at batch {high}."
-            )
+        slow, fast = (amount(paper[batch] / points[batch] * 1e9) for batch in (low, high))
+        rate = f" If these were kernel times, batch {low} would run at {slow}FLOP/s and batch {high} at {fast}FLOP/s."
         text = (
-            f"The times of {layer} {direction} do not follow the batch{either}: {listed} ms at batch {low} to {high}, "
-            f"while the work grows {high / low:g}-fold. The host's clock saw the launch, not the kernel.{rate}"
+            f"The times of {name.replace(':', ' ')} do not follow the batch{either}: {listed} ms at batch {low} to {high}, "
+            f"while the work grows {high / low:g}-fold. The host's clock saw the launch, not the kernel."
+            f"{rate if paper[low] and paper[high] else ''}"
         )
         said.append(Verdict("time does not follow", text, None, None, HOST_TODO))
     return said or (_kernels_flat(ledger) if found is not None else [])
@@ -280,11 +269,9 @@ def _flat(values: Sequence[float], work: Sequence[float]) -> bool:
 def _host_times(study: Study) -> dict[str, dict[int, float]]:
     """ "conv2:forward" -> batch -> nanoseconds, from summaries named ``host_time:<layer>:<direction>``."""
     found: dict[str, dict[int, float]] = defaultdict(dict)
-    for run in study.runs:
-        for item in run.report.summaries:
-            head, _, name = item.name.partition(":")
-            if head == "host_time" and item.value is not None and run.batch_size is not None:
-                found[name][run.batch_size] = item.value
+    for run, name, value in _summaries(study, "host_time"):
+        if run.batch_size is not None:
+            found[name][run.batch_size] = value
     return found
 
 
@@ -309,28 +296,29 @@ def _kernels_flat(ledger: Ledger) -> list[Verdict]:
 def hand_estimates(study: Study) -> list[Verdict]:
     """Hand values that came with the reports (``hand_estimate:<layer>:<what>``), each explained by its slips."""
     said: dict[str, Verdict] = {}
+    for run, name, value in _summaries(study, "hand_estimate"):
+        layer, _, what = name.partition(":")
+        sheet = sheet_for(run.report.ops, layer)
+        facts = sheet.facts if sheet is not None else None
+        found = check(int(value), facts) if facts is not None else None
+        if facts is None or found is None or not found.slips:
+            continue
+        note = ""
+        if "values, not operations" in found.slips:
+            note = f" In values it is {facts.weights + facts.biases + facts.batch * facts.ways[0].outputs:,}."
+        text = f"The hand estimate of {layer} ({what or 'operations'}, batch {run.batch_size}): {explain(found)}{note}"
+        todo = f"perfctl estimate {run.workload} --batch {run.batch_size} --layer {layer} --check {int(value)}"
+        said.setdefault(name, Verdict("hand estimate", text, None, None, todo))
+    return list(said.values())
+
+
+def _summaries(study: Study, kind: str) -> Iterator[tuple[Run, str, float]]:
+    """(run, name, value) of the summaries named ``<kind>:<name>``."""
     for run in study.runs:
         for item in run.report.summaries:
             head, _, name = item.name.partition(":")
-            layer, _, what = name.partition(":")
-            if head != "hand_estimate" or item.value is None:
-                continue
-            sheet = sheet_for(run.report.ops, layer)
-            facts = sheet.facts if sheet is not None else None
-            found = check(int(item.value), facts) if facts is not None else None
-            if facts is None or found is None or not found.slips:
-                continue
-            if "values, not operations" in found.slips:
-                values = facts.weights + facts.biases + facts.batch * facts.ways[0].outputs
-                note = f" In values it is {values:,}."
-            else:
-                note = ""
-            text = (
-                f"The hand estimate of {layer} ({what or 'operations'}, batch {run.batch_size}): {explain(found)}{note}"
-            )
-            todo = f"perfctl estimate {run.workload} --batch {run.batch_size} --layer {layer} --check {int(item.value)}"
-            said.setdefault(item.name, Verdict("hand estimate", text, None, None, todo))
-    return list(said.values())
+            if head == kind and item.value is not None:
+                yield run, name, item.value
 
 
 def algorithm_switches(table: Mapping[Place, RowEvidence]) -> list[Verdict]:
@@ -350,13 +338,11 @@ def _algorithm(evidence: RowEvidence) -> str | None:
 
 
 def _switch(before: RowEvidence, after: RowEvidence, old: str, new: str) -> Verdict:
-    start = f"{after.row.name} runs another algorithm from batch {after.row.batch} on: {new}, up to batch "
-    start += f"{before.row.batch} {old}"
+    text = f"{after.row.name} runs another algorithm from batch {after.row.batch} on: {new}, up to batch {before.row.batch} {old}"
     todo = "Compare batch sizes on either side of it only by time per sample: their counted FLOPs differ by algorithm."
     was, now = before.row.counted.value, after.row.counted.value
     if was and now:
-        each, then = was / before.row.batch, now / after.row.batch
-        start += f"; FLOPs per sample go from {amount(each)}FLOP to {amount(then)}FLOP"
-    return Verdict(
-        "algorithm switch", f"{start}.", None, None, todo, tuple(kernel.name for kernel in after.product_kernels)
-    )
+        each, then = amount(was / before.row.batch), amount(now / after.row.batch)
+        text += f"; FLOPs per sample go from {each}FLOP to {then}FLOP"
+    kernels = tuple(kernel.name for kernel in after.product_kernels)
+    return Verdict("algorithm switch", f"{text}.", None, None, todo, kernels)

@@ -138,7 +138,7 @@ def _print_answer(
 
     names = files_tables.unique(columns)
     if as_json:
-        console.as_json([dict(zip(names, map(files_tables.plain, row), strict=True)) for row in found])
+        console.as_json([dict(zip(names, map(files_tables.json_value, row), strict=True)) for row in found])
     elif as_csv:
         for line in files_tables.lines(names, found):
             console.raw(line)

@@ -27,6 +27,17 @@ SIZE = (6.0, 3.3)
 
 
 @dataclass(frozen=True, slots=True)
+class Chart:
+    """One drawing with its title and a note on the source of its numbers."""
+
+    title: str
+    svg: str
+    note: str = ""
+    legend: tuple[tuple[str, int], ...] = ()
+    """(name, colour number) for parts too narrow to carry their name."""
+
+
+@dataclass(frozen=True, slots=True)
 class Series:
     """One line: its points against batch size, and the spread where there are repeats."""
 
@@ -46,27 +57,27 @@ def against_batch(
 
     With ``log`` the values stand on a log2 axis too, with a line at 1 named "paper".
     """
-    figure, axes = _new()
+    figure, axes = new_axes()
     for line in lines:
         colour = SERIES[line.colour % len(SERIES)]
         if line.lows:
             axes.fill_between(line.batches, line.lows, line.highs, color=colour, alpha=0.18, linewidth=0)
-        style = "" if log else "-"
-        axes.plot(line.batches, line.values, f"o{style}", color=colour, markersize=4.5, linewidth=1.6)
+        axes.plot(line.batches, line.values, "o" if log else "o-", color=colour, markersize=4.5, linewidth=1.6)
     batches = sorted({batch for line in lines for batch in line.batches})
     _batch_axis(axes, batches)
     if log:
-        _ratio_axis(axes, [value for line in lines for value in line.values], batches)
+        _ratio_axis(axes, [value for line in lines for value in line.values], batches[0])
     else:
-        highest = max([*(value for line in lines for value in line.values), *(h for line in lines for h in line.highs)])
+        highest = max(value for line in lines for value in (*line.values, *line.highs))
         axes.set_ylim(0, highest * 1.12 or 1)
-        axes.yaxis.set_major_formatter(_formatter(show))
+        axes.yaxis.set_major_formatter(formatter(show))
     axes.set_ylabel(up, color=MUTED, fontsize=10)
-    if len(lines) > 1 or log:
-        _label_ends(axes, lines, log2 if log else float)
-    hits = [Hit(_said(line, place, show, named=len(lines) > 1 or log), line.batches[place], value)
+    named = len(lines) > 1 or log
+    if named:
+        label_ends(axes, lines, log2 if log else float)
+    hits = [Hit(_said(line, place, show, named=named), line.batches[place], value)
             for line in lines for place, value in enumerate(line.values)]  # fmt: skip
-    return _svg(figure, name, description, hits)
+    return as_svg(figure, name, description, hits)
 
 
 def _said(line: Series, place: int, show: Callable[[float], str], *, named: bool) -> str:
@@ -82,9 +93,9 @@ def shares(
 ) -> str:  # fmt: skip
     """One bar a row from 0 to 100 %, its parts in the order of ``colours``; wide parts carry their name.
 
-    ``what`` stands before a row's label where a part is pointed at.
+    ``what`` stands before a row's label in the text of a pointed part.
     """
-    figure, axes = _new(height=0.62 + 0.42 * len(rows))
+    figure, axes = new_axes(height=0.62 + 0.42 * len(rows))
     hits = []
     for place, (label, parts) in enumerate(rows):
         left = 0.0
@@ -92,21 +103,14 @@ def shares(
             width = parts.get(part, 0.0) * 100
             if width <= 0:
                 continue
+            said = f"{part}, {what}{label}: {percent(width / 100)}"
+            hits.append(Hit(said, left, place - 0.36, left + width, place + 0.36))
             colour = SERIES[colours[part] % len(SERIES)]
-            hits.append(
-                Hit(f"{part}, {what}{label}: {percent(width / 100)}", left, place - 0.36, left + width, place + 0.36)
-            )
             axes.barh(place, width, left=left, height=0.72, color=colour, edgecolor=PAPER, linewidth=1, label=part)
             if width >= 5 + 1.35 * len(part):
-                dark = INK if colours[part] == 8 else ON_DEEP if colours[part] == 0 else "#0b0b0b"
-                spot: dict[str, Any] = {
-                    "ha": "center",
-                    "va": "center",
-                    "fontsize": 9,
-                    "color": dark,
-                    "parse_math": False,
-                }
-                axes.text(left + width / 2, place, drawable(part), **spot)
+                ink = INK if colours[part] == 8 else ON_DEEP if colours[part] == 0 else "#0b0b0b"
+                spot: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9, "parse_math": False}
+                axes.text(left + width / 2, place, drawable(part), color=ink, **spot)
             left += width
     axes.set_xlim(0, 100)
     axes.set_yticks(range(len(rows)), [label for label, _ in rows])
@@ -115,7 +119,7 @@ def shares(
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    return _svg(figure, name, description, hits)
+    return as_svg(figure, name, description, hits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,81 +139,70 @@ class Spot:
 
 def roofline(name: str, description: str, spots: Sequence[Spot], roofs: Mapping[str, float], bandwidth: float) -> str:
     """log-log: the memory's slope up to each roof, named on the lines; points with their names beside them."""
-    figure, axes = _new(height=3.9)
+    figure, axes = new_axes(height=3.9)
     axes.set_xscale("log")
     axes.set_yscale("log")
     top = max(roofs.values())
-    low_x = min([0.1, *(spot.x / 2 for spot in spots)])
-    high_x = max([top / bandwidth * 10, *(spot.x * 3 for spot in spots)])
-    low_y = min([bandwidth * low_x, *(spot.y / 2 for spot in spots)])
-    axes.set_xlim(low_x, high_x)
-    axes.set_ylim(low_y, top * 2.5)
     corner = top / bandwidth
+    low_x = min([0.1, *(spot.x / 2 for spot in spots)])
+    high_x = max([corner * 10, *(spot.x * 3 for spot in spots)])
+    axes.set_xlim(low_x, high_x)
+    axes.set_ylim(min([bandwidth * low_x, *(spot.y / 2 for spot in spots)]), top * 2.5)
     axes.plot([low_x, corner], [low_x * bandwidth, top], color=INK, linewidth=1.2)
-    note: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "color": INK, "parse_math": False}
+    note: dict[str, Any] = {
+        "textcoords": "offset points", "ha": "right", "fontsize": 9, "color": INK, "parse_math": False,
+    }  # fmt: skip
     middle = (low_x * corner) ** 0.5
-    axes.annotate(
-        f"memory {short(si(bandwidth, 'B/s'))}", (middle, middle * bandwidth), xytext=(-7, 4), ha="right", **note
-    )
+    axes.annotate(f"memory {short(si(bandwidth, 'B/s'))}", (middle, middle * bandwidth), xytext=(-7, 4), **note)
+    labels = {path: f"{path} {short(si(peak, 'FLOP/s'))}" for path, peak in roofs.items()}
     for path, peak in roofs.items():
         axes.plot([peak / bandwidth, high_x], [peak, peak], color=INK, linewidth=1.2)
-        axes.annotate(f"{path} {short(si(peak, 'FLOP/s'))}", (high_x, peak), xytext=(-2, 3), ha="right", **note)
+        axes.annotate(labels[path], (high_x, peak), xytext=(-2, 3), **note)
     for spot in spots:
         colour = SERIES[spot.colour % len(SERIES)]
         fill = colour if spot.sure else PAPER
         axes.plot([spot.x], [spot.y], "o", markersize=6, color=colour, markerfacecolor=fill, markeredgewidth=1.4)
-    places = [_fraction(axes, spot) for spot in spots]
-    taken = [(x - 0.015, x + 0.015, y) for x, y in places]
+    places = [_fraction(axes, spot.x, spot.y) for spot in spots]
+    occupied = [(x - 0.015, x + 0.015, y) for x, y in places]
     for path, peak in roofs.items():
-        height = _fraction(axes, Spot(path, high_x, peak))[1] + 0.03
-        taken.append((1 - 0.0165 * len(f"{path} {short(si(peak, 'FLOP/s'))}"), 1.0, height))
+        occupied.append((1 - 0.0165 * len(labels[path]), 1.0, _fraction(axes, high_x, peak)[1] + 0.03))
     for spot, at in zip(spots, places, strict=True):
         if spot.named:
-            _beside(axes, drawable(spot.label), at, taken)
+            _beside(axes, drawable(spot.label), at, occupied)
     axes.set_xlabel("FLOP per byte of DRAM", color=MUTED, fontsize=10)
     axes.set_ylabel("FLOP/s", color=MUTED, fontsize=10)
-    axes.xaxis.set_major_formatter(_formatter(lambda value: f"{value:g}"))
-    axes.yaxis.set_major_formatter(_formatter(lambda value: short(si(value))))
+    axes.xaxis.set_major_formatter(formatter(lambda value: f"{value:g}"))
+    axes.yaxis.set_major_formatter(formatter(lambda value: short(si(value))))
     axes.minorticks_off()
     hits = [Hit(f"{s.label}: {significant(float(s.x))} FLOP/B, {si(s.y, 'FLOP/s')}", s.x, s.y) for s in spots]
-    return _svg(figure, name, description, hits).replace('class="chart"', 'class="chart halo"', 1)
+    return as_svg(figure, name, description, hits).replace('class="chart"', 'class="chart halo"', 1)
 
 
-def _fraction(axes: Axes, spot: Spot) -> tuple[float, float]:
-    """Where a point stands, 0..1 of the drawing both ways."""
-    x, y = axes.transAxes.inverted().transform(axes.transData.transform((spot.x, spot.y)))
+def _fraction(axes: Axes, x: float, y: float) -> tuple[float, float]:
+    """A point of the data in fractions of the drawing, 0..1 both ways."""
+    x, y = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
     return float(x), float(y)
 
 
-def _beside(axes: Axes, label: str, at: tuple[float, float], taken: list[tuple[float, float, float]]) -> None:
-    """A name beside its point, as near as there is room between points and other names; none where there is no room."""
+def _beside(axes: Axes, label: str, at: tuple[float, float], occupied: list[tuple[float, float, float]]) -> None:
+    """A name beside its point, as near as other points and names allow; none where there is no room."""
     x, y = at
     width, high = 0.0165 * len(label), 0.052
-    tries = [(side, y + step * high) for step in (0, 1, -1, 2, -2) for side in (1, -1)]
-
-    def span(side: int) -> tuple[float, float]:
-        return (x + 0.02, x + 0.02 + width) if side > 0 else (x - 0.02 - width, x - 0.02)
-
-    def free(side: int, height: float) -> bool:
-        left, right = span(side)
-        return (
-            left > 0
-            and right < 1.02
-            and not any(abs(height - other) < high and start < right and left < end for start, end, other in taken)
-        )
-
-    found = next((spot for spot in tries if free(*spot)), None)
-    if found is None:
+    for side, height in [(side, y + step * high) for step in (0, 1, -1, 2, -2) for side in (1, -1)]:
+        left, right = (x + 0.02, x + 0.02 + width) if side > 0 else (x - 0.02 - width, x - 0.02)
+        if left <= 0 or right >= 1.02:
+            continue
+        if any(abs(height - other) < high and start < right and left < end for start, end, other in occupied):
+            continue
+        occupied.append((left, right, height))
+        axes.annotate(
+            label, (x, height), xycoords="axes fraction", xytext=(7 * side, 0), textcoords="offset points", va="center",
+            ha="left" if side > 0 else "right", fontsize=9, color=INK, parse_math=False,
+        )  # fmt: skip
         return
-    side, height = found
-    taken.append((*span(side), height))
-    axes.annotate(
-        label, (x, height), xycoords="axes fraction", xytext=(7 * side, 0), textcoords="offset points", va="center",
-        ha="left" if side > 0 else "right", fontsize=9, color=INK, parse_math=False,
-    )  # fmt: skip
 
 
-def _new(height: float = SIZE[1]) -> tuple[Figure, Axes]:
+def new_axes(height: float = SIZE[1]) -> tuple[Figure, Axes]:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
@@ -228,14 +221,14 @@ def _new(height: float = SIZE[1]) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _formatter(show: Callable[[float], str]) -> Any:
+def formatter(show: Callable[[float], str]) -> Any:
     from matplotlib.ticker import FuncFormatter
 
     return FuncFormatter(lambda value, _: show(value))
 
 
 def few_ticks(most: int = 5) -> Any:
-    """For an axis of times: its words are wide."""
+    """For an axis of times, whose labels are wide."""
     from matplotlib.ticker import MaxNLocator
 
     return MaxNLocator(nbins=most)
@@ -250,40 +243,36 @@ def _batch_axis(axes: Axes, batches: Sequence[int]) -> None:
     axes.set_xlabel("batch size", color=MUTED, fontsize=10)
 
 
-def _ratio_axis(axes: Axes, values: Sequence[float], batches: Sequence[int]) -> None:
-    """log2 with room for 1/2 to 2 at least, and the line that everything is read against."""
-    low, high = min([0.5, *values]), max([2.0, *values])
+def _ratio_axis(axes: Axes, values: Sequence[float], first_batch: int) -> None:
+    """log2 with room for 1/2 to 2 at least, and the line at 1."""
+    low, high = min([0.5, *values]) / 1.3, max([2.0, *values]) * 1.3
     axes.set_yscale("log", base=2)
-    axes.set_ylim(low / 1.3, high * 1.3)
-    first, last = ceil(log2(low / 1.3)), floor(log2(high * 1.3))
+    axes.set_ylim(low, high)
+    first, last = ceil(log2(low)), floor(log2(high))
     step = max(1, ceil((last - first) / 8))
     ticks = [2.0**power for power in range(first, last + 1) if power % step == 0]
     axes.set_yticks(ticks, [f"{tick:g}" if tick >= 2**-4 else f"1/{1 / tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.axhline(1, color=INK, linewidth=1)
-    axes.annotate("paper", (batches[0] / 1.25, 1), xytext=(3, 3), textcoords="offset points", fontsize=9, color=INK)
+    axes.annotate("paper", (first_batch / 1.25, 1), xytext=(3, 3), textcoords="offset points", fontsize=9, color=INK)
 
 
-def _label_ends(axes: Axes, lines: Sequence[Series], scale: Callable[[float], float]) -> None:
-    """A name at the last point of each line, moved apart where they would lie on each other."""
+def label_ends(axes: Axes, lines: Sequence[Series], scale: Callable[[float], float]) -> None:
+    """A name at the last point of each line, moved apart where names would overlap."""
     low, high = (scale(end) for end in axes.get_ylim())
     spots = [((scale(line.values[-1]) - low) / (high - low), line) for line in lines[:8]]
-    spots.sort(key=lambda spot: spot[0])
-    step, place = 0.075, -1.0
-    for height, line in spots:
-        place = max(height, place + step)
-        axes.annotate(
-            "●", (1.0, place), xycoords="axes fraction", xytext=(3, 0), textcoords="offset points", va="center",
-            fontsize=8, annotation_clip=False, color=SERIES[line.colour % len(SERIES)],
-        )  # fmt: skip
-        axes.annotate(
-            drawable(line.label), (1.0, place), xycoords="axes fraction",
-            xytext=(12, 0), textcoords="offset points", va="center", fontsize=9.5, annotation_clip=False,
-            color=INK, parse_math=False,
-        )  # fmt: skip
+    place = -1.0
+    fixed: dict[str, Any] = {
+        "xycoords": "axes fraction", "textcoords": "offset points", "va": "center", "annotation_clip": False,
+    }  # fmt: skip
+    for height, line in sorted(spots, key=lambda spot: spot[0]):
+        place = max(height, place + 0.075)
+        axes.annotate("●", (1.0, place), xytext=(3, 0), fontsize=8, color=SERIES[line.colour % len(SERIES)], **fixed)
+        name = drawable(line.label)
+        axes.annotate(name, (1.0, place), xytext=(12, 0), fontsize=9.5, color=INK, parse_math=False, **fixed)
 
 
-def _svg(figure: Figure, name: str, description: str, hits: Sequence[Hit] = ()) -> str:
+def as_svg(figure: Figure, name: str, description: str, hits: Sequence[Hit] = ()) -> str:
     import matplotlib
 
     out = io.StringIO()

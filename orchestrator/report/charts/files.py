@@ -45,8 +45,7 @@ _KEPT: ContextVar[list[Drawn] | None] = ContextVar("kept", default=None)
 
 def keep(name: str, description: str, figure: Figure) -> None:
     """Called for every chart that is drawn."""
-    kept = _KEPT.get()
-    if kept is not None:
+    if (kept := _KEPT.get()) is not None:
         kept.append(Drawn(name, description, figure))
 
 
@@ -62,7 +61,7 @@ def drawn() -> Iterator[list[Drawn]]:
 
 
 def save(chart: Drawn, path: Path, form: str, width_mm: float, height_mm: float | None = None, dpi: int = 300) -> None:
-    """Write one chart; ``height_mm`` None keeps what the text needs. Dates and versions are not written."""
+    """Write one chart; ``height_mm`` None keeps the height that the text needs. Dates and versions are not written."""
     import matplotlib
     from matplotlib.patheffects import withStroke
 
@@ -72,27 +71,20 @@ def save(chart: Drawn, path: Path, form: str, width_mm: float, height_mm: float 
     figure.set_size_inches(width_mm / MM, height_mm / MM if height_mm else float(high) * scale)
     figure.patch.set_alpha(1)
     _colour(figure)
-    _legend(chart.figure, grow=height_mm is None)
+    _legend(figure, grow=height_mm is None)
     for text in _texts(figure):
         text.set_fontsize(text.get_fontsize() * scale)
         if not figure.axes[0].patches:  # names in bars stand on colour
             text.set_path_effects([withStroke(linewidth=1.5, foreground="white")])
     for axes in figure.axes:
         axes.tick_params(labelsize=10 * scale)
-    metadata: dict[str, dict[str, None]] = {
-        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-        "png": {"Software": None},
-        "svg": {"Date": None, "Creator": None},
-    }
+    fields = {"pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",), "svg": ("Date", "Creator")}[form]
     settings: Any = {
-        "svg.hashsalt": chart.name,
-        "svg.fonttype": "none",
-        "pdf.fonttype": 42,
-        "font.family": "DejaVu Sans",
-    }
+        "svg.hashsalt": chart.name, "svg.fonttype": "none", "pdf.fonttype": 42, "font.family": "DejaVu Sans",
+    }  # fmt: skip
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a glyph that the font lacks is drawn as a box
-        figure.savefig(path, format=form, dpi=dpi, metadata=metadata[form], facecolor="white")
+        figure.savefig(path, format=form, dpi=dpi, metadata=dict.fromkeys(fields), facecolor="white")
 
 
 def _legend(figure: Figure, *, grow: bool) -> None:
@@ -101,12 +93,11 @@ def _legend(figure: Figure, *, grow: bool) -> None:
     parts: dict[str, Any] = {str(one.get_label()): one for one in bars if not str(one.get_label()).startswith("_")}
     if not parts:
         return
-    columns = 3
     if grow:
         wide, high = figure.get_size_inches()
-        figure.set_size_inches(wide, high + LEGEND_ROW * -(-len(parts) // columns))
+        figure.set_size_inches(wide, high + LEGEND_ROW * -(-len(parts) // 3))
     legend = figure.legend(
-        list(parts.values()), [drawable(name) for name in parts], loc="outside lower center", ncols=columns,
+        list(parts.values()), [drawable(name) for name in parts], loc="outside lower center", ncols=3,
         frameon=False, fontsize=9, handlelength=0.8, columnspacing=1.2,
     )  # fmt: skip
     for text in legend.get_texts():

@@ -1,14 +1,14 @@
-"""Which charts a speed-up study gets, and from which numbers."""
+"""The charts of a speed-up study."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from perfctl.orchestrator.analyse.kernels.categories import CATEGORIES
 from perfctl.orchestrator.analyse.speedup import ArmFacts, Speedup
 from perfctl.orchestrator.report.charts import charts as style
-from perfctl.orchestrator.report.charts.charts import Series, shares
+from perfctl.orchestrator.report.charts.charts import Chart, Series, shares
 from perfctl.orchestrator.report.charts.svg import INK, MUTED, PAPER, RULE, SERIES, Hit, drawable
 from perfctl.orchestrator.report.numbers import percent, ratio, short, significant, size, time
 
@@ -29,7 +29,7 @@ class Bar(NamedTuple):
 
 
 class Course(NamedTuple):
-    """One arm's values along epochs or time."""
+    """Values of one arm along epochs or time."""
 
     label: str
     xs: tuple[float, ...]
@@ -43,49 +43,41 @@ def epoch(value: float) -> str:
 
 
 def plotted(
-    name: str,
-    description: str,
-    lines: Sequence[Course],
-    show: tuple[Callable[[float], str], Callable[[float], str]],
-    titles: tuple[str, str],
-) -> str:
-    """Lines with a dot at each value, named at their ends; ``show`` and ``titles`` are those of the axes, x first."""
+    name: str, lines: Sequence[Course], show: tuple[Callable[[float], str], Callable[[float], str]],
+    titles: tuple[str, str, str],
+) -> str:  # fmt: skip
+    """Lines with a dot at each value, named at their ends; ``show`` is for x and y, ``titles`` for all, x and y."""
     show_x, show_y = show
-    figure, axes = style._new()
+    figure, axes = style.new_axes()
     for line in lines:
         axes.plot(line.xs, line.ys, "o-", color=SERIES[line.colour % len(SERIES)], markersize=4.5, linewidth=1.6)
     axes.set_ylim(0, max(value for line in lines for value in line.ys) * 1.12 or 1)
-    axes.yaxis.set_major_formatter(style._formatter(show_y))
+    axes.yaxis.set_major_formatter(style.formatter(show_y))
     axes.set_xlim(left=0)
     if show_x is epoch:
         ticks = sorted({x for line in lines for x in line.xs})
         axes.set_xticks(ticks[:: -(-len(ticks) // 8)])
     else:
         axes.xaxis.set_major_locator(style.few_ticks())
-    axes.xaxis.set_major_formatter(style._formatter(show_x))
-    axes.set_xlabel(titles[0], color=MUTED, fontsize=10)
-    axes.set_ylabel(titles[1], color=MUTED, fontsize=10)
-    named = [Series(line.label, (0,), line.ys, colour=line.colour) for line in lines]
+    axes.xaxis.set_major_formatter(style.formatter(show_x))
+    axes.set_xlabel(titles[1], color=MUTED, fontsize=10)
+    axes.set_ylabel(titles[2], color=MUTED, fontsize=10)
     if len(lines) > 1:
-        style._label_ends(axes, named, float)
+        style.label_ends(axes, [Series(line.label, (0,), line.ys, colour=line.colour) for line in lines], float)
     hits = [
         Hit(f"{line.label}, {show_x(x)}: {show_y(y)}", x, y)
         for line in lines
         for x, y in zip(line.xs, line.ys, strict=True)
     ]
-    return style._svg(figure, name, description, hits)
+    return style.as_svg(figure, name, titles[0], hits)
 
 
 def bars(
-    name: str,
-    description: str,
-    rows: Sequence[Bar],
-    show: Callable[[float], str],
-    title: str,
+    name: str, description: str, rows: Sequence[Bar], show: Callable[[float], str], title: str,
     line_at: float | None = None,
-) -> str:
-    """Horizontal bars from 0, each with its interval as a line; ``line_at`` draws what they are read against."""
-    figure, axes = style._new(height=0.5 + 0.27 * len(rows))
+) -> str:  # fmt: skip
+    """Horizontal bars from 0, each with its interval as a line; ``line_at`` draws the reference."""
+    figure, axes = style.new_axes(height=0.5 + 0.27 * len(rows))
     hits = []
     for place, bar in enumerate(rows):
         axes.barh(place, bar.value, height=0.66, color=SERIES[bar.colour % len(SERIES)])
@@ -100,13 +92,13 @@ def bars(
     axes.set_xlim(0, min(max([typical, *(bar.high or 0 for bar in rows)]), 2.5 * typical) * 1.05 or 1)
     axes.set_yticks(range(len(rows)), [drawable(bar.label) for bar in rows])
     axes.invert_yaxis()
-    axes.xaxis.set_major_formatter(style._formatter(show))
+    axes.xaxis.set_major_formatter(style.formatter(show))
     axes.xaxis.set_major_locator(style.few_ticks(5 if max(len(bar.label) for bar in rows) < _LONG else 3))
     axes.set_xlabel(title, color=MUTED, fontsize=10)
     axes.grid(visible=False)
     axes.grid(axis="x", color=RULE, linewidth=0.8)
     axes.tick_params(axis="y", length=0)
-    return style._svg(figure, name, description, hits)
+    return style.as_svg(figure, name, description, hits)
 
 
 def pies(
@@ -114,9 +106,9 @@ def pies(
 ) -> str:
     """A pie a row side by side, parts (shares, 0..1) in the order of ``colours``; wide parts carry their share.
 
-    For who asks: angles are read worse than lengths, which is why bars are what is drawn otherwise.
+    Bars are the default: lengths are easier to compare than angles.
     """
-    figure, first = style._new(height=0.8 + 5.0 / max(len(rows), 2))
+    figure, first = style.new_axes(height=0.8 + 5.0 / max(len(rows), 2))
     figure.delaxes(first)
     seen: dict[str, Any] = {}
     for axes, (label, parts) in zip(figure.subplots(1, len(rows), squeeze=False)[0], rows, strict=True):
@@ -137,7 +129,7 @@ def pies(
     )  # fmt: skip
     for text in legend.get_texts():
         text.set_parse_math(False)
-    return style._svg(figure, name, description)
+    return style.as_svg(figure, name, description)
 
 
 _MOST_BARS = 24
@@ -147,18 +139,8 @@ _REST = "all others"
 ON_TEST = "On test data, newest run."
 
 
-class Chart(NamedTuple):
-    """One drawing, as the page shows it."""
-
-    svg: str
-    title: str
-    note: str = ""
-    legend: tuple[tuple[str, int], ...] = ()
-    """(name, colour) where the drawing itself has no room for names."""
-
-
 _METRICS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
-    ("Training loss", "loss", significant, "Mean over the training data while it was learnt from, newest run."),
+    ("Training loss", "loss", significant, "Mean over the training data during the epoch, newest run."),
     ("Test loss", "test_loss", significant, ON_TEST),
     ("Accuracy", "accuracy", percent, ON_TEST),
     ("Dice", "dice", percent, ON_TEST),
@@ -167,57 +149,58 @@ _COLOURS = {kind: place for place, kind in enumerate(CATEGORIES)} | {"optimizer"
 
 
 def charts(one: Speedup, key: str, *, pie: bool = False) -> list[Chart]:
-    """Everything that this study has values for; with ``pie`` what are parts of a whole as pies, for who asks."""
-    return [*_course_charts(one, key), *_bar_charts(one, key), *_work_charts(one, key, pie), *_memory_charts(one, key)]
+    """Everything that this study has values for; ``pie`` draws shares of a whole as pies."""
+    return [*_course_charts(one, key), *_bar_charts(one, key), *_work_charts(one, key, pie)]
 
 
-def _course_charts(one: Speedup, key: str) -> list[Chart]:
-    found = []
+def _course_charts(one: Speedup, key: str) -> Iterator[Chart]:
     for what, field, show, note in _METRICS:
         for along, by, across in (("epoch", "epoch", epoch), ("time", "training time", _clock)):
-            lines = _courses(one, field, along)
-            if lines:
-                name = f"{key}-{what.replace(' ', '-').lower()}-by-{along}"
-                title = f"{what} by {by}"
-                found.append(
-                    Chart(
-                        plotted(name, title, lines, (across, show), (by, what if what == "Dice" else what.lower())),
-                        title,
-                        note,
-                    )
-                )
-    spent = _courses(one, "ns", "epoch")
-    if spent:
+            if lines := _courses(one, field, along):
+                name, title = f"{key}-{what.replace(' ', '-').lower()}-by-{along}", f"{what} by {by}"
+                titles = (title, by, what if what == "Dice" else what.lower())
+                yield Chart(title, plotted(name, lines, (across, show), titles), note)
+    if lines := _courses(one, "ns", "epoch"):
         title = "Training time of each epoch"
-        drawing = plotted(f"{key}-epoch-time", title, spent, (epoch, _clock), ("epoch", "time"))
-        found.append(Chart(drawing, title, "Without the test pass."))
-    return found
+        drawing = plotted(f"{key}-epoch-time", lines, (epoch, _clock), (title, "epoch", "time"))
+        yield Chart(title, drawing, "Without the test pass.")
 
 
-def _bar_charts(one: Speedup, key: str) -> list[Chart]:
-    gains = _gain_bars(one)
-    if not gains:
-        return []
-    title = f"Times faster than {one.base}"
-    note = "Bars are ratios of geometric means, lines their 95 % intervals; 1 is as fast."
-    drawing = bars(f"{key}-speedup", f"{title}, with the 95 % interval", gains, ratio, "times faster", 1.0)
-    return [Chart(drawing, title, note)]
+def _bar_charts(one: Speedup, key: str) -> Iterator[Chart]:
+    """Speed-ups with their intervals."""
+    gains = [
+        Bar(f"{other.label} {line.name}", line.gain.value, line.gain.low, line.gain.high, place)
+        for place, other in enumerate(one.against, 1)
+        for line in other.lines
+        if line.gain is not None and line.level in ("epoch", "step", "phase")
+    ][:_MOST_BARS]
+    if gains:
+        title = f"Times faster than {one.base}"
+        note = "Bars are ratios of geometric means, lines their 95 % intervals; 1 is as fast."
+        said = f"{title}, with the 95 % interval"
+        yield Chart(title, bars(f"{key}-speedup", said, gains, ratio, "times faster", 1.0), note)
 
 
-def _work_charts(one: Speedup, key: str, pie: bool) -> list[Chart]:
-    """Kinds of work of all arms, and each arm's most expensive operations."""
-    found = []
+def _work_charts(one: Speedup, key: str, pie: bool) -> Iterator[Chart]:
+    """Kinds of work of all arms, each arm's most expensive operations, and peak memory."""
     worked = [(arm.label, dict(arm.categories)) for arm in one.arms if arm.categories]
-    said = "Kinds of work by share of the time in the trace"
     if worked:
+        name, said = f"{key}-work", "Kinds of work by share of the time in the trace"
         legend = tuple((kind, _COLOURS[kind]) for kind in CATEGORIES if any(kind in parts for _, parts in worked))
-        name = f"{key}-work"
         drawing = pies(name, said, worked, _COLOURS) if pie else shares(name, said, worked, _COLOURS, what="")
-        found.append(Chart(drawing, "Kinds of work", "By share of the time in the trace.", legend))
+        yield Chart("Kinds of work", drawing, "By share of the time in the trace.", legend)
     for place, arm in enumerate(one.arms):
         if arm.top:
-            found.append(_operations(arm, f"{key}-operations-{arm.label.replace(':', '-')}", place, pie))
-    return found
+            yield _operations(arm, f"{key}-operations-{arm.label.replace(':', '-')}", place, pie)
+    used = [
+        Bar(f"{arm.label} {name.removeprefix('peak ')}", float(value), None, None, place)
+        for place, arm in enumerate(one.arms)
+        for name, value in arm.memory.items()
+        if name.startswith("peak")
+    ][:_MOST_BARS]
+    if used:
+        drawing = bars(f"{key}-memory", "Peak memory", used, lambda value: short(size(value)), "peak memory")
+        yield Chart("Peak memory", drawing, "As the run recorded it.")
 
 
 def _operations(arm: ArmFacts, name: str, place: int, pie: bool) -> Chart:
@@ -226,28 +209,15 @@ def _operations(arm: ArmFacts, name: str, place: int, pie: bool) -> Chart:
         parts = {item.name: item.share for item in arm.top[:_PIECES]}
         colours = {operation: number for number, operation in enumerate(parts)} | {_REST: 8}
         parts[_REST] = max(1 - sum(parts.values()), 0.0)
-        return Chart(pies(name, title, [(arm.label, parts)], colours), title)
+        return Chart(title, pies(name, title, [(arm.label, parts)], colours))
     rows = [Bar(item.name, item.self_ns, None, None, place) for item in arm.top]
     what = "Time of kernels" if arm.top[0].total_ns is None else "Self time of operations"
-    return Chart(
-        bars(name, title, rows, _clock, "time in the trace"), title, f"{what}, all steps in the trace together."
-    )
-
-
-def _memory_charts(one: Speedup, key: str) -> list[Chart]:
-    used = _memory_bars(one)
-    if not used:
-        return []
-    drawing = bars(f"{key}-memory", "Peak memory", used, _bytes, "peak memory")
-    return [Chart(drawing, "Peak memory", "As the run recorded it.")]
+    drawing = bars(name, title, rows, _clock, "time in the trace")
+    return Chart(title, drawing, f"{what}, all steps in the trace together.")
 
 
 def _clock(value: float) -> str:
     return short(time(value))
-
-
-def _bytes(value: float) -> str:
-    return short(size(value))
 
 
 def _courses(one: Speedup, field: str, along: str) -> list[Course]:
@@ -258,22 +228,3 @@ def _courses(one: Speedup, field: str, along: str) -> list[Course]:
             xs = tuple(float(item.number + 1) if along == "epoch" else item.reached_ns for item, _ in known)
             found.append(Course(arm.label, xs, tuple(float(value) for _, value in known), place))
     return found
-
-
-def _gain_bars(one: Speedup) -> list[Bar]:
-    found = []
-    for place, other in enumerate(one.against, 1):
-        lines = [line for line in other.lines if line.gain is not None and line.level in ("epoch", "step", "phase")]
-        for line in lines:
-            assert line.gain is not None
-            found.append(Bar(f"{other.label} {line.name}", line.gain.value, line.gain.low, line.gain.high, place))
-    return found[:_MOST_BARS]
-
-
-def _memory_bars(one: Speedup) -> list[Bar]:
-    found = []
-    for place, arm in enumerate(one.arms):
-        for name, value in arm.memory.items():
-            if name.startswith("peak"):
-                found.append(Bar(f"{arm.label} {name.removeprefix('peak ')}", float(value), None, None, place))
-    return found[:_MOST_BARS]

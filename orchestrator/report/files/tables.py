@@ -11,18 +11,19 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing
 from perfctl.orchestrator.report.numbers import DASH
+from perfctl.orchestrator.report.text_tables import grid, text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""The last four are the full-width forms, which spreadsheets take for the same."""
+"""The last four are the full-width forms, which spreadsheets treat alike."""
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _QUOTED = re.compile(r'[",\r\n]|^\s|\s$')
 
@@ -69,16 +70,14 @@ def guarded(text: str) -> str:
 
 
 def as_text(value: Any) -> str:
-    """What is no text as text: bytes as hexadecimal digits, lists and dictionaries as JSON."""
-    import json
-
+    """Any value as text: bytes as hexadecimal digits, lists and dictionaries as JSON."""
     if isinstance(value, str):
         return value
     return value.hex() if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 SHORTEST = 14
-"""Characters that a column of text keeps at least; where that does not fit, each row is shown as a list."""
+"""Characters that a column of text keeps at least; where they do not fit, each row is shown as a list."""
 
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
@@ -93,68 +92,42 @@ def unique(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """A value that JSON has: bytes as hexadecimal digits, infinities as text."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, float) and not -1e400 < value < 1e400:
         return None if value != value else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
-    return [plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+        return {str(key): json_value(inner) for key, inner in value.items()}
+    return [json_value(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def answer(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int = 80) -> RenderableType:
     """Rows below their column names; rows of more columns than fit one below the other, each as a list."""
-    texts = [[_shown(value) for value in row] for row in rows]
+    texts = [[DASH if value is None else value.hex() if isinstance(value, bytes) else str(value) for value in row]
+             for row in rows]  # fmt: skip
+    words = {name for place, name in enumerate(names) if any(isinstance(row[place], (str, bytes)) for row in rows)}
     needed = 2 * len(names)
     for place, name in enumerate(names):
         longest = max([len(name), *(len(row[place]) for row in texts)])
-        needed += min(longest, SHORTEST) if _is_text(rows, place) else longest
-    return _table(names, texts, rows) if needed <= width else _lists(names, texts)
-
-
-def _table(names: Sequence[str], texts: Sequence[Sequence[str]], rows: Sequence[Sequence[Any]]) -> RenderableType:
-    from rich.table import Table
-
-    grid = Table(box=None, header_style="dim", pad_edge=False)
-    for place, name in enumerate(names):
-        text = _is_text(rows, place)
-        grid.add_column(_text(name), justify="left" if text else "right", overflow="fold", no_wrap=not text)
+        needed += min(longest, SHORTEST) if name in words else longest
+    if needed > width:
+        return _lists(names, texts)
+    sides = [(name, "left" if name in words else "right") for name in names]
+    table = grid(*sides, whole=set(names) - words)
     for row in texts:
-        grid.add_row(*map(_text, row))
-    return grid
+        table.add_row(*map(text, row))
+    return table
 
 
 def _lists(names: Sequence[str], texts: Sequence[Sequence[str]]) -> RenderableType:
-    from rich.table import Table
-
-    grid = Table(box=None, show_header=False, pad_edge=False)
-    grid.add_column(style="dim", overflow="fold")
-    grid.add_column(overflow="fold")
+    table = grid(("", "left"), ("", "left"), heads=False)
     for number, row in enumerate(texts, 1):
-        grid.add_row(_text(f"row {number}"), _text(""))
+        table.add_row(text(f"row {number}", "dim"), text(""))
         for name, value in zip(names, row, strict=True):
-            grid.add_row(_text(f"  {name}"), _text(value))
-    return grid
-
-
-def _is_text(rows: Iterable[Sequence[Any]], place: int) -> bool:
-    return any(isinstance(row[place], (str, bytes)) for row in rows)
-
-
-def _shown(value: Any) -> str:
-    """NULL as a dash, which no number is; 0 as 0."""
-    if value is None:
-        return DASH
-    return value.hex() if isinstance(value, bytes) else str(value)
-
-
-def _text(words: str) -> Any:
-    """Text as it is: control characters and marks that turn the line around are not sent to the terminal."""
-    from rich.text import Text
-
-    return Text("".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in words))
+            table.add_row(text(f"  {name}", "dim"), text(value))
+    return table
 
 
 AT_ONCE = 50_000
@@ -192,7 +165,7 @@ class Table:
 
 
 def described(tables: Iterable[Table]) -> Table:
-    """The table ``columns``: what every column of ``tables`` means."""
+    """The table ``columns``: the meaning of every column of ``tables``."""
     heads = ("table", "column", "meaning", "unit", "null_means")
     rows = [(table.name, c.name, c.meaning, c.unit, c.null) for table in tables for c in table.columns]
     return Table("columns", tuple(Column(head, "TEXT", "", "-", "") for head in heads), rows)
@@ -211,7 +184,7 @@ def write_json(path: Path, tables: Sequence[Table], about: dict[str, str]) -> No
         for number, table in enumerate(tables):
             file.write(f"{',' if number else ''}\n{json.dumps(table.name)}: [")
             for place, row in enumerate(table.rows):
-                record = dict(zip(table.names, map(plain, row), strict=True))
+                record = dict(zip(table.names, map(json_value, row), strict=True))
                 file.write(f"{',' if place else ''}\n{json.dumps(record, ensure_ascii=False, allow_nan=False)}")
             file.write("\n]")
         file.write("\n}}\n")
@@ -229,43 +202,30 @@ def write_parquet(path: Path, table: Table) -> None:
     rows = iter(table.rows)
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         while part := list(islice(rows, AT_ONCE)):
-            columns = [
-                list(map(_caster(c.kind), values))
-                for c, values in zip(table.columns, zip(*part, strict=True), strict=True)
-            ]
             try:
-                writer.write_table(arrow.Table.from_arrays(_arrays(arrow, columns, fields), schema=schema))
+                columns = zip(table.columns, fields, zip(*part, strict=True), strict=True)
+                arrays = [arrow.array(_converted(c.kind, values), type=field.type) for c, field, values in columns]
+                writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
             except (arrow.ArrowInvalid, arrow.ArrowTypeError) as error:
-                raise PerfctlError(
-                    f"{table.name}: does not fit Parquet ({error})", "Use --format csv or json"
-                ) from error
+                text = f"{table.name}: does not fit Parquet ({error})"
+                raise PerfctlError(text, "Use --format csv or json") from error
 
 
-def _arrays(arrow: Any, columns: Sequence[Sequence[Any]], fields: Sequence[Any]) -> list[Any]:
-    return [arrow.array(values, type=field.type) for values, field in zip(columns, fields, strict=True)]
-
-
-def _caster(kind: str) -> Callable[[Any], Any]:
-    if kind in ("TEXT", "JSON"):
-        return lambda value: None if value is None else as_text(value)
-    if kind in ("REAL", "NUMERIC"):
-        return lambda value: None if value is None else float(value)
-    return lambda value: value
+def _converted(kind: str, values: Sequence[Any]) -> Sequence[Any]:
+    cast = _CASTS.get(kind)
+    return values if cast is None else [None if value is None else cast(value) for value in values]
 
 
 def write_xlsx(path: Path, tables: Sequence[Table]) -> None:
-    """One workbook, a sheet a table. Needs openpyxl. Text is never taken for a formula."""
+    """One workbook, a sheet a table. Needs openpyxl. Text never becomes a formula."""
     workbook = _import("openpyxl").Workbook(write_only=True)
     for table in tables:
         sheet = workbook.create_sheet(table.name)
         sheet.freeze_panes = "A2"
-        sheet.append([_cell(sheet, name) for name in table.names])
-        for number, row in enumerate(table.rows, 2):
+        for number, row in enumerate(chain([table.names], table.rows), 1):
             if number > SHEET_ROWS:
-                raise PerfctlError(
-                    f"{table.name}: has more rows than the {SHEET_ROWS:,} of an Excel sheet",
-                    "Use --format parquet or csv, or fewer runs (--run)",
-                )
+                text = f"{table.name}: has more rows than the {SHEET_ROWS:,} of an Excel sheet"
+                raise PerfctlError(text, "Use --format parquet or csv, or fewer runs (--run)")
             sheet.append([_cell(sheet, value) for value in row])
     workbook.save(path)
 
@@ -291,6 +251,9 @@ def need(form: str) -> None:
     """Raises ToolMissing where the library for this format is not installed."""
     for library in {"parquet": ("pyarrow", "pyarrow.parquet"), "xlsx": ("openpyxl",)}.get(form, ()):
         _import(library)
+
+
+_CASTS: dict[str, Callable[[Any], Any]] = {"TEXT": as_text, "JSON": as_text, "REAL": float, "NUMERIC": float}
 
 
 def _import(name: str) -> Any:
@@ -320,10 +283,7 @@ def ledger_table(rows: Iterable[dict[str, Any]]) -> Table:
 
 def _kind(values: Sequence[Any]) -> str:
     found = {type(value) for value in values if value is not None}
-    if found and found <= {int}:
-        return "INTEGER"
-    if found and found <= {int, float}:
-        return "REAL"
-    if found == {bool}:
-        return "BOOLEAN"
-    return "TEXT" if found <= {str} else "JSON"
+    if not found:
+        return "TEXT"
+    kinds = (("INTEGER", {int}), ("REAL", {int, float}), ("BOOLEAN", {bool}), ("TEXT", {str}))
+    return next((kind for kind, types in kinds if found <= types), "JSON")

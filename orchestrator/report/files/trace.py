@@ -44,20 +44,18 @@ def trace(run: Run, step: int | None) -> dict[str, Any]:
         kernels = [k for k in kernels if k.step == step or (k.step is None and begin <= (k.start_ns or 0) < end)]
         ranges = [span for span in ranges if span.step == step or _inside(span, begin, end)]
         copies = [copy for copy in copies if begin <= (copy.start_ns or 0) < end]
-    if not (kernels or ranges or copies):
-        raise PerfctlError(
-            f"run {run.id} ({run.profiler}) has nothing with a place in time",
-            "ncu keeps no start times; trace a run of 'perfctl nsys' or 'perfctl torch'",
-        )
-    starts = [k.start_ns for k in kernels] + [span.start_ns for span in ranges] + [copy.start_ns for copy in copies]
-    zero = min(start for start in starts if start is not None)
+    placed: list[Kernel | Range | Copy] = [*kernels, *ranges, *copies]
+    starts = [item.start_ns for item in placed if item.start_ns is not None]
+    if not starts:
+        text = f"run {run.id} ({run.profiler}) has nothing with a place in time"
+        raise PerfctlError(text, "ncu keeps no start times; trace a run of 'perfctl nsys' or 'perfctl torch'")
+    zero = min(starts)
     events = [*_range_events(ranges, zero), *_kernel_events(run, kernels, zero), *_copy_events(copies, zero)]
+    ordered = sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0)))
     return {
-        "schemaVersion": 1,
-        "displayTimeUnit": "ns",
-        "otherData": _about(run, step, zero),
-        "traceEvents": [*_names(run, events), *sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0)))],
-    }
+        "schemaVersion": 1, "displayTimeUnit": "ns", "otherData": _about(run, step, zero),
+        "traceEvents": [*_names(run, events), *ordered],
+    }  # fmt: skip
 
 
 def _window(step: int, kernels: Iterable[Kernel], ranges: Iterable[Range]) -> tuple[int, int]:
@@ -74,45 +72,39 @@ def _inside(span: Range, begin: int, end: int) -> bool:
 
 def _range_events(ranges: Sequence[Range], zero: int) -> Iterator[dict[str, Any]]:
     for span in ranges:
-        nests = span.kind == "push_pop"
-        thread = (span.thread or 0) + (0 if nests else _LOOSE)
+        thread = (span.thread or 0) + (0 if span.kind == "push_pop" else _LOOSE)
         args = _known(
             layer=span.layer, direction=span.direction, step=span.step, phase=span.phase, domain=span.domain,
             depth=span.depth,
         )  # fmt: skip
         event = {"name": span.name, "cat": "user_annotation", "pid": HOST, "tid": thread, "args": args}
-        yield event | (
-            {"ph": "i", "s": "t", "ts": _us(span.start_ns - zero)}
-            if span.kind == "mark" or span.duration_ns is None
-            else _times(span.start_ns, span.duration_ns, zero)
-        )
+        yield event | _times(span.start_ns, None if span.kind == "mark" else span.duration_ns, zero)
 
 
 def _kernel_events(run: Run, kernels: Sequence[Kernel], zero: int) -> Iterator[dict[str, Any]]:
     names = {span.number: span.name for span in run.report.ranges}
     for kernel in kernels:
-        device, stream = kernel.device_index or 0, kernel.stream or 0
+        shared = [part for part in (kernel.static_shared_bytes, kernel.dynamic_shared_bytes) if part is not None]
         args = _known(
             device=kernel.device_index, stream=kernel.stream, layer=kernel.layer, direction=kernel.direction,
             layer_source=kernel.layer_source, step=kernel.step, launch=kernel.launch,
             range=names.get(kernel.range_number) if kernel.range_number is not None else None,
             grid=_three(kernel.grid_x, kernel.grid_y, kernel.grid_z),
             block=_three(kernel.block_x, kernel.block_y, kernel.block_z),
-        ) | _known(**{"registers per thread": kernel.registers, "shared memory": _shared(kernel)})  # fmt: skip
+        ) | _known(**{"registers per thread": kernel.registers, "shared memory": sum(shared) if shared else None})  # fmt: skip
+        device, stream = kernel.device_index or 0, kernel.stream or 0
         event = {"name": kernel.name, "cat": "kernel", "pid": device + 1, "tid": stream, "args": args}
         yield event | _times(kernel.start_ns or 0, kernel.duration_ns, zero)
 
 
 def _copy_events(copies: Sequence[Copy], zero: int) -> Iterator[dict[str, Any]]:
     for copy in copies:
-        memset = copy.kind == "memset"
-        yield {
-            "name": "Memset (Device)" if memset else f"Memcpy {copy.kind}",
-            "cat": "gpu_memset" if memset else "gpu_memcpy",
-            "pid": (copy.device_index or 0) + 1,
-            "tid": copy.stream or 0,
-            "args": _known(device=copy.device_index, stream=copy.stream, bytes=copy.bytes, layer=copy.layer),
-        } | _times(copy.start_ns or 0, copy.duration_ns, zero)
+        name, kind = (
+            ("Memset (Device)", "gpu_memset") if copy.kind == "memset" else (f"Memcpy {copy.kind}", "gpu_memcpy")
+        )
+        args = _known(device=copy.device_index, stream=copy.stream, bytes=copy.bytes, layer=copy.layer)
+        event = {"name": name, "cat": kind, "pid": (copy.device_index or 0) + 1, "tid": copy.stream or 0, "args": args}
+        yield event | _times(copy.start_ns or 0, copy.duration_ns, zero)
 
 
 def _times(start: int, duration: float | None, zero: int) -> dict[str, Any]:
@@ -126,14 +118,8 @@ def _us(nanoseconds: float) -> float:
     return round(nanoseconds / 1000, 3)
 
 
-def _three(*sizes: int | None) -> list[int] | None:
-    known = [size for size in sizes if size is not None]
-    return known if len(known) == 3 else None
-
-
-def _shared(kernel: Kernel) -> int | None:
-    parts = [part for part in (kernel.static_shared_bytes, kernel.dynamic_shared_bytes) if part is not None]
-    return sum(parts) if parts else None
+def _three(x: int | None, y: int | None, z: int | None) -> list[int] | None:
+    return None if x is None or y is None or z is None else [x, y, z]
 
 
 def _known(**values: Any) -> dict[str, Any]:
@@ -141,18 +127,22 @@ def _known(**values: Any) -> dict[str, Any]:
 
 
 def _names(run: Run, events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What Perfetto writes beside the lines."""
+    """The labels of processes and threads in Perfetto."""
+
+    def label(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
+        return {"ph": "M", "pid": process, "tid": thread, "ts": 0, "name": kind, "args": {"name": name}}
+
     places = sorted({(event["pid"], event["tid"]) for event in events})
     devices = {device.index: device.name for device in run.report.devices if device.kind == "gpu"}
     for process in dict.fromkeys(process for process, _ in places):
         gpu = devices.get(process - 1)
         name = "host" if process == HOST else f"GPU {process - 1}" + (f": {gpu}" if gpu else "")
-        yield {"ph": "M", "pid": process, "tid": 0, "ts": 0, "name": "process_name", "args": {"name": name}}
+        yield label("process_name", process, 0, name)
     for process, thread in places:
         name = f"stream {thread}" if process != HOST else f"thread {thread}"
         if process == HOST and thread >= _LOOSE:
             name = f"thread {thread - _LOOSE}, ranges that need not nest"
-        yield {"ph": "M", "pid": process, "tid": thread, "ts": 0, "name": "thread_name", "args": {"name": name}}
+        yield label("thread_name", process, thread, name)
 
 
 def _about(run: Run, step: int | None, zero: int) -> dict[str, Any]:

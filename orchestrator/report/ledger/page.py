@@ -10,62 +10,38 @@ from math import log, log2
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.ledger.ledger import KernelUse, Ledger, LedgerRow, Unattributed
 from perfctl.orchestrator.analyse.verdicts.records import Judgement, Verdict
+from perfctl.orchestrator.report.cells import Cell, amount, figure_cell, mark, nothing, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.ledger.roofline import bound_cell
-from perfctl.orchestrator.report.numbers import (
-    Cell,
-    amount,
-    figure_cell,
-    full,
-    mark,
-    nothing,
-    percent,
-    plain,
-    ratio,
-    rounded,
-    share_cell,
-    significant,
-    time,
-    time_cell,
-)
+from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, significant, time
 from perfctl.orchestrator.report.tables import Column
 
 
-def formulas(rows: Sequence[LedgerRow]) -> list[tuple[str, str]]:
+def formulas(rows: Sequence[LedgerRow]) -> tuple[tuple[str, str], ...]:
     """(which, worked text): one batch size worked out where the rest follows by the rule of three, else every one."""
     shown = rows[:1] if len(rows) > 1 and _in_proportion(rows) else rows
-    found = [
-        (
-            f"batch {row.batch}"
-            + (f", {call.direction}" if call.direction != row.direction else "")
-            + ("" if row.layer else f", {call.layer}"),
-            call.formula,
-        )
-        for row in shown
-        for call in row.calls[:8]
-        if call.formula
-    ]
+    found = []
+    for row in shown:
+        for call in row.calls[:8]:
+            if call.formula:
+                direction = f", {call.direction}" if call.direction != row.direction else ""
+                layer = "" if row.layer else f", {call.layer}"
+                found.append((f"batch {row.batch}{direction}{layer}", call.formula))
     if found and len(shown) < len(rows):
-        others = ", ".join(str(row.batch) for row in rows[1:])
-        every = (
-            "the same"
-            if not rows[0].paper.value
-            else f"in proportion, {full(rows[0].paper.value // rows[0].batch)} a sample"
-        )
-        found.append((f"batch {others}", every))
-    return found
+        value = rows[0].paper.value
+        every = f"in proportion, {full(value // rows[0].batch)} a sample" if value else "the same"
+        found.append((f"batch {', '.join(str(row.batch) for row in rows[1:])}", every))
+    return tuple(found)
 
 
 def _in_proportion(rows: Sequence[LedgerRow]) -> bool:
     """True when the paper count of every row is a whole number a sample, the same at every batch size."""
-    values = [(row.paper.value, row.batch) for row in rows]
-    return all(value is not None and batch and value % batch == 0 for value, batch in values) and (
-        len({value // batch for value, batch in values if value is not None}) == 1
-    )
+    each = {divmod(row.paper.value, row.batch) if row.paper.value is not None and row.batch else None for row in rows}
+    return len(each) == 1 and all(found is not None and found[1] == 0 for found in each)
 
 
 def kernels(rows: Sequence[LedgerRow]) -> tuple[str, ...]:
-    """The kernels behind a group, by batch where they differ."""
-    lists = {row.batch: tuple(_use(use) for use in row.kernels[:12]) for row in rows if row.kernels}
+    """The kernels of a group, by batch where they differ."""
+    lists = {row.batch: tuple(map(_use, row.kernels[:12])) for row in rows if row.kernels}
     if len(set(lists.values())) <= 1:
         return next(iter(lists.values()), ())
     return tuple(f"batch {batch}: {'; '.join(names)}" for batch, names in lists.items())
@@ -92,16 +68,24 @@ class Reason:
 
 def reasons(rows: Sequence[LedgerRow], judgement: Judgement) -> tuple[Reason, ...]:
     """The reasons of one layer and direction, the strongest first."""
-    found: dict[str, list[tuple[LedgerRow, Verdict]]] = {}
+    found: dict[str, list[tuple[LedgerRow | None, Verdict]]] = {}
     for row in sorted(rows, key=lambda row: -gap(row)):
         for verdict in judgement.at(row.batch, row.layer, row.direction).verdicts:
             found.setdefault(verdict.rule, []).append((row, verdict))
-    return tuple(_reason(cases) for cases in found.values())
+    return tuple(map(reason, found.values()))
 
 
-def reason(verdict: Verdict) -> Reason:
-    """One verdict by itself, as those about a whole sweep are."""
-    return Reason(verdict.rule, verdict.sentence, _numbers(verdict), verdict.todo, verdict.kernels, "")
+def reason(cases: Sequence[tuple[LedgerRow | None, Verdict]]) -> Reason:
+    """The first case in full, with the batch sizes of the others."""
+    first = cases[0][1]
+    others = sorted(row.batch for row, _ in cases[1:] if row)
+    elsewhere = f"also at batch {', '.join(map(str, others))}" if others else ""
+    factors = [verdict.factor for _, verdict in cases if verdict.factor is not None]
+    if elsewhere and factors and ratio(min(factors)) != ratio(max(factors)):
+        elsewhere += f" (predicts {ratio(min(factors))} to {ratio(max(factors))})"
+    numbers = [f"predicts {ratio(first.factor)} of paper"] if first.factor is not None else []
+    numbers += [f"explains {percent(first.explained)} of the gap"] if first.explained is not None else []
+    return Reason(first.rule, first.sentence, ", ".join(numbers), first.todo, first.kernels, elsewhere)
 
 
 def gap(row: LedgerRow) -> float:
@@ -110,39 +94,16 @@ def gap(row: LedgerRow) -> float:
 
 
 def still_open(rows: Sequence[LedgerRow], judgement: Judgement) -> str | None:
-    """What no verdict explains, in percent of the gap, over the batch sizes; None where nothing is judged."""
-    left = [
-        (row.batch, judged.unexplained)
-        for row in rows
-        if (judged := judgement.at(row.batch, row.layer, row.direction)).unexplained is not None
-    ]
-    shares = [share for _, share in left if share is not None]
-    if not shares or max(shares) < 0.0005:
+    """The part of the gap that no verdict explains, over the batch sizes; None where nothing is judged."""
+    judged = {row.batch: judgement.at(row.batch, row.layer, row.direction).unexplained for row in rows}
+    shares = {batch: share for batch, share in judged.items() if share is not None}
+    if not shares or max(shares.values()) < 0.0005:
         return None
-    low, high = percent(min(shares)), percent(max(shares))
-    if low == high:
-        where = f" at batch {left[0][0]}" if len(left) == 1 and len(rows) > 1 else ""
-        return f"Unexplained: {high} of the gap{where}."
-    return f"Unexplained: {low} to {high} of the gap over {len(left)} batch sizes."
-
-
-def _reason(cases: Sequence[tuple[LedgerRow, Verdict]]) -> Reason:
-    _, first = cases[0]
-    others = sorted(row.batch for row, _ in cases[1:])
-    elsewhere = f"also at batch {', '.join(map(str, others))}" if others else ""
-    factors = [verdict.factor for _, verdict in cases if verdict.factor is not None]
-    if elsewhere and factors and ratio(min(factors)) != ratio(max(factors)):
-        elsewhere += f" (predicts {ratio(min(factors))} to {ratio(max(factors))})"
-    return Reason(first.rule, first.sentence, _numbers(first), first.todo, first.kernels, elsewhere)
-
-
-def _numbers(verdict: Verdict) -> str:
-    said = []
-    if verdict.factor is not None:
-        said.append(f"predicts {ratio(verdict.factor)} of paper")
-    if verdict.explained is not None:
-        said.append(f"explains {percent(verdict.explained)} of the gap")
-    return ", ".join(said)
+    low, high = percent(min(shares.values())), percent(max(shares.values()))
+    if low != high:
+        return f"Unexplained: {low} to {high} of the gap over {len(shares)} batch sizes."
+    at = f" at batch {min(shares)}" if len(shares) == 1 and len(rows) > 1 else ""
+    return f"Unexplained: {high} of the gap{at}."
 
 
 MINOR_SHARE = 0.01
@@ -181,7 +142,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class LedgerView:
-    """The whole table; ``ratio_at`` is where the column with the bar stands, -1 when it is left out."""
+    """The whole table; ``ratio_at`` is the column with the bar."""
 
     columns: tuple[Column, ...]
     groups: tuple[Group, ...]
@@ -190,31 +151,28 @@ class LedgerView:
     sweep: tuple[Reason, ...] = ()
     """Verdicts about the sweep as a whole."""
     fold: str | None = None
-    """What is folded, in words; None when nothing is."""
+    """The folded groups in words; None when nothing is folded."""
 
 
 def ledger_view(found: Analysis) -> LedgerView | None:
-    """Columns that are empty for one and the same reason keep their head and plain dashes; a note says the reason."""
+    """Columns that are empty for one and the same reason keep their head and dashes; a note gives the reason."""
     ledger = found.ledger
     if not ledger.rows:
         return None
-    groups = [_group(list(rows), found) for _, rows in groupby(ledger.rows, key=lambda row: (row.place, row.direction))]
-    groups = [replace(group, reasons=told) for group, told in zip(groups, _once(groups), strict=True)]
+    groups = _once(
+        [_group(list(rows), found) for _, rows in groupby(ledger.rows, key=lambda row: (row.place, row.direction))]
+    )
     groups += _left_over(ledger.unattributed)
     if not FOLD_FROM <= sum(group.minor for group in groups) < len(groups):
         groups = [replace(group, minor=False) for group in groups]
-    columns, notes = _heads(found)
-    sweep = tuple(reason(verdict) for verdict in found.judgement.sweep)
-    return LedgerView(columns, tuple(groups), 3, notes, sweep, _fold(groups, _wholes(ledger)))
+    wholes = sorted({row.whole for row in ledger.rows if row.whole})
+    columns, notes = _heads(found, " or ".join(wholes))
+    sweep = tuple(reason([(None, verdict)]) for verdict in found.judgement.sweep)
+    return LedgerView(columns, tuple(groups), 3, notes, sweep, _fold(groups, " or ".join(wholes)))
 
 
-def _wholes(ledger: Ledger) -> list[str]:
-    """What shares are of."""
-    return sorted({row.whole for row in ledger.rows if row.whole})
-
-
-def _heads(found: Analysis) -> tuple[tuple[Column, ...], tuple[str, ...]]:
-    """The columns, and the notes below the table."""
+def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+    """The columns, and the notes below the table. ``whole``: the total of the shares; "" when nothing is timed."""
     ledger = found.ledger
     bases = "; ".join(sorted({row.basis for row in ledger.rows if row.basis}))
     lacking, unknown = _not_counted(ledger), found.roofline.peaks.reason
@@ -226,50 +184,33 @@ def _heads(found: Analysis) -> tuple[tuple[Column, ...], tuple[str, ...]]:
     elif rules := _rules(ledger):
         notes.append(f"Counted by these rules: {'; '.join(rules)}.")
     if unknown:
-        notes.append(f"Bound: not known, {unknown}.")
-    whole = " or ".join(_wholes(ledger)) or "step"
-    return _columns(bases or "not timed", whole, counted=not lacking, bound=not unknown), tuple(notes)
-
-
-def _columns(basis: str, whole: str, *, counted: bool, bound: bool) -> tuple[Column, ...]:
-    """``counted`` and ``bound``: whether any row has one; a column without keeps its head."""
+        notes.append(f"Bound unknown: {unknown}.")
+    paper = "from the shapes each layer saw; 1 multiply-add = 2 FLOPs; elementwise work is not in it"
+    counted = None if lacking else "executed, from SASS counters (ncu), per step"
+    compared = None if lacking else "1 means that the hardware executed what the formula says"
+    achieved = "paper FLOPs / time: what the arithmetic asked for, not what was executed"
+    bound = None if unknown else "compute, memory or launch, and the share of what is attainable there"
     return (
-        Column("batch"),
-        Column(
-            "paper",
-            "FLOP",
-            note="from the shapes each layer saw; 1 multiply-add = 2 FLOPs; elementwise work is not in it",
-        ),
-        Column(
-            "counted",
-            "FLOP",
-            note="executed, from SASS counters (ncu), per step" if counted else None,
-            empty=not counted,
-        ),
-        Column(
-            "counted / paper",
-            note="1 means that the hardware executed what the formula says" if counted else None,
-            empty=not counted,
-        ),
-        Column("time", base="ns", note=f"median over the measured steps: {basis}"),
-        Column("share", note=f"of the {whole}, all measured steps together"),
-        Column("achieved", "FLOP/s", note="paper FLOPs / time: what the arithmetic asked for, not what was executed"),
-        Column(
-            "bound",
-            look="text",
-            note="compute, memory or launch, and the share of what is attainable there" if bound else None,
-            empty=not bound,
-        ),
-    )
+        Column("batch"), Column("paper", "FLOP", note=paper),
+        Column("counted", "FLOP", note=counted, empty=counted is None),
+        Column("counted / paper", note=compared, empty=compared is None),
+        Column("time", base="ns", note=f"median over the measured steps: {bases or 'not timed'}"),
+        Column("share", note=f"of the {whole or 'step'}, all measured steps together"),
+        Column("achieved", "FLOP/s", note=achieved),
+        Column("bound", style="text", note=bound, empty=bound is None),
+    ), tuple(notes)  # fmt: skip
 
 
-def _fold(groups: Sequence[Group], wholes: Sequence[str]) -> str | None:
+def _fold(groups: Sequence[Group], whole: str) -> str | None:
     minor = [group for group in groups if group.minor]
     if not minor:
         return None
     untimed = any(line.cells[SHARE_AT].value is None for group in minor for line in group.lines)
-    below = f"below {MINOR_SHARE * 100:.0f} % of the {' or '.join(wholes)}"
-    said = f"each {below} or not timed" if untimed and wholes else f"each {below}" if wholes else "not timed"
+    said = (
+        f"each below {MINOR_SHARE * 100:.0f} % of the {whole}{' or not timed' if untimed else ''}"
+        if whole
+        else "not timed"
+    )
     return f"{len(minor)} layers and directions without multiply-adds, {said}"
 
 
@@ -290,36 +231,31 @@ def _rules(ledger: Ledger) -> list[str]:
 
 
 def _group(rows: Sequence[LedgerRow], found: Analysis) -> Group:
-    first = rows[0]
-    named = first.place
-    why = reasons(rows, found.judgement)
+    first, why = rows[0], reasons(rows, found.judgement)
+    small = all(row.paper.value == 0 and not row.counted.value and (row.share or 0) < MINOR_SHARE for row in rows)
     return Group(
-        named, "" if named == first.direction else first.direction, first.kind,
-        tuple(_line(row, found) for row in rows), tuple(formulas(rows)), kernels(rows), _note(rows),
-        why, still_open(rows, found.judgement),
-        all(row.paper.value == 0 and not row.counted.value and (row.share or 0) < MINOR_SHARE for row in rows) and not why,
+        first.place, "" if first.place == first.direction else first.direction, first.kind,
+        tuple(_line(row, found) for row in rows), formulas(rows), kernels(rows), _note(rows),
+        why, still_open(rows, found.judgement), small and not why,
     )  # fmt: skip
 
 
-def _once(groups: Sequence[Group]) -> list[tuple[Reason, ...]]:
-    """A rule without a number that holds in many groups is told in the first and named in the others."""
+def _once(groups: Sequence[Group]) -> list[Group]:
+    """A rule without a number that holds in many groups is explained in the first and named in the others."""
     first: dict[str, str] = {}
     found = []
     for group in groups:
-        told = []
+        name = f"{group.layer} {group.direction}".strip()
+        shown = []
         for item in group.reasons:
-            home = first.setdefault(item.rule, f"{group.layer} {group.direction}".strip())
-            here = home == f"{group.layer} {group.direction}".strip()
-            told.append(item if item.numbers or here else replace(item, sentence=f"As {home}.", todo=""))
-        found.append(tuple(told))
+            home = first.setdefault(item.rule, name)
+            shown.append(item if item.numbers or home == name else replace(item, sentence=f"As {home}.", todo=""))
+        found.append(replace(group, reasons=tuple(shown)))
     return found
 
 
 def _note(rows: Sequence[LedgerRow]) -> str | None:
-    """What a reader must know before the numbers of a group."""
-    notes = []
-    if not rows[0].calls and rows[0].layer:
-        notes.append("nothing on paper: no operation of its own was seen")
+    notes = ["no formula: this module only calls others"] if not rows[0].calls and rows[0].layer else []
     if guessed := max(row.guessed for row in rows):
         notes.append(f"layer guessed for {percent(guessed)} of its launches")
     return "; ".join(notes) or None
@@ -327,18 +263,17 @@ def _note(rows: Sequence[LedgerRow]) -> str | None:
 
 def _line(row: LedgerRow, found: Analysis) -> Line:
     reason = row.time_reason or "not collected"
+    took, share = nothing(reason), share_cell(row.share, reason)
+    if row.time:
+        spread = f"{time(row.time.low)} to {time(row.time.high)} over {row.time.count} steps"
+        took = time_cell(row.time.median, note=spread if row.time.count > 1 else "one step")
+        if not row.trusted:
+            took, share = _distrusted(took), _distrusted(share)
     cells = (
-        plain(row.batch),
-        _paper_cell(row),
-        figure_cell(row.counted, "FLOP"),
-        _ratio_cell(row),
-        time_cell(row.time.median, note=_spread_note(row)) if row.time else nothing(reason),
-        share_cell(row.share, reason),
+        text_cell(row.batch), _paper_cell(row), figure_cell(row.counted, "FLOP"), _ratio_cell(row), took, share,
         amount(row.achieved, "FLOP/s", _achieved_reason(row)),
         bound_cell(found.roofline.of(row.batch, row.layer, row.direction), found.roofline),
-    )
-    if row.time and not row.trusted:
-        cells = (*cells[:4], _distrusted(cells[4]), _distrusted(cells[5]), *cells[6:])
+    )  # fmt: skip
     return Line(cells, _bar(row.ratio))
 
 
@@ -368,17 +303,9 @@ def _achieved_reason(row: LedgerRow) -> str:
     return "nothing on paper" if row.paper.value is None else "0 FLOPs on paper"
 
 
-def _spread_note(row: LedgerRow) -> str:
-    if row.time is None:
-        return ""
-    if row.time.count < 2:
-        return "one step"
-    return f"{time(row.time.low)} to {time(row.time.high)} over {row.time.count} steps"
-
-
 def _distrusted(cell: Cell) -> Cell:
     title = f"{cell.title or ''} under ncu, locked clocks: not a time to trust".strip()
-    return replace(cell, title=title, look="est")
+    return replace(cell, title=title, style="est")
 
 
 def _bar(ratio: float | None) -> tuple[float, float] | None:
@@ -392,15 +319,12 @@ def _bar(ratio: float | None) -> tuple[float, float] | None:
 def _left_over(rest: Sequence[Unattributed]) -> list[Group]:
     if not rest:
         return []
+    none = nothing("not a layer")
     lines = tuple(
-        Line(
-            (
-                plain(item.batch), nothing("not a layer"), figure_cell(item.counted, "FLOP"), nothing("not a layer"),
-                time_cell(item.time.median, note=item.basis), Cell(percent(item.share), value=item.share),
-                nothing("not a layer"), nothing("not a layer"),
-            ),
-            None,
-        )
+        Line((
+            text_cell(item.batch), none, figure_cell(item.counted, "FLOP"), none,
+            time_cell(item.time.median, note=item.basis), Cell(percent(item.share), value=item.share), none, none,
+        ), None)
         for item in rest
     )  # fmt: skip
     return [Group("not attributed", "", None, lines, (), (), f"the part of the {rest[0].whole} that no layer explains")]

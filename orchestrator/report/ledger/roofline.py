@@ -1,39 +1,25 @@
-"""The roofline in words, cells and a chart: the same sentence on the page, in the terminal and in exports."""
+"""The roofline in sentences, cells and a chart; page, terminal and exports share the sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from perfctl.orchestrator.analyse.roofline import FAR, LAUNCH_NS, Roofline, RooflinePoint
+from perfctl.orchestrator.report.cells import Cell, amount, nothing, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.charts import charts
-from perfctl.orchestrator.report.charts.study import Chart
-from perfctl.orchestrator.report.numbers import (
-    Cell,
-    amount,
-    full,
-    nothing,
-    percent,
-    plain,
-    ratio,
-    rounded,
-    share_cell,
-    short,
-    si,
-    significant,
-    time,
-    time_cell,
-)
+from perfctl.orchestrator.report.charts.charts import Chart
+from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, short, si, significant, time
 from perfctl.orchestrator.report.page.kernels import name_cell
 from perfctl.orchestrator.report.tables import Column, Table, table
 
 KERNELS_SHOWN = 20
 LABELLED = 6
 """Points with their name beside them."""
-LEVELS = ("run", "layer", "kernel")
 
 
 def spoken(point: RooflinePoint, roofs: Roofline) -> str | None:
-    """What bounds this work, with the number behind it; None when nothing can be said."""
+    """The bound of this work with its number; None when nothing is known."""
     traffic, peaks = point.traffic, roofs.peaks
     if point.refused:
         return f"refused: {point.refused}"
@@ -60,7 +46,7 @@ def spoken(point: RooflinePoint, roofs: Roofline) -> str | None:
 
 
 def bound_cell(point: RooflinePoint | None, roofs: Roofline) -> Cell:
-    """ "memory 71 %", with the sentence behind it."""
+    """ "memory 71 %", with the sentence as its title."""
     if point is None:
         return nothing("no time and no count")
     said = spoken(point, roofs)
@@ -79,7 +65,7 @@ def _whole(share: float) -> str:
 
 
 def why_not(point: RooflinePoint, roofs: Roofline) -> str:
-    """Why nothing can be said about what bounds this work."""
+    """Why the bound of this work is not known."""
     traffic = point.traffic
     if traffic.time_ns is None:
         return "not timed"
@@ -95,7 +81,7 @@ def why_not(point: RooflinePoint, roofs: Roofline) -> str:
 
 
 def roofs_note(roofs: Roofline) -> str:
-    """Which roofs, and where they come from."""
+    """The roofs and their source."""
     peaks = roofs.peaks
     if not peaks.known:
         return f"No roofs: {peaks.reason}."
@@ -106,101 +92,93 @@ def roofs_note(roofs: Roofline) -> str:
 
 def roofline_tables(roofs: Roofline) -> tuple[Table, ...]:
     """Whole steps, layers, and the kernels that take most time at the largest batch size."""
-    captions = {
-        "run": "Whole steps: utilisation",
-        "layer": "Layers under the roofs",
-        "kernel": "Kernels under the roofs",
-    }
     found = []
-    for level in LEVELS:
-        points = [point for point in roofs.at(level) if _worth(point)]
+    for level in ("run", "layer", "kernel"):
+        points = [
+            point for point in roofs.at(level)
+            if point.achieved or point.bytes_per_second or point.refused or point.intensity
+        ]  # fmt: skip
         hidden = 0
         if level == "kernel" and points:
-            largest = max((point.traffic.batch or 0 for point in points), default=0)
-            points = [point for point in points if (point.traffic.batch or 0) == largest]
-            points.sort(key=lambda point: -(point.traffic.time_ns or 0))
+            points = _at_largest(points)
             hidden, points = max(len(points) - KERNELS_SHOWN, 0), points[:KERNELS_SHOWN]
-        made = _table(captions[level], level, points, roofs, hidden)
+        made = _table(level, points, roofs, hidden)
         if made is not None:
             found.append(made)
     return tuple(found)
 
 
-def _worth(point: RooflinePoint) -> bool:
-    """False for rows of nothing but dashes."""
-    return bool(point.achieved or point.bytes_per_second or point.refused or point.intensity)
+def _at_largest(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
+    """Those at the largest batch size, by time."""
+    largest = max(point.traffic.batch or 0 for point in points)
+    chosen = [point for point in points if (point.traffic.batch or 0) == largest]
+    return sorted(chosen, key=lambda point: -(point.traffic.time_ns or 0))
 
 
-def _table(caption: str, level: str, points: Sequence[RooflinePoint], roofs: Roofline, hidden: int) -> Table | None:
+def _table(level: str, points: Sequence[RooflinePoint], roofs: Roofline, hidden: int) -> Table | None:
+    basis = "; ".join(sorted({p.traffic.basis for p in points if p.traffic.basis}))
+    named, batch = Column("layer, direction" if level == "layer" else "kernel", style="code"), Column("batch")
     columns = [
-        Column({"run": "batch", "layer": "layer, direction", "kernel": "kernel"}[level], look="num" if level == "run" else "code"),
-        Column("batch"),
+        *{"run": [batch], "layer": [named, batch], "kernel": [named]}[level],
         Column("intensity", "FLOP/B", note="counted FLOPs per byte read from or written to DRAM"),
         Column("achieved", "FLOP/s", note="counted FLOPs / time; paper FLOPs in italics where nothing was counted"),
-        Column("roof", look="text", note="the path with the most FLOPs"),
+        Column("roof", style="text", note="the path with the most FLOPs"),
         Column("of attainable", note="achieved / min(peak, intensity x bandwidth)"),
         Column("MFU", note="model FLOPs utilisation: paper FLOPs / time / peak"),
         Column("HFU", note="hardware FLOPs utilisation: counted FLOPs / time / peak"),
-        Column("time", base="ns", note="; ".join(sorted({p.traffic.basis for p in points if p.traffic.basis}))),
-        Column("bound", look="text"),
+        Column("time", base="ns", note=basis), Column("bound", style="text"),
     ]  # fmt: skip
     rows = [_row(point, roofs, level) for point in points]
-    drop = 0 if level == "run" else 1 if level == "kernel" else None
-    if drop is not None:
-        columns, rows = columns[:drop] + columns[drop + 1 :], [row[:drop] + row[drop + 1 :] for row in rows]
+    caption = {
+        "run": "Whole steps: utilisation",
+        "layer": "Layers under the roofs",
+        "kernel": "Kernels under the roofs",
+    }[level]
     if level == "kernel" and points and points[0].traffic.batch is not None:
         caption += f", batch {points[0].traffic.batch}"
-    return table(
-        caption + (f", first {len(points)} of {len(points) + hidden} by time" if hidden else ""), columns, rows
-    )
+    if hidden:
+        caption += f", first {len(points)} of {len(points) + hidden} by time"
+    return table(caption, columns, rows)
 
 
 def _row(point: RooflinePoint, roofs: Roofline, level: str) -> list[Cell]:
-    traffic = point.traffic
-    lacking = why_not(point, roofs)
-    look = "est" if point.source != "counted" or not traffic.trusted else ""
-    achieved = amount(point.achieved, "FLOP/s", lacking)
-    if point.over == "peak":
-        achieved = Cell(si(point.achieved or 0, "FLOP/s"), point.refused, "refused")
-    elif achieved.look != "no" and look:
-        notes = [f"from {point.source} FLOPs"] if point.source != "counted" else []
-        notes += [] if traffic.trusted else [traffic.basis or ""]
-        achieved = Cell(achieved.text, "; ".join([achieved.title or "", *notes]), look, achieved.value, achieved.unit)
+    traffic, lacking = point.traffic, why_not(point, roofs)
     intensity = nothing(traffic.dram.reason or lacking)
     if point.intensity is not None:
         title = f"{full(traffic.counted.value or 0, 'FLOP')} / {full(traffic.dram.value or 0, 'B')}"
         intensity = Cell(significant(float(point.intensity)), title, value=rounded(point.intensity))
     named = name_cell(traffic.name, _short(traffic.name) if level == "kernel" else None)
+    batch = text_cell(traffic.batch) if traffic.batch is not None else nothing("not said")
+    mfu = share_cell(point.mfu, point.refused or (lacking if traffic.paper else "nothing on paper"))
+    bound = spoken(point, roofs)
     return [
-        named, plain(traffic.batch) if traffic.batch is not None else nothing("not said"), intensity, achieved,
-        plain(point.path) if point.path else nothing(lacking), share_cell(_round(point.reached), point.refused or lacking),
-        _mfu_cell(point, lacking),
-        share_cell(_round(point.hfu), point.refused or (traffic.counted.reason or lacking)),
-        time_cell(traffic.time_ns, "not timed", traffic.basis), _bound_text(point, roofs),
+        *{"run": [batch], "layer": [named, batch], "kernel": [named]}[level], intensity,
+        _achieved_cell(point, lacking), text_cell(point.path) if point.path else nothing(lacking),
+        share_cell(point.reached, point.refused or lacking),
+        Cell("refused", point.mfu_refused, "refused") if point.mfu_refused else mfu,
+        share_cell(point.hfu, point.refused or (traffic.counted.reason or lacking)),
+        time_cell(traffic.time_ns, "not timed", traffic.basis),
+        nothing(lacking) if bound is None else Cell(bound, style="bad" if point.refused else "", value=bound),
     ]  # fmt: skip
 
 
-def _mfu_cell(point: RooflinePoint, lacking: str) -> Cell:
-    if point.mfu_refused:
-        return Cell("refused", point.mfu_refused, "refused")
-    return share_cell(_round(point.mfu), point.refused or ("nothing on paper" if not point.traffic.paper else lacking))
-
-
-def _bound_text(point: RooflinePoint, roofs: Roofline) -> Cell:
-    said = spoken(point, roofs)
-    if said is None:
-        return nothing(why_not(point, roofs))
-    return Cell(said, look="bad" if point.refused else "", value=said)
+def _achieved_cell(point: RooflinePoint, lacking: str) -> Cell:
+    if point.over == "peak":
+        return Cell(si(point.achieved or 0, "FLOP/s"), point.refused, "refused")
+    cell = amount(point.achieved, "FLOP/s", lacking)
+    notes = [f"from {point.source} FLOPs"] if point.source != "counted" else []
+    notes += [] if point.traffic.trusted else [point.traffic.basis or ""]
+    return (
+        replace(cell, title="; ".join([cell.title or "", *notes]), style="est")
+        if notes and cell.style != "no"
+        else cell
+    )
 
 
 def _short(name: str) -> str:
     """A kernel's name up to its template arguments."""
     text = name.removeprefix("void ").split("<")[0].split("(")[0]
     return text or name
-
-
-def _round(share: float | None) -> float | None:
-    return None if share is None else round(share, 6)
 
 
 def roofline_chart(key: str, roofs: Roofline, colours: Mapping[str, int]) -> Chart | None:
@@ -210,9 +188,8 @@ def roofline_chart(key: str, roofs: Roofline, colours: Mapping[str, int]) -> Cha
     drawn = [p for p in roofs.at(level) if p.intensity and p.achieved and not p.refused]
     if not drawn or not peaks.known or not peaks.bandwidth:
         return None
-    largest = max(p.traffic.batch or 0 for p in drawn)
-    drawn = [p for p in drawn if (p.traffic.batch or 0) == largest]
-    drawn.sort(key=lambda point: -(point.traffic.time_ns or 0))
+    drawn = _at_largest(drawn)
+    largest = drawn[0].traffic.batch or 0
     used = [path for path in peaks.flops if path in {p.path for p in drawn}] or ["fp32"]
     spots = [
         charts.Spot(p.traffic.name if level == "layer" else _short(p.traffic.name), p.intensity or 1, p.achieved or 1,
@@ -220,17 +197,12 @@ def roofline_chart(key: str, roofs: Roofline, colours: Mapping[str, int]) -> Cha
         for number, p in enumerate(drawn[:40])
     ]  # fmt: skip
     said = "; ".join(f"{s.label} {significant(float(s.x))} FLOP/B {si(s.y, 'FLOP/s')}" for s in spots[:LABELLED])
-    svg = charts.roofline(
-        f"{key}-roofline", f"Roofline. {said}", spots, {path: peaks.flops[path] for path in used}, peaks.bandwidth
-    )
+    used_roofs = {path: peaks.flops[path] for path in used}
+    svg = charts.roofline(f"{key}-roofline", f"Roofline. {said}", spots, used_roofs, peaks.bandwidth)
     refused = sum(1 for p in roofs.at(level) if p.refused and (p.traffic.batch or 0) == largest)
     note = f"{peaks.source}; {'; '.join(sorted({p.traffic.basis or '' for p in drawn}))}"
     note += "; open circles: estimated, or time under ncu" if not all(s.sure for s in spots) else ""
     note += f"; {refused} refused and not drawn" if refused else ""
-    where = f" at batch {largest}" if largest else ""
-    what = "Layers" if level == "layer" else "Kernels"
-    return Chart(
-        f"{what} under the roofs{where}; the {used[0]} ridge is at {ratio(peaks.ridge(used[0]) or 0)} FLOP per byte",
-        svg,
-        note,
-    )
+    at = f" at batch {largest}" if largest else ""
+    ridge = f"the {used[0]} ridge is at {ratio(peaks.ridge(used[0]) or 0)} FLOP per byte"
+    return Chart(f"{'Layers' if level == 'layer' else 'Kernels'} under the roofs{at}; {ridge}", svg, note)

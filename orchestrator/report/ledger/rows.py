@@ -1,4 +1,4 @@
-"""The ledger as plain rows, full values, units in the names: what ``--json`` prints and the DataFrame holds."""
+"""The ledger as rows of full values with units in their names, for ``--json`` and the DataFrame."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow, Unattributed
 from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.analyse.roofline import Roofline, RooflinePoint
+from perfctl.orchestrator.report.cells import why
 from perfctl.orchestrator.report.ledger.roofline import spoken
-from perfctl.orchestrator.report.numbers import why
 from perfctl.records.run import Run
 
 
@@ -37,80 +37,52 @@ def _study(found: Analysis) -> dict[str, Any]:
 def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
     judged = found.judgement.at(row.batch, row.layer, row.direction)
     point = found.roofline.of(row.batch, row.layer, row.direction)
+    time = row.time
     return {
-        **_study(found),
-        "batch": row.batch,
-        "layer": row.place,
-        "kind": row.kind,
-        "direction": row.direction,
-        "paper_flops": row.paper.value,
-        "paper_state": row.paper.state,
-        "counted_flops": row.counted.value,
-        "counted_state": row.counted.state,
-        "counted_why": why(row.counted) or None,
-        "counted_rule": row.counted.rule,
-        "counted_is_lower_bound": row.counted.lower_bound,
-        "ratio": row.ratio,
-        "verdicts": [asdict(verdict) for verdict in judged.verdicts],
-        "unexplained": judged.unexplained,
-        "time_ns": row.time.median if row.time else None,
-        "time_low_ns": row.time.low if row.time else None,
-        "time_high_ns": row.time.high if row.time else None,
-        "time_why": row.time_reason,
-        "clock": row.basis,
-        "clock_trusted": row.trusted if row.time else None,
-        "share": row.share,
-        "share_of": row.whole,
-        "paper_flops_per_s": row.achieved,
-        **_roofs(point, found.roofline),
-        "guessed": row.guessed,
+        **_study(found), "batch": row.batch, "layer": row.place, "kind": row.kind, "direction": row.direction,
+        "paper_flops": row.paper.value, "paper_state": row.paper.state, **_counted(row), "ratio": row.ratio,
+        "verdicts": [asdict(verdict) for verdict in judged.verdicts], "unexplained": judged.unexplained,
+        "time_ns": time.median if time else None, "time_low_ns": time.low if time else None,
+        "time_high_ns": time.high if time else None, "time_why": row.time_reason, "clock": row.basis,
+        "clock_trusted": row.trusted if time else None, "share": row.share, "share_of": row.whole,
+        "paper_flops_per_s": row.achieved, **_roofs(point, found.roofline), "guessed": row.guessed,
         "kernels": [asdict(use) for use in row.kernels],
-    }
+    }  # fmt: skip
+
+
+def _counted(row: LedgerRow | Unattributed) -> dict[str, Any]:
+    counted = row.counted
+    return {
+        "counted_flops": counted.value, "counted_state": counted.state, "counted_why": why(counted) or None,
+        "counted_rule": counted.rule, "counted_is_lower_bound": counted.lower_bound,
+    }  # fmt: skip
 
 
 def _roofs(point: RooflinePoint | None, roofline: Roofline) -> dict[str, Any]:
-    """Where a row stands below the roofs; None throughout where the roofline has no point for it."""
-    return {
-        "dram_bytes": point.traffic.dram.value if point else None,
-        "flops_per_byte": point.intensity if point else None,
-        "roof": point.path if point else None,
-        "peak_flops_per_s": point.peak if point else None,
-        "attainable_flops_per_s": point.attainable if point else None,
-        "of_attainable": point.reached if point else None,
-        "mfu": point.mfu if point else None,
-        "mfu_refused": point.mfu_refused if point else None,
-        "hfu": point.hfu if point else None,
-        "bound": point.bound if point and not point.refused else None,
-        "bound_why": spoken(point, roofline) if point else None,
-    }
+    """A row below the roofs; None throughout where the roofline has no point for it."""
+    if point is None:
+        return dict.fromkeys(_ROOFS)
+    values = (
+        point.traffic.dram.value, point.intensity, point.path, point.peak, point.attainable, point.reached, point.mfu,
+        point.mfu_refused, point.hfu, None if point.refused else point.bound, spoken(point, roofline),
+    )  # fmt: skip
+    return dict(zip(_ROOFS, values, strict=True))
+
+
+_ROOFS = (
+    "dram_bytes", "flops_per_byte", "roof", "peak_flops_per_s", "attainable_flops_per_s", "of_attainable", "mfu",
+    "mfu_refused", "hfu", "bound", "bound_why",
+)  # fmt: skip
 
 
 def _rest(found: Analysis, rest: Unattributed) -> dict[str, Any]:
-    empty = dict.fromkeys(_row_names(found), None)
+    """The columns are those of the other rows: something is left over only where there are some."""
     return {
-        **empty,
-        **_study(found),
-        "batch": rest.batch,
-        "layer": "not attributed",
-        "counted_flops": rest.counted.value,
-        "counted_state": rest.counted.state,
-        "counted_why": why(rest.counted) or None,
-        "counted_rule": rest.counted.rule,
-        "counted_is_lower_bound": rest.counted.lower_bound,
-        "time_ns": rest.time.median,
-        "time_low_ns": rest.time.low,
-        "time_high_ns": rest.time.high,
-        "clock": rest.basis,
-        "share": rest.share,
-        "share_of": rest.whole,
-        "verdicts": [],
-        "kernels": [],
-    }
-
-
-def _row_names(found: Analysis) -> list[str]:
-    """The columns; there is always a row when something is left over."""
-    return list(_row(found, found.ledger.rows[0])) if found.ledger.rows else []
+        **dict.fromkeys(_row(found, found.ledger.rows[0]) if found.ledger.rows else ()), **_study(found),
+        "batch": rest.batch, "layer": "not attributed", **_counted(rest), "time_ns": rest.time.median,
+        "time_low_ns": rest.time.low, "time_high_ns": rest.time.high, "clock": rest.basis, "share": rest.share,
+        "share_of": rest.whole, "verdicts": [], "kernels": [],
+    }  # fmt: skip
 
 
 MEANINGS = {
@@ -132,40 +104,34 @@ MEANINGS = {
     "counted_is_lower_bound": "some of it was not counted",
     "ratio": "counted / paper",
     "verdicts": "why counted and paper differ: rule, sentence, numbers",
-    "unexplained": "what of the ratio no verdict explains",
+    "unexplained": "the part of the gap that no verdict explains",
     "time_ns": "median over the measured steps",
     "time_low_ns": "lowest over the measured steps",
     "time_high_ns": "highest over the measured steps",
     "time_why": "why there is no time",
-    "clock": "what took the time",
+    "clock": "how the time was measured",
     "clock_trusted": "the clock waited for the device",
     "share": "share of the time of the whole",
     "share_of": "the whole that it is a share of",
     "paper_flops_per_s": "paper FLOPs over time",
     "dram_bytes": "bytes moved to and from DRAM in one step",
     "flops_per_byte": "FLOPs per byte of DRAM",
-    "roof": "the roof it is held against",
+    "roof": "the roof it is compared with",
     "peak_flops_per_s": "that roof",
-    "attainable_flops_per_s": "what the roofline allows at this intensity",
+    "attainable_flops_per_s": "the limit of the roofline at this intensity",
     "of_attainable": "share of the attainable rate that was reached",
     "mfu": "paper FLOPs over time over peak",
     "mfu_refused": "why there is no MFU",
     "hfu": "counted FLOPs over time over peak",
-    "bound": "what limits it: memory, compute, latency",
+    "bound": "its limit: memory, compute, latency",
     "bound_why": "why that is said",
     "guessed": "kernels were given to the layer by guess",
-    "kernels": "the kernels behind the row",
+    "kernels": "the kernels of the row",
 }
 _UNITS = {
-    "batch": "count",
-    "ratio": "1",
-    "unexplained": "1",
-    "share": "0..1",
-    "of_attainable": "0..1",
-    "mfu": "0..1",
-    "hfu": "0..1",
-    "flops_per_byte": "FLOP/byte",
-}
+    "batch": "count", "ratio": "1", "unexplained": "1", "share": "0..1", "of_attainable": "0..1", "mfu": "0..1",
+    "hfu": "0..1", "flops_per_byte": "FLOP/byte",
+}  # fmt: skip
 _ENDINGS = {"_ns": "ns", "_bytes": "byte", "_flops_per_s": "FLOP/s", "_flops": "FLOP"}
 
 

@@ -1,4 +1,4 @@
-"""What a study rests on: its runs, their environment, what is missing, what the tools said, how to repeat it."""
+"""The basis of a study: its runs, their environment, gaps, messages of the tools, commands to repeat it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from perfctl.orchestrator.analyse.kernels.pairing import match, unmatched_lines
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy
 from perfctl.orchestrator.analyse.ledger.studies import Study, device_label
+from perfctl.orchestrator.report.cells import Cell, count, nothing, text_cell, time_cell
 from perfctl.orchestrator.report.findings_no_layers import lacking_flops
-from perfctl.orchestrator.report.numbers import Cell, count, nothing, plain, time_cell
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.page.study import listing, word
 from perfctl.orchestrator.report.tables import Column, Table
@@ -30,40 +30,39 @@ ORIGINS = {
 def runs_table(study: Study) -> Table | None:
     """Every run of the study, failed ones too."""
     columns = [
-        Column("run"), Column("profiler", look="text"), Column("batch"), Column("status", look="text"),
-        Column("device", look="text"), Column("started", look="text"), Column("length", base="ns"), Column("origin", look="text"),
-        Column("host", look="text"), Column("report", look="code"), Column("sha256", look="code"),
+        Column("run"), Column("profiler", style="text"), Column("batch"), Column("status", style="text"),
+        Column("device", style="text"), Column("started", style="text"), Column("length", base="ns"),
+        Column("origin", style="text"), Column("host", style="text"), Column("report", style="code"),
+        Column("sha256", style="code"),
     ]  # fmt: skip
-    rows = [
-        [
-            plain(run.id), plain(f"{run.profiler} {run.profiler_version or ''}".strip()),
-            count(run.batch_size, "the report does not say"), _status(run), word(device_label(run)),
-            word((run.started_at or "")[:16].replace("T", " ")),
-            time_cell(run.duration_ns), Cell(run.origin, ORIGINS.get(run.origin), value=run.origin), word(run.host),
-            word(run.artifact),
-            Cell(run.artifact_sha256[:12], run.artifact_sha256, value=run.artifact_sha256)
-            if run.artifact_sha256 else nothing("no report was kept"),
-        ]
-        for run in study.runs
-    ]  # fmt: skip
+    rows = []
+    for run in study.runs:
+        status, sha256 = text_cell("ok"), run.artifact_sha256
+        if run.status != "ok":
+            said = f"{run.status}: {run.reason or 'no reason was recorded'}"
+            status = Cell(said, style="bad", value=run.status)
+        rows.append([
+            text_cell(run.id), text_cell(f"{run.profiler} {run.profiler_version or ''}".strip()),
+            count(run.batch_size, "the report does not say"), status, word(device_label(run)),
+            word((run.started_at or "")[:16].replace("T", " ")), time_cell(run.duration_ns),
+            Cell(run.origin, ORIGINS.get(run.origin), value=run.origin), word(run.host), word(run.artifact),
+            Cell(sha256[:12], sha256, value=sha256) if sha256 else nothing("no report was kept"),
+        ])  # fmt: skip
     return listing("Runs", columns, rows, drop_run=False)
-
-
-_SHOWN = {"host", "nsys version", "ncu version", "torch version", "dlprof version"}
-"""Facts that stand in the list of runs already."""
 
 
 def environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
     """(fact, value) that every run which recorded it agrees on."""
+    shown = ("host", "nsys version", "ncu version", "torch version", "dlprof version")  # in the list of runs
     facts = sorted(_facts(runs).items())
-    return tuple((key, next(iter(found))[:500]) for key, found in facts if len(found) == 1 and key not in _SHOWN)
+    return tuple((key, next(iter(found))[:500]) for key, found in facts if len(found) == 1 and key not in shown)
 
 
 def differences(runs: Sequence[Run]) -> Table | None:
     """Facts that differ between the runs, a row a value; None when none does."""
-    columns = [Column("fact", look="text"), Column("value", look="text"), Column("runs", look="text")]
+    columns = [Column("fact", style="text"), Column("value", style="text"), Column("runs", style="text")]
     rows = [
-        [plain(key), plain(value[:500]), plain(_list(dict.fromkeys(who), 8))]
+        [text_cell(key), text_cell(value[:500]), text_cell(_list(dict.fromkeys(who), 8))]
         for key, found in sorted(_facts(runs).items()) if len(found) > 1
         for value, who in found.items()
     ]  # fmt: skip
@@ -82,7 +81,7 @@ def _facts(runs: Sequence[Run]) -> dict[str, dict[str, list[str]]]:
 
 
 def gaps(prepared: PreparedStudy, ledger: Ledger) -> Table | None:
-    """What is missing and why; equal gaps of several runs on one row."""
+    """Missing figures and why; equal gaps of several runs on one row."""
     study = prepared.study
     found: dict[tuple[str, str, str, str | None], list[str]] = defaultdict(list)
     for run in study.runs:
@@ -96,31 +95,26 @@ def gaps(prepared: PreparedStudy, ledger: Ledger) -> Table | None:
         if row.time is None:
             lacking["time", "not_collected", row.time_reason or "not timed"][row.name] = None
     columns = [
-        Column("what", look="code"), Column("state", look="text"), Column("why, and what would change it", look="text"),
-        Column("concerns", look="text"), Column("run", look="text"),
+        Column("what", style="code"), Column("state", style="text"), Column("why, and what would change it", style="text"),
+        Column("concerns", style="text"), Column("run", style="text"),
     ]  # fmt: skip
-    rows = [
-        [plain(what), plain(_lower(state)), plain(reason), word(scope), plain(_list(dict.fromkeys(who), 6))]
-        for (what, state, reason, scope), who in found.items()
-    ]
+
+    def line(what: str, state: str, why: str, concerns: Cell, run: Cell) -> list[Cell]:
+        return [text_cell(what), text_cell(state.replace("_", " ")), text_cell(why), concerns, run]
+
     everything = len({(row.layer, row.direction) for row in ledger.rows})
-    rows += [
-        [plain(what), plain("lower bound" if state in ("counted", "estimated") else _lower(state)), plain(reason),
-         plain("all rows of the ledger" if len(who) == everything else _list(who, 6)),
-         nothing("a gap of the comparison")]
-        for (what, state, reason), who in lacking.items()
-    ]  # fmt: skip
-    rows += [
-        [plain("executed FLOPs"), plain(state), plain(why), nothing("all kernels"), plain(run_label(item.run))]
-        for item in prepared.runs
-        if study.foreign and (said := lacking_flops(item)) is not None
-        for state, why in [said]
-    ]
-    rows += [
-        [plain("partner of a launch"), plain("not matched"), plain(line), plain(f"batch {batch}"), plain(pair)]
-        for batch, pair, lines in _unmatched(prepared)
-        for line in lines
-    ]
+    comparison = nothing("a gap of the comparison")
+    rows = [line(*key, word(scope), text_cell(_list(dict.fromkeys(who), 6))) for (*key, scope), who in found.items()]
+    for (what, state, why), names in lacking.items():
+        state = "lower bound" if state in ("counted", "estimated") else state
+        concerns = "all rows of the ledger" if len(names) == everything else _list(names, 6)
+        rows.append(line(what, state, why, text_cell(concerns), comparison))
+    for item in prepared.runs if study.foreign else ():
+        if (said := lacking_flops(item)) is not None:
+            rows.append(line("executed FLOPs", *said, nothing("all kernels"), text_cell(run_label(item.run))))
+    for batch, pair, lines in _unmatched(prepared):
+        at = text_cell(f"batch {batch}")
+        rows += [line("partner of a launch", "not matched", text, at, text_cell(pair)) for text in lines]
     return listing("What is missing, and why", columns, rows, drop_run=False)
 
 
@@ -136,17 +130,12 @@ def _unmatched(study: PreparedStudy) -> Iterable[tuple[int, str, list[str]]]:
 
 
 def diagnostics(runs: Sequence[Run]) -> Table | None:
-    """What the tools themselves said about the captures."""
-    said = Tally(
-        (run_label(run), item.severity, item.source, item.text) for run in runs for item in run.report.diagnostics
-    )
-    columns = [Column("run", look="text"), Column("severity", look="text"), Column("source", look="text"),
-               Column("message", look="text"), Column("times")]  # fmt: skip
-    rows = [
-        [plain(label), plain(severity), plain(source), plain(text[:2000]), count(times)]
-        for (label, severity, source, text), times in said.items()
-    ]
-    return listing("Messages of the tools", columns, rows)
+    """Messages of the tools about the captures."""
+    said = Tally((run_label(run), item.severity, item.source, item.text[:2000])
+                 for run in runs for item in run.report.diagnostics)  # fmt: skip
+    columns = [Column("run", style="text"), Column("severity", style="text"), Column("source", style="text"),
+               Column("message", style="text"), Column("times")]  # fmt: skip
+    return listing("Messages of the tools", columns, [[*map(text_cell, key), count(n)] for key, n in said.items()])
 
 
 def commands(study: Study) -> tuple[tuple[str, str], ...]:
@@ -155,16 +144,6 @@ def commands(study: Study) -> tuple[tuple[str, str], ...]:
     found = [("sweep", command) for command in sweeps if command]
     found += [(run_label(run), shlex.join(run.command)) for run in study.runs if run.command]
     return tuple(found)
-
-
-def _status(run: Run) -> Cell:
-    if run.status == "ok":
-        return plain("ok")
-    return Cell(f"{run.status}: {run.reason or 'no reason was recorded'}", look="bad", value=run.status)
-
-
-def _lower(state: str) -> str:
-    return state.replace("_", " ")
 
 
 def _list(names: Iterable[str], most: int) -> str:

@@ -1,4 +1,4 @@
-"""A bench of many networks in the page: one part for all of them, with a row a point and what time goes with.
+"""A bench of many networks in the page: one part for all, with a row a point and the correlations of time.
 
 A ledger, charts and memory for each network would make a page that no browser shows; they are a command away.
 """
@@ -18,60 +18,46 @@ from perfctl.orchestrator.analyse.predict.bench import (
     figures,
     point_of,
 )
-from perfctl.orchestrator.report.charts.study import Chart, bench_label, chart_name, scatter
-from perfctl.orchestrator.report.findings_no_layers import Finding
-from perfctl.orchestrator.report.numbers import Cell, amount, count, nothing, plain, share_cell, time_cell
+from perfctl.orchestrator.report.cells import amount, count, nothing, share_cell, text_cell, time_cell
+from perfctl.orchestrator.report.charts.charts import Chart
+from perfctl.orchestrator.report.charts.study import bench_label, chart_name, scatter
 from perfctl.orchestrator.report.page import about
-from perfctl.orchestrator.report.page.records import Section, StudyView
+from perfctl.orchestrator.report.page.records import Finding, Section, StudyView
 from perfctl.orchestrator.report.tables import ROWS_SHOWN, Column, Table, table
 from perfctl.records.bench import BenchPoint
 from perfctl.records.run import Run
-
-_TOO_FEW = "fewer than three points, or one value everywhere"
 
 
 def points_table(points: Sequence[BenchPoint], runs: Sequence[int] = (), limit: int = ROWS_SHOWN) -> Table | None:
     """A row a network and batch size; --json has the phases of a step, too. ``runs``: the run of each, for a page."""
     columns = [
-        *([Column("run")] if runs else []),
-        Column("network", look="code"),
-        Column("batch"),
-        Column("FLOP", note="of a step; 1 multiply-add is 2 FLOPs"),
-        Column("step", note="median"),
+        *([Column("run")] if runs else []), Column("network", style="code"), Column("batch"),
+        Column("FLOP", note="of a step; 1 multiply-add is 2 FLOPs"), Column("step", note="median"),
         Column("spread", note="between quartiles, against the median"),
-    ]
+    ]  # fmt: skip
     rows = [
         (
-            *([plain(runs[place])] if runs else []),
-            plain(point.model),
-            count(point.batch),
-            amount(flops(point), ""),
-            time_cell(point.step_ns[0]),
-            share_cell(point.spread),
+            *([text_cell(runs[place])] if runs else []), text_cell(point.model), count(point.batch),
+            amount(flops(point), ""), time_cell(point.step_ns[0]), share_cell(point.spread),
         )
         for place, point in enumerate(points)
-    ]
+    ]  # fmt: skip
     return table("Points", columns, rows, limit=limit)
 
 
 def correlation_table(family: str, found: Sequence[Correlation]) -> Table | None:
     """The figures of one family, the closest by rank first."""
     columns = [
-        Column("time against", look="text"),
-        Column("points"),
-        Column("Spearman"),
-        Column("Pearson"),
-        Column("Pearson, log"),
-        Column("exponent", note="of the power law: 1 where time is proportional"),
-    ]
-    rows = [
-        (
-            plain(one.feature), count(one.points), _number(one.spearman), _number(one.pearson),
-            _number(one.pearson_log), _number(one.slope_log),
-        )
-        for one in found
+        Column("time against", style="text"), Column("points"), Column("Spearman"), Column("Pearson"),
+        Column("Pearson, log"), Column("exponent", note="of the power law: 1 where time is proportional"),
     ]  # fmt: skip
-    return table(f"{family}: what the time of a step goes with", columns, rows)
+    none = nothing("fewer than three points, or one value everywhere")
+    rows = []
+    for one in found:
+        values = (one.spearman, one.pearson, one.pearson_log, one.slope_log)
+        cells = (none if value is None else text_cell(f"{value:.3f}") for value in values)
+        rows.append((text_cell(one.feature), count(one.points), *cells))
+    return table(f"{family}: correlation with the time of a step", columns, rows)
 
 
 def flops(point: BenchPoint) -> float | None:
@@ -95,14 +81,8 @@ def as_json(points: Sequence[BenchPoint], found: Sequence[Correlation]) -> dict[
     return {"points": rows, "correlations": [{name: getattr(one, name) for name in slots} for one in found]}
 
 
-def _number(value: float | None) -> Cell:
-    return nothing(_TOO_FEW) if value is None else plain(f"{value:.3f}")
-
-
-WHOLE = 6
-"""Networks that have a part of their own; of more there is one part for all."""
-POINTS = 1000
-"""Rows of the table of points."""
+WHOLE, POINTS = 6, 1000
+"""Networks that have a part of their own (more share one), and rows of the table of points."""
 
 FIRST = ("flops:forward", "bytes:forward", "parameters", "layers")
 """Figures that are drawn."""
@@ -198,22 +178,18 @@ def _warnings(points: Sequence[BenchPoint], runs: Sequence[Run], timed: int) -> 
 def _sections(
     key: str, points: Sequence[BenchPoint], ids: Sequence[int], found: Sequence[Correlation], runs: Sequence[Run]
 ) -> Iterator[Section]:
-    if drawn := tuple(_charts(key, points)):
+    note = "median of a step; beside each family Spearman's coefficient of its points"
+    drawn = tuple(
+        Chart(f"Time of a step against {bench_label(feature)}", svg, note)
+        for feature in FIRST
+        if (svg := scatter(f"{key}-{chart_name(feature)}", feature, points)) is not None
+    )
+    if drawn:
         yield Section("charts", "Charts", charts=drawn)
     table = points_table(points, ids, POINTS)
     yield Section("points", "Points", tables=(table,) if table else (), note=LEFT_OUT)
-    tables = (
-        correlation_table(family, [row for row in found if row.family == family])
-        for family in dict.fromkeys(row.family for row in found)
-    )
+    families = dict.fromkeys(row.family for row in found)
+    tables = (correlation_table(family, [row for row in found if row.family == family]) for family in families)
     if kept := tuple(table for table in tables if table):
-        yield Section("goes-with", "What time goes with", tables=kept)
+        yield Section("goes-with", "Correlations with time", tables=kept)
     yield Section("runs", "Environment", environment=about.environment(runs))
-
-
-def _charts(key: str, points: Sequence[BenchPoint]) -> Iterator[Chart]:
-    for feature in FIRST:
-        svg = scatter(f"{key}-{chart_name(feature)}", feature, points)
-        if svg is not None:
-            note = "median of a step; beside each family Spearman's coefficient of its points"
-            yield Chart(f"Time of a step against {bench_label(feature)}", svg, note)

@@ -1,35 +1,24 @@
-"""Inference over images: latency and accuracy as tables, and what stands out in sentences."""
+"""Inference over images: latency and accuracy as tables and as findings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from perfctl.orchestrator.analyse.usage.latency import Latency, latencies, least_watched
-from perfctl.orchestrator.report.findings_no_layers import Finding
-from perfctl.orchestrator.report.numbers import (
-    Cell,
-    count,
-    nothing,
-    per_second,
-    percent,
-    plain,
-    rate,
-    share_cell,
-    time,
-    time_cell,
-)
+from perfctl.orchestrator.report.cells import Cell, count, decimal_cell, rate, share_cell, text_cell, time_cell
+from perfctl.orchestrator.report.numbers import per_second, percent, time
+from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import Column, Table, table
 from perfctl.records.run import Run
 
 MUCH_WAITING = 0.2
-"""A larger share of a step that waits for images is spoken of."""
+"""A larger share of a step that waits for images is reported."""
 LONG_TAIL = 1.5
-"""p95 over the median from which it is spoken of."""
-SECTION = "inference"
+"""p95 over the median from which it is reported."""
 
 
 def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
-    """Latency, then where a step's time goes and how good the answers are; empty where no run is inference over images."""
+    """Latency, then parts of a step and accuracy; empty where no run is inference over images."""
     found = latencies(runs)
     if not found:
         return ()
@@ -40,151 +29,116 @@ def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
 
 
 def _head(item: Latency, model: bool, tool: bool) -> list[Cell]:
-    return [*([plain(item.model)] if model else []), count(item.batch), *([plain(item.profiler)] if tool else [])]
+    return [
+        *([text_cell(item.model)] if model else []),
+        count(item.batch),
+        *([text_cell(item.profiler)] if tool else []),
+    ]
 
 
 def _heads(model: bool, tool: bool) -> list[Column]:
-    named = [Column("model", look="code")] if model else []
-    return [*named, Column("batch"), *([Column("profiler", look="text")] if tool else [])]
+    named = [Column("model", style="code")] if model else []
+    return [*named, Column("batch"), *([Column("profiler", style="text")] if tool else [])]
 
 
 def _latency(found: Iterable[Latency], model: bool, tool: bool) -> Table | None:
     columns = [
-        *_heads(model, tool),
-        Column("batches", note="full batches that were timed"),
+        *_heads(model, tool), Column("batches", note="full batches that were timed"),
         Column("images/s", note="of whole steps, waiting for images included"),
-        *(
-            Column(f"p{part}", base="ns", note=f"{part} % of the batches are answered in this time")
-            for part in (50, 95, 99)
-        ),
-        Column("longest", base="ns"),
-    ]
+        *(Column(f"p{part}", base="ns", note=f"{part} % of the batches are answered in this time")
+          for part in (50, 95, 99)), Column("longest", base="ns"),
+    ]  # fmt: skip
     rows = [
         [
-            *_head(item, model, tool),
-            count(item.count),
-            rate(item.images_per_second, "images/s"),
-            *(time_cell(item.percentiles[part], item.why[f"p{part}"]) for part in (50, 95, 99)),
-            time_cell(item.longest),
+            *_head(item, model, tool), count(item.count), rate(item.images_per_second, "images/s"),
+            *(time_cell(item.percentiles[part], item.why[f"p{part}"]) for part in (50, 95, 99)), time_cell(item.longest),
         ]
         for item in found
-    ]
+    ]  # fmt: skip
     return table("Latency of a batch: copies and computation, images ready", columns, rows, tools=False)
 
 
 def _parts(found: Iterable[Latency], model: bool, tool: bool) -> Table | None:
     columns = [
-        *_heads(model, tool),
-        Column("loading", base="ns", note="mean wait for images in a step"),
-        Column("copies", base="ns", note="mean, to the device and back"),
-        Column("compute", base="ns", note="mean"),
-        Column("images", note="that were read"),
-        Column("top-1"),
-        Column("top-5"),
+        *_heads(model, tool), Column("loading", base="ns", note="mean wait for images in a step"),
+        Column("copies", base="ns", note="mean, to the device and back"), Column("compute", base="ns", note="mean"),
+        Column("images", note="that were read"), Column("top-1"), Column("top-5"),
         Column("loss", note="mean cross-entropy in nats"),
-    ]
-    rows = [
-        [
-            *_head(item, model, tool),
-            time_cell(item.load),
-            time_cell(item.copy),
-            time_cell(item.compute),
-            _count(item, "images"),
-            share_cell(item.figures.get("top1"), _why(item, "top1")),
-            share_cell(item.figures.get("top5"), _why(item, "top5")),
-            _loss(item),
-        ]
-        for item in found
-    ]
-    return table("Where the time of a step goes, and how good the answers are", columns, rows, tools=False)
-
-
-def _count(item: Latency, name: str) -> Cell:
-    value = item.figures.get(name)
-    return nothing(_why(item, name)) if value is None else count(int(value))
-
-
-def _loss(item: Latency) -> Cell:
-    value = item.figures.get("loss")
-    return nothing(_why(item, "loss")) if value is None else Cell(f"{value:.4f}", str(value), value=value)
-
-
-def _why(item: Latency, name: str) -> str:
-    return item.why.get(name, "no record says")
+    ]  # fmt: skip
+    rows = []
+    for item in found:
+        figures = {name: item.figures.get(name) for name in ("images", "top1", "top5", "loss")}
+        why = {name: item.why.get(name, "no record says") for name in figures}
+        images = figures["images"]
+        rows.append([
+            *_head(item, model, tool), time_cell(item.load), time_cell(item.copy), time_cell(item.compute),
+            count(None if images is None else int(images), why["images"]), share_cell(figures["top1"], why["top1"]),
+            share_cell(figures["top5"], why["top5"]), decimal_cell(figures["loss"], why["loss"]),
+        ])  # fmt: skip
+    return table("Parts of the time of a step, and accuracy", columns, rows, tools=False)
 
 
 def inference_findings(runs: Sequence[Run]) -> list[Finding]:
     """Throughput from the smallest to the largest batch, tails, waiting for images, accuracy; in this order."""
-    found = least_watched(latencies(runs))
     by_model: dict[str, list[Latency]] = {}
-    for item in found:
+    for item in least_watched(latencies(runs)):
         by_model.setdefault(item.model, []).append(item)
-    said: list[Finding] = []
-    for items in by_model.values():
-        said += [*_throughput(items), *_tail(items), *_waiting(items), *_accuracy(items)]
-    return said
+    parts = (_throughput, _tail, _waiting, _accuracy)
+    return [Finding(f"{text}.", "inference") for items in by_model.values() for part in parts for text in part(items)]
 
 
-def _throughput(items: Sequence[Latency]) -> list[Finding]:
+def _throughput(items: Sequence[Latency]) -> Iterator[str]:
     first, last = items[0], items[-1]
-    text = f"{first.model} answers a batch of {first.batch} in {_median(first)} (median), {_rate(first)} images/s"
+    median, at_end = (time(item.percentiles[50] or 0) for item in (first, last))
+    text = f"{first.model} answers a batch of {first.batch} in {median} (median), {_rate(first)} images/s"
     if last is not first:
-        text += f"; a batch of {last.batch} in {_median(last)}, {_rate(last)} images/s"
+        text += f"; a batch of {last.batch} in {at_end}, {_rate(last)} images/s"
         best = max(items, key=lambda item: item.images_per_second)
         if best not in (first, last):
             text += f"; batch {best.batch} gives most, {_rate(best)} images/s"
-    return [Finding(f"{text}.", SECTION)]
-
-
-def _median(item: Latency) -> str:
-    return time(item.percentiles[50] or 0)
+    yield text
 
 
 def _rate(item: Latency) -> str:
     return per_second(item.images_per_second)
 
 
-def _tail(items: Sequence[Latency]) -> list[Finding]:
+def _tail(items: Sequence[Latency]) -> Iterator[str]:
     """The batch size at which slow answers are furthest from the median one."""
     ratios = [((item.percentiles[95] or 0) / (item.percentiles[50] or 1), item) for item in items]
     ratio, worst = max(ratios, key=lambda pair: pair[0])
-    if ratio < LONG_TAIL:
-        return []
-    text = (
-        f"Answers of {worst.model} are uneven at batch {worst.batch}: one batch in twenty takes {time(worst.percentiles[95] or 0)} "
-        f"or more, {ratio:.1f} times the median"
-    )
-    return [Finding(f"{text}.", SECTION)]
+    if ratio >= LONG_TAIL:
+        yield (
+            f"Answers of {worst.model} are uneven at batch {worst.batch}: one batch in twenty takes "
+            f"{time(worst.percentiles[95] or 0)} or more, {ratio:.1f} times the median"
+        )
 
 
-def _waiting(items: Sequence[Latency]) -> list[Finding]:
+def _waiting(items: Sequence[Latency]) -> Iterator[str]:
     """Of real images: made ones say nothing about reading and decoding."""
     worst = max((item for item in items if not item.synthetic), key=lambda item: item.load_share, default=None)
     if worst is None or worst.load_share < MUCH_WAITING:
-        return []
+        return
     text = f"{worst.model} waits for images in {percent(worst.load_share)} of a step at batch {worst.batch}"
     if worst.workers is not None:
         now = "the process that computes loads them" if worst.workers == 0 else f"{worst.workers} processes load them"
-        text += f": {now}; --dataloader-workers {max(2, worst.workers * 2)} loads more of them beside the computation"
-    return [Finding(f"{text}.", SECTION)]
+        text += f": {now}; --dataloader-workers {max(2, worst.workers * 2)} loads more of them during the computation"
+    yield text
 
 
-def _accuracy(items: Sequence[Latency]) -> list[Finding]:
+def _accuracy(items: Sequence[Latency]) -> Iterator[str]:
     scored = [item for item in items if item.figures.get("top1") is not None]
     if not scored:
-        return []
+        return
     first = scored[0]
     top1 = [item.figures["top1"] or 0 for item in scored]
     top5 = first.figures.get("top5")
     images = int(first.figures.get("images") or 0)
-    text = f"{first.model} puts the right class first for {percent(top1[0])} of {images:,} images"
-    if top5 is not None:
-        text += f", and among its five first for {percent(top5)}"
-    found = [Finding(f"{text}.", SECTION)]
+    among = f", and among its five first for {percent(top5)}" if top5 is not None else ""
+    yield f"{first.model} puts the right class first for {percent(top1[0])} of {images:,} images{among}"
     if max(top1) != min(top1) and len({item.figures.get("images") for item in scored}) == 1:
         low, high = f"{min(top1) * 100:.3f}", f"{max(top1) * 100:.3f} %"
-        text = f"Top-1 of {first.model} differs between batch sizes on the same images: {low} to {high}"
-        found.append(
-            Finding(f"{text}. Other kernels round differently; more than a few images would be an error.", SECTION)
+        yield (
+            f"Top-1 of {first.model} differs between batch sizes on the same images: {low} to {high}. "
+            "Other kernels round differently; more than a few images would be an error"
         )
-    return found

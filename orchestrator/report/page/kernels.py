@@ -1,11 +1,10 @@
-"""Kernels for the page: a short table by name, and every launch with its counters."""
+"""Kernels for the page: a table by name, every launch with its counters, and switches along a sweep."""
 
 from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis
@@ -14,19 +13,19 @@ from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.ledger.sweep import KernelSet, LayerKernels, Switch, algorithm_changes, describe
-from perfctl.orchestrator.report.numbers import (
+from perfctl.orchestrator.report.cells import (
     Cell,
     count,
     figure_cell,
-    look,
     mark,
     nothing,
-    plain,
-    ratio,
     share_cell,
+    style_of,
+    text_cell,
     time_cell,
     why,
 )
+from perfctl.orchestrator.report.numbers import ratio
 from perfctl.orchestrator.report.tables import Column, Grid, Table, first_rows, packed, table, without_empty
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
@@ -34,7 +33,7 @@ from perfctl.records.run import Run
 LAUNCHES_SHOWN = 150_000
 """Launches of one study that the page carries; the rest stays in the store."""
 COUNTER_COLUMNS = 60
-"""Counters that stand beside the launches; a full section set has hundreds."""
+"""Counters in the table of launches; a full section set has hundreds."""
 COUNTER_CELLS = 1_200_000
 """Launches x counters that the page carries; beyond it only the FLOPs made from them."""
 
@@ -43,106 +42,82 @@ _NONE = missing("not_collected", "no counters for this launch")
 NO_FLOPS = KernelFlops(_NONE, _NONE, _NONE, _NONE, _NONE)
 
 
-@dataclass(slots=True)
-class _Use:
-    kernels: list[Kernel] = field(default_factory=list)
-    flops: list[KernelFlops] = field(default_factory=list)
-
-
 def run_label(run: Run) -> str:
     """ "ncu b64" or, without a batch size, "nsys run 3"."""
     return f"{run.profiler} b{run.batch_size}" if run.batch_size is not None else f"{run.profiler} run {run.id}"
 
 
 def summary(runs: Sequence[PreparedRun], *, paths: bool = True) -> Table | None:
-    """One row a run and kernel name, by total time. ``paths`` adds fp32, fp64, fp16 and tensor of what was executed."""
-    rows: list[list[Cell]] = []
-    for run in runs:
-        rows.extend(_summary_rows(run, label=len(runs) > 1))
+    """One row a run and kernel name, by total time. ``paths`` adds the executed FLOPs of fp32, fp64, fp16 and tensor."""
+    rows = [row for run in runs for row in _summary_rows(run, label=len(runs) > 1)]
     if not rows:
         return None
     columns = [
-        Column("kernel", look="code"),
-        Column("family", look="text", note="algorithm family, read off the name"),
-        Column("launches"),
-        Column("time", base="ns", note="sum over all launches"),
-        Column("share", note="of the kernel time of its run"),
+        *([Column("run", style="text")] if len(runs) > 1 else []), Column("kernel", style="code"),
+        Column("family", style="text", note="algorithm family, read off the name"), Column("launches"),
+        Column("time", base="ns", note="sum over all launches"), Column("share", note="of the kernel time of its run"),
         Column("executed", "FLOP", note="from SASS counters, all launches; 1 multiply-add = 2 FLOPs"),
         *(Column(path, "FLOP", note=f"the {path} part of what was executed") for path in PATHS),
-    ]
-    if len(runs) > 1:
-        columns.insert(0, Column("run", look="text"))
+    ]  # fmt: skip
     if not paths:
         columns, rows = columns[: -len(PATHS)], [row[: -len(PATHS)] for row in rows]
-    columns, kept = without_empty(columns, rows)
-    return table("Kernels by name", columns, kept)
+    return table("Kernels by name", *without_empty(columns, rows))
 
 
 def _summary_rows(prepared: PreparedRun, *, label: bool) -> list[list[Cell]]:
-    uses: dict[str, _Use] = defaultdict(_Use)
-    run, flops = prepared.run, prepared.flops
+    run = prepared.run
+    uses: dict[str, list[Kernel]] = defaultdict(list)
     for kernel in run.report.kernels:
-        use = uses[kernel.name]
-        use.kernels.append(kernel)
-        use.flops.append(flops.get(kernel.launch, NO_FLOPS))
-    shorts = Tally(use.kernels[0].short_name for use in uses.values())
-    total = sum(kernel.duration_ns or 0 for kernel in run.report.kernels)
+        uses[kernel.name].append(kernel)
+    shorts = Tally(kernels[0].short_name for kernels in uses.values())
+    took = {name: sum(kernel.duration_ns or 0 for kernel in kernels) for name, kernels in uses.items()}
+    total = sum(took.values())
     clock = "under ncu, locked clocks: not a time to trust" if run.profiler == "ncu" else None
     rows = []
-    for name, use in uses.items():
-        times = [kernel.duration_ns for kernel in use.kernels if kernel.duration_ns is not None]
-        took = sum(times) if times else None
-        rows.append((
-            -(took or 0),
-            [
-                *([plain(run_label(run))] if label else []),
-                name_cell(name, short if shorts[short := use.kernels[0].short_name] == 1 else None),
-                plain(kind) if (kind := family(name)) else nothing("no pattern fits this name"),
-                count(len(use.kernels)),
-                time_cell(took, "this report has no durations", clock),
-                share_cell(took / total if took is not None and total else None),
-                figure_cell(total_of(found.total for found in use.flops), "FLOP"),
-                *(figure_cell(total_of(getattr(found, path) for found in use.flops), "FLOP") for path in PATHS),
-            ],
-        ))  # fmt: skip
-    rows.sort(key=lambda row: row[0])
-    return [cells for _, cells in rows]
+    for name in sorted(uses, key=lambda name: -took[name]):
+        kernels, short = uses[name], uses[name][0].short_name
+        timed = any(kernel.duration_ns is not None for kernel in kernels)
+        flops = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in kernels]
+        rows.append([
+            *([text_cell(run_label(run))] if label else []),
+            name_cell(name, short if shorts[short] == 1 else None),
+            text_cell(kind) if (kind := family(name)) else nothing("no pattern fits this name"),
+            count(len(kernels)),
+            time_cell(took[name] if timed else None, "this report has no durations", clock),
+            share_cell(took[name] / total if timed and total else None),
+            *(figure_cell(total_of(getattr(found, path) for found in flops), "FLOP") for path in ("total", *PATHS)),
+        ])  # fmt: skip
+    return rows
 
 
 def name_cell(name: str, short: str | None = None) -> Cell:
-    """A name from a report: shortened for the eye, whole in the title."""
+    """A name from a report: shortened in the cell, whole in the title."""
     shown = short or name
     shown = shown if len(shown) <= 90 else f"{shown[:60]} … {shown[-25:]}"
     return Cell(shown, name[:1000] if name != shown else None, value=name)
 
 
 def launches(runs: Sequence[PreparedRun]) -> Grid | None:
-    """Every launch of the runs; None when there is none. ``state`` of a column: look, mark and reason of each value."""
+    """Every launch of the runs; None when there is none. ``state`` of a column: style, mark and reason of each value."""
     rows = [(run, kernel) for run in runs for kernel in run.run.report.kernels]
     if not rows:
         return None
     total, rows = len(rows), rows[:LAUNCHES_SHOWN]
-    plain_columns = _plain_columns(rows) if len(runs) > 1 else _plain_columns(rows)[1:]
+    kernel_columns = _kernel_columns(rows)[0 if len(runs) > 1 else 1 :]
     counters, notes = _counter_columns(runs, rows)
-    columns = [*(packed(*head, values) for head, values in plain_columns), *counters]
+    columns = [*(packed(*head, values) for head, values in kernel_columns), *counters]
     if empty := [column["label"] for column in columns if _is_empty(column)]:
         notes.insert(0, f"not in these reports: {', '.join(empty)}")
     kept = tuple(column for column in columns if not _is_empty(column))
-    first = first_rows("Every launch", [column for column in plain_columns if column[0][0] not in empty], len(rows))
+    first = first_rows("Every launch", [column for column in kernel_columns if column[0][0] not in empty], len(rows))
     return Grid("launches", "Every launch", len(rows), kept, total - len(rows), tuple(notes), first)
 
 
-def _plain_columns(rows: Sequence[tuple[PreparedRun, Kernel]]) -> list[tuple[tuple[str, str, str], list[Any]]]:
+def _kernel_columns(rows: Sequence[tuple[PreparedRun, Kernel]]) -> list[tuple[tuple[str, str, str], list[Any]]]:
     def size(x: int | None, y: int | None, z: int | None) -> str | None:
-        return (
-            None
-            if x is None
-            else f"{x}×{y}×{z}"
-            if z not in (None, 1)
-            else f"{x}×{y}"
-            if y not in (None, 1)
-            else f"{x}"
-        )
+        """Without trailing sizes of 1."""
+        kept = (x, y, z) if z not in (None, 1) else (x, y) if y not in (None, 1) else (x,)
+        return None if x is None else "×".join(map(str, kept))
 
     shared = [
         None if kernel.static_shared_bytes is None and kernel.dynamic_shared_bytes is None
@@ -202,7 +177,7 @@ def _is_empty(column: dict[str, Any]) -> bool:
 
 def _states(figures: Sequence[Figure]) -> dict[str, Any]:
     """Look, mark and reason of each value as a packed column; nothing where all are plainly counted."""
-    states = [(look(figure), mark(figure), why(figure)) for figure in figures]
+    states = [(style_of(figure), mark(figure), why(figure)) for figure in figures]
     return {"state": packed("", "", "", states)} if any(map(any, states)) else {}
 
 
@@ -215,16 +190,14 @@ def switch_table(found: Analysis) -> Table | None:
     if found.study.foreign or len(found.study.batches) < 2:
         return None
     columns = [
-        Column("layer, direction", look="code"),
-        Column("batch", look="text"),
-        Column("algorithm", look="text", note="read off the kernel names; of the main kernel"),
-        Column("kernels", look="code"),
+        Column("layer, direction", style="code"), Column("batch", style="text"),
+        Column("algorithm", style="text", note="read off the kernel names; of the main kernel"),
+        Column("kernels", style="code"),
         Column("FLOPs a sample", "FLOP", note="counted, at the first of these batch sizes"),
         Column("bytes a sample", "B", note="DRAM, counted, at the first of these batch sizes"),
-        Column("changes", look="text", note="against the batch size before"),
-    ]
-    served = algorithm_changes(found.prepared, found.ledger)
-    served = tuple(sorted(served, key=lambda item: not item.switches))
+        Column("changes", style="text", note="against the batch size before"),
+    ]  # fmt: skip
+    served = sorted(algorithm_changes(found.prepared, found.ledger), key=lambda item: not item.switches)
     rows = [row for item in served for row in _rows(item)]
     return table("Kernels along the sweep, layers whose kernels change first", columns, rows)
 
@@ -246,12 +219,12 @@ def _row(name: str, stretch: Sequence[KernelSet], switch: Switch | None) -> list
     more = f" and {len(first.kernels) - NAMES} more" if len(first.kernels) > NAMES else ""
     return [
         name_cell(name),
-        plain(", ".join(str(kernels.batch) for kernels in stretch)),
-        plain(describe(first.algorithm)),
+        text_cell(", ".join(str(kernels.batch) for kernels in stretch)),
+        text_cell(describe(first.algorithm)),
         name_cell(shown + more),
         figure_cell(first.flops_per_sample, "FLOP"),
         figure_cell(first.bytes_per_sample, "B"),
-        plain(_change(switch)) if switch else nothing("the first batch size with these kernels"),
+        text_cell(_change(switch)) if switch else nothing("the first batch size with these kernels"),
     ]
 
 

@@ -24,16 +24,12 @@ _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), 
 
 
 def render(
-    runs: Sequence[Run],
-    *,
-    generated_at: str,
-    title: str | None = None,
-    peaks: Sequence[Peaks] = (),
+    runs: Sequence[Run], *, generated_at: str, title: str | None = None, peaks: Sequence[Peaks] = (),
     left_out: str | None = None,
-) -> str:
+) -> str:  # fmt: skip
     """HTML of the page for these runs; ``peaks`` are measured roofs. The same arguments give the same bytes.
 
-    ``left_out``: what of the store is not among ``runs``, in a sentence; None where nothing is.
+    ``left_out``: a sentence about runs of the store that are not among ``runs``; None where there are none.
     """
     view = page_view(runs, generated_at=generated_at, title=title, peaks=peaks)
     return _filled("run.html", replace(view, left_out=left_out))

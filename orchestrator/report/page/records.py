@@ -1,19 +1,28 @@
-"""What the templates of the page read: sections, studies, the page."""
+"""What the templates of the page read: findings, sections, studies, the page."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from perfctl.orchestrator.report.charts.study import Chart
-from perfctl.orchestrator.report.findings_no_layers import Finding
+from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.ledger.page import LedgerView
 from perfctl.orchestrator.report.tables import Grid, Table
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """One sentence. ``evidence`` is the section of the page that proves it."""
+
+    text: str
+    evidence: str
+    warning: bool = False
+    """True where something is missing or failed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
-    """One part of a study: a heading in the navigation and what stands under it."""
+    """One part of a study: a heading in the navigation and its contents."""
 
     key: str
     title: str
@@ -31,7 +40,7 @@ class Section:
     """Facts on which all runs agree."""
     commands: tuple[tuple[str, str], ...] = ()
     origin: str | None = None
-    """Said beside the heading where the numbers below were not measured here."""
+    """Beside the heading, where the numbers below were not measured on this machine."""
 
 
 @dataclass(frozen=True, slots=True)

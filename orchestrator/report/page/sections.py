@@ -1,4 +1,4 @@
-"""What the templates read: the whole page as plain records, nothing left to decide in a template."""
+"""The whole page as records, so that templates decide nothing."""
 
 from __future__ import annotations
 
@@ -42,15 +42,11 @@ def page_view(runs: Iterable[Run], *, generated_at: str, title: str | None, peak
     views = tuple(_study(analyse(study, peaks), f"s{number}") for number, study in enumerate(found, 1))
     views = (*bench_views(bench, len(found) + 1), *views)
     if title is None:
-        title = (
-            views[0].heading if len(views) == 1 else f"{len(views)} studies and reports" if views else "nothing to show"
-        )
-    return PageView(title, _moment(generated_at), views)
-
-
-def _moment(stamp: str) -> str:
-    """ "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is."""
-    return re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", stamp)
+        several = f"{len(views)} studies and reports" if views else "nothing to show"
+        title = views[0].heading if len(views) == 1 else several
+    # "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is
+    stamp = re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", generated_at)
+    return PageView(title, stamp, views)
 
 
 def tools(runs: Sequence[Run]) -> str:
@@ -62,15 +58,14 @@ def tools(runs: Sequence[Run]) -> str:
 
 
 def _study(found: Analysis, key: str) -> StudyView:
-    study = found.study
-    said = findings(found)
+    study, said = found.study, findings(found)
     news = [item for item in said if not item.warning]
     origins = dict.fromkeys(run.origin for run in study.runs)
+    origin = None if set(origins) <= {"measured"} else " and ".join(origins)
+    sections = (replace(part, origin=origin) if part.key in NUMBERS else part for part in _parts(found, key, origin))
     return StudyView(
-        key, heading(study), _facts(study),
-        tuple((origin, about.ORIGINS.get(origin, origin)) for origin in origins),
-        tuple(news[:SHOWN]), tuple(news[SHOWN:]), tuple(item for item in said if item.warning),
-        tuple(_sections(found, key, _origin(study))),
+        key, heading(study), _facts(study), tuple((name, about.ORIGINS.get(name, name)) for name in origins),
+        tuple(news[:SHOWN]), tuple(news[SHOWN:]), tuple(item for item in said if item.warning), tuple(sections),
     )  # fmt: skip
 
 
@@ -89,19 +84,8 @@ def _facts(study: Study) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in facts if value)
 
 
-def _origin(study: Study) -> str | None:
-    """What to say beside numbers that were not measured here; None when all were."""
-    found = dict.fromkeys(run.origin for run in study.runs)
-    return None if set(found) <= {"measured"} else " and ".join(found)
-
-
-def _sections(found: Analysis, key: str, origin: str | None) -> Iterable[Section]:
-    """The parts that have something to show, in the page's order."""
-    for section in _parts(found, key, origin):
-        yield replace(section, origin=origin) if section.key in NUMBERS else section
-
-
 def _parts(found: Analysis, key: str, origin: str | None) -> Iterable[Section]:
+    """The parts that have contents, in the page's order. ``origin``: of numbers not measured on this machine."""
     study, entries, batch_points = found.study, found.ledger, found.points
     some, colours = study.runs, layer_colours(entries)
     if drawn := chart_views(key, entries, batch_points):
@@ -127,15 +111,13 @@ def _parts(found: Analysis, key: str, origin: str | None) -> Iterable[Section]:
         grids = tuple(grid for grid in (launches, counters) if grid)
         yield Section("kernels", "Kernels", tables=_some(by_name), grids=grids)
     yield from _timeline(some, colours)
-    yield from _tables("operators", "Operators", page_study.operators(some), folded=not study.foreign)
-    yield from _tables(
-        "ranges", "Ranges and copies", page_study.ranges(some), page_study.copies(some), folded=not study.foreign
-    )
+    folded = not study.foreign
+    yield from _tables("operators", "Operators", page_study.operators(some), folded=folded)
+    yield from _tables("ranges", "Ranges and copies", page_study.ranges(some), page_study.copies(some), folded=folded)
     yield from _usage(key, found)
     yield from _tables("summaries", "Summaries", page_study.summaries(some))
-    facts = about.environment(some)
     tables = _some(about.runs_table(study), about.differences(some))
-    yield Section("runs", "Runs and environment", tables=tables, environment=facts)
+    yield Section("runs", "Runs and environment", tables=tables, environment=about.environment(some))
     yield from _tables("gaps", "Gaps", about.gaps(found.prepared, entries), about.diagnostics(some))
     if again := about.commands(study):
         yield Section("repeat", "Repeat", commands=again)

@@ -1,10 +1,10 @@
-"""The pages of one folder over HTTP, for looking at them from another machine through a tunnel. Standard library only.
+"""The pages of one folder over HTTP, to read them from another machine through a tunnel. Standard library only.
 
 Only GET and HEAD; only what a page or a paper needs (PAGES), never a store, a report or a log; nothing outside the
 folder, whatever links lead there; only to callers that named this machine (a name that somebody else's DNS points
 here is refused). Pages may run their own inline script and load nothing but the answers of this server.
 
-The one address that is no file is ``/calculator.json``: what ``answers`` makes of its query, as JSON. It computes, so only
+The one address without a file is ``/calculator.json``: the answer of ``answers`` to its query, as JSON. It computes, so only
 callers on this machine are answered, and only where the server listens on this machine's own address.
 """
 
@@ -24,17 +24,13 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 PAGES = {
-    ".html": "text/html; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".pdf": "application/pdf",
-    ".csv": "text/csv; charset=utf-8",
-    ".md": "text/plain; charset=utf-8",
-}
-"""Ending -> content type of what is served."""
+    ".html": "text/html; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png", ".pdf": "application/pdf",
+    ".csv": "text/csv; charset=utf-8", ".md": "text/plain; charset=utf-8",
+}  # fmt: skip
+"""Ending -> content type of a file that may be served."""
 ANSWERS = "/calculator.json"
 Answers = Callable[[str], tuple[HTTPStatus, Mapping[str, Any]]]
-"""Takes what stands behind the ? of the address."""
+"""Takes the query of the address."""
 SHOWN = 500
 """Pages in the list."""
 _LOCKED = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -44,13 +40,10 @@ _POLICY = {
     "image/svg+xml": f"{_LOCKED}; style-src 'unsafe-inline'",
 }
 _HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
-}
+}  # fmt: skip
 
 
 class PageServer(ThreadingHTTPServer):
@@ -175,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_text(status, "text/plain; charset=utf-8", body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: addresses in requests are somebody else's text."""
+        """Nothing: addresses in requests are the text of others."""
 
 
 def pages(folder: Path) -> tuple[list[tuple[str, str, float]], int]:

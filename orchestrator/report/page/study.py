@@ -1,4 +1,4 @@
-"""The plain tables of a study: sweep, operators, ranges, copies, summaries, steps, counters."""
+"""Tables of a study: sweep, operators, ranges, copies, summaries, steps, counters."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
-from perfctl.orchestrator.report.numbers import (
+from perfctl.orchestrator.report.cells import (
     Cell,
     amount,
     count,
-    full,
+    decimal_cell,
     nothing,
-    plain,
     rate,
-    rounded,
     share_cell,
     size_cell,
-    time,
+    text_cell,
     time_cell,
 )
+from perfctl.orchestrator.report.numbers import full, rounded, time
 from perfctl.orchestrator.report.page.kernels import name_cell, run_label
 from perfctl.orchestrator.report.tables import Column, Grid, Table, first_rows, packed, table, without_empty
-from perfctl.records.report import Summary
+from perfctl.records.report import Copy, Summary
 from perfctl.records.run import Run
 
 COUNTER_ROWS = 50_000
@@ -33,30 +32,23 @@ def sweep_table(points: Sequence[BatchPoint]) -> Table | None:
     """One row a batch size: time, samples per second, memory. None where nothing of these is known."""
     quantities = list(dict.fromkeys(name for point in points for name in point.memory))
     columns = [
-        Column("batch"),
-        Column("time per step", base="ns"),
-        Column("over repeats", look="text", note="95 % interval of the step over the repeats of the sweep"),
-        Column("time per sample", base="ns"),
-        Column("samples per second"),
-    ]
-    columns += [Column(name, base="B") for name in quantities]
-    columns.append(Column("problems", look="text"))
+        Column("batch"), Column("time per step", base="ns"),
+        Column("over repeats", style="text", note="95 % interval of the step over the repeats of the sweep"),
+        Column("time per sample", base="ns"), Column("samples per second"),
+        *(Column(name, base="B") for name in quantities), Column("problems", style="text"),
+    ]  # fmt: skip
     rows = []
     for point in points:
-        why = "; ".join(point.problems) or "no run timed whole steps"
-        note = None
+        problems = "; ".join(point.problems)
+        why, each, note = problems or "no run timed whole steps", point.per_sample, None
         if point.step is not None:
             newest = f" of the newest of {len(point.repeats)} runs" if point.repeats else ""
             note = f"median of {point.step.count} steps{newest}; {point.basis}"
-        each = point.per_sample
         rows.append([
-            plain(point.batch),
-            time_cell(point.step.median if point.step else None, why, note),
-            _over_repeats(point),
-            time_cell(each, why),
-            rate(1e9 / each if each else None, "samples/s", why),
+            text_cell(point.batch), time_cell(point.step.median if point.step else None, why, note),
+            _over_repeats(point), time_cell(each, why), rate(1e9 / each if each else None, "samples/s", why),
             *(size_cell(point.memory.get(name), "this run did not record it") for name in quantities),
-            plain("; ".join(point.problems)) if point.problems else nothing("none"),
+            text_cell(problems) if problems else nothing("none"),
         ])  # fmt: skip
     columns, rows = without_empty(columns, rows)
     return table("Batch sweep", columns, rows, tools=False) if len(columns) > 1 else None
@@ -68,7 +60,7 @@ def _over_repeats(point: BatchPoint) -> Cell:
         return nothing("the sweep was not repeated (--repeat)")
     ends = point.interval or (min(point.repeats), max(point.repeats))
     seen = f"{len(point.repeats)} runs, from {time(min(point.repeats))} to {time(max(point.repeats))}"
-    return plain(f"{time(ends[0])} to {time(ends[1])}", seen)
+    return text_cell(f"{time(ends[0])} to {time(ends[1])}", seen)
 
 
 def operators(runs: Sequence[Run]) -> Table | None:
@@ -76,8 +68,8 @@ def operators(runs: Sequence[Run]) -> Table | None:
     found = [(run, item) for run in runs for item in run.report.operations]
     found.sort(key=lambda pair: (-(pair[1].self_cpu_ns or pair[1].cpu_ns or pair[1].device_ns or 0), pair[1].name))
     columns = [
-        Column("run", look="text"), Column("operation", look="code"), Column("category", look="text"),
-        Column("layer", look="code"), Column("direction", look="text"), Column("calls"),
+        Column("run", style="text"), Column("operation", style="code"), Column("category", style="text"),
+        Column("layer", style="code"), Column("direction", style="text"), Column("calls"),
         Column("self time", base="ns", note="on the host, children excluded"),
         Column("host time", base="ns", note="on the host, children included: rows overlap, do not add them up"),
         Column("device time", base="ns", note="of the kernels it launched"),
@@ -86,7 +78,7 @@ def operators(runs: Sequence[Run]) -> Table | None:
     ]  # fmt: skip
     rows = [
         [
-            plain(run_label(run)), name_cell(item.name), word(item.category), word(item.layer), word(item.direction),
+            text_cell(run_label(run)), name_cell(item.name), word(item.category), word(item.layer), word(item.direction),
             count(item.calls), time_cell(item.self_cpu_ns), time_cell(item.cpu_ns), time_cell(item.device_ns),
             size_cell(item.memory_bytes), amount(item.flops, "FLOP", "the report does not say"),
         ]
@@ -104,13 +96,13 @@ def ranges(runs: Sequence[Run]) -> Table | None:
                 sums[run_label(run), item.name, item.domain].append(item.duration_ns)
     ranked = sorted(sums.items(), key=lambda pair: (-sum(pair[1]), pair[0][1]))
     columns = [
-        Column("run", look="text"), Column("range", look="code"), Column("domain", look="text"), Column("times"),
+        Column("run", style="text"), Column("range", style="code"), Column("domain", style="text"), Column("times"),
         Column("time", base="ns", note="sum, ranges inside included: rows overlap"), Column("mean", base="ns"),
         Column("longest", base="ns"),
     ]  # fmt: skip
     rows = [
         [
-            plain(label), name_cell(name), word(domain), count(len(times)),
+            text_cell(label), name_cell(name), word(domain), count(len(times)),
             time_cell(sum(times)), time_cell(sum(times) / len(times)), time_cell(max(times)),
         ]
         for (label, name, domain), times in ranked
@@ -120,34 +112,36 @@ def ranges(runs: Sequence[Run]) -> Table | None:
 
 def copies(runs: Sequence[Run]) -> Table | None:
     """Memory copies by kind."""
-    sums: dict[tuple[str, str], list[tuple[int | None, int | None]]] = defaultdict(list)
+    kinds: dict[tuple[str, str], list[Copy]] = defaultdict(list)
     for run in runs:
         for item in run.report.copies:
-            sums[run_label(run), item.kind].append((item.bytes, item.duration_ns))
+            kinds[run_label(run), item.kind].append(item)
     columns = [
-        Column("run", look="text"),
-        Column("copy", look="text"),
-        Column("times"),
-        Column("bytes", base="B"),
+        Column("run", style="text"), Column("copy", style="text"), Column("times"), Column("bytes", base="B"),
         Column("time", base="ns"),
-    ]
+    ]  # fmt: skip
     rows = []
-    for (label, kind), items in sums.items():
-        sizes = [number for number, _ in items if number is not None]
-        times = [number for _, number in items if number is not None]
-        rows.append([
-            plain(label), plain(kind), count(len(items)), size_cell(sum(sizes) if sizes else None),
-            time_cell(sum(times) if times else None),
-        ])  # fmt: skip
+    for (label, kind), items in kinds.items():
+        sizes = [item.bytes for item in items if item.bytes is not None]
+        times = [item.duration_ns for item in items if item.duration_ns is not None]
+        took = time_cell(sum(times) if times else None)
+        rows.append(
+            [text_cell(label), text_cell(kind), count(len(items)), size_cell(sum(sizes) if sizes else None), took]
+        )
     return listing("Copies and memsets", columns, rows)
 
 
 def summaries(runs: Sequence[Run]) -> Table | None:
-    """Figures that a report gives ready-made, as it gives them."""
-    columns = [Column("run", look="text"), Column("figure", look="text"), Column("value"), Column("unit", look="text")]
+    """Ready-made figures of a report, unchanged."""
+    columns = [
+        Column("run", style="text"),
+        Column("figure", style="text"),
+        Column("value"),
+        Column("unit", style="text"),
+    ]
     rows = [
         [
-            plain(run_label(run)), plain(item.name),
+            text_cell(run_label(run)), text_cell(item.name),
             _ready_made(item, run) if item.value is not None else word(item.text), word(item.unit),
         ]
         for run in runs
@@ -167,14 +161,13 @@ def _ready_made(item: Summary, run: Run) -> Cell:
 def steps(runs: Sequence[Run]) -> Table | None:
     """Every step and phase that was recorded."""
     columns = [
-        Column("run", look="text"), Column("phase", look="text"), Column("number"), Column("time", base="ns"),
+        Column("run", style="text"), Column("phase", style="text"), Column("number"), Column("time", base="ns"),
         Column("loss"), Column("accuracy"),
     ]  # fmt: skip
     rows = [
         [
-            plain(run_label(run)), plain(item.phase), count(item.number), time_cell(item.duration_ns),
-            nothing("not recorded") if item.loss is None else Cell(f"{item.loss:.4f}", str(item.loss), value=item.loss),
-            share_cell(item.accuracy, "not recorded"),
+            text_cell(run_label(run)), text_cell(item.phase), count(item.number), time_cell(item.duration_ns),
+            decimal_cell(item.loss, "not recorded"), share_cell(item.accuracy, "not recorded"),
         ]
         for run in runs
         for item in run.report.steps
@@ -184,28 +177,27 @@ def steps(runs: Sequence[Run]) -> Table | None:
 
 def counters(runs: Sequence[Run]) -> Grid | None:
     """Counters by kernel name and metric: smallest and largest over the launches."""
-    sums: dict[tuple[str, str, str, str | None], list[float]] = defaultdict(list)
+    sums: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
     for run in runs:
         names = {kernel.launch: kernel.name for kernel in run.report.kernels}
         for item in run.report.counters:
             if item.value is not None:
                 name = names.get(item.launch, f"launch {item.launch}")
-                sums[run_label(run), name, item.name, item.unit].append(item.value)
+                sums[run_label(run), name, item.name, item.unit or ""].append(item.value)
     if not sums:
         return None
     rows = list(sums.items())[:COUNTER_ROWS]
+    heads = (("run", "", "text"), ("kernel", "", "code"), ("counter", "", "code"), ("unit", "", "text"))
     columns: list[tuple[tuple[str, str, str], list[object]]] = [
-        (("run", "", "text"), [key[0] for key, _ in rows]),
-        (("kernel", "", "code"), [key[1] for key, _ in rows]),
-        (("counter", "", "code"), [key[2] for key, _ in rows]),
-        (("unit", "", "text"), [key[3] or "" for key, _ in rows]),
+        *((head, [key[place] for key, _ in rows]) for place, head in enumerate(heads)),
         (("values", "", "int"), [len(values) for _, values in rows]),
         (("smallest", "", "si"), [min(values) for _, values in rows]),
         (("largest", "", "si"), [max(values) for _, values in rows]),
     ]
-    caption = "Counters by kernel name"
-    return Grid("counters", caption, len(rows), tuple(packed(*head, values) for head, values in columns),
-                len(sums) - len(rows), first=first_rows(caption, columns, len(rows)))  # fmt: skip
+    caption, shown = "Counters by kernel name", tuple(packed(*head, values) for head, values in columns)
+    return Grid(
+        "counters", caption, len(rows), shown, len(sums) - len(rows), first=first_rows(caption, columns, len(rows))
+    )
 
 
 def listing(
@@ -221,4 +213,4 @@ def listing(
 
 
 def word(text: str | None) -> Cell:
-    return plain(text) if text else nothing("the report does not say")
+    return text_cell(text) if text else nothing("the report does not say")

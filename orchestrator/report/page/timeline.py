@@ -17,7 +17,7 @@ from perfctl.records.run import Run
 MOST = 20_000
 """Bars of one kind in a view; a longer capture ends earlier and says so."""
 LANES = 16
-"""Rows of a track; what is nested deeper is left out and counted."""
+"""Rows of a track; bars nested deeper are left out and counted."""
 OTHER, NO_LAYER = 7, 8
 
 
@@ -33,7 +33,7 @@ class Bar(NamedTuple):
 
 @dataclass(slots=True)
 class _View:
-    """What one run shows between two moments."""
+    """One run between two moments."""
 
     run: Run
     title: str
@@ -72,37 +72,30 @@ def _view(run: Run) -> _View | None:
         middle = median(item.duration_ns or 0 for item in steps)
         step = min(steps, key=lambda item: (abs((item.duration_ns or 0) - middle), item.start_ns))
         last = max((_end(kernel) for kernel in run.report.kernels if kernel.step == step.step), default=0)
-        said = f"step {step.step}" + (f", of median length among {len(steps)}" if len(steps) > 1 else "")
-        return _View(run, said, step.start_ns, max(last, step.start_ns + (step.duration_ns or 0)))
+        title = f"step {step.step}" + (f", of median length among {len(steps)}" if len(steps) > 1 else "")
+        return _View(run, title, step.start_ns, max(last, step.start_ns + (step.duration_ns or 0)))
     numbered = sorted({kernel.step for kernel in run.report.kernels if kernel.step is not None})
     wanted = numbered[len(numbered) // 2] if numbered else None
     timed = sorted((kernel for kernel in run.report.kernels if _timed(kernel) and kernel.step == wanted),
                    key=lambda kernel: kernel.start_ns or 0)  # fmt: skip
     if timed:
-        kept = timed[:MOST]
-        view = _View(
-            run, "whole capture" if wanted is None else f"step {wanted}", kept[0].start_ns or 0, max(map(_end, kept))
-        )
+        kept, title = timed[:MOST], "whole capture" if wanted is None else f"step {wanted}"
+        view = _View(run, title, kept[0].start_ns or 0, max(map(_end, kept)))
         if len(kept) < len(timed):
             view.notes.append(f"the first {len(kept):,} of {len(timed):,} kernels; the rest is in the store")
         return view
-    spans = sorted((item.start_ns, item.start_ns + item.duration_ns) for item in run.report.ranges if item.duration_ns)[
-        :MOST
-    ]
-    return _View(run, "whole capture", spans[0][0], max(end for _, end in spans)) if spans else None
+    spans = sorted((item.start_ns, item.start_ns + item.duration_ns) for item in run.report.ranges if item.duration_ns)
+    return _View(run, "whole capture", spans[0][0], max(end for _, end in spans[:MOST])) if spans else None
 
 
 def _drawn(view: _View, colours: Mapping[str, int], coloured: Mapping[str, int]) -> dict[str, Any]:
     """The view as JSON: names once, bars as columns. Times are in ns since ``from``."""
     names: dict[str, int] = {}
-    tracks = [
-        _packed(title, kind, bars, view, names)
-        for title, kind, bars in (*_range_tracks(view, colours), *_stream_tracks(view, colours, coloured))
-    ]
-    label = run_label(view.run)
+    tracks = (*_range_tracks(view, colours), *_stream_tracks(view, colours, coloured))
+    drawn = [_packed(title, kind, bars, view, names) for title, kind, bars in tracks]
     return {
-        "label": f"{label}, {view.title}", "length": view.end - view.start, "notes": view.notes,
-        "tracks": tracks, "names": list(names),
+        "label": f"{run_label(view.run)}, {view.title}", "length": view.end - view.start, "notes": view.notes,
+        "tracks": drawn, "names": list(names),
     }  # fmt: skip
 
 
@@ -134,15 +127,17 @@ def _range_tracks(view: _View, colours: Mapping[str, int]) -> Iterable[tuple[str
     for item in view.run.report.ranges:
         if item.duration_ns is not None and item.start_ns < view.end and item.start_ns + item.duration_ns > view.start:
             threads[item.thread].append(item)
-    for number, (_, items) in enumerate(
-        sorted(threads.items(), key=lambda pair: min(item.start_ns for item in pair[1])), 1
-    ):
+    by_start = sorted(threads.values(), key=lambda items: min(item.start_ns for item in items))
+    for number, items in enumerate(by_start, 1):
         chosen = sorted(items, key=lambda item: -(item.duration_ns or 0))[:MOST]
         if len(chosen) < len(items):
             view.notes.append(f"the longest {len(chosen):,} of {len(items):,} ranges of a thread")
-        title = "ranges" if len(threads) == 1 else f"ranges, thread {number}"
-        yield title, "range", [_clip(view, item.start_ns, item.duration_ns or 0, _said(item.name), _place(item),
-                                     _colour(item, colours)) for item in chosen]  # fmt: skip
+        bars = []
+        for item in chosen:
+            name = item.name.removeprefix("perfctl:").replace(":", " ")
+            domain = "" if item.domain is None else f"domain {item.domain}"
+            bars.append(_clip(view, item.start_ns, item.duration_ns or 0, name, domain, _colour(item, colours)))
+        yield "ranges" if len(threads) == 1 else f"ranges, thread {number}", "range", bars
 
 
 def _stream_tracks(
@@ -157,16 +152,14 @@ def _stream_tracks(
     copies: dict[tuple[int, int], list[Bar]] = defaultdict(list)
     for copy in view.run.report.copies:
         if copy.start_ns is not None and copy.duration_ns is not None and view.start <= copy.start_ns < view.end:
-            said = f"{size(copy.bytes)}" if copy.bytes is not None else "size not recorded"
-            copies[_track(copy)].append(
-                _clip(view, copy.start_ns, copy.duration_ns, f"copy {copy.kind}", said, NO_LAYER)
-            )
+            moved = size(copy.bytes) if copy.bytes is not None else "size not recorded"
+            bar = _clip(view, copy.start_ns, copy.duration_ns, f"copy {copy.kind}", moved, NO_LAYER)
+            copies[_track(copy)].append(bar)
     several = len({device for device, _ in (*streams, *copies)}) > 1
-    for kind, found in (("kernel", streams), ("copy", copies)):
+    for kind, what, found in (("kernel", "kernels", streams), ("copy", "copies", copies)):
         for (device, stream), bars in sorted(found.items()):
-            where = f"stream {stream}" if stream >= 0 else "stream not recorded"
-            what = "kernels" if kind == "kernel" else "copies"
-            yield f"{what}, GPU {device} {where}" if several else f"{what}, {where}", kind, bars
+            name = f"stream {stream}" if stream >= 0 else "stream not recorded"
+            yield f"{what}, GPU {device} {name}" if several else f"{what}, {name}", kind, bars
 
 
 def _clip(view: _View, start: int, length: int, name: str, detail: str, colour: int) -> Bar:
@@ -177,21 +170,14 @@ def _clip(view: _View, start: int, length: int, name: str, detail: str, colour: 
     return Bar(left, right - left, name[:1000], detail[:1000], colour)
 
 
-def _said(name: str) -> str:
-    """Own range names without their prefix."""
-    return name.removeprefix("perfctl:").replace(":", " ")
-
-
-def _place(item: Range) -> str:
-    return "" if item.domain is None else f"domain {item.domain}"
-
-
 def _launched(kernel: Kernel) -> str:
-    where = " ".join(part for part in (kernel.layer, kernel.direction) if part) or "no layer"
-    shape = [f"{what} {'×'.join(str(n) for n in sides if n is not None)}"
-             for what, sides in (("grid", (kernel.grid_x, kernel.grid_y, kernel.grid_z)),
-                                 ("block", (kernel.block_x, kernel.block_y, kernel.block_z))) if sides[0] is not None]  # fmt: skip
-    return "; ".join([where, *shape])
+    layer = " ".join(part for part in (kernel.layer, kernel.direction) if part) or "no layer"
+    sizes = (("grid", (kernel.grid_x, kernel.grid_y, kernel.grid_z)),
+             ("block", (kernel.block_x, kernel.block_y, kernel.block_z)))  # fmt: skip
+    shape = [
+        f"{what} {'×'.join(str(n) for n in sides if n is not None)}" for what, sides in sizes if sides[0] is not None
+    ]
+    return "; ".join([layer, *shape])
 
 
 def _colour(item: Kernel | Range, colours: Mapping[str, int]) -> int:

@@ -1,24 +1,14 @@
-"""Utilisation and memory for the page: kernels running, what devices said about themselves, recorded memory figures."""
+"""Utilisation and memory for the page: running kernels, readings of devices, recorded memory figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfctl.orchestrator.analyse.usage.busy import Busy, Readings, UsageShare, Ways
-from perfctl.orchestrator.analyse.usage.idle import CAUSES, Idle, Wait
-from perfctl.orchestrator.analyse.usage.memory import MemoryUse
+from perfctl.orchestrator.analyse.usage.busy import Readings, UsageShare
+from perfctl.orchestrator.analyse.usage.idle import CAUSES
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
-from perfctl.orchestrator.report.numbers import (
-    Cell,
-    amount,
-    count,
-    nothing,
-    plain,
-    share_cell,
-    significant,
-    size_cell,
-    time_cell,
-)
+from perfctl.orchestrator.report.cells import Cell, amount, count, nothing, share_cell, size_cell, text_cell, time_cell
+from perfctl.orchestrator.report.numbers import significant
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.page.study import listing
 from perfctl.orchestrator.report.tables import Column, Table
@@ -31,16 +21,24 @@ def busy_table(runs: Sequence[RunUsage]) -> Table | None:
     found = [item for run in runs for item in run.busy]
     windows = "; ".join(dict.fromkeys(item.window for item in found))
     columns = [
-        Column("run", look="text"), Column("device"), Column("stream", look="text"), Column("launches"),
+        Column("run", style="text"), Column("device"), Column("stream", style="text"), Column("launches"),
         Column("a kernel runs", base="ns", note="time in which at least one kernel ran; overlapping kernels count once"),
         Column("of", base="ns", note=windows),
         Column("share", note=windows), Column("longest wait", base="ns", note="longest time without a kernel"),
     ]  # fmt: skip
-    return listing("Share of time with a kernel running", columns, [_busy_row(item) for item in found], drop_run=False)
+    rows = [
+        [
+            text_cell(run_label(item.run)), text_cell(item.device),
+            text_cell("all" if item.stream is None else item.stream), count(item.launches), time_cell(item.running_ns),
+            time_cell(item.window_ns), share_cell(item.share), time_cell(item.longest_wait_ns),
+        ]
+        for item in found
+    ]  # fmt: skip
+    return listing("Share of time with a kernel running", columns, rows, drop_run=False)
 
 
 def absent(runs: Sequence[Run]) -> str | None:
-    """Why no share of time can be said although kernels ran; None where none ran."""
+    """Why no share of time is known although kernels ran; None where none ran."""
     counted = [run for run in runs if run.report.kernels]
     if not counted:
         return None
@@ -53,63 +51,52 @@ def absent(runs: Sequence[Run]) -> str | None:
     )
 
 
-def _busy_row(item: Busy) -> list[Cell]:
-    share = None if item.share is None else round(item.share, 6)
-    return [
-        plain(run_label(item.run)), plain(item.device),
-        plain("all" if item.stream is None else item.stream), count(item.launches), time_cell(item.running_ns),
-        time_cell(item.window_ns), share_cell(share), time_cell(item.longest_wait_ns),
-    ]  # fmt: skip
-
-
 def readings_table(runs: Sequence[RunUsage]) -> Table | None:
-    """What nvidia-smi, DCGM or NVML read while a run went on."""
+    """Readings of nvidia-smi, DCGM or NVML during a run."""
     columns = [
-        Column("run", look="text"), Column("device"), Column("samples"),
-        Column("utilisation", note="mean of what the device says: share of time with any kernel, sampled"),
+        Column("run", style="text"), Column("device"), Column("samples"),
+        Column("utilisation", note="mean of the device's own figure: share of time with any kernel, sampled"),
         Column("memory used", base="B", note="largest"), Column("memory", base="B"),
         Column("power", "W", note="mean"), Column("temperature", "°C", note="highest"),
         Column("SM clock", "Hz", note="lowest"),
     ]  # fmt: skip
     rows = [_readings_row(item) for run in runs for item in run.readings]
-    return listing("What devices said about themselves", columns, rows, drop_run=False)
+    return listing("Readings of the devices", columns, rows, drop_run=False)
 
 
 def _readings_row(item: Readings) -> list[Cell]:
-    def figure(value: float | None, why: str) -> Cell:
-        return nothing(why) if value is None else Cell(significant(float(value)), value=round(value, 3))
-
-    share = None if item.utilisation is None else round(item.utilisation, 6)
+    none = "not sampled"
+    power, temperature = (
+        nothing(none) if value is None else Cell(significant(float(value)), value=round(value, 3))
+        for value in (item.power, item.temperature)
+    )
     return [
-        plain(run_label(item.run)), count(item.device, "the samples do not say"), count(item.count),
-        share_cell(share, "not sampled"), size_cell(item.memory_used, "not sampled"),
-        size_cell(item.memory_total, "not sampled"), figure(item.power, "not sampled"),
-        figure(item.temperature, "not sampled"), amount(item.clock, "Hz", "not sampled"),
+        text_cell(run_label(item.run)), count(item.device, "the samples do not say"), count(item.count),
+        share_cell(item.utilisation, none), size_cell(item.memory_used, none), size_cell(item.memory_total, none),
+        power, temperature, amount(item.clock, "Hz", none),
     ]  # fmt: skip
 
 
 def memory_table(runs: Sequence[Run]) -> Table | None:
     """Every memory figure that runs recorded: a row a run, a column a moment and quantity."""
     named = dict.fromkeys((item.moment, item.quantity) for run in runs for item in run.report.memory)
-    if not named:
-        return None
-    columns = [Column("run", look="text")]
+    columns = [Column("run", style="text")]
     columns += [Column(f"{moment} {quantity.replace('_', ' ')}", base="B") for moment, quantity in named]
     rows = []
     for run in runs:
         known = {(item.moment, item.quantity): item.bytes for item in run.report.memory}
         if known:
-            rows.append(
-                [plain(run_label(run)), *(size_cell(known.get(name), "this run did not record it") for name in named)]
-            )
+            sizes = (size_cell(known.get(name), "this run did not record it") for name in named)
+            rows.append([text_cell(run_label(run)), *sizes])
     return listing("Memory figures that runs recorded about themselves", columns, rows, drop_run=False)
 
 
 def memory_list(run: Run) -> Table | None:
-    """The same figures of one run, a row a moment and quantity: what fits a terminal."""
-    columns = [Column("figure", look="text"), Column("bytes", base="B")]
+    """The same figures of one run for a terminal, a row a moment and quantity."""
+    columns = [Column("figure", style="text"), Column("bytes", base="B")]
     rows = [
-        [plain(f"{item.moment} {item.quantity.replace('_', ' ')}"), size_cell(item.bytes)] for item in run.report.memory
+        [text_cell(f"{item.moment} {item.quantity.replace('_', ' ')}"), size_cell(item.bytes)]
+        for item in run.report.memory
     ]
     return listing("Memory figures that the run recorded about itself", columns, rows, drop_run=False)
 
@@ -119,9 +106,9 @@ NAME = 60
 
 
 def ways_table(runs: Sequence[RunUsage]) -> Table | None:
-    """A row a run: the three ways side by side, then what of the GPU was used, then the host."""
+    """A row a run: busy shares of three tools, use of the GPU's parts, then the host."""
     columns = [
-        Column("run", look="text"),
+        Column("run", style="text"),
         Column("kernels", note="share of time with at least one kernel running, from start and length of every kernel"),
         Column("NVML", note="the driver's figure: share of its sampling period (1/6 s to 1 s) with a kernel running"),
         Column("DLProf", note="its line GPU Utilization, found by its label"),
@@ -130,52 +117,57 @@ def ways_table(runs: Sequence[RunUsage]) -> Table | None:
         Column("tensor pipe", note="cycles with the tensor pipe at work, mean by time of kernels, counted by ncu"),
         Column("host cores busy", note="cores that the run's processes kept busy in its steps"),
     ]
-    found = [run.ways for run in runs if run.ways.anything]
-    return listing("How busy, by every way that is known", columns, [_ways_row(item) for item in found], drop_run=False)
-
-
-def _ways_row(item: Ways) -> list[Cell]:
-    shares = (item.kernels, item.nvml, item.dlprof, item.dlprof_tensor, item.occupancy, item.tensor_pipe)
-    cores = item.host_cores
-    return [
-        plain(run_label(item.run)),
-        *(_share(share) for share in shares),
-        nothing(item.host_reason)
-        if cores is None
-        else Cell(significant(cores), item.host_reason, value=round(cores, 4)),
-    ]
+    rows = []
+    for item in (run.ways for run in runs if run.ways.anything):
+        shares = (item.kernels, item.nvml, item.dlprof, item.dlprof_tensor, item.occupancy, item.tensor_pipe)
+        cores = nothing(item.host_reason)
+        if item.host_cores is not None:
+            cores = Cell(significant(item.host_cores), item.host_reason, value=round(item.host_cores, 4))
+        rows.append([text_cell(run_label(item.run)), *map(_share, shares), cores])
+    return listing("GPU and CPU utilisation", columns, rows, drop_run=False)
 
 
 def _share(share: UsageShare) -> Cell:
+    """A share below 0.1 % keeps five digits: one decimal of a percentage would be 0."""
     if share.value is None:
         return nothing(share.reason)
     value = round(share.value, 10)
-    return Cell(_fine(value), share.reason, value=value) if 0 < value < 0.001 else share_cell(value)
-
-
-def _fine(share: float) -> str:
-    """A share so small that a percentage of one decimal would say 0."""
-    return f"{share * 100:.5g} %"
+    return Cell(f"{value * 100:.5g} %", share.reason, value=value) if 0 < value < 0.001 else share_cell(value)
 
 
 def waits_tables(runs: Sequence[RunUsage]) -> tuple[Table, ...]:
-    """Where the time without a kernel went, and the longest waits with what lies around them."""
+    """Causes of the time without a kernel, and the longest waits with the kernels around them."""
     found = [item for run in runs for item in run.idle if item.count]
     several = len({item.device for item in found}) > 1
     columns = [
-        Column("run", look="text"), *([Column("device")] if several else []), Column("waits"),
+        Column("run", style="text"), *([Column("device")] if several else []), Column("waits"),
         *(Column(cause, base="ns", note=_MEANING[cause]) for cause in CAUSES), Column("of", base="ns"),
     ]  # fmt: skip
     rows = [
         [
-            plain(run_label(item.run)), *([plain(item.device)] if several else []), count(item.count),
+            text_cell(run_label(item.run)), *([text_cell(item.device)] if several else []), count(item.count),
             *(time_cell(item.by_cause.get(cause, 0)) for cause in CAUSES), time_cell(item.window_ns),
         ]
         for item in found
     ]  # fmt: skip
+    longest = [
+        Column("run", style="text"), Column("wait", base="ns"),
+        Column("starts at", base="ns", note="on the report's clock"), Column("cause", style="text"),
+        Column("after", style="code"), Column("before", style="code"),
+        Column("range around it", style="code", note="innermost range of the host over its middle"),
+    ]  # fmt: skip
+    waits = [
+        [
+            text_cell(run_label(item.run)), time_cell(wait.length_ns), time_cell(wait.start_ns), text_cell(wait.cause),
+            _kernel(wait.after, "the window begins here"), _kernel(wait.before, "the window ends here"),
+            text_cell(wait.around) if wait.around else nothing("no range was open"),
+        ]
+        for item in found
+        for wait in item.largest
+    ]  # fmt: skip
     tables = (
         listing("Time without a kernel, by what it was spent on", columns, rows, drop_run=False),
-        _longest(found),
+        listing("The longest waits of each run, ten at most", longest, waits),
     )
     return tuple(table for table in tables if table is not None)
 
@@ -189,55 +181,30 @@ _MEANING = {
 }
 
 
-def _longest(found: Sequence[Idle]) -> Table | None:
-    columns = [
-        Column("run", look="text"), Column("wait", base="ns"), Column("starts at", base="ns", note="on the report's clock"),
-        Column("cause", look="text"), Column("after", look="code"), Column("before", look="code"),
-        Column("range around it", look="code", note="innermost range of the host over its middle"),
-    ]  # fmt: skip
-    rows = [_wait_row(item, wait) for item in found for wait in item.largest]
-    return listing("The longest waits of each run, ten at most", columns, rows)
-
-
-def _wait_row(item: Idle, wait: Wait) -> list[Cell]:
-    return [
-        plain(run_label(item.run)), time_cell(wait.length_ns), time_cell(wait.start_ns), plain(wait.cause),
-        _kernel(wait.after, "the window begins here"), _kernel(wait.before, "the window ends here"),
-        plain(wait.around) if wait.around else nothing("no range was open"),
-    ]  # fmt: skip
-
-
 def _kernel(kernel: Kernel | None, why: str) -> Cell:
     if kernel is None:
         return nothing(why)
     name = kernel.short_name or kernel.name
-    where = f" ({kernel.layer} {kernel.direction or ''}".rstrip() + ")" if kernel.layer else ""
-    return plain((name if len(name) <= NAME else f"{name[: NAME - 1]}…") + where, kernel.name)
+    layer = f" ({kernel.layer} {kernel.direction or ''}".rstrip() + ")" if kernel.layer else ""
+    return text_cell((name if len(name) <= NAME else f"{name[: NAME - 1]}…") + layer, kernel.name)
 
 
 def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: paper, torch's allocator, NVML, host."""
-    found = [run.memory for run in runs]
     columns = [
-        Column("run", look="text"),
+        Column("run", style="text"),
         Column("weights, paper", base="B", note="elements of all parameters, 4 bytes each"),
-        Column("layer outputs, paper", base="B", note="what one forward writes: an upper bound of what is kept at a time"),
+        Column("layer outputs, paper", base="B", note="the outputs of one forward: an upper bound of what is kept at a time"),
         Column("peak allocated", base="B", note="torch's allocator, in the measured steps"),
-        Column("peak reserved", base="B", note="what the allocator took from the device for it"),
-        Column("process, NVML", base="B", note="with CUDA's context and what libraries take"),
+        Column("peak reserved", base="B", note="the memory that the allocator reserved on the device for it"),
+        Column("process, NVML", base="B", note="with CUDA's context and the memory of libraries"),
         Column("device in use", base="B", note="by everybody, highest reading"),
         Column("device", base="B"), Column("host resident", base="B", note="highest"),
     ]  # fmt: skip
-    rows = [
-        [
-            plain(run_label(item.run)), *(size_cell(value, "not collected") for value in (
-                item.weights, item.outputs, item.allocated, item.reserved, item.process, item.device,
-                item.device_total, item.host))
-        ]
-        for item in found if _measured(item)
-    ]  # fmt: skip
+    rows = []
+    for item in (run.memory for run in runs):
+        measured = (item.allocated, item.reserved, item.process, item.device)
+        if any(value is not None for value in (*measured, item.host)):
+            sizes = (item.weights, item.outputs, *measured, item.device_total, item.host)
+            rows.append([text_cell(run_label(item.run)), *map(size_cell, sizes)])
     return listing("Memory on paper, in the allocator, and on the device", columns, rows, drop_run=False)
-
-
-def _measured(item: MemoryUse) -> bool:
-    return any(value is not None for value in (item.allocated, item.reserved, item.process, item.device, item.host))

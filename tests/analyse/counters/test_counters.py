@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.analyse.counters.flops import flops_by_launch, kernel_flops, values_by_launch
+from perfctl.orchestrator.analyse.counters.flops import kernel_flops, values_by_launch
 from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.records.report import Counter, Kernel
 
 
@@ -165,7 +166,7 @@ def test_a_real_fp32_product_on_ampere_counts_no_phantom(reports: Path, syntheti
 
 def test_flops_of_a_run_use_its_own_compute_capability(synthetic: object) -> None:
     run = synthetic.make_run(device=synthetic.V100, counters=synthetic.fp_counters(3, 0, 0, 5, pipe=2))  # type: ignore[attr-defined]
-    assert flops_by_launch(run)[3].total.value == 2 * 5 + 512 * 2
+    assert PreparedRun(run).flops[3].total.value == 2 * 5 + 512 * 2
 
 
 HALF = ops(**ZEROS | {"ffma": 524_288, "fmul": 16_384, "hfma": 20_480})
@@ -203,15 +204,15 @@ def test_a_chip_is_ampere_or_later_where_a_kernel_was_made_for_it(synthetic: obj
     counters = [Counter(launch, name, value, None) for launch in (0, 1)
                 for name, value in (ops(**ZEROS | {"hfma": 3200, "ffma": 7}) | {PIPE: 100}).items()]  # fmt: skip
     run = synthetic.make_run(device=None, profiler="ncu", kernels=kernels, counters=counters)  # type: ignore[attr-defined]
-    assert [found.total for found in flops_by_launch(run).values()] == [Figure(14, "counted", reason)
+    assert [found.total for found in PreparedRun(run).flops.values()] == [Figure(14, "counted", reason)
         for reason in ["HFMA2 moved constants here and is left out; the tensor pipe only moved constants "
                        "(HFMA2 = 32 x its instructions)"] * 2]  # fmt: skip
     idle = [counter._replace(value=0) if counter.name == PIPE else counter for counter in counters]
     newer = synthetic.make_run(device=None, profiler="ncu", kernels=kernels, counters=idle)  # type: ignore[attr-defined]
-    assert {found.fp16.state for found in flops_by_launch(newer).values()} == {
+    assert {found.fp16.state for found in PreparedRun(newer).flops.values()} == {
         "refused"
     }  # Blackwell moves them elsewhere
     unknown = synthetic.make_run(
         device=None, profiler="ncu", kernels=kernels[1:], counters=counters[len(counters) // 2 :]
     )  # type: ignore[attr-defined]
-    assert flops_by_launch(unknown)[1].total.lower_bound
+    assert PreparedRun(unknown).flops[1].total.lower_bound

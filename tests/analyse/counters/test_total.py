@@ -6,8 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from perfctl.orchestrator.analyse.counters.flops import compute_capability, flops_by_launch, kernel_flops, makes_flops
+from perfctl.orchestrator.analyse.counters.flops import compute_capability, kernel_flops, makes_flops
 from perfctl.orchestrator.analyse.figure import Figure, missing
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.records.report import Counter, Device, Kernel
 
 ZEROS = dict.fromkeys(("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma"), 0)
@@ -29,7 +30,7 @@ def test_a_kernel_made_for_compute_capability_8_tells_the_chip(chip: str, known:
     counters = [Counter(0, name, value, None) for name, value in values.items()]
     kernels = [Kernel(0, f"{chip}_sgemm_128x64_tn"), Kernel(1, "volta_sgemm_128x64_tn")]
     run = synthetic.make_run(device=None, kernels=kernels, counters=counters)
-    tensor = flops_by_launch(run)[0].tensor
+    tensor = PreparedRun(run).flops[0].tensor
     assert (tensor.value, tensor.state) == ((0, "counted") if known else (None, "refused"))
 
 
@@ -44,7 +45,7 @@ def test_capability_and_number_of_sms_are_the_device_s_own_else_the_first_that_s
     ):  # fmt: skip
         run = synthetic.make_run(device=device, devices=listed, counters=averages)
         assert compute_capability(run) == capability
-        found = flops_by_launch(run)[4].fp32
+        found = PreparedRun(run).flops[4].fp32
         assert found.value == (None if sms is None else 3 * 4 * sms), "four partitions an SM"
 
 
@@ -54,7 +55,7 @@ def test_half_precision_is_weighed_as_the_version_of_ncu_does(synthetic: ModuleT
         synthetic.make_run(device=synthetic.V100, counters=counters, profiler_version=own, tool_version=said)
         for own, said in (("2024.3", "2025.1"), ("2025.1", "2024.3"), (None, "2025.1"), (None, None))
     ]
-    assert [flops_by_launch(run)[0].fp16.value for run in made] == [1 + 2 + 6, 2 + 4 + 12, 2 + 4 + 12, 1 + 2 + 6]
+    assert [PreparedRun(run).flops[0].fp16.value for run in made] == [1 + 2 + 6, 2 + 4 + 12, 2 + 4 + 12, 1 + 2 + 6]
 
 
 @pytest.mark.parametrize(

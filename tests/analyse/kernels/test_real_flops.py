@@ -11,8 +11,9 @@ from types import ModuleType
 import pytest
 
 from perfctl import parsers
-from perfctl.orchestrator.analyse.counters.flops import KernelFlops, flops_by_launch, makes_flops
+from perfctl.orchestrator.analyse.counters.flops import KernelFlops, makes_flops
 from perfctl.orchestrator.analyse.kernels.names import family
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
 from perfctl.records.run import Run
@@ -31,7 +32,7 @@ def whole(path: Path) -> Report:
 
 def flops(path: Path, synthetic: ModuleType) -> tuple[Run, dict[int, KernelFlops]]:
     run = replace(synthetic.make_run(profiler="ncu", profiler_version=None, device=None), report=whole(path))
-    return run, flops_by_launch(run)
+    return run, PreparedRun(run).flops
 
 
 def test_a_product_on_volta_is_its_tensor_work_and_one_scale_an_output(reports: Path, synthetic: ModuleType) -> None:

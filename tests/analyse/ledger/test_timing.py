@@ -151,10 +151,9 @@ def test_how_many_steps_were_measured_is_read_where_it_is_said_first(synthetic: 
         Step(9, "data", None, 5),
     )
     make = synthetic.make_run
-    assert timing.measured_steps(make(steps=steps, ranges=ranges, kernels=kernels)) == 3
-    assert timing.measured_steps(make(ranges=ranges, kernels=kernels)) == 1
-    assert timing.measured_steps(make(kernels=kernels)) == 2
-    assert timing.measured_steps(make()) is None
+    assert timing.kernel_steps(make(profiler="nsys", steps=steps, ranges=ranges)) == 3
+    assert timing.kernel_steps(make(profiler="nsys", ranges=ranges)) == 1
+    assert timing.kernel_steps(make(profiler="nsys")) is None
     for profiler in ("nsys", "ncu", "torch", "dlprof"):
         assert timing.kernel_steps(make(profiler=profiler, steps=steps, kernels=kernels)) == 2
     for profiler, count in (("nsys", 3), ("ncu", 3), ("torch", 3), ("dlprof", None)):

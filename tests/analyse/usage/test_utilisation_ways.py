@@ -189,7 +189,7 @@ def test_a_way_that_gives_nothing_says_why_and_one_that_averages_gpus_says_of_ho
     for profiler, kernels_why, dlprof_why in (
         ("ncu", "ncu runs kernels one by one", "not a report of DLProf"),
         ("nsys", "no kernels with start times", "not a report of DLProf"),
-        ("dlprof", "no kernels with start times", "no line of DLProf's is about it"),
+        ("dlprof", "no kernels with start times", "DLProf has no line for it"),
         ("a", "no kernels with start times", "not a report of DLProf"),
     ):
         found = RunUsage(synthetic.make_run(profiler=profiler)).ways

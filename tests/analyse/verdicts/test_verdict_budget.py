@@ -35,7 +35,7 @@ def test_a_part_makes_those_before_it_grow() -> None:
         "transforms": 1 + 50 / 200, "repeated": 1 + 250 / 250, "summed": 1 + 100 / 500, "extra": 1 + 60 / 600,
     }  # fmt: skip
     assert Breakdown(0, 0, "", None, None, (), 0, extra=60).grown("extra") == 1
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError):
         found.grown("base")
 
 

@@ -200,10 +200,10 @@ def test_which_directions_are_missing_and_how_much_of_paper_that_is(
 
 def test_what_was_left_out_may_have_run_unseen() -> None:
     missing = tuple((layer, "backward") for layer in "abcd")
-    cases = network(*missing, left_out="ncu was told to leave launches out (--launch-count)")
+    cases = network(*missing, left_out="ncu was asked to leave launches out (--launch-count)")
     (said,) = directions_missing(cases, {})
     assert said.sentence.startswith(
-        "Backward of a, b, c and others has no kernels at batch 64: ncu was told to leave launches out (--launch-count), so "
+        "Backward of a, b, c and others has no kernels at batch 64: ncu was asked to leave launches out (--launch-count), so "
         "they may have run unseen. On paper"
     )
     three = network(*missing[:3], left_out="the ncu run is partial")

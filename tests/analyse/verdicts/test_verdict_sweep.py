@@ -48,8 +48,8 @@ def test_times_of_the_hosts_clock_that_stay_are_told_with_the_rates_they_would_m
     # 32,000 FLOP in 2 ms, 128,000 in 2.4 ms
     assert said.sentence == (
         "The times of fc forward do not follow the batch: 2, 2.4 ms at batch 16 to 64, while the work grows 4-fold. The "
-        "host's clock saw the launch, not the kernel. Taken for the kernel's they would mean 16 MFLOP/s at batch 16 and "
-        "53.3 MFLOP/s at batch 64."
+        "host's clock saw the launch, not the kernel. If these were kernel times, batch 16 would run at 16 MFLOP/s and "
+        "batch 64 at 53.3 MFLOP/s."
     )
     assert (said.rule, said.todo, said.factor, said.kernels) == ("time does not follow", HOST_TODO, None, ())
     (either,) = times_flat(found, EMPTY, WINDOW)

@@ -60,11 +60,11 @@ def test_findings_say_from_where_on_the_gpu_is_busy_why_it_waits_and_what_fits(s
     assert "from batch 5 on" in texts[0]
     assert "At batch 1 no kernel runs in 70" in texts[1] and "waiting for the host" in texts[1]
     assert texts[2].startswith("Batch 4,950 is the largest that fits")
-    assert "at no measured batch size" in busy_findings([RunUsage(runs[0])])[0].text
+    assert "at no measured batch size" in next(busy_findings([RunUsage(runs[0])])).text
 
 
 def test_nothing_is_said_of_a_cpu(synthetic: ModuleType) -> None:
-    assert busy_findings([RunUsage(synthetic.make_run())]) == []
+    assert not list(busy_findings([RunUsage(synthetic.make_run())]))
 
 
 def test_memory_has_a_column_for_each_hand_that_measured_it(synthetic: ModuleType) -> None:

@@ -83,7 +83,7 @@ def test_what_is_not_known_is_a_dash_with_its_reason(infer: Any) -> None:
     gaps = tuple(Gap(name, "not_available", "the weights are random") for name in ("top1", "top5", "loss"))
     first, second = inference_tables([infer(4, count=5, summaries=accuracy(None, None), gaps=gaps)])
     cells = dict(zip([column.label for column in first.columns], first.rows[0], strict=True))
-    assert (cells["p99"].look, cells["p99"].title) == ("no", "too few batches: a p99 takes 100")
+    assert (cells["p99"].style, cells["p99"].title) == ("no", "too few batches: a p99 takes 100")
     assert any("top-1, top-5, loss: the weights are random" in note for note in second.notes)
 
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from perfctl.orchestrator.analyse.compare.statistics import (
+from perfctl.orchestrator.analyse.statistics import (
     FEWEST_STEPS,
     Ratio,
     autocorrelation,

@@ -1,0 +1,83 @@
+"""One step of one model on paper: its layer calls, modules, FLOPs and memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from perfctl.orchestrator.analyse.flops.engine import BACKWARD, Totals, fused_only, totals
+from perfctl.orchestrator.analyse.memory.trace import Memory
+from perfctl.records.paper import LayerCall, MemoryTrace, OpShape
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfctl.workloads.tracing.recorder import ModuleSeen
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One step of one model on paper. FLOPs count 1 multiply-add as 2."""
+
+    calls: tuple[LayerCall, ...]
+    modules: tuple[ModuleSeen, ...]
+    ops: tuple[OpShape, ...]
+    problem: str | None
+    """Where and why the trace stopped early, in one line; the record then has only what came before. None when whole."""
+    memory: Memory | None
+    """None when it was not asked for."""
+    data_dependent: tuple[str, ...] = ()
+    """Operations whose result sizes depend on the data; the figures are then right for the traced input only."""
+    input_bytes: int = 0
+    """Of all inputs together."""
+    memory_trace: MemoryTrace | None = None
+    """Which storages were alive when; ``memory`` is worked out from it. None when it was not asked for."""
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all parameters; shared ones count once."""
+        return sum(module.parameters for module in self.modules)
+
+    @property
+    def trainable(self) -> int:
+        """Elements of the parameters that require a gradient."""
+        return sum(module.trainable for module in self.modules)
+
+    @property
+    def forward(self) -> Totals:
+        return totals(self.calls, ("forward",))
+
+    @property
+    def backward(self) -> Totals:
+        return totals(self.calls, BACKWARD)
+
+    @property
+    def recompute(self) -> Totals:
+        """Forward operations that activation checkpointing repeats in backward."""
+        return totals((call for call in self.calls if not fused_only(call)), ("recompute",))
+
+    @property
+    def fused(self) -> Totals:
+        """What a fused attention kernel computes again in backward; the math kernel does not. Part of no other total."""
+        return totals(filter(fused_only, self.calls), ("recompute",))
+
+    def frame(self) -> pd.DataFrame:
+        """The layer calls as a DataFrame: one row for each layer, kind and direction."""
+        import pandas as pd
+
+        return pd.DataFrame([call._asdict() for call in self.calls], columns=list(LayerCall._fields))
+
+
+def part_of(found: Estimate, layer: str) -> Estimate | None:
+    """Only ``layer`` and what is inside it; None when the model has no such module."""
+    if layer not in {module.path for module in found.modules}:
+        return None
+
+    def inside(path: str) -> bool:
+        return not layer or path == layer or path.startswith(layer + ".")
+
+    return replace(
+        found,
+        calls=tuple(call for call in found.calls if inside(call.layer) and (layer or call.kind)),
+        modules=tuple(module for module in found.modules if inside(module.path)),
+    )

@@ -1,0 +1,116 @@
+"""Cells of tables: a shown text, the full value or the reason, and the state of a figure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfctl.orchestrator.analyse.figure import Figure
+from perfctl.orchestrator.report.numbers import DASH, full, per_second, percent, rounded, si, size, time
+
+_FIGURE_SPACE, _POINT_SPACE = "\u2007", "\u2008"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell of a table."""
+
+    text: str
+    title: str | None = None
+    """Full value with its unit, or the reason why there is none."""
+    style: str = ""
+    """"" (counted, or words), "est" (estimated), "no" (not collected, not available), "refused"."""
+    value: float | str | None = None
+    """Sorted by and exported; None when there is nothing."""
+    unit: str | None = None
+    """Prefix and unit ("M", "ms", ""), in a narrow column of their own; None for a cell of one piece."""
+
+
+def scaled(text: str, title: str | None, value: float, style: str = "", mark: str = "") -> Cell:
+    """ "24.7 ms" as a cell: its number padded with figure spaces so that decimal points line up, and its unit."""
+    number, _, tail = text.partition(" ")
+    decimals = len(number.partition(".")[2])
+    pad = (_POINT_SPACE if decimals == 0 else "") + _FIGURE_SPACE * (2 - decimals)
+    return Cell(mark + number + pad, title, style, rounded(value), tail)
+
+
+def text_cell(text: object, title: str | None = None) -> Cell:
+    """A cell of words."""
+    return Cell(str(text), title, value=str(text))
+
+
+def nothing(reason: str) -> Cell:
+    """An en dash with the reason."""
+    return Cell(DASH, reason, "no")
+
+
+def amount(value: float | None, unit: str, reason: str = "not collected") -> Cell:
+    """A count with an SI prefix (the unit stands in the column's head)."""
+    return nothing(reason) if value is None else scaled(si(value), full(value, unit), value)
+
+
+def rate(value: float | None, unit: str, reason: str = "not collected") -> Cell:
+    """So many a second (the unit stands in the column's head)."""
+    return nothing(reason) if value is None else scaled(per_second(value), full(value, unit), value)
+
+
+def count(value: int | None, reason: str = "not collected") -> Cell:
+    """A whole number, grouped, all digits."""
+    return nothing(reason) if value is None else Cell(full(value), value=value)
+
+
+def decimal_cell(value: float | None, reason: str = "not collected") -> Cell:
+    """A loss or another number of one unit, to four decimals."""
+    return nothing(reason) if value is None else Cell(f"{value:.4f}", str(value), value=value)
+
+
+def time_cell(ns: float | None, reason: str = "not collected", note: str | None = None) -> Cell:
+    """A duration; the title has the nanoseconds."""
+    return nothing(reason) if ns is None else scaled(time(ns), f"{full(ns, 'ns')}{'; ' + note if note else ''}", ns)
+
+
+def size_cell(value: float | None, reason: str = "not collected") -> Cell:
+    """Bytes; the title has them all."""
+    return nothing(reason) if value is None else scaled(size(value), full(value, "B"), value)
+
+
+def share_cell(share: float | None, reason: str = "not known") -> Cell:
+    """A percentage."""
+    return nothing(reason) if share is None else Cell(percent(share), value=round(share, 6))
+
+
+def mark(figure: Figure) -> str:
+    """The sign before a value: "~ " when it is estimated, "≥ " when a part of it is missing."""
+    return ("≥ " if figure.lower_bound else "") + ("~ " if figure.state == "estimated" else "")
+
+
+def style_of(figure: Figure) -> str:
+    """The style of the figure's state."""
+    if figure.value is None:
+        return "refused" if figure.state == "refused" else "no"
+    return "est" if figure.state == "estimated" else ""
+
+
+def why(figure: Figure) -> str:
+    """The grounds of the state: the rule, missing parts, or why there is no value."""
+    if figure.value is None:
+        return f"{figure.state.replace('_', ' ')}: {figure.reason}"
+    notes = []
+    if figure.launches < figure.of_launches:
+        notes.append(f"{figure.launches} of {figure.of_launches} launches")
+    if figure.missing:
+        notes.append(f"without {', '.join(figure.missing)}")
+    if figure.reason:
+        notes.append(figure.reason)
+    parts = [part for part in (figure.rule or "").split("; ") if part.rpartition(": ")[2] not in (figure.reason or "")]
+    if figure.rule and parts:
+        notes.append(f"rule: {'; '.join(parts)}")
+    return "; ".join(notes)
+
+
+def figure_cell(figure: Figure, unit: str) -> Cell:
+    """A figure in its state: text_cell, "~" when estimated, "≥" when a part is missing, an en dash, or struck."""
+    if figure.value is None:
+        state = style_of(figure)
+        return Cell("refused" if state == "refused" else DASH, why(figure), state)
+    title = "; ".join(filter(None, (full(figure.value, unit), why(figure))))
+    return scaled(si(figure.value), title, figure.value, style_of(figure), mark(figure))
