@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from math import isfinite
+from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.analyse.cost import HOUR, Span
+if TYPE_CHECKING:
+    from perfctl.orchestrator.analyse.cost import Span
 
 DASH = "–"
+HOUR = 3600.0
 _UP = ("", "k", "M", "G", "T", "P", "E")
 _DOWN = ("", "m", "µ", "n", "p")
 

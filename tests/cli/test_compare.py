@@ -124,9 +124,9 @@ def test_sides_are_named_by_store_sweep_or_run(perfctl: Perfctl, recorded: Path)
     ],
 )
 def test_a_request_that_makes_no_sense_is_one_line_and_exit_code_2(
-    perfctl: Perfctl, recorded: Path, words: tuple[str, ...], said: str
+    perfctl: Perfctl, replayed: Path, words: tuple[str, ...], said: str
 ) -> None:
-    perfctl("replay", recorded / "torch", "--batches", "16")
+    shutil.copy(replayed, "perfctl.db")
     answer = perfctl("compare", *words)
     assert (answer.code, len(answer.err.splitlines())) == (2, 1)
     assert said in answer.err
@@ -151,13 +151,12 @@ def test_without_a_store_a_name_that_is_no_file_is_said(perfctl: Perfctl) -> Non
     assert "'before.db' is not a file here" in said.err
 
 
-def test_a_batch_size_that_failed_in_b_is_exit_code_1(perfctl: Perfctl, recorded: Path) -> None:
-    perfctl("replay", recorded / "torch", "--store", "a.db", "--out", "one")
+def test_a_batch_size_that_failed_in_b_is_exit_code_1(perfctl: Perfctl, recorded: Path, replayed: Path) -> None:
     broken = Path("broken")
     shutil.copytree(recorded / "torch", broken)
     (broken / "b32" / "report.pt.trace.json.gz").unlink()
     assert perfctl("replay", broken, "--store", "b.db", "--out", "two").code == 4
-    said = perfctl("compare", "a.db", "b.db")
+    said = perfctl("compare", replayed, "b.db")
     assert said.code == 1
     assert "failed in B: mnist_cnn, training, fp32, batch 32" in said.err
 
@@ -183,7 +182,6 @@ def test_the_report_takes_the_newest_repeat_and_shows_the_interval_over_all(
     assert "of the newest of 4 runs" in page
 
 
-def test_without_repeats_the_report_has_no_column_for_them(perfctl: Perfctl, recorded: Path) -> None:
-    perfctl("replay", recorded / "torch")
-    perfctl("report")
+def test_without_repeats_the_report_has_no_column_for_them(perfctl: Perfctl, replayed: Path) -> None:
+    assert perfctl("report", "--store", replayed).code == 0
     assert "over repeats" not in Path("perfctl-report.html").read_text()

@@ -14,38 +14,38 @@ from perfctl.orchestrator.launch.machine import peaks as launch_peaks
 
 
 @pytest.fixture
-def replayed(perfctl: Callable[..., Any], recorded: Path, tmp_path: Path) -> Callable[..., Any]:
-    shutil.copytree(recorded / "torch", tmp_path / "recording")
-    assert perfctl("replay", "recording").code == 0
+def in_store(perfctl: Callable[..., Any], replayed: Path) -> Callable[..., Any]:
+    """Calls commands beside a copy of the store with the recorded sweep."""
+    shutil.copy(replayed, "perfctl.db")
     return perfctl
 
 
-def test_the_ledger_fits_eighty_columns_and_says_what_is_not_collected(replayed: Callable[..., Any]) -> None:
-    done = replayed("ledger")
+def test_the_ledger_fits_eighty_columns_and_says_what_is_not_collected(in_store: Callable[..., Any]) -> None:
+    done = in_store("ledger")
     assert done.code == 0
     assert max(map(len, done.out.splitlines())) <= 80
     assert "conv2 forward" in done.out and "not attributed" in done.out
     assert "FLOPs are counted on NVIDIA GPUs only" in " ".join(done.out.split())
 
 
-def test_layer_and_batch_narrow_the_rows(replayed: Callable[..., Any]) -> None:
-    rows = replayed("ledger", "--layer", "conv2", "--batch", "32", "--json").json["rows"]
+def test_layer_and_batch_narrow_the_rows(in_store: Callable[..., Any]) -> None:
+    rows = in_store("ledger", "--layer", "conv2", "--batch", "32", "--json").json["rows"]
     assert {(row["layer"], row["batch"]) for row in rows} == {("conv2", 32)}
     (forward,) = (row for row in rows if row["direction"] == "forward")
     assert forward["paper_flops"] == 2 * 32 * 64 * 24 * 24 * 288 and forward["counted_flops"] is None
 
 
-def test_a_layer_that_is_not_there_is_a_wrong_request(replayed: Callable[..., Any]) -> None:
-    done = replayed("ledger", "--layer", "conv9")
+def test_a_layer_that_is_not_there_is_a_wrong_request(in_store: Callable[..., Any]) -> None:
+    done = in_store("ledger", "--layer", "conv9")
     assert done.code == 2 and "conv9" in done.err and done.err.count("\n") == 1
-    assert replayed("ledger", "--batch", "7").code == 2
-    assert replayed("ledger", "--peaks", "guessed").code == 2
+    assert in_store("ledger", "--batch", "7").code == 2
+    assert in_store("ledger", "--peaks", "guessed").code == 2
 
 
 def test_measured_peaks_are_kept_beside_the_store_and_used(
-    replayed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    in_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = replayed("ledger", "--json").json["rows"]
+    rows = in_store("ledger", "--json").json["rows"]
     device = rows[0]["device"]
     calls = []
 
@@ -56,16 +56,16 @@ def test_measured_peaks_are_kept_beside_the_store_and_used(
 
     monkeypatch.setattr(launch_peaks, "measure", measure)
     for _ in range(2):
-        rows = replayed("ledger", "--peaks", "measured", "--json").json["rows"]
+        rows = in_store("ledger", "--peaks", "measured", "--json").json["rows"]
     assert calls == ["cpu"], "the second call reads the file"
     assert json.loads(Path("perfctl.peaks.json").read_text())[0]["flops"] == {"fp32": 1e15}
     (row,) = (r for r in rows if (r["layer"], r["direction"], r["batch"]) == ("conv2", "forward", 32))
     assert row["mfu"] == pytest.approx(row["paper_flops"] / row["time_ns"] * 1e9 / 1e15)
-    assert replayed("report", "--peaks", "measured").code == 0
+    assert in_store("report", "--peaks", "measured").code == 0
     assert "measured on 2026-11-20" in Path("perfctl-report.html").read_text()
 
 
-def test_a_damaged_file_of_peaks_is_named(replayed: Callable[..., Any]) -> None:
+def test_a_damaged_file_of_peaks_is_named(in_store: Callable[..., Any]) -> None:
     Path("perfctl.peaks.json").write_text("{")
-    done = replayed("ledger", "--peaks", "measured")
+    done = in_store("ledger", "--peaks", "measured")
     assert done.code == 1 and "perfctl.peaks.json" in done.err and "Delete it" in done.err
