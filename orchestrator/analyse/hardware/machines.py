@@ -10,9 +10,28 @@ from typing import Any
 
 from perfctl.orchestrator.analyse.hardware import gpus
 from perfctl.orchestrator.analyse.hardware.gpus import Board
-from perfctl.orchestrator.analyse.predict.operations import Machine
 
 MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A device as far as a predictor knows it. Figures are peaks (dense, sustained clock) unless measured."""
+
+    name: str
+    kind: str
+    """cpu or gpu."""
+    flops_per_second: Mapping[str, float]
+    """By path: fp32, fp16, "tensor tf32", "tensor fp16", ... (1 multiply-add = 2 FLOPs)."""
+    bytes_per_second: float
+    memory_bytes: float | None = None
+    sms: int | None = None
+    """Streaming multiprocessors; of a CPU its cores. None: not known."""
+    clock_hz: float | None = None
+    l2_bytes: float | None = None
+    """Last-level cache. None: not known."""
+    launch_seconds: float | None = None
+    """Host time to start one operation. None: not known."""
 
 
 class DeviceError(ValueError):

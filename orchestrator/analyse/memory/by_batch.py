@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.memory.trace import events
-from perfctl.orchestrator.analyse.predict.operations import STATE
 from perfctl.records.paper import MemoryTrace, Plan, PlanLayer
 
 
@@ -84,6 +83,8 @@ def moments(one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> I
         yield moment, MemoryLine(fixed, per_sample)
 
 
+STATE = {"sgd": 0, "momentum": 1, "adam": 2}
+"""Values that an optimizer keeps for each parameter, besides the parameter and its gradient."""
 FLOAT, PLACE = 4, 8
 """Bytes of a value, and of the place of a pool's largest value or of a class."""
 KEEPS_OUTPUT = ("relu", "tanh")

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.analyse.predict.operations import Machine, Measured
+from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.predict.operations import Measured
 from perfctl.orchestrator.analyse.predict.step_model import HEADROOM, PHASES, StepFitted
 from perfctl.orchestrator.analyse.predict.step_parts import (
     FEATURES,

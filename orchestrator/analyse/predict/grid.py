@@ -13,7 +13,8 @@ from itertools import pairwise
 from math import isqrt
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Machine, Measured, Operation, StepSpec
+from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured, Operation, StepSpec
 from perfctl.orchestrator.analyse.predict.predict import (
     PRECISIONS,
     Basis,

@@ -25,8 +25,6 @@ HEAVY = ("conv", "grouped_conv", "transposed_conv", "linear", "matmul", "attenti
 """The kinds with multiply-adds."""
 
 OPTIMIZERS = ("sgd", "momentum", "adam")
-STATE = {"sgd": 0, "momentum": 1, "adam": 2}
-"""Values an optimizer keeps for each parameter, beside parameter and gradient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,26 +85,6 @@ class StepSpec:
     def macs(self) -> float:
         """Multiply-adds of the forward pass at this batch."""
         return self.batch * sum(work.calls * work.macs for work in self.works)
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A device as far as a predictor knows it. Figures are peaks (dense, sustained clock) unless measured."""
-
-    name: str
-    kind: str
-    """cpu or gpu."""
-    flops_per_second: Mapping[str, float]
-    """By path: fp32, fp16, "tensor tf32", "tensor fp16", ... (1 multiply-add = 2 FLOPs)."""
-    bytes_per_second: float
-    memory_bytes: float | None = None
-    sms: int | None = None
-    """Streaming multiprocessors; of a CPU its cores. None: not known."""
-    clock_hz: float | None = None
-    l2_bytes: float | None = None
-    """Last-level cache. None: not known."""
-    launch_seconds: float | None = None
-    """Host time to start one operation. None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

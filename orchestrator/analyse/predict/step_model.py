@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.predict import trees
-from perfctl.orchestrator.analyse.predict.operations import Machine, StepSpec
+from perfctl.orchestrator.analyse.predict.operations import StepSpec
 from perfctl.orchestrator.analyse.predict.step_parts import FEATURES, PARTS, features, parts
 from perfctl.orchestrator.analyse.predict.trees import Fitted, Prediction
 

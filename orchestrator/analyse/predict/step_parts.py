@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
-from perfctl.orchestrator.analyse.predict.operations import HEAVY, STATE, Machine, Operation, StepSpec, element_bytes
+from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.memory.by_batch import STATE
+from perfctl.orchestrator.analyse.predict.operations import HEAVY, Operation, StepSpec, element_bytes
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Feature
 

@@ -184,10 +184,7 @@ def transposed_ways(data: Shape, weight: Shape, result: Shape, groups: int) -> t
         ("the number of output channels", weight[1]),
     )
     said = f"positions of the output taken ({_map(result[2:])}); a transposed convolution's are the input's ({_map(data[2:])})"
-    ways = [
-        Way((), ((*weight, *data[2:]),), outputs, names),
-        Way((said,), ((*weight, *result[2:]),), outputs, names),
-    ]
+    ways = [Way((), ((*weight, *data[2:]),), outputs, names), Way((said,), ((*weight, *result[2:]),), outputs, names)]
     if groups > 1:
         whole = (weight[0], weight[1] * groups, *weight[2:], *data[2:])
         ways.append(Way((f"the division by {groups} groups left out",), (whole,), outputs))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.predict.predict import LIKE, OPTIMIZERS, Answer, AnswerPoint, Question, Subject
+from perfctl.orchestrator.analyse.answer import LIKE, OPTIMIZERS, Answer, AnswerPoint, Question, Subject
 from perfctl.orchestrator.errors import UsageError
 from tests.analyse.steps import linear
 

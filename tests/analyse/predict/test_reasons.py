@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.analyse.predict.operations import Machine, Measured, StepSpec
+from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec
 from perfctl.orchestrator.analyse.predict.predict import predict
 from perfctl.orchestrator.analyse.predict.step_model import StepFitted
 from perfctl.orchestrator.analyse.predict.step_parts import FEATURES, parts, roofline
