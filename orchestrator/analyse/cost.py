@@ -53,12 +53,10 @@ def rental(price: Price, gpus: int, seconds: Span) -> Rental:
     instances = ceil(gpus / price.count)
     hours = seconds.times(instances / HOUR)
     return Rental(
-        price,
-        instances,
-        instances * price.count - gpus,
+        price, instances, instances * price.count - gpus,
         hours.times(price.on_demand) if price.on_demand is not None else None,
         hours.times(price.spot) if price.spot is not None else None,
-    )
+    )  # fmt: skip
 
 
 def rentals(prices: Sequence[Price], gpus: int, seconds: Span) -> tuple[Rental, ...]:
@@ -284,17 +282,11 @@ def training(
     whole = epoch.times(job.epochs) if epoch is not None and job.epochs is not None else None
     billed = whole or epoch
     return Training(
-        job=job,
-        step=step,
-        alone=alone,
-        parallel=parallel,
-        steps=steps,
-        epoch=epoch,
-        whole=whole,
+        job=job, step=step, alone=alone, parallel=parallel, steps=steps, epoch=epoch, whole=whole,
         rentals=rentals(prices, job.gpus, billed) if billed is not None else (),
         energy=energy(*power, job.gpus, billed, tariff) if billed is not None and power is not None else None,
         room=room,
-    )
+    )  # fmt: skip
 
 
 def _parallel(alone: Span, job: Job, backward: float | None) -> Parallel | None:

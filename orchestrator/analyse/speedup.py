@@ -206,27 +206,15 @@ def facts_of(arm: Arm, peaks: Sequence[Peaks] = ()) -> ArmFacts:
     wanted = ("layer ranges",) if device_kind(run) == "cpu" else ("layer ranges", "kernel")
     gaps = [(gap.quantity, gap.reason) for gap in run.report.gaps if gap.quantity in wanted]
     return ArmFacts(
-        label=arm.label,
-        device=device_label(run),
-        precision=run.precision,
-        runs=len(arm.runs),
-        total_ns=sum(one.ns for one in course) if course else None,
-        step_ns=step,
-        step_range=(timed[0].low, timed[0].high) if timed else None,
-        steps_per_second=1e9 / step if step else None,
+        label=arm.label, device=device_label(run), precision=run.precision, runs=len(arm.runs),
+        total_ns=sum(one.ns for one in course) if course else None, step_ns=step,
+        step_range=(timed[0].low, timed[0].high) if timed else None, steps_per_second=1e9 / step if step else None,
         samples_per_second=run.batch_size * 1e9 / step if step and run.batch_size else None,
-        warmup=_whole(run.report.environment.get("option:warmup")),
-        epochs=course,
-        memory=memory_figures(run),
-        top=top(run),
-        categories=shares(run),
-        rate=rate(run, step, peaks),
-        idle=_idle(prepared.usage.busy),
-        overlap=overlap(run),
-        launch_bound=launch_bound(run),
-        overhead=overhead(run),
+        warmup=_whole(run.report.environment.get("option:warmup")), epochs=course, memory=memory_figures(run),
+        top=top(run), categories=shares(run), rate=rate(run, step, peaks), idle=_idle(prepared.usage.busy),
+        overlap=overlap(run), launch_bound=launch_bound(run), overhead=overhead(run),
         gaps=tuple(dict.fromkeys(gaps)),
-    )
+    )  # fmt: skip
 
 
 def epochs(run: Run) -> tuple[Epoch, ...]:

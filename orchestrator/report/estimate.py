@@ -283,7 +283,7 @@ def sheet_json(
                 "layer": sheet.layer,
                 "kind": sheet.kind,
                 "sections": [asdict(section) for section in sheet.sections],
-                "check": {**asdict(findings[size]), "said": explain_check(findings[size])}
+                "check": {**asdict(findings[size]), "said": explain_check(findings[size], sheet.layer)}
                 if size in findings
                 else None,
             }

@@ -92,15 +92,10 @@ def of_board(board: Board) -> Machine:
     """Peaks from the table of devices; memory in bytes as the data sheet's GB of 10^9."""
     gpu, sheet = board.gpu, board.sheet
     return Machine(
-        name=board.name,
-        kind="gpu",
-        flops_per_second=gpus.flops_per_second(gpu),
-        bytes_per_second=gpu.bandwidth_gbs * 1e9,
-        memory_bytes=board.memory_gb * 1e9,
-        sms=gpu.sms,
-        clock_hz=gpu.boost_mhz * 1e6,
-        l2_bytes=sheet.l2_mb * MIB if sheet.l2_mb is not None else None,
-    )
+        name=board.name, kind="gpu", flops_per_second=gpus.flops_per_second(gpu),
+        bytes_per_second=gpu.bandwidth_gbs * 1e9, memory_bytes=board.memory_gb * 1e9, sms=gpu.sms,
+        clock_hz=gpu.boost_mhz * 1e6, l2_bytes=sheet.l2_mb * MIB if sheet.l2_mb is not None else None,
+    )  # fmt: skip
 
 
 _PATHS = {
@@ -136,15 +131,11 @@ def by_hand(text: str) -> Device:
     if "tensor fp16" in paths and "tensor bf16" not in paths:
         paths["tensor bf16"] = paths["tensor fp16"]
     machine = Machine(
-        name=given["name"],
-        kind="gpu",
-        flops_per_second=paths,
-        bytes_per_second=figure["bandwidth_gbs"] * 1e9,
-        memory_bytes=figure["memory_gb"] * 1e9,
-        sms=int(figure["sms"]) if "sms" in figure else None,
+        name=given["name"], kind="gpu", flops_per_second=paths, bytes_per_second=figure["bandwidth_gbs"] * 1e9,
+        memory_bytes=figure["memory_gb"] * 1e9, sms=int(figure["sms"]) if "sms" in figure else None,
         clock_hz=figure["clock_mhz"] * 1e6 if "clock_mhz" in figure else None,
         l2_bytes=figure["l2_mb"] * MIB if "l2_mb" in figure else None,
-    )
+    )  # fmt: skip
     return Device(machine, "peaks given by hand")
 
 
@@ -162,13 +153,10 @@ def of_measured(record: Mapping[str, Any], memory_bytes: int | None = None) -> D
     """From what ``python -m perfctl.workloads.run.peaks --json`` printed. Raises KeyError, TypeError or ValueError."""
     threads = record.get("threads")
     machine = Machine(
-        name=machine_name(str(record["device"]), str(record["kind"]), threads),
-        kind=str(record["kind"]),
+        name=machine_name(str(record["device"]), str(record["kind"]), threads), kind=str(record["kind"]),
         flops_per_second={str(path): float(value) for path, value in record["flops"].items()},
-        bytes_per_second=float(record["bandwidth_bps"]),
-        memory_bytes=memory_bytes,
-        sms=threads,
-    )
+        bytes_per_second=float(record["bandwidth_bps"]), memory_bytes=memory_bytes, sms=threads,
+    )  # fmt: skip
     return Device(machine, f"peaks measured on {str(record['at'])[:10]}: large matrix products and a triad")
 
 

@@ -150,18 +150,10 @@ def memory_of(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> Memory:
     """Everything about one traced step; ``gpu``: compute capability, which decides the cuBLAS workspace."""
     sums = {name: sum(item.bytes for item in trace.allocations if item.category == name) for name in CATEGORIES}
     return Memory(
-        parameters=sums["parameter"],
-        buffers=sums["buffer"],
-        gradients=sums["gradient"],
-        optimizer=sums["optimizer"],
-        inputs=sums["input"],
-        activations=sums["activation"],
-        peak=peak(trace),
-        rounded_peak=rounded_peak(trace),
-        reserved=reserved(trace),
-        cublas_workspace=cublas_workspace(gpu),
-        gpu=gpu,
-    )
+        parameters=sums["parameter"], buffers=sums["buffer"], gradients=sums["gradient"],
+        optimizer=sums["optimizer"], inputs=sums["input"], activations=sums["activation"], peak=peak(trace),
+        rounded_peak=rounded_peak(trace), reserved=reserved(trace), cublas_workspace=cublas_workspace(gpu), gpu=gpu,
+    )  # fmt: skip
 
 
 @dataclass(slots=True)

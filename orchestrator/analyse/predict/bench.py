@@ -176,14 +176,10 @@ def correlation(family: str, feature: str, points: Iterable[BenchPoint]) -> Corr
     logs = [(math.log(x), math.log(y)) for x, y in pairs if x > 0 and y > 0]
     xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
     return Correlation(
-        family=family,
-        feature=feature,
-        points=len(pairs),
-        pearson=pearson(xs, ys),
-        pearson_log=pearson([x for x, _ in logs], [y for _, y in logs]),
-        spearman=pearson(ranks(xs), ranks(ys)),
+        family=family, feature=feature, points=len(pairs), pearson=pearson(xs, ys),
+        pearson_log=pearson([x for x, _ in logs], [y for _, y in logs]), spearman=pearson(ranks(xs), ranks(ys)),
         slope_log=_slope(logs),
-    )
+    )  # fmt: skip
 
 
 def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
