@@ -16,9 +16,6 @@ from perfctl.orchestrator.errors import UsageError
 LIKE = {"adamw": "adam", "adadelta": "adam", "rmsprop": "momentum"}
 
 
-"""Optimizers that keep as many values for each parameter."""
-
-
 OPTIMIZERS = ("sgd", "momentum", "adam", *LIKE)
 
 
@@ -35,11 +32,10 @@ class Subject:
     training: bool
     parameters: int
     optimizer: str
-    """As said or as the model brings it; "" in inference."""
+    """The user's or the model's own; "" in inference."""
     lines: tuple[MemoryLine, ...] | None
     """Memory of a step by batch. None: not known."""
     notes: tuple[str, ...] = ()
-    """What has to be known about the operations and the memory."""
 
     def case(self, batch: int, precision: str) -> StepSpec:
         return StepSpec(
@@ -50,15 +46,15 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What ``perfctl predict`` was asked."""
+    """The options of ``perfctl predict``."""
 
     model: str
     batches: tuple[int, ...]
-    """Samples a step and GPU; one prediction each."""
+    """Samples per step and GPU; one prediction each."""
     device: str | None = None
     device_spec: str | None = None
     samples: int | None = None
-    """Of the data; an epoch sees each once."""
+    """Of the dataset."""
     epochs: int | None = None
     precision: str = "fp32"
     optimizer: str | None = None
@@ -74,39 +70,34 @@ class Question:
     efficiency: float | None = None
     inputs: tuple[str, ...] = ()
     threads: int | None = None
-    """Of a CPU; None: as many as torch takes."""
+    """Of a CPU; None: torch's default."""
 
     def check(self) -> None:
-        """Refuse what makes no sense before anything is built. Raises UsageError, with the field in backquotes."""
+        """Raises UsageError for values that make no sense, with the field in backquotes."""
         if not self.batches or any(batch < 1 for batch in self.batches):
             raise UsageError("`batch` must be at least 1", "For example `batch` 64")
         if self.precision not in PRECISIONS:
             raise UsageError(f"`precision` must be one of {', '.join(PRECISIONS)}, got '{self.precision}'")
-        whole = (
-            ("dataset_size", self.samples), ("epochs", self.epochs), ("gpus", self.gpus), ("threads", self.threads),
-        )  # fmt: skip
-        for name, value in whole:
+        whole = {"dataset_size": self.samples, "epochs": self.epochs, "gpus": self.gpus, "threads": self.threads}
+        for name, value in whole.items():
             if value is not None and value < 1:
                 raise UsageError(f"`{name}` must be at least 1, got {value}")
         for name, given in (("tariff", self.tariff), ("power", self.power), ("interconnect", self.link_gbs)):
             if given is not None and not 0 < given < float("inf"):
-                raise UsageError(
-                    f"`{name}` must be a number above 0, got {given}", "Leave it out where it is not known"
-                )
+                raise UsageError(f"`{name}` must be a number above 0, got {given}", "Omit it if it is not known")
         if not 0 <= self.overlap <= 1:
             raise UsageError(f"`overlap` must be between 0 and 1, got {self.overlap}", "With 0 nothing is hidden")
         if self.efficiency is not None and not 0 < self.efficiency <= 1:
             raise UsageError(f"`efficiency` must be above 0 and at most 1, got {self.efficiency}", "For example 0.9")
         if self.infer and self.optimizer is not None:
-            raise UsageError("`optimizer` with `infer`: inference has no optimizer", "Leave one of them out")
+            raise UsageError("`optimizer` with `infer`: inference has no optimizer", "Omit one of them")
         if self.infer and self.gpus > 1:
             raise UsageError(
-                "`gpus` with `infer`: nothing is summed between GPUs", "Divide the dataset by them instead"
+                "`gpus` with `infer`: GPUs do not exchange gradients", "Divide the dataset by them instead"
             )
         if self.epochs is not None and self.samples is None:
             raise UsageError(
-                "`epochs` without `dataset_size`",
-                "Say how many samples an epoch has, for example `dataset_size` 1281167",
+                "`epochs` without `dataset_size`", "Samples of an epoch, for example `dataset_size` 1281167"
             )
 
 
@@ -120,7 +111,7 @@ class AnswerPoint:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Times in seconds, costs in US dollars, memory in bytes; every time is a span from low to high."""
+    """Times in seconds as spans from low to high, costs in US dollars, memory in bytes."""
 
     question: Question
     subject: Subject
@@ -128,14 +119,11 @@ class Answer:
     points: tuple[AnswerPoint, ...]
     prices: PriceTable
     notes: tuple[str, ...]
-    """What has to be known to use the numbers."""
 
     @property
     def step(self) -> StepTime:
-        """Of the first batch size."""
         return self.points[0].step
 
     @property
     def training(self) -> Training:
-        """Of the first batch size."""
         return self.points[0].training

@@ -18,7 +18,6 @@ from perfctl.records.paper import LayerCall, OpShape
 
 
 def _aten(formula: Formula, names: str) -> dict[str, Formula]:
-    """``names``: of aten operations, separated by spaces."""
     return {f"aten.{name}": formula for name in names.split()}
 
 
@@ -39,7 +38,6 @@ PRODUCTS: dict[str, Formula] = {
     **_aten(products.attention, " ".join(_FUSED_ATTENTION)),
     **_aten(products.fused_attention_backward, " ".join(f"{name}_backward" for name in _FUSED_ATTENTION)),
 }
-"""Operations with multiply-adds."""
 
 NORMS: dict[str, Formula] = {
     **_aten(plain.batch_norm, "native_batch_norm cudnn_batch_norm miopen_batch_norm _native_batch_norm_legit"),
@@ -52,7 +50,6 @@ NORMS: dict[str, Formula] = {
     **_aten(plain.per_output(5), "_fused_rms_norm _softmax _safe_softmax _log_softmax"),
     "aten.linalg_vector_norm": plain.per_input(2),
 }  # fmt: skip
-"""Normalisation and softmax."""
 
 POOLING: dict[str, Formula] = {
     **_aten(plain.pooling, "max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d"),
@@ -146,7 +143,6 @@ FRIENDLY = {
     "nll_loss2d_forward": "nll_loss", "_adaptive_avg_pool2d": "adaptive_avg_pool2d",
     "_adaptive_avg_pool3d": "adaptive_avg_pool3d", "native_dropout": "dropout",
 }  # fmt: skip
-"""Dispatcher names -> what people call them."""
 
 SHOWN_TERMS = 4
 """How many different calls the worked text of one row spells out."""
@@ -263,7 +259,6 @@ def _layer_call(key: _Key, parts: _Parts, owners: dict[str, str]) -> LayerCall:
 
 
 def _text(parts: _Parts) -> str:
-    """The worked text of a row: its multiply-adds, or its elementwise work when it has none."""
     heavy = [(op, part) for op, part in parts if part.macs] or parts
     lines = [f"{number(op.calls)} times: {part.text}" if op.calls > 1 else part.text for op, part in heavy]
     if len(lines) > SHOWN_TERMS:

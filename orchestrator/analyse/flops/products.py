@@ -28,7 +28,6 @@ CONVOLUTIONS = ("aten.convolution", "aten._convolution", "aten.convolution_overr
 OUT_LETTERS = {1: ("P",), 2: ("P", "Q"), 3: ("O", "P", "Q")}
 IN_LETTERS = {1: ("W",), 2: ("H", "W"), 3: ("D", "H", "W")}
 KERNEL_LETTERS = {1: ("R",), 2: ("R", "S"), 3: ("T", "R", "S")}
-"""By the number of dimensions, in the order in which a tensor has them."""
 
 
 def _count(data: Shape, weight: Shape, result: Shape, transposed: bool) -> tuple[int, str]:
@@ -140,7 +139,6 @@ def pairwise_distance(op: OpShape) -> tuple[Part, ...]:
 
 
 FUSED = ", fused kernel"
-"""Label of work that only a fused kernel does."""
 
 
 def _sizes(op: OpShape, first: int) -> tuple[int, int, int, int, int]:

@@ -1,4 +1,4 @@
-"""A :class:`Machine` for the predictor: from a board of the table, from peaks given by hand, or from measured ones."""
+"""Machines for the predictor: from the table of boards, from stated peaks, or from measured ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A device as far as a predictor knows it. Figures are peaks (dense, sustained clock) unless measured."""
+    """A device as a predictor sees it. Figures are peaks (dense, sustained clock) unless measured."""
 
     name: str
     kind: str
@@ -35,7 +35,7 @@ class Machine:
 
 
 class DeviceError(ValueError):
-    """A name or description from which no machine can be made. ``remedy``: what to say instead."""
+    """An unknown device name or a wrong description. ``remedy``: what to use instead."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
@@ -44,45 +44,38 @@ class DeviceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A machine with what cost and memory need beside it."""
+    """A machine with its source, and its board for cost and memory."""
 
     machine: Machine
     source: str
-    """Where its peaks come from, in words."""
     board: Board | None = None
     """None: given by hand, or a CPU."""
     note: str | None = None
-    """What was chosen among several, and how to name another; None when the name meant one."""
 
     @property
     def power_w(self) -> float | None:
-        """Board power of the data sheet. None: not known."""
+        """Board power of the data sheet; None if not known."""
         return self.board.sheet.power_w if self.board is not None else None
 
 
 def named(name: str) -> Device:
-    """The machine behind a device name. Several boards of one name: ``boards.CHOICE_RULE``, and the others are named.
-
-    Raises DeviceError when the table has none, with the nearest names.
-    """
+    """The machine of a device name; of several boards one, by ``gpus.CHOICE_RULE``. Raises DeviceError for an unknown name."""
     found = gpus.meant(name)
+    if not found and gpus.sliced(name):
+        raise DeviceError(
+            f"`device`: '{name}' is a slice of a GPU or a laptop GPU, which the table does not have", _remedy(name)
+        )
     if not found:
-        raise DeviceError(_unknown(name), _what_to_say(name))
+        raise DeviceError(f"`device`: '{name}' is not in the table of devices", _remedy(name))
     board = gpus.choose(found)
     note = None
     if len(found) > 1:
         others = ", ".join(other.name for other in found if other != board)
-        note = f"'{name}' may be several: {board.name} taken ({gpus.CHOICE_RULE}); others: {others}"
+        note = f"'{name}' may be several: using {board.name} ({gpus.CHOICE_RULE}); others: {others}"
     return Device(of_board(board), f"published figures of the {board.gpu.name}, dense", board, note)
 
 
-def _unknown(name: str) -> str:
-    if gpus.sliced(name):
-        return f"`device`: '{name}' is a slice of a GPU or a laptop part: the table has none of these"
-    return f"`device`: '{name}' is not in the table of devices"
-
-
-def _what_to_say(name: str) -> str:
+def _remedy(name: str) -> str:
     close = gpus.nearest(name)
     near = f"Near it: {', '.join(close)}. " if close else ""
     return f"{near}Or give its peaks: `device_spec` name=...,fp32_tflops=...,bandwidth_gbs=...,memory_gb=..."
@@ -110,15 +103,14 @@ EXAMPLE = "For example `device_spec` name=X1,fp32_tflops=20,bandwidth_gbs=900,me
 def by_hand(text: str) -> Device:
     """From ``name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24``: TFLOP/s dense (1 multiply-add = 2), GB/s, GB.
 
-    tensor_bf16_tflops is taken from tensor_fp16_tflops where only that is given. Raises DeviceError.
+    tensor_bf16_tflops defaults to tensor_fp16_tflops. Raises DeviceError.
     """
     given: dict[str, str] = {}
     for piece in text.split(","):
         key, equals, value = (part.strip() for part in piece.partition("="))
         if not equals or key in given:
-            raise DeviceError(
-                f"`device_spec`: '{piece.strip()}' is {'given twice' if equals else 'no key=value'}", EXAMPLE
-            )
+            wrong = "given twice" if equals else "not key=value"
+            raise DeviceError(f"`device_spec`: '{piece.strip()}' is {wrong}", EXAMPLE)
         if key not in (*_NEEDED, *_PATHS, *_OTHERS):
             known = ", ".join((*_NEEDED, *(key for key in _PATHS if key not in _NEEDED), *_OTHERS))
             raise DeviceError(f"`device_spec`: '{key}' is not known", f"Known: {known}")
@@ -150,7 +142,7 @@ def _figure(key: str, value: str) -> float:
 
 
 def of_measured(record: Mapping[str, Any], memory_bytes: int | None = None) -> Device:
-    """From what ``python -m perfctl.workloads.run.peaks --json`` printed. Raises KeyError, TypeError or ValueError."""
+    """From the JSON of ``python -m perfctl.workloads.run.peaks``. Raises KeyError, TypeError or ValueError."""
     threads = record.get("threads")
     machine = Machine(
         name=machine_name(str(record["device"]), str(record["kind"]), threads), kind=str(record["kind"]),
@@ -161,8 +153,7 @@ def of_measured(record: Mapping[str, Any], memory_bytes: int | None = None) -> D
 
 
 def machine_name(device: str, kind: str, threads: int | None = None) -> str:
-    """What a machine is called wherever times of it are kept: of a GPU the board that its name means; of a CPU also how
-    many threads computed ("AMD EPYC, 2 threads"), since as many reach other peaks than one."""
+    """A machine's name in stored times: of a GPU its board; of a CPU with its threads ("AMD EPYC, 2 threads")."""
     if kind == "gpu":
         found = gpus.meant(device)
         return found[0].name if len(found) == 1 else device
@@ -170,6 +161,6 @@ def machine_name(device: str, kind: str, threads: int | None = None) -> str:
 
 
 def threads_of(cpu: str, machine: str) -> int | None:
-    """Threads in a machine's name where it is that CPU; None for another machine, or one without."""
+    """Threads in the name of a machine with this CPU; None for another machine, or without threads."""
     found = re.fullmatch(r"(.*), (\d+) threads?", machine)
     return int(found[2]) if found is not None and found[1] == cpu else None

@@ -33,7 +33,6 @@ class Way:
     """One way to work the layer's forward pass: the right one, or one with a slip."""
 
     slips: tuple[str, ...]
-    """Empty for the right way."""
     terms: tuple[Shape, ...]
     """A sum of products, for one sample; the batch multiplies all of them."""
     outputs: int

@@ -32,7 +32,6 @@ class Sheet:
     kind: str
     sections: tuple[Section, ...]
     facts: Facts | None
-    """For checking a hand value; None for a layer without multiply-adds."""
 
 
 def layers_of(ops: Sequence[OpShape]) -> tuple[str, ...]:

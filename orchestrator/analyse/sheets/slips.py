@@ -21,7 +21,6 @@ class Finding:
 
     value: int
     right: int
-    """The layer's own multiply-adds."""
     exact: bool
     slips: tuple[str, ...]
     """Empty when the value is right; otherwise the slips that together give it, or the nearest value."""
@@ -116,7 +115,6 @@ def _whole_steps(facts: Facts) -> Iterator[_Candidate]:
 
 
 def _value_counts(facts: Facts) -> Iterator[_Candidate]:
-    """Numbers of values: weights, biases, output map, together."""
     weights, biases = facts.weights, facts.biases
     if weights:
         yield _Candidate(weights, ("weights, not operations",), f"{number(weights)} weights")
