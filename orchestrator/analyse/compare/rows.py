@@ -41,7 +41,7 @@ def rows(a: Sequence[Mapping[Key, Observed]], b: Sequence[Mapping[Key, Observed]
     """Outer join of both sides' quantities; rows of times are judged later, together."""
     keys = dict.fromkeys(key for found in (*a, *b) for key in found)
     sides = {key: [[run[key] for run in found if key in run] for found in (a, b)] for key in keys}
-    return [_row(key, *seen, len(a), len(b)) for key, seen in sides.items()]
+    return [_row(key, mine, theirs, len(a), len(b)) for key, (mine, theirs) in sides.items()]
 
 
 def name(key: Key) -> str:
