@@ -18,10 +18,10 @@ import numpy as np
 from accuracy_line import Line
 from accuracy_steps import beside, by_factor, by_line, held_out, leaving_out, percent, spelled
 
-from perfctl.orchestrator.analyse.hardware.machines import of_measured
+from perfctl.orchestrator.analyse.hardware.machines import Machine, of_measured
 from perfctl.orchestrator.analyse.predict.bench import measured_of
 from perfctl.orchestrator.analyse.predict.fit import Table, table
-from perfctl.orchestrator.analyse.predict.operations import Machine, Measured
+from perfctl.orchestrator.analyse.predict.operations import Measured
 from perfctl.orchestrator.analyse.predict.step_parts import roofline
 from perfctl.orchestrator.analyse.predict.trees_fit import folds
 from perfctl.parsers.own.bench import read_points

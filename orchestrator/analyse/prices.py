@@ -1,4 +1,4 @@
-"""What GPUs cost to rent: a table of facts, each with its date and source. Text in, records out."""
+"""Rental prices of GPUs, each with its date and source, from a CSV table."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ COLUMNS = (
     "provider", "instance", "gpu", "count", "on_demand_usd_per_hour", "spot_usd_per_hour", "region", "date", "source",
 )  # fmt: skip
 NEEDED = ("provider", "gpu", "count", "date")
-"""Columns whose cells may not be empty; of the two prices one may be."""
+"""Columns that must be filled; so must one of the two prices."""
 _DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?")
 
 
 class PriceTableError(ValueError):
-    """A table that cannot be used: which line, and why. ``remedy``: what to do."""
+    """A wrong table: the line and the reason. ``remedy``: what to do."""
 
     def __init__(self, line: int, message: str, remedy: str) -> None:
         super().__init__(f"line {line}: {message}")
@@ -29,22 +29,20 @@ class PriceTableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """One offer. US dollars an hour for the whole instance."""
+    """One offer. US dollars per hour for the whole instance."""
 
     provider: str
     instance: str
     """"" where the provider gives it no name."""
     gpu: str
-    """As written in the table."""
     boards: tuple[Board, ...]
-    """What ``gpu`` may mean: several where the provider states no form."""
+    """The boards that ``gpu`` may mean."""
     count: int
     """GPUs of one instance."""
     on_demand: float | None
     spot: float | None
     """None: not offered, or not known."""
     region: str
-    """"" where not stated."""
     date: str
     """YYYY-MM or YYYY-MM-DD of the price."""
     source: str
@@ -52,72 +50,59 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class PriceTable:
-    """Prices and where they come from."""
+    """Prices and their source."""
 
     prices: tuple[Price, ...]
     where: str
-    """In words, for whoever reads a cost."""
 
 
 def read_prices(text: str) -> tuple[Price, ...]:
-    """The rows of a CSV with :data:`COLUMNS` (others are passed over). Raises PriceTableError naming the line."""
+    """The rows of a CSV with :data:`COLUMNS` (others are ignored). Raises PriceTableError with the line."""
     rows = csv.reader(io.StringIO(text.removeprefix("\ufeff")), strict=True)
     try:
         heads = [head.strip() for head in next(rows, [])]
         missing = [name for name in COLUMNS if name not in heads]
         if missing:
-            raise PriceTableError(
-                1, f"column{'s' * (len(missing) > 1)} {', '.join(missing)} missing", f"The head is {','.join(COLUMNS)}"
-            )
-        found = [
-            _price(dict(zip(heads, _whole(cells, heads, rows.line_num), strict=True)), rows.line_num)
-            for cells in rows
-            if any(cell.strip() for cell in cells)
-        ]
+            columns = f"column{'s' * (len(missing) > 1)} {', '.join(missing)} missing"
+            raise PriceTableError(1, columns, f"The head is {','.join(COLUMNS)}")
+        found = []
+        for cells in rows:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if len(cells) != len(heads):
+                wrong = f"{len(cells)} cells under {len(heads)} columns"
+                raise PriceTableError(rows.line_num, wrong, "Leave cells empty, and quote texts that have a comma")
+            found.append(_price(dict(zip(heads, map(str.strip, cells), strict=True)), rows.line_num))
     except csv.Error as error:
-        raise PriceTableError(
-            rows.line_num, f"no CSV ({error})", "Separate by commas; quote texts that have one"
-        ) from None
+        wrong = f"not CSV ({error})"
+        raise PriceTableError(rows.line_num, wrong, "Separate cells by commas; quote texts that have one") from None
     if not found:
-        raise PriceTableError(1, "a head and no prices", "One line a price")
+        raise PriceTableError(1, "a head and no prices", "One line for each price")
     return tuple(found)
-
-
-def _whole(cells: list[str], heads: list[str], line: int) -> list[str]:
-    if len(cells) != len(heads):
-        raise PriceTableError(
-            line,
-            f"{len(cells)} cells under {len(heads)} columns",
-            "Leave cells empty, and quote texts that have a comma",
-        )
-    return [cell.strip() for cell in cells]
 
 
 def _price(row: dict[str, str], line: int) -> Price:
     for name in NEEDED:
         if not row[name]:
-            raise PriceTableError(line, f"{name} is empty", f"Only {', '.join(set_apart())} may be")
+            raise PriceTableError(
+                line, f"{name} is empty", f"Only {', '.join(name for name in COLUMNS if name not in NEEDED)} may be"
+            )
     if not row["count"].isdecimal() or int(row["count"]) < 1:
-        raise PriceTableError(line, f"count '{row['count']}' is no number of GPUs", "Say 1, 2, 4, 8")
+        raise PriceTableError(line, f"count '{row['count']}' is not a number of GPUs", "For example 8")
     if not _DATE.fullmatch(row["date"]):
-        raise PriceTableError(line, f"date '{row['date']}' is none", "Say YYYY-MM or YYYY-MM-DD")
+        raise PriceTableError(line, f"date '{row['date']}' is not a date", "Use YYYY-MM or YYYY-MM-DD")
     on_demand, spot = (_dollars(row, name, line) for name in ("on_demand_usd_per_hour", "spot_usd_per_hour"))
     if on_demand is None and spot is None:
         raise PriceTableError(line, "no price", "Fill on_demand_usd_per_hour, spot_usd_per_hour or both")
     meant = gpus.meant(row["gpu"])
     if not meant:
-        close = gpus.nearest(row["gpu"])
-        remedy = f"Near it: {', '.join(close)}" if close else "docs/devices.md says which are known"
+        close = ", ".join(gpus.nearest(row["gpu"]))
+        remedy = f"Similar: {close}" if close else "docs/devices.md lists the devices"
         raise PriceTableError(line, f"gpu '{row['gpu']}' is not in the table of devices", remedy)
     return Price(
         row["provider"], row["instance"], row["gpu"], meant, int(row["count"]), on_demand, spot, row["region"],
         row["date"], row["source"],
     )  # fmt: skip
-
-
-def set_apart() -> tuple[str, ...]:
-    """Columns whose cells may be empty."""
-    return tuple(name for name in COLUMNS if name not in NEEDED)
 
 
 def _dollars(row: dict[str, str], name: str, line: int) -> float | None:
@@ -129,12 +114,14 @@ def _dollars(row: dict[str, str], name: str, line: int) -> float | None:
     except ValueError:
         value = -1.0
     if not isfinite(value) or value < 0:
-        raise PriceTableError(line, f"{name} '{text}' is no price", "Dollars an hour as 3.06; empty where not known")
+        raise PriceTableError(
+            line, f"{name} '{text}' is not a price", "Dollars per hour, such as 3.06; empty if not known"
+        )
     if value == 0:
-        raise PriceTableError(line, f"{name} is 0", "Leave it empty where it is not known")
+        raise PriceTableError(line, f"{name} is 0", "Leave it empty if it is not known")
     return value
 
 
 def for_board(prices: tuple[Price, ...], board: Board) -> tuple[Price, ...]:
-    """The offers that have this board, or may have it."""
+    """The offers that have, or may have, this board."""
     return tuple(price for price in prices if board in price.boards)

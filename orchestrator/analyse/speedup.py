@@ -1,7 +1,7 @@
-"""How many times faster one device or precision is than another, and where: refused where other work was done.
+"""How many times faster one device or precision is than another, and in which layers; refused for different work.
 
-A speed-up is the ratio of geometric means with its 95 % interval (``compare_stats``); where there is no spread, there
-is no speed-up, but the reason. Amdahl: G. M. Amdahl, AFIPS 1967.
+A speed-up is a ratio of geometric means with its 95 % interval (``compare.statistics``); without a spread there is only a
+reason. Amdahl: G. M. Amdahl, AFIPS 1967.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from perfctl.orchestrator.analyse.ledger.studies import device_kind, device_labe
 from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS
 from perfctl.orchestrator.analyse.statistics import ratio
-from perfctl.orchestrator.analyse.usage.busy import Busy
 from perfctl.records.run import Run
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way to run it: all runs of one label at one batch size, repeats of one another."""
+    """The runs of one label at one batch size, which are repeats."""
 
     label: str
     """"cpu", "cuda:bf16", or how the user named it."""
@@ -38,39 +37,38 @@ class Arm:
 
 
 class Gain(NamedTuple):
-    """How many times faster, with its 95 % interval; ratio of geometric means."""
+    """Ratio of geometric means, with its 95 % interval."""
 
     value: float
     low: float
     high: float
     basis: str
-    """What the spread was taken from, in words."""
 
 
 class GainLine(NamedTuple):
-    """One thing that both arms did."""
+    """One quantity of both arms."""
 
     level: str
     """epoch, step, phase or layer."""
     name: str
     base_ns: float | None
-    """Median of the first arm; None where it did not do it."""
+    """Median of the first arm; None without one."""
     ns: float | None
     gain: Gain | None
-    """None where no spread is known: then there is no speed-up to show, and ``reason`` says why."""
+    """None without a spread; ``reason`` says why."""
     reason: str | None
 
 
 class Epoch(NamedTuple):
-    """One epoch of an arm's newest run, and what it had reached."""
+    """One epoch of an arm's newest run."""
 
     number: int
     ns: float
-    """Training alone, without the test pass."""
+    """Without the test pass."""
     reached_ns: float
-    """Training time from the first epoch's start to this one's end."""
+    """Sum of the epochs so far."""
     loss: float | None
-    """Mean over the training data, while it was learnt from."""
+    """Mean over the training data."""
     test_loss: float | None
     accuracy: float | None
     """0..1, of test data."""
@@ -79,14 +77,14 @@ class Epoch(NamedTuple):
 
 
 class Top(NamedTuple):
-    """One of the most expensive operations (CPU, self time) or kernels (GPU)."""
+    """One of the most expensive operations (CPU, by self time) or kernels (GPU)."""
 
     name: str
     category: str
     calls: int
     self_ns: float
     total_ns: float | None
-    """With what it called; None for kernels, which call nothing."""
+    """With the operations it called; None for kernels."""
     share: float
     """Of all self time in the trace."""
 
@@ -95,16 +93,16 @@ class Rate(NamedTuple):
     """FLOPs on paper over measured time. 1 multiply-add = 2 FLOPs."""
 
     flops: int | None
-    """Forward and backward of one step, on paper; None where the shapes are not known."""
+    """Of one step; None without shapes."""
     per_second: float | None
     peak: float | None
-    """FLOP/s of the device in this precision; None where no table knows it."""
+    """FLOP/s of the device in this precision; None if unknown."""
     reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class ArmFacts:
-    """Everything about one arm alone."""
+    """Figures of one arm."""
 
     label: str
     device: str | None
@@ -113,13 +111,11 @@ class ArmFacts:
     total_ns: float | None
     """All epochs' training time; None without epochs."""
     step_ns: float | None
-    """Median of the measured steps."""
     step_range: tuple[float, float] | None
-    """Shortest and longest of the measured steps."""
     steps_per_second: float | None
     samples_per_second: float | None
     warmup: int | None
-    """Steps before the measured ones: in no figure here."""
+    """Steps before the measured ones, in none of the figures."""
     epochs: tuple[Epoch, ...]
     memory: Mapping[str, int]
     top: tuple[Top, ...]
@@ -127,36 +123,33 @@ class ArmFacts:
     """Kind of work -> share of all time in the trace."""
     rate: Rate
     idle: float | None
-    """Share of the measured steps in which no kernel ran; None on a CPU."""
+    """Share of the measured steps without a running kernel; None on a CPU."""
     overlap: float | None
-    """Share of copy time in which a kernel ran too; None without copies."""
+    """Share of copy time with a running kernel; None without copies."""
     launch_bound: float | None
-    """Share of kernel launches that take less time than the wait before them on an idle device; None on a CPU."""
+    """Share of kernels that run for less time than the device was idle before them; None on a CPU."""
     overhead: float | None
-    """Share of the measured steps outside of all operations (Python, the optimizer's loop); None on a GPU."""
+    """Share of the measured steps outside all operations (Python, the optimizer's loop); None on a GPU."""
     gaps: tuple[tuple[str, str], ...] = ()
-    """(what is missing, why)."""
     paper_memory: int | None = None
-    """Bytes of all tensors at the fullest moment of a step on paper, in the allocator's 512-byte blocks."""
+    """Peak bytes of all tensors on paper, in the allocator's 512-byte blocks."""
     paper_memory_reason: str | None = None
-    """Why ``paper_memory`` is not known."""
 
 
 class IfOnly(NamedTuple):
-    """Amdahl: the speed-up of a step if this layer alone ran as fast as on the other arm."""
+    """Amdahl: the step's speed-up if only this layer ran as fast as on the other arm."""
 
     layer: str
     share: float
     """Of the first arm's step."""
     gain: Gain
-    """Of the whole step."""
     limit: float
-    """Of the whole step if the layer took no time at all."""
+    """Gain if the layer took no time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """One arm set against the first."""
+    """One arm compared with the first."""
 
     label: str
     refused: tuple[str, ...]
@@ -167,13 +160,12 @@ class Against:
 
 
 class Reached(NamedTuple):
-    """Training time until every arm was as good as the worst arm's best."""
+    """Training time until each arm was as good as the worst arm's best."""
 
     what: str
-    """test loss, accuracy or Dice."""
     target: float
     times: Mapping[str, float | None]
-    """label -> ns of training, or None where it was never reached."""
+    """label -> ns of training, or None if never reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +182,9 @@ class Speedup:
     """(label, why) of arms without a whole run."""
 
 
-TEN = 10
 DICE = "dice:epoch:"
 PATHS = {"fp32": "fp32", "tf32": "tensor tf32", "bf16": "tensor bf16", "fp16": "tensor fp16"}
-"""Precision of a run -> the path whose peak it is held against."""
+"""Precision of a run -> path of its peak."""
 
 
 def facts_of(arm: Arm, peaks: Sequence[Peaks] = ()) -> ArmFacts:
@@ -201,36 +192,26 @@ def facts_of(arm: Arm, peaks: Sequence[Peaks] = ()) -> ArmFacts:
     run = arm.runs[-1]
     prepared = PreparedRun(run)
     timed = prepared.step_time
+    warmup = run.report.environment.get("option:warmup", "")
     step = timed[0].median if timed else None
     course = epochs(run)
     wanted = ("layer ranges",) if device_kind(run) == "cpu" else ("layer ranges", "kernel")
+    busy = [one.share for one in prepared.usage.busy if one.stream is None and one.share is not None]
     gaps = [(gap.quantity, gap.reason) for gap in run.report.gaps if gap.quantity in wanted]
     return ArmFacts(
-        label=arm.label,
-        device=device_label(run),
-        precision=run.precision,
-        runs=len(arm.runs),
-        total_ns=sum(one.ns for one in course) if course else None,
-        step_ns=step,
-        step_range=(timed[0].low, timed[0].high) if timed else None,
-        steps_per_second=1e9 / step if step else None,
+        label=arm.label, device=device_label(run), precision=run.precision, runs=len(arm.runs),
+        total_ns=sum(one.ns for one in course) if course else None, step_ns=step,
+        step_range=(timed[0].low, timed[0].high) if timed else None, steps_per_second=1e9 / step if step else None,
         samples_per_second=run.batch_size * 1e9 / step if step and run.batch_size else None,
-        warmup=_whole(run.report.environment.get("option:warmup")),
-        epochs=course,
-        memory=memory_figures(run),
-        top=top(run),
-        categories=shares(run),
-        rate=rate(run, step, peaks),
-        idle=_idle(prepared.usage.busy),
-        overlap=overlap(run),
-        launch_bound=launch_bound(run),
-        overhead=overhead(run),
+        warmup=int(warmup) if warmup.isdecimal() else None, epochs=course, memory=memory_figures(run),
+        top=top(run), categories=shares(run), rate=rate(run, step, peaks), idle=1 - statistics.fmean(busy) if busy else None,
+        overlap=overlap(run), launch_bound=launch_bound(run), overhead=overhead(run),
         gaps=tuple(dict.fromkeys(gaps)),
-    )
+    )  # fmt: skip
 
 
 def epochs(run: Run) -> tuple[Epoch, ...]:
-    """The epochs in their order, with the training time that had gone by at the end of each; () without epochs."""
+    """The epochs in their order; () without epochs."""
     tests = {row.number: row for row in run.report.steps if row.phase == "test"}
     scored = {one.name: one.value for one in run.report.summaries if one.name.startswith(DICE)}
     found: list[Epoch] = []
@@ -239,55 +220,31 @@ def epochs(run: Run) -> tuple[Epoch, ...]:
     for row in sorted(rows, key=lambda row: row.number):
         gone += row.duration_ns or 0
         test = tests.get(row.number)
-        found.append(
-            Epoch(
-                row.number,
-                float(row.duration_ns or 0),
-                gone,
-                row.loss,
-                test.loss if test else None,
-                row.accuracy,
-                scored.get(f"{DICE}{row.number}"),
-            )
-        )
+        loss, dice = test.loss if test else None, scored.get(f"{DICE}{row.number}")
+        found.append(Epoch(row.number, float(row.duration_ns or 0), gone, row.loss, loss, row.accuracy, dice))
     return tuple(found)
 
 
-def top(run: Run, most: int = TEN) -> tuple[Top, ...]:
-    """The most expensive: kernels by time where there are any, else operations of the CPU by self time.
-
-    As in torch's own tables, an operation is one line whatever layer called it.
-    """
-    if run.report.kernels:
-        return _ranked(_kernel_sums(run), most)
+def top(run: Run, most: int = 10) -> tuple[Top, ...]:
+    """The most expensive kernels by time; without kernels, CPU operations by self time. One line per name, as in torch's tables."""
+    kernels = bool(run.report.kernels)
+    found: list[tuple[str, int, float, float]] = [(one.name, 1, one.duration_ns or 0, 0) for one in run.report.kernels]
+    if not kernels:
+        found = [(one.name, one.calls, one.self_cpu_ns or 0, one.cpu_ns or 0) for one in run.report.operations]
     sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
-    for item in run.report.operations:
-        found = sums[item.name]
-        found[0] += item.calls
-        found[1] += item.self_cpu_ns or 0
-        found[2] += item.cpu_ns or 0
-    rows = {name: (int(calls), own, total, categories.operation(name)) for name, (calls, own, total) in sums.items()}
-    return _ranked(rows, most)
-
-
-def _kernel_sums(run: Run) -> dict[str, tuple[int, float, float | None, str]]:
-    sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
-    for kernel in run.report.kernels:
-        sums[kernel.name][0] += 1
-        sums[kernel.name][1] += kernel.duration_ns or 0
-    return {name: (int(count), spent, None, categories.kernel(name)) for name, (count, spent) in sums.items()}
-
-
-def _ranked(rows: Mapping[str, tuple[int, float, float | None, str]], most: int) -> tuple[Top, ...]:
-    whole = sum(own for _, own, _, _ in rows.values())
-    if not whole:
-        return ()
-    ranked = sorted(rows.items(), key=lambda item: (-item[1][1], item[0]))[:most]
-    return tuple(Top(name, kind, calls, own, total, own / whole) for name, (calls, own, total, kind) in ranked)
+    for name, *figures in found:
+        sums[name] = [one + more for one, more in zip(sums[name], figures, strict=True)]
+    whole = sum(own for _, own, _ in sums.values())
+    kind = categories.kernel if kernels else categories.operation
+    return tuple(
+        Top(name, kind(name), int(calls), own, None if kernels else total, own / whole)
+        for name, (calls, own, total) in sorted(sums.items(), key=lambda item: (-item[1][1], item[0]))[:most]
+        if whole
+    )
 
 
 def shares(run: Run) -> Mapping[str, float] | None:
-    """Kind of work -> share of all time in the trace; kinds without time are left out."""
+    """Kind of work -> share of all time in the trace, without kinds that took none."""
     found = categories.times(run)
     if found is None:
         return None
@@ -296,27 +253,21 @@ def shares(run: Run) -> Mapping[str, float] | None:
 
 
 def rate(run: Run, step_ns: float | None, peaks: Sequence[Peaks] = ()) -> Rate:
-    """FLOPs of a step on paper over its measured time, and the device's peak in the run's precision."""
+    """FLOPs of a step on paper over its measured time, and the device's peak."""
     if not run.layer_calls:
         return Rate(None, None, None, "the shapes of the layers were not recorded")
     directions = ("forward", *BACKWARD) if run.mode == "train" else ("forward",)
     flops = totals(run.layer_calls, directions).flops
     roofs = peaks_of(run.device, peaks)
-    path = PATHS.get(run.precision or "", run.precision or "")
-    if device_kind(run) == "cpu":
-        path = run.precision or ""
+    precision = run.precision or ""
+    path = precision if device_kind(run) == "cpu" else PATHS.get(precision, precision)
     peak = roofs.flops.get(path)
     reason = None if peak else roofs.reason or f"no peak of {path} is known for {roofs.device}"
     return Rate(flops, flops * 1e9 / step_ns if step_ns else None, peak, reason)
 
 
-def _idle(busy: Sequence[Busy]) -> float | None:
-    found = [one.share for one in busy if one.stream is None and one.share is not None]
-    return 1 - statistics.fmean(found) if found else None
-
-
 def launch_bound(run: Run) -> float | None:
-    """Share of kernels before which the device stood idle for longer than they then ran; None without kernel times."""
+    """Share of kernels that ran for less time than the device was idle before them; None without kernel times."""
     spans = sorted(
         (one.device_index or 0, one.start_ns, one.start_ns + one.duration_ns)
         for one in run.report.kernels
@@ -333,7 +284,7 @@ def launch_bound(run: Run) -> float | None:
 
 
 def overlap(run: Run) -> float | None:
-    """Share of the time of copies between host and device in which a kernel of the device ran; None without copies."""
+    """Share of the copies' time in which a kernel of the device ran; None without copies."""
     running: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for one in run.report.kernels:
         if one.start_ns is None or one.duration_ns is None:
@@ -361,7 +312,7 @@ def _joined(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def overhead(run: Run) -> float | None:
-    """Share of the measured steps' time that no operation took: Python, and the profiler itself. None on a GPU."""
+    """Share of the measured steps outside all operations: Python, and the profiler. None on a GPU."""
     if device_kind(run) != "cpu" or not run.report.operations:
         return None
     steps = sum(row.duration_ns or 0 for row in run.report.steps if row.phase == "step")
@@ -369,26 +320,26 @@ def overhead(run: Run) -> float | None:
     return max(1 - own / steps, 0.0) if steps else None
 
 
-def _whole(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
-
-
 MUST_AGREE = ("workload", "variant", "mode", "precision", "batch", "data", "seed", "world_size")
-"""Facts of ``compare_facts`` without which it is other work; the device is what a speed-up is about."""
+"""Facts of ``compare.pairing`` that must be the same; the device may differ."""
 OWN_DATA = ("samples", "length", "data_dir")
-"""Options of workloads that say which data it is."""
+"""Options that choose the data."""
 COMPILED = "compile"
 Values = dict[tuple[str, str], list[tuple[float, ...]]]
 """(level, name) -> a list of runs, each the values of its steps in ns."""
 
 
 def speedup(arms: Sequence[Arm], *, allowed: Iterable[str] = (), peaks: Sequence[Peaks] = ()) -> Speedup:
-    """Set every arm against the first. Raises ValueError with fewer than two arms that have a whole run.
+    """Compare every arm with the first. Raises ValueError with fewer than two arms that have a complete run.
 
-    ``allowed`` are names of MUST_AGREE (or "compile") that may differ, because the user asked for just that.
+    ``allowed``: names of MUST_AGREE, or "compile", that may differ because the user asked for it.
     """
     whole = [replace(arm, runs=tuple(run for run in arm.runs if run.status == "ok")) for arm in arms]
-    failed = [(arm.label, _why(arm)) for arm, kept in zip(arms, whole, strict=True) if not kept.runs]
+    failed = [
+        (arm.label, next((run.reason for run in arm.runs if run.reason), "it has no run"))
+        for arm, kept in zip(arms, whole, strict=True)
+        if not kept.runs
+    ]
     whole = [arm for arm in whole if arm.runs]
     if len(whole) < 2:
         raise ValueError("; ".join(f"{label}: {why}" for label, why in failed) or "one arm alone")
@@ -396,10 +347,6 @@ def speedup(arms: Sequence[Arm], *, allowed: Iterable[str] = (), peaks: Sequence
     against = tuple(_against(base, arm, frozenset(allowed)) for arm in whole[1:])
     first = base.runs[0]
     return Speedup(first.workload, first.batch_size, base.label, facts, against, reached(facts), tuple(failed))
-
-
-def _why(arm: Arm) -> str:
-    return next((run.reason for run in arm.runs if run.reason), "there is no run of it")
 
 
 def _against(base: Arm, arm: Arm, allowed: frozenset[str]) -> Against:
@@ -418,15 +365,14 @@ def _against(base: Arm, arm: Arm, allowed: frozenset[str]) -> Against:
 
 
 def differing(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ...]:
-    """What the two were made with that is not the same; ``blocks`` where it would be other work.
+    """Facts that differ; ``blocks`` for different work.
 
-    A fact of MUST_AGREE that only one side recorded blocks as well; one that neither recorded is said.
+    A fact of MUST_AGREE that only one side recorded blocks too; one that neither recorded is listed.
     """
-    plain_a, plain_b = ([_uncompiled(run) for run in side] for side in (a, b))
-    differences, facts = compared(plain_a, plain_b)
+    differences, facts = compared(*([_uncompiled(run) for run in side] for side in (a, b)))
     found = [replace(one, blocks=one.fact in MUST_AGREE) for one in differences]
     known = {name for name, _, _ in facts}
-    why = "nothing shows that it is the same work"
+    why = "whether the work is the same is not known"
     found += [Difference(name, NOT_RECORDED, NOT_RECORDED, False, why) for name in MUST_AGREE if name not in known]
     for name in (COMPILED, *OWN_DATA):
         said = [sorted({run.report.environment.get(f"option:{name}", "not said") for run in side}) for side in (a, b)]
@@ -437,13 +383,12 @@ def differing(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ...]:
 
 
 def _uncompiled(run: Run) -> Run:
-    """Whether it was compiled is a fact of its own, not a part of the variant."""
     words = [word for word in (run.variant or "").split(" ") if word and not word.startswith(f"{COMPILED}=")]
     return replace(run, variant=" ".join(words) or None)
 
 
 def _values(runs: Sequence[Run]) -> Values:
-    """Epochs, steps, their phases and layers (both gradients of a layer as one backward), run by run."""
+    """Epochs, steps, phases and layers (both gradients of a layer as one backward), run by run."""
     found: Values = defaultdict(list)
     for run in runs:
         spent = [one.ns for one in epochs(run)]
@@ -469,13 +414,12 @@ def _line(key: tuple[str, str], a: list[tuple[float, ...]], b: list[tuple[float,
     level, name = key
     medians = [statistics.median(value for run in side for value in run) if side else None for side in (a, b)]
     found = gain(level, a, b)
-    if isinstance(found, str):
-        return GainLine(level, name, medians[0], medians[1], None, found)
-    return GainLine(level, name, medians[0], medians[1], found, None)
+    value, reason = (None, found) if isinstance(found, str) else (found, None)
+    return GainLine(level, name, medians[0], medians[1], value, reason)
 
 
 def gain(level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Gain | str:
-    """How many times faster ``b`` is than ``a``; a text says why that cannot be said.
+    """How many times faster ``b`` is than ``a``, or the reason why that is unknown.
 
     Epochs of one run each are few and long: each counts as one measurement, and the basis says so.
     """
@@ -483,9 +427,9 @@ def gain(level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]])
         return "on one side only"
     if level == "epoch" and len(a) == len(b) == 1:
         if min(len(a[0]), len(b[0])) < 2:
-            return "one epoch, so there is no spread to judge by: --epochs 2 or more, or --repeat 5"
+            return "one epoch has no spread; run 2 or more epochs, or 5 repeats"
         found = ratio([[value] for value in a[0]], [[value] for value in b[0]])
-        basis = f"{len(a[0])} and {len(b[0])} epochs of one run each: what differs from run to run is not in it"
+        basis = f"{len(a[0])} and {len(b[0])} epochs of one run each, without the spread between runs"
     else:
         found, basis = ratio(a, b), ""
     if isinstance(found, str):
@@ -495,9 +439,9 @@ def gain(level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]])
 
 
 def if_only(lines: Sequence[GainLine]) -> tuple[IfOnly, ...]:
-    """For each layer, the step's speed-up if that layer alone ran as fast as on the other arm; the largest first.
+    """For each layer, the step's speed-up if only that layer ran as fast as on the other arm; the largest first.
 
-    T / (T - t + t / s) with T the first arm's step, t the layer's part of it and s the layer's speed-up.
+    T / (T - t + t / s): T is the first arm's step, t the layer's part of it, s the layer's speed-up.
     """
     step = next((line.base_ns for line in lines if line.level == "step"), None)
     if not step:
@@ -518,13 +462,9 @@ def amdahl(share: float, faster: float) -> float:
 
 
 def reached(arms: Sequence[ArmFacts]) -> tuple[Reached, ...]:
-    """Training time to the test loss, accuracy and Dice that every arm reaches: the worst arm's best."""
+    """Training time to the test loss, accuracy and Dice of the worst arm's best."""
     found = []
-    for what, field, lower in (
-        ("test loss", "test_loss", True),
-        ("accuracy", "accuracy", False),
-        ("Dice", "dice", False),
-    ):
+    for what, field, sign in (("test loss", "test_loss", 1), ("accuracy", "accuracy", -1), ("Dice", "dice", -1)):
         courses: Mapping[str, list[tuple[float, float]]] = {
             arm.label: [
                 (one.reached_ns, float(getattr(one, field))) for one in arm.epochs if getattr(one, field) is not None
@@ -533,7 +473,6 @@ def reached(arms: Sequence[ArmFacts]) -> tuple[Reached, ...]:
         }
         if not courses or not all(courses.values()):
             continue
-        sign = 1 if lower else -1
         target = max(min(sign * value for _, value in course) for course in courses.values())
         times_to = {
             label: next((ns for ns, value in course if sign * value <= target), None)

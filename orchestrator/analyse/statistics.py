@@ -1,6 +1,6 @@
-"""Is a difference between two sets of times more than their spread? Student's t on logarithms, and Holm's step-down.
+"""Is a difference between two sets of times significant? Student's t on logarithms, and Holm's step-down.
 
-Times spread by factors, so everything is done on logarithms and an interval is one of a ratio. Sources: B. L. Welch,
+Times spread by factors, so tests use logarithms and intervals are of ratios. Sources: B. L. Welch,
 Biometrika 34 (1947), for unequal spreads; the incomplete beta function by its continued fraction, DLMF 8.17.22;
 S. Holm, Scandinavian Journal of Statistics 6 (1979), for many comparisons at once; the variance of a mean of values
 with lag-1 autocorrelation r is s^2/n x (1 + r)/(1 - r) for long series (G. V. Bayley, J. M. Hammersley, Supplement to
@@ -18,21 +18,20 @@ from typing import TypeVar
 
 CONFIDENCE = 0.95
 FEWEST_STEPS = 10
-"""Of one run: with fewer, its spread and how its steps hang together are not known well enough."""
+"""Of one run: fewer do not show its spread and autocorrelation."""
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """B over A, with how sure it is."""
+    """B over A."""
 
     low: float
     """Ends of the 95 % interval of B/A."""
     high: float
     p: float
-    """Chance of a difference as large where there is none; of this one comparison alone."""
+    """p-value of this comparison."""
     basis: str
-    """What the spread was taken from, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +40,11 @@ class _Mean:
 
     value: float
     variance: float
-    """Of the mean."""
     freedom: float
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """95 % interval of the typical value of several runs (Student's t on logarithms); None for one, or with a 0."""
+    """95 % interval of the typical value of several runs (Student's t on logarithms); None for one run, or a 0."""
     if len(values) < 2 or min(values) <= 0:
         return None
     mean = _of_runs(values)
@@ -55,24 +53,24 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def ratio(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Ratio | str:
-    """Compare B with A; each is a list of runs, and a run is the list of its steps. A text says why it cannot be done.
+    """Compare B with A, each a list of runs of steps. A text is the reason why it is impossible.
 
-    Runs are independent, so several runs are compared by their medians. One run against one is compared by the steps
-    in them, which hang together and say nothing about the next run.
+    Several runs are independent and compared by their medians. One run each is compared by its steps, which are
+    autocorrelated and do not show the spread between runs.
     """
     medians_a, medians_b = ([statistics.median(run) for run in side] for side in (a, b))
     if not medians_a or not medians_b:
         return "on one side only"
     single = len(a) == 1 and len(b) == 1
     if min((*a[0], *b[0]) if single else (*medians_a, *medians_b)) <= 0:
-        return "a 0 is among the figures, and nothing is a share of 0"
+        return "a figure is 0, so the ratio is undefined"
     if single:
         return _by_steps(a[0], b[0])
     if len(a) == 1 or len(b) == 1:
         return _one_against_several(medians_a, medians_b)
     first, second = _of_runs(medians_a), _of_runs(medians_b)
     if first.variance + second.variance == 0:
-        return "every repeat gave the same figure, so there is no spread to judge by"
+        return "every repeat gave the same figure, so there is no spread"
     return _welch(first, second, f"{len(a)} and {len(b)} runs")
 
 
@@ -82,37 +80,32 @@ def _of_runs(values: Sequence[float]) -> _Mean:
 
 
 def _one_against_several(a: Sequence[float], b: Sequence[float]) -> Ratio | str:
-    """Student's test with the spread of the side that has one."""
     several = _of_runs(a if len(a) > 1 else b)
     one = math.log(a[0] if len(a) == 1 else b[0])
     if several.variance == 0:
-        return "every repeat gave the same figure, so there is no spread to judge by"
+        return "every repeat gave the same figure, so there is no spread"
     single = _Mean(one, several.variance * (several.freedom + 1), several.freedom)
-    pair = (single, several) if len(a) == 1 else (several, single)
-    which = "A" if len(a) == 1 else "B"
-    basis = f"{len(a)} and {len(b)} runs; {which} is one run, taken to spread as the others do"
-    return _student(pair[0], pair[1], several.freedom, basis)
+    pair, which = ((single, several), "A") if len(a) == 1 else ((several, single), "B")
+    basis = f"{len(a)} and {len(b)} runs; {which} is one run, assumed to spread like the others"
+    return _student(*pair, several.freedom, basis)
 
 
 def _by_steps(a: Sequence[float], b: Sequence[float]) -> Ratio | str:
     fewest = min(len(a), len(b))
     if fewest < 2:
-        where = "it" if len(a) == len(b) else ("A" if len(a) < len(b) else "B")
-        return f"one run each and one figure in {where}, so there is no spread to judge by; --repeat 5 gives one"
+        side = "it" if len(a) == len(b) else ("A" if len(a) < len(b) else "B")
+        return f"one run each and one figure in {side}, so there is no spread; repeat the runs 5 times"
     if fewest < FEWEST_STEPS:
-        return (
-            f"one run each, and of {fewest} steps: at least {FEWEST_STEPS} are needed for a spread within a run, "
-            "or repeats (--repeat 5)"
-        )
+        return f"one run each of {fewest} steps: a spread needs {FEWEST_STEPS} steps, or 5 repeats of the runs"
     first, second = _of_steps(a), _of_steps(b)
     if first.variance + second.variance == 0:
-        return "every step took the same time, so there is no spread to judge by"
-    basis = f"{len(a)} and {len(b)} steps of one run each: what differs from run to run is not in it"
+        return "every step took the same time, so there is no spread"
+    basis = f"{len(a)} and {len(b)} steps of one run each, without the spread between runs"
     return _welch(first, second, basis)
 
 
 def _of_steps(values: Sequence[float]) -> _Mean:
-    """Steps follow on one another: they count for fewer than there are."""
+    """Autocorrelated steps count for fewer."""
     logs = [math.log(value) for value in values]
     alike = autocorrelation(logs)
     worth = max(len(logs) * (1 - alike) / (1 + alike), 2.0)
@@ -120,7 +113,7 @@ def _of_steps(values: Sequence[float]) -> _Mean:
 
 
 def autocorrelation(values: Sequence[float]) -> float:
-    """Of each value with the next, 0 to 0.95; what a short series leaves out, (1 + 4 r)/n, is put back."""
+    """Of each value with the next, 0 to 0.95, with the bias of a short series, (1 + 4 r)/n, corrected."""
     mean, count = statistics.fmean(values), len(values)
     off = [value - mean for value in values]
     whole = sum(each * each for each in off)
@@ -147,7 +140,7 @@ def _exp(value: float) -> float:
 
 
 def holm(chances: Mapping[K, float]) -> dict[K, float]:
-    """Chances made larger so that of all of them together one in 20 is below 0.05 where nothing differs."""
+    """p-values adjusted so that, where nothing differs, any of them is below 0.05 with a chance of 5 %."""
     found: dict[K, float] = {}
     reached = 0.0
     for rank, (key, chance) in enumerate(sorted(chances.items(), key=lambda item: item[1])):
@@ -157,12 +150,12 @@ def holm(chances: Mapping[K, float]) -> dict[K, float]:
 
 
 def t_two_sided(t: float, freedom: float) -> float:
-    """Chance of a Student's t at least as far from 0."""
+    """Two-sided p-value of Student's t."""
     return _incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5)
 
 
 def t_quantile(confidence: float, freedom: float) -> float:
-    """The t that ``confidence`` of all lie within, on both sides of 0; by bisection."""
+    """The t with ``confidence`` between -t and t; by bisection."""
     low, high = 0.0, 1.0
     while t_two_sided(high, freedom) > 1 - confidence and high < 1e12:
         high *= 2

@@ -16,9 +16,10 @@ from math import log
 from typing import Any
 
 from perfctl.orchestrator.analyse.cost import CLOSE
+from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine, largest_fitting, upper
 from perfctl.orchestrator.analyse.predict.grid import LARGEST, PROBE, Cell, Grid, Network, Split, grid_of
-from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Machine, Measured
+from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured
 from perfctl.orchestrator.analyse.predict.predict import PRECISIONS
 from perfctl.orchestrator.analyse.predict.step_model import StepFitted
 from perfctl.orchestrator.analyse.prices import Price

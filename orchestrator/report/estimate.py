@@ -205,7 +205,7 @@ def sheet_json(
         check = findings.get(size)
         batches[size] = {
             "layer": sheet.layer, "kind": sheet.kind, "sections": [asdict(section) for section in sheet.sections],
-            "check": None if check is None else {**asdict(check), "said": explain_check(check)},
+            "check": None if check is None else {**asdict(check), "said": explain_check(check, sheet.layer)},
         }  # fmt: skip
     return {"model": model, "batches": batches, "problems": list(problems)}
 

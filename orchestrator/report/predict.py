@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from perfctl.orchestrator.analyse.answer import Answer, AnswerPoint
 from perfctl.orchestrator.analyse.cost import Rental, Room, Span, Training
-from perfctl.orchestrator.analyse.predict.predict import Answer, AnswerPoint
 from perfctl.orchestrator.report import prices as prices_text
 from perfctl.orchestrator.report.numbers import (
     DASH,

@@ -14,7 +14,7 @@ from perfctl.orchestrator.actions.plot import ChartSource, plot
 from perfctl.orchestrator.actions.predict.predict import answer, frontier_of
 from perfctl.orchestrator.actions.predict.prices import prices
 from perfctl.orchestrator.actions.speedup import speedup_of
-from perfctl.orchestrator.analyse.predict.predict import Question
+from perfctl.orchestrator.analyse.answer import Question
 from perfctl.orchestrator.errors import UsageError
 
 NET = "mlp:depth=3,width=16"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from perfctl.orchestrator.analyse.predict.operations import Machine, Operation, StepSpec
+from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.predict.operations import Operation, StepSpec
 from perfctl.orchestrator.analyse.predict.step_model import StepFitted
 from perfctl.orchestrator.analyse.predict.step_parts import FEATURES, PARTS
 from perfctl.orchestrator.analyse.predict.trees import Fitted, Trees

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.predict.fit import fit_steps
-from perfctl.orchestrator.analyse.predict.operations import Machine, Measured, Operation, StepSpec
+from perfctl.orchestrator.analyse.predict.operations import Measured, Operation, StepSpec
 from perfctl.orchestrator.analyse.predict.step_model import StepFitted
 from perfctl.orchestrator.analyse.predict.step_parts import PARTS, parts
 from perfctl.orchestrator.analyse.predict.trees_fit import Settings

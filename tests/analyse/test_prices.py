@@ -55,17 +55,17 @@ def test_an_offer_whose_form_is_not_stated_stands_for_every_board_it_may_be() ->
         (HEAD.replace("spot_usd_per_hour,region,", "") + "\n", "line 1: columns spot_usd_per_hour, region missing"),
         ("", "line 1: columns provider, instance"),
         (HEAD + "\n", "line 1: a head and no prices"),
-        (f"{HEAD}\n{ROW}\n{ROW.replace('0.50', 'cheap')}\n", "line 3: on_demand_usd_per_hour 'cheap' is no price"),
-        (f"{HEAD}\n{ROW.replace('0.50', '-1')}\n", "line 2: on_demand_usd_per_hour '-1' is no price"),
-        (f"{HEAD}\n{ROW.replace('0.50', 'nan')}\n", "line 2: on_demand_usd_per_hour 'nan' is no price"),
+        (f"{HEAD}\n{ROW}\n{ROW.replace('0.50', 'cheap')}\n", "line 3: on_demand_usd_per_hour 'cheap' is not a price"),
+        (f"{HEAD}\n{ROW.replace('0.50', '-1')}\n", "line 2: on_demand_usd_per_hour '-1' is not a price"),
+        (f"{HEAD}\n{ROW.replace('0.50', 'nan')}\n", "line 2: on_demand_usd_per_hour 'nan' is not a price"),
         (f"{HEAD}\n{ROW.replace('0.50', '0')}\n", "line 2: on_demand_usd_per_hour is 0"),
         (f"{HEAD}\n{ROW.replace('0.50,0.20', ',')}\n", "line 2: no price"),
         (f"{HEAD}\n{ROW.replace('T4', 'T5')}\n", "line 2: gpu 'T5' is not in the table of devices"),
-        (f"{HEAD}\n{ROW.replace('T4,1', 'T4,0')}\n", "line 2: count '0' is no number of GPUs"),
-        (f"{HEAD}\n{ROW.replace('2026-11', 'May')}\n", "line 2: date 'May' is none"),
+        (f"{HEAD}\n{ROW.replace('T4,1', 'T4,0')}\n", "line 2: count '0' is not a number of GPUs"),
+        (f"{HEAD}\n{ROW.replace('2026-11', 'May')}\n", "line 2: date 'May' is not a date"),
         (f"{HEAD}\n{ROW.replace('Mine', '')}\n", "line 2: provider is empty"),
         (f"{HEAD}\n{ROW},more\n", "line 2: 10 cells under 9 columns"),
-        (f'{HEAD}\n{ROW}\nMine,"box" x,T4,1,0.5,,,2026-11,me\n', "line 3: no CSV"),
+        (f'{HEAD}\n{ROW}\nMine,"box" x,T4,1,0.5,,,2026-11,me\n', "line 3: not CSV"),
     ],
 )
 def test_a_wrong_table_is_refused_with_its_line_and_what_is_wrong_in_it(text: str, said: str) -> None:
@@ -85,13 +85,13 @@ def test_one_missing_column_is_no_columns_and_the_remedy_names_the_whole_head() 
 @pytest.mark.parametrize(
     ("row", "remedy"),
     [
-        (ROW.replace("T4", "T5"), "Near it: T4"),
-        (ROW.replace("T4", "banana"), "docs/devices.md says which are known"),
+        (ROW.replace("T4", "T5"), "Similar: T4"),
+        (ROW.replace("T4", "banana"), "docs/devices.md lists the devices"),
         (ROW.replace("Mine", ""),
          "Only instance, on_demand_usd_per_hour, spot_usd_per_hour, region, source may be"),
-        (ROW.replace("0.50", "0"), "Leave it empty where it is not known"),
-        (ROW.replace("0.50", "-0.5"), "Dollars an hour as 3.06; empty where not known"),
-        (ROW.replace("0.50", "dear"), "Dollars an hour as 3.06; empty where not known"),
+        (ROW.replace("0.50", "0"), "Leave it empty if it is not known"),
+        (ROW.replace("0.50", "-0.5"), "Dollars per hour, such as 3.06; empty if not known"),
+        (ROW.replace("0.50", "dear"), "Dollars per hour, such as 3.06; empty if not known"),
     ],
 )  # fmt: skip
 def test_each_refusal_says_what_to_do(row: str, remedy: str) -> None:

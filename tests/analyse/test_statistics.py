@@ -60,7 +60,7 @@ def test_a_single_figure_each_is_never_told_apart_and_the_reason_is_said() -> No
     assert "no spread" in said
     few = ratio([[100.0] * (FEWEST_STEPS - 1)], [[200.0] * 50])
     assert isinstance(few, str)
-    assert f"at least {FEWEST_STEPS}" in few
+    assert f"needs {FEWEST_STEPS} steps" in few
 
 
 def test_what_has_no_spread_at_all_is_not_judged() -> None:
@@ -190,7 +190,7 @@ def test_one_run_spreads_as_the_several_do(turned: bool, which: str) -> None:
     change = -0.4 if turned else 0.4
     assert found.p == pytest.approx(1 - math.sqrt(6 / 7))  # t^2 = 0.16 / (0.01 + 0.01 / 3) = 12
     assert (found.low, found.high) == pytest.approx(expected(change, 0.04 / 3, 2)[:2])
-    assert found.basis == f"{which} is one run, taken to spread as the others do"
+    assert found.basis == f"{which} is one run, assumed to spread like the others"
 
 
 def test_steps_of_one_run_each_count_for_as_many_as_they_are_worth() -> None:
@@ -201,7 +201,7 @@ def test_steps_of_one_run_each_count_for_as_many_as_they_are_worth() -> None:
     freedom = (first + second) ** 2 / (first**2 / (worth - 1) + second**2 / 19)
     found = told([blocks], [swinging])
     assert (found.low, found.high, found.p) == pytest.approx(expected(1.1 - 0.15, first + second, freedom))
-    assert found.basis == "12 and 20 steps of one run each: what differs from run to run is not in it"
+    assert found.basis == "12 and 20 steps of one run each, without the spread between runs"
 
 
 def test_steps_that_only_drift_are_worth_two() -> None:
@@ -215,10 +215,10 @@ def test_steps_that_only_drift_are_worth_two() -> None:
 def test_ten_steps_are_enough_and_nine_are_not() -> None:
     even, odd = [1.0, 1.1] * 5, [2.0, 2.1] * 5
     assert isinstance(ratio([even], [odd]), Ratio)
-    nine = "one run each, and of 9 steps: at least 10 are needed for a spread within a run, or repeats (--repeat 5)"
+    nine = "one run each of 9 steps: a spread needs 10 steps, or 5 repeats of the runs"
     assert ratio([even], [odd[1:]]) == ratio([even[1:]], [odd]) == nine
     assert ratio([even], [odd[:2]]) == nine.replace("9 steps", "2 steps")
-    lone = "one run each and one figure in {}, so there is no spread to judge by; --repeat 5 gives one"
+    lone = "one run each and one figure in {}, so there is no spread; repeat the runs 5 times"
     assert ratio([[1.0]], [[2.0]]) == lone.format("it")
     assert (ratio([even], [[2.0]]), ratio([[2.0]], [even])) == (lone.format("B"), lone.format("A"))
 
@@ -226,8 +226,8 @@ def test_ten_steps_are_enough_and_nine_are_not() -> None:
 def test_a_spread_on_one_side_is_enough_and_none_on_both_is_said() -> None:
     steady = [5.0] * 10
     assert isinstance(ratio([steady], [[1.0, 1.1] * 5]), Ratio)
-    assert ratio([steady], [[6.0] * 10]) == "every step took the same time, so there is no spread to judge by"
-    same = "every repeat gave the same figure, so there is no spread to judge by"
+    assert ratio([steady], [[6.0] * 10]) == "every step took the same time, so there is no spread"
+    same = "every repeat gave the same figure, so there is no spread"
     assert (
         ratio([[5.0], [5.0]], [[6.0], [6.0]]) == ratio([[5.0], [5.0]], [[6.0]]) == ratio([[6.0]], [[5.0]] * 2) == same
     )
@@ -235,7 +235,7 @@ def test_a_spread_on_one_side_is_enough_and_none_on_both_is_said() -> None:
 
 
 def test_a_0_is_no_share_of_anything_where_it_is_compared() -> None:
-    zero = "a 0 is among the figures, and nothing is a share of 0"
+    zero = "a figure is 0, so the ratio is undefined"
     assert ratio([[0.0, *[1.0] * 9]], [[1.0] * 10]) == ratio([[1.0] * 10], [[0.0, *[1.0] * 9]]) == zero
     assert ratio([[0.0], [1.0]], [[1.0]]) == ratio([[1.0]], [[0.0], [1.0]]) == zero
     assert isinstance(ratio([[0.0, 1.0, 1.0], [1.1]], [[1.0]]), Ratio), "the medians are compared, and none is 0"

@@ -32,7 +32,7 @@ def test_several_gpus_share_the_data_and_wait_for_their_gradients() -> None:
     assert found.steps == 8  # 1000 / 128
     assert found.step.value == pytest.approx(0.1 + 2 * 3 / 4 * 4e7 / 10e9)
     assert found.alone == STEP
-    with pytest.raises(ValueError, match="how fast the GPUs reach each other"):
+    with pytest.raises(ValueError, match="the bandwidth between the GPUs"):
         training(STEP, Job(32, gpus=4, parameters=10**7))
 
 

@@ -117,7 +117,9 @@ def test_a_sheet_and_a_check_of_the_studys_layer(capsys: pytest.CaptureFixture[s
     assert run(arguments) == 0
     out = capsys.readouterr().out
     assert "(26 - 3 + 2x0)/1 + 1" in out
-    assert "input taken after a pooling by 2" in out
+    assert (
+        "Your 141,557,760 for conv2 comes from two slips: input 13x13 instead of 26x26, and 11x11 taken as 120." in out
+    )
 
 
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:

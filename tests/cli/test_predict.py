@@ -56,7 +56,7 @@ def test_the_text_shows_ranges_units_dates_and_what_the_numbers_rest_on(perfctl:
     middle, low, high = (f"{point['step_s'][edge] * 1e6:,.0f}" for edge in ("value", "low", "high"))
     assert f"step {middle} µs ({low} to {high} µs)" in text
     assert "the roofline alone" in text
-    assert "'V100' may be several: V100 SXM2 16 GB taken" in text
+    assert "'V100' may be several: using V100 SXM2 16 GB" in text
     assert "prices of 2025-04" in text
     assert "300 W a GPU, board power of the data sheet" in text
     assert "at the tariff" in text

@@ -37,7 +37,7 @@ SPEC = "name=X1,fp32_tflops=8.1408,bandwidth_gbs=320,memory_gb=16,tensor_fp16_tf
         (("--batch", 4, "--device", "T4", "--infer", "--gpus", 2), "--gpus with --infer"),
         (("--batch", 4, "--device", "T4", "--frontier"), "--frontier needs --dataset-size"),
         (("--batch", 4, "--device", "T4", "--db", "no.db"), "--db: there is no store no.db"),
-        (("--batch", 4, "--device-spec", SPEC, "--gpus", 2), "how fast the GPUs reach each other is not known"),
+        (("--batch", 4, "--device-spec", SPEC, "--gpus", 2), "the bandwidth between the GPUs is not known"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_one_line_that_says_what_to_do(

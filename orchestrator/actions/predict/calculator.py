@@ -30,11 +30,17 @@ from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.gpus import BOARDS
 from perfctl.orchestrator.analyse.hardware.machines import Device
-from perfctl.orchestrator.analyse.memory.by_batch import LinesError, MemoryLine, lines_by_part, lines_of_plan, upper
+from perfctl.orchestrator.analyse.memory.by_batch import (
+    STATE,
+    LinesError,
+    MemoryLine,
+    lines_by_part,
+    lines_of_plan,
+    upper,
+)
 from perfctl.orchestrator.analyse.predict.grid import Network
 from perfctl.orchestrator.analyse.predict.operations import (
     OPTIMIZERS,
-    STATE,
     Operation,
     operations_of,
     operations_of_plan,

@@ -22,10 +22,9 @@ from perfctl.orchestrator.actions.predict.peaks import records_beside
 from perfctl.orchestrator.analyse.flops.plain import state_values
 from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.gpus import meant
-from perfctl.orchestrator.analyse.hardware.machines import Device, machine_name
+from perfctl.orchestrator.analyse.hardware.machines import Device, Machine, machine_name
 from perfctl.orchestrator.analyse.predict.fit import computed_ns
 from perfctl.orchestrator.analyse.predict.operations import (
-    Machine,
     Measured,
     Operation,
     StepSpec,

@@ -15,6 +15,15 @@ from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.measurements import Known, known_of, power_of
 from perfctl.orchestrator.actions.predict.peaks import file_beside, for_cpu
 from perfctl.orchestrator.actions.predict.prices import load
+from perfctl.orchestrator.analyse.answer import (
+    DEFAULT_OPTIMIZER,
+    LIKE,
+    OPTIMIZERS,
+    Answer,
+    AnswerPoint,
+    Question,
+    Subject,
+)
 from perfctl.orchestrator.analyse.cost import (
     GRADIENT_BYTES,
     Choice,
@@ -29,19 +38,10 @@ from perfctl.orchestrator.analyse.cost import (
 )
 from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.gpus import Board
-from perfctl.orchestrator.analyse.hardware.machines import Device, DeviceError, of_board
+from perfctl.orchestrator.analyse.hardware.machines import Device, DeviceError, Machine, of_board
 from perfctl.orchestrator.analyse.memory.by_batch import LinesError, MemoryLine, lines_of
-from perfctl.orchestrator.analyse.predict.operations import Machine, Operation, operations_of
-from perfctl.orchestrator.analyse.predict.predict import (
-    DEFAULT_OPTIMIZER,
-    LIKE,
-    OPTIMIZERS,
-    Answer,
-    AnswerPoint,
-    Question,
-    StepTime,
-    Subject,
-)
+from perfctl.orchestrator.analyse.predict.operations import Operation, operations_of
+from perfctl.orchestrator.analyse.predict.predict import StepTime
 from perfctl.orchestrator.analyse.predict.predict import predict as predict_step
 from perfctl.orchestrator.analyse.prices import Price, PriceTable, for_board
 from perfctl.orchestrator.errors import PerfctlError, UsageError

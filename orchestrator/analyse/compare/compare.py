@@ -1,7 +1,7 @@
-"""Two sides set against each other: what became slower, what faster, what is new, and what cannot be compared.
+"""Two sides compared: what became slower or faster, what is new, and what is not comparable.
 
-A change counts when it is both significant and larger than the gate. The three levels (whole steps, layers, kernels)
-share a chance of 5 % of saying anything where nothing changed; within a level Holm's step-down keeps it.
+A change counts when it is both significant and larger than the gate. The three levels (steps, layers, kernels) share a 5 %
+chance of any false verdict; within a level Holm's step-down keeps it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ ALPHA = 0.05
 GATE = 0.05
 QUANTITIES = ("time", "throughput", "memory", "flops")
 Found = tuple[str, dict[Key, Observed]]
-"""A run's profiler, and what the run shows."""
 
 
 def compare(a: Side, b: Side, *, gate: float = GATE, force: bool = False) -> Comparison:
-    """B against A. ``gate`` 0.05 is 5 %; ``force`` compares what is not comparable, and every page then says so."""
+    """B against A. ``gate``: 0.05 is 5 %. ``force``: compare in spite of differences that block, which every page then states."""
     found = align(a.runs, b.runs)
     pairs = [_pair(opposed, force) for opposed in found.opposed]
     return Comparison(a, b, gate, force, _with_verdicts(pairs, gate), found.only_a, found.only_b, found.failed)
@@ -48,15 +47,11 @@ def _pair(opposed: Opposed, force: bool) -> Pair:
     differences, facts = compared(a or opposed.a, b or opposed.b)
     if not both:
         mine, theirs = (", ".join(sorted({run.profiler for run in side})) for side in (opposed.a, opposed.b))
-        profiler = Difference("profiler", mine, theirs, True, "each adds its own to a step, and sees other things")
+        profiler = Difference("profiler", mine, theirs, True, "profilers differ in overhead and in what they record")
         differences, a, b = (profiler, *differences), _best(opposed.a), _best(opposed.b)
-    blocked = any(found.blocks for found in differences)
-    lines: tuple[Row, ...] = ()
-    if force or not blocked:
-        lines = tuple(_rows(a, b, both))
-    return Pair(
-        opposed.heading, a[0].batch_size, b[0].batch_size, a, b, differences, facts, lines, tuple(_notes(opposed, both))
-    )
+    lines = tuple(_rows(a, b, both)) if force or not any(found.blocks for found in differences) else ()
+    notes = tuple(_notes(opposed, both))
+    return Pair(opposed.heading, a[0].batch_size, b[0].batch_size, a, b, differences, facts, lines, notes)
 
 
 def _best(runs: Sequence[Run]) -> tuple[Run, ...]:
@@ -73,13 +68,11 @@ def _notes(opposed: Opposed, both: Sequence[str]) -> Iterable[str]:
 
 
 def _rows(a: Sequence[Run], b: Sequence[Run], both: Sequence[str]) -> list[Row]:
-    """Each quantity of each level from the first profiler that has it on both sides; with none, one against another."""
+    """Each quantity of each level from the first profiler that has it on both sides, or from different profilers."""
     prepared = with_whole_backward([PreparedRun(run) for run in (*a, *b)])
     every = [(item.run.profiler if both else "", observed(item)) for item in prepared]
-    found: list[Row] = []
-    for part in product(LEVELS, QUANTITIES):
-        found += _first(every[: len(a)], every[len(a) :], both or ("",), part)
-    return found
+    sides = every[: len(a)], every[len(a) :]
+    return [row for part in product(LEVELS, QUANTITIES) for row in _first(*sides, both or ("",), part)]
 
 
 def _first(a: Sequence[Found], b: Sequence[Found], profilers: Iterable[str], part: tuple[str, str]) -> list[Row]:
@@ -94,7 +87,7 @@ def _first(a: Sequence[Found], b: Sequence[Found], profilers: Iterable[str], par
 
 
 def _with_verdicts(pairs: Sequence[Pair], gate: float) -> tuple[Pair, ...]:
-    """All rows of a level are judged together; samples per second say what their step says."""
+    """All rows of a level are judged together; throughput gets the verdict of its step."""
     decided = [list(pair.rows) for pair in pairs]
     for level in LEVELS:
         chances = {

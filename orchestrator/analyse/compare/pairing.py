@@ -1,4 +1,4 @@
-"""Which runs of A stand against which of B: by workload and options, batch size, and profiler."""
+"""Pairs the runs of A and B: by workload and options, batch size, and profiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perfctl.records.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Opposed:
-    """Runs of one setup at one batch size; on each side one profiler's repeats, or several profilers'."""
+    """Runs of one setup at one batch size; on each side the repeats of one or several profilers."""
 
     heading: str
     a: tuple[Run, ...]
@@ -24,7 +24,7 @@ class Opposed:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Everything paired, and what is left over."""
+    """The pairs, and the rest in words."""
 
     opposed: tuple[Opposed, ...]
     only_a: tuple[str, ...]
@@ -35,7 +35,7 @@ class Alignment:
 def align(a: Sequence[Run], b: Sequence[Run]) -> Alignment:
     """Pair the studies of two sides: equal ones first, then those of one workload that differ least.
 
-    Where each side has one batch size, and not the same, they are a pair that its batch size blocks.
+    If each side has one batch size, they form a pair; different sizes block it.
     """
     pairs, left_a, left_b = _studies(list(studies(a)), list(studies(b)))
     opposed: list[Opposed] = []
@@ -58,25 +58,24 @@ def align(a: Sequence[Run], b: Sequence[Run]) -> Alignment:
 
 
 def repeats(runs: Iterable[Run]) -> dict[str, tuple[Run, ...]]:
-    """profiler -> its whole runs, those of the newest sweep that has any: the runs of one sweep are repeats."""
+    """profiler -> its complete runs of its newest sweep: the runs of one sweep are repeats."""
     found: dict[str, list[Run]] = {}
     for run in runs:
         if run.status == "ok":
             found.setdefault(run.profiler, []).append(run)
-    newest = {profiler: max(run.sweep_id for run in every) for profiler, every in found.items()}
-    return {
-        profiler: tuple(run for run in every if run.sweep_id == newest[profiler]) for profiler, every in found.items()
-    }
+    for profiler, every in found.items():
+        newest = max(run.sweep_id for run in every)
+        found[profiler] = [run for run in every if run.sweep_id == newest]
+    return {profiler: tuple(every) for profiler, every in found.items()}
 
 
 def common(a: Iterable[Run], b: Iterable[Run]) -> tuple[str, ...]:
-    """Profilers of both sides, the one to take times from first."""
+    """Profilers of both sides, the preferred source of times first."""
     both = {run.profiler for run in a} & {run.profiler for run in b}
     return tuple(sorted(both, key=lambda profiler: (preference(profiler), profiler)))
 
 
 def _studies(a: list[Study], b: list[Study]) -> tuple[list[tuple[Study, Study]], list[Study], list[Study]]:
-    """(pairs in the order of A, what A has alone, what B has alone)."""
     found: list[tuple[int, Study, Study]] = []
     left_a, left_b = dict(enumerate(a)), dict(enumerate(b))
     every = [(_apart(one, other), place, at) for place, one in left_a.items() for at, other in left_b.items()]
@@ -88,7 +87,7 @@ def _studies(a: list[Study], b: list[Study]) -> tuple[list[tuple[Study, Study]],
 
 
 def _apart(one: Study, other: Study) -> float | None:
-    """How many facts differ; None where they are no pair: another workload, or reports of other profilers."""
+    """How many facts differ; None for different workloads, or ingested reports of different profilers."""
     if one.workload != other.workload:
         return None
     if one.foreign and not common(one.runs, other.runs):
@@ -99,7 +98,6 @@ def _apart(one: Study, other: Study) -> float | None:
 
 
 def _whole(study: Study) -> list[int | None]:
-    """Batch sizes with a whole run, ascending; None stands for an unknown one."""
     found = {run.batch_size for run in study.runs if run.status == "ok"}
     return sorted(found, key=lambda batch: batch or 0)
 
@@ -118,19 +116,19 @@ def _chosen(study: Study, batch: int | None) -> tuple[Run, ...]:
 
 NOT_RECORDED = "not recorded"
 CLOCK_TOLERANCE = 0.05
-"""Clocks sampled during the runs may differ by so much: power and temperature move them."""
+"""Relative difference of sampled clocks that counts as equal: power and temperature change them."""
 
 
 class Fact(NamedTuple):
-    """One thing that a run was made with."""
+    """One fact about a run."""
 
     name: str
     blocks: bool
     why: str
     read: Callable[[Run], str | None]
-    """None where the run does not say."""
+    """None if not recorded."""
     tolerance: float = 0.0
-    """Numbers that are closer than this share are the same."""
+    """Relative difference of numbers that counts as equal."""
 
 
 def _said(key: str) -> Callable[[Run], str | None]:
@@ -142,20 +140,15 @@ def _driver(run: Run) -> str | None:
 
 
 def _largest_clock(run: Run) -> str | None:
-    found = next((device.clock_hz for device in run.devices if device.clock_hz), None)
-    return _megahertz(found)
+    return next((f"{device.clock_hz / 1e6:.0f} MHz" for device in run.devices if device.clock_hz), None)
 
 
 def _sampled_clock(run: Run) -> str | None:
-    """Median while the device was in use; of all samples where none says so."""
+    """Median of the samples with utilisation above 0, or of all."""
     read = [sample for sample in run.report.samples if sample.sm_clock_hz]
     busy = [sample for sample in read if sample.gpu_utilisation]
     clocks = [sample.sm_clock_hz for sample in busy or read if sample.sm_clock_hz]
-    return _megahertz(statistics.median(clocks)) if clocks else None
-
-
-def _megahertz(hertz: float | None) -> str | None:
-    return None if hertz is None else f"{hertz / 1e6:.0f} MHz"
+    return f"{statistics.median(clocks) / 1e6:.0f} MHz" if clocks else None
 
 
 def _on_cpu(read: Callable[[Run], str | None]) -> Callable[[Run], str | None]:
@@ -163,8 +156,8 @@ def _on_cpu(read: Callable[[Run], str | None]) -> Callable[[Run], str | None]:
 
 
 _OTHER_WORK = "other work is timed"
-_OTHER_MACHINE = "the difference is the machine's"
-_OTHER_SOFTWARE = "the difference may be the library's, and not the program's"
+_OTHER_MACHINE = "the difference may come from the machine"
+_OTHER_SOFTWARE = "the difference may come from the library"
 FACTS: tuple[Fact, ...] = (
     Fact("workload", True, _OTHER_WORK, lambda run: run.workload),
     Fact("variant", True, _OTHER_WORK, lambda run: run.variant or "defaults"),
@@ -176,36 +169,27 @@ FACTS: tuple[Fact, ...] = (
     Fact("SM clock while it ran", True, "the device ran at another clock", _sampled_clock, CLOCK_TOLERANCE),
     Fact("tf32_conv", True, "TF32 is other arithmetic", _said("tf32_conv")),
     Fact("tf32_matmul", True, "TF32 is other arithmetic", _said("tf32_matmul")),
-    Fact("torch", True, _OTHER_SOFTWARE, _said("torch")),
-    Fact("cuda", True, _OTHER_SOFTWARE, _said("cuda")),
-    Fact("cudnn", True, _OTHER_SOFTWARE, _said("cudnn")),
+    *(Fact(name, True, _OTHER_SOFTWARE, _said(name)) for name in ("torch", "cuda", "cudnn")),
     Fact("driver", True, _OTHER_SOFTWARE, _driver),
     Fact("cudnn_benchmark", True, "cuDNN chooses its kernels in another way", _said("cudnn_benchmark")),
-    Fact("threads", True, "the CPU's threads are the machine there", _on_cpu(_said("threads"))),
+    Fact("threads", True, "on a CPU, threads change the time", _on_cpu(_said("threads"))),
     Fact("world_size", True, _OTHER_WORK, lambda run: run.report.environment.get("world_size", "1")),
     Fact("what timed the steps", True, "steps were timed by another clock", _said("clock")),
     Fact("profiler version", False, "profilers differ in what they add to a step", lambda run: run.profiler_version),
-    Fact("perfctl", False, "said only", _said("perfctl")),
-    Fact("python", False, "said only", _said("python")),
-    Fact("torchvision", False, "said only", _said("torchvision")),
+    *(Fact(name, False, "said only", _said(name)) for name in ("perfctl", "python", "torchvision")),
     Fact("host", False, "said only", lambda run: run.host),
-    Fact("kernel", False, "said only", _said("kernel")),
-    Fact("cpu", False, "said only", _said("cpu")),
-    Fact("cpu_count", False, "said only", _said("cpu_count")),
+    *(Fact(name, False, "said only", _said(name)) for name in ("kernel", "cpu", "cpu_count")),
     Fact("threads of the host", False, "said only", _said("threads")),
     Fact("origin", False, "said only", lambda run: run.origin),
-    Fact("steps", False, "said only", _said("option:steps")),
-    Fact("warmup", False, "said only", _said("option:warmup")),
-    Fact("data", False, "said only", _said("option:data")),
+    *(Fact(name, False, "said only", _said(f"option:{name}")) for name in ("steps", "warmup", "data")),
     Fact("seed", False, "said only", _said("seed")),
 )
-"""Every fact that is compared, in the order in which it is said."""
 
 
 def compared(a: Sequence[Run], b: Sequence[Run]) -> tuple[tuple[Difference, ...], tuple[tuple[str, str, str], ...]]:
-    """(what differs, every fact with what both sides say). Runs of the same profiler on both sides.
+    """(differences, all facts as (name, A, B)). Runs of the same profilers on both sides.
 
-    A fact that one side did not record is said and does not block: nothing shows that it differs.
+    A fact that one side did not record does not block.
     """
     differences, facts = [], []
     for fact in FACTS:
@@ -228,7 +212,7 @@ def _values(fact: Fact, runs: Iterable[Run]) -> tuple[str, ...]:
 
 
 def _same(fact: Fact, a: tuple[str, ...], b: tuple[str, ...]) -> bool:
-    """The same one value on both sides. Repeats that differ among themselves are not the same either, if it matters."""
+    """One value, equal on both sides. Facts that do not block may have several."""
     if fact.tolerance and a and b:
         numbers = [float(text.split()[0]) for text in (*a, *b)]
         return max(numbers) <= min(numbers) * (1 + fact.tolerance)

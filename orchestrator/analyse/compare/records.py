@@ -1,4 +1,4 @@
-"""What a comparison of two sides is made of."""
+"""Records of a comparison of two sides."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ NEW, GONE, DIFFERS = "new", "gone", "differs"
 WITHIN, NOT_SHOWN, EQUAL, NOT_JUDGED = "within the gate", "not shown", "equal", "not judged"
 WORSE, BETTER, NEWS = (SLOWER, LARGER), (FASTER, SMALLER), (NEW, GONE, DIFFERS)
 MEANING = {
-    SLOWER: "takes more time: more than the gate, and more than the spread explains",
-    FASTER: "takes less time: more than the gate, and more than the spread explains",
-    LARGER: "takes more memory than the gate allows",
-    SMALLER: "takes less memory, by more than the gate",
+    SLOWER: "more time: above the gate, and significant",
+    FASTER: "less time: above the gate, and significant",
+    LARGER: "more memory, above the gate",
+    SMALLER: "less memory, above the gate",
     NEW: "in B only",
     GONE: "in A only",
-    DIFFERS: "an exact count that is not the same",
-    WITHIN: "a difference is shown, and it is smaller than the gate",
-    NOT_SHOWN: "the spread is as large as the difference",
+    DIFFERS: "a different exact count",
+    WITHIN: "significant, and below the gate",
+    NOT_SHOWN: "not significant: the spread is as large as the difference",
     EQUAL: "the same count",
-    NOT_JUDGED: "there is no spread to judge by, or the figures do not mean the same",
+    NOT_JUDGED: "no spread, or figures of different meaning",
 }
-"""Every verdict on a row, in the words used everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A or B, as it was named."""
+    """A or B, with its name."""
 
     label: str
     runs: tuple[Run, ...]
@@ -48,7 +47,6 @@ class Key(NamedTuple):
     layer: str = ""
     direction: str = ""
     kernel: str = ""
-    """Short name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +54,13 @@ class Observed:
     """One quantity in one run."""
 
     values: tuple[float, ...]
-    """A value a step; one value for what a run has once. ns, bytes, FLOP (1 multiply-add = 2) or samples per second."""
+    """One for each step, or one for the run. ns, bytes, FLOP (1 multiply-add = 2) or samples per second."""
     basis: str
-    """What it was read from; rows whose bases differ are not judged."""
+    """Its source; rows of different sources are not judged."""
     trusted: bool = True
     grids: tuple[str, ...] = ()
-    """Of a kernel: its grids, "16x4x1", most launched first."""
+    """Of a kernel: "16x4x1", the most launched first."""
     launches: float | None = None
-    """Of a kernel, per step."""
     note: str | None = None
     """Why the figure is less than exact; None when it is exact."""
 
@@ -73,17 +70,15 @@ class Number:
     """One side of a row."""
 
     median: float
-    """Over runs, of each run's median over steps."""
+    """Over runs, of each run's median step."""
     interval: tuple[float, float] | None
     """95 % interval over runs; None with one run."""
     low: float
     """Smallest and largest run."""
     high: float
     runs: int
-    """Runs that have it."""
     of_runs: int
     steps: int
-    """Steps in all of them."""
     grids: tuple[str, ...] = ()
     launches: float | None = None
 
@@ -100,19 +95,18 @@ class Row:
     change: float | None
     """Median of B over median of A, less 1."""
     interval: tuple[float, float] | None
-    """95 % interval of the change, of this row alone; None where it was not judged by a spread."""
+    """95 % interval of the change of this row; None if not judged by a spread."""
     p: float | None
-    """Chance of a difference as large where there is none, of this row alone."""
+    """p-value of this row."""
     adjusted: float | None
-    """The same among all rows of its level (Holm)."""
+    """p-value among all rows of its level (Holm)."""
     verdict: str
     why: str
-    """What the verdict rests on, or why there is none."""
     basis: str | None
 
     @property
     def weight(self) -> float:
-        """What the change amounts to, for sorting: nanoseconds, bytes or FLOP."""
+        """Absolute change, for sorting: ns, bytes or FLOP."""
         return abs((self.b.median if self.b else 0.0) - (self.a.median if self.a else 0.0))
 
 
@@ -124,7 +118,7 @@ class Difference:
     a: str
     b: str
     blocks: bool
-    """True when times are then not comparable; False when it is only said."""
+    """True: times are not comparable; False: for information."""
     why: str
 
     @property
@@ -144,19 +138,17 @@ class Pair:
     runs_b: tuple[Run, ...]
     differences: tuple[Difference, ...]
     facts: tuple[tuple[str, str, str], ...]
-    """(fact, A, B), all that were compared."""
     rows: tuple[Row, ...]
-    """None of them while something blocks, unless forced."""
     notes: tuple[str, ...]
 
     @property
     def blocked(self) -> tuple[Difference, ...]:
-        """What makes it not comparable; empty when it is."""
+        """Differences that make it not comparable."""
         return tuple(found for found in self.differences if found.blocks)
 
     @property
     def batch(self) -> str:
-        """ "64", "64 / 128" where they differ (forced), or "" when not known."""
+        """ "64", "64 / 128" (forced), or "" if unknown."""
         sizes = dict.fromkeys(str(size) for size in (self.batch_a, self.batch_b) if size is not None)
         return " / ".join(sizes)
 
@@ -172,13 +164,11 @@ class Comparison:
     forced: bool
     pairs: tuple[Pair, ...]
     only_a: tuple[str, ...]
-    """What only A has whole, in words."""
     only_b: tuple[str, ...]
     failed: tuple[str, ...]
-    """What A has whole and B tried and failed."""
 
     def rows(self, verdicts: tuple[str, ...]) -> tuple[tuple[Pair, Row], ...]:
-        """Rows with these verdicts, those that weigh most first; throughput is not said again beside its step."""
+        """Rows with these verdicts, the largest change first, without throughput, which repeats its step."""
         found = [
             (pair, row)
             for pair in self.pairs
@@ -201,11 +191,11 @@ class Comparison:
 
     @property
     def not_comparable(self) -> tuple[Pair, ...]:
-        """Pairs that are blocked and were not forced."""
+        """Blocked pairs, unless forced."""
         return () if self.forced else tuple(pair for pair in self.pairs if pair.blocked)
 
     @property
     def judged(self) -> int:
-        """Rows of times with a verdict; with none, nothing is known to be as fast as it was."""
+        """Number of rows of times with a verdict."""
         rows = (row for pair in self.pairs for row in pair.rows if row.key.quantity == "time")
         return sum(row.verdict not in (NOT_JUDGED, NEW, GONE) for row in rows)

@@ -1,4 +1,4 @@
-"""One quantity of one side against the other's: the figures, and what may be said about their difference."""
+"""One quantity of both sides: the figures and the verdict on their difference."""
 
 from __future__ import annotations
 
@@ -38,22 +38,19 @@ Seen = Sequence[Observed]
 
 
 def rows(a: Sequence[Mapping[Key, Observed]], b: Sequence[Mapping[Key, Observed]]) -> list[Row]:
-    """Outer join of what the runs of both sides show; rows of times are judged later, all together."""
+    """Outer join of both sides' quantities; rows of times are judged later, together."""
     keys = dict.fromkeys(key for found in (*a, *b) for key in found)
-    return [_row(key, _having(a, key), _having(b, key), len(a), len(b)) for key in keys]
-
-
-def _having(found: Sequence[Mapping[Key, Observed]], key: Key) -> list[Observed]:
-    return [run[key] for run in found if key in run]
+    sides = {key: [[run[key] for run in found if key in run] for found in (a, b)] for key in keys}
+    return [_row(key, mine, theirs, len(a), len(b)) for key, (mine, theirs) in sides.items()]
 
 
 def name(key: Key) -> str:
     """ "step", "conv2 forward", "conv2 forward: volta_sgemm_128x64_tn"."""
     if key.level == "step":
         return key.what
-    place = key.layer or ("optimizer" if key.direction == "optimizer" else OUTSIDE)
-    where = place if place == key.direction else f"{place} {key.direction}".strip()
-    return f"{where}: {key.kernel}" if key.kernel else where
+    layer = key.layer or ("optimizer" if key.direction == "optimizer" else OUTSIDE)
+    row = layer if layer == key.direction else f"{layer} {key.direction}".strip()
+    return f"{row}: {key.kernel}" if key.kernel else row
 
 
 def _row(key: Key, a: Seen, b: Seen, runs_a: int, runs_b: int) -> Row:
@@ -85,19 +82,19 @@ def _number(seen: Seen, of_runs: int) -> Number | None:
 
 
 def _one_sided(row: Row, other_runs: int) -> Row:
-    here, there = ("A", "B") if row.b is None else ("B", "A")
+    side, other = ("A", "B") if row.b is None else ("B", "A")
     if row.key.level == "step":
-        return replace(row, why=f"{there} did not record it")
+        return replace(row, why=f"{other} did not record it")
     number = row.a or row.b
     assert number is not None
     in_runs = f"{number.runs} of {number.of_runs} runs" if number.of_runs > 1 else "the run"
     none = f"in none of {other_runs} runs" if other_runs > 1 else "not in the run"
-    verdict = GONE if here == "A" else NEW
-    return replace(row, verdict=verdict, why=f"in {in_runs} of {here}, {none} of {there}")
+    verdict = GONE if side == "A" else NEW
+    return replace(row, verdict=verdict, why=f"in {in_runs} of {side}, {none} of {other}")
 
 
 def _counts(row: Row, a: Seen, b: Seen) -> Row:
-    """Counted FLOPs are exact: any difference is news, and none is a matter of chance."""
+    """Counted FLOPs are exact, so any difference is real."""
     sets = [{value for run in side for value in run.values} for side in (a, b)]
     notes = [{run.note for run in side if run.note} for side in (a, b)]
     said = "; ".join(sorted(notes[0] | notes[1]))
@@ -108,13 +105,12 @@ def _counts(row: Row, a: Seen, b: Seen) -> Row:
         return replace(row, why=said)
     if any(len(values) > 1 for values in sets):
         return replace(row, why="the count is not the same in all repeats of one side")
-    return replace(
-        row, verdict=DIFFERS, why=f"counts are exact, so this is another computation{'; ' + said if said else ''}"
-    )
+    why = f"counts are exact, so this is another computation{'; ' + said if said else ''}"
+    return replace(row, verdict=DIFFERS, why=why)
 
 
 def _bytes(row: Row, a: Seen, b: Seen) -> Row | None:
-    """Memory that is the same in every repeat is exact; None where it has a spread and is judged like a time."""
+    """Memory that is equal in every repeat is exact; None if it has a spread and is judged like a time."""
     sets = [{value for run in side for value in run.values} for side in (a, b)]
     if any(len(values) > 1 for values in sets):
         return None
@@ -122,24 +118,21 @@ def _bytes(row: Row, a: Seen, b: Seen) -> Row | None:
         return replace(row, verdict=EQUAL, why="the same in every run")
     if min(len(a), len(b)) < 2:
         single = "one run each" if len(a) == len(b) else f"{'A' if len(a) < len(b) else 'B'} is one run"
-        return replace(row, why=f"{single}: whether another run would take the same is not known; --repeat 2 shows it")
+        return replace(row, why=f"{single}: whether another run needs the same is unknown; run 2 or more repeats")
     if row.change is None:
-        return replace(row, why="it is 0 in A, and nothing is a share of 0")
+        return replace(row, why="A is 0, so the change is undefined")
     return replace(row, p=0.0, adjusted=0.0, why=f"the same in all {len(a)} runs of A and in all {len(b)} of B")
 
 
 def _spread(row: Row, a: Seen, b: Seen) -> Row:
-    """With the interval and the chance of this row alone; no verdict yet."""
     if len({run.basis for run in (*a, *b)}) > 1:
         return replace(row, why=f"not the same clock: {row.basis}")
     if not all(run.trusted for run in (*a, *b)):
         return replace(row, why=f"{row.basis}; times come from nsys or torch")
     assert row.a is not None and row.b is not None
     if row.a.runs < row.a.of_runs or row.b.runs < row.b.of_runs:
-        seen = " and ".join(
-            f"{side.runs} of {side.of_runs} runs of {which}" for side, which in ((row.a, "A"), (row.b, "B"))
-        )
-        return replace(row, why=f"in {seen}: it comes and goes between repeats")
+        seen = " and ".join(f"{one.runs} of {one.of_runs} runs of {side}" for side, one in (("A", row.a), ("B", row.b)))
+        return replace(row, why=f"in {seen}: not in every repeat")
     found = ratio([run.values for run in a], [run.values for run in b])
     if not isinstance(found, Ratio):
         return replace(row, why=found)
@@ -147,10 +140,12 @@ def _spread(row: Row, a: Seen, b: Seen) -> Row:
 
 
 def judged(row: Row, adjusted: float, *, gate: float, alpha: float) -> Row:
-    """The verdict on a row with a chance: it counts when it is not chance and larger than the gate."""
+    """The verdict on a row with a p-value: significant and larger than the gate."""
     change = row.change or 0.0
     row = replace(row, adjusted=adjusted)
-    if adjusted >= alpha or not _same_side(change, row.interval):
+    # The medians must move in the direction of the interval.
+    same_side = row.interval is None or (change > 0) == (sum(row.interval) > 0)
+    if adjusted >= alpha or not same_side:
         return replace(row, verdict=NOT_SHOWN)
     if abs(change) <= gate:
         return replace(row, verdict=WITHIN)
@@ -158,21 +153,14 @@ def judged(row: Row, adjusted: float, *, gate: float, alpha: float) -> Row:
     return replace(row, verdict=worse if change > 0 else better)
 
 
-def _same_side(change: float, around: tuple[float, float] | None) -> bool:
-    """The medians moved in the direction that the interval shows."""
-    return around is None or (change > 0) == (around[0] + around[1] > 0)
-
-
 PHASES = ("data", "copy", "forward", "backward", "optimizer", "inference")
 UNATTRIBUTED = "not attributed"
-"""Stands for the layer of what is not attributed to one."""
 KERNELS = "kernels of a step"
-PER_REPORT = "sums over the whole report, for nothing says how many steps it holds"
-NO_MORE_THAN = "a lower bound: {}"
+PER_REPORT = "sums over the whole report, whose number of steps is unknown"
 
 
 def observed(run: PreparedRun) -> dict[Key, Observed]:
-    """Everything about one run."""
+    """All quantities of one run."""
     return times(run) | memory(run) | (flops(run) if run.run.report.counters else {})
 
 
@@ -205,7 +193,7 @@ def flops(run: PreparedRun) -> dict[Key, Observed]:
 def _exact(figure: Figure) -> Observed:
     note = None
     if figure.lower_bound:
-        note = NO_MORE_THAN.format(figure.reason or "a part is missing")
+        note = f"a lower bound: {figure.reason or 'a part is missing'}"
     elif figure.state == "estimated":
         note = f"estimated: {figure.reason}"
     return Observed((float(figure.value or 0),), "counted by ncu, per step", note=note)
@@ -225,7 +213,7 @@ def _steps(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
         parts = sorted((step for step in run.run.report.steps if step.phase == phase), key=lambda step: step.number)
         sums: dict[int, float] = {}
         for step in parts:
-            if step.duration_ns is not None:  # a step copies twice: its images there, its answers back
+            if step.duration_ns is not None:  # a step copies twice: images to the device, labels too
                 sums[step.number] = sums.get(step.number, 0.0) + step.duration_ns
         values = tuple(sums.values())
         if values:
@@ -245,7 +233,7 @@ def _layers(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
 
 
 def _kernels(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
-    """Each kernel name within its layer and direction, its launches of a step added up."""
+    """Each kernel name within its layer and direction, with its launches of a step summed."""
     steps, profiler = run.steps, run.run.profiler
     sums: dict[Key, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
     grids: dict[Key, Tally[str]] = defaultdict(Tally)

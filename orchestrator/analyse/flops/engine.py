@@ -1,126 +1,75 @@
-"""The engine: shapes in, pen-and-paper figures out, one row a layer and direction.
+"""FLOPs on paper: shapes in, one row for each layer and direction out.
 
-``estimate`` groups operations by layer: all operations of a torch.nn layer are one row for each direction; a
-functional operation stands under its parent module with its own name as kind. Nothing is guessed: an operation
-without a formula is a row whose ``macs`` is None and whose formula says so.
+All operations of a torch.nn layer form one row per direction. A functional operation is a row of its parent module, with
+its own name as kind. An operation without a formula is a row whose ``macs`` is None and whose formula says so.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 
-from perfctl.orchestrator.analyse.flops import plain as elementwise
-from perfctl.orchestrator.analyse.flops import plain as optimizer
-from perfctl.orchestrator.analyse.flops import products as attention
-from perfctl.orchestrator.analyse.flops import products as conv
-from perfctl.orchestrator.analyse.flops import products as matmul
-from perfctl.orchestrator.analyse.flops import rnn
+from perfctl.orchestrator.analyse.flops import plain, products, rnn
 from perfctl.orchestrator.analyse.flops.products import FUSED
 from perfctl.orchestrator.analyse.flops.terms import Formula, Part, number, shape_of, tensors_of
 from perfctl.records.paper import LayerCall, OpShape
 
+
+def _aten(formula: Formula, names: str) -> dict[str, Formula]:
+    return {f"aten.{name}": formula for name in names.split()}
+
+
+_FUSED_ATTENTION = tuple(f"_scaled_dot_product_{name}" for name in (
+    "flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention",
+))  # fmt: skip
+
 PRODUCTS: dict[str, Formula] = {
-    **dict.fromkeys(conv.CONVOLUTIONS, conv.convolution),
-    "aten.convolution_backward": conv.convolution_backward,
-    "aten.convolution_backward_overrideable": conv.convolution_backward,
-    "aten.mm": matmul.matrix_product,
-    "aten.bmm": matmul.matrix_product,
-    "aten.mv": matmul.matrix_product,
-    "aten.dot": matmul.matrix_product,
-    "aten.vdot": matmul.matrix_product,
-    "aten._int_mm": matmul.matrix_product,
-    "aten._scaled_mm": matmul.matrix_product,
-    **dict.fromkeys(matmul.ADDED, matmul.added_product),
-    "aten.linear": matmul.linear,
-    "perfctl.lstm": rnn.recurrent,
-    "perfctl.gru": rnn.recurrent,
-    "perfctl.rnn": rnn.recurrent,
-    "perfctl.lstm_backward": rnn.recurrent_backward,
-    "perfctl.gru_backward": rnn.recurrent_backward,
-    "perfctl.rnn_backward": rnn.recurrent_backward,
-    "perfctl.scaled_dot_product_attention": attention.attention,
-    "perfctl.scaled_dot_product_attention_backward": attention.attention_backward,
-    "aten._scaled_dot_product_flash_attention": attention.attention,
-    "aten._scaled_dot_product_flash_attention_for_cpu": attention.attention,
-    "aten._scaled_dot_product_efficient_attention": attention.attention,
-    "aten._scaled_dot_product_cudnn_attention": attention.attention,
-    "aten._scaled_dot_product_flash_attention_backward": attention.fused_attention_backward,
-    "aten._scaled_dot_product_flash_attention_for_cpu_backward": attention.fused_attention_backward,
-    "aten._scaled_dot_product_efficient_attention_backward": attention.fused_attention_backward,
-    "aten._scaled_dot_product_cudnn_attention_backward": attention.fused_attention_backward,
+    **dict.fromkeys(products.CONVOLUTIONS, products.convolution),
+    **_aten(products.convolution_backward, "convolution_backward convolution_backward_overrideable"),
+    **_aten(products.matrix_product, "mm bmm mv dot vdot _int_mm _scaled_mm"),
+    **dict.fromkeys(products.ADDED, products.added_product),
+    "aten.linear": products.linear,
+    **dict.fromkeys(("perfctl.lstm", "perfctl.gru", "perfctl.rnn"), rnn.recurrent),
+    **dict.fromkeys(("perfctl.lstm_backward", "perfctl.gru_backward", "perfctl.rnn_backward"), rnn.recurrent_backward),
+    "perfctl.scaled_dot_product_attention": products.attention,
+    "perfctl.scaled_dot_product_attention_backward": products.attention_backward,
+    **_aten(products.attention, " ".join(_FUSED_ATTENTION)),
+    **_aten(products.fused_attention_backward, " ".join(f"{name}_backward" for name in _FUSED_ATTENTION)),
 }
-"""Operations with multiply-adds."""
 
 NORMS: dict[str, Formula] = {
-    "aten.native_batch_norm": elementwise.batch_norm,
-    "aten.cudnn_batch_norm": elementwise.batch_norm,
-    "aten.miopen_batch_norm": elementwise.batch_norm,
-    "aten._native_batch_norm_legit": elementwise.batch_norm,
-    "aten._native_batch_norm_legit_no_training": elementwise.per_output(4),
-    "aten._batch_norm_with_update": elementwise.per_output(8),
-    "aten.native_batch_norm_backward": elementwise.norm_backward,
-    "aten.cudnn_batch_norm_backward": elementwise.norm_backward,
-    "aten.miopen_batch_norm_backward": elementwise.norm_backward,
-    "aten.batch_norm_backward": elementwise.norm_backward,
-    "aten.native_layer_norm": elementwise.per_output(8),
-    "aten.native_layer_norm_backward": elementwise.norm_backward,
-    "aten.native_group_norm": elementwise.per_output(8),
-    "aten.native_group_norm_backward": elementwise.norm_backward,
-    "aten._fused_rms_norm": elementwise.per_output(5),
-    "aten._fused_rms_norm_backward": elementwise.norm_backward,
-    "aten._softmax": elementwise.per_output(5),
-    "aten._safe_softmax": elementwise.per_output(5),
-    "aten._log_softmax": elementwise.per_output(5),
-    "aten._softmax_backward_data": elementwise.per_output(4),
-    "aten._log_softmax_backward_data": elementwise.per_output(4),
-    "aten.linalg_vector_norm": elementwise.per_input(2),
-    "aten._weight_norm_interface": elementwise.per_output(4),
-    "aten._weight_norm_interface_backward": elementwise.norm_backward,
-}
-"""Normalisation and softmax."""
+    **_aten(plain.batch_norm, "native_batch_norm cudnn_batch_norm miopen_batch_norm _native_batch_norm_legit"),
+    **_aten(plain.per_output(4), "_native_batch_norm_legit_no_training _softmax_backward_data _log_softmax_backward_data "
+            "_weight_norm_interface"),
+    **_aten(plain.per_output(8), "_batch_norm_with_update native_layer_norm native_group_norm"),
+    **_aten(plain.norm_backward, "native_batch_norm_backward cudnn_batch_norm_backward miopen_batch_norm_backward "
+            "batch_norm_backward native_layer_norm_backward native_group_norm_backward _fused_rms_norm_backward "
+            "_weight_norm_interface_backward"),
+    **_aten(plain.per_output(5), "_fused_rms_norm _softmax _safe_softmax _log_softmax"),
+    "aten.linalg_vector_norm": plain.per_input(2),
+}  # fmt: skip
 
 POOLING: dict[str, Formula] = {
-    "aten.max_pool2d_with_indices": elementwise.pooling,
-    "aten.max_pool3d_with_indices": elementwise.pooling,
-    "aten.avg_pool2d": elementwise.pooling,
-    "aten.avg_pool3d": elementwise.pooling,
-    "aten.avg_pool2d_backward": elementwise.per_output(1),
-    "aten.avg_pool3d_backward": elementwise.per_output(1),
-    "aten.max_pool2d_with_indices_backward": elementwise.per_input(1),
-    "aten.max_pool3d_with_indices_backward": elementwise.per_input(1),
-    "aten._adaptive_avg_pool2d": elementwise.per_input(1),
-    "aten._adaptive_avg_pool3d": elementwise.per_input(1),
-    "aten._adaptive_avg_pool2d_backward": elementwise.per_output(1),
-    "aten._adaptive_avg_pool3d_backward": elementwise.per_output(1),
-    "aten.adaptive_max_pool2d": elementwise.per_input(1),
-    "aten.adaptive_max_pool3d": elementwise.per_input(1),
-    "aten.adaptive_max_pool2d_backward": elementwise.per_output(1),
-    "aten.adaptive_max_pool3d_backward": elementwise.per_output(1),
-}
+    **_aten(plain.pooling, "max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d"),
+    **_aten(plain.per_output(1), "avg_pool2d_backward avg_pool3d_backward _adaptive_avg_pool2d_backward "
+            "_adaptive_avg_pool3d_backward adaptive_max_pool2d_backward adaptive_max_pool3d_backward"),
+    **_aten(plain.per_input(1), "max_pool2d_with_indices_backward max_pool3d_with_indices_backward _adaptive_avg_pool2d "
+            "_adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d"),
+}  # fmt: skip
 
 SAMPLING: dict[str, Formula] = {
-    "aten.upsample_nearest1d": elementwise.moved,
-    "aten.upsample_nearest2d": elementwise.moved,
-    "aten.upsample_nearest3d": elementwise.moved,
-    "aten._upsample_nearest_exact2d": elementwise.moved,
-    "aten.upsample_linear1d": elementwise.interpolation(2),
-    "aten.upsample_bilinear2d": elementwise.interpolation(4),
-    "aten._upsample_bilinear2d_aa": elementwise.interpolation(4),
-    "aten.upsample_trilinear3d": elementwise.interpolation(8),
-    "aten.upsample_bicubic2d": elementwise.interpolation(16),
-    "aten.upsample_nearest1d_backward": elementwise.per_input(1),
-    "aten.upsample_nearest2d_backward": elementwise.per_input(1),
-    "aten.upsample_nearest3d_backward": elementwise.per_input(1),
-    "aten.upsample_linear1d_backward": elementwise.interpolation_backward(2),
-    "aten.upsample_bilinear2d_backward": elementwise.interpolation_backward(4),
-    "aten.upsample_trilinear3d_backward": elementwise.interpolation_backward(8),
-    "aten.upsample_bicubic2d_backward": elementwise.interpolation_backward(16),
-    "aten.grid_sampler_2d": elementwise.interpolation(4),
-    "aten.grid_sampler_3d": elementwise.interpolation(8),
-    "aten.grid_sampler_2d_backward": elementwise.interpolation_backward(4),
-    "aten.grid_sampler_3d_backward": elementwise.interpolation_backward(8),
+    **_aten(plain.moved, "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact2d"),
+    **_aten(plain.per_input(1), "upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward"),
+    **_aten(plain.interpolation(2), "upsample_linear1d"),
+    **_aten(plain.interpolation(4), "upsample_bilinear2d _upsample_bilinear2d_aa grid_sampler_2d"),
+    **_aten(plain.interpolation(8), "upsample_trilinear3d grid_sampler_3d"),
+    **_aten(plain.interpolation(16), "upsample_bicubic2d"),
+    **_aten(plain.interpolation_backward(2), "upsample_linear1d_backward"),
+    **_aten(plain.interpolation_backward(4), "upsample_bilinear2d_backward grid_sampler_2d_backward"),
+    **_aten(plain.interpolation_backward(8), "upsample_trilinear3d_backward grid_sampler_3d_backward"),
+    **_aten(plain.interpolation_backward(16), "upsample_bicubic2d_backward"),
 }
 
 REDUCTIONS = (
@@ -142,7 +91,7 @@ POINTWISE = (
     "_thnn_fused_lstm_cell_backward_impl", "_thnn_fused_gru_cell", "_thnn_fused_gru_cell_backward", "logit",
     "fake_quantize_per_tensor_affine_cachemask", "_fused_dropout", "masked_scale", "add", "add_", "addcmul_",
 )  # fmt: skip
-"""aten operations with one FLOP for each output value, beside those that torch itself tags pointwise."""
+"""aten operations with one FLOP for each output value, besides those that torch itself tags pointwise."""
 
 MOVES = (
     "cat", "stack", "index", "index_put", "index_put_", "index_select", "gather", "scatter", "scatter_",
@@ -164,32 +113,25 @@ MOVES = (
 )  # fmt: skip
 """aten operations that move, draw or choose values: bytes, and no FLOPs."""
 
-OPTIMIZERS: dict[str, Formula] = {f"optim.{name}": optimizer.step for name in optimizer.WORK}
-
 TABLE: dict[str, Formula] = {
-    **{f"aten.{name}": elementwise.per_output(1) for name in POINTWISE},
-    **{f"aten.{name}": elementwise.per_input(1) for name in REDUCTIONS},
-    "aten.var": elementwise.per_input(3),
-    "aten.std": elementwise.per_input(3),
-    "aten.var_mean": elementwise.per_input(4),
-    "aten._cdist_forward": matmul.pairwise_distance,
-    **{f"aten.{name}": elementwise.moved for name in MOVES},
-    **PRODUCTS,
-    **NORMS,
-    **POOLING,
-    **SAMPLING,
-    **OPTIMIZERS,
-}
+    **{f"aten.{name}": plain.per_output(1) for name in POINTWISE},
+    **{f"aten.{name}": plain.per_input(1) for name in REDUCTIONS},
+    **_aten(plain.per_input(3), "var std"),
+    "aten.var_mean": plain.per_input(4),
+    "aten._cdist_forward": products.pairwise_distance,
+    **{f"aten.{name}": plain.moved for name in MOVES},
+    **PRODUCTS, **NORMS, **POOLING, **SAMPLING,
+    **{f"optim.{name}": plain.step for name in plain.WORK},
+}  # fmt: skip
 
 
 def formula_for(op: OpShape) -> Formula | None:
-    """The formula of an operation; None when there is none, which is to be said, not counted as 0."""
-    found = TABLE.get(op.op)
-    if found is not None:
-        return found
-    if op.op.startswith("aten._foreach_") or op.op.startswith("aten._amp_foreach"):
-        return elementwise.each_tensor
-    return elementwise.per_output(1) if op.attributes.get("pointwise") else None
+    """The formula of an operation; None when it has none: its FLOPs are unknown, not 0."""
+    if op.op in TABLE:
+        return TABLE[op.op]
+    if op.op.startswith(("aten._foreach_", "aten._amp_foreach")):
+        return plain.each_tensor
+    return plain.per_output(1) if op.attributes.get("pointwise") else None
 
 
 FRIENDLY = {
@@ -201,17 +143,14 @@ FRIENDLY = {
     "nll_loss2d_forward": "nll_loss", "_adaptive_avg_pool2d": "adaptive_avg_pool2d",
     "_adaptive_avg_pool3d": "adaptive_avg_pool3d", "native_dropout": "dropout",
 }  # fmt: skip
-"""Dispatcher names -> what people call them."""
 
 SHOWN_TERMS = 4
 """How many different calls the worked text of one row spells out."""
 
 
-@dataclass(slots=True)
-class _Row:
-    """What is known of one (layer, kind, direction) while operations are added up."""
-
-    parts: list[tuple[OpShape, Part]] = field(default_factory=list)
+_Key = tuple[str, str, str]
+"""Layer, kind, direction."""
+_Parts = list[tuple[OpShape, Part]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,50 +165,44 @@ class Totals:
 
 
 def estimate(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
-    """Pen and paper for everything that was seen, in the order of the network, forward before backward."""
-    rows: dict[tuple[str, str, str], _Row] = {}
-    unknown: dict[tuple[str, str, str], list[OpShape]] = {}
-    seen = tuple(ops)
-    for op in seen:
+    """The rows of all operations, in the order of the network, forward before backward."""
+    rows: dict[_Key, _Parts] = {}
+    unknown: dict[_Key, list[OpShape]] = {}
+    for op in ops:
+        recompute = bool(op.attributes.get("recompute"))
         formula = formula_for(op)
         if formula is None:
-            unknown.setdefault((op.layer, friendly(op.op, op), direction_when_unknown(op)), []).append(op)
+            direction = "recompute" if recompute and op.direction == "forward" else op.direction
+            unknown.setdefault((op.layer, friendly(op.op, op), direction), []).append(op)
             continue
         for part in formula(op):
-            direction = part.direction
-            if op.attributes.get("recompute") and direction == "forward":
-                direction = "recompute"
-            rows.setdefault((op.layer, kind_of(op) + part.label, direction), _Row()).parts.append((op, part))
-    owners = _owners(seen, rows)
-    calls = [_layer_call(key, row.parts, owners) for key, row in rows.items()]
+            direction = "recompute" if recompute and part.direction == "forward" else part.direction
+            rows.setdefault((op.layer, kind_of(op) + part.label, direction), []).append((op, part))
+    owners = _owners(rows)
+    calls = [_layer_call(key, parts, owners) for key, parts in rows.items()]
     calls += [_unknown_call(key, group) for key, group in unknown.items()]
     return tuple(sorted(calls, key=lambda call: call.position if call.position is not None else 0))
 
 
 def on_paper(op: OpShape) -> OpShape:
-    """Which kernel a device chose for attention is no property of the model: on paper it is left open."""
-    if "backend" not in op.attributes:
-        return op
-    return replace(op, attributes={**op.attributes, "backend": "any"})
+    """The operation with its attention backend left open: the device chooses it, not the model."""
+    return replace(op, attributes={**op.attributes, "backend": "any"}) if "backend" in op.attributes else op
 
 
 def fused_only(call: LayerCall) -> bool:
-    """Whether the row is work that only a fused kernel does (attention's scores, computed again in backward)."""
+    """True for work that only a fused kernel does: attention's scores, computed again in backward."""
     return call.kind.endswith(FUSED)
 
 
 def totals(calls: Iterable[LayerCall], directions: Sequence[str]) -> Totals:
-    """Sums over the rows in these directions; what has no formula is named, not counted."""
-    macs = elementwise = 0
-    unknown: dict[str, int] = {}
-    for call in calls:
-        if call.direction not in directions:
-            continue
+    """Sums over the rows in these directions. Rows without a formula are listed, not counted."""
+    mine = [call for call in calls if call.direction in directions]
+    unknown: Counter[str] = Counter()
+    for call in mine:
         if call.macs is None:
-            unknown[call.kind] = unknown.get(call.kind, 0) + call.calls
-        macs += call.macs or 0
-        elementwise += call.elementwise_flops or 0
-    return Totals(macs, 2 * macs, elementwise, tuple(sorted(unknown.items())))
+            unknown[call.kind] += call.calls
+    macs = sum(call.macs or 0 for call in mine)
+    return Totals(macs, 2 * macs, sum(call.elementwise_flops or 0 for call in mine), tuple(sorted(unknown.items())))
 
 
 BACKWARD = ("grad_input", "grad_weight", "grad_bias", "backward")
@@ -296,50 +229,36 @@ def friendly(name: str, op: OpShape) -> str:
     return bare.rstrip("_") if not bare.startswith("__") else bare
 
 
-def direction_when_unknown(op: OpShape) -> str:
-    if op.direction == "forward":
-        return "recompute" if op.attributes.get("recompute") else "forward"
-    return op.direction
-
-
-def _owners(ops: Iterable[OpShape], rows: dict[tuple[str, str, str], _Row]) -> dict[str, str]:
+def _owners(rows: dict[_Key, _Parts]) -> dict[str, str]:
     """Layer -> the kind of row that carries its parameters: the layer's own, else the heaviest functional one."""
-    best: dict[str, tuple[int, int, str]] = {}
-    for (layer, kind, direction), row in rows.items():
-        if direction != "forward":
-            continue
-        leaf = any("functional" not in op.attributes for op, _ in row.parts)
-        weight = sum(part.macs * op.calls for op, part in row.parts)
-        candidate = (int(leaf), weight, kind)
-        if layer not in best or candidate[:2] > best[layer][:2]:
-            best[layer] = candidate
-    return {layer: chosen[2] for layer, chosen in best.items()}
+    best: dict[str, tuple[bool, int, str]] = {}
+    for (layer, kind, direction), parts in rows.items():
+        if direction == "forward":
+            leaf = any("functional" not in op.attributes for op, _ in parts)
+            weight = sum(part.macs * op.calls for op, part in parts)
+            if layer not in best or (leaf, weight) > best[layer][:2]:
+                best[layer] = (leaf, weight, kind)
+    return {layer: kind for layer, (_, _, kind) in best.items()}
 
 
-def _layer_call(key: tuple[str, str, str], parts: list[tuple[OpShape, Part]], owners: dict[str, str]) -> LayerCall:
+def _layer_call(key: _Key, parts: _Parts, owners: dict[str, str]) -> LayerCall:
     layer, kind, direction = key
     macs = sum(part.macs * op.calls for op, part in parts)
     main = max(parts, key=lambda pair: (pair[1].macs, pair[0].position))[0].op
     mains = [(op, part) for op, part in parts if op.op == main]
     return LayerCall(
-        layer=layer,
-        kind=kind,
-        direction=direction,
-        macs=macs,
-        flops=2 * macs,
+        layer=layer, kind=kind, direction=direction, macs=macs, flops=2 * macs,
         parameters=parts[0][0].parameters if owners.get(layer) == kind else 0,
         read_bytes=sum(part.read_bytes * op.calls for op, part in parts),
         write_bytes=sum(part.write_bytes * op.calls for op, part in parts),
-        output_elements=sum(part.output_elements * op.calls for op, part in mains),
-        formula=_text(parts),
+        output_elements=sum(part.output_elements * op.calls for op, part in mains), formula=_text(parts),
         elementwise_flops=sum(part.elementwise * op.calls for op, part in parts),
         calls=sum(op.calls for op, _ in mains) if direction != "optimizer" else 1,
         position=min(op.position for op, _ in parts),
-    )
+    )  # fmt: skip
 
 
-def _text(parts: list[tuple[OpShape, Part]]) -> str:
-    """The worked text of a row: its multiply-adds, or, when it has none, what the elementwise work is."""
+def _text(parts: _Parts) -> str:
     heavy = [(op, part) for op, part in parts if part.macs] or parts
     lines = [f"{number(op.calls)} times: {part.text}" if op.calls > 1 else part.text for op, part in heavy]
     if len(lines) > SHOWN_TERMS:
@@ -347,22 +266,14 @@ def _text(parts: list[tuple[OpShape, Part]]) -> str:
     return "; ".join(lines)
 
 
-def _unknown_call(key: tuple[str, str, str], ops: list[OpShape]) -> LayerCall:
+def _unknown_call(key: _Key, ops: list[OpShape]) -> LayerCall:
     layer, kind, direction = key
     count = sum(op.calls for op in ops)
-    name = ops[0].op
     return LayerCall(
-        layer=layer,
-        kind=kind,
-        direction=direction,
-        macs=None,
-        flops=None,
-        parameters=0,
+        layer=layer, kind=kind, direction=direction, macs=None, flops=None, parameters=0,
         read_bytes=sum(tensors_of(op).read() * op.calls for op in ops),
         write_bytes=sum(tensors_of(op).write() * op.calls for op in ops),
         output_elements=sum(prod(shape_of(op.outputs, 0)) * op.calls for op in ops if op.outputs),
-        formula=f"no formula for {name} ({number(count)} {'call' if count == 1 else 'calls'})",
-        elementwise_flops=None,
-        calls=count,
-        position=min(op.position for op in ops),
-    )
+        formula=f"no formula for {ops[0].op} ({number(count)} {'call' if count == 1 else 'calls'})",
+        elementwise_flops=None, calls=count, position=min(op.position for op in ops),
+    )  # fmt: skip

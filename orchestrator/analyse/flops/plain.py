@@ -1,7 +1,7 @@
-"""Work that is no multiply-add: elements and bytes, and FLOPs under their own heading.
+"""Work other than multiply-adds: bytes, and elementwise FLOPs, which are never added to multiply-adds.
 
-Convention, not measurement: one FLOP for each value a pointwise operation gives, whatever the function; the other
-factors are in the docstrings. They never enter a total of multiply-adds. docs/formulas.md lists them.
+By convention a pointwise operation counts one FLOP for each output value, whatever the function; the docstrings state the
+other factors. docs/formulas.md lists them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,11 @@ from perfctl.orchestrator.analyse.flops.terms import (
     integers,
     number,
     output_elements,
+    part_of,
     shape_of,
     tensors_of,
 )
 from perfctl.records.paper import OpShape
-
-
-def _part(op: OpShape, work: int, text: str) -> tuple[Part, ...]:
-    tensors = tensors_of(op)
-    return (Part(direction_of(op), 0, tensors.read(), tensors.write(), output_elements(op), text, work),)
 
 
 def per_output(factor: int) -> Formula:
@@ -33,7 +29,7 @@ def per_output(factor: int) -> Formula:
 
     def formula(op: OpShape) -> tuple[Part, ...]:
         values = output_elements(op)
-        return _part(op, factor * values, f"{factor} x {number(values)} output values, elementwise")
+        return part_of(op, f"{factor} x {number(values)} output values, elementwise", elementwise=factor * values)
 
     return formula
 
@@ -43,29 +39,29 @@ def per_input(factor: int) -> Formula:
 
     def formula(op: OpShape) -> tuple[Part, ...]:
         values = input_elements(op)
-        return _part(op, factor * values, f"{factor} x {number(values)} input values, elementwise")
+        return part_of(op, f"{factor} x {number(values)} input values, elementwise", elementwise=factor * values)
 
     return formula
 
 
 def moved(op: OpShape) -> tuple[Part, ...]:
     """Values are copied, looked up, drawn or set: bytes, no arithmetic."""
-    return _part(op, 0, f"{number(output_elements(op))} values moved, no arithmetic")
+    return part_of(op, f"{number(output_elements(op))} values moved, no arithmetic")
 
 
 def each_tensor(op: OpShape) -> tuple[Part, ...]:
     """_foreach_ operations on lists: one FLOP for each value of the first list."""
     values = sum(prod(shape) for shape in (op.outputs or op.inputs) if shape is not None)
-    return _part(op, values, f"1 x {number(values)} values of a list of tensors, elementwise")
+    return part_of(op, f"1 x {number(values)} values of a list of tensors, elementwise", elementwise=values)
 
 
 def pooling(op: OpShape) -> tuple[Part, ...]:
-    """Each output value looks at its whole window: kernel_size comparisons or additions."""
+    """Each output value takes one comparison or addition for each value of its window."""
     kernel = integers(op, "kernel_size") or (1,)
     rank = 3 if "3d" in op.op else 2 if "2d" in op.op else 1
     window = prod(kernel * rank if len(kernel) == 1 else kernel)
     values = output_elements(op)
-    return _part(op, window * values, f"window {window} x {number(values)} output values, elementwise")
+    return part_of(op, f"window {window} x {number(values)} output values, elementwise", elementwise=window * values)
 
 
 def batch_norm(op: OpShape) -> tuple[Part, ...]:
@@ -101,7 +97,7 @@ def interpolation_backward(taps: int) -> Formula:
 
     def formula(op: OpShape) -> tuple[Part, ...]:
         values = prod(shape_of(op.inputs, 0))
-        return _part(op, 2 * taps * values, f"{2 * taps} x {number(values)} gradient values, elementwise")
+        return part_of(op, f"{2 * taps} x {number(values)} gradient values, elementwise", elementwise=2 * taps * values)
 
     return formula if taps > 1 else moved
 
@@ -114,24 +110,18 @@ def state_values(op: OpShape) -> int:
         return int(momentum)
     if name == "RMSprop":
         return 1 + momentum + flag(op, "centered")
-    return {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "Adagrad": 1}[name] + flag(
-        op, "amsgrad"
-    )
+    return (1 if name == "Adagrad" else 2) + flag(op, "amsgrad")
 
 
 WORK = {"SGD": 2, "Adam": 12, "AdamW": 12, "Adadelta": 13, "RMSprop": 7, "Adagrad": 6, "NAdam": 15, "RAdam": 15,
         "Adamax": 10}  # fmt: skip
-"""FLOPs for each value of the plain rule."""
+"""FLOPs for each value, by the rule without options."""
 
 
 def step(op: OpShape) -> tuple[Part, ...]:
     """Read parameter, gradient and state; write parameter and state. No multiply-adds by convention."""
-    name = op.op.removeprefix("optim.")
-    values = output_elements(op)
-    factor = WORK[name]
-    factor += 2 if op.attributes.get("momentum") else 0
-    factor += 2 if op.attributes.get("weight_decay") else 0
-    factor += 2 if flag(op, "nesterov") else 0
+    name, values = op.op.removeprefix("optim."), output_elements(op)
+    factor = WORK[name] + 2 * sum(flag(op, option) for option in ("momentum", "weight_decay", "nesterov"))
     state = state_values(op)
     size = tensors_of(op).write()
     text = f"{factor} x {number(values)} values, {state} of state each, elementwise"

@@ -1,4 +1,4 @@
-"""Convolutions in 1, 2, 3 dimensions: grouped, depthwise, dilated, strided, transposed.
+"""Operations with multiply-adds: convolutions, matrix products, attention.
 
 N batch, K output channels, C input channels, g groups, (O x) P x Q output positions, (T x) R x S kernel.
 Source: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016, chapters 2 and 4.
@@ -11,11 +11,11 @@ from math import prod
 from perfctl.orchestrator.analyse.flops.terms import (
     Part,
     Shape,
-    direction_of,
     flag,
     integers,
     number,
     output_elements,
+    part_of,
     shape_of,
     tensors_of,
     times,
@@ -28,7 +28,6 @@ CONVOLUTIONS = ("aten.convolution", "aten._convolution", "aten.convolution_overr
 OUT_LETTERS = {1: ("P",), 2: ("P", "Q"), 3: ("O", "P", "Q")}
 IN_LETTERS = {1: ("W",), 2: ("H", "W"), 3: ("D", "H", "W")}
 KERNEL_LETTERS = {1: ("R",), 2: ("R", "S"), 3: ("T", "R", "S")}
-"""By the number of dimensions, in the order in which a tensor has them."""
 
 
 def _count(data: Shape, weight: Shape, result: Shape, transposed: bool) -> tuple[int, str]:
@@ -55,27 +54,26 @@ def batched(shape: Shape, weight: Shape) -> Shape:
 
 
 def convolution(op: OpShape) -> tuple[Part, ...]:
-    """Forward. Bias adds, one for each output value, stand under elementwise FLOPs."""
+    """Forward. The bias adds one elementwise FLOP for each output value."""
     weight = shape_of(op.inputs, 1)
     data, result = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.outputs, 0), weight)
     macs, text = _count(data, weight, result, flag(op, "transposed"))
-    tensors = tensors_of(op)
-    values = prod(result)
+    tensors, values = tensors_of(op), prod(result)
     return (Part("forward", macs, tensors.read(), tensors.write(), values, text, values if flag(op, "bias") else 0),)
 
 
 def convolution_backward(op: OpShape) -> tuple[Part, ...]:
-    """The gradients that were asked for (output_mask): each of input and weight costs what forward does."""
+    """The gradients in output_mask: those of input and weight each cost as much as forward."""
     weight = shape_of(op.inputs, 2)
     grad, data = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.inputs, 1), weight)
     macs, text = _count(data, weight, grad, flag(op, "transposed"))
     tensors = tensors_of(op)
     mask = integers(op, "output_mask") or tuple(int(shape is not None) for shape in op.outputs)
     parts = []
+    note = f"as forward: {text}"
     if mask[0]:
-        parts.append(Part("grad_input", macs, tensors.read(0, 2), tensors.write(0), prod(data), f"as forward: {text}"))
+        parts.append(Part("grad_input", macs, tensors.read(0, 2), tensors.write(0), prod(data), note))
     if mask[1]:
-        note = f"as forward: {text}"
         parts.append(Part("grad_weight", macs, tensors.read(0, 1), tensors.write(1), prod(weight), note))
     if len(mask) > 2 and mask[2]:
         values, channels = prod(grad), grad[1]
@@ -84,10 +82,8 @@ def convolution_backward(op: OpShape) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-ADDED = (
-    "aten.addmm", "aten.addmm_", "aten._addmm_activation", "aten.baddbmm", "aten.baddbmm_", "aten.addmv",
-)  # fmt: skip
-"""Their first argument is what is added, the factors are the second and third."""
+ADDED = ("aten.addmm", "aten.addmm_", "aten._addmm_activation", "aten.baddbmm", "aten.baddbmm_", "aten.addmv")
+"""Their first argument is added; the second and third are the factors."""
 LINEAR = ("aten.addmm", "aten.mm", "aten.linear", "aten._addmm_activation")
 """What a Linear layer runs in its forward pass."""
 
@@ -101,9 +97,7 @@ def _product(op: OpShape, first: int, second: int, elementwise: int = 0) -> tupl
     left, right = shape_of(op.inputs, first), shape_of(op.inputs, second)
     letters, factors = _factors(left, right)
     macs = prod(factors)
-    tensors = tensors_of(op)
-    text = worked(letters, factors, macs)
-    return (Part(direction_of(op), macs, tensors.read(), tensors.write(), output_elements(op), text, elementwise),)
+    return part_of(op, worked(letters, factors, macs), macs=macs, elementwise=elementwise)
 
 
 def _factors(left: Shape, right: Shape) -> tuple[str, tuple[int, ...]]:
@@ -128,14 +122,11 @@ def added_product(op: OpShape) -> tuple[Part, ...]:
 
 
 def linear(op: OpShape) -> tuple[Part, ...]:
-    """linear(input, weight, bias) where a device keeps it whole: rows x numel(weight)."""
+    """linear(input, weight, bias) on devices that do not decompose it: rows x numel(weight)."""
     data, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
-    rows = prod(data[:-1])
-    factors = (rows, weight[-1], prod(weight[:-1]))
-    macs = prod(factors)
-    tensors = tensors_of(op)
+    factors = (prod(data[:-1]), weight[-1], prod(weight[:-1]))
+    macs, values, tensors = prod(factors), output_elements(op), tensors_of(op)
     bias = len(op.inputs) > 2 and op.inputs[2] is not None
-    values = output_elements(op)
     text = worked("rows x in x out", factors, macs)
     return (Part("forward", macs, tensors.read(), tensors.write(), values, text, values if bias else 0),)
 
@@ -144,17 +135,15 @@ def pairwise_distance(op: OpShape) -> tuple[Part, ...]:
     """cdist: B x P x R x M differences, squares and sums; no multiply-adds by convention."""
     left, right = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
     work = 3 * prod(left) * right[-2]
-    tensors = tensors_of(op)
-    text = f"3 for each pair and coordinate: {work:,}"
-    return (Part(direction_of(op), 0, tensors.read(), tensors.write(), output_elements(op), text, work),)
+    return part_of(op, f"3 for each pair and coordinate: {work:,}", elementwise=work)
 
 
 FUSED = ", fused kernel"
-"""Label of what only a fused kernel computes."""
 
 
-def _sizes(query: Shape, key: Shape, value: Shape) -> tuple[int, int, int, int, int]:
+def _sizes(op: OpShape, first: int) -> tuple[int, int, int, int, int]:
     """B x h, Sq, Sk, E, V. Grouped-query attention works as if key and value were repeated to the query's heads."""
+    query, key, value = (shape_of(op.inputs, first + place) for place in range(3))
     return prod(query[:-2]), query[-2], key[-2], query[-1], value[-1]
 
 
@@ -162,50 +151,41 @@ def _note(op: OpShape) -> str:
     return "; causal: the whole square is counted" if flag(op, "is_causal") else ""
 
 
-def _shapes(op: OpShape, first: int) -> tuple[int, int, int, int, int]:
-    return _sizes(shape_of(op.inputs, first), shape_of(op.inputs, first + 1), shape_of(op.inputs, first + 2))
-
-
 def attention(op: OpShape) -> tuple[Part, ...]:
-    """Forward; softmax and scaling stand under elementwise FLOPs (5 + 1 for each score)."""
-    heads, rows, columns, wide, deep = _shapes(op, 0)
-    macs = heads * rows * columns * (wide + deep)
+    """Forward; softmax and scaling count 5 + 1 elementwise FLOPs for each score."""
+    heads, rows, columns, wide, deep = _sizes(op, 0)
+    scores = heads * rows * columns
+    macs = scores * (wide + deep)
     text = worked("B*h x Sq x Sk x (E + V)", (heads, rows, columns, wide + deep), macs) + _note(op)
     tensors = tensors_of(op)
-    scores = heads * rows * columns
-    values = heads * rows * deep
-    return (Part("forward", macs, tensors.read(), tensors.write(0), values, text, 6 * scores),)
+    return (Part("forward", macs, tensors.read(), tensors.write(0), heads * rows * deep, text, 6 * scores),)
 
 
 def _backward(op: OpShape, first: int, needs: tuple[int, ...], fused: bool) -> tuple[Part, ...]:
-    heads, rows, columns, wide, deep = _shapes(op, first)
+    heads, rows, columns, wide, deep = _sizes(op, first)
     scores = heads * rows * columns
-    scores_needed = needs[0] or needs[1]
-    depth = deep * needs[2] + deep * bool(scores_needed) + wide * needs[0] + wide * needs[1]
-    names = [name for name, need in zip(("dQ", "dK", "dV"), needs, strict=True) if need]
+    of_scores = bool(needs[0] or needs[1])
+    depth = deep * (needs[2] + of_scores) + wide * (needs[0] + needs[1])
     macs = scores * depth
-    products = " + ".join((["dP"] if scores_needed else []) + names)
-    text = worked(f"{products}: B*h x Sq x Sk x depths", (heads, rows, columns, depth), macs) + _note(op)
-    tensors = tensors_of(op)
-    kept = tensors.read(first, first + 1, first + 2)
-    values = heads * rows * deep
+    names = " + ".join(name for name, need in zip(("dP", "dQ", "dK", "dV"), (of_scores, *needs), strict=True) if need)
+    text = worked(f"{names}: B*h x Sq x Sk x depths", (heads, rows, columns, depth), macs) + _note(op)
+    kept = tensors_of(op).read(first, first + 1, first + 2)
     parts = [Part("grad_input", macs, kept, kept, heads * rows * wide, text, 5 * scores)]
     if fused:
         again = scores * wide
-        note = f"Q K^T once more, for its scores were not kept: {number(again)} MAC = {number(2 * again)} FLOP"
-        parts.append(Part("recompute", again, 0, 0, values, note, 6 * scores, FUSED))
+        note = f"Q K^T again, because its scores were not kept: {number(again)} MAC = {number(2 * again)} FLOP"
+        parts.append(Part("recompute", again, 0, 0, heads * rows * deep, note, 6 * scores, FUSED))
     return tuple(parts)
 
 
 def attention_backward(op: OpShape) -> tuple[Part, ...]:
-    """Backward of the recorder's own attention record: which of query, key, value need a gradient is known.
+    """Backward as the recorder noted it, with the gradients that are needed.
 
-    ``backend``: math or flash as a real process ran it; "any" on paper, where the fused kernel's part is shown beside.
+    ``backend``: math or flash as a process ran it; "any" on paper, with the fused kernel's extra work in its own row.
     """
-    needs = integers(op, "needs") or (1, 1, 1)
-    return _backward(op, 0, needs, op.attributes.get("backend") in ("flash", "any"))
+    return _backward(op, 0, integers(op, "needs") or (1, 1, 1), op.attributes.get("backend") in ("flash", "any"))
 
 
 def fused_attention_backward(op: OpShape) -> tuple[Part, ...]:
-    """A fused kernel's own backward operator, where attention was not called through torch.nn.functional."""
+    """A fused kernel's own backward operator: attention that was not called through torch.nn.functional."""
     return _backward(op, 1, (1, 1, 1), True)

@@ -1,7 +1,7 @@
 """RNN, LSTM, GRU: several layers, two directions, projections, packed sequences.
 
 rows = time steps summed over the batch (N x T, or the sum of the lengths when packed), I input size of a layer,
-H hidden size, R what goes round (H, or the projection), G gates (LSTM 4, GRU 3, RNN 1).
+H hidden size, R recurrent size (H, or the projection), G gates (LSTM 4, GRU 3, RNN 1).
 Source: the equations in the documentation of torch.nn.LSTM, GRU and RNN; Sak, Senior, Beaufays, 2014 (projections).
 """
 
@@ -13,11 +13,7 @@ from perfctl.orchestrator.analyse.flops.terms import Part, flag, integer, number
 from perfctl.records.paper import OpShape
 
 CELL = {"lstm": 9, "gru": 8, "rnn": 1}
-"""Elementwise FLOPs of one hidden unit in one step beside the bias adds: activations, products and sums."""
-
-
-def _gates(op: OpShape) -> int:
-    return {"perfctl.lstm": 4, "perfctl.gru": 3}.get(op.op.removesuffix("_backward"), 1)
+"""Elementwise FLOPs of one hidden unit in one step, without bias adds: activations, products and sums."""
 
 
 def _layers(op: OpShape) -> Iterator[tuple[int, int]]:
@@ -32,13 +28,8 @@ def _layers(op: OpShape) -> Iterator[tuple[int, int]]:
 def _sizes(op: OpShape) -> tuple[int, int, int, int, int]:
     """rows, rows of the first step, G x H, R, projection weights."""
     hidden, projection = integer(op, "hidden_size"), integer(op, "proj_size")
-    return (
-        integer(op, "rows"),
-        integer(op, "first_rows"),
-        _gates(op) * hidden,
-        projection or hidden,
-        projection * hidden,
-    )
+    wide = {"perfctl.lstm": 4, "perfctl.gru": 3}.get(op.op.removesuffix("_backward"), 1) * hidden
+    return integer(op, "rows"), integer(op, "first_rows"), wide, projection or hidden, projection * hidden
 
 
 def _forward(op: OpShape) -> tuple[int, str]:
@@ -72,13 +63,12 @@ def recurrent(op: OpShape) -> tuple[Part, ...]:
 
 
 def recurrent_backward(op: OpShape) -> tuple[Part, ...]:
-    """grad_weight as forward; grad_input without what nobody needs: the input's, and the initial state's."""
+    """grad_weight as forward; grad_input without the gradients of input and initial state where none are needed."""
     forward, text = _forward(op)
     rows, first, wide, around, projection = _sizes(op)
     tensors = tensors_of(op)
     item = tensors.outputs[0][1] if tensors.outputs and tensors.outputs[0] else 4
     weights = _weights(op)
-    parts = []
     grads, left_out = 0, []
     for layer, inputs in _layers(op):
         through_input = rows * wide * inputs if layer or flag(op, "needs_input") else 0
@@ -91,7 +81,7 @@ def recurrent_backward(op: OpShape) -> tuple[Part, ...]:
     note = f"as forward, but {' and '.join(left_out)}" if left_out else "as forward"
     total = f"{note} = {number(grads)} MAC = {number(2 * grads)} FLOP"
     values = output_elements(op)
-    parts.append(Part("grad_input", grads, tensors.write() + weights * item, tensors.read(), values, total))
+    parts = [Part("grad_input", grads, tensors.write() + weights * item, tensors.read(), values, total)]
     if flag(op, "needs_weight"):
         reads = tensors.read() + tensors.write()
         parts.append(Part("grad_weight", forward, reads, weights * item, weights, f"as forward: {text}"))

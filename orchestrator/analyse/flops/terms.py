@@ -1,4 +1,4 @@
-"""What a formula gives back, and the small arithmetic that all formulas share."""
+"""What a formula returns, and the arithmetic that all formulas share."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Part:
     text: str
     """The formula with the numbers put in."""
     elementwise: int = 0
-    """FLOPs that are no multiply-adds."""
+    """FLOPs other than multiply-adds."""
     label: str = ""
-    """Stands behind the layer's kind, in a row of its own: what only some kernels do."""
+    """Added to the layer's kind, for a row of its own: work that only some kernels do."""
 
 
 Formula = Callable[[OpShape], tuple[Part, ...]]
@@ -47,25 +47,25 @@ class Tensors:
     outputs: tuple[tuple[Shape, int] | None, ...]
 
     def read(self, *indices: int) -> int:
-        """Bytes of the inputs named (all when none is), None counting nothing."""
-        chosen = [self.inputs[index] for index in indices] if indices else self.inputs
-        return total_bytes(chosen)
+        """Bytes of these inputs, of all without ``indices``. A missing tensor counts 0."""
+        return _total_bytes([self.inputs[index] for index in indices] if indices else self.inputs)
 
     def write(self, *indices: int) -> int:
-        """Bytes of the outputs named (all when none is)."""
-        chosen = [self.outputs[index] for index in indices] if indices else self.outputs
-        return total_bytes(chosen)
+        """Bytes of these outputs, of all without ``indices``."""
+        return _total_bytes([self.outputs[index] for index in indices] if indices else self.outputs)
 
 
-def total_bytes(tensors: Iterable[tuple[Shape, int] | None]) -> int:
+def _total_bytes(tensors: Iterable[tuple[Shape, int] | None]) -> int:
     return sum(prod(tensor[0]) * tensor[1] for tensor in tensors if tensor is not None)
 
 
 def tensors_of(op: OpShape) -> Tensors:
-    """Join shapes and dtypes. A dtype that is not known here counts as 4 bytes."""
+    """Shapes joined with dtypes. An unknown dtype counts 4 bytes."""
     sizes = iter([ITEM_BYTES.get(name, 4) for name in op.dtypes])
-    inputs = tuple(None if shape is None else (tuple(shape), next(sizes, 4)) for shape in op.inputs)
-    outputs = tuple(None if shape is None else (tuple(shape), next(sizes, 4)) for shape in op.outputs)
+    inputs, outputs = (
+        tuple(None if shape is None else (tuple(shape), next(sizes, 4)) for shape in shapes)
+        for shapes in (op.inputs, op.outputs)
+    )
     return Tensors(inputs, outputs)
 
 
@@ -91,6 +91,12 @@ def direction_of(op: OpShape) -> str:
         return "forward"
     role = op.attributes.get("role")
     return str(role) if role else ("grad_input" if op.direction == "backward" else op.direction)
+
+
+def part_of(op: OpShape, text: str, *, macs: int = 0, elementwise: int = 0) -> tuple[Part, ...]:
+    """The one part of an operation that reads all its inputs and writes all its outputs."""
+    tensors = tensors_of(op)
+    return (Part(direction_of(op), macs, tensors.read(), tensors.write(), output_elements(op), text, elementwise),)
 
 
 def number(value: int) -> str:

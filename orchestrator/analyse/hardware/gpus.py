@@ -1,7 +1,7 @@
-"""GPUs from Pascal to Blackwell: what each can do at most, dense, worked out from units x clock.
+"""GPUs from Pascal to Blackwell: peaks, worked out from units x clock, and data sheets.
 
-FLOP/s = SMs x FLOPs an SM does in a cycle x clock, so that a locked or capped clock gives its own peak. Sources and
-the published figures that these come out at stand in docs/devices.md; a figure without a sure source is left out.
+FLOP/s = SMs x FLOPs per SM and cycle x clock, so a locked or capped clock gives its own peak. docs/devices.md states sources
+and the published figures; figures without a reliable source are left out.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 TENSOR = ("fp16", "bf16", "tf32", "int8", "fp8", "fp64")
-"""Input types of the tensor cores; their paths are called "tensor fp16" and so on."""
+"""Input types of the tensor cores; the paths are "tensor fp16" and so on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What one SM does in one cycle. FLOPs: 1 multiply-add = 2. Tensor rates are dense, with fp32 accumulation."""
+    """FLOPs of one SM in one cycle (1 multiply-add = 2). Tensor rates are dense, with fp32 accumulation."""
 
     name: str
     capability: str
     fp32: int
     fp64: int
     fp16: int
-    """On the ordinary pipes (HFMA2), not the tensor cores."""
+    """Without tensor cores (HFMA2)."""
     tensor: Mapping[str, int] = field(default_factory=dict)
-    """Of the chips sold for servers and workstations; GeForce ones of the same capability may do half."""
+    """Of server and workstation chips; GeForce chips of the same capability may have half."""
 
 
 ARCHITECTURES: tuple[Architecture, ...] = (
@@ -47,6 +47,29 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture("Blackwell", "12.0", 256, 4, 256, {}),
 )  # fmt: skip
 
+PCIE_3, PCIE_4, PCIE_5 = 15.75, 31.5, 63.0
+"""GB/s one way of 16 lanes."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataSheet:
+    """Memory, power, link and cache of one product."""
+
+    memory_gb: tuple[int, ...]
+    """One for each variant of the product."""
+    power_w: int | None
+    """Highest board power; None if the data sheet states it for more than the GPU."""
+    link_gbs: float
+    """GB/s of NVLink if it reaches all GPUs of the board, else of PCIe."""
+    link: str
+    l2_mb: float | None
+    """MiB of the last-level cache; None without a reliable source."""
+
+
+def _pcie(memory_gb: int, power_w: int, rate: float, l2_mb: float | None) -> DataSheet:
+    return DataSheet((memory_gb,), power_w, rate, f"PCIe {({PCIE_3: 3, PCIE_4: 4, PCIE_5: 5})[rate]} x16", l2_mb)
+
+
 _GEFORCE_TURING = {"fp16": 512, "int8": 2048}
 _GEFORCE_AMPERE = {"fp16": 512, "bf16": 512, "tf32": 256, "int8": 2048}
 _HALF_ADA = {"fp16": 512, "bf16": 512, "tf32": 256, "int8": 1024, "fp8": 1024}
@@ -59,64 +82,69 @@ class Gpu:
     """One product. Clocks in MHz, bandwidth in GB/s."""
 
     name: str
+    sheet: DataSheet
     pattern: str
-    """Regular expression, found anywhere in the lower-case name that nvidia-smi, nsys, ncu and torch give."""
+    """Regular expression for the lower-case name that nvidia-smi, nsys, ncu and torch report."""
     capability: str
     sms: int
     boost_mhz: int
     bandwidth_gbs: float
     tensor_mhz: int | None = None
-    """Clock at which the published tensor figures come out, where it is not the boost clock."""
+    """Clock of the published tensor figures, if not the boost clock."""
     tensor: Mapping[str, int] | None = None
-    """FLOPs an SM does in a cycle, where they differ from the architecture's."""
+    """FLOPs per SM and cycle, if not the architecture's."""
 
 
 GPUS: tuple[Gpu, ...] = (
-    Gpu("P100 PCIe 16 GB", r"p100-pcie-16gb", "6.0", 56, 1303, 732),
-    Gpu("P100 PCIe 12 GB", r"p100-pcie-12gb", "6.0", 56, 1303, 549),
-    Gpu("P100 SXM2", r"p100-sxm2", "6.0", 56, 1480, 732),
-    Gpu("P40", r"tesla p40\b", "6.1", 30, 1531, 346),
-    Gpu("P4", r"tesla p4\b", "6.1", 20, 1113, 192),
-    Gpu("GTX 1080 Ti", r"gtx 1080 ti\b", "6.1", 28, 1582, 484),
-    Gpu("V100 SXM2", r"v100-sxm2-(16|32)gb", "7.0", 80, 1530, 900),
-    Gpu("V100 PCIe", r"v100-pcie-(16|32)gb", "7.0", 80, 1370, 900),
-    Gpu("V100S", r"v100s-pcie", "7.0", 80, 1597, 1134),
-    Gpu("Titan V", r"titan v\b", "7.0", 80, 1455, 652.8),
-    Gpu("T4", r"\bt4\b", "7.5", 40, 1590, 320),
-    Gpu("RTX 2070 Super", r"rtx 2070 super", "7.5", 40, 1770, 448, tensor=_GEFORCE_TURING),
-    Gpu("RTX 2070", r"rtx 2070$", "7.5", 36, 1620, 448, tensor=_GEFORCE_TURING),
-    Gpu("RTX 2080 Ti", r"rtx 2080 ti", "7.5", 68, 1545, 616, tensor=_GEFORCE_TURING),
-    Gpu("Titan RTX", r"titan rtx", "7.5", 72, 1770, 672),
-    Gpu("A100 PCIe 40 GB", r"a100-pcie-40gb", "8.0", 108, 1410, 1555),
-    Gpu("A100 SXM4 40 GB", r"a100-sxm4?-40gb", "8.0", 108, 1410, 1555),
-    Gpu("A100 SXM4 80 GB", r"a100-sxm4?-80gb", "8.0", 108, 1410, 2039),
-    Gpu("A100 PCIe 80 GB", r"a100[ -]80gb[ -]pcie|a100-pcie-80gb", "8.0", 108, 1410, 1935),
-    Gpu("A30", r"\ba30\b", "8.0", 56, 1440, 933),
-    Gpu("A10", r"\ba10\b", "8.6", 72, 1695, 600),
-    Gpu("A40", r"\ba40\b", "8.6", 84, 1740, 696),
-    Gpu("RTX A6000", r"rtx a6000", "8.6", 84, 1800, 768),
-    Gpu("RTX A5000", r"rtx a5000$", "8.6", 64, 1695, 768),
-    Gpu("RTX 3080 10 GB", r"rtx 3080$", "8.6", 68, 1710, 760, tensor=_GEFORCE_AMPERE),
-    Gpu("RTX 3090", r"rtx 3090$", "8.6", 82, 1695, 936, tensor=_GEFORCE_AMPERE),
-    Gpu("L4", r"\bl4\b", "8.9", 58, 2040, 300),
-    Gpu("L40", r"\bl40\b", "8.9", 142, 2490, 864, tensor=_HALF_ADA),
-    Gpu("L40S", r"\bl40s\b", "8.9", 142, 2520, 864),
-    Gpu("RTX 6000 Ada", r"rtx 6000 ada", "8.9", 142, 2505, 960),
-    Gpu("RTX 4090", r"rtx 4090$", "8.9", 128, 2520, 1008, tensor=_GEFORCE_ADA),
-    Gpu("H100 PCIe", r"h100 pcie", "9.0", 114, 1755, 2039, 1620),
-    Gpu("H100 NVL", r"h100 nvl", "9.0", 132, 1785, 3938, 1545),
-    Gpu("H100 SXM5", r"h100 80gb hbm3|h100.sxm", "9.0", 132, 1980, 3352, 1830),
-    Gpu("H200 NVL", r"h200 nvl", "9.0", 132, 1785, 4800, 1545),
-    Gpu("H200 SXM", r"\bh200\b", "9.0", 132, 1980, 4800, 1830),
-    Gpu("GH200 480 GB", r"gh200 480gb", "9.0", 132, 1980, 4000, 1830),
-    Gpu("B200", r"\bb200\b", "10.0", 148, 1965, 8000, 1860),
-    Gpu("RTX 5070", r"rtx 5070$", "12.0", 48, 2512, 672, tensor=_GEFORCE_BLACKWELL),
-    Gpu("RTX 5090", r"rtx 5090$", "12.0", 170, 2407, 1792, tensor=_GEFORCE_BLACKWELL),
+    Gpu("P100 PCIe 16 GB", _pcie(16, 250, PCIE_3, 4), r"p100-pcie-16gb", "6.0", 56, 1303, 732),
+    Gpu("P100 PCIe 12 GB", _pcie(12, 250, PCIE_3, 4), r"p100-pcie-12gb", "6.0", 56, 1303, 549),
+    Gpu("P100 SXM2", DataSheet((16,), 300, 80, "NVLink", 4), r"p100-sxm2", "6.0", 56, 1480, 732),
+    Gpu("P40", _pcie(24, 250, PCIE_3, 3), r"tesla p40\b", "6.1", 30, 1531, 346),
+    Gpu("P4", _pcie(8, 75, PCIE_3, 2), r"tesla p4\b", "6.1", 20, 1113, 192),
+    Gpu("GTX 1080 Ti", _pcie(11, 250, PCIE_3, 2.75), r"gtx 1080 ti\b", "6.1", 28, 1582, 484),
+    Gpu("V100 SXM2", DataSheet((16, 32), 300, 150, "NVLink", 6), r"v100-sxm2-(16|32)gb", "7.0", 80, 1530, 900),
+    Gpu("V100 PCIe", DataSheet((16, 32), 250, PCIE_3, "PCIe 3 x16", 6), r"v100-pcie-(16|32)gb", "7.0", 80, 1370, 900),
+    Gpu("V100S", _pcie(32, 250, PCIE_3, 6), r"v100s-pcie", "7.0", 80, 1597, 1134),
+    Gpu("Titan V", _pcie(12, 250, PCIE_3, 4.5), r"titan v\b", "7.0", 80, 1455, 652.8),
+    Gpu("T4", _pcie(16, 70, PCIE_3, 4), r"\bt4\b", "7.5", 40, 1590, 320),
+    Gpu("RTX 2070 Super", _pcie(8, 215, PCIE_3, 4), r"rtx 2070 super", "7.5", 40, 1770, 448, tensor=_GEFORCE_TURING),
+    Gpu("RTX 2070", _pcie(8, 175, PCIE_3, 4), r"rtx 2070$", "7.5", 36, 1620, 448, tensor=_GEFORCE_TURING),
+    Gpu("RTX 2080 Ti", _pcie(11, 250, PCIE_3, 5.5), r"rtx 2080 ti", "7.5", 68, 1545, 616, tensor=_GEFORCE_TURING),
+    Gpu("Titan RTX", _pcie(24, 280, PCIE_3, 6), r"titan rtx", "7.5", 72, 1770, 672),
+    Gpu("A100 PCIe 40 GB", _pcie(40, 250, PCIE_4, 40), r"a100-pcie-40gb", "8.0", 108, 1410, 1555),
+    Gpu("A100 SXM4 40 GB", DataSheet((40,), 400, 300, "NVLink", 40), r"a100-sxm4?-40gb", "8.0", 108, 1410, 1555),
+    Gpu("A100 SXM4 80 GB", DataSheet((80,), 400, 300, "NVLink", 40), r"a100-sxm4?-80gb", "8.0", 108, 1410, 2039),
+    Gpu("A100 PCIe 80 GB", _pcie(80, 300, PCIE_4, 40), r"a100[ -]80gb[ -]pcie|a100-pcie-80gb", "8.0", 108, 1410, 1935),
+    Gpu("A30", _pcie(24, 165, PCIE_4, 24), r"\ba30\b", "8.0", 56, 1440, 933),
+    Gpu("A10", _pcie(24, 150, PCIE_4, 6), r"\ba10\b", "8.6", 72, 1695, 600),
+    Gpu("A40", _pcie(48, 300, PCIE_4, 6), r"\ba40\b", "8.6", 84, 1740, 696),
+    Gpu("RTX A6000", _pcie(48, 300, PCIE_4, 6), r"rtx a6000", "8.6", 84, 1800, 768),
+    Gpu("RTX A5000", _pcie(24, 230, PCIE_4, None), r"rtx a5000$", "8.6", 64, 1695, 768),
+    Gpu("RTX 3080 10 GB", _pcie(10, 320, PCIE_4, 5), r"rtx 3080$", "8.6", 68, 1710, 760, tensor=_GEFORCE_AMPERE),
+    Gpu("RTX 3090", _pcie(24, 350, PCIE_4, 6), r"rtx 3090$", "8.6", 82, 1695, 936, tensor=_GEFORCE_AMPERE),
+    Gpu("L4", _pcie(24, 72, PCIE_4, 48), r"\bl4\b", "8.9", 58, 2040, 300),
+    Gpu("L40", _pcie(48, 300, PCIE_4, 96), r"\bl40\b", "8.9", 142, 2490, 864, tensor=_HALF_ADA),
+    Gpu("L40S", _pcie(48, 350, PCIE_4, 96), r"\bl40s\b", "8.9", 142, 2520, 864),
+    Gpu("RTX 6000 Ada", _pcie(48, 300, PCIE_4, 96), r"rtx 6000 ada", "8.9", 142, 2505, 960),
+    Gpu("RTX 4090", _pcie(24, 450, PCIE_4, 72), r"rtx 4090$", "8.9", 128, 2520, 1008, tensor=_GEFORCE_ADA),
+    Gpu("H100 PCIe", _pcie(80, 350, PCIE_5, 50), r"h100 pcie", "9.0", 114, 1755, 2039, 1620),
+    Gpu("H100 NVL", _pcie(94, 400, PCIE_5, 50), r"h100 nvl", "9.0", 132, 1785, 3938, 1545),
+    Gpu(
+        "H100 SXM5", DataSheet((80,), 700, 450, "NVLink", 50), r"h100 80gb hbm3|h100.sxm", "9.0", 132, 1980, 3352, 1830
+    ),
+    Gpu("H200 NVL", _pcie(141, 600, PCIE_5, 50), r"h200 nvl", "9.0", 132, 1785, 4800, 1545),
+    Gpu("H200 SXM", DataSheet((141,), 700, 450, "NVLink", 50), r"\bh200\b", "9.0", 132, 1980, 4800, 1830),
+    Gpu(
+        "GH200 480 GB", DataSheet((96,), None, PCIE_5, "PCIe 5 x16", None), r"gh200 480gb", "9.0", 132, 1980, 4000, 1830
+    ),
+    Gpu("B200", DataSheet((180,), 1000, 900, "NVLink", None), r"\bb200\b", "10.0", 148, 1965, 8000, 1860),
+    Gpu("RTX 5070", _pcie(12, 250, PCIE_5, None), r"rtx 5070$", "12.0", 48, 2512, 672, tensor=_GEFORCE_BLACKWELL),
+    Gpu("RTX 5090", _pcie(32, 575, PCIE_5, None), r"rtx 5090$", "12.0", 170, 2407, 1792, tensor=_GEFORCE_BLACKWELL),
 )
 
 
 def find(name: str | None) -> Gpu | None:
-    """The product behind a device name; None when the name is not in the table, or is a slice (MIG) of one."""
+    """The product of a device name; None for an unknown name or a slice (MIG)."""
     if not name or sliced(name):
         return None
     lowered = " ".join(name.lower().split())
@@ -127,7 +155,7 @@ _MAKER = re.compile(r"\b(nvidia|tesla|geforce|quadro)\b")
 
 
 def candidates(name: str | None) -> tuple[Gpu, ...]:
-    """Products that a name without form factor or memory may mean: "Tesla V100" is three. Empty when it is found."""
+    """Products that a name without form factor or memory may mean ("Tesla V100": three); empty if :func:`find` has one."""
     if find(name) is not None or sliced(name):
         return ()
     said = " ".join(re.findall(r"[a-z0-9]+", _MAKER.sub(" ", (name or "").lower())))
@@ -136,17 +164,17 @@ def candidates(name: str | None) -> tuple[Gpu, ...]:
 
 
 def sliced(name: str | None) -> bool:
-    """True for a slice of a GPU (MIG, vGPU) and for laptop parts, whose clocks the table does not know."""
+    """True for a slice of a GPU (MIG, vGPU) and for laptop GPUs."""
     return bool(re.search(r"\bmig\b|laptop|mobile|max-q|\bgrid\b", (name or "").lower()))
 
 
 def architecture(capability: str | None) -> Architecture | None:
-    """Of a compute capability such as "8.6"; None when it is not in the table."""
+    """Of a compute capability such as "8.6"; None if unknown."""
     return next((item for item in ARCHITECTURES if item.capability == capability), None)
 
 
 def flops_per_second(gpu: Gpu, *, clock_hz: float | None = None) -> dict[str, float]:
-    """path ("fp32", "tensor tf32", ...) -> FLOP/s, dense; at ``clock_hz`` where given, else at the published clocks."""
+    """path ("fp32", "tensor tf32", ...) -> FLOP/s, dense; by default at the published clocks."""
     chip = architecture(gpu.capability)
     assert chip is not None
     plain = gpu.sms * (clock_hz or gpu.boost_mhz * 1e6)
@@ -159,74 +187,6 @@ def flops_per_second(gpu: Gpu, *, clock_hz: float | None = None) -> dict[str, fl
     return found
 
 
-PCIE_3, PCIE_4, PCIE_5 = 15.75, 31.5, 63.0
-"""GB/s one way of 16 lanes."""
-
-
-@dataclass(frozen=True, slots=True)
-class DataSheet:
-    """Of one product of ``devices.GPUS``."""
-
-    memory_gb: tuple[int, ...]
-    """Several where the product is sold with several."""
-    power_w: int | None
-    """Highest board power of the data sheet; None where it states a range for more than the GPU."""
-    link_gbs: float
-    """NVLink where the board has it to all its neighbours, else PCIe."""
-    link: str
-    l2_mb: float | None
-    """MiB of the last-level cache; None where no sure source states it."""
-
-
-def _pcie(memory_gb: int, power_w: int, rate: float, l2_mb: float | None) -> DataSheet:
-    return DataSheet((memory_gb,), power_w, rate, f"PCIe {({PCIE_3: 3, PCIE_4: 4, PCIE_5: 5})[rate]} x16", l2_mb)
-
-
-SHEETS: dict[str, DataSheet] = {
-    "P100 PCIe 16 GB": _pcie(16, 250, PCIE_3, 4),
-    "P100 PCIe 12 GB": _pcie(12, 250, PCIE_3, 4),
-    "P100 SXM2": DataSheet((16,), 300, 80, "NVLink", 4),
-    "P40": _pcie(24, 250, PCIE_3, 3),
-    "P4": _pcie(8, 75, PCIE_3, 2),
-    "GTX 1080 Ti": _pcie(11, 250, PCIE_3, 2.75),
-    "V100 SXM2": DataSheet((16, 32), 300, 150, "NVLink", 6),
-    "V100 PCIe": DataSheet((16, 32), 250, PCIE_3, "PCIe 3 x16", 6),
-    "V100S": _pcie(32, 250, PCIE_3, 6),
-    "Titan V": _pcie(12, 250, PCIE_3, 4.5),
-    "T4": _pcie(16, 70, PCIE_3, 4),
-    "RTX 2070 Super": _pcie(8, 215, PCIE_3, 4),
-    "RTX 2070": _pcie(8, 175, PCIE_3, 4),
-    "RTX 2080 Ti": _pcie(11, 250, PCIE_3, 5.5),
-    "Titan RTX": _pcie(24, 280, PCIE_3, 6),
-    "A100 PCIe 40 GB": _pcie(40, 250, PCIE_4, 40),
-    "A100 SXM4 40 GB": DataSheet((40,), 400, 300, "NVLink", 40),
-    "A100 SXM4 80 GB": DataSheet((80,), 400, 300, "NVLink", 40),
-    "A100 PCIe 80 GB": _pcie(80, 300, PCIE_4, 40),
-    "A30": _pcie(24, 165, PCIE_4, 24),
-    "A10": _pcie(24, 150, PCIE_4, 6),
-    "A40": _pcie(48, 300, PCIE_4, 6),
-    "RTX A6000": _pcie(48, 300, PCIE_4, 6),
-    "RTX A5000": _pcie(24, 230, PCIE_4, None),
-    "RTX 3080 10 GB": _pcie(10, 320, PCIE_4, 5),
-    "RTX 3090": _pcie(24, 350, PCIE_4, 6),
-    "L4": _pcie(24, 72, PCIE_4, 48),
-    "L40": _pcie(48, 300, PCIE_4, 96),
-    "L40S": _pcie(48, 350, PCIE_4, 96),
-    "RTX 6000 Ada": _pcie(48, 300, PCIE_4, 96),
-    "RTX 4090": _pcie(24, 450, PCIE_4, 72),
-    "H100 PCIe": _pcie(80, 350, PCIE_5, 50),
-    "H100 NVL": _pcie(94, 400, PCIE_5, 50),
-    "H100 SXM5": DataSheet((80,), 700, 450, "NVLink", 50),
-    "H200 NVL": _pcie(141, 600, PCIE_5, 50),
-    "H200 SXM": DataSheet((141,), 700, 450, "NVLink", 50),
-    "GH200 480 GB": DataSheet((96,), None, PCIE_5, "PCIe 5 x16", None),
-    "B200": DataSheet((180,), 1000, 900, "NVLink", None),
-    "RTX 5070": _pcie(12, 250, PCIE_5, None),
-    "RTX 5090": _pcie(32, 575, PCIE_5, None),
-}
-"""Keyed by ``Gpu.name``; every product of the table of devices is here."""
-
-
 @dataclass(frozen=True, slots=True)
 class Board:
     """One product at one size of memory."""
@@ -236,22 +196,22 @@ class Board:
 
     @property
     def sheet(self) -> DataSheet:
-        return SHEETS[self.gpu.name]
+        return self.gpu.sheet
 
     @property
     def name(self) -> str:
-        """With its memory where the product's name does not say it and there are several."""
+        """With the memory if the product has several sizes."""
         return self.gpu.name if len(self.sheet.memory_gb) == 1 else f"{self.gpu.name} {self.memory_gb} GB"
 
 
-BOARDS: tuple[Board, ...] = tuple(Board(gpu, size) for gpu in GPUS for size in SHEETS[gpu.name].memory_gb)
+BOARDS: tuple[Board, ...] = tuple(Board(gpu, size) for gpu in GPUS for size in gpu.sheet.memory_gb)
 
 _MAKERS = {"nvidia", "tesla", "geforce", "quadro", "rtx", "gtx", "generation", "gpu"}
 _FORM = re.compile(r"sxm\d?|pcie|nvl|hgx|hbm\d\w?|\d+gb")
 
 
 def _words(text: str) -> tuple[frozenset[str], frozenset[str]]:
-    """(what names the chip, what names form and memory), lower case and without makers' and series' names."""
+    """(words of the chip, words of form factor and memory), lower case, without makers' and series' names."""
     said = re.sub(r"(?<![a-z0-9])(\d+) ?g(?:i?b)?\b", r"\1gb", text.lower())
     said = re.sub(r"\b(rtx|gtx|titan)(?=[a-z0-9])", r"\1 ", said)
     said = re.sub(r"(\d{4})(ti|super)\b", r"\1 \2", said)
@@ -261,17 +221,16 @@ def _words(text: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def meant(name: str) -> tuple[Board, ...]:
-    """The boards that a name may mean, in the order of the table: "A100" is four, "T4" one, "A10G" none.
-
-    A slice of a GPU and a laptop part mean none: their figures differ.
-    """
+    """The boards that a name may mean, in table order: "A100" four, "T4" one, "A10G" none; none for slices and laptop GPUs."""
     if sliced(name):
         return ()
     chip, form = _words(name)
     sizes = {int(word[:-2]) for word in form if word.endswith("gb")}
     exact = find(name)
     if exact is not None:
-        return _of_size((board for board in BOARDS if board.gpu == exact), sizes)
+        every = tuple(board for board in BOARDS if board.gpu == exact)
+        # All of them if none has the stated memory: a GH200's name states its host's.
+        return tuple(board for board in every if board.memory_gb in sizes) or every
     forms = {word for word in form if not word.startswith("hbm")}
     found = []
     for board in BOARDS:
@@ -282,22 +241,16 @@ def meant(name: str) -> tuple[Board, ...]:
     return tuple(found)
 
 
-def _of_size(boards: Iterable[Board], sizes: set[int]) -> tuple[Board, ...]:
-    """Those of a memory that the name says; all where none of them has it (a GH200 names its host's)."""
-    every = tuple(boards)
-    return tuple(board for board in every if board.memory_gb in sizes) or every
-
-
 CHOICE_RULE = "the server form (SXM) where there is one, of these the one with the least memory"
 
 
 def choose(boards: Iterable[Board]) -> Board:
-    """One of several boards that a name may mean: ``CHOICE_RULE``. Raises ValueError for none."""
+    """One of several boards, by ``CHOICE_RULE``. Raises ValueError for none."""
     return min(boards, key=lambda board: ("SXM" not in board.gpu.name, board.memory_gb))
 
 
 def nearest(name: str, count: int = 4) -> tuple[str, ...]:
-    """Names of boards that look like ``name``, the likest first."""
+    """Names of boards similar to ``name``, the closest first."""
     spelled: dict[str, str] = {}
     for board in BOARDS:
         spelled.setdefault(board.gpu.name.lower(), board.name)

@@ -1,4 +1,4 @@
-"""A :class:`Machine` for the predictor: from a board of the table, from peaks given by hand, or from measured ones."""
+"""Machines for the predictor: from the table of boards, from stated peaks, or from measured ones."""
 
 from __future__ import annotations
 
@@ -10,13 +10,32 @@ from typing import Any
 
 from perfctl.orchestrator.analyse.hardware import gpus
 from perfctl.orchestrator.analyse.hardware.gpus import Board
-from perfctl.orchestrator.analyse.predict.operations import Machine
 
 MIB = 2**20
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A device as a predictor sees it. Figures are peaks (dense, sustained clock) unless measured."""
+
+    name: str
+    kind: str
+    """cpu or gpu."""
+    flops_per_second: Mapping[str, float]
+    """By path: fp32, fp16, "tensor tf32", "tensor fp16", ... (1 multiply-add = 2 FLOPs)."""
+    bytes_per_second: float
+    memory_bytes: float | None = None
+    sms: int | None = None
+    """Streaming multiprocessors; of a CPU its cores. None: not known."""
+    clock_hz: float | None = None
+    l2_bytes: float | None = None
+    """Last-level cache. None: not known."""
+    launch_seconds: float | None = None
+    """Host time to start one operation. None: not known."""
+
+
 class DeviceError(ValueError):
-    """A name or description from which no machine can be made. ``remedy``: what to say instead."""
+    """An unknown device name or a wrong description. ``remedy``: what to use instead."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
@@ -25,45 +44,38 @@ class DeviceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A machine with what cost and memory need beside it."""
+    """A machine with its source, and its board for cost and memory."""
 
     machine: Machine
     source: str
-    """Where its peaks come from, in words."""
     board: Board | None = None
     """None: given by hand, or a CPU."""
     note: str | None = None
-    """What was chosen among several, and how to name another; None when the name meant one."""
 
     @property
     def power_w(self) -> float | None:
-        """Board power of the data sheet. None: not known."""
+        """Board power of the data sheet; None if not known."""
         return self.board.sheet.power_w if self.board is not None else None
 
 
 def named(name: str) -> Device:
-    """The machine behind a device name. Several boards of one name: ``boards.CHOICE_RULE``, and the others are named.
-
-    Raises DeviceError when the table has none, with the nearest names.
-    """
+    """The machine of a device name; of several boards one, by ``gpus.CHOICE_RULE``. Raises DeviceError for an unknown name."""
     found = gpus.meant(name)
+    if not found and gpus.sliced(name):
+        raise DeviceError(
+            f"`device`: '{name}' is a slice of a GPU or a laptop GPU, which the table does not have", _remedy(name)
+        )
     if not found:
-        raise DeviceError(_unknown(name), _what_to_say(name))
+        raise DeviceError(f"`device`: '{name}' is not in the table of devices", _remedy(name))
     board = gpus.choose(found)
     note = None
     if len(found) > 1:
         others = ", ".join(other.name for other in found if other != board)
-        note = f"'{name}' may be several: {board.name} taken ({gpus.CHOICE_RULE}); others: {others}"
+        note = f"'{name}' may be several: using {board.name} ({gpus.CHOICE_RULE}); others: {others}"
     return Device(of_board(board), f"published figures of the {board.gpu.name}, dense", board, note)
 
 
-def _unknown(name: str) -> str:
-    if gpus.sliced(name):
-        return f"`device`: '{name}' is a slice of a GPU or a laptop part: the table has none of these"
-    return f"`device`: '{name}' is not in the table of devices"
-
-
-def _what_to_say(name: str) -> str:
+def _remedy(name: str) -> str:
     close = gpus.nearest(name)
     near = f"Near it: {', '.join(close)}. " if close else ""
     return f"{near}Or give its peaks: `device_spec` name=...,fp32_tflops=...,bandwidth_gbs=...,memory_gb=..."
@@ -73,15 +85,10 @@ def of_board(board: Board) -> Machine:
     """Peaks from the table of devices; memory in bytes as the data sheet's GB of 10^9."""
     gpu, sheet = board.gpu, board.sheet
     return Machine(
-        name=board.name,
-        kind="gpu",
-        flops_per_second=gpus.flops_per_second(gpu),
-        bytes_per_second=gpu.bandwidth_gbs * 1e9,
-        memory_bytes=board.memory_gb * 1e9,
-        sms=gpu.sms,
-        clock_hz=gpu.boost_mhz * 1e6,
-        l2_bytes=sheet.l2_mb * MIB if sheet.l2_mb is not None else None,
-    )
+        name=board.name, kind="gpu", flops_per_second=gpus.flops_per_second(gpu),
+        bytes_per_second=gpu.bandwidth_gbs * 1e9, memory_bytes=board.memory_gb * 1e9, sms=gpu.sms,
+        clock_hz=gpu.boost_mhz * 1e6, l2_bytes=sheet.l2_mb * MIB if sheet.l2_mb is not None else None,
+    )  # fmt: skip
 
 
 _PATHS = {
@@ -96,15 +103,14 @@ EXAMPLE = "For example `device_spec` name=X1,fp32_tflops=20,bandwidth_gbs=900,me
 def by_hand(text: str) -> Device:
     """From ``name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24``: TFLOP/s dense (1 multiply-add = 2), GB/s, GB.
 
-    tensor_bf16_tflops is taken from tensor_fp16_tflops where only that is given. Raises DeviceError.
+    tensor_bf16_tflops defaults to tensor_fp16_tflops. Raises DeviceError.
     """
     given: dict[str, str] = {}
     for piece in text.split(","):
         key, equals, value = (part.strip() for part in piece.partition("="))
         if not equals or key in given:
-            raise DeviceError(
-                f"`device_spec`: '{piece.strip()}' is {'given twice' if equals else 'no key=value'}", EXAMPLE
-            )
+            wrong = "given twice" if equals else "not key=value"
+            raise DeviceError(f"`device_spec`: '{piece.strip()}' is {wrong}", EXAMPLE)
         if key not in (*_NEEDED, *_PATHS, *_OTHERS):
             known = ", ".join((*_NEEDED, *(key for key in _PATHS if key not in _NEEDED), *_OTHERS))
             raise DeviceError(f"`device_spec`: '{key}' is not known", f"Known: {known}")
@@ -117,15 +123,11 @@ def by_hand(text: str) -> Device:
     if "tensor fp16" in paths and "tensor bf16" not in paths:
         paths["tensor bf16"] = paths["tensor fp16"]
     machine = Machine(
-        name=given["name"],
-        kind="gpu",
-        flops_per_second=paths,
-        bytes_per_second=figure["bandwidth_gbs"] * 1e9,
-        memory_bytes=figure["memory_gb"] * 1e9,
-        sms=int(figure["sms"]) if "sms" in figure else None,
+        name=given["name"], kind="gpu", flops_per_second=paths, bytes_per_second=figure["bandwidth_gbs"] * 1e9,
+        memory_bytes=figure["memory_gb"] * 1e9, sms=int(figure["sms"]) if "sms" in figure else None,
         clock_hz=figure["clock_mhz"] * 1e6 if "clock_mhz" in figure else None,
         l2_bytes=figure["l2_mb"] * MIB if "l2_mb" in figure else None,
-    )
+    )  # fmt: skip
     return Device(machine, "peaks given by hand")
 
 
@@ -140,22 +142,18 @@ def _figure(key: str, value: str) -> float:
 
 
 def of_measured(record: Mapping[str, Any], memory_bytes: int | None = None) -> Device:
-    """From what ``python -m perfctl.workloads.run.peaks --json`` printed. Raises KeyError, TypeError or ValueError."""
+    """From the JSON of ``python -m perfctl.workloads.run.peaks``. Raises KeyError, TypeError or ValueError."""
     threads = record.get("threads")
     machine = Machine(
-        name=machine_name(str(record["device"]), str(record["kind"]), threads),
-        kind=str(record["kind"]),
+        name=machine_name(str(record["device"]), str(record["kind"]), threads), kind=str(record["kind"]),
         flops_per_second={str(path): float(value) for path, value in record["flops"].items()},
-        bytes_per_second=float(record["bandwidth_bps"]),
-        memory_bytes=memory_bytes,
-        sms=threads,
-    )
+        bytes_per_second=float(record["bandwidth_bps"]), memory_bytes=memory_bytes, sms=threads,
+    )  # fmt: skip
     return Device(machine, f"peaks measured on {str(record['at'])[:10]}: large matrix products and a triad")
 
 
 def machine_name(device: str, kind: str, threads: int | None = None) -> str:
-    """What a machine is called wherever times of it are kept: of a GPU the board that its name means; of a CPU also how
-    many threads computed ("AMD EPYC, 2 threads"), since as many reach other peaks than one."""
+    """A machine's name in stored times: of a GPU its board; of a CPU with its threads ("AMD EPYC, 2 threads")."""
     if kind == "gpu":
         found = gpus.meant(device)
         return found[0].name if len(found) == 1 else device
@@ -163,6 +161,6 @@ def machine_name(device: str, kind: str, threads: int | None = None) -> str:
 
 
 def threads_of(cpu: str, machine: str) -> int | None:
-    """Threads in a machine's name where it is that CPU; None for another machine, or one without."""
+    """Threads in the name of a machine with this CPU; None for another machine, or without threads."""
     found = re.fullmatch(r"(.*), (\d+) threads?", machine)
     return int(found[2]) if found is not None and found[1] == cpu else None

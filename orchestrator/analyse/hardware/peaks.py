@@ -1,4 +1,4 @@
-"""The roofs a device sets: FLOP/s by path and bytes/s, from the table of devices, from its own record, or measured."""
+"""Peaks of a device: FLOP/s by path and bytes/s, from the table of devices, its own record, or measured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEASURE = "'--peaks measured' measures them on the machine it runs on"
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """FLOP/s (1 multiply-add = 2) and bytes/s of one device, with where they come from."""
+    """FLOP/s (1 multiply-add = 2) and bytes/s of one device, with their source."""
 
     device: str
     source: str
@@ -22,31 +22,30 @@ class Peaks:
     kind: str
     """published, derived (units x clock of the device's own record), measured, or none."""
     flops: Mapping[str, float] = field(default_factory=dict)
-    """path ("fp32", "fp64", "fp16", "tensor tf32", ...) -> FLOP/s, dense. A path that is not known is not in it."""
+    """path ("fp32", "fp64", "fp16", "tensor tf32", ...) -> FLOP/s, dense. Unknown paths are missing."""
     bandwidth: float | None = None
     """DRAM, bytes per second."""
     reason: str | None = None
-    """Why there is none, and what to pass; None when there is."""
+    """Why there are no peaks, and what helps; None if there are."""
 
     @property
     def known(self) -> bool:
         return bool(self.flops)
 
     def ridge(self, path: str) -> float | None:
-        """FLOPs per byte at which the roof of ``path`` meets the memory's; None when one of them is not known."""
+        """FLOPs per byte at which the roofs of ``path`` and memory meet; None if one is not known."""
         peak = self.flops.get(path)
         return peak / self.bandwidth if peak and self.bandwidth else None
 
 
 def peaks_of(device: Device | None, measured: Sequence[Peaks] = ()) -> Peaks:
-    """The roofs of a run's device: measured ones of the same name first, then the table, then its own record."""
+    """Peaks of a run's device: measured ones of the same name, else from the table, else from its own record."""
     name = (device.name or device.kind) if device else "a device that no record names"
-    mine = [item for item in measured if item.device == name]
+    mine = {item.device: item for item in measured}
+    if name in mine:
+        return mine[name]
     if mine:
-        return mine[-1]
-    others = ", ".join(dict.fromkeys(item.device for item in measured))
-    if others:
-        return Peaks(name, "", "none", reason=f"peaks were measured on {others}, not on {name}")
+        return Peaks(name, "", "none", reason=f"peaks were measured on {', '.join(mine)}, not on {name}")
     if device is None:
         return Peaks(name, "", "none", reason="no record says which device it was")
     if device.kind == "cpu":
@@ -80,7 +79,7 @@ def _not_found(name: str, device: Device) -> str:
 
 
 def read_measured(record: Mapping[str, Any]) -> Peaks:
-    """From what ``python -m perfctl.workloads.run.peaks --json`` printed. Raises KeyError or TypeError when it is not that."""
+    """From the JSON of ``python -m perfctl.workloads.run.peaks``. Raises KeyError or TypeError."""
     flops = {str(path): float(value) for path, value in record["flops"].items()}
     day, threads = str(record["at"])[:10], record.get("threads")
     how = f"measured on {day}: large matrix products and a triad" + (f", {threads} threads" if threads else "")

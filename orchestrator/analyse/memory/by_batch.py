@@ -1,8 +1,7 @@
-"""Memory of a training step at any batch size: the largest of a few lines ``fixed + per_sample * batch``.
+"""Memory of a step at any batch size: the largest of a few lines ``fixed + per_sample * batch``.
 
-Between two moments of a step the tensors that live are the same at every batch size, and each is as large as the batch or
-of one size: the bytes at a moment are a straight line in batch, and the peak is the largest of these lines. Not in it are
-the allocator's rounding, workspaces and the CUDA context (``memory.NOT_KNOWN``).
+At every moment of a step the same tensors live at every batch size, and each is proportional to batch or constant, so the
+bytes are a line in batch and the peak is their maximum. Rounding, workspaces and the CUDA context are left out.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.memory.trace import events
-from perfctl.orchestrator.analyse.predict.operations import STATE
 from perfctl.records.paper import MemoryTrace, Plan, PlanLayer
 
 
@@ -20,21 +18,21 @@ class MemoryLine(NamedTuple):
     """Bytes at one moment of a step."""
 
     fixed: int
-    """That do not depend on the batch: parameters, gradients, the optimizer's values."""
+    """Independent of batch: parameters, gradients, optimizer state."""
     per_sample: int
 
 
 class LinesError(ValueError):
-    """Two traces of which no lines can be made: their steps differ in more than their sizes."""
+    """Two traces whose steps differ in more than their sizes."""
 
 
 def peak_at(lines: Iterable[MemoryLine], batch: int) -> int:
-    """Bytes at the fullest moment of a step."""
+    """Peak bytes of a step."""
     return max(line.fixed + line.per_sample * batch for line in lines)
 
 
 def largest_fitting(lines: Iterable[MemoryLine], limit: float) -> int | None:
-    """The largest batch whose peak is at most ``limit`` bytes; 0 when not one sample fits, None without an end."""
+    """The largest batch whose peak is at most ``limit`` bytes; 0 if no sample fits, None if every batch fits."""
     ends = []
     for line in lines:
         if line.per_sample > 0:
@@ -45,7 +43,7 @@ def largest_fitting(lines: Iterable[MemoryLine], limit: float) -> int | None:
 
 
 def upper(lines: Iterable[MemoryLine]) -> tuple[MemoryLine, ...]:
-    """Those that no other is above at every batch size, the steepest first."""
+    """The lines that are the largest at some batch size, the steepest first."""
     kept: list[MemoryLine] = []
     for line in sorted(set(lines), reverse=True, key=lambda one: (one.per_sample, one.fixed)):
         if not kept or line.fixed > kept[-1].fixed:
@@ -61,20 +59,20 @@ def lines_of(one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> 
 def lines_by_part(
     one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
 ) -> tuple[tuple[MemoryLine, ...], tuple[MemoryLine, ...]]:
-    """As :func:`lines_of`, apart: of forward and backward, and of the optimizer's step."""
+    """As :func:`lines_of`: of forward and backward, and of the optimizer's step."""
     found = list(moments(one, other, batches))
     before = upper(line for moment, line in found if moment <= one.backward_ends)
     return before, upper(line for moment, line in found if moment > one.backward_ends)
 
 
 def moments(one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> Iterator[tuple[int, MemoryLine]]:
-    """(moment, its line) of a step, from its traces at two batch sizes. Raises LinesError when they differ in more."""
+    """(moment, its line) of a step, from traces at two batch sizes. Raises LinesError if their tensors differ."""
     if len(one.allocations) != len(other.allocations) or not (one.whole and other.whole):
         raise LinesError("the two traces have different tensors")
     slopes = {}
     for a, b in zip(one.allocations, other.allocations, strict=True):
         if (a.born, a.died) != (b.born, b.died):
-            raise LinesError("a tensor lives for another time at another batch size")
+            raise LinesError("a tensor is born or freed at another moment at the other batch size")
         slopes[id(a)] = (b.bytes - a.bytes) // (batches[1] - batches[0])
     fixed = per_sample = 0
     for moment, sign, storage in events(one):
@@ -84,15 +82,17 @@ def moments(one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> I
         yield moment, MemoryLine(fixed, per_sample)
 
 
+STATE = {"sgd": 0, "momentum": 1, "adam": 2}
+"""Values that an optimizer keeps for each parameter, besides the parameter and its gradient."""
 FLOAT, PLACE = 4, 8
-"""Bytes of a value, and of the place of a pool's largest value or of a class."""
+"""Bytes of a value; of an index (of a pool's maximum, of a class)."""
 KEEPS_OUTPUT = ("relu", "tanh")
-"""Activations whose backward reads their output; that of the others reads their input."""
+"""Activations whose backward reads their output; others read their input."""
 
 
 @dataclass(slots=True)
 class _Gradient:
-    """Of one storage, which several layers may hand on."""
+    """One storage, which several layers may share."""
 
     per_sample: int
     holders: int = 0
@@ -100,7 +100,7 @@ class _Gradient:
 
 @dataclass(slots=True)
 class _Step:
-    """The moments so far and what lives now."""
+    """The moments so far and the live bytes."""
 
     fixed: int
     per_sample: int
@@ -117,12 +117,10 @@ class _Step:
 
 
 def lines_of_plan(plan: Plan, optimizer: str) -> tuple[MemoryLine, ...]:
-    """Lines of ``memory_lines`` for one training step. ``optimizer``: sgd, momentum or adam."""
+    """Lines of one training step. ``optimizer``: sgd, momentum or adam."""
     layers = plan.layers
-    weights = FLOAT * plan.parameters
     buffers = sum(2 * FLOAT * layer.given[0] + PLACE for layer in layers if layer.kind == "norm")
-    inputs = FLOAT * layers[0].inputs + PLACE
-    step = _Step(weights * (1 + STATE[optimizer]) + buffers, inputs)
+    step = _Step(FLOAT * plan.parameters * (1 + STATE[optimizer]) + buffers, FLOAT * layers[0].inputs + PLACE)
     owners = _owners(layers)
     _forward(step, layers, owners, _needed_by(plan, owners))
     _loss(step, plan.classes)
@@ -133,43 +131,34 @@ def lines_of_plan(plan: Plan, optimizer: str) -> tuple[MemoryLine, ...]:
 
 
 def inference_lines(plan: Plan) -> tuple[MemoryLine, ...]:
-    """Lines of ``memory_lines`` for a forward pass alone: nothing is kept for a backward, so an output lives until its last
-    reader is done."""
+    """Lines of a forward pass alone, where an output lives until its last reader is done."""
     layers = plan.layers
     buffers = sum(2 * FLOAT * layer.given[0] + PLACE for layer in layers if layer.kind == "norm")
     step = _Step(FLOAT * plan.parameters + buffers, FLOAT * layers[0].inputs + PLACE)
     owners = _owners(layers)
-    last_use = _last_use(layers, owners)
+    last_use = {owner: place for place, layer in enumerate(layers) for owner in _read(layer, owners)}
     for place, layer in enumerate(layers):
         if owners[place] != place:
             continue
         places = PLACE * layer.outputs if layer.kind == "max_pool" else 0
         step.take(0, FLOAT * layer.outputs + places)
-        step.free(
-            0, places + sum(FLOAT * layers[owner].outputs for owner in _read(layer, owners) if last_use[owner] == place)
-        )
+        done = [layers[owner].outputs for owner in _read(layer, owners) if last_use[owner] == place]
+        step.free(0, places + FLOAT * sum(done))
     return upper(step.moments)
 
 
-def _last_use(layers: tuple[PlanLayer, ...], owners: list[int]) -> dict[int, int]:
-    """Layer that owns a storage -> the last layer that reads it."""
-    return {owner: place for place, layer in enumerate(layers) for owner in _read(layer, owners)}
-
-
 def _read(layer: PlanLayer, owners: list[int]) -> set[int]:
-    """The layers whose storages it reads; the network's input is none of them."""
     return {owners[of] for of in layer.of if of >= 0 and owners[of] >= 0}
 
 
 def _matrix(layer: PlanLayer) -> int:
-    """Elements of the layer's largest parameter."""
     if layer.kind == "norm":
         return layer.given[0]
     return layer.parameters - (layer.gives[0] if layer.bias else 0)
 
 
 def _owners(layers: tuple[PlanLayer, ...]) -> list[int]:
-    """The layer in whose storage each layer's output lies: a flattened image is the image; -1 is the input's."""
+    """The layer whose storage holds each layer's output: flatten shares its input's; -1 is the network's input."""
     owners: list[int] = []
     for place, layer in enumerate(layers):
         of = layer.of[0]
@@ -194,7 +183,7 @@ def _needed_by(plan: Plan, owners: list[int]) -> dict[int, int]:
 
 
 def _kept_beside(layer: PlanLayer) -> tuple[int, int]:
-    """(bytes, bytes per sample) that backward needs beside inputs and outputs: statistics, places of largest values."""
+    """(bytes, bytes per sample) that backward needs besides inputs and outputs: statistics, indices of maxima."""
     if layer.kind == "norm":
         return 2 * FLOAT * layer.given[0], 0
     return 0, PLACE * layer.outputs if layer.kind == "max_pool" else 0
@@ -212,7 +201,7 @@ def _forward(step: _Step, layers: tuple[PlanLayer, ...], owners: list[int], need
 
 
 def _loss(step: _Step, classes: int) -> None:
-    """Cross-entropy: the loss and its own gradient, logarithms of the softmax and theirs, then that of the answers."""
+    """Cross-entropy: the loss and its gradient, the log-softmax and its gradient, then the gradient of the logits."""
     step.take(2 * FLOAT, FLOAT * classes)
     step.take(0, FLOAT * classes)
     step.take(0, FLOAT * classes)
@@ -241,7 +230,7 @@ def _hand_on(
     step: _Step, layers: tuple[PlanLayer, ...], owners: list[int], place: int, mine: _Gradient,
     gradients: dict[int, _Gradient],
 ) -> None:  # fmt: skip
-    """Gradients of the layer's inputs: new ones, or its own where an addition, a view or a part of it is handed on."""
+    """Gradients of the layer's inputs: new ones, or its own for additions, concatenations and views."""
     layer = layers[place]
     for of in layer.of:
         if of < 0 or owners[of] < 0:

@@ -1,4 +1,4 @@
-"""Memory of one step: exact bytes from storage lifetimes, then what CUDA's caching allocator makes of them.
+"""Memory of one step: exact bytes from storage lifetimes, and the segments of CUDA's caching allocator.
 
 Source of the allocator's rules: c10/cuda/CUDACachingAllocator.cpp of PyTorch (kMinBlockSize, kSmallSize, kSmallBuffer,
 kLargeBuffer, kMinLargeAlloc, kRoundLarge); of the workspace sizes: at/cuda/CUDABlas.cpp.
@@ -21,25 +21,24 @@ MIN_LARGE = 10 << 20
 ROUND_LARGE = 2 << 20
 CUBLAS_WORKSPACE = 8_519_680
 CUBLAS_WORKSPACE_SM90 = 32 << 20
-"""Compute capability 9.0 (Hopper); newer PyTorch takes it for 10, 11 and 12 (Blackwell) too."""
+"""Compute capability 9.0 (Hopper); newer PyTorch uses it for 10, 11 and 12 (Blackwell) too."""
 
 CAPABILITIES = {
     "v100": (7, 0), "t4": (7, 5), "a100": (8, 0), "a10": (8, 6), "rtx3090": (8, 6), "l4": (8, 9), "l40": (8, 9),
     "rtx4090": (8, 9), "h100": (9, 0), "h200": (9, 0), "b200": (10, 0), "rtx5090": (12, 0),
 }  # fmt: skip
-"""Names that --gpu knows beside sm_90 and 9.0."""
 
 CATEGORIES = ("parameter", "buffer", "gradient", "optimizer", "input", "activation", "temporary")
 NOT_KNOWN = (
     "CUDA context and loaded kernels (hundreds of MB, by driver and libraries)",
     "cuDNN workspace (by algorithm, chosen at run time)",
-    "a second cuBLAS workspace, where backward's own thread uses cuBLAS; cuBLASLt's",
+    "a second cuBLAS workspace, if backward's thread uses cuBLAS; cuBLASLt's",
     "memory of other processes on the device",
 )
 
 
 def capability(text: str) -> tuple[int, int] | None:
-    """ "sm_90", "9.0" or "h100" as (9, 0); None when it is none of these."""
+    """ "sm_90", "9.0" or "h100" as (9, 0); None if it is none of these."""
     known = CAPABILITIES.get(text.lower().replace(" ", ""))
     if known is not None:
         return known
@@ -51,58 +50,56 @@ def capability(text: str) -> tuple[int, int] | None:
 
 
 def cublas_workspace(gpu: tuple[int, int] | None) -> int:
-    """Bytes that PyTorch gives cuBLAS once a handle and stream."""
+    """Bytes that PyTorch allocates for each cuBLAS handle and stream."""
     return CUBLAS_WORKSPACE_SM90 if gpu is not None and gpu[0] >= 9 else CUBLAS_WORKSPACE
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The fullest moment of a step."""
+    """The moment of a step with most bytes."""
 
     bytes: int
     by_category: dict[str, int]
     phase: str
-    """forward, backward or optimizer."""
     layer: str
-    """Whose operation brought the peak; "" outside of modules."""
+    """Layer of the operation that allocated last; "" outside modules."""
     op: str
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a step needs."""
+    """Memory of a step, in bytes."""
 
     parameters: int
     buffers: int
     gradients: int
-    """Bytes of all gradients together, when backward is done."""
+    """All gradients after backward."""
     optimizer: int
     inputs: int
     activations: int
-    """Bytes kept from forward for backward, the output included."""
+    """Kept from forward for backward, including the output."""
     peak: Peak
     rounded_peak: int
-    """The same moment's rule with every tensor rounded up to the allocator's 512-byte blocks."""
+    """Peak with every tensor rounded up to the allocator's 512-byte blocks."""
     reserved: int
-    """Segments that the caching allocator takes from the device, without workspaces."""
+    """Segments of the caching allocator, without workspaces."""
     cublas_workspace: int
     gpu: tuple[int, int] | None = None
-    """Compute capability that the workspace is for; None: before 9.0 taken."""
     not_known: tuple[str, ...] = NOT_KNOWN
 
     @property
     def needed(self) -> int:
-        """Reserved segments and the cuBLAS workspace: what must at least be free beside what is not known."""
+        """Reserved segments and the cuBLAS workspace, without ``not_known``."""
         return self.reserved + self.cublas_workspace
 
 
 def round_block(size: int) -> int:
-    """To the allocator's 512-byte blocks; nothing takes nothing."""
+    """Rounded up to the allocator's 512-byte blocks; 0 stays 0."""
     return -(-size // MIN_BLOCK) * MIN_BLOCK
 
 
 def segment_size(size: int) -> int:
-    """What the allocator asks the device for when a rounded block of ``size`` fits nowhere."""
+    """Bytes of a new segment for a rounded block of ``size``."""
     if size <= SMALL:
         return SMALL_SEGMENT
     if size < MIN_LARGE:
@@ -111,18 +108,15 @@ def segment_size(size: int) -> int:
 
 
 def events(trace: MemoryTrace) -> Iterator[tuple[int, int, Allocation]]:
-    """(moment, +1 born or -1 died, storage), in order; what dies at a moment goes before what is born."""
-    found: list[tuple[int, int, int]] = []
-    for place, storage in enumerate(trace.allocations):
-        found.append((storage.born, 1, place))
-        if storage.died is not None:
-            found.append((storage.died, -1, place))
-    for moment, sign, place in sorted(found):
+    """(moment, +1 allocated or -1 freed, storage), in order; at one moment, freed storages come first."""
+    born = [(storage.born, 1, place) for place, storage in enumerate(trace.allocations)]
+    died = [(one.died, -1, place) for place, one in enumerate(trace.allocations) if one.died is not None]
+    for moment, sign, place in sorted(born + died):
         yield moment, sign, trace.allocations[place]
 
 
 def peak(trace: MemoryTrace) -> Peak:
-    """Exact bytes; the first of several equal moments."""
+    """Exact bytes; the first of equal moments."""
     now = top = 0
     held: dict[str, int] = {}
     best: tuple[int, Allocation | None, dict[str, int]] = (0, None, {})
@@ -138,7 +132,7 @@ def peak(trace: MemoryTrace) -> Peak:
 
 
 def rounded_peak(trace: MemoryTrace) -> int:
-    """Peak with every storage rounded to blocks: what torch.cuda.max_memory_allocated would say."""
+    """Peak with every storage rounded to blocks, as torch.cuda.max_memory_allocated reports it."""
     now = top = 0
     for _, sign, storage in events(trace):
         now += sign * round_block(storage.bytes)
@@ -147,21 +141,13 @@ def rounded_peak(trace: MemoryTrace) -> int:
 
 
 def memory_of(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> Memory:
-    """Everything about one traced step; ``gpu``: compute capability, which decides the cuBLAS workspace."""
+    """Memory of one traced step. ``gpu``: compute capability, which decides the cuBLAS workspace."""
     sums = {name: sum(item.bytes for item in trace.allocations if item.category == name) for name in CATEGORIES}
     return Memory(
-        parameters=sums["parameter"],
-        buffers=sums["buffer"],
-        gradients=sums["gradient"],
-        optimizer=sums["optimizer"],
-        inputs=sums["input"],
-        activations=sums["activation"],
-        peak=peak(trace),
-        rounded_peak=rounded_peak(trace),
-        reserved=reserved(trace),
-        cublas_workspace=cublas_workspace(gpu),
-        gpu=gpu,
-    )
+        parameters=sums["parameter"], buffers=sums["buffer"], gradients=sums["gradient"],
+        optimizer=sums["optimizer"], inputs=sums["input"], activations=sums["activation"], peak=peak(trace),
+        rounded_peak=rounded_peak(trace), reserved=reserved(trace), cublas_workspace=cublas_workspace(gpu), gpu=gpu,
+    )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -250,17 +236,15 @@ class Fit:
     """The largest batch that fits."""
 
     batch: int
-    """0 when not even one sample fits."""
+    """0 if no sample fits."""
     needed: int
-    """Bytes at that batch."""
     margin: int
-    """Bytes left of the limit."""
     next_needed: int
     """Bytes at the next batch size, which does not fit."""
 
 
 def largest_batch(limit: int, needed: Callable[[int], int], most: int = 1 << 20) -> Fit:
-    """Search by doubling and halving; ``needed`` traces one batch size, so every answer is computed, not fitted."""
+    """Search by doubling and bisection. ``needed``: bytes at a batch size, from a trace of that size."""
     low, high = 0, 1
     sizes: dict[int, int] = {0: 0}
     while high <= most:

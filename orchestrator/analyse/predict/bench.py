@@ -1,10 +1,11 @@
-"""From runs of the store to the points of a bench, and from these to what a predictor is fitted on."""
+"""Points of a bench from stored runs, what a predictor is fitted on, and correlations with a step's time."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.hardware.machines import machine_name
@@ -20,15 +21,12 @@ _PHASES = ("forward", "backward", "optimizer", "inference")
 
 
 def points_of(runs: Iterable[Run]) -> list[BenchPoint]:
-    """The whole runs of networks of the families without a profiler, in order; others are passed over."""
+    """The complete runs of the families' networks without a profiler, in order."""
     return [point for run in runs if (point := point_of(run)) is not None]
 
 
 def fastest(points: Iterable[BenchPoint]) -> list[BenchPoint]:
-    """Of several runs of one point on one machine the one with the least median, in the order they first stand.
-
-    What disturbs a run (another program on the machine) makes it slower, never faster.
-    """
+    """Of several runs of one point on one machine, the one with the least median: disturbances only make runs slower."""
     best: dict[tuple[object, ...], BenchPoint] = {}
     for point in points:
         key = (point.model, point.batch, point.mode, point.precision, point.machine)
@@ -38,7 +36,7 @@ def fastest(points: Iterable[BenchPoint]) -> list[BenchPoint]:
 
 
 def point_of(run: Run) -> BenchPoint | None:
-    """None where the run is no whole one, of another workload, or profiled."""
+    """None for a run that failed, of another workload, or with a profiler."""
     facts = run.report.environment
     model = facts.get("option:model")
     times = computed_ns(run.report.steps)
@@ -50,29 +48,17 @@ def point_of(run: Run) -> BenchPoint | None:
     threads = facts.get("threads", "")
     forward, backward = layer_times(run.report.layer_times)
     return BenchPoint(
-        model=model,
-        batch=run.batch_size,
-        mode=run.mode,
-        precision=run.precision,
-        machine=BenchMachine(
-            run.device.name,
-            run.device.kind,
-            int(threads) if on_cpu and threads.isdecimal() else None,
-            facts.get("torch"),
-        ),
-        steps=len(times),
-        step_ns=_spread(times),
-        fastest_ns=min(times),
-        phase_ns=_phases(run),
+        model=model, batch=run.batch_size, mode=run.mode, precision=run.precision,
+        machine=BenchMachine(run.device.name, run.device.kind, int(threads) if on_cpu and threads.isdecimal() else None,
+                             facts.get("torch")),
+        steps=len(times), step_ns=_spread(times), fastest_ns=min(times), phase_ns=_phases(run),
         memory_bytes={
             one.moment: one.bytes
             for one in run.report.memory
             if one.quantity == ("host_resident" if on_cpu else "allocated") and one.moment in ("before", "peak")
         },
-        forward_ns=forward,
-        backward_ns=backward,
-        features={one.name: one.value for one in run.report.features},
-    )
+        forward_ns=forward, backward_ns=backward, features={one.name: one.value for one in run.report.features},
+    )  # fmt: skip
 
 
 def layer_times(rows: Iterable[LayerTime]) -> tuple[dict[str, int], dict[str, int]]:
@@ -89,30 +75,19 @@ def measured_of(point: BenchPoint, plan: Plan) -> Measured:
     """What a predictor is fitted on; ``plan`` is the point's model's. Seconds."""
     training = point.mode == "train"
     median, low, high = (one / 1e9 for one in point.step_ns)
-    phases: Mapping[str, float] = {name: one / 1e9 for name, one in point.phase_ns.items()}
+    phases = {name: one / 1e9 for name, one in point.phase_ns.items()}
     by_layer = {(layer, "forward"): one / 1e9 for layer, one in point.forward_ns.items()}
     by_layer |= {(layer, "backward"): one / 1e9 for layer, one in point.backward_ns.items()}
     return Measured(
         case=StepSpec(
-            model=point.model,
-            family=point.family,
-            works=operations_of_plan(plan),
-            batch=point.batch,
-            training=training,
-            precision=point.precision,
-            optimizer=plan.optimizer if training else "",
-            parameters=plan.parameters,
+            model=point.model, family=point.family, works=operations_of_plan(plan), batch=point.batch, training=training,
+            precision=point.precision, optimizer=plan.optimizer if training else "", parameters=plan.parameters,
         ),
         machine=machine_name(point.machine.device, point.machine.kind, point.machine.threads),
-        seconds=median,
-        low=low,
-        high=high,
-        forward=phases.get("forward" if training else "inference"),
-        backward=phases.get("backward"),
-        optimizer=phases.get("optimizer"),
-        peak_bytes=point.memory_bytes.get("peak"),
-        layer_seconds=by_layer,
-    )
+        seconds=median, low=low, high=high, forward=phases.get("forward" if training else "inference"),
+        backward=phases.get("backward"), optimizer=phases.get("optimizer"),
+        peak_bytes=point.memory_bytes.get("peak"), layer_seconds=by_layer,
+    )  # fmt: skip
 
 
 def _spread(times: list[int]) -> tuple[int, int, int]:
@@ -131,7 +106,6 @@ def _phases(run: Run) -> dict[str, int]:
 
 
 ALL = "all"
-"""What the families together are called."""
 LEAST = 3
 
 
@@ -153,37 +127,32 @@ class Correlation:
 
 
 def correlations(points: Sequence[BenchPoint]) -> list[Correlation]:
-    """Each family by itself, then all together; in each the closest figure (by rank) first."""
+    """Each family, then all together; in each the closest figure (by rank) first."""
     families = list(dict.fromkeys(point.family for point in points))
     names = sorted({name for point in points for name in figures(point)})
     found = []
     for family in (*families, *([ALL] if len(families) > 1 else [])):
         mine = [point for point in points if family in (ALL, point.family)]
-        rows = [correlation(family, name, mine) for name in names]
-        known = [row for row in rows if row.spearman is not None]
-        found += sorted(known, key=lambda row: -abs(row.spearman or 0.0))
+        rows = [row for name in names if (row := correlation(family, name, mine)).spearman is not None]
+        found += sorted(rows, key=lambda row: -abs(row.spearman or 0.0))
     return found
 
 
 def figures(point: BenchPoint) -> dict[str, float]:
-    """What a point's time is set against: its features and its batch size."""
+    """A point's features and its batch size."""
     return {**point.features, "batch": float(point.batch)}
 
 
 def correlation(family: str, feature: str, points: Iterable[BenchPoint]) -> Correlation:
-    """One figure; a point without it is left out."""
+    """One figure, over the points that have it."""
     pairs = [(figures(point)[feature], point.step_ns[0] / 1e9) for point in points if feature in figures(point)]
     logs = [(math.log(x), math.log(y)) for x, y in pairs if x > 0 and y > 0]
     xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
     return Correlation(
-        family=family,
-        feature=feature,
-        points=len(pairs),
-        pearson=pearson(xs, ys),
-        pearson_log=pearson([x for x, _ in logs], [y for _, y in logs]),
-        spearman=pearson(ranks(xs), ranks(ys)),
+        family=family, feature=feature, points=len(pairs), pearson=pearson(xs, ys),
+        pearson_log=pearson([x for x, _ in logs], [y for _, y in logs]), spearman=pearson(ranks(xs), ranks(ys)),
         slope_log=_slope(logs),
-    )
+    )  # fmt: skip
 
 
 def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
@@ -199,18 +168,9 @@ def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
 
 
 def ranks(values: Sequence[float]) -> list[float]:
-    """From 1; equal values share the mean of their places."""
-    order = sorted(range(len(values)), key=lambda place: values[place])
-    found = [0.0] * len(values)
-    start = 0
-    while start < len(order):
-        end = start
-        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
-            end += 1
-        for place in order[start : end + 1]:
-            found[place] = (start + end) / 2 + 1
-        start = end + 1
-    return found
+    """From 1; equal values share the mean of their ranks."""
+    ordered = sorted(values)
+    return [(bisect_left(ordered, value) + bisect_right(ordered, value) + 1) / 2 for value in values]
 
 
 def _slope(logs: Sequence[tuple[float, float]]) -> float | None:

@@ -1,4 +1,4 @@
-"""Learning a step model from measured steps: costs of the parts first, trees over what they leave, then the interval."""
+"""Learns a step model from measured steps: costs of the parts, trees over the rest, then the interval."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.analyse.predict.operations import Machine, Measured
+from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.predict.operations import Measured
 from perfctl.orchestrator.analyse.predict.step_model import HEADROOM, PHASES, StepFitted
 from perfctl.orchestrator.analyse.predict.step_parts import (
     FEATURES,
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 SETTINGS = Settings(power=8, rounds=200, leaves=15, rate=0.05, least=6, ridge=2.0, part=0.5, absolute=True)
-"""Few rows, and most of the time already explained by the parts: small trees, slowly, and outliers count as one row each."""
+"""For few rows whose parts explain most of the time: small trees, a low rate, absolute errors because of outliers."""
 FEW = 400
 """Records below which trees are kept smaller still."""
 SMALL = replace(SETTINGS, rounds=80, leaves=6)
 RIDGE = 0.01
-"""Of a cost twice as large as its class's: as much as this many steps that are predicted as 0."""
+"""Weight of a cost twice as large as its class's, in steps that are predicted as 0."""
 LAYERS = 0.5
-"""Weight of the times of layers, against 1 of a step's: clocks around layers take time themselves."""
+"""Weight of layers' times, against 1 for a step's: clocks around layers take time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +54,14 @@ class Table:
     groups: tuple[str, ...]
     """(n,) rows of a group are held out together."""
     layer_of: Any
-    """(m,) record that a row of layers belongs to: all layers of one kind in one direction, where they were timed."""
+    """(m,) record of each row of layers: all timed layers of one kind in one direction."""
     layer_parts: Floats
     """(m, parts)."""
     layer_clock: Floats
     """(m,) microseconds, one for each layer that had a clock around it."""
     layer_seconds: Floats
     layer_weights: Floats
-    """(m,) of a row beside a step's, whose weight is 1."""
+    """(m,) relative to 1 for a step."""
 
     def only(self, places: Any) -> Table:
         """The records at these places, and their layers."""
@@ -77,7 +78,7 @@ class Table:
 
 
 def table(records: Sequence[Measured], machine: Machine, groups: Sequence[str] | None = None) -> Table:
-    """Parts and features of each record; a group is a model unless ``groups`` says otherwise."""
+    """Parts and features of each record. ``groups``: of each record, by default its model."""
     import numpy as np
 
     found = [parts(record.case, machine) for record in records]
@@ -131,15 +132,12 @@ def phase_rows(record: Measured, machine: Machine) -> list[tuple[list[float], fl
 
 
 def fit_steps(
-    name: str,
-    records: Sequence[Measured],
-    machine: Machine,
-    settings: Settings | None = None,
+    name: str, records: Sequence[Measured], machine: Machine, settings: Settings | None = None,
     groups: Sequence[str] | None = None,
-) -> StepFitted:
-    """Learn from steps of one machine, precision and direction. ``groups``: what is held out together, else the model.
+) -> StepFitted:  # fmt: skip
+    """Learn from steps of one machine, precision and direction. ``groups``: held out together, by default the model.
 
-    Raises UsageError when there are too few, or they do not belong together; ToolMissing without scikit-learn.
+    Raises UsageError for too few steps or steps of several kinds; ToolMissing without scikit-learn.
     """
     _alike(name, records)
     given = table(records, machine, groups)
@@ -163,14 +161,11 @@ def _alike(name: str, records: Sequence[Measured]) -> None:
         ("directions (training, inference)", {str(record.case.training) for record in records}),
     ):
         if len(values) > 1:
-            raise UsageError(f"{name}: steps of several {what}: {', '.join(sorted(values))}", "Fit each by itself")
+            raise UsageError(f"{name}: steps of several {what}: {', '.join(sorted(values))}", "Fit each separately")
 
 
 def fit_table(name: str, given: Table, settings: Settings | None = None) -> tuple[tuple[float, ...], Fitted]:
-    """Costs of the parts and the trees over what they leave.
-
-    The trees learn from sums whose costs did not see the row's group, so that they meet what they will meet later.
-    """
+    """Costs of the parts, and trees that learn from sums whose costs did not see the row's group."""
     import numpy as np
 
     settings = settings or (SMALL if len(given.seconds) < FEW else SETTINGS)
@@ -186,30 +181,24 @@ def fit_table(name: str, given: Table, settings: Settings | None = None) -> tupl
 def costs_of(given: Table, chosen: Any = None, ridge: float = RIDGE) -> Floats:
     """Costs >= 0 of the parts, with the least squared relative errors (active sets: Lawson and Hanson, 1974).
 
-    ``chosen``: places of the records to learn from, all by default. Costs are drawn to what their class (arithmetic, bytes,
-    operations) costs on the whole, the more the less the data tells them apart. Weights in rounds take the weight off rows
-    far away from the rest (Huber, at twice the median error).
+    ``chosen``: places of the records to learn from, all by default. The less the data tells parts apart, the closer their
+    costs are to their class's (arithmetic, bytes, operations). Outliers get less weight (Huber, at twice the median error).
     """
     import numpy as np
 
     places = np.arange(len(given.seconds)) if chosen is None else np.asarray(chosen)
-    prior, scale = _prior(given.parts[places] / given.seconds[places, None])
     inside = np.isin(given.layer_of, places)
     layers = np.column_stack([given.layer_parts[inside], given.layer_clock[inside]])
-    columns = np.vstack(
-        [
-            np.column_stack([given.parts[places] / given.seconds[places, None], np.zeros(len(places))]),
-            layers / given.layer_seconds[inside, None],
-        ]
-    )
+    shares = given.parts[places] / given.seconds[places, None]
+    prior, scale = _prior(shares)
+    columns = np.vstack([np.column_stack([shares, np.zeros(len(places))]), layers / given.layer_seconds[inside, None]])
     fixed = np.concatenate([np.ones(len(places)), given.layer_weights[inside]])
     pull = np.append(np.sqrt(ridge) / scale, 1e-3)
-    found = _robust(columns, fixed, np.diag(pull), pull * np.append(prior, 0.0), len(places))
-    return found[:-1]
+    return _robust(columns, fixed, np.diag(pull), pull * np.append(prior, 0.0), len(places))[:-1]
 
 
 def _robust(columns: Floats, fixed: Floats, pull: Floats, wanted: Floats, steps: int) -> Floats:
-    """Non-negative least squares of ``columns @ x = 1`` beside ``pull @ x = wanted``; the first ``steps`` rows are steps."""
+    """Non-negative least squares of ``columns @ x = 1`` and ``pull @ x = wanted``; the first ``steps`` rows are steps."""
     import numpy as np
     from scipy.optimize import nnls
 
@@ -237,7 +226,7 @@ def _prior(shares: Floats) -> tuple[Floats, Floats]:
     sums = np.column_stack([shares[:, [each == name for each in counted]].sum(axis=1) for name in names])
     pull = np.diag(np.where(sums.mean(axis=0) > 0, 1e-3 * np.maximum(sums.mean(axis=0), 1e-12), 1.0))
     found = _robust(sums, np.ones(len(sums)), pull, np.zeros(len(names)), len(sums))
-    # A class that nothing was left for: as if it were a hundredth of the steps.
+    # A class whose cost came out as 0 counts as a hundredth of the steps.
     least = 0.01 / np.maximum(sums.mean(axis=0), 1e-9)
     by_class = dict(zip(names, np.maximum(found, np.where(sums.mean(axis=0) > 0, least, 1.0)), strict=True))
     scale = np.array([by_class[each] for each in classes])
@@ -246,7 +235,7 @@ def _prior(shares: Floats) -> tuple[Floats, Floats]:
 
 EXTRA = {"narrow": "arithmetic", "shallow": "arithmetic", "window": "bytes", "spilled": "bytes", "overflow": "bytes",
          "adam": "bytes", "fresh": "bytes"}  # fmt: skip
-"""Parts that come on top of others, and the class of these: nothing is expected of them until the data says so."""
+"""Parts that add to others, and the class of these. Their expected cost is 0."""
 
 
 def class_of(part: str) -> str:
@@ -258,7 +247,6 @@ def class_of(part: str) -> str:
 
 
 def _phases(records: Sequence[Measured], given: Table) -> dict[str, tuple[float, ...]]:
-    """Costs of each phase from the phases' own seconds and parts; empty unless all records have them."""
     import numpy as np
 
     found: dict[str, tuple[float, ...]] = {}
@@ -267,11 +255,11 @@ def _phases(records: Sequence[Measured], given: Table) -> dict[str, tuple[float,
         if any(value is None or value <= 0 for value in seconds):
             return {}
         mine = np.array([name.endswith(phase) for name in PARTS])
+        layers = given.layer_parts * mine
         alone = replace(
-            given, parts=given.parts * mine, seconds=np.array(seconds), layer_parts=given.layer_parts * mine
-        )
-        kept = (alone.layer_parts > 0).any(axis=1)
-        alone = replace(alone, layer_of=np.where(kept, given.layer_of, -1))
+            given, parts=given.parts * mine, seconds=np.array(seconds), layer_parts=layers,
+            layer_of=np.where((layers > 0).any(axis=1), given.layer_of, -1),
+        )  # fmt: skip
         found[phase] = _written(costs_of(alone) * mine)
     return found
 
@@ -282,7 +270,7 @@ def _written(costs: Floats) -> tuple[float, ...]:
 
 
 WAITING = ("data", "copy")
-"""Phases that bring a step's samples: no part of what is predicted."""
+"""Phases that load a step's samples; predictions leave them out."""
 
 
 def computed_ns(steps: Iterable[Step]) -> list[int]:

@@ -1,19 +1,19 @@
-"""Step times of one network worked out ahead, on every device, in every precision, over all batch sizes.
+"""Step times of one network on every device, in every precision, over all batch sizes.
 
-Over batch size a time is kept as a few knots; between two of them it is a straight line in batch (a step is made of parts
-that grow with batch and parts that do not). Knots lie where the prediction bends or jumps: at least as many as keep the
-line within :data:`TOLERANCE` of the prediction. A jump lies between two neighbouring batch sizes and is not smeared.
+A time over batch size is kept as a few knots with straight lines between them, at most :data:`TOLERANCE` from the prediction.
+A jump lies between two neighbouring batch sizes and is not smeared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from math import isqrt
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Machine, Measured, Operation, StepSpec
+from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured, Operation, StepSpec
 from perfctl.orchestrator.analyse.predict.predict import (
     PRECISIONS,
     Basis,
@@ -40,15 +40,14 @@ from perfctl.orchestrator.analyse.predict.step_parts import (
 )
 
 LARGEST = 65_536
-"""The largest batch size of a grid."""
 TOLERANCE = 0.004
-"""Of the value: how far a line between two knots may be from the prediction."""
+"""Largest error of a line between two knots, as a share of the prediction."""
 ENDS = (1, 4096)
-"""Batch sizes at which the parts of a step are kept where each is straight in batch: at the machine's peaks."""
+"""Batch sizes of a roofline split, whose parts are straight lines in batch."""
 OCTETS = (1, 8, 64, 512, 4096)
-"""And where they bend: by a fit, of which some parts begin at a size."""
+"""Batch sizes of a fitted split, whose parts may begin at some size."""
 PROBE = 65_521
-"""A batch size that nobody measured: what is said of it holds for all, with the number put in."""
+"""A batch size that nobody measured, so that a sentence about it holds for all."""
 
 
 class Knot(NamedTuple):
@@ -61,7 +60,6 @@ class Knot(NamedTuple):
 
 
 Curve = tuple[Knot, ...]
-"""By batch, from 1 to :data:`LARGEST`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +67,19 @@ class Part:
     """One kind of work in a step."""
 
     group: str
-    """See ``step_parts.group_of``; "optimizer" and "overhead" beside these."""
     limit: str
-    """arithmetic, bytes or operations."""
     amounts: tuple[float, ...]
-    """At each batch size of the split, in seconds that are only held against each other."""
+    """At each batch size of the split, in seconds that only compare with each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Where the time of a step goes."""
+    """Shares of a step's time."""
 
     batches: tuple[int, ...]
-    """Between and beyond these the amounts are straight."""
+    """Amounts are straight lines between and beyond these."""
     parts: tuple[Part, ...]
     optimizers: Mapping[str, tuple[Part, ...]]
-    """By optimizer: what its step adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,30 +90,29 @@ class Cell:
     """None: nothing can be predicted, for ``reason``."""
     reason: str = ""
     curve: int = 0
-    """Seconds of a step."""
     times: int | None = None
-    """A curve by which these seconds are multiplied. None: by 1."""
+    """A curve that multiplies the seconds. None: by 1."""
     backward: int | None = None
     """A curve with the part of the step that is its backward. None: not known."""
     split: int = 0
     source: str = ""
     coverage: float | None = None
     outside: tuple[str, ...] = ()
-    """Where this goes beyond what was learned from, at every batch size."""
+    """Sentences: what the fit has not seen, at every batch size."""
     beyond: tuple[tuple[int, tuple[str, ...]], ...] = ()
     """(from this batch on, sentences)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What a grid is made of."""
+    """What a grid is computed for."""
 
     name: str
     family: str
     works: tuple[Operation, ...]
     parameters: int
     names: Mapping[str, str] = field(default_factory=dict)
-    """What it is called in measured steps, by optimizer, where that is not ``name``."""
+    """Its name in measured steps, by optimizer, if not ``name``."""
 
     def case(self, batch: int, precision: str, optimizer: str) -> StepSpec:
         name = self.names.get(optimizer, self.name)
@@ -137,13 +131,12 @@ class Grid:
 def grid_of(
     network: Network, machines: Sequence[Machine], measured: Sequence[Measured] = (), fits: Sequence[StepFitted] = ()
 ) -> Grid:
-    """Of training; equal curves are kept once."""
+    """The training times of one network. Equal curves are stored once."""
     maker = _Maker(replace(network, works=merged(network.works)))
-    here = {machine.name: [one for one in measured if one.machine == machine.name] for machine in machines}
     for machine in machines:
-        for precision in PRECISIONS:
-            for optimizer in OPTIMIZERS:
-                maker.add(machine, precision, optimizer, here[machine.name], fits)
+        own = [one for one in measured if one.machine == machine.name]
+        for precision, optimizer in product(PRECISIONS, OPTIMIZERS):
+            maker.add(machine, precision, optimizer, own, fits)
     return maker.grid
 
 
@@ -154,12 +147,7 @@ def _line(left: Knot, right: Knot, batch: int) -> Knot:
 
 
 def curve_of(at: Callable[[int], tuple[float, float, float]], steps: int = 2) -> Curve:
-    """A function of batch size as knots. ``steps``: points an octave that are looked at in any case."""
-    return _fewest(_sampled(at, steps))
-
-
-def _sampled(at: Callable[[int], tuple[float, float, float]], steps: int) -> list[Knot]:
-    """Points between which no line is far off, as far as their middles show it."""
+    """A function of batch size as knots. ``steps``: points sampled per octave at least."""
     first = sorted({round(2 ** (n / steps)) for n in range(16 * steps + 1)})
     found = {batch: Knot(batch, *at(batch)) for batch in first}
     open_pairs = list(pairwise(first))
@@ -169,17 +157,10 @@ def _sampled(at: Callable[[int], tuple[float, float, float]], steps: int) -> lis
             continue
         middle = min(max(isqrt(a * b), a + 1), b - 1)
         found[middle] = Knot(middle, *at(middle))
-        if not _near(_line(found[a], found[b], middle), found[middle], TOLERANCE / 2):
+        line = _line(found[a], found[b], middle)[1:]
+        if any(abs(x - y) > TOLERANCE / 2 * abs(y) for x, y in zip(line, found[middle][1:], strict=True)):
             open_pairs += ((a, middle), (middle, b))
-    return [found[batch] for batch in sorted(found)]
-
-
-def _near(one: Knot, other: Knot, tolerance: float) -> bool:
-    return all(abs(a - b) <= tolerance * abs(b) for a, b in zip(one[1:], other[1:], strict=True))
-
-
-def _fewest(points: Sequence[Knot]) -> Curve:
-    """Those of the points between which lines stay within the tolerance of all others: from each as far as it goes."""
+    points = [found[batch] for batch in sorted(found)]
     kept, place = [points[0]], 0
     while place < len(points) - 1:
         place = _reach(points, place)
@@ -188,7 +169,7 @@ def _fewest(points: Sequence[Knot]) -> Curve:
 
 
 def _reach(points: Sequence[Knot], start: int) -> int:
-    """The last point to which a line from ``start`` passes near all between: slopes that do are a range that narrows."""
+    """The last point that a line from ``start`` reaches within the tolerance of all points between."""
     x, *origin = points[start]
     least, most, reached = [float("-inf")] * 3, [float("inf")] * 3, start + 1
     for place in range(start + 1, len(points)):
@@ -207,7 +188,7 @@ def _reach(points: Sequence[Knot], start: int) -> int:
 
 
 class _Maker:
-    """Works out the cells of one network; what several of them share is worked out once."""
+    """Computes the cells of one network. Curves and splits that cells share are computed once."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -276,17 +257,13 @@ class _Maker:
         )  # fmt: skip
 
     def _by_fit(self, fit: StepFitted, case: StepSpec, batch: int, own: bool) -> tuple[float, float, float]:
-        """On the fit's machine; for another one the range is as wide as it is there."""
         found = predict_step(fit, replace(case, batch=batch))
+        if own:
+            return found.seconds, found.low, found.high
         wide = (found.high / found.seconds) ** TRANSFER
-        return (
-            (found.seconds, found.low, found.high)
-            if own
-            else (found.seconds, found.seconds / wide, found.seconds * wide)
-        )
+        return found.seconds, found.seconds / wide, found.seconds * wide
 
     def _moved(self, fit: StepFitted, case: StepSpec, machine: Machine, batch: int) -> tuple[float, float, float]:
-        """How much longer a step takes than on the fit's machine."""
         key, one = (fit.name, case.optimizer, batch), replace(case, batch=batch)
         if key not in self.own_at:
             self.own_at[key] = parts(one, fit.machine)
@@ -294,7 +271,6 @@ class _Maker:
         return ratio, ratio, ratio
 
     def _changes(self, fit: StepFitted, case: StepSpec) -> Iterator[tuple[int, tuple[str, ...]]]:
-        """(batch, what is outside of the fit's range from there on)."""
         seen: dict[int, tuple[str, ...]] = {}
 
         def outside(batch: int) -> tuple[str, ...]:

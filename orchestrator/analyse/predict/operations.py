@@ -1,7 +1,7 @@
-"""What a predictor sees of a network, and no numbers of time: its forward operations, each for one sample.
+"""A network as a predictor sees it: its forward operations, each for one sample, without times.
 
-Training is derived from the forward rows by rule: grad_input (unless ``first``) and grad_weight each cost the forward's
-multiply-adds. 1 multiply-add is 2 FLOPs.
+Training follows from the forward rows: grad_input (unless ``first``) and grad_weight each cost the forward's multiply-adds.
+1 multiply-add is 2 FLOPs.
 """
 
 from __future__ import annotations
@@ -19,21 +19,18 @@ KINDS = (
     "conv", "grouped_conv", "transposed_conv", "linear", "matmul", "attention", "rnn", "norm", "activation",
     "elementwise", "pool", "softmax", "loss", "memory", "other",
 )  # fmt: skip
-"""What kind of work one operation is; "other" has no formula, so that its multiply-adds are not known."""
+"""Kinds of work; "other" has no formula, so its multiply-adds are unknown."""
 
 HEAVY = ("conv", "grouped_conv", "transposed_conv", "linear", "matmul", "attention", "rnn")
-"""The kinds with multiply-adds."""
 
 OPTIMIZERS = ("sgd", "momentum", "adam")
-STATE = {"sgd": 0, "momentum": 1, "adam": 2}
-"""Values an optimizer keeps for each parameter, beside parameter and gradient."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One forward operation of a network, for one SAMPLE: batch multiplies rows, inputs, outputs and macs, never weights.
+    """One forward operation of a network, for one SAMPLE: batch multiplies rows, inputs, outputs and macs, not weights.
 
-    ``macs == groups * rows * columns * depth`` wherever the operation is a product.
+    ``macs == groups * rows * columns * depth`` for every product.
     """
 
     layer: str
@@ -41,15 +38,15 @@ class Operation:
     kind: str
     """One of :data:`KINDS`."""
     calls: int
-    """Identical operations in a step; the figures below are for one of them."""
+    """Identical operations in a step; the figures are for one of them."""
     macs: float
-    """Multiply-adds per sample; 0 where there are none."""
+    """Multiply-adds per sample."""
     inputs: float
     """Activation elements read per sample."""
     outputs: float
     """Elements written per sample."""
     weights: float
-    """Parameter elements the operation reads, whatever the batch; 0 without parameters."""
+    """Parameter elements read, whatever the batch."""
     rows: float
     """m of the product per sample: a convolution's output positions, a Linear's rows; 0 without a product."""
     columns: float
@@ -68,7 +65,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class StepSpec:
-    """What is predicted: one step of a network."""
+    """The step to predict."""
 
     model: str
     family: str
@@ -77,7 +74,7 @@ class StepSpec:
     training: bool
     """False: forward alone."""
     precision: str
-    """fp32, tf32, fp16, bf16: what the products run in."""
+    """fp32, tf32, fp16 or bf16, of the products."""
     optimizer: str
     """One of :data:`OPTIMIZERS`; "" without training."""
     parameters: int
@@ -90,37 +87,16 @@ class StepSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """A device as far as a predictor knows it. Figures are peaks (dense, sustained clock) unless measured."""
-
-    name: str
-    kind: str
-    """cpu or gpu."""
-    flops_per_second: Mapping[str, float]
-    """By path: fp32, fp16, "tensor tf32", "tensor fp16", ... (1 multiply-add = 2 FLOPs)."""
-    bytes_per_second: float
-    memory_bytes: float | None = None
-    sms: int | None = None
-    """Streaming multiprocessors; of a CPU its cores. None: not known."""
-    clock_hz: float | None = None
-    l2_bytes: float | None = None
-    """Last-level cache. None: not known."""
-    launch_seconds: float | None = None
-    """Host time to start one operation. None: not known."""
-
-
-@dataclass(frozen=True, slots=True)
 class Measured:
     """A case and how long its step took on a machine."""
 
     case: StepSpec
     machine: str
-    """Name of the :class:`Machine`."""
     seconds: float
     """Median over the measured steps."""
     low: float
     high: float
-    """Spread over the steps: first and third quartile, or the extremes where only those are known."""
+    """Spread over the steps: first and third quartile, or the extremes if only those are known."""
     forward: float | None = None
     backward: float | None = None
     optimizer: float | None = None
@@ -162,22 +138,16 @@ LOSSES = (
 def operations_of(ops: Iterable[OpShape], batch: int = 1) -> tuple[Operation, ...]:
     """The forward operations of a step traced at ``batch`` samples, in order, each for one sample.
 
-    Which operations need no grad_input is read from the backward rows; without backward rows it is the first operation
-    that has weights. An operation whose size does not depend on the batch is spread over the samples too.
+    The backward rows show which operations need no grad_input; without backward rows it is the first one with weights. An
+    operation whose size does not depend on the batch is divided by the samples too.
     """
     seen = sorted(ops, key=lambda op: op.position)
     forward = [op for op in seen if op.direction == "forward" and not flag(op, "recompute")]
-    first = _without_grad_input(seen, forward)
-    return tuple(_work(op, batch, index in first) for index, op in enumerate(forward))
-
-
-def _without_grad_input(ops: list[OpShape], forward: list[OpShape]) -> set[int]:
-    """Places among ``forward`` whose input needs no gradient."""
-    weighted = [index for index, op in enumerate(forward) if op.parameters and _maker(op) in WEIGHTED]
-    backward = [op for op in ops if op.direction == "backward"]
-    if not backward:
-        return set(weighted[:1])
-    return {index for index in weighted if not _asks_grad_input(forward[index], backward)}
+    backward = [op for op in seen if op.direction == "backward"]
+    weighted = [place for place, op in enumerate(forward) if op.parameters and _maker(op) in WEIGHTED]
+    needless = [place for place in weighted if not _asks_grad_input(forward[place], backward)]
+    first = needless if backward else weighted[:1]
+    return tuple(_work(op, batch, place in first) for place, op in enumerate(forward))
 
 
 def _asks_grad_input(op: OpShape, backward: list[OpShape]) -> bool:
@@ -192,8 +162,7 @@ def _asks_grad_input(op: OpShape, backward: list[OpShape]) -> bool:
 
 
 def _work(op: OpShape, batch: int, first: bool) -> Operation:
-    make = _maker(op)
-    kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride = make(op, batch)
+    kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride = _maker(op)(op, batch)
     return Operation(
         op.layer, kind, op.calls, macs / batch, inputs / batch, outputs / batch, weights, rows / batch, columns, depth,
         groups, kernel, stride, first,
@@ -205,15 +174,13 @@ Figures = tuple[str, float, float, float, float, float, float, float, float, flo
 
 
 def _maker(op: OpShape) -> Callable[[OpShape, int], Figures]:
+    if op.op not in PRODUCTS:
+        return _elementwise
     if op.op in CONVOLUTIONS:
         return _convolution
     if op.op in ("perfctl.lstm", "perfctl.gru", "perfctl.rnn"):
         return _recurrent
-    if "attention" in op.op and op.op in PRODUCTS:
-        return _attention
-    if op.op in PRODUCTS:
-        return _product
-    return _plain
+    return _attention if "attention" in op.op else _product
 
 
 def _convolution(op: OpShape, batch: int) -> Figures:
@@ -222,7 +189,7 @@ def _convolution(op: OpShape, batch: int) -> Figures:
     transposed, groups = flag(op, "transposed"), integer(op, "groups", 1)
     positions = (data if transposed else result)[2:]
     rows, area = data[0] * prod(positions), prod(weight[2:])
-    # Of a transposed convolution every input position meets C/g inputs and (K/g x area) weights.
+    # In a transposed convolution every input position meets C/g inputs and (K/g x area) weights.
     columns, depth = (weight[1] * area, weight[0] / groups) if transposed else (weight[0] / groups, prod(weight[1:]))
     kind = "transposed_conv" if transposed else "grouped_conv" if groups > 1 else "conv"
     weights = prod(weight) + (result[1] if flag(op, "bias") else 0)
@@ -241,7 +208,7 @@ def _product(op: OpShape, batch: int) -> Figures:
     columns = right[-1] if len(right) > 1 else 1
     if op.op in BATCHED:
         products = prod(left[:-2])
-        # One product a sample at least: fewer products than samples cannot be told apart by sample.
+        # At least one product per sample: fewer cannot be divided by sample.
         groups = products / batch if products >= batch else 1.0
         rows = left[-2] * products / groups
         inputs = float(prod(left) + prod(right))
@@ -272,15 +239,13 @@ def _recurrent(op: OpShape, batch: int) -> Figures:
 WEIGHTED = (_convolution, _product, _recurrent)
 
 
-def _plain(op: OpShape, batch: int) -> Figures:
+def _elementwise(op: OpShape, batch: int) -> Figures:
     """Without multiply-adds, or without a formula (kind other)."""
     inputs = float(sum(prod(shape) for shape in op.inputs if shape is not None))
     outputs = float(sum(prod(shape) for shape in op.outputs if shape is not None))
-    kind, weights = _plain_kind(op), 0.0
+    kind, weights = _elementwise_kind(op), 0.0
     if kind == "norm":
-        data = float(input_elements(op))
-        inputs, outputs = data, float(output_elements(op))
-        weights = float(op.parameters)
+        inputs, outputs, weights = float(input_elements(op)), float(output_elements(op)), float(op.parameters)
     elif op.op in ("aten.embedding", "aten._embedding_bag"):
         inputs = outputs  # the rows looked up, not the table
     kernel, stride = _window(op) if kind == "pool" else (1.0, 1.0)
@@ -295,44 +260,28 @@ def _window(op: OpShape) -> tuple[float, float]:
     return max(area, 1.0), float(max(round(area**0.5), 1))
 
 
-def _plain_kind(op: OpShape) -> str:
+def _elementwise_kind(op: OpShape) -> str:
     name = op.op.removeprefix("aten.").removesuffix("_")
-    if name in SOFTMAX:
-        return "softmax"
-    if name in LOSSES:
-        return "loss"
-    if op.op in NORMS:
-        return "norm"
-    if op.op in POOLING:
-        return "pool"
-    if name in ACTIVATIONS:
-        return "activation"
-    if name in MOVES or op.op.removeprefix("aten.") in MOVES or op.op in SAMPLING:
-        return "memory"
-    return "elementwise" if formula_for(op) is not None else "other"
+    moves = name in MOVES or op.op.removeprefix("aten.") in MOVES or op.op in SAMPLING
+    kinds = (
+        ("softmax", name in SOFTMAX), ("loss", name in LOSSES), ("norm", op.op in NORMS), ("pool", op.op in POOLING),
+        ("activation", name in ACTIVATIONS), ("memory", moves), ("elementwise", formula_for(op) is not None),
+    )  # fmt: skip
+    return next((kind for kind, found in kinds if found), "other")
 
 
 FAMILY_KINDS = {
-    "conv": "conv",
-    "linear": "linear",
-    "norm": "norm",
-    "activation": "activation",
-    "max_pool": "pool",
-    "mean_pool": "elementwise",
-    "add": "elementwise",
-    "concat": "memory",
-}
-"""Kind of a plan's layer -> kind of work; what is not here (flatten) computes and copies nothing."""
+    "conv": "conv", "linear": "linear", "norm": "norm", "activation": "activation", "max_pool": "pool",
+    "mean_pool": "elementwise", "add": "elementwise", "concat": "memory",
+}  # fmt: skip
+"""Kind of a plan's layer -> kind of work; flatten computes and copies nothing."""
 
 
 def operations_of_plan(plan: Plan) -> tuple[Operation, ...]:
     """The forward operations of one sample, in order, with the loss (cross-entropy) at the end."""
     first = next((place for place, layer in enumerate(plan.layers) if layer.parameters), None)
-    layers = [
-        _family_operation(layer, place == first)
-        for place, layer in enumerate(plan.layers)
-        if layer.kind in FAMILY_KINDS
-    ]
+    known = [(place, layer) for place, layer in enumerate(plan.layers) if layer.kind in FAMILY_KINDS]
+    layers = [_family_operation(layer, place == first) for place, layer in known]
     answers = float(plan.classes)
     return (
         *layers,
@@ -344,19 +293,12 @@ def operations_of_plan(plan: Plan) -> tuple[Operation, ...]:
 def _family_operation(layer: PlanLayer, first: bool) -> Operation:
     product = layer.macs > 0
     area = float(layer.kernel**2) if layer.kind in ("conv", "max_pool") else 1.0
+    written = layer.outputs * (2 if layer.kind == "max_pool" else 1)  # the largest of a window and its place
     return Operation(
-        layer=layer.name,
-        kind=FAMILY_KINDS[layer.kind],
-        calls=1,
-        macs=float(layer.macs),
-        inputs=float(layer.inputs),
-        # The largest of a window is written with its place.
-        outputs=float(layer.outputs * (2 if layer.kind == "max_pool" else 1)),
-        weights=float(layer.parameters),
+        layer=layer.name, kind=FAMILY_KINDS[layer.kind], calls=1, macs=float(layer.macs), inputs=float(layer.inputs),
+        outputs=float(written), weights=float(layer.parameters),
         rows=float(layer.gives[1] * layer.gives[2]) if product else 0.0,
         columns=float(layer.gives[0]) if product else 0.0,
         depth=float(layer.given[0] * layer.kernel**2) if product else 0.0,
-        kernel=area,
-        stride=float(layer.stride),
-        first=first,
-    )
+        kernel=area, stride=float(layer.stride), first=first,
+    )  # fmt: skip

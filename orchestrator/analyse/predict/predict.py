@@ -1,16 +1,13 @@
-"""How long a step takes, by the best way there is: measured, fitted, transferred, or the roofline alone."""
+"""How long a step takes: measured, fitted, transferred, or from the roofline alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.analyse.cost import Training
-from perfctl.orchestrator.analyse.hardware.machines import Device
-from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine
-from perfctl.orchestrator.analyse.predict.operations import Machine, Measured, Operation, StepSpec
-from perfctl.orchestrator.analyse.predict.step_model import StepFitted, drivers, phases_of, predict_step
+from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec
+from perfctl.orchestrator.analyse.predict.step_model import PHASES, StepFitted, drivers, phases_of, predict_step
 from perfctl.orchestrator.analyse.predict.step_parts import (
     BESIDE,
     PARTS,
@@ -21,12 +18,10 @@ from perfctl.orchestrator.analyse.predict.step_parts import (
     peak_of,
     roofline,
 )
-from perfctl.orchestrator.analyse.prices import PriceTable
-from perfctl.orchestrator.errors import UsageError
 
 WAYS = ("measured", "fitted", "transferred", "roofline")
-"""From the best to the least: measured here on this device; fitted from steps measured on this device; fitted on another
-device and moved by peaks, bandwidth and the efficiency of each kind of work; peaks alone."""
+"""The best first: a measured step on this device; a fit of this device; another device's fit, moved by peaks, bandwidth and
+the efficiency of each kind of work; peaks alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +29,13 @@ class Share:
     """One layer's part of the step's time."""
 
     layer: str
-    """Dotted module path; "" where it is not known (the loss, operations between modules)."""
+    """Dotted module path; "" if unknown (the loss, operations between modules)."""
     kind: str
     seconds: float
     part: float
     """Of the step, 0 to 1."""
     limit: str
-    """What most of it goes to: arithmetic, bytes, or operations (starting them)."""
+    """The largest part of it: arithmetic, bytes, or operations (starting them)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +48,21 @@ class StepTime:
     low: float
     high: float
     way: str
-    """One of :data:`WAYS`."""
     source: str
-    """In words: which steps were measured or learned from, or which peaks."""
+    """In words: which measured steps, fit or peaks."""
     coverage: float | None
-    """Part of cases that low to high covers, as found on steps held out. None: the spread of measured steps, or the
-    range that the literature reports."""
+    """Share of held-out steps between low and high. None: low to high is a spread of measured steps, or from literature."""
     why_not: tuple[str, ...]
-    """Why each better way was not possible, one sentence each."""
     outside: tuple[str, ...]
-    """Where this goes beyond what was learned from, in words. Empty when it does not."""
+    """What the fit has not seen, in words."""
     floor: float
     """Seconds at the machine's peaks: the roofline's."""
     phases: Mapping[str, float]
     """Seconds of forward, backward, optimizer; they add up to ``seconds``. Empty: not known."""
     shares: tuple[Share, ...]
-    """By layer, the longest first; the optimizer and what a step costs by itself are rows of their own."""
+    """By layer, the longest first; the optimizer and the step's own overhead have their own rows."""
     drivers: tuple[tuple[str, float], ...]
-    """(feature, factor on the time), the strongest first; empty where nothing was learned."""
+    """(feature, factor on the time), the strongest first; empty without a fit."""
 
     @property
     def samples_per_second(self) -> float:
@@ -78,21 +70,16 @@ class StepTime:
 
 
 OPTIMIZER, STEP = "(optimizer)", "(step)"
-"""Rows that belong to no layer."""
 LIMITS = {
-    "bytes": "bytes", "weights": "bytes", "window": "bytes", "spilled": "bytes", "overflow": "bytes", "adam": "bytes",
-    "fresh": "bytes",
-    "operations": "operations", "tensors": "operations", "step": "operations",
-}  # fmt: skip
+    **dict.fromkeys(("bytes", "weights", "window", "spilled", "overflow", "adam", "fresh"), "bytes"),
+    **dict.fromkeys(("operations", "tensors", "step"), "operations"),
+}
 
 
 def fitted_shares(
     fit: StepFitted, case: StepSpec, machine: Machine, seconds: float, phases: Mapping[str, float] | None = None
 ) -> tuple[Share, ...]:
-    """By the fit's costs of each part, scaled so that all rows add up to ``seconds``, and those of a phase to its share.
-
-    phases: measured seconds of each; None: those that the fit predicts (``step_model.phases_of``).
-    """
+    """By the fit's costs of each part, scaled to ``seconds``. ``phases``: measured seconds of each phase; None: predicted."""
     return _shares(_costs(fit), case, machine, seconds, phases)
 
 
@@ -115,7 +102,7 @@ def fitted_amounts(fit: StepFitted, case: StepSpec, machine: Machine) -> Iterato
 def roofline_shares(
     case: StepSpec, machine: Machine, seconds: float, phases: Mapping[str, float] | None = None
 ) -> tuple[Share, ...]:
-    """By arithmetic and bytes at the machine's peaks, scaled so that all rows add up to ``seconds``."""
+    """By arithmetic and bytes at the machine's peaks, scaled to ``seconds``."""
     costs = {name: 0.0 if name.startswith(BESIDE) else 1.0 for name in PARTS}
     return _shares(costs, case, machine, seconds, phases)
 
@@ -178,30 +165,26 @@ fp32: 80 whole networks on NVIDIA GPUs published with NeuSight (Lee et al., ASPL
 other: training with automatic mixed precision, 800 networks of timm on an RTX 3090.
 """
 HOST = 10e-6
-"""Seconds a framework takes to start one operation, where the machine does not say."""
+"""Seconds to start one operation, if the machine does not state them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a step's time is predicted from, and why not from something better."""
+    """What a step's time is predicted from, and why each better way was not possible."""
 
     way: str
-    """One of :data:`WAYS`."""
     record: Measured | None
-    """The measured step. None: another way."""
     fit: StepFitted | None
-    """What was fitted; of a measured step what its layers' shares follow. None: nothing that applies."""
+    """The fit; for a measured step, of its layers' shares. None: no fit applies."""
     why_not: tuple[str, ...]
-    """A sentence for each better way."""
 
 
 def predict(
     case: StepSpec, machine: Machine, measured: Sequence[Measured] = (), fits: Sequence[StepFitted] = ()
 ) -> StepTime:
-    """The step's time on ``machine``, from what there is.
+    """The step's time on ``machine``, by the best possible way.
 
-    Raises ValueError, in one line, for a case without operations, a batch below 1, or a machine without a peak for the
-    precision.
+    Raises ValueError for a case without operations, a batch below 1, or a machine without a peak for the precision.
     """
     basis = basis_of(case, machine, measured, fits)
     found = time_from(basis, case, machine)
@@ -215,8 +198,12 @@ def predict(
 def basis_of(
     case: StepSpec, machine: Machine, measured: Sequence[Measured] = (), fits: Sequence[StepFitted] = ()
 ) -> Basis:
-    """The best that there is for this step. Raises ValueError as :func:`predict` does."""
-    _check(case, machine)
+    """The best basis for this step. Raises ValueError as :func:`predict` does."""
+    if not case.works:
+        raise ValueError(f"{case.model}: no operation is known, so nothing can be predicted")
+    if case.batch < 1:
+        raise ValueError(f"{case.model}: batch size must be at least 1, got {case.batch}")
+    peak_of(machine, case.precision)
     mine, missing = _own(case, machine, measured)
     fit, reason = _fit_for(case, machine, fits)
     if mine is not None:
@@ -230,7 +217,7 @@ def basis_of(
 
 
 def time_from(basis: Basis, case: StepSpec, machine: Machine) -> StepTime:
-    """The step's time without its layers' shares and what drives it."""
+    """The step's time without shares and drivers."""
     if basis.record is not None:
         return _from_measured(basis.record, case, machine)
     if basis.fit is not None:
@@ -238,24 +225,14 @@ def time_from(basis: Basis, case: StepSpec, machine: Machine) -> StepTime:
     return _from_roofline(case, machine, basis.why_not)
 
 
-def _check(case: StepSpec, machine: Machine) -> None:
-    if not case.works:
-        raise ValueError(f"{case.model}: no operation is known, so there is nothing to predict from")
-    if case.batch < 1:
-        raise ValueError(f"{case.model}: a batch of {case.batch} is no batch")
-    peak_of(machine, case.precision)
-
-
 def _own(case: StepSpec, machine: Machine, measured: Sequence[Measured]) -> tuple[Measured | None, str]:
-    """The record of this very step on this device; else why there is none."""
-    here = [record for record in measured if record.machine == machine.name]
-    model = [record for record in here if record.case.model == case.model]
+    model = [record for record in measured if (record.machine, record.case.model) == (machine.name, case.model)]
     alike = [record for record in model if _kind(record.case) == _kind(case)]
     same = [record for record in alike if record.case.batch == case.batch]
     if same:
         return min(same, key=lambda record: (record.high - record.low) / record.seconds), ""
     if alike:
-        batches = ", ".join(str(batch) for batch in sorted({record.case.batch for record in alike}))
+        batches = ", ".join(map(str, sorted({record.case.batch for record in alike})))
         return None, f"measured: {case.model} ran on {machine.name} at batch {batches}, not at {case.batch}"
     if model:
         return None, f"measured: {case.model} ran on {machine.name}, but not {_words(case)}"
@@ -271,17 +248,17 @@ def _words(case: StepSpec) -> str:
 
 
 def _fit_for(case: StepSpec, machine: Machine, fits: Sequence[StepFitted]) -> tuple[StepFitted | None, str]:
-    here = [fit for fit in fits if fit.machine.name == machine.name]
-    fit = _best(case, [fit for fit in here if (fit.precision, fit.training) == (case.precision, case.training)])
+    own = [fit for fit in fits if fit.machine.name == machine.name]
+    fit = _best(case, [fit for fit in own if (fit.precision, fit.training) == (case.precision, case.training)])
     if fit is not None:
         return fit, ""
     what = f"{'training' if case.training else 'inference'} in {case.precision}"
-    others = "other precisions or directions only" if here else "none"
+    others = "other precisions or directions only" if own else "none"
     return None, f"fitted: no bench runs of {what} on {machine.name} to learn from ({others})"
 
 
 def _other_fit(case: StepSpec, machine: Machine, fits: Sequence[StepFitted]) -> tuple[StepFitted | None, str]:
-    """A fit of another device of the same kind, which must know the precision's path."""
+    """A fit of another device of the same kind and precision."""
     kind = [fit for fit in fits if fit.machine.kind == machine.kind and fit.training == case.training]
     fit = _best(case, [fit for fit in kind if fit.precision == case.precision])
     if fit is not None:
@@ -290,14 +267,13 @@ def _other_fit(case: StepSpec, machine: Machine, fits: Sequence[StepFitted]) -> 
 
 
 def _best(case: StepSpec, fits: Sequence[StepFitted]) -> StepFitted | None:
-    """One that knows the family first, then the one that learned from most."""
+    """A fit of the same family first, then the one of most rows."""
     return max(fits, key=lambda fit: (case.family in fit.families, fit.fitted.rows), default=None)
 
 
 def _from_measured(record: Measured, case: StepSpec, machine: Machine) -> StepTime:
     seconds = record.seconds
-    phases = {name: getattr(record, name) for name in ("forward", "backward", "optimizer")}
-    known = {name: value for name, value in phases.items() if value is not None}
+    known = {name: value for name in PHASES if (value := getattr(record, name)) is not None}
     return StepTime(
         case, machine, seconds, min(record.low, seconds), max(record.high, seconds), "measured",
         f"median of the steps measured on {machine.name}", None, (), (), roofline(case, machine), known, (), (),
@@ -315,17 +291,15 @@ def _from_fit(fit: StepFitted, case: StepSpec, machine: Machine, why_not: tuple[
 
 
 def beyond_range(features: Sequence[str]) -> tuple[str, ...]:
-    """Sentences on the features that lie outside of what was measured."""
-    return tuple(f"{name} is outside of what was measured" for name in features)
+    """Sentences about the features outside the measured range."""
+    return tuple(f"{name} is outside the measured range" for name in features)
 
 
 def beyond_fit(fit: StepFitted, case: StepSpec, machine: Machine) -> tuple[str, ...]:
-    """Sentences on what the fit has not seen at any batch size: family, optimizer, device."""
+    """Sentences about what the fit has not seen at any batch size: family, optimizer, device."""
     said = []
     if case.family not in fit.families:
-        said.append(
-            f"no {case.family or 'network of this family'} was among what was measured ({', '.join(fit.families)})"
-        )
+        said.append(f"no {case.family or 'network of this family'} was measured ({', '.join(fit.families)})")
     if case.training and case.optimizer not in fit.optimizers:
         said.append(f"{case.optimizer} was not measured ({', '.join(fit.optimizers)})")
     if machine.name != fit.machine.name:
@@ -345,135 +319,15 @@ def _from_roofline(case: StepSpec, machine: Machine, why_not: tuple[str, ...]) -
 
 
 def started(case: StepSpec, machine: Machine) -> float:
-    """Seconds in which the host starts all operations of a step, one after the other."""
+    """Seconds that the host needs to start all operations of a step, one after the other."""
     launch = machine.launch_seconds if machine.launch_seconds is not None else HOST
     return launch * sum(work.calls for work in case.works) * (3 if case.training else 1)
 
 
 def around_roofline(floor: float, precision: str, host: float) -> tuple[float, float, float]:
-    """(seconds, low, high) of a step from its roofline and the seconds of the host, which may be the longer ones."""
+    """(seconds, low, high) of a step from its roofline and the seconds of the host, which may be longer."""
     low, middle, high = ROOFLINE.get(precision, ROOFLINE["other"])
     return max(middle * floor, host), low * floor, max(high * floor, 3 * host)
 
 
-LIKE = {"adamw": "adam", "adadelta": "adam", "rmsprop": "momentum"}
-"""Optimizers that keep as many values for each parameter."""
-OPTIMIZERS = ("sgd", "momentum", "adam", *LIKE)
-DEFAULT_OPTIMIZER = "momentum"
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """One model, in training or inference."""
-
-    model: str
-    family: str
-    works: tuple[Operation, ...]
-    training: bool
-    parameters: int
-    optimizer: str
-    """As said or as the model brings it; "" in inference."""
-    lines: tuple[MemoryLine, ...] | None
-    """Memory of a step by batch. None: not known."""
-    notes: tuple[str, ...] = ()
-    """What has to be known about the operations and the memory."""
-
-    def case(self, batch: int, precision: str) -> StepSpec:
-        return StepSpec(
-            model=self.model, family=self.family, works=self.works, batch=batch, training=self.training,
-            precision=precision, optimizer=LIKE.get(self.optimizer, self.optimizer), parameters=self.parameters,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What ``perfctl predict`` was asked."""
-
-    model: str
-    batches: tuple[int, ...]
-    """Samples a step and GPU; one prediction each."""
-    device: str | None = None
-    device_spec: str | None = None
-    samples: int | None = None
-    """Of the data; an epoch sees each once."""
-    epochs: int | None = None
-    precision: str = "fp32"
-    optimizer: str | None = None
-    gpus: int = 1
-    infer: bool = False
-    store: Path = field(default=Path("perfctl.db"))
-    tariff: float | None = None
-    """Price of a kWh."""
-    power: float | None = None
-    """W of one GPU."""
-    link_gbs: float | None = None
-    overlap: float = 0.0
-    efficiency: float | None = None
-    inputs: tuple[str, ...] = ()
-    threads: int | None = None
-    """Of a CPU; None: as many as torch takes."""
-
-    def check(self) -> None:
-        """Refuse what makes no sense before anything is built. Raises UsageError, with the field in backquotes."""
-        if not self.batches or any(batch < 1 for batch in self.batches):
-            raise UsageError("`batch` must be at least 1", "For example `batch` 64")
-        if self.precision not in PRECISIONS:
-            raise UsageError(f"`precision` must be one of {', '.join(PRECISIONS)}, got '{self.precision}'")
-        whole = (
-            ("dataset_size", self.samples), ("epochs", self.epochs), ("gpus", self.gpus), ("threads", self.threads),
-        )  # fmt: skip
-        for name, value in whole:
-            if value is not None and value < 1:
-                raise UsageError(f"`{name}` must be at least 1, got {value}")
-        for name, given in (("tariff", self.tariff), ("power", self.power), ("interconnect", self.link_gbs)):
-            if given is not None and not 0 < given < float("inf"):
-                raise UsageError(
-                    f"`{name}` must be a number above 0, got {given}", "Leave it out where it is not known"
-                )
-        if not 0 <= self.overlap <= 1:
-            raise UsageError(f"`overlap` must be between 0 and 1, got {self.overlap}", "With 0 nothing is hidden")
-        if self.efficiency is not None and not 0 < self.efficiency <= 1:
-            raise UsageError(f"`efficiency` must be above 0 and at most 1, got {self.efficiency}", "For example 0.9")
-        if self.infer and self.optimizer is not None:
-            raise UsageError("`optimizer` with `infer`: inference has no optimizer", "Leave one of them out")
-        if self.infer and self.gpus > 1:
-            raise UsageError(
-                "`gpus` with `infer`: nothing is summed between GPUs", "Divide the dataset by them instead"
-            )
-        if self.epochs is not None and self.samples is None:
-            raise UsageError(
-                "`epochs` without `dataset_size`",
-                "Say how many samples an epoch has, for example `dataset_size` 1281167",
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerPoint:
-    """One batch size."""
-
-    step: StepTime
-    training: Training
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Times in seconds, costs in US dollars, memory in bytes; every time is a span from low to high."""
-
-    question: Question
-    subject: Subject
-    device: Device
-    points: tuple[AnswerPoint, ...]
-    prices: PriceTable
-    notes: tuple[str, ...]
-    """What has to be known to use the numbers."""
-
-    @property
-    def step(self) -> StepTime:
-        """Of the first batch size."""
-        return self.points[0].step
-
-    @property
-    def training(self) -> Training:
-        """Of the first batch size."""
-        return self.points[0].training

@@ -1,11 +1,10 @@
-"""Seconds of a whole step from a fitted step model: costs of its parts, added up, times what trees learned of the rest.
+"""Seconds of a whole step from a fitted step model: the costs of its parts, corrected by trees.
 
     base    = sum(costs[i] * parts[i]) in the order of PARTS
-    seconds = efficiency.predict(fit.fitted, features, base * HEADROOM).seconds
+    seconds = trees.predict(fit.fitted, features, base * HEADROOM).seconds
 
-Every part and every feature that batch drives grows with batch, costs are never negative and the trees grow with these
-features, so seconds never fall with batch. For another machine the parts are worked out at its peaks, the trees' features
-at those of the fit: the efficiency of each kind of work carries over, the peaks do not.
+Seconds never fall with batch: parts grow with batch, costs are not negative, and the trees grow with the features that grow
+with batch. For another machine the parts are computed at its peaks, the features at those of the fit.
 """
 
 from __future__ import annotations
@@ -14,46 +13,46 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.predict import trees
-from perfctl.orchestrator.analyse.predict.operations import Machine, StepSpec
-from perfctl.orchestrator.analyse.predict.step_parts import FEATURES, PARTS, features, parts
+from perfctl.orchestrator.analyse.predict.operations import StepSpec
+from perfctl.orchestrator.analyse.predict.step_parts import FEATURES, PARTS, accumulated, features, parts
 from perfctl.orchestrator.analyse.predict.trees import Fitted, Prediction
 
 FORMAT = "perfctl step 1"
 HEADROOM = 0.25
-"""The trees may not go below this part of the sum of parts: what lies far outside of the fit stays a time."""
+"""The trees may not go below this share of the sum of parts."""
 TRANSFER = 2.0
-"""How much wider an interval (in logarithms) is for another device than the one of the fit."""
+"""Factor on the interval (in logarithms) for another device than the fit's."""
 PHASES = ("forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True)
 class StepFitted:
-    """What was learned from steps measured on one machine."""
+    """A fit to steps measured on one machine."""
 
     name: str
-    """What it was learned from: said wherever a prediction is shown."""
+    """The measured steps, in words; shown with every prediction."""
     machine: Machine
-    """The trees' features are worked out at this machine's peaks."""
     precision: str
     training: bool
     costs: tuple[float, ...]
-    """Of each part, >= 0: seconds for one second at the machine's peaks. The reciprocal is an efficiency."""
+    """Of each part, >= 0: seconds per second at the machine's peaks, the reciprocal of an efficiency."""
     phases: Mapping[str, tuple[float, ...]]
-    """Phase -> costs of the parts, for the share of each phase. Empty: phases were not measured."""
+    """Phase -> costs of the parts. Empty: phases were not measured."""
     fitted: Fitted
     """Trees over the sum of parts and its interval; its floor is the sum times :data:`HEADROOM`."""
     families: tuple[str, ...]
-    """Seen in the fit."""
     optimizers: tuple[str, ...]
 
 
 def to_json(fit: StepFitted) -> dict[str, Any]:
-    """Numbers, strings, lists and maps alone: ``json.dumps`` gives them back exactly."""
+    """Numbers, strings, lists and maps, which ``json.dumps`` keeps exactly."""
+    machine = {each.name: getattr(fit.machine, each.name) for each in fields(Machine)}
     return {
         "format": FORMAT,
         "name": fit.name,
-        "machine": {each.name: _plain(getattr(fit.machine, each.name)) for each in fields(Machine)},
+        "machine": {**machine, "flops_per_second": dict(fit.machine.flops_per_second)},
         "precision": fit.precision,
         "training": fit.training,
         "parts": list(PARTS),
@@ -65,10 +64,6 @@ def to_json(fit: StepFitted) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else value
-
-
 def from_json(found: Mapping[str, Any]) -> StepFitted:
     """Raises ValueError for another format, other parts or features, or a damaged one, naming what is wrong."""
     if found.get("format") != FORMAT:
@@ -76,7 +71,7 @@ def from_json(found: Mapping[str, Any]) -> StepFitted:
     try:
         fitted = trees.from_json(found["fitted"])
         if tuple(found["parts"]) != PARTS or fitted.features != FEATURES:
-            raise ValueError("fitted with other parts or features than this version knows: fit again")
+            raise ValueError("fitted with other parts or features than this version's: fit again")
         phases = {str(name): _costs(costs) for name, costs in found["phases"].items()}
         return StepFitted(
             str(found["name"]), Machine(**found["machine"]), str(found["precision"]), bool(found["training"]),
@@ -85,7 +80,7 @@ def from_json(found: Mapping[str, Any]) -> StepFitted:
     except KeyError as missing:
         raise ValueError(f"{missing.args[0]} is missing") from missing
     except TypeError as wrong:
-        raise ValueError(f"no fitted step model: {wrong}") from wrong
+        raise ValueError(f"not a fitted step model: {wrong}") from wrong
 
 
 def _costs(given: Any) -> tuple[float, ...]:
@@ -96,44 +91,34 @@ def _costs(given: Any) -> tuple[float, ...]:
 
 
 def predict_step(fit: StepFitted, case: StepSpec, machine: Machine | None = None) -> Prediction:
-    """The step's time, on the fit's machine or another one. Raises ValueError without a peak for the precision."""
+    """The step's time, by default on the fit's machine. Raises ValueError without a peak for the precision."""
     own = parts(case, fit.machine)
-    row = features(case, own)
+    base = weighed(fit.costs, own)
+    found = trees.predict(fit.fitted, features(case, own), base * HEADROOM)
     if machine is None or machine == fit.machine:
-        return trees.predict(fit.fitted, row, weighed(fit.costs, own) * HEADROOM)
-    here = trees.predict(fit.fitted, row, weighed(fit.costs, own) * HEADROOM)
-    there = weighed(fit.costs, parts(case, machine))
-    return _moved(here, there / weighed(fit.costs, own))
+        return found
+    return _moved(found, weighed(fit.costs, parts(case, machine)) / base)
 
 
-def _moved(here: Prediction, ratio: float) -> Prediction:
-    """On another machine: as much slower as its parts are, and the interval :data:`TRANSFER` times as wide in logarithms."""
-    wide = here.high / here.seconds
-    factor = wide
-    for _ in range(int(TRANSFER) - 1):
-        factor *= wide
-    seconds = here.seconds * ratio
-    return replace(here, seconds=seconds, low=seconds / factor, high=seconds * factor, floor=here.floor * ratio)
+def _moved(found: Prediction, ratio: float) -> Prediction:
+    """To another machine, on which the parts take ``ratio`` times as long."""
+    wide, seconds = (found.high / found.seconds) ** TRANSFER, found.seconds * ratio
+    return replace(found, seconds=seconds, low=seconds / wide, high=seconds * wide, floor=found.floor * ratio)
 
 
 def weighed(costs: tuple[float, ...], found: tuple[float, ...]) -> float:
     """Costs times parts, added in order."""
-    total = 0.0
-    for cost, seconds in zip(costs, found, strict=True):
-        total += cost * seconds
-    return total
+    return accumulated(cost * seconds for cost, seconds in zip(costs, found, strict=True))
 
 
 def phases_of(fit: StepFitted, case: StepSpec, seconds: float, machine: Machine | None = None) -> dict[str, float]:
     """Seconds of forward, backward and optimizer, which add up to ``seconds``; empty when the fit had no phases."""
     found = parts(case, machine or fit.machine)
     each = {name: weighed(costs, found) for name, costs in fit.phases.items()}
-    total = 0.0
-    for value in each.values():
-        total += value
+    total = accumulated(each.values())
     return {name: seconds * (value / total) for name, value in each.items()} if total > 0 else {}
 
 
 def drivers(fit: StepFitted, case: StepSpec) -> tuple[tuple[str, float], ...]:
-    """(feature, factor on the time), the strongest first: what the trees made of this network's shape."""
+    """(feature, factor on the time), the strongest first."""
     return trees.drivers(fit.fitted, features(case, parts(case, fit.machine)))

@@ -1,8 +1,7 @@
-"""What a step is made of: seconds at a machine's peaks, by kind of work and direction, from the forward operations alone.
+"""The parts of a step: seconds at a machine's peaks, by kind of work and direction, from the forward operations.
 
-Each part is a sum of floors (FLOPs/peak or bytes/bandwidth), a count, or one; all grow with batch or stay as they are. The
-step model (``step_model``) gives each part a cost, the reciprocal of an efficiency, and adds them up. Training follows by
-rule: grad_input (unless ``first``) and grad_weight each cost the forward's multiply-adds. 1 multiply-add is 2 FLOPs.
+Each part is a sum of floors (FLOPs/peak or bytes/bandwidth), a count, or one; none falls with batch. ``step_model`` adds them
+up with a cost each. In training grad_input (unless ``first``) and grad_weight each cost the forward's multiply-adds.
 """
 
 from __future__ import annotations
@@ -11,15 +10,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
-from perfctl.orchestrator.analyse.predict.operations import HEAVY, STATE, Machine, Operation, StepSpec, element_bytes
+from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.memory.by_batch import STATE
+from perfctl.orchestrator.analyse.predict.operations import HEAVY, Operation, StepSpec, element_bytes
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Feature
 
 PRODUCTS = ("conv", "pointwise", "grouped", "depthwise", "linear", "matmul")
-"""Groups with multiply-adds: windows wider than 1x1, 1x1, groups of channels, each channel by itself, with weights, between
-activations."""
+"""Groups with multiply-adds: windows wider than 1x1, 1x1, groups of channels, single channels, with weights, between activations."""
 PLAIN = ("norm", "activation", "elementwise", "pool", "softmax", "memory")
-"""Groups that move bytes and multiply nothing."""
+"""Groups without multiply-adds."""
 
 PARTS = (
     *(f"{group} {phase}" for group in PRODUCTS for phase in ("forward", "backward")),
@@ -40,9 +40,9 @@ operations and tensors: a microsecond for each; step: a millisecond.
 """
 PLACE = {name: place for place, name in enumerate(PARTS)}
 BESIDE = ("narrow", "shallow", "window", "spilled", "overflow", "adam", "fresh", "operations", "tensors", "step")
-"""First words of the parts that are no floors."""
+"""First words of the parts that are not floors."""
 REFERENCE = 64.0
-"""Channels at which "narrow" and "shallow" are as much as the arithmetic itself."""
+"""Channels at which "narrow" and "shallow" equal the arithmetic."""
 SPILLED, OVERFLOW = 2.0 * 2**20, 32.0 * 2**20
 """Bytes of one operation. Beyond 32 MiB glibc's malloc (DEFAULT_MMAP_THRESHOLD_MAX) maps each block by itself and gives it back
 when it is freed: writing to it then meets a page fault every 4 KiB, which takes far longer than the write alone."""
@@ -52,7 +52,7 @@ MICROSECOND, MILLISECOND = 1e-6, 1e-3
 
 
 def merged(works: Iterable[Operation]) -> tuple[Operation, ...]:
-    """Equal operations of different layers as one, their calls added, in the order of the first; layer names go."""
+    """Equal operations of different layers as one, with their calls added and without layer names."""
     found = tuple(works)
     if not any(work.layer for work in found) and len(set(found)) == len(found):
         return found  # merged before
@@ -100,10 +100,8 @@ def parts_of_work(work: Operation, case: StepSpec, machine: Machine) -> tuple[tu
     spilled = calls * max(each - SPILLED, 0.0) / machine.bytes_per_second
     overflow = calls * max(each - OVERFLOW, 0.0) / machine.bytes_per_second
     found = [("operations forward", calls * MICROSECOND), ("spilled forward", spilled), ("overflow forward", overflow)]
-    back = 0.0
     if work.kind in HEAVY:
-        products = _directions(work) if case.training else 0.0
-        back = products
+        back = products = _directions(work) if case.training else 0.0
         found += _arithmetic(work, case, machine, group, products)
         held = calls * (work.weights * size) / machine.bytes_per_second
         found += [(f"{group} bytes forward", moved), ("weights forward", held)]
@@ -112,9 +110,8 @@ def parts_of_work(work: Operation, case: StepSpec, machine: Machine) -> tuple[tu
     else:
         back = 1.0 if case.training and group != "memory" else 0.0
         found.append((f"{group} bytes forward", moved))
-        window = (
-            calls * (batch * work.outputs * work.kernel * size) / machine.bytes_per_second if group == "pool" else 0.0
-        )
+        looked_at = batch * work.outputs * work.kernel * size if group == "pool" else 0.0
+        window = calls * looked_at / machine.bytes_per_second
         found.append(("window forward", window))
         if case.training:
             found += [(f"{group} bytes backward", moved), ("window backward", window)]
@@ -142,16 +139,12 @@ def _arithmetic(
 ) -> list[tuple[str, float]]:
     peak = peak_of(machine, case.precision, group == "depthwise")
     seconds = float(work.calls) * (2.0 * float(case.batch) * work.macs) / peak
-    narrow = seconds * (REFERENCE / max(work.columns, 1.0)) if group != "depthwise" else 0.0
-    shallow = seconds * (REFERENCE / max(work.depth, 1.0)) if group != "depthwise" else 0.0
-    found = [(f"{group} forward", seconds), ("narrow forward", narrow), ("shallow forward", shallow)]
-    if case.training:
-        found += [
-            (f"{group} backward", seconds * products),
-            ("narrow backward", narrow * products),
-            ("shallow backward", shallow * products),
-        ]
-    return found
+    narrow, shallow = (
+        seconds * (REFERENCE / max(size, 1.0)) if group != "depthwise" else 0.0 for size in (work.columns, work.depth)
+    )
+    found = [(group, seconds), ("narrow", narrow), ("shallow", shallow)]
+    forward = [(f"{name} forward", amount) for name, amount in found]
+    return forward + [(f"{name} backward", amount * products) for name, amount in found if case.training]
 
 
 def parts(case: StepSpec, machine: Machine) -> tuple[float, ...]:
@@ -170,17 +163,16 @@ def parts(case: StepSpec, machine: Machine) -> tuple[float, ...]:
 
 
 def optimizer_seconds(parameters: int, optimizer: str, machine: Machine) -> float:
-    """Gradient read, parameter and each value of state read and written, in fp32."""
+    """Gradient read; parameter and each value of state read and written; fp32."""
     values = 3.0 + 2.0 * STATE.get(optimizer, 0)
     return float(parameters) * values * FP32 / machine.bytes_per_second
 
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """What one operation costs at least: all its calls, forward and backward together."""
+    """Least cost of one operation: all its calls, forward and backward together."""
 
     group: str
-    """See :func:`group_of`."""
     flops: float
     """Per sample, 1 multiply-add = 2; 0 without a product."""
     elements: float
@@ -194,13 +186,10 @@ class Rates:
     """The peaks of a machine that one precision runs at."""
 
     products: float
-    """FLOP/s."""
     depthwise: float
-    """FLOP/s of depthwise convolutions."""
     bytes: float
     """Bytes/s."""
     size: int
-    """Bytes of an element."""
 
 
 def rates_of(machine: Machine, precision: str) -> Rates:
@@ -213,16 +202,13 @@ def rates_of(machine: Machine, precision: str) -> Rates:
 
 def floors(works: Iterable[Operation], training: bool) -> tuple[Floor, ...]:
     """Of each operation."""
-    return tuple(_floor(work, training) for work in works)
-
-
-def _floor(work: Operation, training: bool) -> Floor:
-    heavy = work.kind in HEAVY
-    times = float(work.calls) * (1.0 + ((_directions(work) if heavy else 1.0) if training else 0.0))
-    return Floor(
-        group_of(work), times * 2.0 * work.macs if heavy else 0.0, times * (work.inputs + work.outputs),
-        times * work.weights if heavy else 0.0,
-    )  # fmt: skip
+    found = []
+    for work in works:
+        heavy = work.kind in HEAVY
+        times = float(work.calls) * (1.0 + ((_directions(work) if heavy else 1.0) if training else 0.0))
+        macs, weights = (work.macs, work.weights) if heavy else (0.0, 0.0)
+        found.append(Floor(group_of(work), times * 2.0 * macs, times * (work.inputs + work.outputs), times * weights))
+    return tuple(found)
 
 
 def floor_seconds(floor: Floor, batch: int, rates: Rates) -> tuple[float, float]:
@@ -237,7 +223,7 @@ def operations_floor(found: Iterable[Floor], batch: int, rates: Rates) -> float:
 
 
 def roofline(case: StepSpec, machine: Machine) -> float:
-    """Seconds of the step below which nothing goes: all operations at the machine's peaks, and the optimizer."""
+    """Least seconds of the step: all operations at the machine's peaks, and the optimizer."""
     found = operations_floor(floors(case.works, case.training), case.batch, rates_of(machine, case.precision))
     return found + (optimizer_seconds(case.parameters, case.optimizer, machine) if case.training else 0.0)
 
@@ -246,15 +232,17 @@ FEATURES = (
     "arithmetic", "bytes", "batch", "bytes an operation", "operations", "parameters", "columns", "depth", "rows", "intensity",
     "window share", "grouped share", "matrix share", "norm share", "activation share", "weights an operation",
 )  # fmt: skip
-"""What the step model's trees look at beside the parts; see :func:`features`."""
+"""Features of the step model's trees; see :func:`features`."""
 INCREASING = ("arithmetic", "bytes", "batch", "bytes an operation")
-"""Those that batch drives; they grow with it."""
+"""Those that grow with batch."""
 
 
 def features(case: StepSpec, found: tuple[float, ...]) -> tuple[float, ...]:
     """One figure for each of :data:`FEATURES`. ``found``: :func:`parts` of the case, on the machine of the fit."""
-    arithmetic = sum_of(found, [f"{group} {phase}" for group in PRODUCTS for phase in ("forward", "backward")])
-    moved = sum_of(found, [name for name in PARTS if " bytes " in name])
+    arithmetic = accumulated(
+        found[PLACE[f"{group} {phase}"]] for group in PRODUCTS for phase in ("forward", "backward")
+    )
+    moved = accumulated(found[PLACE[name]] for name in PARTS if " bytes " in name)
     works = merged(case.works)
     sums = _sums(works)
     operations, macs = max(sums["operations"], 1.0), max(sums["macs"], 1.0)
@@ -286,16 +274,16 @@ def _sums(works: tuple[Operation, ...]) -> Mapping[str, float]:
     return sums
 
 
-def sum_of(found: tuple[float, ...], names: Iterable[str]) -> float:
-    """The parts of these names, added in their order."""
+def accumulated(values: Iterable[float]) -> float:
+    """Added one by one: ``sum`` compensates from Python 3.12 on, and its last digits then differ."""
     total = 0.0
-    for name in names:
-        total += found[PLACE[name]]
+    for value in values:
+        total += value
     return total
 
 
 def features_of(calls: Iterable[LayerCall]) -> tuple[Feature, ...]:
-    """Of one step at its batch size, all directions named apart. What has no formula is in "unknown", and in no sum."""
+    """Of one step at its batch size, by direction. Calls without a formula are in "unknown" only."""
     sums: dict[str, float] = {}
 
     def add(name: str, value: float | None) -> None:

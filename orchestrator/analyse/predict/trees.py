@@ -1,24 +1,18 @@
-"""Seconds from a floor and learned efficiency, with an interval: the fitted numbers and how they are evaluated.
+"""Seconds from a floor and learned efficiency, with an interval.
 
-``seconds = floor / efficiency`` with efficiency in (0, 1]. ``floor`` is the time below which the operation cannot go (the
-larger of work/peak and bytes/bandwidth, plus what starting it takes). Trees learn the logarithm of the rest::
+``seconds = floor / efficiency``, efficiency in (0, 1]. ``floor`` is the least time of the operation: the larger of work/peak
+and bytes/bandwidth, plus the time to start it. Trees learn the logarithm of the rest::
 
-    inside  = min(max(floor, floor_low), floor_high)      the range the fit has seen
+    inside  = min(max(floor, floor_low), floor_high)      the range of the fit
     learned = inside^(power/8) * exp(trees(row))
     seconds = max(learned * (floor / inside if floor > floor_high else 1), floor)
 
-Trees grow with every feature that batch drives (``increasing``), the power of the floor grows, so seconds never fall
-with batch. Beyond the range seen trees are constant and seconds follow the floor: efficiency stays what it was.
+Trees grow with every feature that grows with batch (``increasing``), so seconds never fall with batch. Outside the range of
+the fit trees are constant and seconds follow the floor.
 
-Interval: ``half = quantile * spread * wider`` in logarithms of seconds, ``spread`` from a second sum of trees (what the
-first one usually misses by, there), ``wider = 1 + min(largest excess, 4)`` outside the range (excess 1: twice the largest
-figure seen); ``low = max(seconds / exp(half), floor)``, ``high = seconds * exp(half)``.
-
-JSON of :class:`Fitted`, numbers and strings only, see :func:`to_json`::
-
-    {"format": "perfctl efficiency 1", "name": "...", "features": ["rows", ...], "low": [...], "high": [...],
-     "power": 6, "floor_low": 1e-5, "floor_high": 0.2, "trees": {...}, "spread": {...}, "spread_low": 0.01,
-     "spread_high": 1.0, "quantile": 1.9, "coverage": 0.9, "rows": 4000, "error": 0.05}
+Interval: ``half = quantile * spread * wider`` in logarithms of seconds; ``spread`` is a second sum of trees (the usual error
+of the first), ``wider = 1 + min(largest excess, 4)`` outside the range (excess 1: twice the largest figure of the fit);
+``low = max(seconds / exp(half), floor)``, ``high = seconds * exp(half)``. :func:`to_json` states the JSON of a fit.
 """
 
 from __future__ import annotations
@@ -34,36 +28,27 @@ if TYPE_CHECKING:
 
 
 LEAF = -1
-"""In ``feature``: the node is a leaf."""
-
 LN2_HIGH = 0.693147180369123816490
 LN2_LOW = 1.90821492927058770002e-10
-"""ln 2 in two parts: multiples of the first by small whole numbers are exact."""
-
+"""ln 2 in two parts: small integer multiples of the first are exact."""
 INVERSES = tuple(1.0 / place for place in range(1, 15))
-"""1/1 .. 1/14: terms of the exponential's series."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """A sum of trees. Nodes of all trees lie in one row of arrays; ``left`` and ``right`` are places in it.
-
-    JSON: ``{"start": 0.1, "roots": [0, 3], "feature": [2, -1, -1, ...], "threshold": [...], "left": [...],
-    "right": [...], "value": [...]}``.
-    """
+    """A sum of trees. The nodes of all trees are in one set of arrays; ``left`` and ``right`` are indices into it."""
 
     start: float
-    """What the sum begins with."""
     roots: tuple[int, ...]
     """First node of each tree, in the order in which the trees are added."""
     feature: tuple[int, ...]
-    """Place of the feature a node asks about; -1 for a leaf."""
+    """Index of the feature that a node compares; -1 for a leaf."""
     threshold: tuple[float, ...]
     """A row goes left when ``row[feature] <= threshold``. 0 for a leaf."""
     left: tuple[int, ...]
     right: tuple[int, ...]
     value: tuple[float, ...]
-    """What a leaf adds. 0 for a node that is none."""
+    """What a leaf adds; 0 for other nodes."""
 
 
 def total(trees: Trees, row: Sequence[float]) -> float:
@@ -79,11 +64,14 @@ def total(trees: Trees, row: Sequence[float]) -> float:
 
 
 def path(trees: Trees, row: Sequence[float]) -> tuple[float, ...]:
-    """What each feature moved the sum by, over all trees: the change of the mean below a node at each of its questions.
+    """How much each feature moved the sum, over all trees: the change of the mean below a node at each of its comparisons.
 
-    A node's mean is that of its leaves, each counted once. The parts and the trees' own means add up to :func:`total`.
+    The means of the trees and these amounts add up to :func:`total`.
     """
-    means = _means(trees)
+    means = list(trees.value)
+    for node in range(len(means) - 1, -1, -1):  # children come after their parent
+        if trees.feature[node] != LEAF:
+            means[node] = (means[trees.left[node]] + means[trees.right[node]]) / 2
     moved = [0.0] * len(row)
     for root in trees.roots:
         node = root
@@ -93,15 +81,6 @@ def path(trees: Trees, row: Sequence[float]) -> tuple[float, ...]:
             moved[feature] += means[below] - means[node]
             node = below
     return tuple(moved)
-
-
-def _means(trees: Trees) -> list[float]:
-    """Children come after their parent, so one sweep from the end meets them first."""
-    means = list(trees.value)
-    for node in range(len(means) - 1, -1, -1):
-        if trees.feature[node] != LEAF:
-            means[node] = (means[trees.left[node]] + means[trees.right[node]]) / 2
-    return means
 
 
 def totals(trees: Trees, rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -126,9 +105,9 @@ def totals(trees: Trees, rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def exponential(x: float) -> float:
-    """e^x to about one unit in the last place, for -700 <= x <= 700; beyond that the nearer end's.
+    """e^x to about one unit in the last place; x is clipped to -700..700.
 
-    x = n ln 2 + r with whole n and \\|r\\| <= ln 2 / 2; the series of e^r by Horner to r^14 / 14!, times 2^n.
+    x = n ln 2 + r with integer n and \\|r\\| <= ln 2 / 2; the series of e^r by Horner to r^14 / 14!, times 2^n.
     """
     x = min(max(x, -700.0), 700.0)
     turns = floor(x / (LN2_HIGH + LN2_LOW) + 0.5)
@@ -139,23 +118,17 @@ def exponential(x: float) -> float:
     return ldexp(series, turns)
 
 
+ARRAYS = ("feature", "threshold", "left", "right", "value")
+
+
 def trees_to_json(trees: Trees) -> dict[str, Any]:
-    """Plain lists and numbers."""
-    return {
-        "start": trees.start,
-        "roots": list(trees.roots),
-        "feature": list(trees.feature),
-        "threshold": list(trees.threshold),
-        "left": list(trees.left),
-        "right": list(trees.right),
-        "value": list(trees.value),
-    }
+    """``{"start": 0.1, "roots": [0, 3], "feature": [2, -1, ...], "threshold": [...], "left": ..., "right": ..., "value": ...}``"""
+    return {"start": trees.start, **{name: list(getattr(trees, name)) for name in ("roots", *ARRAYS)}}
 
 
 def trees_from_json(found: Mapping[str, Any]) -> Trees:
-    """Raises KeyError for a missing array, ValueError for arrays that are no trees (lengths, places, cycles)."""
-    names = ("feature", "threshold", "left", "right", "value")
-    arrays = {name: tuple(found[name]) for name in names}
+    """Raises KeyError for a missing array, ValueError for damaged arrays (lengths, indices, cycles)."""
+    arrays = {name: tuple(found[name]) for name in ARRAYS}
     count = len(arrays["feature"])
     if any(len(array) != count for array in arrays.values()):
         raise ValueError("the arrays of the trees differ in length")
@@ -171,22 +144,21 @@ def trees_from_json(found: Mapping[str, Any]) -> Trees:
 
 FORMAT = "perfctl efficiency 1"
 WIDEST = 4.0
-"""However far outside the range seen: an interval at most five times as wide."""
+"""Largest excess that counts: an interval is at most five times as wide outside the range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What was learned, as numbers."""
+    """A fit, as numbers."""
 
     name: str
-    """What it predicts, from what: said wherever a prediction is shown."""
+    """What it predicts, from what; shown with every prediction."""
     features: tuple[str, ...]
-    """Names of a row's figures, in order."""
     low: tuple[float, ...]
     high: tuple[float, ...]
-    """Range of each feature in what was learned from."""
+    """Range of each feature in the fit."""
     power: int
-    """Eighths: 8 learns efficiency itself, 0 seconds without a floor; see the module."""
+    """Eighths: 8 learns efficiency, 0 seconds without a floor."""
     floor_low: float
     floor_high: float
     """Range of the floors in seconds."""
@@ -195,12 +167,11 @@ class Fitted:
     spread_low: float
     spread_high: float
     quantile: float
-    """The spread times this covers ``coverage`` of rows that were held out."""
+    """The spread times this covers ``coverage`` of held-out rows."""
     coverage: float
     rows: int
-    """How many were learned from."""
     error: float
-    """Median absolute error of held-out rows, as a part of 1."""
+    """Median absolute relative error of held-out rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +183,11 @@ class Prediction:
     high: float
     floor: float
     outside: tuple[str, ...] = ()
-    """Features (or "floor") beyond the range that was learned from."""
+    """Features (or "floor") outside the range of the fit."""
 
     @property
     def efficiency(self) -> float:
-        """In (0, 1]: the floor's part of the time."""
+        """Floor over seconds, in (0, 1]."""
         return self.floor / self.seconds
 
 
@@ -228,7 +199,7 @@ def predict(fitted: Fitted, row: Sequence[float], floor: float) -> Prediction:
     if len(row) != len(fitted.features) or not all(isfinite(figure) for figure in row):
         raise ValueError(f"{fitted.name}: needs {len(fitted.features)} finite figures, got {list(row)}")
     if not (floor > 0 and isfinite(floor)):
-        raise ValueError(f"{fitted.name}: a floor of {floor} s is no time")
+        raise ValueError(f"{fitted.name}: floor must be positive, got {floor:g} s")
     inside = min(max(floor, fitted.floor_low), fitted.floor_high)
     learned = eighths(inside, fitted.power) * exponential(total(fitted.trees, row))
     seconds = max(learned * (floor / inside if floor > fitted.floor_high else 1.0), floor)
@@ -241,14 +212,11 @@ def predict(fitted: Fitted, row: Sequence[float], floor: float) -> Prediction:
 
 def eighths(x: float, power: int) -> float:
     """x^(power/8) by square roots, which are exact to the last digit; power 0 to 8."""
-    half = sqrt(x)
-    quarter = sqrt(half)
-    eighth = sqrt(quarter)
-    found = x if power == 8 else 1.0
-    if power < 8:
-        found *= half if power & 4 else 1.0
-        found *= quarter if power & 2 else 1.0
-        found *= eighth if power & 1 else 1.0
+    found, root = 1.0, x
+    for bit in (8, 4, 2, 1):
+        if power & bit:
+            found *= root
+        root = sqrt(root)
     return found
 
 
@@ -270,7 +238,7 @@ def _outside(fitted: Fitted, row: Sequence[float], floor: float) -> tuple[float,
 
 
 def drivers(fitted: Fitted, row: Sequence[float]) -> tuple[tuple[str, float], ...]:
-    """(feature, factor on seconds), the strongest first: what each moved the learned part by, 1 is nothing."""
+    """(feature, factor on seconds), the strongest first; a factor of 1 changes nothing."""
     moved = path(fitted.trees, row)
     order = sorted(range(len(moved)), key=lambda place: -abs(moved[place]))
     return tuple((fitted.features[place], exponential(moved[place])) for place in order)
@@ -282,15 +250,12 @@ PLAIN = (
 
 
 def to_json(fitted: Fitted) -> dict[str, Any]:
-    """Plain numbers, strings and lists: ``json.dumps`` gives them back exactly."""
+    """Numbers, strings and lists, which ``json.dumps`` keeps exactly: the fields of :class:`Fitted` and "format"."""
     return {
         "format": FORMAT,
         **{name: getattr(fitted, name) for name in PLAIN},
-        "features": list(fitted.features),
-        "low": list(fitted.low),
-        "high": list(fitted.high),
-        "trees": trees_to_json(fitted.trees),
-        "spread": trees_to_json(fitted.spread),
+        **{name: list(getattr(fitted, name)) for name in ("features", "low", "high")},
+        **{name: trees_to_json(getattr(fitted, name)) for name in ("trees", "spread")},
     }
 
 

@@ -1,8 +1,8 @@
-"""Learning from measured times: the one place that needs scikit-learn, and what comes out are plain numbers.
+"""Learns from measured times. The only module that needs scikit-learn; the results are plain numbers.
 
-Trees are scikit-learn's HistGradientBoostingRegressor (Friedman, "Greedy function approximation", 2001), constrained to
-grow with the features that batch drives. The interval is split-conformal over folds (Vovk, "Cross-conformal predictors",
-2015): residuals of rows that were held out, whole groups at a time, divided by what a second, small model expects there.
+Trees are scikit-learn's HistGradientBoostingRegressor (Friedman, "Greedy function approximation", 2001), constrained to grow
+with the features that grow with batch. The interval is split-conformal over folds (Vovk, "Cross-conformal predictors",
+2015): residuals of held-out groups, divided by what a second, small model expects there.
 """
 
 from __future__ import annotations
@@ -22,27 +22,23 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 FEWEST = 20
-"""Rows below which nothing is learned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How hard to learn. The defaults suit a few hundred to some thousand rows."""
+    """Settings of a fit. The defaults suit a few hundred to some thousand rows."""
 
     power: int = 6
-    """Eighths of the floor that seconds follow by themselves; see ``efficiency``."""
+    """Eighths; see ``trees``."""
     rounds: int = 300
     leaves: int = 15
     rate: float = 0.08
     least: int = 8
-    """Rows a leaf needs."""
     ridge: float = 1.0
-    copies: int = 1
-    """Ensembles whose mean is taken, each on its own random part of the features."""
     part: float = 1.0
-    """Of the features, looked at in each split."""
+    """Share of the features considered in each split."""
     absolute: bool = False
-    """Least absolute instead of least squared errors: for noise with outliers."""
+    """Absolute instead of squared errors, for noise with outliers."""
     folds: int = 5
     coverage: float = 0.9
     seed: int = 11
@@ -62,15 +58,17 @@ class Sample:
     groups: Sequence[Any]
     """(n,) rows with the same group are held out together: the model, the shape."""
     increasing: tuple[str, ...] = ()
-    """Features that grow with batch: seconds never fall with them. Every feature that changes with batch belongs here."""
+    """Every feature that grows with batch: seconds never fall with them."""
     weights: Sequence[float] | None = None
 
 
 def fit(name: str, sample: Sample, settings: Settings | None = None) -> Fitted:
     """Learn efficiency from measured seconds.
 
-    Raises ToolMissing without scikit-learn, UsageError when there are too few rows or a figure is no number.
+    Raises ToolMissing without scikit-learn, UsageError for too few rows or figures that are not finite.
     """
+    import numpy as np
+
     _need_sklearn()
     settings = settings or Settings()
     rows, floors, seconds, _ = _checked(name, sample)
@@ -81,7 +79,7 @@ def fit(name: str, sample: Sample, settings: Settings | None = None) -> Fitted:
     return Fitted(
         name, sample.features, _numbers(rows.min(axis=0)), _numbers(rows.max(axis=0)), settings.power,
         float(floors.min()), float(floors.max()), trees, spread, low, high, quantile, settings.coverage,
-        len(rows), _median_error(held, seconds),
+        len(rows), float(np.median(abs(np.exp(held) / seconds - 1.0))),
     )  # fmt: skip
 
 
@@ -118,7 +116,7 @@ def folds(groups: Sequence[Any], count: int, seed: int) -> Iterator[tuple[NDArra
 
 
 def trees_of(sample: Sample, settings: Settings) -> Trees:
-    """What :func:`fit` learns, without range and interval: exp(trees) times the floor's power is seconds."""
+    """The trees of :func:`fit`, without range and interval: exp(trees) times the floor's power is seconds."""
     _need_sklearn()
     rows, floors, seconds, weights = _checked("trees", sample)
     wanted = _logs(seconds) - _logs([eighths(float(floor), settings.power) for floor in floors])
@@ -162,57 +160,42 @@ def _numbers(figures: Any) -> tuple[float, ...]:
     return tuple(float(figure) for figure in figures)
 
 
-def _median_error(held: Floats, seconds: Floats) -> float:
-    import numpy as np
-
-    return float(np.median(abs(np.exp(held) / seconds - 1.0)))
-
-
 def _boosted(rows: Floats, wanted: Floats, weights: Floats | None, settings: Settings, sample: Sample) -> Trees:
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits
 
-    models = []
-    for copy in range(settings.copies):
-        model = HistGradientBoostingRegressor(
-            loss="absolute_error" if settings.absolute else "squared_error",
-            max_iter=settings.rounds, learning_rate=settings.rate, max_leaf_nodes=settings.leaves,
-            min_samples_leaf=settings.least, l2_regularization=settings.ridge, max_features=settings.part,
-            monotonic_cst=[int(name in sample.increasing) for name in sample.features], early_stopping=False,
-            random_state=settings.seed + copy,
-        )  # fmt: skip
-        with threadpool_limits(1):  # rows are few: threads would wait for each other longer than they work
-            models.append(model.fit(rows, wanted, sample_weight=weights))
-    return exported(models)
+    model = HistGradientBoostingRegressor(
+        loss="absolute_error" if settings.absolute else "squared_error",
+        max_iter=settings.rounds, learning_rate=settings.rate, max_leaf_nodes=settings.leaves,
+        min_samples_leaf=settings.least, l2_regularization=settings.ridge, max_features=settings.part,
+        monotonic_cst=[int(name in sample.increasing) for name in sample.features], early_stopping=False,
+        random_state=settings.seed,
+    )  # fmt: skip
+    with threadpool_limits(1):  # rows are few: threads would wait for each other longer than they work
+        return exported(model.fit(rows, wanted, sample_weight=weights))
 
 
-def exported(models: Sequence[Any]) -> Trees:
-    """The mean of fitted HistGradientBoostingRegressors as arrays; leaves to eight digits, to keep pages small."""
-    start = sum(float(model._baseline_prediction.ravel()[0]) for model in models) / len(models)
+def exported(model: Any) -> Trees:
+    """A fitted HistGradientBoostingRegressor as arrays; leaves to eight digits, which keeps pages small."""
     roots: list[int] = []
-    feature: list[int] = []
-    threshold: list[float] = []
-    left: list[int] = []
-    right: list[int] = []
-    value: list[float] = []
-    for model in models:
-        for (tree,) in model._predictors:
-            offset = len(feature)
-            roots.append(offset)
-            for node in tree.nodes:
-                leaf = bool(node["is_leaf"])
-                feature.append(LEAF if leaf else int(node["feature_idx"]))
-                threshold.append(0.0 if leaf else float(node["num_threshold"]))
-                left.append(0 if leaf else offset + int(node["left"]))
-                right.append(0 if leaf else offset + int(node["right"]))
-                value.append(float(f"{float(node['value']) / len(models):.8g}") if leaf else 0.0)
-    return Trees(start, tuple(roots), tuple(feature), tuple(threshold), tuple(left), tuple(right), tuple(value))
+    nodes: list[tuple[int, float, int, int, float]] = []
+    for (tree,) in model._predictors:
+        offset = len(nodes)
+        roots.append(offset)
+        for node in tree.nodes:
+            if node["is_leaf"]:
+                nodes.append((LEAF, 0.0, 0, 0, float(f"{float(node['value']):.8g}")))
+            else:
+                left, right = (offset + int(node[side]) for side in ("left", "right"))
+                nodes.append((int(node["feature_idx"]), float(node["num_threshold"]), left, right, 0.0))
+    feature, threshold, lefts, rights, value = zip(*nodes, strict=True)
+    return Trees(float(model._baseline_prediction.ravel()[0]), tuple(roots), feature, threshold, lefts, rights, value)
 
 
 def interval(
     rows: Floats, missed: Floats, groups: Sequence[Any], settings: Settings
 ) -> tuple[Trees, float, float, float]:
-    """Trees for the usual miss, its bounds, and the quantile that covers. ``missed``: (n,) of held-out rows, in logarithms."""
+    """Trees for the usual error, its bounds, and the quantile that covers. ``missed``: (n,) errors of held-out rows, in logarithms."""
     import numpy as np
 
     from perfctl.orchestrator.analyse.predict.trees import totals
@@ -237,4 +220,4 @@ def _small(rows: Floats, missed: Floats, settings: Settings) -> Trees:
         random_state=settings.seed,
     )  # fmt: skip
     with threadpool_limits(1):
-        return exported([model.fit(rows, missed)])
+        return exported(model.fit(rows, missed))

@@ -1,4 +1,4 @@
-"""What a worked sheet is made of, and what a hand value can be put together from."""
+"""Records of a worked sheet, and the lines that several sheets share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from perfctl.orchestrator.analyse.flops.terms import Shape, number, times
+from perfctl.orchestrator.analyse.flops.terms import Shape, integers, number, times
+from perfctl.records.paper import OpShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +33,12 @@ class Way:
     """One way to work the layer's forward pass: the right one, or one with a slip."""
 
     slips: tuple[str, ...]
-    """Empty for the right way."""
     terms: tuple[Shape, ...]
     """A sum of products, for one sample; the batch multiplies all of them."""
     outputs: int
-    """Output values of one sample: what bias additions and the output map are counted by."""
+    """Output values of one sample."""
     names: tuple[tuple[str, int], ...] = ()
-    """Factors (or products of neighbours) in which one may slip by one: what it is, its size."""
+    """(name, size) of factors, or products of neighbours, that may be off by one."""
 
     @property
     def macs(self) -> int:
@@ -48,7 +48,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a hand value can be put together from."""
+    """What a hand value is checked against."""
 
     batch: int
     weights: int
@@ -68,7 +68,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something that takes space: its name, its sizes, bytes of one value."""
+    """A tensor: its name, its sizes, bytes of one value."""
 
     what: str
     sizes: Shape
@@ -104,8 +104,31 @@ def in_flop(value: int) -> Line:
     return Line("in FLOP", "2 x MAC", times(2, value), f"{number(2 * value)} FLOP")
 
 
+def items_of(*named: tuple[str, tuple[Shape, int] | None]) -> tuple[Item, ...]:
+    """(name, (sizes, bytes of a value)) of the tensors that are not None."""
+    return tuple(Item(what, *tensor) for what, tensor in named if tensor is not None)
+
+
+def each_side(op: OpShape, name: str, rank: int, default: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """A setting of a window in each of ``rank`` dimensions."""
+    values = integers(op, name) or default
+    return values * rank if len(values) == 1 else values
+
+
+def window_line(what: str, sizes: Sequence[int], result: int, up: bool = False) -> Line:
+    """The output size of a window. ``sizes``: input, kernel, stride, padding, dilation; ``up``: ceil_mode."""
+    size, kernel, stride, padding, dilation = sizes
+    exact = (size - (dilation * (kernel - 1) + 1) + 2 * padding) % stride == 0
+    formula = "(W - K + 2P)/S + 1" + ("" if exact else ", rounded up" if up else ", rounded down")
+    return Line(what, formula, f"({size} - {dilated(kernel, dilation)} + 2x{padding})/{stride} + 1", number(result))
+
+
+def dilated(kernel: int, dilation: int) -> str:
+    return f"({dilation}x({kernel} - 1) + 1)" if dilation > 1 else str(kernel)
+
+
 def bias_line(values: int) -> Line:
-    return Line("bias, beside it", "1 addition a value", number(values), f"{number(values)} FLOP")
+    return Line("bias, not included", "1 addition a value", number(values), f"{number(values)} FLOP")
 
 
 def space_lines(items: Sequence[Item]) -> tuple[Line, ...]:
@@ -118,5 +141,5 @@ def space_lines(items: Sequence[Item]) -> tuple[Line, ...]:
         text = f"{product}{number(count)} values x {item.item} B"
         lines.append(Line(item.what, "values x bytes", text, f"{number(count * item.item)} B"))
     if len(lines) > 1:
-        lines.append(Line("in all", "sum", f"{number(values)} values", f"{number(size)} B = {size / 1024:,.1f} KiB"))
+        lines.append(Line("total", "sum", f"{number(values)} values", f"{number(size)} B = {size / 1024:,.1f} KiB"))
     return tuple(lines)

@@ -1,4 +1,4 @@
-"""Sheets of layers without multiply-adds: embedding, normalisation, pooling, and what goes value by value."""
+"""Sheets of layers without multiply-adds: embedding, normalisation, pooling, elementwise operations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from math import prod
 
 from perfctl.orchestrator.analyse.flops.engine import formula_for
 from perfctl.orchestrator.analyse.flops.terms import Shape, flag, integer, integers, number, shape_of, tensors_of, times
-from perfctl.orchestrator.analyse.sheets.lines import Item, Line, WorkedLayer, by
+from perfctl.orchestrator.analyse.sheets.lines import (
+    Item,
+    Line,
+    WorkedLayer,
+    by,
+    each_side,
+    items_of,
+    macs,
+    window_line,
+)
 from perfctl.orchestrator.analyse.sheets.products import SIDES
 from perfctl.records.paper import OpShape
 
@@ -15,13 +24,9 @@ from perfctl.records.paper import OpShape
 def _items(op: OpShape, *named: tuple[str, str, int]) -> tuple[Item, ...]:
     """(name, "in" or "out", place) of the tensors that are there."""
     tensors = tensors_of(op)
-    found: list[Item] = []
-    for what, side, place in named:
-        group = tensors.inputs if side == "in" else tensors.outputs
-        tensor = group[place] if place < len(group) else None
-        if tensor is not None and 0 not in tensor[0]:
-            found.append(Item(what, *tensor))
-    return tuple(found)
+    groups = {"in": tensors.inputs, "out": tensors.outputs}
+    found = [(what, groups[side][place]) for what, side, place in named if place < len(groups[side])]
+    return items_of(*((what, tensor) for what, tensor in found if tensor is not None and 0 not in tensor[0]))
 
 
 def embedding(op: OpShape) -> WorkedLayer:
@@ -61,16 +66,14 @@ def norm(op: OpShape) -> WorkedLayer:
         Line("means and variances", "values / those that share", f"{number(prod(data))}/{number(prod(factors))}", number(means)),
         Line("output", "as the input", "", by(shape_of(op.outputs, 0))),
     )  # fmt: skip
-    parts = (("mean", 1), ("variance", 3), ("normalise", 2), ("scale and shift", 2)) if training else (
-        ("normalise with the running statistics", 2), ("scale and shift", 2),
-    )  # fmt: skip
-    values = prod(data)
+    first = {"mean": 1, "variance": 3, "normalise": 2} if training else {"normalise with the running statistics": 2}
+    parts, values = {**first, "scale and shift": 2}, prod(data)
     lines = [
         Line(what, f"{each} for each value", times(each, values), f"{number(each * values)} FLOP")
-        for what, each in parts
+        for what, each in parts.items()
     ]
-    whole = sum(each for _, each in parts) * values
-    lines.append(Line("in all, elementwise", "no multiply-adds", "", f"{number(whole)} FLOP"))
+    whole = sum(parts.values()) * values
+    lines.append(Line("total, elementwise", "no multiply-adds", "", f"{number(whole)} FLOP"))
     return WorkedLayer(shapes, tuple(lines), _norm_space(op, kind, training))
 
 
@@ -102,48 +105,30 @@ def pooling(op: OpShape) -> WorkedLayer:
     """Max and average pooling: a window for each output value."""
     rank = 3 if "3d" in op.op else 2
     data, result = shape_of(op.inputs, 0), shape_of(op.outputs, 0)
-    each = [
-        _each(op, name, rank, default)
-        for name, default in (("kernel_size", 1), ("stride", 0), ("padding", 0), ("dilation", 1))
-    ]
-    kernel = each[0]
-    each[1] = tuple(stride or size for stride, size in zip(each[1], kernel, strict=True))
+    kernel = each_side(op, "kernel_size", rank, (1,))
+    strides = [stride or size for stride, size in zip(each_side(op, "stride", rank, (0,)), kernel, strict=True)]
+    settings = (kernel, strides, each_side(op, "padding", rank, (0,)), each_side(op, "dilation", rank, (1,)))
     shapes = [Line("input", "", "", by(data))]
-    for place, side in enumerate(SIDES[rank]):
-        sizes = (data[place - rank], *(values[place] for values in each), result[place - rank])
-        shapes.append(_window(side, sizes, flag(op, "ceil_mode")))
+    for side, *sizes, given in zip(SIDES[rank], data[-rank:], *settings, result[-rank:], strict=True):
+        shapes.append(window_line(f"output {side}", sizes, given, flag(op, "ceil_mode")))
     shapes.append(Line("output", "", "", by(result)))
     window, values = prod(kernel), prod(result)
     word = "comparisons" if "max" in op.op else "additions"
     steps = (
         Line("for one output value", f"window, {word}", times(*kernel), number(window)),
         Line("output values", "product of the sizes", by(result), number(values)),
-        Line("in all, elementwise", "values x window", times(values, window), f"{number(values * window)} FLOP"),
+        Line("total, elementwise", "values x window", times(values, window), f"{number(values * window)} FLOP"),
         Line("operations", "no multiply-adds, no weights", "", "0 MAC"),
     )
     named = [("output map", "out", 0), ("places of the largest, kept for backward", "out", 1)]
     return WorkedLayer(tuple(shapes), steps, _items(op, *named))
 
 
-def _each(op: OpShape, name: str, rank: int, default: int) -> tuple[int, ...]:
-    values = integers(op, name) or (default,)
-    return values * rank if len(values) == 1 else values
-
-
-def _window(side: str, sizes: Shape, up: bool) -> Line:
-    size, kernel, stride, padding, dilation, result = sizes
-    wide = f"({dilation}x({kernel} - 1) + 1)" if dilation > 1 else str(kernel)
-    exact = (size - (dilation * (kernel - 1) + 1) + 2 * padding) % stride == 0
-    formula = "(W - K + 2P)/S + 1" + ("" if exact else ", rounded up" if up else ", rounded down")
-    return Line(f"output {side}", formula, f"({size} - {wide} + 2x{padding})/{stride} + 1", number(result))
-
-
 def plain(ops: Sequence[OpShape]) -> WorkedLayer:
-    """Anything else: what each operation does to how many values."""
-    first, last = ops[0], ops[-1]
+    """Anything else: one line for each operation."""
     shapes = (
-        Line("input", "", "", by(shape_of(first.inputs, 0))),
-        Line("output", "", "", by(shape_of(last.outputs, 0))),
+        Line("input", "", "", by(shape_of(ops[0].inputs, 0))),
+        Line("output", "", "", by(shape_of(ops[-1].outputs, 0))),
     )
     steps = []
     for op in ops:
@@ -153,10 +138,5 @@ def plain(ops: Sequence[OpShape]) -> WorkedLayer:
             steps.append(Line(name, f"no formula for {op.op}", "", "not counted"))
             continue
         part = formula(op)[0]
-        result = macs(part.macs) if part.macs else f"{number(part.elementwise)} FLOP" if part.elementwise else "0 FLOP"
-        steps.append(Line(name, part.text, "", result))
-    return WorkedLayer(shapes, tuple(steps), _items(last, ("output map", "out", 0)))
-
-
-def macs(value: int) -> str:
-    return f"{number(value)} MAC"
+        steps.append(Line(name, part.text, "", macs(part.macs) if part.macs else f"{number(part.elementwise)} FLOP"))
+    return WorkedLayer(shapes, tuple(steps), _items(ops[-1], ("output map", "out", 0)))

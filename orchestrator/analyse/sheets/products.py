@@ -1,8 +1,8 @@
-"""Sheets of convolutions: plain, grouped, depthwise, dilated, strided, transposed, in 1 to 3 dimensions."""
+"""Sheets of convolutions, linear layers, attention and layers of several products."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 
 from perfctl.orchestrator.analyse.flops.engine import PRODUCTS
@@ -14,7 +14,7 @@ from perfctl.orchestrator.analyse.flops.products import (
     batched,
     left_factor,
 )
-from perfctl.orchestrator.analyse.flops.terms import Shape, flag, integer, integers, number, shape_of, tensors_of, times
+from perfctl.orchestrator.analyse.flops.terms import Shape, flag, integer, number, shape_of, tensors_of, times
 from perfctl.orchestrator.analyse.sheets.lines import (
     Facts,
     Item,
@@ -23,9 +23,13 @@ from perfctl.orchestrator.analyse.sheets.lines import (
     WorkedLayer,
     bias_line,
     by,
+    dilated,
+    each_side,
     in_flop,
+    items_of,
     macs,
     out_size,
+    window_line,
 )
 from perfctl.records.paper import OpShape
 
@@ -38,79 +42,47 @@ def conv(op: OpShape) -> WorkedLayer:
     weight = shape_of(op.inputs, 1)
     data, result = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.outputs, 0), weight)
     transposed = flag(op, "transposed")
-    settings = [_each(op, name, len(weight) - 2) for name in ("stride", "padding", "dilation")]
-    shapes = [Line("input", "N x C x ...", "", by(data)), *_groups(op, weight, transposed)]
-    sizes = zip(data[2:], weight[2:], *settings, result[2:], strict=True)
-    derive = _enlarged if transposed else _reduced
-    for side, letter, size in zip(SIDES[len(weight) - 2], OUT_LETTERS[len(weight) - 2], sizes, strict=True):
-        shapes.append(derive(f"output {letter} ({side})", *size))
+    bias, groups, rank = flag(op, "bias"), integer(op, "groups", 1), len(weight) - 2
+    settings = [each_side(op, name, rank) for name in ("stride", "padding", "dilation")]
+    shapes = [Line("input", "N x C x ...", "", by(data))]
+    if groups > 1:
+        letters = "K/g" if transposed else "C/g, depthwise" if weight[1] == 1 else "C/g"
+        channels = f"{number(weight[1] * groups)}/{number(groups)}"
+        shapes.append(Line("channels of a group", letters, channels, number(weight[1])))
+    derive = _enlarged if transposed else window_line
+    names = [f"output {letter} ({side})" for side, letter in zip(SIDES[rank], OUT_LETTERS[rank], strict=True)]
+    for name, *sizes, given in zip(names, data[2:], weight[2:], *settings, result[2:], strict=True):
+        shapes.append(derive(name, sizes, given))
     shapes.append(Line("output", "N x K x ...", "", by(result)))
-    bias = flag(op, "bias")
-    steps = _transposed_steps(data, weight) if transposed else _steps(weight, result)
+    # A transposed convolution spreads every input value over a kernel, so the input's positions count.
+    steps = _steps(weight, data if transposed else result, transposed)
     count = data[0] * prod((data if transposed else result)[2:]) * prod(weight)
     steps += [in_flop(count), *([bias_line(prod(result))] if bias else [])]
-    ways = transposed_ways(data, weight, result, integer(op, "groups", 1)) if transposed else conv_ways(
-        weight, result[2:], data[2:], settings, integer(op, "groups", 1)
-    )  # fmt: skip
-    facts = Facts(data[0], prod(weight), result[1] if bias else 0, bias, ways)
-    return WorkedLayer(tuple(shapes), tuple(steps), _space(op, bias), facts)
-
-
-def _each(op: OpShape, name: str, rank: int) -> tuple[int, ...]:
-    values = integers(op, name)
-    return values * rank if len(values) == 1 else values
-
-
-def _space(op: OpShape, bias: bool) -> tuple[Item, ...]:
+    ways = transposed_ways(data, weight, result, groups) if transposed else conv_ways(
+        weight, result[2:], data[2:], settings, groups)  # fmt: skip
     tensors = tensors_of(op)
-    named = (
-        ("weights", tensors.inputs[1]),
-        ("biases", tensors.inputs[2] if bias else None),
-        ("output map", tensors.outputs[0]),
-    )
-    return tuple(Item(what, *tensor) for what, tensor in named if tensor is not None)
+    biases = tensors.inputs[2] if bias else None
+    space = items_of(("weights", tensors.inputs[1]), ("biases", biases), ("output map", tensors.outputs[0]))
+    facts = Facts(data[0], prod(weight), result[1] if bias else 0, bias, ways)
+    return WorkedLayer(tuple(shapes), tuple(steps), space, facts)
 
 
-def _groups(op: OpShape, weight: Shape, transposed: bool) -> list[Line]:
-    groups = integer(op, "groups", 1)
-    if groups == 1:
-        return []
-    inner = weight[1]
-    letters = "K/g" if transposed else "C/g, depthwise" if inner == 1 else "C/g"
-    return [Line("channels of a group", letters, f"{number(inner * groups)}/{number(groups)}", number(inner))]
-
-
-def _reduced(what: str, size: int, kernel: int, stride: int, padding: int, dilation: int, result: int) -> Line:
-    wide = f"({dilation}x({kernel} - 1) + 1)" if dilation > 1 else str(kernel)
-    exact = (size - (dilation * (kernel - 1) + 1) + 2 * padding) % stride == 0
-    formula = "(W - K + 2P)/S + 1" + ("" if exact else ", rounded down")
-    return Line(what, formula, f"({size} - {wide} + 2x{padding})/{stride} + 1", number(result))
-
-
-def _enlarged(what: str, size: int, kernel: int, stride: int, padding: int, dilation: int, result: int) -> Line:
+def _enlarged(what: str, sizes: Sequence[int], result: int) -> Line:
+    size, kernel, stride, padding, dilation = sizes
     extra = result - ((size - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1)
-    wide = f"({dilation}x({kernel} - 1) + 1)" if dilation > 1 else str(kernel)
     more = f" + {extra}" if extra else ""
     formula = "(W - 1)S + K - 2P" + (" + output padding" if extra else "")
-    return Line(what, formula, f"({size} - 1)x{stride} + {wide} - 2x{padding}{more}", number(result))
+    return Line(
+        what, formula, f"({size} - 1)x{stride} + {dilated(kernel, dilation)} - 2x{padding}{more}", number(result)
+    )
 
 
-def _steps(weight: Shape, result: Shape) -> list[Line]:
-    """From one output value to the whole batch."""
-    return _a_kernel_each(weight, "output", "C/g", "K", result, OUT_LETTERS)
-
-
-def _transposed_steps(data: Shape, weight: Shape) -> list[Line]:
-    """A transposed convolution spreads every input value over a kernel: the input's positions count."""
-    return _a_kernel_each(weight, "input", "K/g", "C", data, IN_LETTERS)
-
-
-def _a_kernel_each(
-    weight: Shape, side: str, inner_letters: str, channels: str, values: Shape, letters: Mapping[int, Sequence[str]]
-) -> list[Line]:
-    """From one of the ``values`` of a ``side``, each of which costs one kernel, to the whole batch."""
-    inner, rank = prod(weight[1:]), len(weight) - 2
-    sample = prod(values[1:])
+def _steps(weight: Shape, values: Shape, transposed: bool) -> list[Line]:
+    """From one value, which costs one kernel, to the whole batch. ``values``: shape of the map whose values count."""
+    inner, sample, rank = prod(weight[1:]), prod(values[1:]), len(weight) - 2
+    side, inner_letters, channels, letters = (
+        ("input", "K/g", "C", IN_LETTERS) if transposed else ("output", "C/g", "K", OUT_LETTERS)
+    )
     kernel, places = " x ".join(KERNEL_LETTERS[rank]), " x ".join(letters[rank])
     return [
         Line(f"for one {side} value", f"{inner_letters} x {kernel}", times(*weight[1:]), macs(inner)),
@@ -124,21 +96,22 @@ def _a_kernel_each(
 def conv_ways(
     weight: Shape, positions: Shape, given: Shape, settings: list[tuple[int, ...]], groups: int = 1
 ) -> tuple[Way, ...]:
-    """As it is; input taken after or before a pooling that is not there; groups left out.
+    """The right one; the input after or before a pooling; groups or stride left out; the input's size for the output's.
 
     ``weight`` K, C/g, R, S ...; ``positions`` P, Q ...; ``given`` H, W ...; ``settings`` stride, padding, dilation.
     """
     ways = [_way((), weight, positions)]
-    for pool, (name, sizes) in _pooled(given):
+    for sizes in (
+        scaled for pool in POOLS for scaled in ([size // pool for size in given], [size * pool for size in given])
+    ):
         found = tuple(
             out_size(size, kernel, *each) for size, kernel, *each in zip(sizes, weight[2:], *settings, strict=True)
         )
         if all(found):
-            said = f"input taken {name} a pooling by {pool} ({_map(sizes)}, not {_map(given)})"
-            ways.append(_way((said,), weight, found))
+            ways.append(_way((f"input {_map(sizes)} instead of {_map(given)}",), weight, found))
     if groups > 1:
-        said = f"the division by {groups} groups left out"
-        ways.append(_way((said,), (weight[0], weight[1] * groups, *weight[2:]), positions))
+        whole = (weight[0], weight[1] * groups, *weight[2:])
+        ways.append(_way((f"the division by {groups} groups left out",), whole, positions))
     if any(stride > 1 for stride in settings[0]):
         dense = tuple(
             out_size(size, kernel, 1, padding, dilation)
@@ -146,48 +119,32 @@ def conv_ways(
         )
         ways.append(_way((f"stride left out ({_map(dense)} positions, not {_map(positions)})",), weight, dense))
     if positions != given:
-        said = f"size of the input taken for the output's ({_map(given)}, not {_map(positions)})"
-        ways.append(_way((said,), weight, given))
+        ways.append(_way((f"output {_map(given)} instead of {_map(positions)}",), weight, given))
     return tuple(ways)
 
 
-def _pooled(given: Shape) -> Iterator[tuple[int, tuple[str, Shape]]]:
-    for pool in POOLS:
-        yield pool, ("after", tuple(size // pool for size in given))
-        yield pool, ("before", tuple(size * pool for size in given))
-
-
-def _map(sizes: Shape) -> str:
+def _map(sizes: Sequence[int]) -> str:
     return "x".join(str(size) for size in sizes)
 
 
 def _way(slips: tuple[str, ...], weight: Shape, positions: Shape) -> Way:
-    kernel, inner = " x ".join(map(str, weight[2:])), " x ".join(map(str, weight[1:]))
     names = (
-        ("the number of output channels", weight[0]),
-        (f"the map {' x '.join(map(str, positions))}", prod(positions)),
-        (f"the kernel {kernel}", prod(weight[2:])),
-        ("the number of input channels", weight[1]),
-        ("one side of the map", positions[0]),
-        (f"one output value's {inner}", prod(weight[1:])),
-    )
+        (f"{weight[0]} output channels", weight[0]), (_map(positions), prod(positions)),
+        (f"the {_map(weight[2:])} kernel", prod(weight[2:])), (f"{weight[1]} input channels", weight[1]),
+        (f"one side of {positions[0]}", positions[0]), (f"one output value's {_map(weight[1:])}", prod(weight[1:])),
+    )  # fmt: skip
     return Way(slips, ((weight[0], *weight[1:], *positions),), weight[0] * prod(positions), names)
 
 
 def transposed_ways(data: Shape, weight: Shape, result: Shape, groups: int) -> tuple[Way, ...]:
-    """As it is; the output's positions taken instead of the input's; groups left out."""
+    """The right one; the output's positions instead of the input's; groups left out."""
     outputs = prod(result[1:])
     names = (
-        ("the number of input channels", weight[0]),
-        (f"the map {' x '.join(map(str, data[2:]))}", prod(data[2:])),
-        (f"the kernel {' x '.join(map(str, weight[2:]))}", prod(weight[2:])),
-        ("the number of output channels", weight[1]),
-    )
-    said = f"positions of the output taken ({_map(result[2:])}); a transposed convolution's are the input's ({_map(data[2:])})"
-    ways = [
-        Way((), ((*weight, *data[2:]),), outputs, names),
-        Way((said,), ((*weight, *result[2:]),), outputs, names),
-    ]
+        (f"{weight[0]} input channels", weight[0]), (_map(data[2:]), prod(data[2:])),
+        (f"the {_map(weight[2:])} kernel", prod(weight[2:])), (f"{weight[1]} output channels", weight[1]),
+    )  # fmt: skip
+    slip = f"positions of the output ({_map(result[2:])}) instead of the input's ({_map(data[2:])})"
+    ways = [Way((), ((*weight, *data[2:]),), outputs, names), Way((slip,), ((*weight, *result[2:]),), outputs, names)]
     if groups > 1:
         whole = (weight[0], weight[1] * groups, *weight[2:], *data[2:])
         ways.append(Way((f"the division by {groups} groups left out",), (whole,), outputs))
@@ -197,14 +154,15 @@ def transposed_ways(data: Shape, weight: Shape, result: Shape, groups: int) -> t
 def linear(op: OpShape, module_output: Shape | None = None) -> WorkedLayer:
     """aten.addmm(bias, rows, weight), aten.mm(rows, weight) or aten.linear(data, weight, bias).
 
-    The dispatcher sees the leading dimensions flattened to rows; ``module_output`` says what they were.
+    The dispatcher sees the leading dimensions flattened to rows; ``module_output`` has them.
     """
     first = 1 if op.op in ADDED else 0
     tensors = tensors_of(op)
     data, weight = left_factor(op), shape_of(op.inputs, first + 1)
     ins, outs = (weight[-1], weight[0]) if op.op == "aten.linear" else (weight[0], weight[1])
     rows = prod(data[:-1])
-    leading = _leading(data, rows, module_output)
+    of_module = module_output[:-1] if module_output is not None else ()
+    leading = of_module if of_module and prod(of_module) == rows else data[:-1] or (1,)
     given = 0 if op.op in ADDED else 2 if op.op == "aten.linear" else -1
     bias = given >= 0 and given < len(op.inputs) and op.inputs[given] is not None
     shapes = [
@@ -221,28 +179,22 @@ def linear(op: OpShape, module_output: Shape | None = None) -> WorkedLayer:
         in_flop(count),
         *([bias_line(rows * outs)] if bias else []),
     ]
-    named = [("weights", tensors.inputs[first + 1]), ("biases", tensors.inputs[given] if bias else None)]
-    items = [Item(what, *tensor) for what, tensor in (*named, ("output map", tensors.outputs[0])) if tensor is not None]
+    biases = tensors.inputs[given] if bias else None
+    items = items_of(("weights", tensors.inputs[first + 1]), ("biases", biases), ("output map", tensors.outputs[0]))
     facts = Facts(leading[0], ins * outs, outs if bias else 0, bias, linear_ways(leading[1:], ins, outs))
-    return WorkedLayer(tuple(shapes), tuple(steps), tuple(items), facts)
-
-
-def _leading(data: Shape, rows: int, module_output: Shape | None) -> Shape:
-    if module_output is not None and len(module_output) > 1 and prod(module_output[:-1]) == rows:
-        return module_output[:-1]
-    return data[:-1] or (1,)
+    return WorkedLayer(tuple(shapes), tuple(steps), items, facts)
 
 
 def linear_ways(inner: Shape, ins: int, outs: int) -> tuple[Way, ...]:
-    """As it is; sizes of input or output taken twice; the other leading sizes left out. ``inner``: without the batch."""
-    names = (("the number of inputs", ins), ("the number of outputs", outs))
+    """The right one; one size used twice; the leading sizes ``inner`` (without the batch) left out; sizes added."""
+    names = ((f"{ins} inputs", ins), (f"{outs} outputs", outs))
     values = prod(inner) * outs
     ways = [Way((), ((*inner, ins, outs),), values, names)]
     if prod(inner) > 1:
         ways.append(Way((f"the {by(inner)} rows of each sample left out",), ((ins, outs),), outs, names))
     if ins != outs:
         for size, said in ((ins, "inputs"), (outs, "outputs")):
-            slip = f"the number of {said} taken twice ({size} x {size}, not {ins} x {outs})"
+            slip = f"{said} used twice ({size} x {size} instead of {ins} x {outs})"
             ways.append(Way((slip,), ((*inner, size, size),), values))
     slip = f"sizes added instead of multiplied ({ins} + {outs})"
     ways.append(Way((slip,), ((*inner, ins + outs),), values))
@@ -266,12 +218,13 @@ def attention(op: OpShape) -> WorkedLayer:
     ]
     steps = _attention_steps(batch, heads, rows, columns, wide, deep)
     if flag(op, "is_causal"):
-        said = "the whole square is counted; a kernel that skips masked blocks does less"
-        steps.append(Line("causal mask", said, "", ""))
+        steps.append(
+            Line("causal mask", "the whole square is counted; a kernel that skips masked blocks does less", "", "")
+        )
     tensors = tensors_of(op)
-    named = [*zip(("query", "key", "value"), tensors.inputs, strict=False), ("output map", tensors.outputs[0])]
-    items = [Item(name, *tensor) for name, tensor in named if tensor is not None]
-    items.insert(3, Item("scores, where a kernel keeps them", (batch, heads, rows, columns), items[0].item))
+    named = zip(("query", "key", "value"), tensors.inputs, strict=False)
+    items = list(items_of(*named, ("output map", tensors.outputs[0])))
+    items.insert(3, Item("scores, if a kernel keeps them", (batch, heads, rows, columns), items[0].item))
     facts = Facts(batch, 0, 0, False, _ways(heads, rows, columns, wide, deep, flag(op, "is_causal")))
     return WorkedLayer(tuple(shapes), tuple(steps), tuple(items), facts)
 
@@ -284,7 +237,7 @@ def _attention_steps(batch: int, heads: int, rows: int, columns: int, wide: int,
         Line("weights x values", "B x h x Sq x Sk x V", times(batch, heads, rows, columns, deep), macs(scores * deep)),
         Line("whole batch", "sum", f"{number(scores * wide)} + {number(scores * deep)}", macs(scores * (wide + deep))),
         in_flop(scores * (wide + deep)),
-        Line("softmax and scaling, beside it", "6 for each score", times(6, scores), f"{number(6 * scores)} FLOP"),
+        Line("softmax and scaling, not included", "6 for each score", times(6, scores), f"{number(6 * scores)} FLOP"),
     ]
 
 
@@ -295,7 +248,7 @@ def _ways(heads: int, rows: int, columns: int, wide: int, deep: int, causal: boo
         Way((), (first, second), values),
         Way(("the product of weights and values left out",), (first,), values),
         Way(
-            (f"one sequence of {rows} taken where {rows} x {columns} meet",),
+            (f"one sequence of {rows} instead of {rows} x {columns}",),
             ((heads, rows, wide), (heads, rows, deep)),
             values,
         ),
@@ -303,7 +256,7 @@ def _ways(heads: int, rows: int, columns: int, wide: int, deep: int, causal: boo
     if heads > 1:
         ways.append(Way((f"the {heads} heads left out",), (first[1:], second[1:]), values))
         whole = ((heads, rows, columns, heads * wide), (heads, rows, columns, heads * deep))
-        ways.append(Way(("the whole width taken for each head",), whole, values))
+        ways.append(Way(("the whole width used for each head",), whole, values))
     if causal and heads * rows * columns * (wide + deep) % 2 == 0:
         half = heads * rows * columns * (wide + deep) // 2
         ways.append(Way(("halved for the causal mask",), ((half,),), values))
@@ -331,17 +284,14 @@ def products(ops: Sequence[OpShape], batch: int, parameters: int, multihead: boo
         Line("last result", "", "", by(shape_of(ops[-1].outputs, 0))),
     )
     tensors = [tensors_of(op).outputs[0] for op in heavy]
-    items = [
-        Item(f"result of {name}", *tensor) for name, tensor in zip(names, tensors, strict=True) if tensor is not None
-    ]
-    size = items[0].item if items else 4
+    items = items_of(*((f"result of {name}", tensor) for name, tensor in zip(names, tensors, strict=True)))
     if parameters:
-        items.insert(0, Item("parameters", (parameters,), size))
-    return WorkedLayer(shapes, tuple(steps), tuple(items), _facts(batch, parameters, names, macs_of))
+        items = (Item("parameters", (parameters,), items[0].item if items else 4), *items)
+    return WorkedLayer(shapes, tuple(steps), items, _facts(batch, parameters, names, macs_of))
 
 
 def _batch(heavy: Sequence[OpShape]) -> int:
-    """Of nn.MultiheadAttention, whichever of its dimensions that is: rows of the projection / positions."""
+    """Of nn.MultiheadAttention, in either dimension order: rows of the projection / positions."""
     core = next((op for op in heavy if op.op == SDPA or "bmm" in op.op), None)
     rows = prod(left_factor(heavy[0])[:-1])
     if core is None or rows == 0:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from perfctl.orchestrator.analyse.flops.terms import flag, integer, number, shape_of, tensors_of, times
-from perfctl.orchestrator.analyse.sheets.lines import Facts, Item, Line, Way, WorkedLayer, by, in_flop, macs
+from perfctl.orchestrator.analyse.sheets.lines import Facts, Item, Line, Way, WorkedLayer, by, in_flop, items_of, macs
 from perfctl.records.paper import OpShape
 
 GATES = {
@@ -18,7 +18,7 @@ GATES = {
 
 @dataclass(frozen=True, slots=True)
 class Net:
-    """The sizes of a recurrent network; ``steps``: rows of one sample (or of all, when they are not alike)."""
+    """The sizes of a recurrent network. ``steps``: rows of one sample, or of all samples when their lengths differ."""
 
     steps: int
     inputs: int
@@ -30,7 +30,7 @@ class Net:
 
     @property
     def around(self) -> int:
-        """What goes round: H, or the projection."""
+        """Recurrent size: H, or the projection."""
         return self.projection or self.hidden
 
     def feeds(self, layer: int) -> int:
@@ -61,19 +61,14 @@ def recurrent(op: OpShape) -> WorkedLayer:
     whole = sum(prod(term) for term in net.terms(rows))
     steps += [Line("whole batch", "sum of the layers", "", macs(whole)), in_flop(whole)]
     if bias:
-        adds = 2 * net.gates * net.hidden * rows * net.directions * net.layers
         factors = (2, net.gates, net.hidden, rows, net.directions, net.layers)
-        steps.append(
-            Line("biases, beside it", "2 x G x H x rows x D x layers", times(*factors), f"{number(adds)} FLOP")
-        )
-    weights = sum(net.directions * _weights(net, layer) for layer in range(net.layers))
+        letters, adds = "2 x G x H x rows x D x layers", f"{number(prod(factors))} FLOP"
+        steps.append(Line("biases, not included", letters, times(*factors), adds))
+    wide = net.gates * net.hidden
+    each = [wide * (net.feeds(layer) + net.around) + net.projection * net.hidden for layer in range(net.layers)]
     biases = 2 * net.gates * net.hidden * net.directions * net.layers if bias else 0
-    facts = Facts(batch, weights, biases, False, _ways(net))
+    facts = Facts(batch, net.directions * sum(each), biases, False, _ways(net))
     return WorkedLayer(_shapes(op, net, kind, rows, batch), tuple(steps), _space(op, net, bias), facts)
-
-
-def _weights(net: Net, layer: int) -> int:
-    return net.gates * net.hidden * (net.feeds(layer) + net.around) + net.projection * net.hidden
 
 
 def _shapes(op: OpShape, net: Net, kind: str, rows: int, batch: int) -> tuple[Line, ...]:
@@ -81,76 +76,68 @@ def _shapes(op: OpShape, net: Net, kind: str, rows: int, batch: int) -> tuple[Li
         counted = Line("rows", "sum of the lengths", "packed: padding is not computed", number(rows))
     else:
         counted = Line("rows", "N x T", times(batch, net.steps), number(rows))
-    lines = [
+    return (
         Line("input", "", "", by(shape_of(op.inputs, 0))),
         counted,
         Line("gates", "G", GATES[kind][1], number(net.gates)),
-        Line("goes round", "R" if net.projection else "R = H", "projection" if net.projection else "", number(net.around)),
+        Line("recurrent size", "R" if net.projection else "R = H", "projection" if net.projection else "", number(net.around)),
         Line("output features", "D x R", times(net.directions, net.around), number(net.directions * net.around)),
         Line("output", "", "", by(shape_of(op.outputs, 0))),
-    ]  # fmt: skip
-    return tuple(lines)
+    )  # fmt: skip
 
 
 def _layer_lines(net: Net, layer: int, rows: int) -> list[Line]:
     wide, feeds = net.gates * net.hidden, net.feeds(layer)
     inputs = "I" if layer == 0 else "D x R"
-    per_row = wide * (feeds + net.around)
+    per_row, projected = wide * (feeds + net.around), net.projection * net.hidden
     name = f"layer {layer}"
-    lines = [
-        Line(f"{name}, one row", f"G x H x ({inputs} + R)",
-             f"{times(net.gates, net.hidden)} x ({number(feeds)} + {number(net.around)})", macs(per_row)),
-    ]  # fmt: skip
+    numbers = f"{times(net.gates, net.hidden)} x ({number(feeds)} + {number(net.around)})"
+    lines = [Line(f"{name}, one row", f"G x H x ({inputs} + R)", numbers, macs(per_row))]
     if net.projection:
-        lines.append(
-            Line(f"{name}, projection", "R x H", times(net.projection, net.hidden), macs(net.projection * net.hidden))
-        )
-    row = per_row + net.projection * net.hidden
+        lines.append(Line(f"{name}, projection", "R x H", times(net.projection, net.hidden), macs(projected)))
+    row = per_row + projected
     lines.append(Line(name, "rows x D x one row", times(rows, net.directions, row), macs(rows * net.directions * row)))
     return lines
 
 
 def _space(op: OpShape, net: Net, bias: bool) -> tuple[Item, ...]:
     tensors = tensors_of(op)
-    output = tensors.outputs[0]
-    item = output[1] if output is not None else 4
-    items = []
+    output, wide = tensors.outputs[0], net.gates * net.hidden
+    sizes: dict[str, tuple[int, int]] = {}
     for layer in range(net.layers):
-        items.append(
-            Item(f"weights in, layer {layer}", (net.directions, net.gates * net.hidden, net.feeds(layer)), item)
-        )
-        items.append(Item(f"weights round, layer {layer}", (net.directions, net.gates * net.hidden, net.around), item))
+        sizes[f"input weights, layer {layer}"] = (wide, net.feeds(layer))
+        sizes[f"recurrent weights, layer {layer}"] = (wide, net.around)
         if net.projection:
-            items.append(Item(f"projection, layer {layer}", (net.directions, net.projection, net.hidden), item))
+            sizes[f"projection, layer {layer}"] = (net.projection, net.hidden)
         if bias:
-            items.append(Item(f"biases, layer {layer}", (net.directions, 2, net.gates * net.hidden), item))
-    return (*items, *((Item("output map", *output),) if output is not None else ()))
+            sizes[f"biases, layer {layer}"] = (2, wide)
+    item = output[1] if output is not None else 4
+    return items_of(*((what, ((net.directions, *two), item)) for what, two in sizes.items()), ("output map", output))
 
 
 def _ways(net: Net) -> tuple[Way, ...]:
     outputs = net.steps * net.directions * net.around
 
-    def way(slip: str, changed: Net) -> Way:
+    def way(slip: str, **changes: int) -> Way:
+        changed = replace(net, **changes)
         return Way((slip,) if slip else (), changed.terms(changed.steps), outputs)
 
-    ways = [way("", net)]
+    ways = [way("")]
     for gates in (1, 3, 4):
         if gates != net.gates:
-            ways.append(
-                way(f"{gates} gate{'s' if gates > 1 else ''} instead of {net.gates}", replace(net, gates=gates))
-            )
+            ways.append(way(f"{gates} gate{'s' * (gates > 1)} instead of {net.gates}", gates=gates))
     if net.directions == 2:
-        ways.append(way("the second direction left out", replace(net, directions=1)))
+        ways.append(way("the second direction left out", directions=1))
         half = tuple((steps, *rest) for steps, _, *rest in net.terms(net.steps))
-        ways.append(Way(("one direction counted, though its inputs are those of two",), half, outputs))
+        ways.append(Way(("one direction counted, with the inputs of two",), half, outputs))
     if net.layers > 1:
-        ways.append(way(f"only the first of {net.layers} layers", replace(net, layers=1)))
+        ways.append(way(f"only the first of {net.layers} layers", layers=1))
         alike = replace(net, layers=1).terms(net.steps) * net.layers
-        ways.append(Way(("all layers taken with the first one's input size",), alike, outputs))
+        ways.append(Way(("the first layer's input size used for all layers",), alike, outputs))
     if net.projection:
-        ways.append(way("the projection left out", replace(net, projection=0)))
+        ways.append(way("the projection left out", projection=0))
     if net.steps > 1:
-        ways.append(way(f"the {net.steps} time steps left out", replace(net, steps=1)))
+        ways.append(way(f"the {net.steps} time steps left out", steps=1))
     wide = net.gates * net.hidden
     projected = ((net.steps, net.directions, net.projection, net.hidden),) * net.layers if net.projection else ()
     for slip, sizes in (

@@ -1,7 +1,6 @@
-"""The worked sheet of one layer: formula, numbers put in, result, line by line, for time and for space.
+"""The worked sheet of one layer, line by line: formula, numbers, result.
 
-Time is operations, space is values and bytes: weights, biases, output map. The lines are for reading; the figures
-behind them are the layer's :class:`LayerCall` rows.
+Time is operations; space is values and bytes of weights, biases and output.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.analyse.flops.engine import PRODUCTS, estimate, fused_only
+from perfctl.orchestrator.analyse.flops.engine import BACKWARD, PRODUCTS, estimate, fused_only
 from perfctl.orchestrator.analyse.flops.products import CONVOLUTIONS, LINEAR, left_factor
 from perfctl.orchestrator.analyse.flops.terms import Shape, flag, number
 from perfctl.orchestrator.analyse.sheets import plain as elementwise
@@ -19,17 +18,10 @@ from perfctl.orchestrator.analyse.sheets.products import conv, linear
 from perfctl.orchestrator.analyse.sheets.rnn import recurrent
 from perfctl.records.paper import LayerCall, OpShape
 
-RECURRENT = ("perfctl.lstm", "perfctl.gru", "perfctl.rnn")
-BACKWARD = ("grad_input", "grad_weight", "grad_bias", "backward")
 DIRECTIONS_SAID = {
-    "forward": "forward",
-    "grad_input": "gradient of the input",
-    "grad_weight": "gradient of the weights",
-    "grad_bias": "gradient of the bias",
-    "backward": "backward",
-    "recompute": "computed again in backward",
-    "optimizer": "optimizer step",
-}
+    "grad_input": "gradient of the input", "grad_weight": "gradient of the weights", "grad_bias": "gradient of the bias",
+    "recompute": "computed again in backward", "optimizer": "optimizer step",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +32,6 @@ class Sheet:
     kind: str
     sections: tuple[Section, ...]
     facts: Facts | None
-    """For checking a hand value; None where the layer has no multiply-adds."""
 
 
 def layers_of(ops: Sequence[OpShape]) -> tuple[str, ...]:
@@ -49,7 +40,7 @@ def layers_of(ops: Sequence[OpShape]) -> tuple[str, ...]:
 
 
 def sheet_for(ops: Sequence[OpShape], layer: str, output: Shape | None = None) -> Sheet | None:
-    """The sheet of ``layer``; None when nothing of it was seen. ``output``: shape of what the module gave."""
+    """The sheet of ``layer``; None when it ran no operation. ``output``: shape of the module's output."""
     mine = [op for op in ops if op.layer == layer and (layer or op.kind)]
     if not mine:
         return None
@@ -61,7 +52,7 @@ def sheet_for(ops: Sequence[OpShape], layer: str, output: Shape | None = None) -
     if facts is not None:
         step = sum(call.macs or 0 for call in calls if call.direction in ("forward", *BACKWARD))
         seen = sum(call.macs or 0 for call in calls if call.direction == "forward")
-        # Several calls, or products beside the main one: the sheet's single call is then not the layer's whole.
+        # With several calls, or products besides the main one, the sheet's single call is not the whole layer.
         facts = replace(facts, step=step if step > seen == facts.macs else 0)
     sections = [
         Section("Shapes", work.shapes),
@@ -73,17 +64,12 @@ def sheet_for(ops: Sequence[OpShape], layer: str, output: Shape | None = None) -
 
 
 def _times(forward: Sequence[OpShape]) -> str:
-    main = _heaviest(forward)
+    heavy = [op for op in forward if op.op in PRODUCTS]
+    main = max(heavy, key=lambda op: PRODUCTS[op.op](op)[0].macs, default=forward[0] if forward else None)
     return f" (one of {number(main.calls)} calls)" if main is not None and main.calls > 1 else ""
 
 
-def _heaviest(forward: Sequence[OpShape]) -> OpShape | None:
-    heavy = [op for op in forward if op.op in PRODUCTS]
-    return max(heavy, key=lambda op: PRODUCTS[op.op](op)[0].macs, default=forward[0] if forward else None)
-
-
 def _work(ops: Sequence[OpShape], kind: str, output: Shape | None) -> WorkedLayer:
-    """Which sheet fits what the layer ran."""
     heavy = [op for op in ops if op.op in PRODUCTS]
     if len(heavy) > 1 or (heavy and kind == "MultiheadAttention"):
         samples = next(iter(output or left_factor(ops[0])), 1)
@@ -94,7 +80,7 @@ def _work(ops: Sequence[OpShape], kind: str, output: Shape | None) -> WorkedLaye
             return conv(main)
         if main.op in LINEAR:
             return linear(main, output)
-        if main.op in RECURRENT:
+        if main.op in ("perfctl.lstm", "perfctl.gru", "perfctl.rnn"):
             return recurrent(main)
         if main.op == attention.SDPA:
             return attention.attention(main)
@@ -110,13 +96,12 @@ def _work(ops: Sequence[OpShape], kind: str, output: Shape | None) -> WorkedLaye
 
 
 def _time_lines(calls: Sequence[LayerCall]) -> tuple[Line, ...]:
-    """Every direction, and what they add up to."""
     lines = []
     kinds = {call.kind for call in calls if not fused_only(call)}
     for call in calls:
         said = DIRECTIONS_SAID.get(call.direction, call.direction)
         if fused_only(call):
-            said = "where a fused kernel runs"
+            said = "with a fused kernel"
         elif len(kinds) > 1:
             said = f"{said} ({call.kind})"
         if call.macs is None:
@@ -133,12 +118,12 @@ def _time_lines(calls: Sequence[LayerCall]) -> tuple[Line, ...]:
         lines.append(Line("gradient of the input", "the layer's input needs none", "", "0 FLOP"))
     if len(heavy) > 1:
         total = sum(call.flops or 0 for call in heavy)
-        lines.append(Line("in all", "sum of the multiply-adds above", "", f"{number(total)} FLOP"))
+        lines.append(Line("total", "sum of the multiply-adds above", "", f"{number(total)} FLOP"))
     return tuple(lines)
 
 
 def _split(formula: str) -> tuple[str, str]:
-    """ "letters = numbers = result" without its result; a sum of several products stays as it is."""
+    """ "letters = numbers = result" without its result; a sum of several products stays one text."""
     if formula.count(" MAC = ") != 1:
         return formula, ""
     letters, _, rest = formula.partition(" = ")

@@ -1,8 +1,7 @@
-"""By which likely slip a hand value differs from the layer's: only what reproduces it to the digit is said.
+"""Which likely slips make a hand value differ from the layer's. Only slips that reproduce the value exactly are named.
 
-Every sheet brings the ways in which its layer can be worked, the right one and those with a slip (input taken after
-pooling, groups or gates or the second direction left out ...). Tried with each: the batch left out, MAC against FLOP,
-bias left out or counted in, backward counted in, and at most one factor that is off by one (an arithmetic slip).
+Every sheet lists the ways to work its layer: the right one and those with a slip. Each is combined with: the batch left
+out, MAC against FLOP, bias left out or counted, backward counted, and at most one factor that is off by one.
 """
 
 from __future__ import annotations
@@ -18,18 +17,17 @@ from perfctl.orchestrator.analyse.sheets.lines import Facts, Way
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a hand value is."""
+    """Where a hand value comes from."""
 
     value: int
     right: int
-    """The layer's own multiply-adds."""
     exact: bool
     slips: tuple[str, ...]
-    """Empty when the value is right; otherwise what, put together, gives it (or the nearest one)."""
+    """Empty when the value is right; otherwise the slips that together give it, or the nearest value."""
     worked: str
-    """The product that gives the value, or the nearest candidate."""
+    """The product that gives the value, or the nearest one."""
     others: tuple[tuple[str, ...], ...] = ()
-    """As few other slips that give the same value: which of them it was, the value alone cannot say."""
+    """Other combinations of as many slips that give the same value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,7 @@ def check(value: int, facts: Facts) -> Finding:
     """Explain ``value`` as a number of operations (or of values) of a layer."""
     candidates = sorted(_candidates(facts), key=lambda found: len(found.slips))
     same = [found for found in candidates if found.value == value]
-    if not same:
-        same = [found for found in _off_by_one(facts) if found.value == value]
+    same = same or [found for found in _off_by_one(facts) if found.value == value]
     if same:
         exact = same[0]
         alike = [found.slips for found in same if len(found.slips) == len(exact.slips) and found.slips != exact.slips]
@@ -53,19 +50,26 @@ def check(value: int, facts: Facts) -> Finding:
     return Finding(value, facts.macs, False, nearest.slips, nearest.worked)
 
 
-def explain(finding: Finding) -> str:
-    """The finding in one or two sentences."""
+def explain(finding: Finding, layer: str = "") -> str:
+    """The finding in a few sentences. ``layer``: its name, where the sentence must say it."""
     value = number(finding.value)
     right = f"{number(finding.right)} MAC = {number(2 * finding.right)} FLOP"
     if finding.exact and not finding.slips:
-        doubled = finding.value == finding.right
-        more = f" These are multiply-adds; in FLOP it is twice that, {number(2 * finding.right)}." if doubled else ""
+        more = (
+            f" These are multiply-adds; in FLOP: {number(2 * finding.right)}." if finding.value == finding.right else ""
+        )
         return f"{value} is right: {finding.worked}.{more}"
+    yours = f"Your {value} for {layer}" if layer else value
     if finding.exact:
-        others = "".join(f", or by: {'; '.join(slips)}" for slips in finding.others[:3])
-        return f"{value} is reproduced by: {'; '.join(finding.slips)}{others}. {finding.worked}. Right is {right}."
-    nearest = f"The nearest is {finding.worked}" + (f" ({'; '.join(finding.slips)})" if finding.slips else "")
-    return f"{value} is not explained by any of the usual slips, alone or together. {nearest}. Right is {right}."
+        count = {1: "one slip", 2: "two slips", 3: "three slips"}.get(len(finding.slips), f"{len(finding.slips)} slips")
+        others = "".join(f"; or {_joined(slips)}" for slips in finding.others[:3])
+        return f"{yours} comes from {count}: {_joined(finding.slips)}{others}. {finding.worked}. Right is {right}."
+    nearest = f"The nearest is {finding.worked}" + (f" ({_joined(finding.slips)})" if finding.slips else "")
+    return f"{yours} matches no usual slip or combination of slips. {nearest}. Right is {right}."
+
+
+def _joined(slips: tuple[str, ...]) -> str:
+    return ", and ".join(part for part in (", ".join(slips[:-1]), slips[-1]) if part)
 
 
 def _batches(facts: Facts) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -86,13 +90,12 @@ def _candidates(facts: Facts) -> Iterator[_Candidate]:
     for way, (batch, left), doubled, bias in product(facts.ways, _batches(facts), (1, 2, 4), (False, True)):
         if bias and not way.outputs:
             continue
-        said = (*way.slips, *left, *(("FLOP taken for MAC and doubled again",) if doubled == 4 else ()))
+        said = (*way.slips, *left, *(("FLOP mistaken for MAC and doubled again",) if doubled == 4 else ()))
         total, text = batch * way.macs * doubled, _text(way, batch, doubled)
         if bias:
             values = batch * way.outputs
             total, text = total + values, f"{text} + {number(values)} bias additions"
-            slip = "bias additions counted in" if facts.bias else "a bias addition for every output value counted in"
-            said = (*said, slip)
+            said = (*said, "bias additions counted" if facts.bias else "a bias addition counted for every output value")
         unit = "MAC" if doubled == 1 else "FLOP"
         yield _Candidate(total, said, f"{text} = {number(total)} {unit}")
     yield from _whole_steps(facts)
@@ -112,7 +115,6 @@ def _whole_steps(facts: Facts) -> Iterator[_Candidate]:
 
 
 def _value_counts(facts: Facts) -> Iterator[_Candidate]:
-    """Numbers of values: weights, biases, output map, together."""
     weights, biases = facts.weights, facts.biases
     if weights:
         yield _Candidate(weights, ("weights, not operations",), f"{number(weights)} weights")
@@ -123,10 +125,8 @@ def _value_counts(facts: Facts) -> Iterator[_Candidate]:
         outputs, said = batch * way.outputs, (*way.slips, *left)
         if not outputs:
             continue
-        whole = weights + biases + outputs
-        text = (
-            f"{number(weights)} weights + {number(biases)} biases + {number(outputs)} outputs = {number(whole)} values"
-        )
+        whole, text = weights + biases + outputs, f"{number(weights)} weights + {number(biases)} biases"
+        text += f" + {number(outputs)} outputs = {number(whole)} values"
         yield _Candidate(whole, (*said, "values, not operations"), text)
         if biases:
             less = weights + outputs
@@ -136,17 +136,16 @@ def _value_counts(facts: Facts) -> Iterator[_Candidate]:
 
 
 def _off_by_one(facts: Facts) -> Iterator[_Candidate]:
-    """One factor, or one product of neighbours (P x Q, R x S), one too small or too large."""
+    """One factor, or one product of neighbours (P x Q, R x S), too small or too large by 1."""
     for way, (batch, left), double in product(facts.ways, _batches(facts), (1, 2)):
         if len(way.terms) != 1:
             continue
-        names = [*((("the batch", batch),) if batch > 1 else ()), *way.names]
+        names = [*(((f"batch of {batch}", batch),) if batch > 1 else ()), *way.names]
         whole = batch * prod(way.terms[0])
         for (name, size), step in product(names, (-1, 1)):
             if size <= 2:
                 continue
             total = whole // size * (size + step) * double
-            slip = f"arithmetic: {name} is {number(size)}, worked with {number(size + step)}"
-            slip += f" (without it {number(whole * double)})"
+            slip = f"{name} taken as {number(size + step)}"
             text = f"{'2 x ' if double == 2 else ''}{number(whole // size)} x {number(size + step)} = {number(total)}"
             yield _Candidate(total, (*way.slips, *left, slip), f"{text} {'FLOP' if double == 2 else 'MAC'}")

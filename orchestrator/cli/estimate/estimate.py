@@ -88,7 +88,7 @@ def _sheets_text(sheets: Mapping[int, Sheet], findings: Mapping[int, Finding], f
     for size, sheet in sheets.items():
         texts.append(f"batch {size}" if len(sheets) > 1 and form in (None, "text") else "")
         texts.append(FORMS[form](sheet).rstrip("\n") if form is not None else "")
-        texts.append(explain(findings[size]) if size in findings else "")
+        texts.append(explain(findings[size], sheet.layer) if size in findings else "")
     return "\n".join(text for text in texts if text)
 
 

@@ -65,7 +65,7 @@ def predict(
 ) -> None:
     """Predict step, epoch and training time, memory and cost of a model on a device, each with its interval."""
     from perfctl.orchestrator.actions.predict import predict as actions
-    from perfctl.orchestrator.analyse.predict.predict import Question
+    from perfctl.orchestrator.analyse.answer import Question
 
     question = Question(
         model=model,

@@ -90,7 +90,7 @@ def test_one_run_each_of_few_steps_is_never_judged_and_says_why(side: Any) -> No
     row = the_row(found, "conv2 forward")
     assert row.verdict == NOT_JUDGED
     assert row.change == pytest.approx(2.0, abs=0.1)
-    assert "--repeat" in row.why
+    assert "5 repeats" in row.why
 
 
 def test_new_and_gone_kernels_show_with_the_runs_they_are_in(side: Any) -> None:

@@ -128,7 +128,7 @@ def test_without_a_common_profiler_the_best_of_each_side_is_named_and_compared_b
     b = side(synthetic, "B", 0.5, first=5, profiler="nsys")
     (pair,) = compare(a, b).pairs
     assert pair.blocked[0] == Difference(
-        "profiler", "ncu, torch", "nsys", True, "each adds its own to a step, and sees other things"
+        "profiler", "ncu, torch", "nsys", True, "profilers differ in overhead and in what they record"
     )
     assert ([run.profiler for run in pair.runs_a], pair.rows, pair.notes) == (["torch"], (), ())
     (forced,) = compare(a, b, force=True).pairs

@@ -144,7 +144,7 @@ def test_counts_are_equal_or_differ_or_nothing_is_said_of_them(
     assert (row.verdict, row.why, row.p) == (verdict, why, None)
 
 
-UNKNOWN = "whether another run would take the same is not known; --repeat 2 shows it"
+UNKNOWN = "whether another run needs the same is unknown; run 2 or more repeats"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ UNKNOWN = "whether another run would take the same is not known; --repeat 2 show
         ([5.0, 5.0], [6.0], NOT_JUDGED, None, f"B is one run: {UNKNOWN}"),
         ([5.0], [6.0, 6.0, 6.0], NOT_JUDGED, None, f"A is one run: {UNKNOWN}"),
         ([5.0, 5.0], [6.0, 6.0, 6.0], NOT_JUDGED, 0.0, "the same in all 2 runs of A and in all 3 of B"),
-        ([0.0, 0.0], [6.0, 6.0], NOT_JUDGED, None, "nothing is a share of 0"),
+        ([0.0, 0.0], [6.0, 6.0], NOT_JUDGED, None, "so the change is undefined"),
     ],
 )
 def test_memory_that_repeats_itself_is_exact_from_two_runs_on(
@@ -180,9 +180,9 @@ def test_memory_with_a_spread_is_judged_like_a_time() -> None:
         ([seen(1.0)], [seen(2.0, basis="another")], "not the same clock: the clock / another"),
         ([seen(1.0, trusted=False)], [seen(2.0)], "the clock; times come from nsys or torch"),
         ([seen(1.0)], [seen(2.0, trusted=False)], "the clock; times come from nsys or torch"),
-        ([seen(1.0), None], [seen(2.0)] * 2, "in 1 of 2 runs of A and 2 of 2 runs of B: it comes and goes between repeats"),
-        ([seen(1.0)] * 2, [None, None, seen(2.0)], "in 2 of 2 runs of A and 1 of 3 runs of B: it comes and goes between repeats"),
-        ([seen(1.0)] * 2, [seen(2.0)] * 2, "every repeat gave the same figure, so there is no spread to judge by"),
+        ([seen(1.0), None], [seen(2.0)] * 2, "in 1 of 2 runs of A and 2 of 2 runs of B: not in every repeat"),
+        ([seen(1.0)] * 2, [None, None, seen(2.0)], "in 2 of 2 runs of A and 1 of 3 runs of B: not in every repeat"),
+        ([seen(1.0)] * 2, [seen(2.0)] * 2, "every repeat gave the same figure, so there is no spread"),
     ],
 )  # fmt: skip
 def test_a_time_that_cannot_be_judged_says_why(a: list[Observed | None], b: list[Observed | None], why: str) -> None:

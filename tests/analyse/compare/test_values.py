@@ -92,7 +92,7 @@ def test_without_numbers_the_kernels_are_spread_over_the_steps_measured(syntheti
     assert of_kernels(found) == {("fc", "forward", "gemm"): Observed((20,), "kernels, nsys", True, ("1x1x1",), 1.0)}
     assert not any(key.layer == "not attributed" for key in found), "all of it belongs to a layer"
     whole = of_kernels(times(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels))))
-    basis = "sums over the whole report, for nothing says how many steps it holds"
+    basis = "sums over the whole report, whose number of steps is unknown"
     assert whole == {("fc", "forward", "gemm"): Observed((80,), basis, True, ("1x1x1",), 4.0)}
 
 

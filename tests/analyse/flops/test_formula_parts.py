@@ -125,7 +125,7 @@ def test_attention_backward_computes_what_the_gradients_asked_for_need(needs: An
     shape = op(name, (query, key, value), ((2, 4, 10, 5),), direction="backward", needs=needs, backend="flash")
     macs = scores * depth
     text = f"{names}: B*h x Sq x Sk x depths = 8 x 10 x 12 x {depth} = {macs:,} MAC = {2 * macs:,} FLOP"
-    again = "Q K^T once more, for its scores were not kept: 7,680 MAC = 15,360 FLOP"
+    again = "Q K^T again, because its scores were not kept: 7,680 MAC = 15,360 FLOP"
     assert parts(shape) == (
         Part("grad_input", macs, kept, kept, 640, text, 5 * scores),
         Part("recompute", scores * 8, 0, 0, 400, again, 6 * scores, ", fused kernel"),

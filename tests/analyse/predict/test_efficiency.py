@@ -137,7 +137,7 @@ def test_a_row_that_is_no_row_is_refused(row: tuple[float, ...]) -> None:
 
 @pytest.mark.parametrize("floor", [0.0, -1.0, math.nan, math.inf])
 def test_a_floor_that_is_no_time_is_refused(floor: float) -> None:
-    with pytest.raises(ValueError, match="no time"):
+    with pytest.raises(ValueError, match="floor must be positive"):
         predict(fitted(), (1.0, 1.0, 1.0), floor)
 
 

@@ -181,8 +181,8 @@ def test_a_fit_is_written_as_plain_numbers_and_what_is_missing_or_of_another_for
 def test_a_row_of_the_right_length_and_a_floor_above_0_are_needed() -> None:
     for row, floor, said in (
         ((1.0,), 1.0, "needs 2 finite figures"), ((1.0, 2.0, 3.0), 1.0, "needs 2 finite figures"),
-        ((1.0, -math.inf), 1.0, "needs 2 finite figures"), ((2.0, 15.0), 0.0, "a floor of 0.0 s is no time"),
-        ((2.0, 15.0), math.inf, "a floor of inf s is no time"),
+        ((1.0, -math.inf), 1.0, "needs 2 finite figures"), ((2.0, 15.0), 0.0, "floor must be positive, got 0 s"),
+        ((2.0, 15.0), math.inf, "floor must be positive, got inf s"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=f"made up: {said}"):
             predict(FITTED, row, floor)

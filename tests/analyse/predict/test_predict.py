@@ -91,7 +91,7 @@ def test_on_a_gpu_a_step_of_many_small_operations_takes_what_starting_them_takes
 def test_a_family_and_an_optimizer_that_were_not_measured_are_said() -> None:
     case = replace(network(32, 4, 16, family="other"), optimizer="adam")
     said = predict(case, CPU, (), [fitted()]).outside
-    assert any("no other was among what was measured (plain)" in each for each in said)
+    assert any("no other was measured (plain)" in each for each in said)
     assert any(each == "adam was not measured (sgd)" for each in said)
 
 
@@ -114,7 +114,7 @@ def test_a_case_without_operations_is_refused() -> None:
 
 
 def test_a_batch_of_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="a batch of 0 is no batch"):
+    with pytest.raises(ValueError, match="batch size must be at least 1, got 0"):
         predict(replace(CASE, batch=0), CPU)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.predict.predict import LIKE, OPTIMIZERS, Answer, AnswerPoint, Question, Subject
+from perfctl.orchestrator.analyse.answer import LIKE, OPTIMIZERS, Answer, AnswerPoint, Question, Subject
 from perfctl.orchestrator.errors import UsageError
 from tests.analyse.steps import linear
 
@@ -38,18 +38,18 @@ def test_what_can_be_answered_is_not_refused(changes: dict[str, Any]) -> None:
         ({"gpus": 0}, "`gpus` must be at least 1, got 0", ""),
         ({"samples": -5}, "`dataset_size` must be at least 1, got -5", ""),
         ({"threads": 0}, "`threads` must be at least 1, got 0", ""),
-        ({"tariff": float("inf")}, "`tariff` must be a number above 0, got inf", "Leave it out"),
+        ({"tariff": float("inf")}, "`tariff` must be a number above 0, got inf", "Omit it"),
         ({"threads": -1}, "`threads` must be at least 1, got -1", ""),
-        ({"tariff": 0.0}, "`tariff` must be a number above 0, got 0.0", "Leave it out"),
-        ({"power": -1.0}, "`power` must be a number above 0, got -1.0", "Leave it out"),
-        ({"link_gbs": float("inf")}, "`interconnect` must be a number above 0, got inf", "Leave it out"),
-        ({"link_gbs": float("nan")}, "`interconnect` must be a number above 0, got nan", "Leave it out"),
+        ({"tariff": 0.0}, "`tariff` must be a number above 0, got 0.0", "Omit it"),
+        ({"power": -1.0}, "`power` must be a number above 0, got -1.0", "Omit it"),
+        ({"link_gbs": float("inf")}, "`interconnect` must be a number above 0, got inf", "Omit it"),
+        ({"link_gbs": float("nan")}, "`interconnect` must be a number above 0, got nan", "Omit it"),
         ({"overlap": -0.01}, "`overlap` must be between 0 and 1, got -0.01", "With 0 nothing is hidden"),
         ({"overlap": 1.01}, "`overlap` must be between 0 and 1, got 1.01", "With 0 nothing is hidden"),
         ({"efficiency": 0.0}, "`efficiency` must be above 0 and at most 1, got 0.0", "For example 0.9"),
         ({"efficiency": 1.01}, "`efficiency` must be above 0 and at most 1, got 1.01", "For example 0.9"),
-        ({"infer": True, "optimizer": "sgd"}, "`optimizer` with `infer`: inference has no optimizer", "Leave one"),
-        ({"infer": True, "gpus": 2}, "`gpus` with `infer`: nothing is summed", "Divide the dataset"),
+        ({"infer": True, "optimizer": "sgd"}, "`optimizer` with `infer`: inference has no optimizer", "Omit one"),
+        ({"infer": True, "gpus": 2}, "`gpus` with `infer`: GPUs do not exchange", "Divide the dataset"),
         ({"epochs": 3}, "`epochs` without `dataset_size`", "`dataset_size` 1281167"),
     ],
 )  # fmt: skip

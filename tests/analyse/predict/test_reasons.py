@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.analyse.predict.operations import Machine, Measured, StepSpec
+from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec
 from perfctl.orchestrator.analyse.predict.predict import predict
 from perfctl.orchestrator.analyse.predict.step_model import StepFitted
 from perfctl.orchestrator.analyse.predict.step_parts import FEATURES, parts, roofline
@@ -135,14 +136,12 @@ def test_what_lies_beyond_the_fit_is_said_by_feature_family_and_optimizer() -> N
     high = tuple(1.0 if name == "batch" else 1e30 for name in FEATURES)
     narrow = replace(FIT, fitted=replace(FIT.fitted, high=high), families=("g", "h"), optimizers=("adam", "sgd"))
     assert predict(CASE, CPU, (), [narrow]).outside == (
-        "batch is outside of what was measured", "no f was among what was measured (g, h)",
+        "batch is outside the measured range", "no f was measured (g, h)",
         "momentum was not measured (adam, sgd)",
     )  # fmt: skip
     still = replace(narrow, training=False)
     nameless = replace(INFERENCE, family="", batch=1)
-    assert predict(nameless, CPU, (), [still]).outside == (
-        "no network of this family was among what was measured (g, h)",
-    )
+    assert predict(nameless, CPU, (), [still]).outside == ("no network of this family was measured (g, h)",)
 
 
 def test_the_roofline_of_a_machine_that_starts_operations_for_nothing() -> None:
@@ -157,8 +156,8 @@ def test_the_roofline_of_a_machine_that_starts_operations_for_nothing() -> None:
 
 
 def test_a_batch_below_one_and_a_case_of_nothing_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"^m: a batch of 0 is no batch$"):
+    with pytest.raises(ValueError, match=r"^m: batch size must be at least 1, got 0$"):
         predict(replace(CASE, batch=0), CPU)
-    with pytest.raises(ValueError, match=r"^m: no operation is known, so there is nothing to predict from$"):
+    with pytest.raises(ValueError, match=r"^m: no operation is known, so nothing can be predicted$"):
         predict(case_of(), CPU)
     assert sum(parts(CASE, CPU)) > 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.predict.operations import Machine
+from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.predict.predict import fitted_shares, limit_of, predict, roofline_shares
 from perfctl.orchestrator.analyse.predict.step_model import _moved, drivers, phases_of, predict_step, weighed
 from perfctl.orchestrator.analyse.predict.step_parts import FEATURES, PARTS, PLACE

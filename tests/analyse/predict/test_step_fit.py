@@ -81,7 +81,7 @@ def test_the_json_of_a_fit_gives_the_same_digits() -> None:
         ({"costs": [1.0]}, "costs must be"),
         ({"costs": [-1.0] * len(PARTS)}, "0 or more"),
         ({"parts": ["conv"]}, "other parts"),
-        ({"machine": {"name": "x"}}, "no fitted step model"),
+        ({"machine": {"name": "x"}}, "not a fitted step model"),
     ],
 )
 def test_a_damaged_fit_is_refused_with_what_is_wrong(change: dict[str, object], says: str) -> None:

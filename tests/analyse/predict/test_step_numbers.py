@@ -6,14 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.analyse.predict.operations import (
-    Machine,
-    Operation,
-    StepSpec,
-    bytes_moved,
-    element_bytes,
-    flops,
-)
+from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.predict.operations import Operation, StepSpec, bytes_moved, element_bytes, flops
 from perfctl.orchestrator.analyse.predict.step_parts import (
     FEATURES,
     PARTS,

@@ -37,7 +37,7 @@ def test_a_grouped_strided_dilated_convolution_line_by_line() -> None:
         Line("output values, whole batch", "N x K x P x Q", "2 x 4 x 4 x 8", "256"),
         Line("whole batch", "values x MAC", "256 x 27", "6,912 MAC"),
         Line("in FLOP", "2 x MAC", "2 x 6,912", "13,824 FLOP"),
-        Line("bias, beside it", "1 addition a value", "256", "256 FLOP"),
+        Line("bias, not included", "1 addition a value", "256", "256 FLOP"),
     )
     assert GROUPED.space == (
         Item("weights", (4, 3, 3, 3), 2), Item("biases", (4,), 2), Item("output map", (2, 4, 4, 8), 2),
@@ -51,19 +51,19 @@ def test_every_way_to_work_a_convolution_and_its_multiply_adds() -> None:
     kernels = 4 * 27
     assert [(way.slips, way.macs, way.outputs) for way in facts.ways] == [
         ((), kernels * 4 * 8, 4 * 32),
-        (("input taken after a pooling by 2 (3x5, not 7x10)",), kernels * 2 * 3, 4 * 6),
-        (("input taken before a pooling by 2 (14x20, not 7x10)",), kernels * 7 * 18, 4 * 126),
-        (("input taken after a pooling by 3 (2x3, not 7x10)",), kernels * 1 * 1, 4),
-        (("input taken before a pooling by 3 (21x30, not 7x10)",), kernels * 11 * 28, 4 * 308),
+        (("input 3x5 instead of 7x10",), kernels * 2 * 3, 4 * 6),
+        (("input 14x20 instead of 7x10",), kernels * 7 * 18, 4 * 126),
+        (("input 2x3 instead of 7x10",), kernels * 1 * 1, 4),
+        (("input 21x30 instead of 7x10",), kernels * 11 * 28, 4 * 308),
         # After one by 4 the width is 2, and a kernel 5 wide does not fit into 2 + 2.
-        (("input taken before a pooling by 4 (28x40, not 7x10)",), kernels * 14 * 38, 4 * 14 * 38),
+        (("input 28x40 instead of 7x10",), kernels * 14 * 38, 4 * 14 * 38),
         (("the division by 2 groups left out",), 2 * kernels * 32, 4 * 32),
         (("stride left out (7x8 positions, not 4x8)",), kernels * 7 * 8, 4 * 56),
-        (("size of the input taken for the output's (7x10, not 4x8)",), kernels * 7 * 10, 4 * 70),
+        (("output 7x10 instead of 4x8",), kernels * 7 * 10, 4 * 70),
     ]
     assert facts.ways[0].names == (
-        ("the number of output channels", 4), ("the map 4 x 8", 32), ("the kernel 3 x 3", 9),
-        ("the number of input channels", 3), ("one side of the map", 4), ("one output value's 3 x 3 x 3", 27),
+        ("4 output channels", 4), ("4x8", 32), ("the 3x3 kernel", 9),
+        ("3 input channels", 3), ("one side of 4", 4), ("one output value's 3x3x3", 27),
     )  # fmt: skip
 
 
@@ -72,9 +72,9 @@ def test_a_convolution_that_keeps_the_size_has_neither_stride_nor_groups_nor_siz
     assert [(way.slips[0].split(" (")[0] if way.slips else "", way.macs) for way in ways] == [
         ("", 18 * 5),
         *(
-            (f"input taken {when} a pooling by {pool}", 18 * size)
+            (f"input {size} instead of 5", 18 * size)
             for pool, after in ((2, 2), (3, 1), (4, 1))
-            for when, size in (("after", after), ("before", 5 * pool))
+            for size in (after, 5 * pool)
         ),
     ]
 
@@ -110,7 +110,7 @@ def test_a_transposed_convolution_line_by_line() -> None:
         Line("input values, whole batch", "N x C x H x W", "2 x 4 x 3 x 5", "120"),
         Line("whole batch", "values x MAC", "120 x 18", "2,160 MAC"),
         Line("in FLOP", "2 x MAC", "2 x 2,160", "4,320 FLOP"),
-        Line("bias, beside it", "1 addition a value", "1,620", "1,620 FLOP"),
+        Line("bias, not included", "1 addition a value", "1,620", "1,620 FLOP"),
     )
 
 
@@ -118,15 +118,15 @@ def test_every_way_to_work_a_transposed_convolution_and_its_multiply_adds() -> N
     facts = UP.facts
     assert facts is not None
     assert (facts.batch, facts.weights, facts.biases, facts.macs) == (2, 72, 6, 2160)
-    said = "positions of the output taken (9x15); a transposed convolution's are the input's (3x5)"
+    said = "positions of the output (9x15) instead of the input's (3x5)"
     assert [(way.slips, way.macs, way.outputs) for way in facts.ways] == [
         ((), 72 * 15, 6 * 135),
         ((said,), 72 * 135, 6 * 135),
         (("the division by 2 groups left out",), 2 * 72 * 15, 6 * 135),
     ]
     assert facts.ways[0].names == (
-        ("the number of input channels", 4), ("the map 3 x 5", 15), ("the kernel 2 x 3", 6),
-        ("the number of output channels", 3),
+        ("4 input channels", 4), ("3x5", 15), ("the 2x3 kernel", 6),
+        ("3 output channels", 3),
     )  # fmt: skip
 
 
@@ -134,5 +134,5 @@ def test_a_transposed_convolution_without_groups_has_no_division_to_leave_out() 
     ways = transposed_ways((2, 4, 3), (4, 6, 2), (2, 6, 4), 1)
     assert [(way.slips, way.macs) for way in ways] == [
         ((), 48 * 3),
-        (("positions of the output taken (4); a transposed convolution's are the input's (3)",), 48 * 4),
+        (("positions of the output (4) instead of the input's (3)",), 48 * 4),
     ]

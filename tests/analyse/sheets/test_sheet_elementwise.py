@@ -68,7 +68,7 @@ def test_a_norm_says_what_shares_a_mean_what_each_value_costs_and_what_it_keeps(
             Line(what, f"{cost} for each value", f"{cost} x 240", f"{cost * 240} FLOP")
             for what, cost in zip(names, each, strict=True)
         ),
-        Line("in all, elementwise", "no multiply-adds", "", f"{240 * sum(each):,} FLOP"),
+        Line("total, elementwise", "no multiply-adds", "", f"{240 * sum(each):,} FLOP"),
     )
     assert tuple(item.what for item in work.space) == space
 
@@ -99,7 +99,7 @@ def test_a_max_pool_line_by_line() -> None:
     assert work.steps == (
         Line("for one output value", "window, comparisons", "2 x 3", "6"),
         Line("output values", "product of the sizes", "2 x 3 x 4 x 3", "72"),
-        Line("in all, elementwise", "values x window", "72 x 6", "432 FLOP"),
+        Line("total, elementwise", "values x window", "72 x 6", "432 FLOP"),
         Line("operations", "no multiply-adds, no weights", "", "0 MAC"),
     )
     assert work.space == (

@@ -96,12 +96,12 @@ def test_every_form_says_every_result(name: str, form: str) -> None:
     [
         ("grouped", 4 * 2 * 7 * 7 * 12 * 2 * 9, "division by 4 groups left out"),
         ("depthwise", 2 * 9 * 9 * 8 * 9, "stride left out"),
-        ("transposed", 2 * 10 * 10 * 8 * 6 * 9, "positions of the output taken"),
+        ("transposed", 2 * 10 * 10 * 8 * 6 * 9, "positions of the output ("),
         ("linear, rank 3", 2 * 6 * 4, "5 rows of each sample left out"),
-        ("linear, rank 3", 2 * 5 * 6 * 6, "number of inputs taken twice (6 x 6, not 6 x 4)"),
+        ("linear, rank 3", 2 * 5 * 6 * 6, "inputs used twice (6 x 6 instead of 6 x 4)"),
         ("linear, rank 3", 5 * 6 * 4, "batch of 2 left out"),
         ("linear, rank 3", 4 * 2 * 5 * 6 * 4, "doubled again"),
-        ("linear, rank 3", 2 * 5 * 6 * 4 + 2 * 5 * 4, "bias additions counted in"),
+        ("linear, rank 3", 2 * 5 * 6 * 4 + 2 * 5 * 4, "bias additions counted"),
         ("lstm", 10 * 2 * (24 * (6 + 4) + 32 + 24 * (8 + 4) + 32), "3 gates instead of 4"),
         ("lstm", 10 * (32 * (6 + 4) + 32 + 32 * (4 + 4) + 32), "second direction left out"),
         ("lstm", 10 * 2 * (32 * (6 + 8) + 32 * (16 + 8)), "projection left out"),
@@ -175,7 +175,7 @@ def test_a_norm_says_which_values_share_a_mean(
 ) -> None:
     found = lines(sheet_of(layer, shape)[0])
     assert found["values that share a mean"].result == str(together)
-    assert found["in all, elementwise"].result == f"{flops:,} FLOP"
+    assert found["total, elementwise"].result == f"{flops:,} FLOP"
 
 
 @pytest.mark.parametrize(
@@ -191,4 +191,4 @@ def test_a_pool_derives_its_map_and_counts_its_window(layer: nn.Module, size: in
     line = found["output height"]
     assert line.result == str(size)
     assert text in line.formula + line.numbers
-    assert found["in all, elementwise"].result == f"{flops:,} FLOP"
+    assert found["total, elementwise"].result == f"{flops:,} FLOP"

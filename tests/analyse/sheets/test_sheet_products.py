@@ -127,16 +127,16 @@ def test_attention_line_by_line() -> None:
         Line("weights x values", "B x h x Sq x Sk x V", "3 x 2 x 4 x 5 x 8", "960 MAC"),
         Line("whole batch", "sum", "720 + 960", "1,680 MAC"),
         Line("in FLOP", "2 x MAC", "2 x 1,680", "3,360 FLOP"),
-        Line("softmax and scaling, beside it", "6 for each score", "6 x 120", "720 FLOP"),
+        Line("softmax and scaling, not included", "6 for each score", "6 x 120", "720 FLOP"),
     )
     assert work.space == (
         Item("query", query, 2), Item("key", key, 2), Item("value", value, 2),
-        Item("scores, where a kernel keeps them", (3, 2, 4, 5), 2), Item("output map", (3, 2, 4, 8), 2),
+        Item("scores, if a kernel keeps them", (3, 2, 4, 5), 2), Item("output map", (3, 2, 4, 8), 2),
     )  # fmt: skip
     assert work.facts is not None
     assert [way.slips for way in work.facts.ways] == [
-        (), ("the product of weights and values left out",), ("one sequence of 4 taken where 4 x 5 meet",),
-        ("the 2 heads left out",), ("the whole width taken for each head",),
+        (), ("the product of weights and values left out",), ("one sequence of 4 instead of 4 x 5",),
+        ("the 2 heads left out",), ("the whole width used for each head",),
     ]  # fmt: skip
     assert (work.facts.batch, work.facts.weights, work.facts.biases, work.facts.bias) == (3, 0, 0, False)
     unseen = attention(op(SDPA, ((7, 4, 6), (7, 5, 6), (7, 5, 8)), (None,), dtype="float16", is_causal=True))

@@ -24,7 +24,7 @@ LSTM = sheet(
 def test_a_projected_lstm_of_two_layers_and_directions_line_by_line() -> None:
     assert LSTM.shapes == (
         Line("input", "", "", "5 x 3 x 6"), Line("rows", "N x T", "3 x 5", "15"),
-        Line("gates", "G", "input, forget, cell, output", "4"), Line("goes round", "R", "projection", "4"),
+        Line("gates", "G", "input, forget, cell, output", "4"), Line("recurrent size", "R", "projection", "4"),
         Line("output features", "D x R", "2 x 4", "8"), Line("output", "", "", "5 x 3 x 8"),
     )  # fmt: skip
     first, second = 4 * 8 * (6 + 4) + 4 * 8, 4 * 8 * (8 + 4) + 4 * 8
@@ -38,12 +38,12 @@ def test_a_projected_lstm_of_two_layers_and_directions_line_by_line() -> None:
         Line("layer 1", "rows x D x one row", "15 x 2 x 416", "12,480 MAC"),
         Line("whole batch", "sum of the layers", "", "23,040 MAC"),
         Line("in FLOP", "2 x MAC", "2 x 23,040", "46,080 FLOP"),
-        Line("biases, beside it", "2 x G x H x rows x D x layers", "2 x 4 x 8 x 15 x 2 x 2", "3,840 FLOP"),
+        Line("biases, not included", "2 x G x H x rows x D x layers", "2 x 4 x 8 x 15 x 2 x 2", "3,840 FLOP"),
     )
     assert LSTM.space == (
-        Item("weights in, layer 0", (2, 32, 6), 2), Item("weights round, layer 0", (2, 32, 4), 2),
+        Item("input weights, layer 0", (2, 32, 6), 2), Item("recurrent weights, layer 0", (2, 32, 4), 2),
         Item("projection, layer 0", (2, 4, 8), 2), Item("biases, layer 0", (2, 2, 32), 2),
-        Item("weights in, layer 1", (2, 32, 8), 2), Item("weights round, layer 1", (2, 32, 4), 2),
+        Item("input weights, layer 1", (2, 32, 8), 2), Item("recurrent weights, layer 1", (2, 32, 4), 2),
         Item("projection, layer 1", (2, 4, 8), 2), Item("biases, layer 1", (2, 2, 32), 2),
         Item("output map", (5, 3, 8), 2),
     )  # fmt: skip
@@ -65,18 +65,16 @@ def test_every_way_to_work_it_and_its_multiply_adds() -> None:
         (("1 gate instead of 4",), rows * (8 * 10 + 8 * 12 + projected)),
         (("3 gates instead of 4",), rows * (24 * 10 + 24 * 12 + projected)),
         (("the second direction left out",), 5 * (32 * 10 + 32 * 8 + projected)),
-        (("one direction counted, though its inputs are those of two",), 5 * (32 * 10 + 32 * 12 + projected)),
+        (("one direction counted, with the inputs of two",), 5 * (32 * 10 + 32 * 12 + projected)),
         (("only the first of 2 layers",), rows * (32 * 10 + 32)),
-        (("all layers taken with the first one's input size",), 2 * rows * (32 * 10 + 32)),
+        (("the first layer's input size used for all layers",), 2 * rows * (32 * 10 + 32)),
         (("the projection left out",), rows * (32 * (6 + 8) + 32 * (16 + 8))),
         (("the 5 time steps left out",), 2 * (32 * 10 + 32 * 12 + projected)),
         (("the product with the hidden state left out",), rows * (32 * 6 + 32 * 8 + projected)),
         (("the product with the input left out",), rows * (32 * 4 + 32 * 4 + projected)),
     ]
     assert {way.outputs for way in facts.ways} == {5 * 2 * 4}
-    assert check(3 * 5 * (32 * 22 + projected), facts).slips == (
-        "one direction counted, though its inputs are those of two",
-    )
+    assert check(3 * 5 * (32 * 22 + projected), facts).slips == ("one direction counted, with the inputs of two",)
 
 
 def test_a_gru_of_one_layer_and_one_step_has_few_ways() -> None:
@@ -90,7 +88,10 @@ def test_a_gru_of_one_layer_and_one_step_has_few_ways() -> None:
     ]  # fmt: skip
     assert [line.result for line in work.steps] == ["336 MAC", "1,008 MAC", "1,008 MAC", "2,016 FLOP"]
     # What the output is kept in was not seen: 4 bytes.
-    assert work.space == (Item("weights in, layer 0", (1, 24, 6), 4), Item("weights round, layer 0", (1, 24, 8), 4))
+    assert work.space == (
+        Item("input weights, layer 0", (1, 24, 6), 4),
+        Item("recurrent weights, layer 0", (1, 24, 8), 4),
+    )
     assert [(line.formula, line.numbers, line.result) for line in work.shapes[2:5]] == [
         ("G", "reset, update, new", "3"), ("R = H", "", "8"), ("D x R", "1 x 8", "8"),
     ]  # fmt: skip

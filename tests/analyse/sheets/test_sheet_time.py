@@ -39,7 +39,7 @@ def test_every_direction_has_its_line_and_the_multiply_adds_their_sum() -> None:
         Line("gradient of the input", "M x K x N", "14 x 5 x 3", "420 FLOP"),
         Line("gradient of the weights", "M x K x N", "5 x 14 x 3", "420 FLOP"),
         Line("gradient of the bias", "1 x 70 input values, elementwise", "", "70 elementwise FLOP"),
-        Line("in all", "sum of the multiply-adds above", "", "1,260 FLOP"),
+        Line("total", "sum of the multiply-adds above", "", "1,260 FLOP"),
     )
     assert [section.title for section in made.sections] == [
         "Shapes", "Forward, step by step", "Time: operations", "Space: values and bytes",
@@ -53,7 +53,7 @@ def test_a_first_layer_is_said_to_need_no_gradient_of_its_input() -> None:
     made = sheet(FORWARD, *BACKWARD[1:])
     assert [(line.what, line.result) for line in time_lines(made)] == [
         ("forward", "420 FLOP"), ("gradient of the weights", "420 FLOP"), ("gradient of the bias", "70 elementwise FLOP"),
-        ("gradient of the input", "0 FLOP"), ("in all", "840 FLOP"),
+        ("gradient of the input", "0 FLOP"), ("total", "840 FLOP"),
     ]  # fmt: skip
     assert time_lines(made)[3].formula == "the layer's input needs none"
     assert made.facts is not None and made.facts.step == 420
@@ -83,7 +83,7 @@ def test_directions_that_are_computed_again_or_belong_to_the_optimizer_are_named
     step = op("optim.SGD", ((5, 3),), (), direction="optimizer")
     made = sheet(FORWARD, again, step)
     assert [line.what for line in time_lines(made)] == [
-        "forward", "computed again in backward", "optimizer step", "in all",
+        "forward", "computed again in backward", "optimizer step", "total",
     ]  # fmt: skip
     assert made.facts is not None
     assert (made.facts.macs, made.facts.step) == (210, 0), "computed again is no backward"
@@ -97,7 +97,7 @@ def test_what_only_a_fused_kernel_does_is_said_apart_and_not_summed() -> None:
     # dP and dV are 8 deep, dQ and dK 6.
     assert [(line.what, line.result) for line in time_lines(made)] == [
         ("forward", f"{2 * scores * 14:,} FLOP"), ("gradient of the input", f"{2 * scores * 28:,} FLOP"),
-        ("where a fused kernel runs", f"{2 * scores * 6:,} FLOP"), ("in all", f"{2 * scores * 42:,} FLOP"),
+        ("with a fused kernel", f"{2 * scores * 6:,} FLOP"), ("total", f"{2 * scores * 42:,} FLOP"),
     ]  # fmt: skip
     assert made.facts is not None
     assert made.facts.step == scores * 42

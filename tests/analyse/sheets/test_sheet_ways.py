@@ -16,8 +16,8 @@ def test_the_ways_of_a_linear_layer_and_their_multiply_adds() -> None:
     assert [(way.slips, way.macs, way.outputs) for way in ways] == [
         ((), 7 * 3 * 5, 35),
         (("the 7 rows of each sample left out",), 15, 5),
-        (("the number of inputs taken twice (3 x 3, not 3 x 5)",), 7 * 9, 35),
-        (("the number of outputs taken twice (5 x 5, not 3 x 5)",), 7 * 25, 35),
+        (("inputs used twice (3 x 3 instead of 3 x 5)",), 7 * 9, 35),
+        (("outputs used twice (5 x 5 instead of 3 x 5)",), 7 * 25, 35),
         (("sizes added instead of multiplied (3 + 5)",), 7 * 8, 35),
     ]
     assert [way.macs for way in linear_ways((), 4, 4)] == [16, 8]  # no rows, and as many inputs as outputs
@@ -70,7 +70,7 @@ def test_space_is_said_item_by_item_and_in_all_in_kib() -> None:
     assert space_lines(items) == (
         Line("weights", "values x bytes", "30 x 40 = 1,200 values x 2 B", "2,400 B"),
         Line("biases", "values x bytes", "8 values x 4 B", "32 B"),
-        Line("in all", "sum", "1,208 values", "2,432 B = 2.4 KiB"),
+        Line("total", "sum", "1,208 values", "2,432 B = 2.4 KiB"),
     )
     assert len(space_lines(items[:1])) == 1
 

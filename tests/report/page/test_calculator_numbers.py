@@ -12,11 +12,12 @@ import pytest
 
 from perfctl.orchestrator.actions.predict.calculator import planned_model
 from perfctl.orchestrator.actions.predict.predict import answer
+from perfctl.orchestrator.analyse.answer import Question
 from perfctl.orchestrator.analyse.cost import Job, Span, room_of, training
-from perfctl.orchestrator.analyse.hardware.machines import Device, named
+from perfctl.orchestrator.analyse.hardware.machines import Device, Machine, named
 from perfctl.orchestrator.analyse.memory.by_batch import lines_of_plan
-from perfctl.orchestrator.analyse.predict.operations import Machine, Measured, StepSpec
-from perfctl.orchestrator.analyse.predict.predict import Question, predict
+from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec
+from perfctl.orchestrator.analyse.predict.predict import predict
 from perfctl.orchestrator.analyse.predict.step_parts import roofline
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import PerfctlError
