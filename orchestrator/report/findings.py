@@ -165,7 +165,7 @@ def _refused(found: Analysis) -> Iterator[Finding]:
 
 
 def _outside(study: PreparedStudy, ledger: Ledger) -> list[Finding]:
-    """Time that no layer explains, where it is more than a twentieth, and what is likely missing."""
+    """Time that no layer explains, where it is more than a twentieth, and its likely causes."""
     big = [item for item in ledger.unattributed if item.share > MUCH]
     if not big:
         return []

@@ -18,6 +18,11 @@ _LONG = 20
 """Characters of a label that leave room for few ticks."""
 
 
+def epoch(value: float) -> str:
+    """A whole number of epochs."""
+    return f"{value:g}"
+
+
 class Bar(NamedTuple):
     """One horizontal bar, with its interval where it has one."""
 
@@ -35,11 +40,6 @@ class Course(NamedTuple):
     xs: tuple[float, ...]
     ys: tuple[float, ...]
     colour: int
-
-
-def epoch(value: float) -> str:
-    """A whole number of epochs."""
-    return f"{value:g}"
 
 
 def plotted(
