@@ -198,10 +198,10 @@ def verdict_of(row: Row) -> Cell:
     return Cell(row.verdict, title, value=row.verdict)
 
 
-ROWS_SHOWN = 400
-"""Rows of one table; those that count come first."""
-SENTENCES = 7
-"""Findings before "more"."""
+ROWS_SHOWN, SENTENCES = 400, 7
+"""Rows of one table, those that count first; findings before "more"."""
+
+
 BAR_REACH = 0.25
 """The bar beside a change ends at this change, or at the largest one of the table where that is less."""
 

@@ -83,10 +83,8 @@ def as_json(points: Sequence[BenchPoint], found: Sequence[Correlation]) -> dict[
 
 WHOLE, POINTS = 6, 1000
 """Networks that have a part of their own (more share one), and rows of the table of points."""
-
 FIRST = ("flops:forward", "bytes:forward", "parameters", "layers")
 """Figures that are drawn."""
-UNSTEADY = 0.1
 LEFT_OUT = (
     "One row a network and batch size, the fastest of its runs. Layers, ledger, memory and commands of each network are not in"
     " this page: perfctl report --run ID --out network.html has them, --run once for each run of it."
@@ -155,8 +153,8 @@ def _warnings(points: Sequence[BenchPoint], runs: Sequence[Run], timed: int) -> 
         yield Finding(text, "points", True)
     if missing := len(runs) - len(failed) - timed:
         yield Finding(f"{missing} whole runs are no points: they have no timed step, or no device.", "points", True)
-    if unsteady := sum(point.spread > UNSTEADY for point in points):
-        text = f"{unsteady} of {len(points)} points varied by more than {UNSTEADY:.0%} between quartiles"
+    if unsteady := sum(point.spread > 0.1 for point in points):
+        text = f"{unsteady} of {len(points)} points varied by more than 10% between quartiles"
         yield Finding(f"{text}: perfctl bench FILE --steady 10 measures them again.", "points", True)
 
 
