@@ -92,7 +92,7 @@ def test_what_is_no_number_is_said_beside_the_box_and_the_last_one_stays(visit: 
     for wrong in ("", "-3", "1.5", "abc", "1e400"):
         visit.locator("#c-batch").fill(wrong)
         assert visit.locator("#c-batch").get_attribute("aria-invalid") == "true", wrong
-        assert "64 is still taken" in visit.locator("#w-batch").inner_text()
+        assert "64 is still used" in visit.locator("#w-batch").inner_text()
         assert visit.locator("#sentence").inner_text() == before
     visit.locator("#c-batch").blur()
     assert visit.locator("#c-batch").input_value() == "64"
