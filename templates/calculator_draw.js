@@ -1,4 +1,4 @@
-// How figures look, the curve over batch size, and controls: a box with a slider beside it.
+// Text of figures, the curve over batch size, and controls: a box with a slider beside it.
 const byId = (id) => document.getElementById(id);
 const DASH = "–";
 const grouped = (v) => { const [whole, rest] = String(v).split("."); return whole.replace(/\B(?=(\d{3})+(?!\d))/g, ",") + (rest ? `.${rest}` : ""); };
@@ -92,7 +92,7 @@ const connect = (box, field, get, set) => {
     input.setAttribute("aria-invalid", "true");
     input.setAttribute("aria-describedby", `w-${field.key}`);
     const allowed = field.high === null ? `${field.low} or more` : `${field.low} to ${field.high}`;
-    box.append(make("p", { class: "wrong", id: `w-${field.key}` }, `${field.label}: ${field.whole ? "a whole number, " : "a number, "}${allowed}. ${get()} is still taken.`));
+    box.append(make("p", { class: "wrong", id: `w-${field.key}` }, `${field.label}: ${field.whole ? "a whole number, " : "a number, "}${allowed}. ${get()} is still used.`));
   };
   const show = (text = true) => {
     const value = get();

@@ -1,4 +1,4 @@
-// The choice drives everything that is shown. Times are looked up in the grid that Python worked out; prices are multiplied here.
+// The page shows figures for the current choice. Times come from the grid that Python computed; the script multiplies prices.
 const FIELDS = DATA.fields, MACHINES = new Map(DATA.machines.map((machine) => [machine.name, machine]));
 const BATCHES = Array.from({ length: 13 }, (_, n) => 2 ** n);
 
@@ -28,7 +28,7 @@ const cellOf = ({ grid, model }, choice) => {
   const cell = (place * grid.precisions.length + grid.precisions.indexOf(choice.precision)) * grid.optimizers.length + grid.optimizers.indexOf(choice.optimizer);
   return { place, cell, layout, said: place < 0 ? { reason: "{device} is not known to perfctl serve" } : grid.said[layout.said[cell]] };
 };
-// The step on one GPU, what it rests on, or the reason why there is none.
+// The step on one GPU and its basis, or the reason why there is none.
 const stepOf = (network, choice) => {
   const { grid, model } = network, name = model.names[choice.optimizer] ?? model.name, { cell, layout, said } = cellOf(network, choice);
   const named = (text) => text.replace(/\{(model|device|batch)\}/g, (_, key) => ({ model: name, device: choice.device, batch: choice.batch })[key]);
@@ -43,7 +43,7 @@ const stepOf = (network, choice) => {
   const [, beyond] = model.beyond[layout.beyond[cell]].findLast(([from]) => from <= choice.batch) ?? [1, []];
   return { ...span, backward: part && part.value * span.value, way: said.way, source: named(said.source), coverage: said.coverage, whyNot: said.why_not.map(named), outside: [...beyond, ...said.outside.map(named)] };
 };
-// {work: {limit: amount}} of a step, which are only held against each other.
+// {work: {limit: amount}} of a step; only their ratios matter.
 const splitOf = (network, choice) => {
   const { grid, model } = network, { cell, layout } = cellOf(network, choice), { splits, rows } = opened(grid, model), split = layout.split[cell], { batches: at, rows: works } = grid.rows[model.rows[split]], found = {};
   const right = Math.max(1, at.findIndex((batch, place) => batch >= choice.batch || place === at.length - 1)), part = (choice.batch - at[right - 1]) / (at[right] - at[right - 1]);
@@ -61,7 +61,7 @@ const roomOf = ({ grid, model }, choice) => {
   return { needed, limit, largest, fits: limit === null ? null : needed <= limit, close: limit !== null && needed > grid.close * limit, lacking: limit === null ? 0 : Math.max(needed - limit, 0) };
 };
 
-// Several GPUs, epochs, prices: arithmetic on what the grid gave.
+// Several GPUs, epochs, prices: arithmetic on figures of the grid.
 const parallelOf = (choice, alone, parameters, machine) => {
   const { gpus } = choice, moved = ((2 * (gpus - 1)) / gpus) * parameters * 4;
   if (gpus === 1) return null;
@@ -120,7 +120,7 @@ const readChoice = (hash) => {
     if (!field) { troubles.push(`The link has ${shown(key)}, which this page does not know.`); continue; }
     const value = key === "model" ? readModel(text, troubles) : readField(field, text);
     if (value !== undefined) choice[key] = value;
-    else if (key !== "model") troubles.push(`The link has ${key} = ${shown(text)}, which cannot be; ${choice[key]} is taken.`);
+    else if (key !== "model") troubles.push(`The link has ${key} = ${shown(text)}, which is not possible; the page uses ${choice[key]}.`);
   }
   return [choice, troubles];
 };
@@ -380,7 +380,7 @@ byId("measures").append(...MEASURES.map((entry) => {
   });
   return button;
 }));
-// The event's own address: the one of the page may have been written over since.
+// The address of the event: the page may have changed its own since.
 window.addEventListener("hashchange", (event) => { [choice, troubles] = readChoice(new URL(event.newURL).hash); showAll(); });
 byId("copy").addEventListener("click", (event) => {
   const link = location.href.split("#")[0] + writeChoice(choice), button = event.currentTarget;

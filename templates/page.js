@@ -1,4 +1,4 @@
-// Numbers, controls and the tables that stand in the page. table.js and timeline.js use what is defined here.
+// Numbers, controls and HTML tables of the page, with the functions that table.js and timeline.js use.
 const UP = ["", "k", "M", "G", "T", "P", "E"], DOWN = ["", "m", "µ", "n", "p"];
 const digits = (v) => {
   for (const n of [2, 1]) { const t = Math.abs(v).toFixed(n); if (t.replace(".", "").replace(/^0+/, "").length <= 3) return v.toFixed(n); }
@@ -13,7 +13,7 @@ const si = (v) => {
   while (n < 4 && a * 1000 ** n < 0.9995) n++;
   return `${digits(v * 1000 ** n)} ${DOWN[n]}`.trim();
 };
-// Number and unit of a cell; the number is padded so that decimal points stand below each other.
+// Number and unit of a cell; the number is padded so that decimal points line up.
 const pad = (t) => { const n = (t.split(".")[1] ?? "").length; return n > 2 ? t : t + (n ? "" : "\u2008") + "\u2007".repeat(2 - n); };
 const apart = (t) => { const [number, unit = ""] = t.split(" "); return [pad(number), unit]; };
 const time = (ns) => { const [number, prefix] = apart(si(ns / 1e9)); return [number, prefix + "s"]; };
@@ -70,7 +70,7 @@ const ordered = (items, key, way) => items.map((item) => [key(item), item]).sort
   return empty || way * compare(a[0], b[0]);
 }).map((pair) => pair[1]);
 
-// Tables that stand in the page: sort, filter, CSV.
+// HTML tables: sort, filter, CSV.
 document.querySelectorAll("figure.table").forEach((figure) => {
   const table = figure.querySelector("table"), heads = [...table.tHead.rows[0].cells];
   const ledger = table.classList.contains("ledger");
@@ -99,7 +99,7 @@ document.querySelectorAll("figure.table").forEach((figure) => {
 });
 
 
-// Links into a closed part open it, and so does a link followed from elsewhere.
+// Links into a closed part open it, also from another page.
 const reveal = () => {
   let node = null;
   try { node = document.getElementById(decodeURIComponent(location.hash.slice(1))); } catch { /* a stray % names nothing */ }
@@ -108,7 +108,7 @@ const reveal = () => {
 window.addEventListener("hashchange", reveal);
 reveal();
 
-// Charts: the label of the point under the pointer, or of the point that the arrow keys lead to.
+// Charts: the label of the point under the pointer, or of the one that the arrow keys choose.
 const tip = make("div", { class: "tip", hidden: "", role: "status" });
 document.body.append(tip);
 const showTip = (text, box) => {
@@ -119,7 +119,7 @@ const showTip = (text, box) => {
   tip.style.top = `${(box.top > height + 10 ? box.top - height - 6 : box.bottom + 6) + scrollY}px`;
 };
 const hideTip = () => { tip.hidden = true; };
-// The pointer and the arrow keys say a point; where points can be taken, Enter and a click take it.
+// The pointer and the arrow keys point at a point; where points can be chosen, Enter and a click choose it.
 const liveChart = (svg, take) => {
   const spots = [...svg.querySelectorAll(".hit")];
   let at = -1;

@@ -3,7 +3,7 @@ const FORMAT = { time, start: (ns, column) => time(ns - column.from), si: (v) =>
 const WIDTH = { code: 170, text: 124, int: 84, time: 104, start: 104, si: 124 }, HEIGHT = 24, SCREEN = 480;
 const wordy = (column) => column.kind === "code" || column.kind === "text";
 
-// A function from row number to value; how a column is packed is written in packed.py.
+// A function from row number to value; report/tables.py packs the columns.
 const reader = (column, rows) => {
   if ("c" in column) return () => column.c;
   if (column.r) {
@@ -19,7 +19,7 @@ const reader = (column, rows) => {
   return (row) => column.v[row];
 };
 
-// What to sort a column by, a number a row; NaN where there is no value.
+// The sort key of a column, a number a row; NaN where there is no value.
 const keysOf = (column, rows) => {
   const keys = new Float64Array(rows);
   if (wordy(column)) {
@@ -37,7 +37,7 @@ const byKeys = (order, keys, way) => order.slice().sort((a, b) => {
   return way * (x - y);
 });
 
-// Which rows hold the text in one of their words.
+// The rows with the text in one of their words.
 const rowsWith = (columns, order, text) => {
   const tests = columns.filter(wordy).map((column) => {
     const hit = (v) => v !== null && String(v).toLowerCase().includes(text);

@@ -40,7 +40,7 @@ WORK = {
     "softmax": "softmax and loss", "memory": "copies and other moves of bytes", "optimizer": "the optimizer",
     "overhead": "overhead of a step",
 }  # fmt: skip
-"""Group of work -> what the page calls it."""
+"""Group of work -> its name on the page."""
 LIMITS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}
 
 
@@ -65,7 +65,7 @@ class Place:
     link_gbs: float | None
     """GB/s one way between several. None: not known."""
     link: str
-    """The kind of link, and where that is stated."""
+    """The kind of link, and its source."""
     offers: tuple[int, ...]
     """Numbers of the prices that have it."""
     watts: Mapping[str, tuple[float, str]]
@@ -315,10 +315,10 @@ class _Once:
 
 
 def _names(place: int, model: Model, machines: Sequence[Machine]) -> tuple[str, str]:
-    """(model, machine) as the sentences of a cell name them."""
-    optimizer = OPTIMIZERS[place % len(OPTIMIZERS)]
-    machine = machines[place // (len(OPTIMIZERS) * len(PRECISIONS))]
-    return model.network.names.get(optimizer, model.network.name), machine.name
+    """(model, machine) in the sentences of a cell."""
+    machine, optimizer = divmod(place, len(OPTIMIZERS))
+    named = model.network.names.get(OPTIMIZERS[optimizer], model.network.name)
+    return named, machines[machine // len(PRECISIONS)].name
 
 
 def _said(cell: Cell, model: str, machine: str) -> dict[str, Any]:
@@ -338,8 +338,8 @@ def _said(cell: Cell, model: str, machine: str) -> dict[str, Any]:
 
 def _optional(name: str, grid: Grid) -> dict[str, list[int]]:
     """Left out where no cell has it."""
-    places = [getattr(cell, name) for cell in grid.cells]
-    return {name: [-1 if place is None else place for place in places]} if any(p is not None for p in places) else {}
+    places = [-1 if (place := getattr(cell, name)) is None else place for cell in grid.cells]
+    return {name: places} if max(places, default=-1) >= 0 else {}
 
 
 def _model(model: Model, machines: Sequence[Machine]) -> dict[str, Any]:
@@ -385,7 +385,7 @@ def _amounts(splits: Iterable[Split]) -> list[int]:
 
 
 def level(value: float) -> int:
-    """The stored number of a value, 0 or more; :data:`LEAST` for what is less."""
+    """The stored number of a value, 0 or more; :data:`LEAST` for smaller ones."""
     return min(max(round(log(value / LEAST) * LEVELS), 1), 0xFFFF) if value > 0 else 0
 
 

@@ -1,4 +1,4 @@
-"""A comparison as the page, the terminal and the Markdown summary show it: the same sentences and the same rows."""
+"""Sentences and rows of a comparison, for the page, the terminal and the Markdown summary."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Said:
 
 
 def findings(found: Comparison) -> Said:
-    """Regressions, improvements, new and gone; then what could not be compared."""
+    """Regressions, improvements, new and gone; then everything that could not be compared."""
     several = len({pair.heading for pair in found.pairs}) > 1
     groups = _groups([*found.regressions, *found.improvements, *found.news])
     nothing = [] if found.regressions or found.improvements else [_nothing(found)]
@@ -191,17 +191,17 @@ def around(ends: tuple[float, float] | None) -> str:
 
 
 def verdict_of(row: Row) -> Cell:
-    """The verdict, with what it means and how sure it is."""
+    """The verdict; its meaning and its p-values as the title."""
     title = MEANING[row.verdict]
     if row.p is not None and row.adjusted is not None:
         title += f"; p = {row.p:.2g} alone, {row.adjusted:.2g} among all rows of its level"
     return Cell(row.verdict, title, value=row.verdict)
 
 
-ROWS_SHOWN = 400
-"""Rows of one table; those that count come first."""
-SENTENCES = 7
-"""Findings before "more"."""
+ROWS_SHOWN, SENTENCES = 400, 7
+"""Rows of one table, those that count first; findings before "more"."""
+
+
 BAR_REACH = 0.25
 """The bar beside a change ends at this change, or at the largest one of the table where that is less."""
 
@@ -261,22 +261,22 @@ class CompareView:
     title: str
     made_at: str
     sides: tuple[tuple[str, str, str], ...]
-    """("A", label, what it is), then B."""
+    """("A", label, runs and device), then B."""
     gate: str
     banner: str | None
     findings: tuple[tuple[str, str | None], ...]
-    """(sentence, key of the table behind it)."""
+    """(sentence, key of the table that proves it)."""
     more: tuple[tuple[str, str | None], ...]
     warnings: tuple[str, ...]
     tables: tuple[CompareTable, ...]
     facts: tuple[tuple[str, tuple[tuple[str, str, str, str], ...]], ...]
     """(heading, ((fact, A, B, "", "blocks" or "warns"), ...))."""
     words: tuple[tuple[str, str], ...]
-    """(verdict, what it means), those that occur."""
+    """(verdict, its meaning), those that occur."""
 
 
 def compare_view(found: Comparison, *, made_at: str) -> CompareView:
-    """Everything that the template reads."""
+    """The record of templates/compare.html."""
     said = findings(found)
     news = tuple(zip(said.news, said.evidence, strict=True))
     used = dict.fromkeys(row.verdict for pair in found.pairs for row in pair.rows)

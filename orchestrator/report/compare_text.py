@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 ROWS, ELSEWHERE = 12, "--out compare.html shows them"
-"""Rows of a table in the terminal, and where the others are."""
+"""Rows of a table in the terminal, and the place of the others."""
 MARKDOWN_ROWS = 25
 LEFT_OUT = ("workload", "why", "95 % interval")
 """Columns of the page that do not fit a terminal of 80 columns."""

@@ -20,8 +20,8 @@ from perfctl.orchestrator.report.numbers import percent, size, time
 from perfctl.orchestrator.report.page.inference import inference_findings
 from perfctl.orchestrator.report.page.records import Finding
 
-MUCH_IDLE = 0.2
-"""A larger share of time without a kernel is explained by its causes."""
+MUCH_IDLE, MUCH = 0.2, 0.05
+"""Larger shares are explained by their causes: of time without a kernel, and of time that no layer explains."""
 
 
 def busy_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:

@@ -138,11 +138,11 @@ def _copies(run: Run) -> Iterator[Finding]:
 
 def _missing(prepared: PreparedRun) -> Iterator[Finding]:
     """Times and FLOPs that the report has not, or not of every launch."""
-    report = prepared.run.report
-    timed = sum(kernel.duration_ns is not None for kernel in report.kernels)
-    if timed < len(report.kernels):
+    report, kernels = prepared.run.report, list(prepared.run.report.kernels)
+    timed = sum(kernel.duration_ns is not None for kernel in kernels)
+    if timed < len(kernels):
         gap = next((gap for gap in report.gaps if gap.quantity == "kernel.duration_ns"), None)
-        which = "No launch has" if timed == 0 else f"Only {count(timed).text} of {_launches(len(report.kernels))} have"
+        which = "No launch has" if timed == 0 else f"Only {count(timed).text} of {_launches(len(kernels))} have"
         why = f": {gap.reason.rstrip('.')}" if gap else ""
         yield Finding(f"{which} a duration{why}.", "gaps", warning=True)
     lacking = lacking_flops(prepared)

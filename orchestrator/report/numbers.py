@@ -69,7 +69,7 @@ def size(count: float) -> str:
 
 
 def percent(share: float) -> str:
-    """0.0342 -> "3.4 %"; shares that round to nothing or to all say so."""
+    """0.0342 -> "3.4 %"; "< 0.1 %" and "> 99.9 %" instead of 0 and 100 for a part."""
     if 0 < share < 0.0005:
         return "< 0.1 %"
     if 0.9995 <= share < 1:
@@ -85,7 +85,7 @@ def full(value: float, unit: str = "") -> str:
 
 
 def rounded(value: float) -> float:
-    """Whole numbers as they are, others to six significant digits: what a median or a rate can carry."""
+    """Whole numbers as they are, others to six significant digits."""
     if isinstance(value, int) or not isfinite(value):
         return value
     if value.is_integer():
@@ -95,7 +95,7 @@ def rounded(value: float) -> float:
 
 
 def ratio(value: float) -> str:
-    """Two decimals; what would round to 0.00 says that it is more than nothing."""
+    """Two decimals; "< 0.01" instead of 0.00 for more than nothing."""
     if 0 < value < 0.005:
         return "< 0.01"
     return f"{value:.2f}" if value < 1000 else si(value)
@@ -151,7 +151,7 @@ def dollars(span: Span) -> str:
 
 
 def money(value: float) -> str:
-    """Cents where they matter; what rounds to nothing says that it is more."""
+    """Cents where they matter; "< $0.01" instead of $0.00 for more than nothing."""
     if 0 < value < 0.005:
         return "< $0.01"
     return f"${value:,.2f}" if value < 100 else f"${value:,.0f}"

@@ -1,4 +1,4 @@
-"""A prediction for the terminal: what was predicted, from what, how sure, what it costs."""
+"""A prediction for the terminal: its figures, grounds, ranges and costs."""
 
 from __future__ import annotations
 
@@ -226,12 +226,12 @@ def _one(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
 
 
 def _memory(room: Room | None, on_top: str) -> str:
-    """Whether it fits, by how much it does not, and the largest batch that does."""
+    """Whether it fits, how much is missing, and the largest batch that fits."""
     if room is None:
         return "not known"
     needed = f"{gigabytes(room.needed)} of tensors"
     if room.limit is None:
-        return f"{needed}; how much the device has is not known"
+        return f"{needed}; the memory of the device is not known"
     if not room.fits:
         largest = f"the largest batch that fits is {room.largest:,}" if room.largest else "not even one sample fits"
         return f"{needed}: does not fit in {gigabytes(room.limit)}, {gigabytes(room.lacking)} are missing; {largest}"
@@ -272,7 +272,7 @@ def _all_grounds(found: Answer) -> list[tuple[str, str]]:
     """The grounds of each batch size, once for those that share them."""
     same: dict[tuple[str, ...], list[AnswerPoint]] = {}
     for point in found.points:
-        # Why a measurement is missing names its batch size; the ways and what lies beyond their data decide.
+        # Reasons for a missing measurement name the batch size, so they are no part of the key.
         same.setdefault((point.step.way, point.step.source, *point.step.outside), []).append(point)
     rows = []
     for points in same.values():

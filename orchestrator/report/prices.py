@@ -40,9 +40,9 @@ def days(prices: Sequence[Price]) -> str:
 
 
 def _cells(price: Price) -> tuple[str, ...]:
-    money = (f"{value:.2f}" if value is not None else DASH for value in (price.on_demand, price.spot))
-    words = (price.region or DASH, price.date, price.source or DASH)
-    return (price.provider, price.instance or DASH, price.gpu, str(price.count), *money, *words)
+    dollars = (f"{value:.2f}" if value is not None else DASH for value in (price.on_demand, price.spot))
+    about = (price.region or DASH, price.date, price.source or DASH)
+    return (price.provider, price.instance or DASH, price.gpu, str(price.count), *dollars, *about)
 
 
 def as_json(price: Price) -> dict[str, Any]:

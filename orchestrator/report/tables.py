@@ -12,7 +12,7 @@ from perfctl.orchestrator.report.cells import Cell, text_cell, time_cell
 from perfctl.orchestrator.report.numbers import si
 
 ROWS_SHOWN = 200
-"""Longer tables end here and say how many more there are."""
+"""Longer tables are cut to this, with the number of the other rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Table:
     caption: str
     hidden: int = 0
     """Rows that exist and are not shown."""
-    hidden_note: str = "in the store"
+
     tools: bool = True
     """Offer filter and CSV."""
     notes: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ def table(
 
 
 def without_empty(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> tuple[list[Column], list[list[Cell]]]:
-    """Drop columns that hold nothing but dashes: for lists where a missing column is no question."""
+    """Drop columns of dashes only: for lists that need no reason for a missing column."""
     keep = [place for place in range(len(columns)) if any(row[place].style != "no" for row in rows)]
     return [columns[place] for place in keep], [[row[place] for place in keep] for row in rows]
 
@@ -98,7 +98,7 @@ class Grid:
     """Rows that exist and are not in the page."""
     notes: tuple[str, ...] = ()
     first: Table | None = None
-    """The first rows as a plain table."""
+    """The first rows as an HTML table."""
 
     @property
     def data(self) -> dict[str, Any]:
@@ -132,12 +132,12 @@ def packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str,
 
 
 def differences(values: Sequence[int]) -> list[int]:
-    """First value, then what each adds to the one before."""
+    """First value, then the difference of each to the one before."""
     return [*values[:1], *(after - before for before, after in pairwise(values))]
 
 
 def first_rows(caption: str, columns: Sequence[tuple[tuple[str, str, str], Sequence[Any]]], rows: int) -> Table | None:
-    """The first rows of columns ``((label, unit, kind), values)`` as a plain table, without moments on a clock."""
+    """The first rows of columns ``((label, unit, kind), values)`` as an HTML table, without moments on a clock."""
     shown, columns = min(rows, STATIC_ROWS), [column for column in columns if column[0][2] != "start"]
     heads = [Column(label, "" if kind == "time" else unit, kind if kind in ("text", "code") else "num")
              for (label, unit, kind), _ in columns]  # fmt: skip
@@ -155,7 +155,7 @@ def _cell(kind: str, value: Any) -> Cell:
 
 
 def _tidy(value: Any) -> Any:
-    """Whole floats as integers; what JSON has no word for (NaN, infinity) as null."""
+    """Whole floats as integers; NaN and infinity, which JSON lacks, as null."""
     if isinstance(value, float):
         if not isfinite(value):
             return None

@@ -138,7 +138,7 @@ def ledger_table(found: Analysis, *, brief: bool = True) -> list[RenderableType]
 
 
 def _over_lines(name: str, count: int) -> list[str]:
-    """``name`` in ``count`` pieces, broken after dots and blanks; what does not fit goes on in the last one."""
+    """``name`` in ``count`` pieces, broken after dots and blanks; the last one takes the rest."""
     pieces = [""]
     for part in re.findall(r"[^. ]*[. ]?", name):
         if pieces[-1] and len(pieces[-1]) + len(part.rstrip()) > NAME_WIDTH:
@@ -149,7 +149,7 @@ def _over_lines(name: str, count: int) -> list[str]:
 
 
 def _why(name: str, item: Reason) -> Text:
-    """The verdict's sentence, its numbers, what to do."""
+    """The verdict's sentence, its numbers, the advice."""
     rest = [f"{item.rule}: {item.numbers}." if item.numbers else "" if item.sentence and item.todo else f"{item.rule}."]
     rest += [f"{item.elsewhere}."] if item.elsewhere else []
     said = " ".join(part for part in (item.sentence, *(text[:1].upper() + text[1:] for text in rest)) if part)

@@ -12,10 +12,13 @@ from perfctl.orchestrator.report.charts.charts import Chart, Series, shares
 from perfctl.orchestrator.report.charts.svg import INK, MUTED, PAPER, RULE, SERIES, Hit, drawable
 from perfctl.orchestrator.report.numbers import percent, ratio, short, significant, size, time
 
-_WIDE = 0.05
-"""Parts below it carry no share in words."""
-_LONG = 20
-"""Characters of a label that leave room for few ticks."""
+_WIDE, _LONG = 0.05, 20
+"""Smaller parts have no share in words; labels of more characters leave room for few ticks only."""
+
+
+def epoch(value: float) -> str:
+    """A whole number of epochs."""
+    return f"{value:g}"
 
 
 class Bar(NamedTuple):
@@ -35,11 +38,6 @@ class Course(NamedTuple):
     xs: tuple[float, ...]
     ys: tuple[float, ...]
     colour: int
-
-
-def epoch(value: float) -> str:
-    """A whole number of epochs."""
-    return f"{value:g}"
 
 
 def plotted(
@@ -132,9 +130,8 @@ def pies(
     return style.as_svg(figure, name, description)
 
 
-_MOST_BARS = 24
-_PIECES = 7
-"""Of a pie, as many as have a colour of their own."""
+_MOST_BARS, _PIECES = 24, 7
+"""The pieces of a pie are as many as have a colour of their own."""
 _REST = "all others"
 ON_TEST = "On test data, newest run."
 

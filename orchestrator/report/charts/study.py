@@ -53,11 +53,13 @@ def _times(key: str, points: Sequence[BatchPoint]) -> list[Chart]:
     for what, by_sample, description in (
         ("sample", True, f"Time per sample. {said}"), ("step", False, "Time per step against batch size")
     ):  # fmt: skip
-        scaled = [
-            [getattr(step, name) / (point.batch if by_sample else 1) / 1e9 for point, step in timed]
-            for name in ("median", "low", "high")
-        ]
-        line = Series(what, tuple(point.batch for point, _ in timed), *map(tuple, scaled))
+        middle, lows, highs = (
+            tuple(
+                value / (point.batch if by_sample else 1) / 1e9 for (point, _), value in zip(timed, values, strict=True)
+            )
+            for values in zip(*((step.median, step.low, step.high) for _, step in timed), strict=True)
+        )
+        line = Series(what, tuple(point.batch for point, _ in timed), middle, lows, highs)
         svg = against_batch(f"{key}-{what}", description, [line], lambda s: short(time(s * 1e9)), up=f"time per {what}")
         found.append(Chart(f"Time per {what}, by batch size", svg, note))
     return found
@@ -134,7 +136,7 @@ def across(runs: Sequence[Run]) -> tuple[Chart, ...]:
 
 
 def label(study: Study) -> str:
-    """The model's name where the workload takes one, else the workload's, with what is not at its default."""
+    """The model's name where the workload has one, else the workload's with its own options."""
     model = study.runs[0].report.environment.get("option:model")
     return model or ", ".join(part for part in (study.workload, study.variant) if part)
 

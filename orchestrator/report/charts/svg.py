@@ -1,4 +1,4 @@
-"""What makes a drawing of charts.py fit into the page: colours as CSS variables, labels under the pointer."""
+"""Drawings of charts.py made part of the page: colours as CSS variables, labels under the pointer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 
 INK, MUTED, RULE, PAPER, ON_DEEP = "#010101", "#020202", "#030303", "#050505", "#040404"
 SERIES = tuple(f"#0a0a0{number}" for number in range(10))
-"""Stand-ins; 7 is what has no colour of its own ("other"), 8 what is left over, 9 one colour more."""
+"""Stand-ins; 7 is "other", without a colour of its own, 8 the rest, 9 one colour more."""
 VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper", ON_DEEP: "--on0"} | {
     colour: f"--s{number}" for number, colour in enumerate(SERIES)
 }
@@ -17,7 +17,7 @@ VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper", O
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """What is said under the pointer, and where: a point, or a box from (x, y) to (right, top), in the data's units."""
+    """A text under the pointer and its area: a point, or a box from (x, y) to (right, top), in the data's units."""
 
     text: str
     x: float
@@ -45,7 +45,7 @@ def shapes(hits: Sequence[Hit], transform: Callable[[tuple[float, float]], Seque
 
 
 def drawable(label: str, most: int = 28) -> str:
-    """Short enough to stand beside a line, and of characters that can be drawn."""
+    """Short enough for a place beside a line, and of characters that can be drawn."""
     text = "".join(character if character.isprintable() else "\ufffd" for character in label[-most:])
     return text if len(label) <= most else "…" + text[1:]
 

@@ -1,7 +1,7 @@
 """Tables as files for other programs: CSV, JSON, Parquet, Excel. Rows are written as they come.
 
 NULL stays empty (CSV, Excel) or null (JSON, Parquet). What each column means, in which unit, and what NULL means in it
-goes along as a table of its own, ``columns``. FLOPs count 1 multiply-add as 2.
+is in a table of its own, ``columns``. FLOPs count 1 multiply-add as 2.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def cell(value: Any, *, raw: bool = False) -> str:
 
 
 def guarded(text: str) -> str:
-    """``text`` so that no spreadsheet runs it."""
+    """``text`` in a form that no spreadsheet runs."""
     return "'" + text if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
 
 
@@ -81,7 +81,7 @@ SHORTEST = 14
 
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
-    """Column names told apart: id, id -> id, id_2."""
+    """Unique column names: id, id -> id, id_2."""
     found: list[str] = []
     for name in names:
         number, candidate = 1, name

@@ -59,14 +59,14 @@ def trace(run: Run, step: int | None) -> dict[str, Any]:
 
 
 def _window(step: int, kernels: Iterable[Kernel], ranges: Iterable[Range]) -> tuple[int, int]:
-    """From the first to the last moment of what belongs to the step, ns on the report's clock."""
+    """First and last moment of the step's kernels and ranges, ns on the report's clock."""
     spans = [(k.start_ns or 0, k.duration_ns or 0) for k in kernels if k.step == step]
     spans += [(span.start_ns, span.duration_ns or 0) for span in ranges if span.step == step]
     return min(start for start, _ in spans), max(start + int(length) for start, length in spans)
 
 
 def _inside(span: Range, begin: int, end: int) -> bool:
-    """Someone else's range that lies in the step whole; ranges around many steps are left out."""
+    """A range without a step that lies in this one whole; ranges around many steps are left out."""
     return span.step is None and begin <= span.start_ns and span.start_ns + (span.duration_ns or 0) <= end
 
 
@@ -108,7 +108,7 @@ def _copy_events(copies: Sequence[Copy], zero: int) -> Iterator[dict[str, Any]]:
 
 
 def _times(start: int, duration: float | None, zero: int) -> dict[str, Any]:
-    """A duration that is not known is drawn as an instant: 0 would say that it took no time."""
+    """An unknown duration is drawn as an instant: 0 would claim that it took no time."""
     if duration is None:
         return {"ph": "i", "s": "t", "ts": _us(start - zero)}
     return {"ph": "X", "ts": _us(start - zero), "dur": _us(duration)}

@@ -1,4 +1,4 @@
-"""The ledger as the page shows it: one group a layer and direction, one line a batch size."""
+"""The ledger on the page: one group a layer and direction, one line a batch size."""
 
 from __future__ import annotations
 
@@ -106,9 +106,10 @@ def still_open(rows: Sequence[LedgerRow], judgement: Judgement) -> str | None:
     return f"Unexplained: {high} of the gap{at}."
 
 
-MINOR_SHARE = 0.01
-FOLD_FROM = 3
-"""Fewer groups than this are not worth folding."""
+MINOR_SHARE, FOLD_FROM = 0.01, 3
+"""Groups without multiply-adds below this share are folded; fewer groups than the second are not worth it."""
+
+
 SHARE_AT = 5
 
 
@@ -135,7 +136,7 @@ class Group:
     note: str | None = None
     reasons: tuple[Reason, ...] = ()
     open: str | None = None
-    """What no verdict explains, in a sentence; None when nothing is left or nothing was judged."""
+    """The unexplained part of the gap in a sentence; None when nothing is left or nothing was judged."""
     minor: bool = False
     """No multiply-adds and hardly any time: folded away until asked for."""
 
@@ -215,7 +216,7 @@ def _fold(groups: Sequence[Group], whole: str) -> str | None:
 
 
 def _not_counted(ledger: Ledger) -> str | None:
-    """Why no row has a count; None when one has."""
+    """Why no row has a count; None when one has it."""
     if ledger.any_counted:
         return None
     figures = [row.counted for row in ledger.rows if row.counted.reason]
@@ -225,8 +226,8 @@ def _not_counted(ledger: Ledger) -> str | None:
 
 
 def _rules(ledger: Ledger) -> list[str]:
-    """How counted figures are made of counters, each rule once."""
-    rules = [row.counted.rule for row in ledger.rows if row.counted.rule and row.counted.value is not None]
+    """The rules by which counters give the counted figures, each once."""
+    rules = (row.counted.rule for row in ledger.rows if row.counted.rule and row.counted.value is not None)
     return list(dict.fromkeys(part for rule in rules for part in rule.split("; ")))
 
 

@@ -149,14 +149,17 @@ def _row(point: RooflinePoint, roofs: Roofline, level: str) -> list[Cell]:
         intensity = Cell(significant(float(point.intensity)), title, value=rounded(point.intensity))
     named = name_cell(traffic.name, _short(traffic.name) if level == "kernel" else None)
     batch = text_cell(traffic.batch) if traffic.batch is not None else nothing("not said")
-    mfu = share_cell(point.mfu, point.refused or (lacking if traffic.paper else "nothing on paper"))
+    reached, mfu_share, hfu = (
+        None if share is None else round(share, 6) for share in (point.reached, point.mfu, point.hfu)
+    )
+    mfu = share_cell(mfu_share, point.refused or (lacking if traffic.paper else "nothing on paper"))
     bound = spoken(point, roofs)
     return [
         *{"run": [batch], "layer": [named, batch], "kernel": [named]}[level], intensity,
         _achieved_cell(point, lacking), text_cell(point.path) if point.path else nothing(lacking),
-        share_cell(point.reached, point.refused or lacking),
+        share_cell(reached, point.refused or lacking),
         Cell("refused", point.mfu_refused, "refused") if point.mfu_refused else mfu,
-        share_cell(point.hfu, point.refused or (traffic.counted.reason or lacking)),
+        share_cell(hfu, point.refused or (traffic.counted.reason or lacking)),
         time_cell(traffic.time_ns, "not timed", traffic.basis),
         nothing(lacking) if bound is None else Cell(bound, style="bad" if point.refused else "", value=bound),
     ]  # fmt: skip

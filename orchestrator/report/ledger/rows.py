@@ -16,7 +16,7 @@ from perfctl.records.run import Run
 
 
 def ledger_rows(analyses: Sequence[Analysis]) -> Iterator[dict[str, Any]]:
-    """One row a layer, direction and batch size, then what no layer explains. None is not known; 0 is zero."""
+    """One row a layer, direction and batch size, then the rest that no layer explains. None is not known."""
     for found in analyses:
         for row in found.ledger.rows:
             yield _row(found, row)
@@ -76,7 +76,7 @@ _ROOFS = (
 
 
 def _rest(found: Analysis, rest: Unattributed) -> dict[str, Any]:
-    """The columns are those of the other rows: something is left over only where there are some."""
+    """With the columns of the other rows, which exist where something is left over."""
     return {
         **dict.fromkeys(_row(found, found.ledger.rows[0]) if found.ledger.rows else ()), **_study(found),
         "batch": rest.batch, "layer": "not attributed", **_counted(rest), "time_ns": rest.time.median,
@@ -92,7 +92,7 @@ MEANINGS = {
     "precision": "fp32, tf32, bf16 or fp16",
     "device": "the device that did the work",
     "batch": "samples a step",
-    "layer": "dotted module path; 'not attributed' is what no layer explains",
+    "layer": "dotted module path; 'not attributed' is the rest that no layer explains",
     "kind": "class of the module, or name of the operation",
     "direction": "forward, grad_input, grad_weight, grad_bias, backward, optimizer",
     "paper_flops": "on paper for one step: 2 x multiply-adds",
@@ -136,7 +136,7 @@ _ENDINGS = {"_ns": "ns", "_bytes": "byte", "_flops_per_s": "FLOP/s", "_flops": "
 
 
 def unit(name: str) -> str:
-    """The unit of a column, which its name says; "-" where there is none."""
+    """The unit of a column, from its name; "-" where there is none."""
     return _UNITS.get(name) or next((unit for ending, unit in _ENDINGS.items() if name.endswith(ending)), "-")
 
 

@@ -104,7 +104,7 @@ def gaps(prepared: PreparedStudy, ledger: Ledger) -> Table | None:
 
     everything = len({(row.layer, row.direction) for row in ledger.rows})
     comparison = nothing("a gap of the comparison")
-    rows = [line(*key, word(scope), text_cell(_list(dict.fromkeys(who), 6))) for (*key, scope), who in found.items()]
+    rows = [line(*key[:3], word(key[3]), text_cell(_list(dict.fromkeys(who), 6))) for key, who in found.items()]
     for (what, state, why), names in lacking.items():
         state = "lower bound" if state in ("counted", "estimated") else state
         concerns = "all rows of the ledger" if len(names) == everything else _list(names, 6)

@@ -61,7 +61,7 @@ def correlation_table(family: str, found: Sequence[Correlation]) -> Table | None
 
 
 def flops(point: BenchPoint) -> float | None:
-    """Of one step, forward and backward; None where pen and paper is not with the point."""
+    """Of one step, forward and backward; None where the point has no estimate."""
     parts = [point.features[name] for name in ("flops:forward", "flops:backward") if name in point.features]
     return sum(parts) if parts else None
 
@@ -83,10 +83,8 @@ def as_json(points: Sequence[BenchPoint], found: Sequence[Correlation]) -> dict[
 
 WHOLE, POINTS = 6, 1000
 """Networks that have a part of their own (more share one), and rows of the table of points."""
-
 FIRST = ("flops:forward", "bytes:forward", "parameters", "layers")
 """Figures that are drawn."""
-UNSTEADY = 0.1
 LEFT_OUT = (
     "One row a network and batch size, the fastest of its runs. Layers, ledger, memory and commands of each network are not in"
     " this page: perfctl report --run ID --out network.html has them, --run once for each run of it."
@@ -95,13 +93,12 @@ LEFT_OUT = (
 
 def apart(found: Iterable[Study]) -> tuple[list[Study], list[Study]]:
     """(studies with a part of their own, networks of a bench that share one)."""
-    every = list(found)
-    bench = [
-        study for study in every if study.workload == WORKLOAD and {run.profiler for run in study.runs} == {"none"}
-    ]
-    if len(bench) <= WHOLE:
-        return every, []
-    return [study for study in every if all(study is not other for other in bench)], bench
+    own: list[Study] = []
+    bench: list[Study] = []
+    for study in (every := list(found)):
+        of_bench = study.workload == WORKLOAD and {run.profiler for run in study.runs} == {"none"}
+        (bench if of_bench else own).append(study)
+    return (every, []) if len(bench) <= WHOLE else (own, bench)
 
 
 def bench_views(networks: Sequence[Study], first: int) -> Iterator[StudyView]:
@@ -118,18 +115,13 @@ def _view(runs: Sequence[Run], key: str) -> StudyView:
     run_of = {id(point): run.id for point, run in made}
     points = fastest(point for point, _ in made)
     found = correlations(points)
-    origins = dict.fromkeys(run.origin for run in runs)
-    warnings = list(_warnings(points, runs, len(made)))
+    mode = MODES.get(runs[0].mode or "", runs[0].mode)
     return StudyView(
-        key, _heading(runs[0]), _facts(points, runs),
-        tuple((origin, about.ORIGINS.get(origin, origin)) for origin in origins),
-        tuple(_findings(found)), (), tuple(warnings),
+        key, ", ".join(part for part in ("bench", mode, runs[0].precision) if part), _facts(points, runs),
+        tuple((origin, about.ORIGINS.get(origin, origin)) for origin in dict.fromkeys(run.origin for run in runs)),
+        tuple(_findings(found)), (), tuple(_warnings(points, runs, len(made))),
         tuple(_sections(key, points, [run_of[id(point)] for point in points], found, runs)),
     )  # fmt: skip
-
-
-def _heading(run: Run) -> str:
-    return ", ".join(part for part in ("bench", MODES.get(run.mode or "", run.mode), run.precision) if part)
 
 
 def _facts(points: Sequence[BenchPoint], runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
@@ -151,28 +143,19 @@ def _findings(found: Sequence[Correlation]) -> Iterator[Finding]:
     for family in dict.fromkeys(row.family for row in found):
         best = next(row for row in found if row.family == family)
         who = "over all families" if family == ALL else f"of {family}"
-        yield Finding(
-            f"The time of a step {who} goes closest with {bench_label(best.feature)}: "
-            f"Spearman {best.spearman or 0.0:.2f}, {best.points} points.",
-            "goes-with",
-        )
+        rank = f"Spearman {best.spearman or 0.0:.2f}, {best.points} points"
+        yield Finding(f"The time of a step {who} goes closest with {bench_label(best.feature)}: {rank}.", "goes-with")
 
 
 def _warnings(points: Sequence[BenchPoint], runs: Sequence[Run], timed: int) -> Iterator[Finding]:
-    failed = [run for run in runs if run.status != "ok"]
-    if failed:
-        yield Finding(
-            f"{len(failed)} runs are not whole, run {failed[0].id} first: {failed[0].reason}.", "points", True
-        )
+    if failed := [run for run in runs if run.status != "ok"]:
+        text = f"{len(failed)} runs are not whole, run {failed[0].id} first: {failed[0].reason}."
+        yield Finding(text, "points", True)
     if missing := len(runs) - len(failed) - timed:
         yield Finding(f"{missing} whole runs are no points: they have no timed step, or no device.", "points", True)
-    unsteady = sum(1 for point in points if point.spread > UNSTEADY)
-    if unsteady:
-        yield Finding(
-            f"{unsteady} of {len(points)} points varied by more than {UNSTEADY:.0%} between quartiles: "
-            "perfctl bench FILE --steady 10 measures them again.",
-            "points", True,
-        )  # fmt: skip
+    if unsteady := sum(point.spread > 0.1 for point in points):
+        text = f"{unsteady} of {len(points)} points varied by more than 10% between quartiles"
+        yield Finding(f"{text}: perfctl bench FILE --steady 10 measures them again.", "points", True)
 
 
 def _sections(

@@ -11,10 +11,8 @@ from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import Column, Table, table
 from perfctl.records.run import Run
 
-MUCH_WAITING = 0.2
-"""A larger share of a step that waits for images is reported."""
-LONG_TAIL = 1.5
-"""p95 over the median from which it is reported."""
+MUCH_WAITING, LONG_TAIL = 0.2, 1.5
+"""Larger values are reported: the share of a step that waits for images, and p95 over the median."""
 
 
 def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:

@@ -30,12 +30,10 @@ from perfctl.orchestrator.report.tables import Column, Grid, Table, first_rows, 
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
-LAUNCHES_SHOWN = 150_000
-"""Launches of one study that the page carries; the rest stays in the store."""
-COUNTER_COLUMNS = 60
-"""Counters in the table of launches; a full section set has hundreds."""
-COUNTER_CELLS = 1_200_000
-"""Launches x counters that the page carries; beyond it only the FLOPs made from them."""
+LAUNCHES_SHOWN, COUNTER_COLUMNS, COUNTER_CELLS = 150_000, 60, 1_200_000
+"""Limits of one study on the page: launches, counters in the table of launches (a full section set has hundreds), and
+launches x counters; beyond the last one the page has only the FLOPs made from them."""
+
 
 PATHS = ("fp32", "fp64", "fp16", "tensor")
 _NONE = missing("not_collected", "no counters for this launch")
@@ -176,7 +174,7 @@ def _is_empty(column: dict[str, Any]) -> bool:
 
 
 def _states(figures: Sequence[Figure]) -> dict[str, Any]:
-    """Look, mark and reason of each value as a packed column; nothing where all are plainly counted."""
+    """Style, mark and reason of each value as a packed column; empty where all are counted in full."""
     states = [(style_of(figure), mark(figure), why(figure)) for figure in figures]
     return {"state": packed("", "", "", states)} if any(map(any, states)) else {}
 

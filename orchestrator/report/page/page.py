@@ -17,6 +17,7 @@ from perfctl.orchestrator.analyse.hardware.peaks import Peaks
 from perfctl.orchestrator.analyse.speedup import Speedup
 from perfctl.orchestrator.report.compare import compare_view
 from perfctl.orchestrator.report.page.sections import page_view
+from perfctl.orchestrator.report.speedup import page_view as speedup_view
 from perfctl.records.run import Run
 
 _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "\ufffd")
@@ -43,8 +44,6 @@ def render_comparison(found: Comparison) -> str:
 
 def render_speedup(studies: Sequence[Speedup]) -> str:
     """HTML of the page of a speed-up study, a batch size after the other. The same studies give the same bytes."""
-    from perfctl.orchestrator.report.speedup import page_view as speedup_view
-
     return _filled("speedup.html", speedup_view(studies))
 
 

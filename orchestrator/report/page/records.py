@@ -51,7 +51,7 @@ class StudyView:
     heading: str
     facts: tuple[tuple[str, str], ...]
     origins: tuple[tuple[str, str], ...]
-    """(origin, what it means) of its numbers."""
+    """(origin, its meaning) of its numbers."""
     findings: tuple[Finding, ...]
     more: tuple[Finding, ...]
     warnings: tuple[Finding, ...]
@@ -66,4 +66,4 @@ class PageView:
     made_at: str
     studies: tuple[StudyView, ...]
     left_out: str | None = None
-    """What of the store is not on the page, in a sentence; None where nothing is."""
+    """A sentence about runs of the store that are not on the page; None where there are none."""

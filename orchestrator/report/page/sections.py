@@ -27,9 +27,9 @@ NUMBERS = (
     "charts", "inference", "ledger", "roofline", "sweep", "switches", "kernels", "timeline", "operators",
     "ranges", "utilisation", "memory", "summaries",
 )  # fmt: skip
-"""Sections of numbers, whose origin stands beside the heading."""
+"""Sections of numbers, with their origin beside the heading."""
 CHARTS_FIRST = 2
-"""Charts on the first screen; the others stand in the batch sweep."""
+"""Charts on the first screen; the others are in the batch sweep."""
 
 
 def page_view(runs: Iterable[Run], *, generated_at: str, title: str | None, peaks: Sequence[Peaks] = ()) -> PageView:

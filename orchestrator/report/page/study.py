@@ -29,7 +29,7 @@ COUNTER_ROWS = 50_000
 
 
 def sweep_table(points: Sequence[BatchPoint]) -> Table | None:
-    """One row a batch size: time, samples per second, memory. None where nothing of these is known."""
+    """One row a batch size: time, samples per second, memory. None where none of these is known."""
     quantities = list(dict.fromkeys(name for point in points for name in point.memory))
     columns = [
         Column("batch"), Column("time per step", base="ns"),
@@ -187,9 +187,11 @@ def counters(runs: Sequence[Run]) -> Grid | None:
     if not sums:
         return None
     rows = list(sums.items())[:COUNTER_ROWS]
-    heads = (("run", "", "text"), ("kernel", "", "code"), ("counter", "", "code"), ("unit", "", "text"))
     columns: list[tuple[tuple[str, str, str], list[object]]] = [
-        *((head, [key[place] for key, _ in rows]) for place, head in enumerate(heads)),
+        (("run", "", "text"), [key[0] for key, _ in rows]),
+        (("kernel", "", "code"), [key[1] for key, _ in rows]),
+        (("counter", "", "code"), [key[2] for key, _ in rows]),
+        (("unit", "", "text"), [key[3] for key, _ in rows]),
         (("values", "", "int"), [len(values) for _, values in rows]),
         (("smallest", "", "si"), [min(values) for _, values in rows]),
         (("largest", "", "si"), [max(values) for _, values in rows]),
@@ -200,16 +202,13 @@ def counters(runs: Sequence[Run]) -> Grid | None:
     )
 
 
-def listing(
-    caption: str, columns: list[Column], rows: list[list[Cell]], *, limit: int = 200, drop_run: bool = True
-) -> Table | None:
+def listing(caption: str, columns: list[Column], rows: list[list[Cell]], *, drop_run: bool = True) -> Table | None:
     """A table without empty columns, and without the run's column when there is only one run."""
     if not rows:
         return None
     if drop_run and len({row[0].text for row in rows}) == 1:
         columns, rows = columns[1:], [row[1:] for row in rows]
-    columns, rows = without_empty(columns, rows)
-    return table(caption, columns, rows, limit=limit)
+    return table(caption, *without_empty(columns, rows))
 
 
 def word(text: str | None) -> Cell:

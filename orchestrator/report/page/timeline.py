@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from perfctl.orchestrator.report.numbers import size, time
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.tables import differences
-from perfctl.records.report import Copy, Kernel, Range
+from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
 
 MOST = 20_000
@@ -50,7 +50,7 @@ def timelines(runs: Sequence[Run], colours: Mapping[str, int]) -> list[dict[str,
 
 
 def _by_name(runs: Sequence[Run]) -> dict[str, int]:
-    """Kernel name -> colour where no layer has one: the names that take most time."""
+    """Kernel name -> colour, for the names that take most time, where no layer has a colour."""
     took: dict[str, float] = defaultdict(float)
     for run in runs:
         for kernel in run.report.kernels:
@@ -59,7 +59,7 @@ def _by_name(runs: Sequence[Run]) -> dict[str, int]:
 
 
 def absent(runs: Sequence[Run]) -> str | None:
-    """Why there is no timeline; None when there is one or nobody would look for it."""
+    """Why there is no timeline; None when there is one, or no kernel was timed."""
     if any(kernel.duration_ns is not None for run in runs for kernel in run.report.kernels):
         return "no run has start times: ncu runs kernels one by one and keeps none, nsys and torch do"
     return None
@@ -148,13 +148,13 @@ def _stream_tracks(
         if _timed(kernel) and (kernel.start_ns or 0) < view.end and _end(kernel) > view.start:
             bar = _clip(view, kernel.start_ns or 0, int(kernel.duration_ns or 0), kernel.short_name or kernel.name,
                         _launched(kernel), coloured.get(kernel.name, OTHER) if coloured else _colour(kernel, colours))  # fmt: skip
-            streams[_track(kernel)].append(bar)
+            streams[kernel.device_index or 0, -1 if kernel.stream is None else kernel.stream].append(bar)
     copies: dict[tuple[int, int], list[Bar]] = defaultdict(list)
     for copy in view.run.report.copies:
         if copy.start_ns is not None and copy.duration_ns is not None and view.start <= copy.start_ns < view.end:
             moved = size(copy.bytes) if copy.bytes is not None else "size not recorded"
             bar = _clip(view, copy.start_ns, copy.duration_ns, f"copy {copy.kind}", moved, NO_LAYER)
-            copies[_track(copy)].append(bar)
+            copies[copy.device_index or 0, -1 if copy.stream is None else copy.stream].append(bar)
     several = len({device for device, _ in (*streams, *copies)}) > 1
     for kind, what, found in (("kernel", "kernels", streams), ("copy", "copies", copies)):
         for (device, stream), bars in sorted(found.items()):
@@ -181,15 +181,11 @@ def _launched(kernel: Kernel) -> str:
 
 
 def _colour(item: Kernel | Range, colours: Mapping[str, int]) -> int:
-    """That of the layer on every chart; the optimizer's own work has one too."""
+    """The colour of the layer on every chart; the optimizer has one too."""
     working = item.direction == "optimizer" or (isinstance(item, Range) and item.name == "perfctl:phase:optimizer")
     if item.layer is None:
         return colours.get("optimizer", NO_LAYER) if working else NO_LAYER
     return colours.get(item.layer, OTHER)
-
-
-def _track(item: Kernel | Copy) -> tuple[int, int]:
-    return (item.device_index or 0, -1 if item.stream is None else item.stream)
 
 
 def _timed(kernel: Kernel) -> bool:

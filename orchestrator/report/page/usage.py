@@ -42,9 +42,9 @@ def absent(runs: Sequence[Run]) -> str | None:
     counted = [run for run in runs if run.report.kernels]
     if not counted:
         return None
-    if all(run.profiler == "ncu" for run in counted):
-        return "ncu runs kernels one by one, so how busy the device was is not in its reports; nsys and torch record it"
     kernels = [kernel for run in counted if run.profiler != "ncu" for kernel in run.report.kernels]
+    if not kernels:
+        return "ncu runs kernels one by one, so how busy the device was is not in its reports; nsys and torch record it"
     without = sum(kernel.start_ns is None or kernel.duration_ns is None for kernel in kernels)
     return (
         f"{without:,} of {len(kernels):,} kernels have no start or no length, and a share without them would be wrong"
@@ -94,10 +94,8 @@ def memory_table(runs: Sequence[Run]) -> Table | None:
 def memory_list(run: Run) -> Table | None:
     """The same figures of one run for a terminal, a row a moment and quantity."""
     columns = [Column("figure", style="text"), Column("bytes", base="B")]
-    rows = [
-        [text_cell(f"{item.moment} {item.quantity.replace('_', ' ')}"), size_cell(item.bytes)]
-        for item in run.report.memory
-    ]
+    names = [f"{item.moment} {item.quantity.replace('_', ' ')}" for item in run.report.memory]
+    rows = [[text_cell(name), size_cell(item.bytes)] for name, item in zip(names, run.report.memory, strict=True)]
     return listing("Memory figures that the run recorded about itself", columns, rows, drop_run=False)
 
 

@@ -92,7 +92,7 @@ def test_what_is_no_number_is_said_beside_the_box_and_the_last_one_stays(visit: 
     for wrong in ("", "-3", "1.5", "abc", "1e400"):
         visit.locator("#c-batch").fill(wrong)
         assert visit.locator("#c-batch").get_attribute("aria-invalid") == "true", wrong
-        assert "64 is still taken" in visit.locator("#w-batch").inner_text()
+        assert "64 is still used" in visit.locator("#w-batch").inner_text()
         assert visit.locator("#sentence").inner_text() == before
     visit.locator("#c-batch").blur()
     assert visit.locator("#c-batch").input_value() == "64"
@@ -241,7 +241,7 @@ def served(browser: Any, server: PageServer) -> Iterator[Any]:
 
 
 def test_through_serve_a_link_with_free_parameters_is_answered(served: Any) -> None:
-    from perfctl.orchestrator.actions.predict.predict import predict
+    from perfctl import predict
 
     said = served.locator("#sentence").inner_text()
     assert said.startswith(
@@ -288,7 +288,7 @@ def test_through_serve_a_network_that_cannot_be_is_refused_with_the_reason_and_n
     from playwright.sync_api import expect
 
     at(served, "#model=resnet:depth=27&batch=64&device=T4")
-    assert "say depth=26 or depth=28" in served.locator("#troubles").inner_text()
+    assert "use depth=26 or depth=28" in served.locator("#troubles").inner_text()
     assert "no such network" in served.locator("#figures").inner_text().lower()
     assert served.locator("#figures dd:not(.no)").count() == 0
     served.locator("#c-p-depth").fill("26")
