@@ -176,11 +176,11 @@ def viterbi(fits: Sequence[Sequence[float]]) -> tuple[float, list[int | None]]:
         if not number:
             options[:] = -np.minimum(LATE * place, MOST)
         choice = options.argmax(axis=0)
-        taken = options[choice, place] + gain
+        moved = options[choice, place] + gain
         stay = score - LEAVE
-        left[number] = stay > taken
+        left[number] = stay > moved
         came[number] = np.where(left[number], place, np.stack([before, place, np.full(count, last)])[choice, place])
-        score = np.where(left[number], stay, taken)
+        score = np.where(left[number], stay, moved)
     at = int(score.argmax())
     total = float(score[at])
     path: list[int | None] = []
@@ -248,8 +248,8 @@ def guess(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -> Guess:
     steps = _steps(path)
     if reason := _doubt(path, steps, len(items)):
         return _none(given, reason)
-    told = scored[0][0] != scored[1][0]
-    return _guessed(given, order, dict(zip(main, zip(path, steps, strict=True), strict=True)), items, known, told)
+    directed = scored[0][0] != scored[1][0]
+    return _guessed(given, order, dict(zip(main, zip(path, steps, strict=True), strict=True)), items, known, directed)
 
 
 def _none(kernels: tuple[Kernel, ...], reason: str) -> Guess:
@@ -293,7 +293,7 @@ def _guessed(
     placed: dict[int, Placed],
     items: Sequence[LayerItem],
     known: dict[str, Algorithm],
-    told: bool,
+    directed: bool,
 ) -> Guess:
     found = list(given)
     steps = {step for _, step in placed.values()}
@@ -305,7 +305,7 @@ def _guessed(
             found[index] = found[index]._replace(layer=None, direction=None, step=numbers.get(step), layer_source=None)
             continue
         layer, direction = items[item].layer, items[item].direction
-        if not told and direction in GRADIENTS:  # names and shapes say nothing about which of the two it is
+        if not directed and direction in GRADIENTS:  # names and shapes say nothing about which of the two it is
             direction = "backward"
         found[index] = found[index]._replace(
             layer=layer, direction=direction, step=numbers.get(step), layer_source="guessed"

@@ -85,14 +85,13 @@ def kernels_in_window(run: Run) -> tuple[dict[int, list[Kernel]], tuple[int, int
     kernels = list(run.report.kernels)
     if run.profiler == "ncu" or not kernels or any(k.start_ns is None or k.duration_ns is None for k in kernels):
         return {}, (0, 0), ""
-    start, words = (
-        min(kernel.start_ns or 0 for kernel in kernels),
-        "from the first kernel's start to the last one's end",
-    )
+    start = min(kernel.start_ns or 0 for kernel in kernels)
+    words = "from the first kernel's start to the last one's end"
     end = max(int((kernel.start_ns or 0) + round(kernel.duration_ns or 0)) for kernel in kernels)
     steps = [item for item in run.report.ranges if item.step is not None and item.name.startswith("perfctl:step:")]
     if steps:
-        start, words = min(item.start_ns for item in steps), "from the first step's start to the last kernel's end"
+        start = min(item.start_ns for item in steps)
+        words = "from the first step's start to the last kernel's end"
         end = max(end, *(item.start_ns + (item.duration_ns or 0) for item in steps))
     devices: dict[int, list[Kernel]] = defaultdict(list)
     for kernel in kernels:

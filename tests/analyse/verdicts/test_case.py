@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.analyse.counters.flops import compute_capability
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
@@ -270,8 +271,7 @@ def test_the_chip_is_the_one_that_says_its_capability(synthetic: ModuleType) -> 
     nameless = replace(synthetic.V100, compute_capability=None)
 
     def capability(device: Device | None, *others: Device) -> str | None:
-        run = replace(ncu, device=device, report=replace(ncu.report, devices=others))
-        return of(run)[0][64, "conv2", "forward"].capability
+        return compute_capability(replace(ncu, device=device, report=replace(ncu.report, devices=others)))
 
     assert capability(nameless, replace(synthetic.V100, compute_capability="8.6")) == "8.6"
     assert capability(synthetic.V100, replace(synthetic.V100, compute_capability="8.6")) == "7.0"
