@@ -173,7 +173,7 @@ def _why(traffic: Traffic, peaks: Peaks, rate: float, *, paper: bool = False) ->
         return "the clock in the run's record is not the one it ran at"
     if peaks.kind == "measured":
         return (
-            "the measurement had fewer threads than the run, or other work beside it; delete its file and measure again"
+            "the measurement had fewer threads than the run, or shared the machine; delete its file and measure again"
         )
     if paper and traffic.counted.value is not None and traffic.paper and traffic.counted.value < 0.9 * traffic.paper:
         return "fewer FLOPs were executed than are on paper; see the counted share"

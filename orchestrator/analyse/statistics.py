@@ -32,7 +32,7 @@ class Ratio:
     p: float
     """Chance of a difference as large where there is none; of this one comparison alone."""
     basis: str
-    """What the spread was taken from, in words."""
+    """What the spread was computed from, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _one_against_several(a: Sequence[float], b: Sequence[float]) -> Ratio | str:
     single = _Mean(one, several.variance * (several.freedom + 1), several.freedom)
     pair = (single, several) if len(a) == 1 else (several, single)
     which = "A" if len(a) == 1 else "B"
-    basis = f"{len(a)} and {len(b)} runs; {which} is one run, taken to spread as the others do"
+    basis = f"{len(a)} and {len(b)} runs; {which} is one run, assumed to spread as the others do"
     return _student(pair[0], pair[1], several.freedom, basis)
 
 

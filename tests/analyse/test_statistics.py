@@ -190,7 +190,7 @@ def test_one_run_spreads_as_the_several_do(turned: bool, which: str) -> None:
     change = -0.4 if turned else 0.4
     assert found.p == pytest.approx(1 - math.sqrt(6 / 7))  # t^2 = 0.16 / (0.01 + 0.01 / 3) = 12
     assert (found.low, found.high) == pytest.approx(expected(change, 0.04 / 3, 2)[:2])
-    assert found.basis == f"{which} is one run, taken to spread as the others do"
+    assert found.basis == f"{which} is one run, assumed to spread as the others do"
 
 
 def test_steps_of_one_run_each_count_for_as_many_as_they_are_worth() -> None:

@@ -255,7 +255,7 @@ def _mean(run: Run, samples: Sequence[Sample], field: str) -> tuple[float | None
         return mean_over_time(points), f"mean over time of {len(points)} readings, whole capture"
     value = mean_over_time(points, window)
     if value is None:
-        return None, f"none of {len(points)} readings stands for a moment of the measured steps"
+        return None, f"none of {len(points)} readings covers the measured steps"
     return value, "mean over time, from the first measured step to the end of the last"
 
 
@@ -268,10 +268,10 @@ def measured_window(run: Run) -> tuple[int, int] | None:
 
 
 def mean_over_time(points: Iterable[tuple[int, float]], window: tuple[int, int] | None = None) -> float | None:
-    """Each reading stands for the time since the one before: that is what samplers report.
+    """Each reading covers the time since the one before, as samplers report it.
 
-    None where no reading stands for any of the window. Without a window from the first reading to the last; of several
-    readings of one moment the last counts.
+    None where no reading covers any of the window. Without a window, from the first reading to the last; of several
+    readings at one time the last counts.
     """
     means = dict(points)
     order = sorted(means)

@@ -149,7 +149,7 @@ class EvidenceTable(dict[Place, RowEvidence]):
 
     @cached_property
     def positions(self) -> Mapping[Place, int]:
-        """Where each row stands in its list of ``network_order``."""
+        """Index of each row in its list of ``network_order``."""
         return {evidence.place: at for rows in self.network_order.values() for at, evidence in enumerate(rows)}
 
 
