@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from perfctl.records.report import Kernel, Sample
@@ -337,6 +337,6 @@ def busy_from(found: Sequence[Ways], threshold: float = BUSY) -> tuple[int, bool
             if item.run.batch_size is not None and share is not None:
                 shares.setdefault(item.run.batch_size, share)
         if shares:
-            busy = [*takewhile(lambda batch: shares[batch] >= threshold, sorted(shares, reverse=True))]  # noqa: B023
-            return (busy[-1], True) if busy else (max(shares), False)
+            busy = [batch for batch in shares if all(share >= threshold for at, share in shares.items() if at >= batch)]
+            return (min(busy), True) if busy else (max(shares), False)
     return None
