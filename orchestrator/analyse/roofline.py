@@ -105,12 +105,9 @@ def place(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
     attainable = min(peak, intensity * peaks.bandwidth) if peak and intensity and peaks.bandwidth else peak
     mfu = traffic.paper / seconds / peak if traffic.paper and seconds and peak else None
     hfu = counted / seconds / peak if counted and seconds and peak else None
-    refused, over = _refused(traffic, peaks, path, peak, achieved), "peak"
-    if refused is None:
-        refused, over = _over_bandwidth(traffic, peaks, stream), "bandwidth"
-    over_peak = refused is not None and over == "peak"
+    refused, over = _refused(traffic, peaks, path, achieved, stream)
     mfu_refused = None
-    if not over_peak and mfu and mfu > 1:
+    if over != "peak" and mfu and mfu > 1:
         cause = _why(traffic, peaks, mfu * (peak or 0), paper=True)
         mfu_refused = f"paper FLOPs would take {mfu * 100:.0f} % of the {path} peak: {cause}"
     reached = achieved / attainable if achieved and attainable and not refused else None
@@ -119,8 +116,7 @@ def place(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
         traffic, flops, traffic.counted.state if counted is not None else "paper", path, peak, intensity, ridge, achieved,
         stream, attainable, reached,
         None if refused else _bound(traffic, intensity, ridge, reached, stream, peaks.bandwidth),
-        None if over_peak or mfu_refused else mfu, None if over_peak else hfu, refused, mfu_refused,
-        over if refused else None,
+        None if over == "peak" or mfu_refused else mfu, None if over == "peak" else hfu, refused, mfu_refused, over,
     )  # fmt: skip
 
 
@@ -151,22 +147,20 @@ def _bound(
 
 
 def _refused(
-    traffic: Traffic, peaks: Peaks, path: str | None, peak: float | None, achieved: float | None
-) -> str | None:
-    """How far the rate is over the peak and why that is likely; None when it is not."""
-    if not achieved or not peak or achieved <= peak:
-        return None
-    return f"{achieved / peak * 100:.0f} % of the {path} peak of the {peaks.device}: {_why(traffic, peaks, achieved)}"
-
-
-def _over_bandwidth(traffic: Traffic, peaks: Peaks, stream: float | None) -> str | None:
-    """How far the bytes are over what the memory can move in the time; None when they are not."""
-    if not stream or not peaks.bandwidth or stream <= peaks.bandwidth:
-        return None
-    cause = _mismatch(traffic) or (
-        "ncu empties the caches before a kernel, so some of the counted bytes come from the L2 cache when it runs alone"
-    )
-    return f"{stream / peaks.bandwidth * 100:.0f} % of the memory bandwidth of the {peaks.device}: {cause}"
+    traffic: Traffic, peaks: Peaks, path: str | None, achieved: float | None, stream: float | None
+) -> tuple[str, str] | tuple[None, None]:
+    """(how far a rate is over its roof and the likely cause, "peak" or "bandwidth"); (None, None) when none is."""
+    peak = peaks.flops.get(path) if path else None
+    if achieved and peak and achieved > peak:
+        share = f"{achieved / peak * 100:.0f} % of the {path} peak of the {peaks.device}"
+        return f"{share}: {_why(traffic, peaks, achieved)}", "peak"
+    if stream and peaks.bandwidth and stream > peaks.bandwidth:
+        cause = _mismatch(traffic) or (
+            "ncu empties the caches before a kernel, so some of the counted bytes come from the L2 cache when it runs alone"
+        )
+        share = f"{stream / peaks.bandwidth * 100:.0f} % of the memory bandwidth of the {peaks.device}"
+        return f"{share}: {cause}", "bandwidth"
+    return None, None
 
 
 def _why(traffic: Traffic, peaks: Peaks, rate: float, *, paper: bool = False) -> str:
@@ -179,7 +173,7 @@ def _why(traffic: Traffic, peaks: Peaks, rate: float, *, paper: bool = False) ->
         return "the clock in the run's record is not the one it ran at"
     if peaks.kind == "measured":
         return (
-            "the measurement had fewer threads than the run, or other work beside it; delete its file and measure again"
+            "the measurement had fewer threads than the run, or shared the machine; delete its file and measure again"
         )
     if paper and traffic.counted.value is not None and traffic.paper and traffic.counted.value < 0.9 * traffic.paper:
         return "fewer FLOPs were executed than are on paper; see the counted share"

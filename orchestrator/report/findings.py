@@ -20,7 +20,7 @@ from perfctl.orchestrator.report.numbers import percent, size, time
 from perfctl.orchestrator.report.page.inference import inference_findings
 from perfctl.orchestrator.report.page.records import Finding
 
-MUCH_IDLE, MUCH = 0.2, 0.05
+MUCH_IDLE = 0.2
 """Larger shares are explained by their causes: of time without a kernel, and of time that no layer explains."""
 
 

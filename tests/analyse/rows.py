@@ -46,7 +46,7 @@ def case(
         ratio=counted / paper if counted is not None and paper else None, time=None, time_reason=None, basis=None, trusted=True,
         share=None, whole=None, achieved=None, kernels=(),
     )  # fmt: skip
-    made = RowEvidence(row, kernels, None, None, {}, "fp32", True)
+    made = RowEvidence(row, kernels, None, {}, "fp32", True)
     return replace(made, **more)
 
 

@@ -27,7 +27,7 @@ says."""
 
 
 def metric(values: Values, tail: str) -> float | None:
-    """``sm__`` and ``smsp__`` sums agree; either is taken."""
+    """The ``sm__`` sum, else the ``smsp__`` one, which is the same."""
     value = values.get(f"sm__{tail}")
     return values.get(f"smsp__{tail}") if value is None else value
 
@@ -86,7 +86,7 @@ def fp16(values: Values, capability: str | None, phantom: bool, version: str | N
     weights = half_weights(values, version)
     if phantom and capability is not None:
         others = weighted(values, "fp16", {name: weights[name] for name in ("hadd", "hmul")})
-        reason = "HFMA2 moved constants here and is left out"
+        reason = "HFMA2 moved constants and is left out"
         if not others.value:
             return others if others.value is None else Figure(0, "counted", reason, rule=others.rule)
         return Figure(others.value, "estimated", reason, missing=("fp16 multiply-adds",), rule=others.rule)

@@ -1,9 +1,9 @@
 """Operations of the tensor cores in one launch, by the type of the numbers they multiply.
 
 ``sm__ops_path_tensor_[op_<instruction>_]src_<type>[_dst_<type>][_sparsity_<on|off>].sum`` counts operations, 2 per
-multiply-add. A form that says less is the sum of those that say more: of each input type one level is taken, the
-coarsest that is there. Without these metrics (ncu before 2023) there are only instructions, whose size depends on their
-shape: FLOPs per instruction of a warp were measured from compiled PTX, and the shape is taken from the kernel's name.
+multiply-add. A form that says less is the sum of those that say more, so of each input type only the coarsest level
+counts. Without these metrics (ncu before 2023) there are only instructions, whose size depends on their shape: FLOPs per
+instruction of a warp were measured from compiled PTX, and the kernel's name has the shape.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What kind of work an operation or a kernel is: one table of rules, tried in order.
 
-Operations are told by their dispatcher names, kernels by their family (``algorithms``); time that no rule knows stands
-as "other", never hidden in a kind.
+Dispatcher names decide for operations, families for kernels; time that no rule knows counts as "other".
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ _RULES = tuple((kind, re.compile(pattern)) for kind, pattern in OPERATIONS)
 _AROUND = re.compile(
     r"^(autograd::engine::evaluate_function: |torch::autograd::|aten::|torchvision::|c10::|autograd::)+"
 )
-"""What stands before the name of an operation, or of the node of autograd that it is for."""
+"""Prefixes of the names of operations and autograd nodes."""
 
 
 @lru_cache(maxsize=65536)

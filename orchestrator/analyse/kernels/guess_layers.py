@@ -34,7 +34,7 @@ _HINT = 0.5
 _LOOSE, _PADDED = 4.0, 16.0
 """How much larger a grid, and the area under all tiles, may be than the shape asks for."""
 _LETTERS = {"forward": "tn", "grad_input": "nn", "grad_weight": "nt"}
-"""Which operands BLAS is told to transpose in the products of a Linear layer, as torch calls it."""
+"""Operands that BLAS transposes in the products of a Linear layer, as torch calls it."""
 
 
 class LayerItem(NamedTuple):
@@ -120,15 +120,12 @@ def _fit(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
 
 
 def _shape(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
-    """By the blocks that tiles of the kernel's name ask for; by the outputs that all tiles cover where sides are unknown.
-
-    The grid's third side may be split-K or a batch: it is taken both ways.
-    """
+    """By the blocks that the tile in the kernel's name needs; by the outputs of all tiles where sides are unknown."""
     if algorithm.tile is None or kernel.grid_x is None or not item.outputs:
         return 0.0
     m, n, _ = algorithm.tile
     flat = kernel.grid_x * (kernel.grid_y or 1)
-    blocks = {flat, flat * (kernel.grid_z or 1)}
+    blocks = {flat, flat * (kernel.grid_z or 1)}  # the third side may be split-K or a batch
     if item.product is not None:
         wanted = {ceil(item.product[0] / a) * ceil(item.product[1] / b) for a, b in ((m, n), (n, m))}
         if wanted & blocks:
@@ -141,7 +138,7 @@ def _shape(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
 
 
 SKIP = 1.5
-"""Lost for each item that is passed over."""
+"""Lost for each item that is skipped."""
 AGAIN = 0.75
 """Lost when an item takes one more element."""
 LATE = 0.5
@@ -168,7 +165,7 @@ def viterbi(fits: Sequence[Sequence[float]]) -> tuple[float, list[int | None]]:
     for number, row in enumerate(fits):
         gain = rows[id(row)]
         from_before, before = _further(score, place)
-        # From any item over the end of the step to an item: all those between are passed over.
+        # From any item over the end of the step to an item: all those between are skipped.
         ends = score + SKIP * place
         last = int(ends.argmax())
         over = ends[last] - SKIP * (count - 1 + place)
@@ -176,11 +173,11 @@ def viterbi(fits: Sequence[Sequence[float]]) -> tuple[float, list[int | None]]:
         if not number:
             options[:] = -np.minimum(LATE * place, MOST)
         choice = options.argmax(axis=0)
-        taken = options[choice, place] + gain
+        moved = options[choice, place] + gain
         stay = score - LEAVE
-        left[number] = stay > taken
+        left[number] = stay > moved
         came[number] = np.where(left[number], place, np.stack([before, place, np.full(count, last)])[choice, place])
-        score = np.where(left[number], stay, taken)
+        score = np.where(left[number], stay, moved)
     at = int(score.argmax())
     total = float(score[at])
     path: list[int | None] = []
@@ -245,26 +242,19 @@ def guess(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -> Guess:
     scored = [viterbi(fits(launches, items, known)) for items in orders]
     best = max(range(len(orders)), key=lambda number: scored[number][0])
     items, (_, path) = orders[best], scored[best]
-    steps = _steps(path)
+    steps: list[int] = []  # of each launch: a new one begins where the path goes back to an earlier item
+    before = -1
+    for item in path:
+        steps.append((steps[-1] if steps else 0) + (item is not None and item < before))
+        before = before if item is None else item
     if reason := _doubt(path, steps, len(items)):
         return _none(given, reason)
-    told = scored[0][0] != scored[1][0]
-    return _guessed(given, order, dict(zip(main, zip(path, steps, strict=True), strict=True)), items, known, told)
+    directed = scored[0][0] != scored[1][0]
+    return _guessed(given, order, dict(zip(main, zip(path, steps, strict=True), strict=True)), items, known, directed)
 
 
 def _none(kernels: tuple[Kernel, ...], reason: str) -> Guess:
     return Guess(kernels, 0, 0, (Gap("kernel.layer", "not_available", f"no layers were guessed: {reason}"),))
-
-
-def _steps(path: Sequence[int | None]) -> list[int]:
-    """Number of the step that each launch is in: a new one begins where the path goes back to an earlier item."""
-    number, before, found = 0, -1, []
-    for item in path:
-        if item is not None:
-            number += item < before
-            before = item
-        found.append(number)
-    return found
 
 
 def _items_by_step(placed: Iterable[tuple[int | None, int]]) -> dict[int, set[int]]:
@@ -293,7 +283,7 @@ def _guessed(
     placed: dict[int, Placed],
     items: Sequence[LayerItem],
     known: dict[str, Algorithm],
-    told: bool,
+    directed: bool,
 ) -> Guess:
     found = list(given)
     steps = {step for _, step in placed.values()}
@@ -305,7 +295,7 @@ def _guessed(
             found[index] = found[index]._replace(layer=None, direction=None, step=numbers.get(step), layer_source=None)
             continue
         layer, direction = items[item].layer, items[item].direction
-        if not told and direction in GRADIENTS:  # names and shapes say nothing about which of the two it is
+        if not directed and direction in GRADIENTS:  # names and shapes say nothing about which of the two it is
             direction = "backward"
         found[index] = found[index]._replace(
             layer=layer, direction=direction, step=numbers.get(step), layer_source="guessed"

@@ -73,7 +73,7 @@ ROLES: tuple[tuple[str, str], ...] = (
                r"tensortransform|addpadding|"
                r"convert_weights|reorder|genericreformat"),
 )  # fmt: skip
-"""What a kernel does beside the arithmetic of its layer; "main" when none fits."""
+"""What a kernel does other than its layer's arithmetic; "main" when none fits."""
 
 LIBRARIES: tuple[tuple[str, str], ...] = (
     ("triton", r"^triton_"),
@@ -233,7 +233,7 @@ def _printed(name: str) -> tuple[str | None, bool | None] | None:
 
 
 def _of_instruction(name: str, found: re.Match[str]) -> str | None:
-    """``s1688gemm`` is fp16 on Turing, tf32 from Ampere on unless another type is printed beside it."""
+    """``s1688gemm`` is fp16 on Turing, tf32 from Ampere on unless the name has another type."""
     word = found[1] or found[4] or found[5]
     if word or found[2] != "s":
         return _TYPES[word or found[2]]
@@ -325,7 +325,7 @@ _METHODS = {
 }
 _DIRECTED = ("conv", "winograd", "fft", "depthwise", "attention", "norm", "pool", "softmax", "rnn")
 _ARITHMETIC = ("conv", "depthwise", "attention", "gemm", "rnn")
-"""What a layer is called after, before norms, reductions and elementwise kernels beside it."""
+"""Families that name a layer's algorithm, before norms, reductions and elementwise kernels."""
 _TILED = ("conv", "gemm", "attention")
 
 
@@ -375,11 +375,8 @@ def _first(table: Table, *texts: str) -> str | None:
 
 def _winograd(lowered: str) -> tuple[int, int] | None:
     """(outputs, filter) along one side."""
-    if "9x9_5x5" in lowered:
-        return 9, 5
-    if "4x4" in lowered:
-        return 4, 3
-    return (2, 3) if "winograd_128x128" in lowered or "generatewinogradtiles" in lowered else None
+    sizes = {"9x9_5x5": (9, 5), "4x4": (4, 3), "winograd_128x128": (2, 3), "generatewinogradtiles": (2, 3)}
+    return next((found for word, found in sizes.items() if word in lowered), None)
 
 
 def _family(lowered: str, own: str) -> str | None:

@@ -155,7 +155,7 @@ class PreparedStudy:
 
     @cached_property
     def clock(self) -> str | None:
-        """Profiler whose layer times stand for all batch sizes; None for a single batch size."""
+        """Profiler whose layer times are read at all batch sizes; None for a single batch size."""
         if len(self.study.batches) < 2:
             return None
         return widest((item for runs in self._joined.values() for item in runs), lambda item: item.layer_times)
@@ -192,7 +192,7 @@ def prepare(study: Study) -> PreparedStudy:
 def with_whole_backward(runs: Sequence[PreparedRun]) -> list[PreparedRun]:
     """Runs of one batch size in which a layer's gradients count as "backward" where any run saw that layer's "backward".
 
-    The nodes of a layer may be told apart in one run and not in another; only sums over the same work are compared.
+    One run may separate the gradients of a layer and another not; only sums over the same work are compared.
     """
     whole: set[str] = set()
     for item in runs:

@@ -1,4 +1,4 @@
-"""Which runs belong together: the same workload, its options, mode, precision and device, whatever the profiler."""
+"""Which runs belong together: the same workload, options, mode, precision and device, under any profiler."""
 
 from __future__ import annotations
 
@@ -80,7 +80,13 @@ def studies(runs: Iterable[Run]) -> tuple[Study, ...]:
     for run in unsure:
         home = next((key for key in groups if _fits(key, run)), _key(run))
         groups.setdefault(home, []).append(run)
-    return tuple(_study(members) for members in groups.values())
+    found = []
+    for members in groups.values():
+        first, runs = members[0], sorted(members, key=lambda run: (run.batch_size or 0, run.profiler, run.id))
+        found.append(
+            Study(first.workload, first.mode, first.precision, device_label(first), first.variant, tuple(runs))
+        )
+    return tuple(found)
 
 
 def _key(run: Run) -> tuple[object, ...]:
@@ -91,9 +97,3 @@ def _fits(key: tuple[object, ...], run: Run) -> bool:
     if len(key) != 5 or key[0] != run.workload:
         return False
     return all(mine is None or mine == theirs for mine, theirs in zip(_key(run)[1:], key[1:], strict=True))
-
-
-def _study(members: list[Run]) -> Study:
-    first = members[0]
-    ordered = sorted(members, key=lambda run: (run.batch_size or 0, run.profiler, run.id))
-    return Study(first.workload, first.mode, first.precision, device_label(first), first.variant, tuple(ordered))

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from perfctl.records.report import Kernel, Sample
@@ -85,14 +85,13 @@ def kernels_in_window(run: Run) -> tuple[dict[int, list[Kernel]], tuple[int, int
     kernels = list(run.report.kernels)
     if run.profiler == "ncu" or not kernels or any(k.start_ns is None or k.duration_ns is None for k in kernels):
         return {}, (0, 0), ""
-    start, words = (
-        min(kernel.start_ns or 0 for kernel in kernels),
-        "from the first kernel's start to the last one's end",
-    )
+    start = min(kernel.start_ns or 0 for kernel in kernels)
+    words = "from the first kernel's start to the last one's end"
     end = max(int((kernel.start_ns or 0) + round(kernel.duration_ns or 0)) for kernel in kernels)
     steps = [item for item in run.report.ranges if item.step is not None and item.name.startswith("perfctl:step:")]
     if steps:
-        start, words = min(item.start_ns for item in steps), "from the first step's start to the last kernel's end"
+        start = min(item.start_ns for item in steps)
+        words = "from the first step's start to the last kernel's end"
         end = max(end, *(item.start_ns + (item.duration_ns or 0) for item in steps))
     devices: dict[int, list[Kernel]] = defaultdict(list)
     for kernel in kernels:
@@ -256,7 +255,7 @@ def _mean(run: Run, samples: Sequence[Sample], field: str) -> tuple[float | None
         return mean_over_time(points), f"mean over time of {len(points)} readings, whole capture"
     value = mean_over_time(points, window)
     if value is None:
-        return None, f"none of {len(points)} readings stands for a moment of the measured steps"
+        return None, f"none of {len(points)} readings covers the measured steps"
     return value, "mean over time, from the first measured step to the end of the last"
 
 
@@ -269,10 +268,10 @@ def measured_window(run: Run) -> tuple[int, int] | None:
 
 
 def mean_over_time(points: Iterable[tuple[int, float]], window: tuple[int, int] | None = None) -> float | None:
-    """Each reading stands for the time since the one before: that is what samplers report.
+    """Each reading covers the time since the one before, as samplers report it.
 
-    None where no reading stands for any of the window. Without a window from the first reading to the last; of several
-    readings of one moment the last counts.
+    None where no reading covers any of the window. Without a window, from the first reading to the last; of several
+    readings at one time the last counts.
     """
     means = dict(points)
     order = sorted(means)
@@ -338,6 +337,6 @@ def busy_from(found: Sequence[Ways], threshold: float = BUSY) -> tuple[int, bool
             if item.run.batch_size is not None and share is not None:
                 shares.setdefault(item.run.batch_size, share)
         if shares:
-            busy = [*takewhile(lambda batch: shares[batch] >= threshold, sorted(shares, reverse=True))]  # noqa: B023
-            return (busy[-1], True) if busy else (max(shares), False)
+            busy = [batch for batch in shares if all(share >= threshold for at, share in shares.items() if at >= batch)]
+            return (min(busy), True) if busy else (max(shares), False)
     return None

@@ -92,16 +92,14 @@ def split_k(given: RuleInput) -> Verdict | None:
 
 
 def layout_and_epilogue(given: RuleInput) -> Verdict | None:
-    """Work beside the products: layouts changed, a bias added, results scaled."""
+    """Work in addition to the products: layouts changed, a bias added, results scaled."""
     found = given.breakdown
     factor = found.grown("extra")
     if given.counted is None or not found.extra or not is_news(factor):
         return None
     roles = {"layout": "layout transforms", "offsets": "offsets", "main": "bias, scaling or activation"}
     done = ", ".join(dict.fromkeys(roles.get(kernel.algorithm.role, "epilogues") for kernel in found.extras))
-    sentence = (
-        f"{given.who} executes {amount(found.extra)}FLOP beside its products ({done}), {percent(factor - 1)} more."
-    )
+    sentence = f"{given.who} executes {amount(found.extra)}FLOP in addition to its products ({done}), {percent(factor - 1)} more."
     todo = "Paper counts multiply-adds only; read its elementwise column for bias additions and activations."
     return verdict(given, "layout and epilogue", sentence, factor, todo, found.extras)
 
@@ -125,8 +123,15 @@ def recomputation(given: RuleInput) -> Verdict | None:
 def shared_kernel(given: RuleInput) -> Verdict | None:
     """One kernel does the work of this layer and of neighbours that have no kernel of their own."""
     evidence = given.evidence
+    served = _served(given, evidence) if evidence.kernels else ()
+    if served:
+        factor = (evidence.paper + sum(other.paper for other in served)) / evidence.paper
+        whose = ", ".join(other.row.name for other in served)
+        sentence = f"{given.who} executes {times(factor)} times its own paper count: its kernel also does {whose}."
+        todo = f"Read {evidence.row.name} and {whose} together: fused layers share a kernel."
+        return verdict(given, "shared kernel", sentence, factor, todo, evidence.product_kernels)
     if evidence.kernels:
-        return _serves(given)
+        return None
     # a kernel's layer and those after it, up to the next with kernels
     rows, place = _neighbours(given, evidence)
     owner = next((other for other in reversed(rows[:place]) if other.kernels), None)
@@ -135,17 +140,6 @@ def shared_kernel(given: RuleInput) -> Verdict | None:
     sentence = f"{given.who} has no kernel of its own: its {amount(evidence.paper)}FLOP are done in a kernel of {owner.row.name}."
     todo = f"Read {owner.row.name} and {evidence.row.name} together."
     return verdict(given, "shared kernel", sentence, None, todo, owner.product_kernels)
-
-
-def _serves(given: RuleInput) -> Verdict | None:
-    served = _served(given, given.evidence)
-    if not served:
-        return None
-    factor = (given.evidence.paper + sum(other.paper for other in served)) / given.evidence.paper
-    whose = ", ".join(other.row.name for other in served)
-    sentence = f"{given.who} executes {times(factor)} times its own paper count: its kernel also does {whose}."
-    todo = f"Read {given.evidence.row.name} and {whose} together: fused layers share a kernel."
-    return verdict(given, "shared kernel", sentence, factor, todo, given.evidence.product_kernels)
 
 
 def _served(given: RuleInput, owner: RowEvidence) -> tuple[RowEvidence, ...]:
@@ -187,7 +181,10 @@ def tensor_cores(given: RuleInput) -> Verdict | None:
     start = f"{given.who} executed {percent(2 * ffma / evidence.paper)} of the multiply-adds on paper as FFMA"
     flags = f" (tf32 is {allowed} in this run)" if tf32 and allowed else ""
     if done:
-        factor = _beyond_padding(given, kernels)
+        # over what grids predict: padding and work done again have verdicts of their own
+        found = given.breakdown
+        beyond = sum(kernel.tensor.value or 0 for kernel in kernels if kernel in found.products)
+        factor = None if found.several or not found.base else beyond / found.base
         share = times(done / evidence.paper)
         sentence = f"{start}: tensor cores did {share} of paper{' in TF32' if tf32 else ''}{flags}."
         todo = "Nothing is missing: both paths are in the count."
@@ -200,13 +197,6 @@ def tensor_cores(given: RuleInput) -> Verdict | None:
     if tf32:
         todo += " --precision fp32 turns TF32 off."
     return verdict(given, "TF32" if tf32 else "tensor cores", sentence, factor, todo, kernels)
-
-
-def _beyond_padding(given: RuleInput, kernels: tuple[KernelGroup, ...]) -> float | None:
-    """What tensor cores did over what grids predict: padding and work done again have verdicts of their own."""
-    breakdown = given.breakdown
-    done = sum(kernel.tensor.value or 0 for kernel in kernels if kernel in breakdown.products)
-    return None if breakdown.several or not breakdown.base else done / breakdown.base
 
 
 def _did_tensor_work(kernel: KernelGroup) -> bool:

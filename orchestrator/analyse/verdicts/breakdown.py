@@ -53,7 +53,7 @@ class Breakdown:
     extra: float = 0
     extras: tuple[KernelGroup, ...] = ()
     several: tuple[KernelGroup, ...] = ()
-    """Products that each do the whole layer, one after the other; the other parts are then not told apart."""
+    """Products that each do the whole layer, one after the other; the other parts are then not separated."""
 
     def grown(self, part: str) -> float:
         """By what factor one part (transforms, repeated, summed or extra) makes the parts before it grow."""
@@ -77,7 +77,11 @@ def breakdown(evidence: RowEvidence, forward: RowEvidence | None) -> Breakdown:
     algorithm = of_layer(
         kernel.name for kernel in own if kernel.main or kernel.algorithm.role in ("transform", "offsets")
     )
-    base, rule = _predicted(evidence, algorithm.family, products, own)
+    base, rule = from_grids(evidence, products) or (evidence.paper, "")
+    if algorithm.family == "fft":
+        base, rule = _fourier(evidence, own)
+    elif algorithm.family == "winograd" and (not rule or (evidence.row.direction != "forward" and _winograds(own) > 1)):
+        base, rule = _winograd_in_theory(evidence, own)
     # what the products execute beyond multiply-adds: transforms in a fused Winograd kernel, else an epilogue
     fused = tuple(kernel for kernel in products if kernel.executed > kernel.products)
     within = sum(kernel.executed - kernel.products for kernel in fused)
@@ -112,27 +116,24 @@ def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[Kerne
     others = sum(
         kernel.launches
         for kernel in evidence.kernels
-        if kernel.main and kernel not in again and (not _counted(kernel) or kernel.products >= least * kernel.launches)
+        if kernel.main
+        and kernel not in again
+        and (kernel.flops.value is None or kernel.flops.lower_bound or kernel.products >= least * kernel.launches)
     )
     names = {(kernel.name, kernel.grid) for kernel in again}
     whole = all((kernel.name, kernel.grid) in names for kernel in forward.product_kernels)
     return again if any(kernel.main for kernel in again) and whole and others >= gradients else ()
 
 
-def _counted(kernel: KernelGroup) -> bool:
-    return kernel.flops.value is not None and not kernel.flops.lower_bound
-
-
 def _several(evidence: RowEvidence) -> tuple[KernelGroup, ...]:
     """Kernels of different names or grids that each do all of the layer's forward; () when fewer than two do."""
     if evidence.row.direction != "forward" or len(evidence.shapes) != 1:
         return ()
-    (shape,) = evidence.shapes
     whole = []
     for kernel in evidence.product_kernels:
-        said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.grid and kernel.launches else None
-        multiplies = kernel.products / (2 * kernel.launches) if kernel.launches else 0
-        if said is not None and said.matches and multiplies and abs(log(multiplies / said.multiplies)) < CLOSE:
+        said = expected_grid(kernel.algorithm, kernel.grid, evidence.shapes[0]) if kernel.grid else None
+        each = kernel.products / (2 * kernel.launches) if kernel.launches else 0
+        if said is not None and said.matches and each and abs(log(each / said.multiplies)) < CLOSE:
             whole.append(kernel)
     return tuple(whole) if len(whole) > 1 else ()
 
@@ -146,18 +147,6 @@ def fills_unknown_tile(evidence: RowEvidence) -> bool:
     area = sum(kernel.products for kernel in products) / depth if depth else 0
     sizes = {ceil(forward.m / m) * m * ceil(forward.n / n) * n for m in TILES for n in TILES}
     return area > 0 and any(abs(log(area / size)) < EXACT for size in sizes)
-
-
-def _predicted(
-    evidence: RowEvidence, family: str | None, products: Sequence[KernelGroup], own: Sequence[KernelGroup]
-) -> tuple[float, str]:
-    """FLOPs of the products as their names, grids and shapes predict; paper's where they do not."""
-    if family == "fft":
-        return _fourier(evidence, own)
-    found = from_grids(evidence, products)
-    if family == "winograd" and (found is None or (evidence.row.direction != "forward" and _winograds(own) > 1)):
-        return _winograd_in_theory(evidence, own)
-    return found or (evidence.paper, "")
 
 
 def from_grids(evidence: RowEvidence, products: Sequence[KernelGroup]) -> tuple[float, str] | None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import takewhile
 from math import prod
 
-from perfctl.orchestrator.analyse.counters.flops import compute_capability, sm_count
+from perfctl.orchestrator.analyse.counters.flops import sm_count
 from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, with_counts
 from perfctl.orchestrator.analyse.counters.tensor import ops_path
 from perfctl.orchestrator.analyse.figure import Figure, total_of
@@ -73,15 +73,14 @@ class RowEvidence:
     kernels: tuple[KernelGroup, ...]
     forward: Shape | None
     """Of the layer's forward pass; None when the layer was not seen, or runs several operations."""
-    capability: str | None
     environment: Mapping[str, str]
     precision: str | None
     profiled: bool
-    """True when ncu saw kernels of some layer at this batch size, and was not told to skip this one."""
+    """True when ncu saw kernels of some layer at this batch size, and counted in this one."""
     left_out: str | None = None
-    """Why kernels that ran may be missing: the run is partial, or ncu was told to skip launches. None: neither."""
+    """Why kernels that ran may be missing: the run is partial, or ncu skipped launches. None: neither."""
     seen_batch: int | None = None
-    """The batch size that was really profiled, where it differs from the one asked for."""
+    """The batch size that was profiled, where it differs from the one asked for."""
 
     @property
     def place(self) -> Place:
@@ -150,7 +149,7 @@ class EvidenceTable(dict[Place, RowEvidence]):
 
     @cached_property
     def positions(self) -> Mapping[Place, int]:
-        """Where each row stands in its list of ``network_order``."""
+        """Index of each row in its list of ``network_order``."""
         return {evidence.place: at for rows in self.network_order.values() for at, evidence in enumerate(rows)}
 
 
@@ -178,7 +177,6 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
             row,
             tuple(kernels.get((row.layer, row.direction), ())),
             shapes.get(row.layer),
-            compute_capability(run) if run else None,
             run.report.environment if run else {},
             run.precision if run else None,
             run is not None and layers and inside(row.layer, narrowed_to(run)),

@@ -24,7 +24,7 @@ _COUNTS = {
     "fp16": frozenset({"hfma"}),
     "tensor": frozenset({"pipe", "ops_path"}),
 }
-"""Counts, one of which a kernel needs for that part of the sum."""
+"""Part of the sum -> counts; a kernel needs one of them."""
 COLLECT = "'perfctl ncu' asks for all of them"
 GRADIENTS = ("backward", "grad_input", "grad_weight", "grad_bias")
 

@@ -32,7 +32,7 @@ COUNTS = (*FP, "pipe", "ops_path")
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The profiler saw the same work whatever batch size was asked for."""
+    """The profiler saw the same work at every batch size."""
 
     places: frozenset[Place]
     """Ledger rows whose counts are the same at every batch size; empty when only kernels outside of layers are."""
@@ -124,7 +124,7 @@ def _in_loose(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None
 
 
 def _of_kernel(name: str, at: Mapping[int, list[KernelGroup]], table: Mapping[Place, RowEvidence]) -> Window:
-    """Whose outputs or multiply-adds, of which batch size, the kernel's count is."""
+    """The layer and batch size whose outputs or multiply-adds the kernel's count equals."""
     sizes, kernels = f"batch {min(at)} to {max(at)}", at[max(at)]
     fits = [
         (seen, evidence.row.layer, op, value)
@@ -148,7 +148,7 @@ def _forward(table: Mapping[Place, RowEvidence], batch: int) -> list[RowEvidence
 
 
 def may_serve(kernel: KernelGroup, evidence: RowEvidence) -> bool:
-    """False where a kernel of a convolution's family stands against another layer."""
+    """False for a convolution kernel and a layer that is no convolution."""
     convolution = kernel.algorithm.family in ("conv", "winograd", "fft", "depthwise")
     return not convolution or "Conv" in (evidence.row.kind or "")
 

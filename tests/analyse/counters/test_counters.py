@@ -205,7 +205,7 @@ def test_a_chip_is_ampere_or_later_where_a_kernel_was_made_for_it(synthetic: obj
                 for name, value in (ops(**ZEROS | {"hfma": 3200, "ffma": 7}) | {PIPE: 100}).items()]  # fmt: skip
     run = synthetic.make_run(device=None, profiler="ncu", kernels=kernels, counters=counters)  # type: ignore[attr-defined]
     assert [found.total for found in PreparedRun(run).flops.values()] == [Figure(14, "counted", reason)
-        for reason in ["HFMA2 moved constants here and is left out; the tensor pipe only moved constants "
+        for reason in ["HFMA2 moved constants and is left out; the tensor pipe only moved constants "
                        "(HFMA2 = 32 x its instructions)"] * 2]  # fmt: skip
     idle = [counter._replace(value=0) if counter.name == PIPE else counter for counter in counters]
     newer = synthetic.make_run(device=None, profiler="ncu", kernels=kernels, counters=idle)  # type: ignore[attr-defined]

@@ -135,7 +135,7 @@ def test_additions_alone_are_work_on_any_chip() -> None:
 
 
 def test_beside_moves_of_constants_only_additions_and_products_are_left() -> None:
-    left_out = "HFMA2 moved constants here and is left out"
+    left_out = "HFMA2 moved constants and is left out"
     none = sums.fp16(ops(hadd=0, hmul=0, hfma=99), "8.0", True, None)
     assert (none.value, none.state, none.reason, none.rule) == (0, "counted", left_out, "HADD + HMUL")
     some = sums.fp16(ops(hadd=5, hmul=7, hfma=99), "8.0", True, "2025.1")

@@ -94,7 +94,7 @@ def test_work_whose_flops_no_counter_says_is_known_by_instructions_or_by_name(
 
 
 def test_moves_of_constants_are_added_up_to_what_they_seem_to_be() -> None:
-    moved = Figure(0, "counted", "HFMA2 moved constants here and is left out")
+    moved = Figure(0, "counted", "HFMA2 moved constants and is left out")
     works = (replace(work("k", hfma=1200, pipe=40), flops=moved), replace(work("l", hfma=2000, pipe=60), flops=moved),
              work("m", hfma=999, pipe=9), replace(work("n", pipe=9), flops=moved))  # fmt: skip
     row = case(32, *works)

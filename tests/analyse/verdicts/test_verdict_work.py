@@ -91,7 +91,7 @@ def test_less_than_half_a_percent_is_not_worth_a_word(rule: Any) -> None:
 def test_work_beside_the_products_says_what_does_it(others: tuple[Any, ...], fadd: float, who: str) -> None:
     said = layout_and_epilogue(scene(case(32, work("k", PLAIN, ffma=32_000, fadd=fadd), *others, counted=PAPER + 1280)))
     assert said is not None
-    assert said.sentence == f"fc forward at batch 32 executes 1.28 kFLOP beside its products ({who}), 2 % more."
+    assert said.sentence == f"fc forward at batch 32 executes 1.28 kFLOP in addition to its products ({who}), 2 % more."
     assert said.factor == pytest.approx(1.02)
 
 
