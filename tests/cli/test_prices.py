@@ -55,8 +55,8 @@ def test_an_own_table_takes_the_place_of_the_other_until_it_is_reset(
     ("text", "said"),
     [
         (HEAD.replace("date,", ""), "bad.csv, line 1: column date missing"),
-        (MINE.replace("0.36", "free"), "bad.csv, line 2: on_demand_usd_per_hour 'free' is no price"),
-        (MINE.replace("T4", "T5"), "bad.csv, line 2: gpu 'T5' is not in the table of devices. Near it: T4"),
+        (MINE.replace("0.36", "free"), "bad.csv, line 2: on_demand_usd_per_hour 'free' is not a price"),
+        (MINE.replace("T4", "T5"), "bad.csv, line 2: gpu 'T5' is not in the table of devices. Similar: T4"),
         ("\udcff", "bad.csv: not UTF-8 (byte 0)"),
     ],
 )
