@@ -57,7 +57,7 @@ def test_a_printed_command_does_in_a_shell_what_the_argument_list_says():
 
 def test_starting_perfctl_imports_nothing_heavy():
     code = (
-        "import sys, perfctl.orchestrator.launch; from perfctl.orchestrator.launch import environment as found; "
+        "import sys, perfctl.orchestrator.launch; from perfctl.orchestrator.launch.machine import doctor as found; "
         "found.examine(); found.host_facts(); "
         "print([name for name in ('torch', 'numpy', 'pandas', 'perfctl.parsers') if name in sys.modules])"
     )
