@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perfctl.workloads import WORKLOADS
-from perfctl.workloads.run.options import as_flags, find
+from perfctl.workloads.run.options import as_flags, describe, find, parse_arguments
 from perfctl.workloads.script.options import is_script
-from perfctl.workloads.spec import Options, SpecError, describe, parse_arguments
+from perfctl.workloads.spec import Options, SpecError
 
 if TYPE_CHECKING:
     from perfctl.workloads.run.record import Record

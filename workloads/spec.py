@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -179,18 +179,23 @@ class Workload(Protocol):
         ...
 
 
-def parse_arguments(workload_name: str, arguments: Sequence[str]) -> tuple[Options, argparse.Namespace]:
-    """(common options, the workload's own arguments), checked without torch. Raises SpecError with one line.
+class Parser(argparse.ArgumentParser):
+    """An argparse parser that raises SpecError instead of ending the process."""
 
-    ``arguments``: the command line after the workload's name: ``["--batch", "64", "--conv2", "32,128,5,1"]``.
-    """
-    from perfctl.workloads.run.options import parse
-
-    return parse(workload_name, arguments)
+    def error(self, message: str) -> NoReturn:
+        raise SpecError(message)
 
 
-def describe(workload_name: str) -> str:
-    """Help text with the common options and the workload's own. Raises SpecError for an unknown name."""
-    from perfctl.workloads.run.options import help_text
+def at_least(least: int) -> Callable[[str], int]:
+    """Argument type: a whole number, at least ``least``."""
 
-    return help_text(workload_name)
+    def number(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        return value
+
+    return number

@@ -60,7 +60,7 @@ def with_flags(text: str) -> str:
 def _of_workloads() -> dict[str, str]:
     """Options of the built-in workloads, which sweeps pass on."""
     from perfctl.workloads import WORKLOADS
-    from perfctl.workloads.spec import describe
+    from perfctl.workloads.run.options import describe
 
     words = {word for name in WORKLOADS for word in re.findall(r"--[a-z][a-z0-9-]*", describe(name))}
     return {word[2:].replace("-", "_"): word for word in words}

@@ -27,7 +27,7 @@ LEARNING_RATES = {"sgd": 0.01, "momentum": 0.01, "adam": 0.001}
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """``--model`` and ``--samples``."""
-    from perfctl.workloads.run.options import at_least
+    from perfctl.workloads.spec import at_least
 
     add = parser.add_argument_group(NAME).add_argument
     add("--model", default=MODEL, metavar="SPEC", help="FAMILY:NAME=VALUE,... (default: %(default)s)")

@@ -80,7 +80,7 @@ def _from_workload(name: str, device: str, own: Sequence[str]) -> Source:
     import torch
 
     from perfctl.workloads import WORKLOADS
-    from perfctl.workloads.run.options import Parser
+    from perfctl.workloads.spec import Parser
 
     workload = WORKLOADS[name]
     parser = Parser(add_help=False)

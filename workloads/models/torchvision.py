@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
 from perfctl.workloads.models.find import ModelError, build_model, torchvision_size
-from perfctl.workloads.run.options import at_least
-from perfctl.workloads.spec import Options, Parts, SpecError, WorkloadError, first_line
+from perfctl.workloads.spec import Options, Parts, SpecError, WorkloadError, at_least, first_line
 
 if TYPE_CHECKING:
     import torch

@@ -9,8 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from perfctl.workloads.run.options import at_least
-from perfctl.workloads.spec import Options, Parts, SpecError
+from perfctl.workloads.spec import Options, Parts, SpecError, at_least
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import NoReturn
 
 from perfctl.workloads.spec import (
     ANNOTATIONS,
@@ -18,20 +17,15 @@ from perfctl.workloads.spec import (
     PRECISIONS,
     WINDOWS,
     Options,
+    Parser,
     SpecError,
     UnknownWords,
     Workload,
+    at_least,
 )
 
 _DEFAULTS = Options(batch_size=1)
 """An instance, because a slotted class does not keep its defaults."""
-
-
-class Parser(argparse.ArgumentParser):
-    """An argparse parser that raises SpecError instead of ending the process."""
-
-    def error(self, message: str) -> NoReturn:
-        raise SpecError(message)
 
 
 def as_flags(text: str) -> str:
@@ -48,8 +42,11 @@ def find(name: str) -> Workload:
     return WORKLOADS[name]
 
 
-def parse(name: str, arguments: Sequence[str]) -> tuple[Options, argparse.Namespace]:
-    """(common options, the workload's own arguments). Raises SpecError with one line."""
+def parse_arguments(name: str, arguments: Sequence[str]) -> tuple[Options, argparse.Namespace]:
+    """(common options, the workload's own arguments), checked without torch. Raises SpecError with one line.
+
+    ``arguments``: the command line after the workload's name: ``["--batch", "64", "--conv2", "32,128,5,1"]``.
+    """
     workload = find(name)
     found, unknown = _parser(workload).parse_known_args(list(arguments))
     if unknown:
@@ -61,7 +58,7 @@ def parse(name: str, arguments: Sequence[str]) -> tuple[Options, argparse.Namesp
     return workload.check(options, own), own
 
 
-def help_text(name: str) -> str:
+def describe(name: str) -> str:
     """What ``python -m perfctl.workloads NAME --help`` prints. Raises SpecError for an unknown name."""
     return _parser(find(name)).format_help()
 
@@ -146,21 +143,6 @@ def _add_profiling_options(group: argparse._ArgumentGroup) -> None:
         help="steps after the measured ones in which each layer is timed",
     )
     add("--trace", type=Path, metavar="FILE", help="trace file of --window torch (.json or .json.gz)")
-
-
-def at_least(least: int) -> Callable[[str], int]:
-    """Argument type: a whole number, at least ``least``."""
-
-    def number(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
-        return value
-
-    return number
 
 
 def _seconds(text: str) -> float:

@@ -12,15 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from perfctl.workloads.run.options import Parser, at_least
 from perfctl.workloads.spec import (
     ANNOTATIONS,
     DEVICES,
     LAUNCHERS,
     RANK,
     WINDOWS,
+    Parser,
     SpecError,
     WorkloadError,
+    at_least,
     count_python_options,
     is_python,
 )

@@ -82,7 +82,8 @@ def _check_workload(
 
     ``inside`` an image there may be other files and models than here, so only the workload itself can look.
     """
-    from perfctl.workloads.spec import SpecError, UnknownWords, WorkloadError, parse_arguments
+    from perfctl.workloads.run.options import parse_arguments
+    from perfctl.workloads.spec import SpecError, UnknownWords, WorkloadError
 
     try:
         for batch in asked.batches:

@@ -195,7 +195,8 @@ def _check_not_own(rest: tuple[str, ...]) -> None:
 
 def _check_workload(name: str, arguments: tuple[str, ...]) -> None:
     """Ask the workload whether it knows these options, without loading torch."""
-    from perfctl.workloads.spec import SpecError, UnknownWords, parse_arguments
+    from perfctl.workloads.run.options import parse_arguments
+    from perfctl.workloads.spec import SpecError, UnknownWords
 
     try:
         parse_arguments(name, ["--batch", "1", *arguments])
@@ -209,7 +210,7 @@ def unknown(workload: str, words: Sequence[str]) -> UsageError:
     """The error for words that neither perfctl nor the workload knows, with the nearest word that is known."""
     from difflib import get_close_matches
 
-    from perfctl.workloads.spec import describe
+    from perfctl.workloads.run.options import describe
 
     said = f"'{shlex.join(words)}' is known neither to perfctl nor to its workload {workload}"
     if not words[0].startswith("-"):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.files import replacing
+from perfctl.orchestrator.actions import files
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import devices
 from perfctl.orchestrator.launch.machine.devices import Place
@@ -84,7 +84,7 @@ def test_a_record_is_never_written_through_a_link(tmp_path: Path, victim: Path) 
 def test_the_name_under_which_a_file_is_written_cannot_be_foreseen(tmp_path: Path) -> None:
     names = set()
     for _ in range(4):
-        with replacing(tmp_path / "page.html", force=True) as partial:
+        with files.replacing(tmp_path / "page.html", force=True) as partial:
             names.add(partial.name)
             assert stat.S_ISREG(partial.lstat().st_mode)
             partial.write_text("whole")
@@ -95,7 +95,7 @@ def test_the_name_under_which_a_file_is_written_cannot_be_foreseen(tmp_path: Pat
 
 def test_a_page_in_the_place_of_a_link_replaces_the_link_and_not_what_it_leads_to(tmp_path: Path, victim: Path) -> None:
     (tmp_path / "page.html").symlink_to(victim)
-    with replacing(tmp_path / "page.html", force=True) as partial:
+    with files.replacing(tmp_path / "page.html", force=True) as partial:
         partial.write_text("whole")
     assert victim.read_text() == "mine"
     assert not (tmp_path / "page.html").is_symlink()

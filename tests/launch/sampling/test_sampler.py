@@ -216,11 +216,10 @@ import sys
 from pathlib import Path
 from perfctl.orchestrator.launch.process import run as process
 from perfctl.orchestrator.launch.sampling import sampler
-from perfctl.orchestrator.launch.sampling.sampler import HostLoad
 from perfctl.orchestrator.launch.profilers.base import Command
 folder = Path(sys.argv[1])
 sampling = sampler.Sampling(0.02, folder, False)
-process.run(Command(("sleep", "60"), "run", {"PERFCTL_TEST_TOKEN": sys.argv[2]}), cwd=folder, scratch=folder / "tmp",
+process.run(Command(("sleep", "600"), "run", {"PERFCTL_TEST_TOKEN": sys.argv[2]}), cwd=folder, scratch=folder / "tmp",
             stdout=folder / "out.log", stderr=folder / "err.log", sampling=sampling)
 """
 
@@ -231,7 +230,7 @@ def test_sampling_ends_with_perfctl_when_that_is_killed_and_what_was_read_is_kep
     perfctl = subprocess.Popen((sys.executable, "-c", KILLED, str(tmp_path), processes.token))
     path = tmp_path / sampler.FILE
     processes.wait_for(1)
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while not (path.exists() and path.stat().st_size > 2000):
         assert time.monotonic() < end, "no readings reached the disk"
         time.sleep(0.05)

@@ -11,7 +11,8 @@ import pytest
 from perfctl.orchestrator.actions.estimate import Request, Session
 from perfctl.orchestrator.analyse.predict.operations import Operation, operations_of, operations_of_plan
 from perfctl.workloads.models.plan import PARAMETERS, plan
-from perfctl.workloads.spec import SpecError, parse_arguments
+from perfctl.workloads.run.options import parse_arguments
+from perfctl.workloads.spec import SpecError
 
 POINTS = 4
 """Of each family; each is built without data and traced for one step."""

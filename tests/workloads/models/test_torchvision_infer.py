@@ -11,8 +11,9 @@ import pytest
 
 from perfctl.workloads.models import torchvision
 from perfctl.workloads.run import loop
+from perfctl.workloads.run.options import parse_arguments
 from perfctl.workloads.run.record import Record
-from perfctl.workloads.spec import Options, SpecError, WorkloadError, parse_arguments
+from perfctl.workloads.spec import Options, SpecError, WorkloadError
 from tests.workloads import imagenet_shaped as shaped
 
 pytestmark = [

@@ -16,8 +16,9 @@ from perfctl.workloads.data.shapes import draw_shapes, read_masks
 from perfctl.workloads.data.texts import encode, read_texts, write_texts
 from perfctl.workloads.models import lstm, unet
 from perfctl.workloads.run.loop import dice, overlaps, run
+from perfctl.workloads.run.options import parse_arguments
 from perfctl.workloads.run.setup import count_parameters
-from perfctl.workloads.spec import SpecError, WorkloadError, parse_arguments
+from perfctl.workloads.spec import SpecError, WorkloadError
 from perfctl.workloads.tracing.recorder import Recorder
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")

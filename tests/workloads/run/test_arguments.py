@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.workloads.spec import SpecError, describe, parse_arguments
+from perfctl.workloads.run.options import describe, parse_arguments
+from perfctl.workloads.spec import SpecError
 
 
 def test_defaults_are_those_of_options() -> None:
@@ -87,7 +88,7 @@ def test_arguments_are_checked_without_torch() -> None:
     program = (
         "import sys; sys.modules['torch'] = None; sys.modules['numpy'] = None\n"
         "import perfctl.workloads\n"
-        "from perfctl.workloads.spec import describe, parse_arguments\n"
+        "from perfctl.workloads.run.options import describe, parse_arguments\n"
         "print(sorted(perfctl.workloads.WORKLOADS), parse_arguments('mnist_cnn', ['--batch', '4'])[0].batch_size)\n"
         "print(len(describe('mnist_cnn')) > 100)\n"
     )

@@ -13,8 +13,9 @@ from perfctl.workloads.models import families
 from perfctl.workloads.models.plan import plan
 from perfctl.workloads.run import loop
 from perfctl.workloads.run.layer_times import MODEL, TimedRanges
+from perfctl.workloads.run.options import parse_arguments
 from perfctl.workloads.run.record import Record
-from perfctl.workloads.spec import LEAST_STEPS, Options, SpecError, parse_arguments
+from perfctl.workloads.spec import LEAST_STEPS, Options, SpecError
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 

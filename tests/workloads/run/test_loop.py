@@ -19,8 +19,9 @@ from perfctl.records.paper import OpShape
 from perfctl.records.report import Device, Gap, MemoryFigure, Step
 from perfctl.workloads.models import mnist_cnn
 from perfctl.workloads.run import loop
+from perfctl.workloads.run.options import parse_arguments
 from perfctl.workloads.run.record import Record
-from perfctl.workloads.spec import Options, Parts, WorkloadError, parse_arguments
+from perfctl.workloads.spec import Options, Parts, WorkloadError
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 
