@@ -26,34 +26,21 @@ from perfctl.records.sqlite_header import is_sqlite
 
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)+)")
 _FACTS = {
-    "framework": "framework",
-    "cuda_version": "cuda",
-    "cudnn_version": "cudnn",
-    "nsys_version": "nsys",
-    "dlprof_version": "dlprof",
-    "dlprof_build": "dlprof_build",
-    "cpu_model": "cpu_model",
-    "driver_version": "driver_version",
-    "mode_string": "dlprof_mode",
-}
+    "framework": "framework", "cuda_version": "cuda", "cudnn_version": "cudnn", "nsys_version": "nsys",
+    "dlprof_version": "dlprof", "dlprof_build": "dlprof_build", "cpu_model": "cpu_model",
+    "driver_version": "driver_version", "mode_string": "dlprof_mode",
+}  # fmt: skip
 _MODEL = {
-    "wall_time": ("Wall Clock Time", "ns"),
-    "tc_utilization": ("Tensor Core Kernel Utilization", "%"),
-    "gpu_utilization": ("GPU Utilization", "%"),
-    "tc_duration_pct": ("Tensor Core Kernel Duration", "%"),
-    "non_tc_duration_pct": ("Non-Tensor Core Kernel Duration", "%"),
-    "memory_duration_pct": ("Memory Duration", "%"),
-    "dataloader_duration_pct": ("Dataloader Duration", "%"),
-    "io_duration_pct": ("IO Duration", "%"),
-    "cpu_duration_pct": ("CPU Duration", "%"),
-    "other_duration_pct": ("Other Duration", "%"),
-    "iter_total": ("Total Iterations", None),
-    "iter_aggregated": ("Aggregated Iterations", None),
-    "iter_start": ("Start Iteration", None),
-    "iter_stop": ("Stop Iteration", None),
+    "wall_time": ("Wall Clock Time", "ns"), "tc_utilization": ("Tensor Core Kernel Utilization", "%"),
+    "gpu_utilization": ("GPU Utilization", "%"), "tc_duration_pct": ("Tensor Core Kernel Duration", "%"),
+    "non_tc_duration_pct": ("Non-Tensor Core Kernel Duration", "%"), "memory_duration_pct": ("Memory Duration", "%"),
+    "dataloader_duration_pct": ("Dataloader Duration", "%"), "io_duration_pct": ("IO Duration", "%"),
+    "cpu_duration_pct": ("CPU Duration", "%"), "other_duration_pct": ("Other Duration", "%"),
+    "iter_total": ("Total Iterations", None), "iter_aggregated": ("Aggregated Iterations", None),
+    "iter_start": ("Start Iteration", None), "iter_stop": ("Stop Iteration", None),
     "avg_iteration_time": ("Average Iteration Time", "ns"),
     "iteration_time_std_dev": ("Iteration Time Standard Deviation", "ns"),
-}
+}  # fmt: skip
 _OPS = {
     "nodes_total_id": "All ops",
     "nodes_using_tc_id": "Ops using TC",

@@ -201,15 +201,10 @@ _UNIT = re.compile(r"(?P<name>.*?)\s*(?:\((?P<time>ns|us|ms)\)|(?P<percent>%))\Z
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)+)")
 _CONFIG = "system config"
 _FACTS = {
-    "framework": "framework",
-    "cuda version": "cuda",
-    "cudnn version": "cudnn",
-    "nsys version": "nsys",
-    "dlprof version": "dlprof",
-    "dlprof build": "dlprof_build",
-    "cpu model": "cpu_model",
+    "framework": "framework", "cuda version": "cuda", "cudnn version": "cudnn", "nsys version": "nsys",
+    "dlprof version": "dlprof", "dlprof build": "dlprof_build", "cpu model": "cpu_model",
     "gpu driver version": "driver_version",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,22 +32,12 @@ from perfctl.records.report import Diagnostic, Gap, Report
 
 TOOL = "dcgm"
 _FIELDS = {
-    "gpu_utilization": ("%", UTILISATION),
-    "fb_used": ("MiB", MEMORY_USED),
-    "fb_total": ("MiB", MEMORY_TOTAL),
-    "fb_free": ("MiB", None),
-    "power_usage": ("W", POWER),
-    "power_usage_instant": ("W", POWER),
-    "gpu_temp": ("C", TEMPERATURE),
-    "memory_temp": ("C", None),
-    "sm_clock": ("MHz", SM_CLOCK),
-    "memory_clock": ("MHz", None),
-    "mem_copy_utilization": ("%", None),
-    "enc_utilization": ("%", None),
-    "dec_utilization": ("%", None),
-    "power_management_limit": ("W", None),
-    "total_energy_consumption": ("mJ", None),
-}
+    "gpu_utilization": ("%", UTILISATION), "fb_used": ("MiB", MEMORY_USED), "fb_total": ("MiB", MEMORY_TOTAL),
+    "fb_free": ("MiB", None), "power_usage": ("W", POWER), "power_usage_instant": ("W", POWER),
+    "gpu_temp": ("C", TEMPERATURE), "memory_temp": ("C", None), "sm_clock": ("MHz", SM_CLOCK),
+    "memory_clock": ("MHz", None), "mem_copy_utilization": ("%", None), "enc_utilization": ("%", None),
+    "dec_utilization": ("%", None), "power_management_limit": ("W", None), "total_energy_consumption": ("mJ", None),
+}  # fmt: skip
 """Name in DCGM's list of fields -> (unit, the field of Sample that it fills)."""
 _SHORT = {
     "GPUTL": "gpu_utilization", "FBUSD": "fb_used", "FBTTL": "fb_total", "FBFRE": "fb_free", "POWER": "power_usage",

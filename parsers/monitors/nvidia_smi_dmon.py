@@ -34,13 +34,8 @@ from perfctl.records.report import Diagnostic, Gap, Report
 
 TOOL = "nvidia-smi"
 _QUANTITY = {
-    "pwr": POWER,
-    "gtemp": TEMPERATURE,
-    "temp": TEMPERATURE,
-    "sm": UTILISATION,
-    "pclk": SM_CLOCK,
-    "fb": MEMORY_USED,
-}
+    "pwr": POWER, "gtemp": TEMPERATURE, "temp": TEMPERATURE, "sm": UTILISATION, "pclk": SM_CLOCK, "fb": MEMORY_USED,
+}  # fmt: skip
 _UNITS = {
     "pwr": "W", "gtemp": "C", "temp": "C", "mtemp": "C", "sm": "%", "mem": "%", "enc": "%", "dec": "%", "jpg": "%",
     "ofa": "%", "pclk": "MHz", "mclk": "MHz", "fb": "MiB", "bar1": "MiB", "ccpm": "MiB", "pviol": "%", "rxpci": "MB/s",

@@ -32,13 +32,9 @@ from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Report, Sample
 
 _QUANTITY = {
-    "utilization.gpu": UTILISATION,
-    "memory.used": MEMORY_USED,
-    "memory.total": MEMORY_TOTAL,
-    "temperature.gpu": TEMPERATURE,
-    "clocks.current.sm": SM_CLOCK,
-    "clocks.sm": SM_CLOCK,
-}
+    "utilization.gpu": UTILISATION, "memory.used": MEMORY_USED, "memory.total": MEMORY_TOTAL,
+    "temperature.gpu": TEMPERATURE, "clocks.current.sm": SM_CLOCK, "clocks.sm": SM_CLOCK,
+}  # fmt: skip
 _POWER = ("power.draw", "power.draw.instant", "power.draw.average")
 """The first of them that a header has is the sample's power; power.draw is what older drivers have alone."""
 _UNITS = {"temperature.gpu": "C", "temperature.memory": "C", "temperature.gpu.tlimit": "C"}

@@ -63,15 +63,9 @@ def _names(start: Start, rows: list[list[str]]) -> frozenset[str]:
 
 
 _ABOUT = {
-    "cuda_gpu_kern_sum": "kernel",
-    GPU_TRACE: "kernel",
-    KERNEL_TRACE: "kernel",
-    "cuda_gpu_mem_size_sum": "copy",
-    "cuda_gpu_mem_time_sum": "copy",
-    "nvtx_sum": "range",
-    "nvtx_pushpop_sum": "range",
-    RANGE_TRACE: "range",
-}
+    "cuda_gpu_kern_sum": "kernel", GPU_TRACE: "kernel", KERNEL_TRACE: "kernel", "cuda_gpu_mem_size_sum": "copy",
+    "cuda_gpu_mem_time_sum": "copy", "nvtx_sum": "range", "nvtx_pushpop_sum": "range", RANGE_TRACE: "range",
+}  # fmt: skip
 """Report -> what the capture has none of when the report has no rows."""
 _QUANTITIES = (
     ("CUDA kernel", "kernel"),
