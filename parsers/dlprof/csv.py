@@ -37,9 +37,8 @@ def _files(path: Path) -> dict[str, Path]:
             kind = kind_of(file.read(PROBE_BYTES))
         found = {kind: path} if kind else {}
     if not found:
-        raise ReportError(
-            path, "dlprof", "no DLProf CSV report", "Pass the folder that dlprof was given as --output_path"
-        )
+        remedy = "Pass the folder that dlprof was given as --output_path"
+        raise ReportError(path, "dlprof", "no DLProf CSV report", remedy)
     return found
 
 

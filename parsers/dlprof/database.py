@@ -16,7 +16,6 @@ from functools import partial
 from math import isfinite
 from pathlib import Path
 
-from perfctl.parsers.dlprof import records as dlprof_known
 from perfctl.parsers.dlprof import records as dlprof_records
 from perfctl.parsers.text.cupti import COPY_KINDS
 from perfctl.parsers.text.sqlite import Database, check_whole, connect
@@ -26,34 +25,21 @@ from perfctl.records.sqlite_header import is_sqlite
 
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)+)")
 _FACTS = {
-    "framework": "framework",
-    "cuda_version": "cuda",
-    "cudnn_version": "cudnn",
-    "nsys_version": "nsys",
-    "dlprof_version": "dlprof",
-    "dlprof_build": "dlprof_build",
-    "cpu_model": "cpu_model",
-    "driver_version": "driver_version",
-    "mode_string": "dlprof_mode",
-}
+    "framework": "framework", "cuda_version": "cuda", "cudnn_version": "cudnn", "nsys_version": "nsys",
+    "dlprof_version": "dlprof", "dlprof_build": "dlprof_build", "cpu_model": "cpu_model",
+    "driver_version": "driver_version", "mode_string": "dlprof_mode",
+}  # fmt: skip
 _MODEL = {
-    "wall_time": ("Wall Clock Time", "ns"),
-    "tc_utilization": ("Tensor Core Kernel Utilization", "%"),
-    "gpu_utilization": ("GPU Utilization", "%"),
-    "tc_duration_pct": ("Tensor Core Kernel Duration", "%"),
-    "non_tc_duration_pct": ("Non-Tensor Core Kernel Duration", "%"),
-    "memory_duration_pct": ("Memory Duration", "%"),
-    "dataloader_duration_pct": ("Dataloader Duration", "%"),
-    "io_duration_pct": ("IO Duration", "%"),
-    "cpu_duration_pct": ("CPU Duration", "%"),
-    "other_duration_pct": ("Other Duration", "%"),
-    "iter_total": ("Total Iterations", None),
-    "iter_aggregated": ("Aggregated Iterations", None),
-    "iter_start": ("Start Iteration", None),
-    "iter_stop": ("Stop Iteration", None),
+    "wall_time": ("Wall Clock Time", "ns"), "tc_utilization": ("Tensor Core Kernel Utilization", "%"),
+    "gpu_utilization": ("GPU Utilization", "%"), "tc_duration_pct": ("Tensor Core Kernel Duration", "%"),
+    "non_tc_duration_pct": ("Non-Tensor Core Kernel Duration", "%"), "memory_duration_pct": ("Memory Duration", "%"),
+    "dataloader_duration_pct": ("Dataloader Duration", "%"), "io_duration_pct": ("IO Duration", "%"),
+    "cpu_duration_pct": ("CPU Duration", "%"), "other_duration_pct": ("Other Duration", "%"),
+    "iter_total": ("Total Iterations", None), "iter_aggregated": ("Aggregated Iterations", None),
+    "iter_start": ("Start Iteration", None), "iter_stop": ("Stop Iteration", None),
     "avg_iteration_time": ("Average Iteration Time", "ns"),
     "iteration_time_std_dev": ("Iteration Time Standard Deviation", "ns"),
-}
+}  # fmt: skip
 _OPS = {
     "nodes_total_id": "All ops",
     "nodes_using_tc_id": "Ops using TC",
@@ -106,11 +92,8 @@ def summary_facts(database: Database) -> Facts:
 def _first(database: Database, table: str, columns: tuple[str, ...]) -> dict[str, str]:
     """The filled cells of a table's first row, as text."""
     rows = database.rows(table, *columns)
-    return (
-        {name: str(value) for name, value in zip(columns, rows[0], strict=True) if value not in (None, "")}
-        if rows
-        else {}
-    )
+    cells = zip(columns, rows[0], strict=True) if rows else ()
+    return {name: str(value) for name, value in cells if value not in (None, "")}
 
 
 def _last_aggregation(rows: list[tuple[object, ...]]) -> int | None:
@@ -216,12 +199,10 @@ def _devices(database: Database, config: dict[str, str]) -> tuple[tuple[Device, 
     size = totals[0] if len(set(totals)) == 1 and len(totals) == len(rows) and isinstance(totals[0], int) else None
     gaps = []
     if size is None and rows:
-        reason = (
-            "gpu_memories does not say which size belongs to which device"
-            if totals
-            else "the table gpu_memories is empty"
+        unsure = "ambiguous", "gpu_memories does not say which size belongs to which device"
+        gaps.append(
+            Gap("device.memory_bytes", *(unsure if totals else ("not_available", "the table gpu_memories is empty")))
         )
-        gaps.append(Gap("device.memory_bytes", "ambiguous" if totals else "not_available", reason))
     gpus = [
         Device(
             name=str(name) if name else None,
@@ -292,7 +273,7 @@ def parse(path: Path) -> Report:
             steps=tuple(_steps(database)),
             summaries=facts.summaries,
             gaps=(*facts.gaps, *_gaps(database, found)),
-            diagnostics=(*facts.diagnostics, *dlprof_known.of_database(database, facts.tool_version)),
+            diagnostics=(*facts.diagnostics, *dlprof_records.of_database(database, facts.tool_version)),
             duration_ns=facts.wall_clock_ns,
         )
 
@@ -345,26 +326,21 @@ def _kernels(database: Database) -> Iterator[Kernel]:
         f"SELECT {', '.join(columns)} FROM {KERNEL} k LEFT JOIN {OP} o ON o.id = {op} ORDER BY k.id"
     )
     for launch, (short, long, op, direction, step, device, *grid, start, stop) in enumerate(rows):
-        place, source = dlprof_known.layer_of(_text(op) or "")
+        place, source = dlprof_records.layer_of(_text(op) or "")
         size = [_number(axis) for axis in grid]
         yield Kernel(
             launch=launch,
             name=_text(long) or _text(short) or "(no name in the database)",
             short_name=_text(short),
             layer=place.layer,
-            direction=place.direction or dlprof_known.DIRECTIONS.get(str(direction)),
+            direction=place.direction or dlprof_records.DIRECTIONS.get(str(direction)),
             step=place.step if place.step is not None else _number(step),
             layer_source=source,
             device_index=_number(device),
-            grid_x=size[0],
-            grid_y=size[1],
-            grid_z=size[2],
-            block_x=size[3],
-            block_y=size[4],
-            block_z=size[5],
+            grid_x=size[0], grid_y=size[1], grid_z=size[2], block_x=size[3], block_y=size[4], block_z=size[5],
             start_ns=_number(start),
             duration_ns=_duration(start, stop),
-        )
+        )  # fmt: skip
 
 
 def _iteration(database: Database) -> str:
@@ -409,7 +385,7 @@ def _operations(database: Database) -> Iterator[Operation]:
     for name, kind, way, calls, cpu_ns, gpu_ns in rows:
         if _number(calls) is None:
             continue
-        place, _ = dlprof_known.layer_of(_text(name) or "")
+        place, _ = dlprof_records.layer_of(_text(name) or "")
         yield Operation(
             name=_text(name) or "(no name in the database)",
             category=_text(kind),
@@ -420,7 +396,7 @@ def _operations(database: Database) -> Iterator[Operation]:
             memory_bytes=None,
             flops=None,
             layer=place.layer,
-            direction=place.direction or dlprof_known.DIRECTIONS.get(str(way)),
+            direction=place.direction or dlprof_records.DIRECTIONS.get(str(way)),
         )
 
 
@@ -442,8 +418,8 @@ def _gaps(database: Database, found: list[Kernel]) -> Iterator[Gap]:
     for table, quantity in ((MEMCPY, "copy"), ("op_nodes", "operation")):
         if table not in database.tables:
             yield Gap(quantity, "not_available", f"the database has no table {table}")
-    yield from dlprof_known.layer_gap(found)
-    yield from dlprof_known.operation_gaps()
+    yield from dlprof_records.layer_gap(found)
+    yield from dlprof_records.operation_gaps()
     if unstepped := sum(kernel.step is None for kernel in found):
         reason = f"{unstepped} of {len(found)} launches are outside the iterations that DLProf aggregated"
         yield Gap("kernel.step", "not_collected", reason)

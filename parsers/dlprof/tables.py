@@ -128,25 +128,19 @@ def read_table(path: Path, kind: str) -> Table:
             continue
         if cells == title or [column(cell) for cell in cells] == names:
             raise repeated(path, "dlprof", f"the {kind} report", line)
-        if _is_title(cells):
+        if sum(map(bool, cells)) == 1 and cells[0].strip().lower() in TITLES:
             reason = f"another report of DLProf, '{cells[0].strip()[:80]}', begins at line {line}"
             raise ReportError(path, "dlprof", reason, "Split the file there and pass the folder that holds the parts")
         if len(cells) < len(names):
             raise ReportError(path, "dlprof", f"row at line {line} has {len(cells)} of {len(names)} cells", CUT)
         if len(found) == ROWS:
             reason = f"it has more than {ROWS:,} rows, which do not fit into memory"
-            raise ReportError(
-                path, "dlprof", reason, "Pass dlprof_dldb.sqlite of the same run, which is read row by row"
-            )
+            remedy = "Pass dlprof_dldb.sqlite of the same run, which is read row by row"
+            raise ReportError(path, "dlprof", reason, remedy)
         found.append(dict(zip(names, cells, strict=False)))
     if names is None:
         raise ReportError(path, "dlprof", f"it has no header line of a {kind} report", CUT)
     return Table(path, found)
-
-
-def _is_title(cells: list[str]) -> bool:
-    """Return whether this line is the title of another DLProf report."""
-    return sum(map(bool, cells)) == 1 and cells[0].strip().lower() in TITLES
 
 
 def read_blocks(path: Path) -> list[Block]:
@@ -201,15 +195,10 @@ _UNIT = re.compile(r"(?P<name>.*?)\s*(?:\((?P<time>ns|us|ms)\)|(?P<percent>%))\Z
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)+)")
 _CONFIG = "system config"
 _FACTS = {
-    "framework": "framework",
-    "cuda version": "cuda",
-    "cudnn version": "cudnn",
-    "nsys version": "nsys",
-    "dlprof version": "dlprof",
-    "dlprof build": "dlprof_build",
-    "cpu model": "cpu_model",
+    "framework": "framework", "cuda version": "cuda", "cudnn version": "cudnn", "nsys version": "nsys",
+    "dlprof version": "dlprof", "dlprof build": "dlprof_build", "cpu model": "cpu_model",
     "gpu driver version": "driver_version",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +237,8 @@ def _ends_in_a_line(path: Path) -> bool:
 
 def summary_of(blocks: list[Block]) -> SummaryReport:
     """Build the summary from its blocks."""
-    config = {
-        label.lower(): values[0] for block in blocks if block.title.lower() == _CONFIG for label, values in block.lines
-    }
+    lines = [line for block in blocks if block.title.lower() == _CONFIG for line in block.lines]
+    config = {label.lower(): values[0] for label, values in lines}
     summaries = tuple(figure for block in blocks for figure in _figures(block))
     version = _VERSION.match(config.get("dlprof version", ""))
     wall = next(

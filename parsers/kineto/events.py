@@ -89,24 +89,11 @@ def diagnostics(unknown: dict[str, int]) -> tuple[Diagnostic, ...]:
 
 
 KINDS = {
-    "cpu_op": "operation",
-    "Operator": "operation",
-    "user_annotation": "range",
-    "cuda_runtime": "call",
-    "cuda_driver": "call",
-    "hip_runtime": "call",
-    "xpu_runtime": "call",
-    "Runtime": "call",
-    "kernel": "kernel",
-    "Kernel": "kernel",
-    "gpu_memcpy": "copy",
-    "Memcpy": "copy",
-    "gpu_memset": "copy",
-    "Memset": "copy",
-    "cuda_profiler_range": "counters",
-    "Trace": "window",
-    "python_function": "module",
-}
+    "cpu_op": "operation", "Operator": "operation", "user_annotation": "range", "cuda_runtime": "call",
+    "cuda_driver": "call", "hip_runtime": "call", "xpu_runtime": "call", "Runtime": "call", "kernel": "kernel",
+    "Kernel": "kernel", "gpu_memcpy": "copy", "Memcpy": "copy", "gpu_memset": "copy", "Memset": "copy",
+    "cuda_profiler_range": "counters", "Trace": "window", "python_function": "module",
+}  # fmt: skip
 """Event category -> perfctl's kind. Of python_function only calls of modules count. Skipped: gpu_user_annotation
 (the user_annotation again, on the GPU's time line), ac2g, async and fwdbwd (arrows), overhead, cuda_sync."""
 

@@ -13,13 +13,9 @@ from perfctl.records.report import Device, Diagnostic, Gap, Kernel, MemoryFigure
 
 _FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
 _VERSIONS = (
-    "cuda_runtime_version",
-    "cuda_driver_version",
-    "cupti_version",
-    "hip_runtime_version",
-    "hip_driver_version",
+    "cuda_runtime_version", "cuda_driver_version", "cupti_version", "hip_runtime_version", "hip_driver_version",
     "roctracer_version",
-)
+)  # fmt: skip
 _TORCH = ("torch_version", "pytorch_version", "PyTorch version")
 _OTHERS = ("schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds", "WARNING", "ERROR")
 METADATA = frozenset((*_FLAGS, *_VERSIONS, *_TORCH, *_OTHERS))

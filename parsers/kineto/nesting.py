@@ -239,15 +239,10 @@ def assign_layers(events: Events, nesting: Nesting) -> None:
         if context.layer is None:
             owner = owners.get(index) or given.get(parent)
             if owner is not None:
-                given[index] = owner
-                contexts[index] = _owned(context, owner)
+                given[index] = layer, direction, source = owner
+                contexts[index] = context._replace(layer=layer, direction=direction, source=source)
         elif inside[index] and context.direction == "forward" and context.source == "operation":
             contexts[index] = context._replace(direction="recompute")  # a module called again: checkpointing
-
-
-def _owned(context: Context, owner: Owner) -> Context:
-    layer, direction, source = owner
-    return context._replace(layer=layer, direction=direction, source=source)
 
 
 def _of_nodes(events: Events, nesting: Nesting) -> dict[int, Owner]:
@@ -267,10 +262,8 @@ def _of_nodes(events: Events, nesting: Nesting) -> dict[int, Owner]:
             continue
         process = events.threads[events.spans[index].thread][0]
         layers = {nesting.contexts[maker].layer for maker in made_by.get((process, number), {}).values()}
-        layer = (
-            layers.pop() if len(layers) == 1 else None
-        )  # every thread counts its own sequence numbers, so threads may disagree
-        if layer is not None:
+        # every thread counts its own sequence numbers, so threads may disagree
+        if len(layers) == 1 and (layer := layers.pop()) is not None:
             found[index] = (layer, "backward", "operation")
     return found
 

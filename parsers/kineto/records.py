@@ -156,21 +156,13 @@ def operations(events: Events, nesting: Nesting, launches: Launches) -> list[Ope
     torch's tables, an operation that does nothing but call its namesake (an overload) is one call with it.
     """
     on_gpu = bool(events.kernels or events.copies)
-    return [
-        Operation(
-            name,
-            "cpu_op",
-            total.calls,
-            total.cpu,
-            total.own,
-            total.device if on_gpu else None,
-            total.memory if events.memory else None,
-            None,
-            layer,
-            direction,
-        )
-        for (name, layer, direction), total in _sums(events, nesting, launches, on_gpu=on_gpu).items()
-    ]
+    sums = _sums(events, nesting, launches, on_gpu=on_gpu)
+    found = []
+    for (name, layer, direction), total in sums.items():
+        device, memory = total.device if on_gpu else None, total.memory if events.memory else None
+        host = (total.calls, total.cpu, total.own)
+        found.append(Operation(name, "cpu_op", *host, device, memory, None, layer, direction))
+    return found
 
 
 class _Sum:

@@ -11,43 +11,22 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from perfctl.parsers.monitors.readings import (
-    MEMORY_TOTAL,
-    MEMORY_USED,
-    POWER,
-    SM_CLOCK,
-    TEMPERATURE,
-    UTILISATION,
-    Clock,
-    Column,
-    MonitorText,
-    Readings,
-)
-from perfctl.parsers.text.doubts import not_understood, words
-from perfctl.parsers.text.doubts import others as others_of
+from perfctl.parsers.monitors import readings as monitor
+from perfctl.parsers.monitors.readings import Clock, Column, MonitorText, Readings
+from perfctl.parsers.text.doubts import not_understood, others, words
 from perfctl.parsers.text.numbers import YEARS, Stamp
-from perfctl.parsers.text.tool_text import head_lines
+from perfctl.parsers.text.tool_text import HEAD_BYTES, head_lines
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Diagnostic, Gap, Report
+from perfctl.records.report import Gap, Report
 
 TOOL = "dcgm"
 _FIELDS = {
-    "gpu_utilization": ("%", UTILISATION),
-    "fb_used": ("MiB", MEMORY_USED),
-    "fb_total": ("MiB", MEMORY_TOTAL),
-    "fb_free": ("MiB", None),
-    "power_usage": ("W", POWER),
-    "power_usage_instant": ("W", POWER),
-    "gpu_temp": ("C", TEMPERATURE),
-    "memory_temp": ("C", None),
-    "sm_clock": ("MHz", SM_CLOCK),
-    "memory_clock": ("MHz", None),
-    "mem_copy_utilization": ("%", None),
-    "enc_utilization": ("%", None),
-    "dec_utilization": ("%", None),
-    "power_management_limit": ("W", None),
-    "total_energy_consumption": ("mJ", None),
-}
+    "gpu_utilization": ("%", monitor.UTILISATION), "fb_used": ("MiB", monitor.MEMORY_USED), "fb_total": ("MiB", monitor.MEMORY_TOTAL),
+    "fb_free": ("MiB", None), "power_usage": ("W", monitor.POWER), "power_usage_instant": ("W", monitor.POWER),
+    "gpu_temp": ("C", monitor.TEMPERATURE), "memory_temp": ("C", None), "sm_clock": ("MHz", monitor.SM_CLOCK),
+    "memory_clock": ("MHz", None), "mem_copy_utilization": ("%", None), "enc_utilization": ("%", None),
+    "dec_utilization": ("%", None), "power_management_limit": ("W", None), "total_energy_consumption": ("mJ", None),
+}  # fmt: skip
 """Name in DCGM's list of fields -> (unit, the field of Sample that it fills)."""
 _SHORT = {
     "GPUTL": "gpu_utilization", "FBUSD": "fb_used", "FBTTL": "fb_total", "FBFRE": "fb_free", "POWER": "power_usage",
@@ -72,7 +51,6 @@ _TEXT_HEADER = re.compile(r"\s*#\s*Entity\s+\S", re.IGNORECASE)
 _ENTITY = re.compile(r"\s*GPU[ -]?(\d{1,5})\s+(\S.*)\Z")
 _UNITS_LINE = re.compile(r"[\s#]*I[Dd]\b")
 _LINE_LIMIT = 4096
-_HEAD_BYTES = 65536
 _MICROSECONDS = range((YEARS.start - 1970) * 365 * 86_400 * 10**6, (YEARS.stop - 1970) * 365 * 86_400 * 10**6)
 
 
@@ -85,7 +63,7 @@ def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when no complete reading follows the header."""
     try:
         with path.open("rb") as file:
-            is_csv = any(map(_is_csv_header, head_lines(file.read(_HEAD_BYTES))))
+            is_csv = any(map(_is_csv_header, head_lines(file.read(HEAD_BYTES))))
         text = MonitorText(path, TOOL)
         readings = Readings()
         clock, gaps = (_read_csv if is_csv else _read_text)(text, readings)
@@ -93,6 +71,7 @@ def parse(path: Path) -> Report:
         raise ReportError(path, TOOL, f"it cannot be read ({error.strerror})", "Check its permissions") from error
     if not readings.samples and not readings.others:
         raise ReportError(path, TOOL, "the DCGM header has no complete reading below it", "Let it run longer")
+    unknown = others(readings.others, _FIELDS, _WITHOUT_UNIT)
     readings.samples.sort(key=lambda sample: sample.at_ns)
     return Report(
         tool=TOOL,
@@ -106,15 +85,14 @@ def parse(path: Path) -> Report:
             *readings.gaps(),
             Gap("device", "not_available", "DCGM's output does not name the devices"),
         ),
-        diagnostics=(*readings.diagnostics(), *text.diagnostics(), *_unknown(readings)),
+        diagnostics=(
+            *readings.diagnostics(),
+            *text.diagnostics(),
+            *not_understood({"fields": unknown}, "kept without a unit"),
+        ),
         started_at=clock.started_at,
         duration_ns=clock.duration_ns,
     )
-
-
-def _unknown(readings: Readings) -> tuple[Diagnostic, ...]:
-    names = others_of(readings.others, _FIELDS, _WITHOUT_UNIT)
-    return not_understood({"fields": names}, "kept without a unit")
 
 
 def _is_csv_header(line: str) -> bool:
@@ -129,7 +107,13 @@ def _read_csv(text: MonitorText, readings: Readings) -> tuple[Clock, list[Gap]]:
     for line in text:
         cells = [cell.strip() for cell in line.split(",", 3)] if len(line) < _LINE_LIMIT else []
         last = None
-        if len(cells) == 4 and cells[3] and _is_number(cells[0], 5) and _is_moment(cells[1]):
+        if (
+            len(cells) == 4
+            and cells[3]
+            and _is_number(cells[0], 5)
+            and _is_number(cells[1], 19)
+            and int(cells[1]) in _MICROSECONDS
+        ):
             last = (int(cells[0]), int(cells[1]) * 1000)
             column = columns.setdefault(cells[2], _column(cells[2]))
             moments.setdefault(last, []).append((column, cells[3]))
@@ -188,10 +172,6 @@ def _half(column: Column) -> Gap:
 def _column(name: str) -> Column:
     unit, quantity = _FIELDS.get(name, ("", None))
     return Column(name, unit, quantity)
-
-
-def _is_moment(text: str) -> bool:
-    return _is_number(text, 19) and int(text) in _MICROSECONDS
 
 
 def _is_number(text: str, digits: int) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perfctl.parsers.monitors import nvidia_smi_dmon, nvidia_smi_query, nvidia_smi_table
-from perfctl.parsers.text.tool_text import head_lines
+from perfctl.parsers.text.tool_text import HEAD_BYTES, head_lines
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
 
@@ -20,7 +20,6 @@ _FORMS: tuple[tuple[Callable[[list[str]], bool], Callable[[Path], Report]], ...]
     (nvidia_smi_table.recognise, nvidia_smi_table.parse),
     (nvidia_smi_query.recognise, nvidia_smi_query.parse),
 )
-_HEAD_BYTES = 65536
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -33,12 +32,11 @@ def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it has no complete reading."""
     try:
         with path.open("rb") as file:
-            found = head_lines(file.read(_HEAD_BYTES))
+            found = head_lines(file.read(HEAD_BYTES))
         read = next((read for recognise, read in _FORMS if recognise(found)), None)
         if read is None:
-            raise ReportError(
-                path, "nvidia-smi", "it holds no output of nvidia-smi", "Pass the file that nvidia-smi wrote"
-            )
+            reason = "it holds no output of nvidia-smi"
+            raise ReportError(path, "nvidia-smi", reason, "Pass the file that nvidia-smi wrote")
         return read(path)
     except OSError as error:
         reason = f"it cannot be read ({error.strerror})"

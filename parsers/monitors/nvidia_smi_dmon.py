@@ -14,33 +14,18 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfctl.parsers.monitors.readings import (
-    MEMORY_USED,
-    POWER,
-    SM_CLOCK,
-    TEMPERATURE,
-    UTILISATION,
-    Clock,
-    Column,
-    MonitorText,
-    Readings,
-    is_nothing,
-    read_cell,
-)
-from perfctl.parsers.text import doubts
+from perfctl.parsers.monitors import readings as monitor
+from perfctl.parsers.monitors.readings import Clock, Column, MonitorText, Readings, is_nothing, read_cell
+from perfctl.parsers.text.doubts import not_understood, others
 from perfctl.parsers.text.numbers import Stamp, read_stamp
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Gap, Report
 
 TOOL = "nvidia-smi"
 _QUANTITY = {
-    "pwr": POWER,
-    "gtemp": TEMPERATURE,
-    "temp": TEMPERATURE,
-    "sm": UTILISATION,
-    "pclk": SM_CLOCK,
-    "fb": MEMORY_USED,
-}
+    "pwr": monitor.POWER, "gtemp": monitor.TEMPERATURE, "temp": monitor.TEMPERATURE, "sm": monitor.UTILISATION,
+    "pclk": monitor.SM_CLOCK, "fb": monitor.MEMORY_USED,
+}  # fmt: skip
 _UNITS = {
     "pwr": "W", "gtemp": "C", "temp": "C", "mtemp": "C", "sm": "%", "mem": "%", "enc": "%", "dec": "%", "jpg": "%",
     "ofa": "%", "pclk": "MHz", "mclk": "MHz", "fb": "MiB", "bar1": "MiB", "ccpm": "MiB", "pviol": "%", "rxpci": "MB/s",
@@ -96,6 +81,11 @@ def parse(path: Path) -> Report:
     clock = Clock(text.interval_ns)
     moments = _Moments(clock)
     is_pmon = rows[-1][0].is_pmon
+    # columns in no list: dmon's become figures without a unit, pmon's are left out
+    unknown = [
+        name for header in dict.fromkeys(header for header, _ in rows) for name in others(header.names, _UNITS, _CODES)
+    ]
+    summed = "gpu_utilisation is the sum of pmon's sm over the processes of a GPU; it is empty for a GPU without such a process"
     groups: list[tuple[int, int | None, list[tuple[_Header, list[str]]]]] = []
     for header, cells in rows:
         device = _index(cells[header.names.index("gpu")])
@@ -119,10 +109,10 @@ def parse(path: Path) -> Report:
         ),
         diagnostics=(
             *clock.diagnostics(),
-            *_diagnostics(is_pmon),
+            *([Diagnostic("info", "perfctl", summed)] if is_pmon else ()),
             *readings.diagnostics(),
             *text.diagnostics(),
-            *_unknown(rows),
+            *not_understood({"columns": unknown}, "kept without a unit, if at all"),
         ),
         started_at=clock.started_at,
         duration_ns=clock.duration_ns,
@@ -167,16 +157,14 @@ class _Moments:
 
     def at(self, header: _Header, cells: list[str], device: int | None) -> int:
         key = (device, cells[header.names.index("pid")] if header.is_pmon else "")
-        if key in self._seen or self._round < 0 or self._is_earlier(device):
+        # a GPU with a lower number than one of this round begins the next: pmon lists processes that change
+        is_earlier = device is not None and any(seen is not None and seen > device for seen, _ in self._seen)
+        if key in self._seen or self._round < 0 or is_earlier:
             self._round += 1
             self._seen = set()
         self._seen.add(key)
         named = dict(zip(header.names, cells, strict=True))
         return self._clock.at(self._stamp(named.get("date"), named.get("time")), self._round)
-
-    def _is_earlier(self, device: int | None) -> bool:
-        """A GPU with a lower number than one of this round begins the next: pmon lists processes that change."""
-        return any(seen is not None and device is not None and seen > device for seen, _ in self._seen)
 
     def _stamp(self, date: str | None, time: str | None) -> Stamp | None:
         if date:
@@ -194,11 +182,10 @@ class _Moments:
 
 def _cells(header: _Header, cells: list[str]) -> list[tuple[Column, str]]:
     """A row of dmon. Codes 0 and 1 and counts of errors have no unit."""
-    skipped = ("gpu", "date", "time")
     return [
         (Column(name, _UNITS.get(name, ""), _QUANTITY.get(name)), cell)
         for name, cell in zip(header.names, cells, strict=True)
-        if name not in skipped
+        if name not in ("gpu", "date", "time")
     ]
 
 
@@ -220,21 +207,7 @@ def _processes(members: list[tuple[_Header, list[str]]]) -> list[tuple[Column, s
     if "sm" not in members[0][0].names:
         return found
     shown = f"{sum(sums):g}" if sums else "-"
-    return [(Column("sm", "%", UTILISATION), shown), *found]
-
-
-def _diagnostics(is_pmon: bool) -> list[Diagnostic]:
-    if not is_pmon:
-        return []
-    text = "gpu_utilisation is the sum of pmon's sm over the processes of a GPU; it is empty for a GPU without such a process"
-    return [Diagnostic("info", "perfctl", text)]
-
-
-def _unknown(rows: list[tuple[_Header, list[str]]]) -> tuple[Diagnostic, ...]:
-    """Columns in no list: dmon's become figures without a unit, pmon's are left out."""
-    headers = dict.fromkeys(header for header, _ in rows)
-    names = [name for header in headers for name in doubts.others(header.names, _UNITS, _CODES)]
-    return doubts.not_understood({"columns": names}, "kept without a unit, if at all")
+    return [(Column("sm", "%", monitor.UTILISATION), shown), *found]
 
 
 def _index(text: str) -> int | None:

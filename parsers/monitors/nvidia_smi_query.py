@@ -12,33 +12,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfctl.parsers.monitors.readings import (
-    MEMORY_TOTAL,
-    MEMORY_USED,
-    POWER,
-    SM_CLOCK,
-    TEMPERATURE,
-    UTILISATION,
-    Clock,
-    Column,
-    MonitorText,
-    Readings,
-    is_nothing,
-    read_cell,
-)
+from perfctl.parsers.monitors import readings as monitor
+from perfctl.parsers.monitors.readings import Clock, Column, MonitorText, Readings, is_nothing, read_cell
 from perfctl.parsers.text.doubts import not_understood
 from perfctl.parsers.text.numbers import day_is_first, is_stamp, read_stamp
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Report, Sample
 
 _QUANTITY = {
-    "utilization.gpu": UTILISATION,
-    "memory.used": MEMORY_USED,
-    "memory.total": MEMORY_TOTAL,
-    "temperature.gpu": TEMPERATURE,
-    "clocks.current.sm": SM_CLOCK,
-    "clocks.sm": SM_CLOCK,
-}
+    "utilization.gpu": monitor.UTILISATION, "memory.used": monitor.MEMORY_USED, "memory.total": monitor.MEMORY_TOTAL,
+    "temperature.gpu": monitor.TEMPERATURE, "clocks.current.sm": monitor.SM_CLOCK, "clocks.sm": monitor.SM_CLOCK,
+}  # fmt: skip
 _POWER = ("power.draw", "power.draw.instant", "power.draw.average")
 """The first of them that a header has is the sample's power; power.draw is what older drivers have alone."""
 _UNITS = {"temperature.gpu": "C", "temperature.memory": "C", "temperature.gpu.tlimit": "C"}
@@ -81,7 +65,7 @@ def read_header(line: str) -> Layout | None:
     if len(cells) < len(matches) or not _KNOWN.intersection(names):
         return None
     power = next((name for name in _POWER if name in names), None)
-    quantities = _QUANTITY | ({power: POWER} if power else {})
+    quantities = _QUANTITY | ({power: monitor.POWER} if power else {})
     return Layout(tuple(Column(name, unit or _UNITS.get(name, ""), quantities.get(name)) for name, unit in cells))
 
 
@@ -108,9 +92,8 @@ def layout_of(rows: list[list[str]], path: Path) -> tuple[Layout, Diagnostic]:
     layout = read_header(_HEADER)
     if layout is None or not all(_fits(cells) for cells in rows):
         raise ReportError(path, "nvidia-smi", "the rows have no header that says what their columns are", _REMEDY)
-    return layout, Diagnostic(
-        "warning", "perfctl", f"the rows have no header; by their units they were read as {_HEADER}"
-    )
+    text = f"the rows have no header; by their units they were read as {_HEADER}"
+    return layout, Diagnostic("warning", "perfctl", text)
 
 
 def _fits(cells: list[str]) -> bool:
@@ -213,10 +196,6 @@ class Survey:
             if len(cells) == len(layout.columns):
                 self.take(layout, cells, date="" if self.by_date else None)
 
-    def day_first(self) -> bool | None:
-        """Of dates such as "03-11-2026"; None when nothing decides."""
-        return day_is_first(self.dates)
-
 
 def survey(text: MonitorText) -> Survey:
     """One pass over the file."""
@@ -282,13 +261,11 @@ class Placer:
         return [Gap("sample.device_index", "not_collected", reason)]
 
     def diagnostics(self) -> list[Diagnostic]:
+        by_place = "no device column: the rows below each date were counted as GPU 0, 1, ..."
+        by_bus = "no index column: devices are numbered in the order of their first rows"
         if self._by_place:
-            text = "no device column: the rows below each date were counted as GPU 0, 1, ..."
-            return [Diagnostic("warning", "perfctl", text)]
-        if self._by_bus:
-            text = "no index column: devices are numbered in the order of their first rows"
-            return [Diagnostic("info", "perfctl", text)]
-        return []
+            return [Diagnostic("warning", "perfctl", by_place)]
+        return [Diagnostic("info", "perfctl", by_bus)] if self._by_bus else []
 
 
 def devices_of(facts: dict[int | None, dict[str, str]], samples: Iterable[Sample]) -> tuple[Device, ...]:
@@ -332,8 +309,7 @@ def parse(path: Path) -> Report:
     warnings: list[Diagnostic] = []
     layout = known.first
     if layout is None:
-        layout, warning = layout_of(known.headless, path)
-        warnings.append(warning)
+        layout, *warnings = layout_of(known.headless, path)
     known.finish(layout)
     text = MonitorText(path, TOOL)
     rounds = _Rounds(known)
@@ -358,7 +334,7 @@ class _Rounds:
         self.devices: dict[int | None, dict[str, str]] = {}
         """Facts about each device other than readings: name, driver version."""
         self._halves: list[Gap] = []
-        self._day_first = known.day_first()
+        self._day_first = day_is_first(known.dates)
 
     def add(self, row: Row, layout: Layout, interval_ns: int | None) -> None:
         last = len(layout.columns) - 1

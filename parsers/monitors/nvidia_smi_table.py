@@ -11,17 +11,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfctl.parsers.monitors.readings import (
-    MEMORY_TOTAL,
-    MEMORY_USED,
-    POWER,
-    TEMPERATURE,
-    UTILISATION,
-    Clock,
-    Column,
-    MonitorText,
-    Readings,
-)
+from perfctl.parsers.monitors import readings as monitor
+from perfctl.parsers.monitors.readings import Clock, Column, MonitorText, Readings
 from perfctl.parsers.text.doubts import not_understood, words
 from perfctl.parsers.text.doubts import others as others_of
 from perfctl.parsers.text.numbers import Stamp, read_stamp
@@ -46,11 +37,11 @@ _PROCESS = re.compile(
     r"(?P<name>\S.*?)\s+(?P<memory>\d{1,9}MiB|N/A)\Z"
 )
 _COLUMNS = {
-    "gpu": Column("utilization.gpu", "%", UTILISATION),
-    "used": Column("memory.used", "", MEMORY_USED),
-    "total": Column("memory.total", "", MEMORY_TOTAL),
-    "draw": Column("power.draw", "W", POWER),
-    "temperature": Column("temperature.gpu", "C", TEMPERATURE),
+    "gpu": Column("utilization.gpu", "%", monitor.UTILISATION),
+    "used": Column("memory.used", "", monitor.MEMORY_USED),
+    "total": Column("memory.total", "", monitor.MEMORY_TOTAL),
+    "draw": Column("power.draw", "W", monitor.POWER),
+    "temperature": Column("temperature.gpu", "C", monitor.TEMPERATURE),
     "fan": Column("fan.speed", "%"),
     "perf": Column("pstate"),
     "limit": Column("power.limit", "W"),
@@ -118,13 +109,17 @@ def parse(path: Path) -> Report:
         form="nvidia-smi table",
         tool_version=state.versions.get("smi"),
         devices=tuple(_sized(device, state.readings) for _, device in sorted(state.devices.items())),
-        environment={key: state.versions[name] for key, name in _ENVIRONMENT.items() if name in state.versions},
+        environment={
+            key: state.versions[name]
+            for key, name in (("driver_version", "driver"), ("cuda_driver", "cuda"))
+            if name in state.versions
+        },
         samples=state.readings.samples,
         summaries=tuple(state.readings.summaries()),
         gaps=(*gaps, *clock.gaps(), *state.readings.gaps()),
         diagnostics=(
             *clock.diagnostics(),
-            *_rounding(),
+            Diagnostic("info", "perfctl", "nvidia-smi's table rounds to whole watts, percent and degrees"),
             *state.readings.diagnostics(),
             *state.text.diagnostics(),
             *not_understood({"parts": state.unknown_words}),
@@ -132,9 +127,6 @@ def parse(path: Path) -> Report:
         started_at=clock.started_at,
         duration_ns=clock.duration_ns if state.table > 0 else None,
     )
-
-
-_ENVIRONMENT = {"driver_version": "driver", "cuda_driver": "cuda"}
 
 
 def _take(state: _State, line: str, clock: Clock) -> None:
@@ -204,7 +196,3 @@ def _sized(device: Device, readings: Readings) -> Device:
     sizes = {sample.memory_total_bytes for sample in readings.samples if sample.device_index == device.index} - {None}
     size = sizes.pop() if len(sizes) == 1 else None
     return Device(device.name, device.kind, device.index, memory_bytes=size, driver_version=device.driver_version)
-
-
-def _rounding() -> list[Diagnostic]:
-    return [Diagnostic("info", "perfctl", "nvidia-smi's table rounds to whole watts, percent and degrees")]

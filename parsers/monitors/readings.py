@@ -71,18 +71,9 @@ class Readings:
                 self.seen.add(column.quantity)
                 values[column.quantity] = self._value(column, text)
         if values:
-            self.samples.append(
-                Sample(
-                    at_ns,
-                    values.get(UTILISATION),
-                    _whole(values.get(MEMORY_USED)),
-                    _whole(values.get(MEMORY_TOTAL)),
-                    values.get(POWER),
-                    values.get(TEMPERATURE),
-                    _whole(values.get(SM_CLOCK)),
-                    device,
-                )
-            )
+            used, total, clock = (_whole(values.get(name)) for name in (MEMORY_USED, MEMORY_TOTAL, SM_CLOCK))
+            share, power, degrees = values.get(UTILISATION), values.get(POWER), values.get(TEMPERATURE)
+            self.samples.append(Sample(at_ns, share, used, total, power, degrees, clock, device))
 
     def _value(self, column: Column, text: str) -> int | float | None:
         """The cell in the unit of its quantity; None, with a note, when it is no such number."""
@@ -91,25 +82,20 @@ class Readings:
         if number is None:
             self._missing.setdefault(quantity, Tally())[text.strip("[] ")[:60] or "an empty cell"] += 1
             return None
-        if unit != QUANTITIES[quantity] or (number < 0 and quantity != TEMPERATURE):
+        is_negative = number < 0 and quantity != TEMPERATURE
+        if unit != QUANTITIES[quantity] or is_negative or (quantity == UTILISATION and number > 100):
             self._missing.setdefault(quantity, Tally())[text.strip()[:60]] += 1
             return None
-        if quantity == UTILISATION:
-            if number > 100:
-                self._missing.setdefault(quantity, Tally())[text.strip()[:60]] += 1
-                return None
-            return number / 100
-        return number
+        return number / 100 if quantity == UTILISATION else number
 
     def _take(self, device: int | None, column: Column, text: str) -> None:
         figures = self._figures.setdefault((device, column.name), _Figures())
         number, unit = read_cell(text, column.unit)
-        if number is None or _is_word(column.name):
+        is_code = any(part in column.name for part in ("reason", "uuid", "serial", "version", "pid"))
+        if number is None or is_code:  # a mean of codes is meaningless
             text = "not available" if is_nothing(text) else text.strip()
-            if text in figures.texts or len(figures.texts) < TEXTS_KEPT:
-                figures.texts[text] += 1
-            else:
-                figures.texts["(others)"] += 1
+            is_kept = text in figures.texts or len(figures.texts) < TEXTS_KEPT
+            figures.texts[text if is_kept else "(others)"] += 1
             return
         if not figures.count:
             figures.low = figures.high = number
@@ -160,7 +146,7 @@ class Readings:
             elif quantity in self._missing:
                 tally = self._missing[quantity]
                 shown = ", ".join(f"'{text}' {count} times" for text, count in tally.most_common(3))
-                state = "unreadable" if any(_digit(text) for text in tally) else "not_available"
+                state = "unreadable" if any(re.search(r"\d", text) for text in tally) else "not_available"
                 gaps.append(Gap(f"sample.{quantity}", state, f"printed instead: {shown}"))
         return gaps
 
@@ -195,15 +181,6 @@ def is_nothing(text: str) -> bool:
     return text.strip("[] ") in _NOTHING
 
 
-def _is_word(name: str) -> bool:
-    """Return whether the column's numbers are codes, of which a mean is meaningless."""
-    return any(part in name for part in ("reason", "uuid", "serial", "version", "pid"))
-
-
-def _digit(text: str) -> bool:
-    return any(character.isdigit() for character in text)
-
-
 def _whole(value: int | float | None) -> int | None:
     return None if value is None else round(value)
 
@@ -211,7 +188,7 @@ def _whole(value: int | float | None) -> int | None:
 _INTERVAL = re.compile(
     r"nvidia-smi\s(?:[^|;]*\s)?(?P<which>dmon|pmon|--query-gpu)\S*\s(?:[^|;]*\s)?"
     r"(?P<option>-d|--delay=?|-lms|--loop-ms=?|-l|--loop=?)[ =]?(?P<value>\d{1,7})\b"
-    r"|dcgmi dmon\s(?:[^|;]*\s)?(?P<milli>-d|--delay)[ =](?P<dcgm>\d{1,7})\b"
+    r"|dcgmi dmon\s(?:[^|;]*\s)?(?:-d|--delay)[ =](?P<dcgm>\d{1,7})\b"
 )
 
 
@@ -224,15 +201,9 @@ class MonitorText(ToolText):
     def stray(self, line: str) -> None:
         """Set aside a line that is not the tool's; it may be the command that started the tool."""
         if self.interval_ns is None and len(line) < 500 and (match := _INTERVAL.search(line)):
-            self.interval_ns = _interval(match)
+            scale = 10**6 if match["dcgm"] or "ms" in match["option"] else 10**9
+            self.interval_ns = int(match["dcgm"] or match["value"]) * scale or None
         super().stray(line)
-
-
-def _interval(match: re.Match[str]) -> int | None:
-    if match["dcgm"]:
-        return int(match["dcgm"]) * 10**6 or None
-    scale = 10**6 if "ms" in match["option"] else 10**9
-    return int(match["value"]) * scale or None
 
 
 class Clock:
@@ -275,18 +246,13 @@ class Clock:
         """Gaps where ``at_ns`` is not wall-clock time."""
         if self._counted and self.interval_ns:
             reason = f"no timestamps: times were counted from the first reading with the stated interval of {self.interval_ns} ns"
-            return [Gap("sample.at_ns", "not_available", reason)]
-        if self._counted:
-            return [
-                Gap(
-                    "sample.at_ns", "not_available", "no timestamps: the value is the number of the reading, not a time"
-                )
-            ]
-        if self.since_midnight:
-            return [
-                Gap("sample.at_ns", "not_available", "times of day without a date: times count from the first midnight")
-            ]
-        return []
+        elif self._counted:
+            reason = "no timestamps: the value is the number of the reading, not a time"
+        elif self.since_midnight:
+            reason = "times of day without a date: times count from the first midnight"
+        else:
+            return []
+        return [Gap("sample.at_ns", "not_available", reason)]
 
     def diagnostics(self) -> list[Diagnostic]:
         if False in self._zoned and not self.since_midnight:

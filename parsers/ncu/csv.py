@@ -112,9 +112,8 @@ def _header(path: Path, line: str) -> list[str]:
             reason = f"the CSV has no column {', '.join(missing)}"
             raise ReportError(path, "ncu", f"{reason} (it is cut off, or from another page of ncu)", EXPORT)
         if "Metric Name" not in header and not csv_pages.metric_columns(header):
-            raise ReportError(
-                path, "ncu", "the CSV has no metric columns (it is cut off, or from another page of ncu)", EXPORT
-            )
+            reason = "the CSV has no metric columns (it is cut off, or from another page of ncu)"
+            raise ReportError(path, "ncu", reason, EXPORT)
     return header
 
 

@@ -23,39 +23,15 @@ from perfctl.records.report import Gap, Summary
 VALUE = "Metric Value"
 _NEVER = "\n"
 """A text that no row begins with."""
-NOT_USED = frozenset(
-    (
-        "Process Name",
-        "Host Name",
-        "Kernel Time",
-        "Context",
-        "Device Id",
-        "Invocations",
-        "Rule Type",
-        "Rule Description",
-        "Estimated Speedup Type",
-        "Estimated Speedup",
-    )
-)
+NOT_USED = frozenset((
+    "Process Name", "Host Name", "Kernel Time", "Context", "Device Id", "Invocations", "Rule Type", "Rule Description",
+    "Estimated Speedup Type", "Estimated Speedup",
+))  # fmt: skip
 """Known columns that are skipped, or read by their position beside another."""
-USED = frozenset(
-    (
-        "ID",
-        "Process ID",
-        "Kernel Name",
-        "Stream",
-        "Block Size",
-        "Grid Size",
-        "Device",
-        "CC",
-        "Section Name",
-        "Body Item Label",
-        "Metric Name",
-        "Metric Unit",
-        VALUE,
-        "Rule Name",
-    )
-)
+USED = frozenset((
+    "ID", "Process ID", "Kernel Name", "Stream", "Block Size", "Grid Size", "Device", "CC", "Section Name",
+    "Body Item Label", "Metric Name", "Metric Unit", VALUE, "Rule Name",
+))  # fmt: skip
 LONGEST_ID = 18
 """Digits that a launch ID may have."""
 

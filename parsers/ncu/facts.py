@@ -17,27 +17,17 @@ KERNEL_FACTS: dict[str, tuple[str, ...]] = {
     "registers": ("launch__registers_per_thread", "Registers Per Thread"),
     "static_shared_bytes": ("launch__shared_mem_per_block_static", "Static Shared Memory Per Block"),
     "dynamic_shared_bytes": ("launch__shared_mem_per_block_dynamic", "Dynamic Shared Memory Per Block"),
-    "grid_x": ("launch__grid_dim_x",),
-    "grid_y": ("launch__grid_dim_y",),
-    "grid_z": ("launch__grid_dim_z",),
-    "block_x": ("launch__block_dim_x",),
-    "block_y": ("launch__block_dim_y",),
-    "block_z": ("launch__block_dim_z",),
-    "device_index": ("launch__device_id",),
-    "stream": ("launch__stream_id",),
-}
+    "grid_x": ("launch__grid_dim_x",), "grid_y": ("launch__grid_dim_y",), "grid_z": ("launch__grid_dim_z",),
+    "block_x": ("launch__block_dim_x",), "block_y": ("launch__block_dim_y",), "block_z": ("launch__block_dim_z",),
+    "device_index": ("launch__device_id",), "stream": ("launch__stream_id",),
+}  # fmt: skip
 """Field of Kernel -> metric names, the most exact first; display names are those of the details page."""
 
 DEVICE_FACTS = (
-    "device__attribute_display_name",
-    "device__attribute_multiprocessor_count",
-    "device__attribute_total_memory",
-    "device__attribute_clock_rate",
-    "device__attribute_memory_clock_rate",
-    "device__attribute_global_memory_bus_width",
-    "device__attribute_compute_capability_major",
-    "device__attribute_compute_capability_minor",
-)
+    "device__attribute_display_name", "device__attribute_multiprocessor_count", "device__attribute_total_memory",
+    "device__attribute_clock_rate", "device__attribute_memory_clock_rate", "device__attribute_global_memory_bus_width",
+    "device__attribute_compute_capability_major", "device__attribute_compute_capability_minor",
+)  # fmt: skip
 
 FACT_NAMES = frozenset(name for names in KERNEL_FACTS.values() for name in names) | frozenset(DEVICE_FACTS)
 

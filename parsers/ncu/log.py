@@ -226,9 +226,8 @@ def kernel_gaps(kernels: Iterable[Kernel], form: str = "CSV") -> Iterator[Gap]:
     if all(kernel.duration_ns is None for kernel in kernels):
         yield Gap("kernel.duration_ns", "not_collected", "gpu__time_duration.sum is not among the metrics")
     if all(kernel.grid_x is None for kernel in kernels):
-        yield Gap(
-            "kernel.grid_x", "not_available", f"the {form} has no Grid Size for a launch (ncu before 2023 prints none)"
-        )
+        reason = f"the {form} has no Grid Size for a launch (ncu before 2023 prints none)"
+        yield Gap("kernel.grid_x", "not_available", reason)
     if all(kernel.registers is None for kernel in kernels):
         yield Gap("kernel.registers", "not_collected", "launch__registers_per_thread is not among the metrics")
 

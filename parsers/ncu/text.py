@@ -344,9 +344,8 @@ class _Reader:
                 self._add_cell(*row)
 
     def _add_cell(self, name: str, unit: str, value: str) -> None:
-        value = (
-            value.removeprefix("(!) ") if value.endswith("n/a") else value
-        )  # the mark of a metric that could not be collected
+        if value.endswith("n/a"):
+            value = value.removeprefix("(!) ")  # the mark of a metric that could not be collected
         key = self.table.key(name, unit, self._section)
         self.table.add(len(self.table.launches) - 1, [key], [self.table.cells.ids[value]])
 

@@ -16,11 +16,8 @@ from perfctl.records.report import Device, Diagnostic, Gap
 
 MIB = 1 << 20
 HOST_FACTS = {
-    "CpuDescription": "cpu",
-    "CpuCores": "cpu_cores",
-    "CpuArchitecture": "cpu_architecture",
-    "OsDescription": "os",
-}
+    "CpuDescription": "cpu", "CpuCores": "cpu_cores", "CpuArchitecture": "cpu_architecture", "OsDescription": "os",
+}  # fmt: skip
 
 
 def versions(database: Database) -> tuple[str | None, str | None]:

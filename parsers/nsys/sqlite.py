@@ -46,16 +46,11 @@ def find_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iter
         yield Gap("profiler_version", "not_available", "nsys exports up to 2021.3 do not state the version")
     yield from _kernel_gaps(database, count)
     if not len(ranges.kind):
-        yield Gap(
-            "range",
-            "not_collected",
-            "no NVTX range was recorded: the program has no annotations, or NVTX was not traced"
-            " (nsys profile --trace=nvtx,...)",
-        )
+        reason = "no NVTX range was recorded: the program has no annotations, or NVTX was not traced"
+        yield Gap("range", "not_collected", f"{reason} (nsys profile --trace=nvtx,...)")
     if unended := ranges.unended():
-        yield Gap(
-            "range:duration", "not_available", f"{unended} of {len(ranges.kind)} ranges never ended in the capture"
-        )
+        reason = f"{unended} of {len(ranges.kind)} ranges never ended in the capture"
+        yield Gap("range:duration", "not_available", reason)
     if count:
         yield from _layer_gaps(database, ranges, kernels)
 
@@ -68,12 +63,10 @@ def _kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
     elif not count and traced:
         yield Gap("kernel", "not_collected", "CUDA calls were traced, but no kernel ran during the capture")
     elif not count:
-        yield Gap(
-            "kernel",
-            "not_collected",
+        reason = (
             "no CUDA activity was recorded: the program did not use a GPU, CUDA was not traced, or the tracing failed"
-            " (see the messages of nsys)",
         )
+        yield Gap("kernel", "not_collected", f"{reason} (see the messages of nsys)")
     if not (count or traced or database.filled(MEMCPY) or database.filled(MEMSET)):
         yield Gap("copy", "not_collected", "no CUDA activity was recorded, so no copies either")
 
@@ -89,16 +82,14 @@ def _layer_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> It
     if unlaunched:
         yield Gap("layer", "not_available", f"{unlaunched} of {count} kernels have no launch call in the report")
     if not ranges.count(PUSH_POP):
-        yield Gap(
-            "layer", "not_collected", "no push/pop NVTX range was recorded, so no launch can be assigned to a layer"
-        )
+        reason = "no push/pop NVTX range was recorded, so no launch can be assigned to a layer"
+        yield Gap("layer", "not_collected", reason)
     elif not any(label.layer for label in ranges.labels):
         reason = 'no range names a layer as perfctl does ("conv2:forward"): record the program with perfctl'
         yield Gap("layer", "not_collected", reason)
     elif outside := int((kernels.around.layer == NOBODY).sum()) - unlaunched:
-        yield Gap(
-            "layer", "not_available", f"{outside} of {count} kernels were launched outside of every layer's range"
-        )
+        reason = f"{outside} of {count} kernels were launched outside of every layer's range"
+        yield Gap("layer", "not_available", reason)
     if not any(label.step is not None for label in ranges.labels):
         yield Gap("step", "not_collected", 'no range names a step as perfctl does ("perfctl:step:3")')
 

@@ -63,15 +63,9 @@ def _names(start: Start, rows: list[list[str]]) -> frozenset[str]:
 
 
 _ABOUT = {
-    "cuda_gpu_kern_sum": "kernel",
-    GPU_TRACE: "kernel",
-    KERNEL_TRACE: "kernel",
-    "cuda_gpu_mem_size_sum": "copy",
-    "cuda_gpu_mem_time_sum": "copy",
-    "nvtx_sum": "range",
-    "nvtx_pushpop_sum": "range",
-    RANGE_TRACE: "range",
-}
+    "cuda_gpu_kern_sum": "kernel", GPU_TRACE: "kernel", KERNEL_TRACE: "kernel", "cuda_gpu_mem_size_sum": "copy",
+    "cuda_gpu_mem_time_sum": "copy", "nvtx_sum": "range", "nvtx_pushpop_sum": "range", RANGE_TRACE: "range",
+}  # fmt: skip
 """Report -> what the capture has none of when the report has no rows."""
 _QUANTITIES = (
     ("CUDA kernel", "kernel"),
@@ -124,13 +118,10 @@ def find_gaps(
         reason = f"{unread.clipped} figures are clipped to the width of their column: use '--format csv'"
         yield Gap("summary", "unreadable", reason)
     if UNKNOWN in reports:
-        yield Gap(
-            "operation", "not_available", "a table does not name its nsys report, so its figures are kept as summaries"
-        )
-    if trouble.rows or trouble.log.cut_rows:
-        yield Gap(
-            "operation", "unreadable", f"{trouble.rows + trouble.log.cut_rows} rows of the tables are cut off or broken"
-        )
+        reason = "a table does not name its nsys report, so its figures are kept as summaries"
+        yield Gap("operation", "not_available", reason)
+    if broken := trouble.rows + trouble.log.cut_rows:
+        yield Gap("operation", "unreadable", f"{broken} rows of the tables are cut off or broken")
     if trouble.unended:
         yield Gap("operation.name", "ambiguous", "the last line has no line end, so the last name may be cut off")
 
@@ -259,9 +250,8 @@ def parse(path: Path) -> Report:
         raise ReportError(path, TOOL, reason, "Check the path and its permissions") from error
     if not found.tables and not found.traces and not any(note.kind in ("skipped", "empty") for note in found.notes):
         errors = [note.text for note in found.notes if note.kind == "error"]
-        reason = (
-            f"nsys stats stopped with an error: {errors[0]}" if errors else "it holds no complete table of nsys stats"
-        )
+        no_table = "it holds no complete table of nsys stats"
+        reason = f"nsys stats stopped with an error: {errors[0]}" if errors else no_table
         remedy = "Run 'nsys stats --format csv --report cuda_gpu_kern_sum,cuda_api_sum REPORT' again"
         raise ReportError(path, TOOL, reason, f"{remedy}, or pass the report itself")
     operations, summaries = _sums(found)

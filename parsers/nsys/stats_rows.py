@@ -149,15 +149,11 @@ def merged(operations: list[Operation]) -> list[Operation]:
     for number, one in enumerate(operations):
         key: object = number if one.name.endswith("…") else (one.name, one.category, one.cpu_ns is None)
         old = found.get(key)
-        found[key] = (
-            one
-            if old is None
-            else old._replace(
-                calls=min(old.calls + one.calls, _LARGEST),
-                cpu_ns=_sum(old.cpu_ns, one.cpu_ns),
-                device_ns=_sum(old.device_ns, one.device_ns),
-            )
-        )
+        if old is not None:
+            calls = min(old.calls + one.calls, _LARGEST)
+            cpu, device = _sum(old.cpu_ns, one.cpu_ns), _sum(old.device_ns, one.device_ns)
+            one = old._replace(calls=calls, cpu_ns=cpu, device_ns=device)
+        found[key] = one
     return list(found.values())
 
 

@@ -101,19 +101,13 @@ class _Table(ABC):
 
 def _is_whole(name: str) -> bool:
     """Is every bracket and quote of the name closed? (One that was clipped by nsys ends with the mark of that.)"""
-    if name.endswith("…"):
-        return True
-    return (
-        bool(name)
-        and all(name.count(left) == name.count(right) for left, right in ("()", "[]"))
-        and name.count('"') % 2 == 0
-    )
+    closed = all(name.count(left) == name.count(right) for left, right in ("()", "[]")) and name.count('"') % 2 == 0
+    return name.endswith("…") or (bool(name) and closed)
 
 
 def _is_figure(cell: str) -> bool:
-    return (
-        not cell or cell == "None" or cell.endswith("…") or _NUMBER.fullmatch(cell) is not None or cell.startswith("0x")
-    )
+    is_word = cell in ("", "None") or cell.endswith("…") or cell.startswith("0x")
+    return is_word or _NUMBER.fullmatch(cell) is not None
 
 
 class CsvTable(_Table):

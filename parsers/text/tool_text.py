@@ -15,6 +15,8 @@ from perfctl.parsers.text.lines import Lines, Log, encoding_of, open_text
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic
 
+HEAD_BYTES = 65536
+"""Bytes of a file's beginning that ``head_lines`` needs."""
 LINES = 1_000_000
 """Of a file: with one reading a line some 350 MB. A GPU read once a second has so many in eleven days."""
 _OPENING, _LONGEST_OPENING = 3, 12
@@ -45,7 +47,9 @@ class ToolText:
                 if (again := opening.again(line, number)) is not None:
                     raise repeated(self.path, self._tool, "one log", again)
                 if number > LINES:
-                    raise _too_long(self.path, self._tool)
+                    reason = f"it has more than {LINES:,} lines, which do not fit into memory"
+                    remedy = "Pass the part that matters (head, tail) or every tenth reading"
+                    raise ReportError(self.path, self._tool, reason, remedy)
                 if "\0" in line:
                     self.stray(line)
                 else:
@@ -62,9 +66,8 @@ class ToolText:
         found = []
         if self._stray_count:
             shown = "; ".join(f"'{line}'" for line in self._strays)
-            found.append(
-                Diagnostic("info", "perfctl", f"{self._stray_count} lines are not readings, for example {shown}")
-            )
+            text = f"{self._stray_count} lines are not readings, for example {shown}"
+            found.append(Diagnostic("info", "perfctl", text))
         if self._log.cut_rows:
             text = f"{self._log.cut_rows} lines longer than 4 million characters were left out"
             found.append(Diagnostic("warning", "perfctl", text))
@@ -105,11 +108,6 @@ class _Opening:
             self._stamp = match[0]
         enough = len(self._lines) >= _OPENING and self._stamp is not None
         self._is_whole = enough or len(self._lines) == _LONGEST_OPENING
-
-
-def _too_long(path: Path, tool: str) -> ReportError:
-    reason = f"it has more than {LINES:,} lines, which do not fit into memory"
-    return ReportError(path, tool, reason, "Pass the part that matters (head, tail) or every tenth reading")
 
 
 def head_lines(head: bytes) -> list[str]:
