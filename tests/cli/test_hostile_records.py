@@ -124,7 +124,7 @@ def test_a_link_that_leads_out_of_a_recording_is_not_copied(perfctl: Perfctl, tm
     (tmp_path / "recording" / "b16" / "notes.txt").symlink_to(tmp_path / "private.txt")
     said = perfctl("replay", "recording", "--batches", "16")
     assert said.code != 0
-    assert "leads out of the recording" in said.err
+    assert "a link out of the recording" in said.err
     assert not list(tmp_path.glob("perfctl-runs/*/*/notes.txt"))
 
 

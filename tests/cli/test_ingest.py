@@ -162,7 +162,7 @@ def test_what_is_left_of_reports_in_a_folder_is_refused_line_by_line(perfctl: Pe
     assert said.code == 4
     assert "4 of 5 could not be read" in said.err
     reasons = {
-        "pointer": "git-LFS pointer", "empty": "the file is empty", "noise": "no known report", "cut": "is cut off",
+        "pointer": "git-LFS pointer", "empty": "the file is empty", "noise": "not a known report", "cut": "is cut off",
     }  # fmt: skip
     for name, reason in reasons.items():
         (line,) = [line for line in told(said) if f"/{name}." in line]

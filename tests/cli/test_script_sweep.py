@@ -152,7 +152,7 @@ def test_a_dry_run_prints_each_size_ready_to_paste_and_starts_nothing(
         (["--", "train.py"], "does not take the batch size"),
         (["--", "nope.py", "{batch}"], "script nope.py does not exist"),
         (["--"], "no command was given after --"),
-        (["--precision", "fp32", "--", "train.py", "{batch}"], "--precision is an option of built-in workloads"),
+        (["--precision", "fp32", "--", "train.py", "{batch}"], "--precision is for built-in workloads"),
         (["--lr", "1", "--", "train.py", "{batch}"], "'--lr 1' stands before --"),
         (["--workload", "mnist_cnn", "--", "train.py"], "two programs are named"),
         (["--batch-env", "SIZE"], "--batch-env is for a program of your own"),

@@ -170,7 +170,7 @@ def test_a_gpu_that_is_not_here_is_said(perfctl: Perfctl, monkeypatch: pytest.Mo
 def test_a_wrong_word_for_the_workload_starts_nothing(perfctl: Perfctl) -> None:
     said = perfctl("speedup", "--workload", "unet", "--devices", "cpu,cpu:bf16", "--image-size", "20")
     assert said.code == 2
-    assert "no multiple of 16" in said.err
+    assert "not a multiple of 16" in said.err
     with pytest.raises(UsageError):
         ways_of("")
 

@@ -241,7 +241,7 @@ def served(browser: Any, server: PageServer) -> Iterator[Any]:
 
 
 def test_through_serve_a_link_with_free_parameters_is_answered(served: Any) -> None:
-    from perfctl.prediction import predict
+    from perfctl import predict
 
     said = served.locator("#sentence").inner_text()
     assert said.startswith(
@@ -288,7 +288,7 @@ def test_through_serve_a_network_that_cannot_be_is_refused_with_the_reason_and_n
     from playwright.sync_api import expect
 
     at(served, "#model=resnet:depth=27&batch=64&device=T4")
-    assert "say depth=26 or depth=28" in served.locator("#troubles").inner_text()
+    assert "use depth=26 or depth=28" in served.locator("#troubles").inner_text()
     assert "no such network" in served.locator("#figures").inner_text().lower()
     assert served.locator("#figures dd:not(.no)").count() == 0
     served.locator("#c-p-depth").fill("26")
