@@ -75,8 +75,7 @@ def test_processes_that_have_other_numbers_in_a_container_are_not_counted_as_non
 
 
 @pytest.mark.parametrize(
-    ("visible", "percents"),
-    [(None, [10, 20, 30]), ("2,0", [30, 10]), ("GPU-1111", [20]), ("", []), ("0,9,1", [10])],
+    ("visible", "percents"), [(None, [10, 20, 30]), ("2,0", [30, 10]), ("GPU-1111", [20]), ("", []), ("0,9,1", [10])]
 )
 def test_only_the_gpus_that_the_run_sees_are_read_in_its_order(
     fake: ModuleType, visible: str | None, percents: list[int]
