@@ -18,12 +18,7 @@ TRAIN_IMAGES, TEST_IMAGES = 2048, 512
 """Size of the drawn set: large enough to learn from, small enough for an epoch in seconds on a CPU."""
 IMAGE = 28
 CLASSES = 10
-MNIST_FILES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
+MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
 _CORNERS = {
     "a": (-0.6, -1.0, 0.6, -1.0),

@@ -45,12 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="default|none|FILE",
         help="published weights, random weights, or a checkpoint (default: %(default)s)",
     )
-    add(
-        "--weights-dir",
-        type=Path,
-        metavar="DIR",
-        help="folder for published weights (default: torch's cache)",
-    )
+    add("--weights-dir", type=Path, metavar="DIR", help="folder for published weights (default: torch's cache)")
     add("--classes", type=at_least(1), metavar="N", help="number of output classes, if not as published")
     add("--images", type=at_least(1), metavar="N", help=f"images to run, instead of --steps (default: {IMAGES})")
     add(

@@ -83,10 +83,7 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
     add("--mode", choices=MODES, default=_DEFAULTS.mode, help="training or inference (default: %(default)s)")
     add("--device", choices=DEVICES, default=_DEFAULTS.device, help="default: %(default)s")
     add(
-        "--precision",
-        choices=PRECISIONS,
-        default=_DEFAULTS.precision,
-        help="fp32 disables TF32 (default: %(default)s)",
+        "--precision", choices=PRECISIONS, default=_DEFAULTS.precision, help="fp32 disables TF32 (default: %(default)s)"
     )
     add("--seed", type=at_least(0), default=_DEFAULTS.seed, metavar="N", help="default: %(default)s")
     add("--steps", type=at_least(1), default=_DEFAULTS.steps, metavar="N", help="measured steps (default: %(default)s)")

@@ -141,8 +141,7 @@ def check_ranges(layer: str) -> None:
     """Raises UsageError for a name that cannot be turned into an expression."""
     if not layer.strip() or layer.startswith(_REGEX):
         raise UsageError(
-            f"`layer`: {layer!r} is not a layer name",
-            "Use names as printed by perfctl show, for example conv2",
+            f"`layer`: {layer!r} is not a layer name", "Use names as printed by perfctl show, for example conv2"
         )
 
 

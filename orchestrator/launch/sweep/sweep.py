@@ -249,11 +249,7 @@ def _start(
 
 
 def _write_record(
-    request: SweepRequest,
-    asked: RunRequest,
-    commands: tuple[Command, ...],
-    outcomes: list[Outcome],
-    verdict: Verdict,
+    request: SweepRequest, asked: RunRequest, commands: tuple[Command, ...], outcomes: list[Outcome], verdict: Verdict
 ) -> None:
     artifact = request.profiler.artifact(asked.paths)
     first = outcomes[0] if outcomes else None
