@@ -70,7 +70,7 @@ def application(only: str | None = None) -> typer.Typer:
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        help="Set the FLOPs that kernels really executed against the FLOPs on paper, per layer and batch size.",
+        help="Compare the FLOPs that GPU kernels executed with your estimates, per layer and batch size.",
         epilog="Start with 'perfctl doctor', then 'perfctl torch --batches 16,32,64' and 'perfctl report'.",
     )
     app.callback()(_root)

@@ -21,10 +21,9 @@ from perfctl.records.report import Counter, Kernel, Range, Report
 SCHEMA = "report"
 """What an attached report is called in SQL."""
 
-_LAUNCH_COLUMNS = (
-    "id, name_id, launch, layer_id, step, range_id, device_index, stream, grid_x, grid_y,"
-    " grid_z, block_x, block_y, block_z, registers, static_shared_bytes, dynamic_shared_bytes, start_ns, duration_ns"
-)
+_AS_RECORDED = Kernel._fields[Kernel._fields.index("device_index") :]
+"""Fields of a kernel that the store keeps as they are; a new last field of ``Kernel`` needs a migration, and nothing here."""
+_LAUNCH_COLUMNS = ", ".join(("id, name_id, launch, layer_id, step, range_id", *_AS_RECORDED))
 _FROM_RANGE_NUMBER = Kernel._fields[Kernel._fields.index("range_number") :]
 
 Column = Sequence[Any]
@@ -160,7 +159,7 @@ def write_kernels(
         layers = ((number + first_layer, *layer) for number, layer in kernels.layers.items())
     else:
         name_numbers, layer_numbers = _Numbers(first_name), _Numbers(first_layer)
-        values = [f"? + {base}", "?", "?", "?", "?", f"? + {first_range}", *["?"] * 13]
+        values = [f"? + {base}", "?", "?", "?", "?", f"? + {first_range}", *["?"] * len(_AS_RECORDED)]
         columns = (_launch_columns(name_numbers, layer_numbers, *columns) for columns in columns_of(kernels))
         count = insert(connection, f"kernel_launch (run_id, {_LAUNCH_COLUMNS})", [str(run_id)], values, columns)
         names, layers = (((n, *key) for key, n in numbers.items()) for numbers in (name_numbers, layer_numbers))
