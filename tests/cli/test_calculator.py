@@ -84,9 +84,9 @@ def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_
 
 @pytest.mark.parametrize(
     ("query", "said"),
-    [("model=resnet:depth=27", "say depth=26 or depth=28"), ("model=alexnet", "no family of networks"),
-     ("model=mlp:depth=1e3", "is not possible"), ("model=mlp:shape=3", "no parameter 'shape'"),
-     ("model=", "no family of networks"), ("model", "is not model="), ("model=mlp&model=vgg", "is not model="),
+    [("model=resnet:depth=27", "use depth=26 or depth=28"), ("model=alexnet", "unknown family"),
+     ("model=mlp:depth=1e3", "must be 1 to 200"), ("model=mlp:shape=3", "no parameter 'shape'"),
+     ("model=", "unknown family"), ("model", "is not model="), ("model=mlp&model=vgg", "is not model="),
      ("store=/etc/passwd", "is not model="), ("model=mlp&x=1", "is not model="), ("model=" + "k" * 301, "is not model="),
      ("model=mlp%0a", "is not model="), ("model=mlp%ff", "is not model="), ("model=ｍlp", "is not model=")],
 )  # fmt: skip
