@@ -53,26 +53,19 @@ __all__ = [
     "sweep",
 ]
 
+_ACTIONS = "perfctl.orchestrator.actions"
 _HOME = {
-    "LocalPlacement": "perfctl.orchestrator.actions.sweep.options",
     "PerfctlError": "perfctl.orchestrator.errors",
-    "ReportError": "perfctl.parsers",
-    "SweepOptions": "perfctl.orchestrator.actions.sweep.options",
-    "UserHints": "perfctl.orchestrator.actions.ingest.ingest",
-    "compare": "perfctl.orchestrator.actions.compare",
-    "counters": "perfctl.orchestrator.actions.tables",
-    "estimate": "perfctl.orchestrator.actions.estimate",
-    "ingest": "perfctl.orchestrator.actions.ingest.ingest",
-    "kernels": "perfctl.orchestrator.actions.tables",
-    "layer_calls": "perfctl.orchestrator.actions.tables",
-    "ledger": "perfctl.orchestrator.actions.tables",
-    "parse": "perfctl.parsers",
-    "predict": "perfctl.orchestrator.actions.predict.predict",
-    "replay": "perfctl.orchestrator.actions.sweep.sweep",
-    "report": "perfctl.orchestrator.actions.report",
-    "runs": "perfctl.orchestrator.actions.tables",
-    "sniff": "perfctl.parsers",
-    "sweep": "perfctl.orchestrator.actions.sweep.sweep",
+    "UserHints": f"{_ACTIONS}.ingest.ingest",
+    "compare": f"{_ACTIONS}.compare",
+    "estimate": f"{_ACTIONS}.estimate",
+    "ingest": f"{_ACTIONS}.ingest.ingest",
+    "predict": f"{_ACTIONS}.predict.predict",
+    "report": f"{_ACTIONS}.report",
+    **dict.fromkeys(("LocalPlacement", "SweepOptions"), f"{_ACTIONS}.sweep.options"),
+    **dict.fromkeys(("replay", "sweep"), f"{_ACTIONS}.sweep.sweep"),
+    **dict.fromkeys(("counters", "kernels", "layer_calls", "ledger", "runs"), f"{_ACTIONS}.tables"),
+    **dict.fromkeys(("ReportError", "parse", "sniff"), "perfctl.parsers"),
 }
 
 

@@ -241,8 +241,11 @@ def bench(request: BenchRequest, listening: Listening = lambda request: nullcont
         raise UsageError("`steady` reads the store, which parts of a bench do not use", "Leave `steady` or `shard` out")
     check_ready(sweep_of(request, request.points[0]))
     with listening(request) as listener:
-        done = _into_folders(request, listener) if request.part else _into_store(request, listener)
-    return BenchResult(request, done)
+        if request.part is None:
+            return BenchResult(request, _into_store(request, listener))
+        request.out.mkdir(parents=True, exist_ok=True)
+        done = run(request.points, partial(sweep_of, request), Budget(request.budget), listener)
+        return BenchResult(request, done)
 
 
 def seconds(text: str) -> float:
@@ -305,11 +308,6 @@ def unsteady(request: BenchRequest) -> frozenset[tuple[str, int]]:
     return frozenset(
         (one.model, one.batch) for one in stored_points(request.store) if one.spread * 100 > request.steady
     )
-
-
-def _into_folders(request: BenchRequest, listener: Listener) -> Done:
-    request.out.mkdir(parents=True, exist_ok=True)
-    return run(request.points, partial(sweep_of, request), Budget(request.budget), listener)
 
 
 def _into_store(request: BenchRequest, listener: Listener) -> Done:

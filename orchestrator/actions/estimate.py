@@ -53,13 +53,7 @@ def estimate(
         worker = worker.to(device)
     place = device or next((str(tensor.device) for tensor in model.parameters()), "cpu")
     traced = recorder.trace(
-        worker,
-        recorder.as_inputs(inputs, place),
-        mode=mode,
-        grad=grad,
-        optimizer=optimizer,
-        loss=loss,
-        memory=memory,
+        worker, recorder.as_inputs(inputs, place), mode=mode, grad=grad, optimizer=optimizer, loss=loss, memory=memory
     )
     return from_trace(traced)
 
@@ -105,11 +99,7 @@ class Request:
 
     def check(self) -> None:
         """Raises UsageError for a mode, optimizer or device that is not known."""
-        for name, known in (
-            ("mode", MODES),
-            ("optimizer", (None, *OPTIMIZER_NAMES)),
-            ("device", DEVICES),
-        ):
+        for name, known in (("mode", MODES), ("optimizer", (None, *OPTIMIZER_NAMES)), ("device", DEVICES)):
             value = getattr(self, name)
             if value not in known:
                 raise UsageError(

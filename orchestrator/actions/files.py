@@ -70,3 +70,9 @@ def check_free(path: Path, *, force: bool, folder: bool = False) -> None:
         raise UsageError(f"`out`: {path} is a file", "Name a folder")
     if path.exists() and not force and not (folder and not any(path.iterdir())):
         raise UsageError(f"{path} already exists", "Replace it with `force`, or choose another `out`")
+
+
+def user_folder(variable: str, default: str) -> Path:
+    """perfctl's folder below the one that an XDG variable names; the default where it names no absolute path."""
+    asked = Path(os.environ.get(variable, ""))
+    return (asked if asked.is_absolute() else Path(default).expanduser()) / "perfctl"

@@ -15,7 +15,9 @@ class Messages(Protocol):
         """What the user should know before using the result."""
 
 
-class _Silent:
+class Silent:
+    """Drops every line."""
+
     def note(self, text: str) -> None:
         pass
 
@@ -23,5 +25,4 @@ class _Silent:
         pass
 
 
-SILENT: Messages = _Silent()
-"""Drops every line."""
+SILENT: Messages = Silent()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfctl import __version__
+from perfctl.orchestrator.actions.files import check_free, write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.launch.images import definition
@@ -30,9 +31,8 @@ def render_image(asked: Definition, out: Path, *, force: bool = False, command_l
     ``command_line`` stands in the definition. Needs no Apptainer. Raises UsageError where ``out`` is there and ``force``
     is not given.
     """
-    if out.exists() and not force:
-        raise UsageError(f"{out} is there already", "Use `force` to replace it, or `out` for another name")
-    out.write_text(definition.render(asked, out, version=__version__, command=command_line), encoding="utf-8")
+    check_free(out, force=force)
+    write_text(out, definition.render(asked, out, version=__version__, command=command_line))
     return tuple(definition.build_command(out))
 
 

@@ -175,4 +175,4 @@ def progress(total: int) -> Iterator[Progress]:
         yield Progress(total, bar)
 
 
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite a file of that name.")]

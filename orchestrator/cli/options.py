@@ -69,8 +69,7 @@ NoStore = Annotated[
 Sample = Annotated[
     str,
     typer.Option(
-        metavar="TIME|off",
-        help="Time between two readings of the device and of the run's processes, as in 50ms.",
+        metavar="TIME|off", help="Time between two readings of the device and of the run's processes, as in 50ms."
     ),
 ]
 SweepName = Annotated[
@@ -121,12 +120,7 @@ _SWEEP_FLAGS: dict[str, Any] = {
     "repeat": Repeat,
 }
 """Field of SweepOptions -> its option; command_line has none."""
-_PLACEMENT_FLAGS: dict[str, Any] = {
-    "devices": Devices,
-    "image": ImagePath,
-    "bind": Binds,
-    "container_runtime": Runtime,
-}
+_PLACEMENT_FLAGS: dict[str, Any] = {"devices": Devices, "image": ImagePath, "bind": Binds, "container_runtime": Runtime}
 _OUTPUT_FLAGS: dict[str, Any] = {"dry_run": DryRun, "as_json": Json}
 
 

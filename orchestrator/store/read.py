@@ -105,6 +105,15 @@ def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     )
 
 
+_OF_REPORT = ("workload", "batch_size", "mode", "precision", "started_at", "duration_ns", "variant")
+"""Columns of run that are fields of Report under the same name."""
+_OF_RUN = (
+    *("sweep_id", "sweep_name", "sweep_command", "profiler", "profiler_version", "status", "origin", "exit_code"),
+    *("reason", "artifact", "artifact_sha256", *_OF_REPORT),
+)
+"""Columns that are fields of Run under the same name."""
+
+
 def load(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
     """Whole runs, in the order asked for. Raises StoreError when one is not there."""
     return [_load(connection, run_id) for run_id in ids]
@@ -122,31 +131,15 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
     row = found[0]
     report = _report(connection, row)
     families = connection.execute("SELECT family FROM kernel WHERE run_id = ? ORDER BY id", (run_id,))
+    own = {name: row[name] for name in _OF_RUN}
     return Run(
+        **own,
         id=run_id,
-        sweep_id=row["sweep_id"],
-        sweep_name=row["sweep_name"],
-        sweep_command=row["sweep_command"],
         host=row["sweep_host"],
-        profiler=row["profiler"],
-        profiler_version=row["profiler_version"],
-        workload=row["workload"],
-        batch_size=row["batch_size"],
-        mode=row["mode"],
-        precision=row["precision"],
         device=report.devices[0] if report.devices else None,
-        status=row["status"],
-        origin=row["origin"],
-        exit_code=row["exit_code"],
-        reason=row["reason"],
-        started_at=row["started_at"],
-        duration_ns=row["duration_ns"],
-        artifact=row["artifact"],
-        artifact_sha256=row["artifact_sha256"],
         report=report,
         layer_calls=tuple(_records(connection, LayerCall, "layer_call", run_id)),
         families=tuple(family for (family,) in families),
-        variant=row["variant"],
         command=tuple(json.loads(row["command"] or "[]")),
         repeats=tuple(tuple(_records(connection, Step, "step", other)) for other in repeat_ids(connection, run_id)),
     )
@@ -175,13 +168,7 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> Report:
         features=tuple(_records(connection, Feature, "feature", run_id)),
         gaps=tuple(_records(connection, Gap, "gap", run_id)),
         diagnostics=tuple(_records(connection, Diagnostic, "diagnostic", run_id)),
-        workload=row["workload"],
-        batch_size=row["batch_size"],
-        mode=row["mode"],
-        precision=row["precision"],
-        started_at=row["started_at"],
-        duration_ns=row["duration_ns"],
-        variant=row["variant"],
+        **{name: row[name] for name in _OF_REPORT},
     )
 
 

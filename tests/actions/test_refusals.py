@@ -31,7 +31,7 @@ def test_a_copy_without_secrets_is_not_written_over_the_report_or_another_file(t
     report = tmp_path / "report.csv"
     report.write_text("HF_TOKEN=abcdefgh\n")
     (tmp_path / "report.scrubbed.csv").touch()
-    for out, field in ((report, "`out`: .* is the report itself"), (None, "Use `force` to replace it"),
+    for out, field in ((report, "`out`: .* is the report itself"), (None, "Replace it with `force`"),
                        (tmp_path / "no" / "x.csv", "`out`: there is no folder")):  # fmt: skip
         with pytest.raises(UsageError, match=field):
             scan_file.scrub(report, out)
@@ -45,7 +45,7 @@ def test_an_image_definition_is_replaced_only_by_force(tmp_path: Path) -> None:
     asked = Definition("python:3.11-slim", ("torch",), None, None, (), ())
     build = setup.render_image(asked, out, command_line="perfctl image render")
     assert str(out) in build and "perfctl image render" in out.read_text()
-    with pytest.raises(UsageError, match="Use `force` to replace it, or `out` for another name"):
+    with pytest.raises(UsageError, match="already exists"):
         setup.render_image(asked, out)
 
 

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import sqlite3
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from perfctl import parsers
 from perfctl.orchestrator.actions.ingest.run import estimate_shapes, relative, take_run
 from perfctl.orchestrator.actions.ingest.scan_file import FileScan
-from perfctl.orchestrator.actions.messages import Messages
+from perfctl.orchestrator.actions.messages import Messages, Silent
 from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
@@ -93,13 +92,7 @@ class IngestListener(Messages, Protocol):
         """One report could not be read, and why."""
 
 
-class _Silent:
-    def note(self, text: str) -> None:
-        pass
-
-    def warning(self, text: str) -> None:
-        pass
-
+class _Silent(Silent):
     def found(self, total: int) -> None:
         pass
 
@@ -281,7 +274,9 @@ def take_report(
     """
     if not again and holds_artifacts(connection) and (known := find_artifact(connection, digest())) is not None:
         return Written(known, new=False)
-    report = _gpus_first(_with_hints(parsers.parse(path), hints, path))
+    report = _with_hints(parsers.parse(path), hints, path)
+    # A report made elsewhere may list its devices in any order: where there is a GPU, the GPU did the work.
+    report = replace(report, devices=tuple(sorted(report.devices, key=lambda device: device.kind != "gpu")))
     if hints.guess_layers:
         report = _with_guesses(report)
     facts = RunFacts(
@@ -293,11 +288,6 @@ def take_report(
         artifact_sha256=digest(),
     )
     return write_run(connection, sweep, facts, report, estimate_shapes(path, report), family=family, again=again)
-
-
-def _gpus_first(report: Report) -> Report:
-    """A report made elsewhere may list its devices in any order: where there is a GPU, the GPU did the work."""
-    return replace(report, devices=tuple(sorted(report.devices, key=lambda device: device.kind != "gpu")))
 
 
 def _with_hints(report: Report, hints: UserHints, path: Path) -> Report:
@@ -333,29 +323,18 @@ def batch_in_name(path: Path) -> int | None:
 
 def _errors(report: Report) -> str | None:
     """What makes a report partial: errors the tool stated, or parts that cannot be read; None when there are none."""
-    said = [f"{report.tool} reported an error: {d.text[:300]}" for d in report.diagnostics if _is_own_error(d, report)]
+    own = [d for d in report.diagnostics if d.severity == "error" and d.source == report.tool]
+    said = [f"{report.tool} reported an error: {d.text[:300]}" for d in own]
     said += [f"{gap.quantity}: {gap.reason}" for gap in report.gaps if gap.state == "unreadable"]
     return None if not said else said[0] + (f" (and {len(said) - 1} more)" if len(said) > 1 else "")
 
 
-def _is_own_error(said: Diagnostic, report: Report) -> bool:
-    return said.severity == "error" and said.source == report.tool
-
-
 def _check_guessing(workload: str | None, mode: str | None) -> None:
-    from perfctl.orchestrator.actions.estimate import need_torch
-    from perfctl.workloads.models.find import ModelError
-
     if workload is None:
         raise UsageError(
             "`guess_layers`: of which network?", "Name it with `workload`: mnist_cnn, torchvision:resnet18, ..."
         )
-    need_torch()
-    try:
-        _on_paper(workload, mode or "train", 1)
-    except ModelError as error:
-        kind = PerfctlError if error.raised else UsageError
-        raise kind(error.message, error.remedy) from error
+    _on_paper(workload, mode or "train", 1)
 
 
 def _with_guesses(report: Report) -> Report:
@@ -375,8 +354,7 @@ def _with_guesses(report: Report) -> Report:
 
 @lru_cache(maxsize=8)
 def _on_paper(workload: str, mode: str, batch: int) -> Estimate:
-    from perfctl.orchestrator.actions.estimate import Request, Session
+    from perfctl.orchestrator.actions.estimate import Request, open_session, without_driver_warning
 
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="CUDA initialization", category=UserWarning)
-        return Session(Request(workload, mode=mode)).at(batch)
+    with without_driver_warning():
+        return open_session(Request(workload, mode=mode)).at(batch)

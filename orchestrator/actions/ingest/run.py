@@ -70,7 +70,8 @@ def take_run(
     others = _ranks(folder)
     world = others[-1].number + 1 if others else 1
     report, own = _whole_report(folder, record, artifact, facts)
-    shared = record["profiler"] in _ONE_REPORT and not _each_its_own(record)
+    each_its_own = any("--under" in command for command in record["commands"][:1])  # a profiler for each rank
+    shared = record["profiler"] in _ONE_REPORT and not each_its_own
     if others:
         report, own = _as_rank(report, own, 0, world, shared)
     calls = estimate_shapes(folder, report) if report else ()
@@ -86,7 +87,8 @@ def _whole_report(
     folder: Path, record: dict[str, Any], artifact: Path | None, facts: RunFacts
 ) -> tuple[Report | None, RunFacts]:
     """The report with what was recorded beside it, and the facts with what went wrong. Raises ReportError."""
-    report, own = _read_parts(folder, artifact, facts)
+    workload = folder / "workload.json"
+    report, own = _read_files(workload if workload.is_file() else None, artifact, facts)
     if report is None:
         return None, own
     if report.batch_size not in (None, own.batch_size):
@@ -99,23 +101,10 @@ def _whole_report(
     return _narrowed(report, _profiler_options(folder, record)), own
 
 
-def _each_its_own(record: dict[str, Any]) -> bool:
-    """Whether each rank ran under a profiler of its own."""
-    return any("--under" in command for command in record["commands"][:1])
-
-
 def _facts(record: dict[str, Any], artifact: Path | None, digest: str | None, store: Path) -> RunFacts:
     """The facts in run.json."""
     return RunFacts(
-        profiler=record["profiler"],
-        status=record["status"],
-        origin=record["origin"],
-        workload=record["workload"],
-        batch_size=record["batch_size"],
-        exit_code=record["exit_code"],
-        reason=record["reason"],
-        started_at=record["started_at"],
-        duration_ns=record["duration_ns"],
+        **{name: record[name] for name in _NEEDED if name not in ("artifact", "commands")},
         artifact=relative(artifact, store) if artifact else None,
         artifact_sha256=digest,
         command=tuple(record["commands"][0]) if record["commands"] else (),
@@ -232,12 +221,6 @@ def _as_rank(
     return replace(report, environment=environment, gaps=gaps), facts
 
 
-def _read_parts(folder: Path, artifact: Path | None, facts: RunFacts) -> tuple[Report | None, RunFacts]:
-    """The profiler's report and the workload's record as one report, and the facts with what went wrong."""
-    own = folder / "workload.json"
-    return _read_files(own if own.is_file() else None, artifact, facts)
-
-
 def _read_files(own: Path | None, artifact: Path | None, facts: RunFacts) -> tuple[Report | None, RunFacts]:
     workload = parsers.parse(own) if own is not None else None
     report = None
@@ -247,12 +230,10 @@ def _read_files(own: Path | None, artifact: Path | None, facts: RunFacts) -> tup
         except parsers.ReportError as error:
             status = "partial" if workload else "failed"
             facts = replace(facts, status=status, reason=f"{facts.reason}; {error}" if facts.reason else str(error))
-    if report is None and workload is None:
-        return None, facts
-    if report is None or workload is None:
-        one = report or workload
-        return (replace(one, tool=facts.profiler) if one else None), facts
-    return merge(report, workload), facts
+    if report is not None and workload is not None:
+        return merge(report, workload), facts
+    one = report or workload
+    return (replace(one, tool=facts.profiler) if one else None), facts
 
 
 def merge(report: Report, workload: Report) -> Report:
@@ -268,11 +249,7 @@ def merge(report: Report, workload: Report) -> Report:
         summaries=(*report.summaries, *workload.summaries),
         ops=workload.ops,
         gaps=(*report.gaps, *workload.gaps),
-        workload=workload.workload,
-        variant=workload.variant,
-        batch_size=workload.batch_size,
-        mode=workload.mode,
-        precision=workload.precision,
+        **{name: getattr(workload, name) for name in ("workload", "variant", "batch_size", "mode", "precision")},
     )
 
 

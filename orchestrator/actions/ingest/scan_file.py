@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from perfctl.orchestrator.actions.files import check_free
 from perfctl.orchestrator.errors import UsageError
 from perfctl.parsers.secret_scan import is_database, names_in
 
@@ -117,10 +118,7 @@ def scrub(file: Path, out: Path | None = None, *, force: bool = False) -> Scrubb
         raise UsageError(f"{file}: there is no such file", "Check the path")
     if target.exists() and target.samefile(file):
         raise UsageError(f"`out`: {target} is the report itself", "Name another file")
-    if target.exists() and not force:
-        raise UsageError(f"{target} is there already", "Use `force` to replace it, or `out` for another name")
-    if not target.parent.is_dir():
-        raise UsageError(f"`out`: there is no folder {target.parent}", "Make it first")
+    check_free(target, force=force)
     from perfctl.parsers.scrub import scrub as write_copy
 
     return write_copy(file, target)

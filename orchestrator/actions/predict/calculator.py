@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple, replace
 from difflib import get_close_matches
 from functools import cache
@@ -23,6 +22,8 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qsl
 
+from perfctl.orchestrator.actions.estimate import without_driver_warning
+from perfctl.orchestrator.actions.files import user_folder, write_text
 from perfctl.orchestrator.actions.predict.measurements import Known as Learned
 from perfctl.orchestrator.actions.predict.measurements import known_of, power_of
 from perfctl.orchestrator.actions.predict.predict import TRACED_AT, find_device
@@ -166,9 +167,7 @@ def trace_all(
 ) -> tuple[tuple[Model, ...], tuple[str, ...]]:
     """(models, why others are not among them). ``cache``: a file that keeps them for the next time."""
     kept = _Kept(cache)
-    with warnings.catch_warnings():
-        # A CUDA build of torch beside an old driver library says so in the first backward; nothing here runs on CUDA.
-        warnings.filterwarnings("ignore", message="CUDA initialization", category=UserWarning)
+    with without_driver_warning():
         try:
             all_of_them = [(name, _kept_or_traced(kept, name, place, len(names), progress))
                            for place, name in enumerate(names, 1)]  # fmt: skip
@@ -253,20 +252,13 @@ class _Kept:
         """A cache that cannot be written costs time and nothing else."""
         if self.file is None or not self.changed:
             return
-        partial = self.file.with_name(f".{self.file.name}.{os.getpid()}.{os.urandom(8).hex()}.tmp")
-        try:
+        with suppress(OSError, PerfctlError):
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(json.dumps({"key": self.key, "models": self.models}), encoding="utf-8")
-            partial.replace(self.file)
-        except OSError:
-            partial.unlink(missing_ok=True)
+            write_text(self.file, json.dumps({"key": self.key, "models": self.models}))
 
 
 def _cache_file() -> Path:
-    """Below XDG_CACHE_HOME, else ~/.cache."""
-    asked = os.environ.get("XDG_CACHE_HOME", "")
-    folder = Path(asked) if asked and Path(asked).is_absolute() else Path("~/.cache").expanduser()
-    return folder / "perfctl" / "calculator-models.json"
+    return user_folder("XDG_CACHE_HOME", "~/.cache") / "calculator-models.json"
 
 
 def _versions() -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.sweep.options import resolve_device
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _measure(runs: Sequence[Run], messages: Messages) -> dict[str, Any]:
     from perfctl.orchestrator.launch.machine.peaks import measure
 
     if any(run.device is not None and run.device.kind == "gpu" for run in runs):
-        if not gpu_here():
+        if resolve_device("auto") != "cuda":
             raise PerfctlError(
                 "`peaks` measured: the runs are of a GPU and there is none here",
                 "Measure on the machine that they ran on, or leave `peaks` out for the published figures",
@@ -108,9 +109,3 @@ def _measure(runs: Sequence[Run], messages: Messages) -> dict[str, Any]:
         device = "cpu"
     messages.note("measuring peaks, about 20 s")
     return measure(device)
-
-
-def gpu_here() -> bool:
-    """Whether this machine has an NVIDIA GPU; asked of the driver's folder, without loading anything."""
-    gpus = Path("/proc/driver/nvidia/gpus")
-    return gpus.is_dir() and any(gpus.iterdir())

@@ -281,8 +281,10 @@ def _planned(spec: str, training: bool, asked: str | None) -> Subject:
 
 
 def _traced(model: str, training: bool, asked: str | None, inputs: tuple[str, ...], messages: Messages) -> Subject:
+    from perfctl.workloads import WORKLOADS
+
     need_torch()
-    optimizer = asked or (None if _brings_optimizer(model) else DEFAULT_OPTIMIZER)
+    optimizer = asked or (None if model in WORKLOADS else DEFAULT_OPTIMIZER)
     mode = "train" if training else "infer"
     with without_driver_warning():
         session = open_session(Request(model, inputs, mode, optimizer if training else None, memory=True))
@@ -302,12 +304,6 @@ def _traced(model: str, training: bool, asked: str | None, inputs: tuple[str, ..
         name, name.partition(":")[0], works, training, first.parameters, said if training else "", lines,
         (*_about(works, first), *notes),
     )  # fmt: skip
-
-
-def _brings_optimizer(model: str) -> bool:
-    from perfctl.workloads import WORKLOADS
-
-    return model in WORKLOADS
 
 
 def _its_own(optimizer: tuple[str, dict[str, object]] | None) -> str:

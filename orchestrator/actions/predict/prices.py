@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from perfctl.orchestrator.actions.files import write_text
+from perfctl.orchestrator.actions.files import user_folder, write_text
 from perfctl.orchestrator.analyse.prices import Price, PriceTable, PriceTableError, read_prices
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
@@ -65,9 +64,7 @@ def reset() -> Path | None:
 
 def own_file() -> Path:
     """Where the user's table is kept, present or not: below XDG_CONFIG_HOME, else ~/.config."""
-    asked = os.environ.get("XDG_CONFIG_HOME", "")
-    folder = Path(asked) if asked and Path(asked).is_absolute() else Path("~/.config").expanduser()
-    return folder / "perfctl" / "prices.csv"
+    return user_folder("XDG_CONFIG_HOME", "~/.config") / "prices.csv"
 
 
 def load() -> PriceTable:

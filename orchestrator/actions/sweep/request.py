@@ -167,8 +167,7 @@ def _check_marker(marker: str | None) -> None:
     if kind in _MARKERS and (not colon or (name and kind in _MARKERS_OF_A_CLASS)):
         return
     raise UsageError(
-        f"`step_marker`: '{marker}' is not known",
-        f"Use {', '.join(_MARKERS)}, optimizer:CLASS or forward:MODULECLASS",
+        f"`step_marker`: '{marker}' is not known", f"Use {', '.join(_MARKERS)}, optimizer:CLASS or forward:MODULECLASS"
     )
 
 

@@ -133,11 +133,7 @@ def profiler_named(name: str, known: Sequence[str] = ("nsys", "ncu", "torch", "d
 
 
 def replay(
-    folder: Path | str,
-    options: SweepOptions = DEFAULTS,
-    *,
-    all_batches: bool = True,
-    listening: Listening = unheard,
+    folder: Path | str, options: SweepOptions = DEFAULTS, *, all_batches: bool = True, listening: Listening = unheard
 ) -> Swept:
     """Replay a recorded sweep of any profiler: needs no GPU and no tool, and is marked as recorded everywhere.
 
@@ -153,11 +149,7 @@ def replay_request(folder: Path | str, options: SweepOptions, *, all_batches: bo
     recorded = Replay(Path(folder))
     sizes = recorded.batches() if all_batches else options.batches
     asked = replace(
-        options,
-        batches=sizes,
-        repeat=recorded.repeats(sizes),
-        workload=recorded.workload(),
-        device=recorded.device(),
+        options, batches=sizes, repeat=recorded.repeats(sizes), workload=recorded.workload(), device=recorded.device()
     )
     return sweep_request(recorded, asked, (), None, origin="recorded")
 

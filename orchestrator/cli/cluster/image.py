@@ -45,7 +45,7 @@ def render(
         list[str] | None, typer.Option(metavar="LINE", help="Shell line before perfctl is installed (repeatable).")
     ] = None,
     out: Annotated[Path, typer.Option(help="The definition to write.")] = Path("perfctl.def"),
-    force: Annotated[bool, typer.Option("--force", help="Replace a definition that is there.")] = False,
+    force: console.Force = False,
 ) -> None:
     """Write an Apptainer definition with perfctl and its workloads in it, and say how to build it. Needs no Apptainer."""
     from perfctl.orchestrator.actions.setup import render_image

@@ -205,12 +205,7 @@ def _shown(folder: Path) -> str:
     return str(folder.relative_to(Path.cwd())) if folder.is_relative_to(Path.cwd()) else str(folder)
 
 
-slurm = typer.Typer(
-    name="slurm",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help=options.SLURM_HELP,
-)
+slurm = typer.Typer(name="slurm", no_args_is_help=True, rich_markup_mode=None, help=options.SLURM_HELP)
 slurm.command("render", cls=SweepCommand, context_settings=options.SWEEP)(render_command())
 
 Folder = Annotated[Path, typer.Argument(help="The folder that perfctl slurm render wrote: perfctl-runs/slurm-...")]

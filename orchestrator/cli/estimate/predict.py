@@ -14,8 +14,7 @@ from perfctl.orchestrator.errors import UsageError
 
 def predict(
     model: Annotated[
-        str,
-        typer.Option("--model", "-m", help="torchvision:NAME, resnet:depth=26,..., mnist_cnn, file.py:factory."),
+        str, typer.Option("--model", "-m", help="torchvision:NAME, resnet:depth=26,..., mnist_cnn, file.py:factory.")
     ],
     batch: Annotated[int | None, typer.Option(help="Samples per step and GPU.")] = None,
     batches: Annotated[

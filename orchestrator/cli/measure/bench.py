@@ -215,7 +215,7 @@ def show(
 @bench.command("export")
 def export(
     out: Annotated[Path, typer.Option(help="FILE.json.")] = Path("bench.json"),
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: console.Force = False,
     store: options.Store = None,
 ) -> None:
     """Write all points of the store into one JSON file: steps, phases, layers, figures, device."""

@@ -38,8 +38,7 @@ Charts = Annotated[
     Path | None, typer.Option("--charts", metavar="DIR", help="Write the page's charts as PDF for a paper, too.")
 ]
 Allow = Annotated[
-    str | None,
-    typer.Option("--allow", metavar="LIST", help=f"Facts that may differ: {', '.join(actions.ALLOWED)}."),
+    str | None, typer.Option("--allow", metavar="LIST", help=f"Facts that may differ: {', '.join(actions.ALLOWED)}.")
 ]
 
 

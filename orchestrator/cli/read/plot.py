@@ -48,14 +48,7 @@ def plot(
     if name is None:
         raise UsageError("no chart was named", "See which there are with 'perfctl plot --list'")
     done = actions.plot(
-        name,
-        source,
-        out=out,
-        width_mm=width_mm,
-        height_mm=height_mm,
-        dpi=dpi,
-        force=force,
-        messages=output,
+        name, source, out=out, width_mm=width_mm, height_mm=height_mm, dpi=dpi, force=force, messages=output
     )
     if as_json:
         output.as_json({"path": str(done.path), "chart": done.name, "description": done.description})

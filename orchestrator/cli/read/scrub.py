@@ -16,7 +16,7 @@ def scrub(
         Path, typer.Argument(help="A report: an nsys .sqlite, or any report that is text, gzipped or not.")
     ],
     out: Annotated[Path | None, typer.Option(help="The copy. Default: NAME.scrubbed.* beside the report.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the copy if it is there.")] = False,
+    force: console.Force = False,
     as_json: options.Json = False,
 ) -> None:
     """Write a copy of a report without process environments and secrets. Secrets are named, their values are not shown.

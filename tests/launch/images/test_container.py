@@ -228,7 +228,7 @@ def test_render_writes_the_definition_once_and_says_how_to_build_it(
     assert said[1].startswith("Next: ") and said[1].endswith(" my.sif my.def")
     assert "'perfctl[torch,ncu]==" in (tmp_path / "my.def").read_text()
     assert run(["image", "render", "--out", "my.def"]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert run(["image", "render", "--out", "x.def", "--extra", "torch,moon"]) == 2
     assert "has no extra" in capsys.readouterr().err
 
