@@ -49,7 +49,10 @@ PATTERN = f"{FOLDER}/NSys-*"
 
 
 def clear(folder: Path = FOLDER, processes: Path = Path("/proc")) -> str | None:
-    """Remove this user's lock files unless an nsys is running. A sentence about what was removed; None for nothing."""
+    """Remove the stale lock that a killed nsys leaves in shared memory, unless an nsys is running.
+
+    A sentence about what was removed; None for nothing.
+    """
     if any(_is_nsys(process) for process in processes.iterdir() if process.name.isdecimal()):
         return None
     removed = []

@@ -35,7 +35,7 @@ PAUSE_S = (1.0, 3.0)
 
 
 def retry_start(command: Command, asked: RunRequest, start: Callable[[str], Outcome]) -> Outcome:
-    """Call ``start`` with the name of the stage; a second time if the profiler could not start.
+    """Retry a profiler once if it reports a start-up failure. ``start`` is called with the name of the stage.
 
     The outcome is that of the last call. The run's log notes a retry. Raises Stopped when a signal arrives in between.
     """
