@@ -20,7 +20,8 @@ from torch import nn
 
 from perfctl.records.report import Device, Gap
 from perfctl.workloads.run.clock import Backend, Clock, make_backend, make_clock, window_gaps
-from perfctl.workloads.run.record import MemoryWatch, Record, host_total
+from perfctl.workloads.run.memory import MemoryWatch, host_total
+from perfctl.workloads.run.record import Record
 from perfctl.workloads.spec import Options, Parts, Workload, WorkloadError
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}

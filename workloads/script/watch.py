@@ -18,12 +18,15 @@ from perfctl.records.ranges import RANGE_PREFIX
 from perfctl.records.report import Gap
 from perfctl.workloads.run.annotate import Annotator
 from perfctl.workloads.run.clock import Backend, NoRanges, make_backend, make_clock, make_window, span, window_gaps
+from perfctl.workloads.run.memory import MemoryWatch
 from perfctl.workloads.run.options import as_flags
-from perfctl.workloads.run.record import MemoryWatch, Record
+from perfctl.workloads.run.record import Record
+from perfctl.workloads.script.facts import SCRIPTS_OWN, Facts, OtherProfilers, ranks
 from perfctl.workloads.script.options import ScriptOptions
-from perfctl.workloads.script.record import SCRIPTS_OWN, Facts, Keeper, OtherProfilers, ranks, say, why_fewer
+from perfctl.workloads.script.phases import Optimizers, Phases, call_after, is_capturing
+from perfctl.workloads.script.record import Keeper, say, why_fewer
 from perfctl.workloads.script.shapes import StepRecorder, shapes_in
-from perfctl.workloads.script.steps import Optimizers, Phases, StepMarker, call_after, is_capturing
+from perfctl.workloads.script.steps import StepMarker
 from perfctl.workloads.spec import Options, WorkloadError, first_line
 from perfctl.workloads.tracing.composites import ModuleHooks, Region, is_wrapper, prepare_for_compiled, watch_compile
 from perfctl.workloads.tracing.gradients import current_task

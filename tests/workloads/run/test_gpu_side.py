@@ -11,7 +11,7 @@ import torch
 from perfctl.records.report import Device, MemoryFigure
 from perfctl.workloads.run import setup as run_setup
 from perfctl.workloads.run.clock import Timeline, make_clock, make_window
-from perfctl.workloads.run.record import MemoryWatch
+from perfctl.workloads.run.memory import MemoryWatch
 from perfctl.workloads.spec import Options
 
 

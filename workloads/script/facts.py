@@ -1,0 +1,173 @@
+"""What a script's run says of itself: precision, device, ranks, and profilers that the script uses. Imports torch."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.profiler import profile
+
+from perfctl.records.paper import OpShape
+from perfctl.records.report import Gap
+from perfctl.workloads.run import setup as run_setup
+from perfctl.workloads.run.record import Record
+from perfctl.workloads.run.setup import tf32_is_on
+from perfctl.workloads.script.shapes import Shapes
+from perfctl.workloads.tracing.composites import Region
+
+_NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
+
+
+_KNOWN = ("fp32", "fp16", "bf16")
+
+
+_MULTIPLY = ("conv", "mm", "linear", "lstm", "gru", "rnn", "attention")
+
+
+class Facts:
+    """Observes each outermost call of a model with parameters; copies no data."""
+
+    def __init__(self) -> None:
+        self.trained = False
+        """Whether there was a backward pass or an optimizer step."""
+        self.device: torch.device | None = None
+        self.precisions: set[str] = set()
+        self.inputs: dict[int | None, tuple[int, ...]] = {}
+        """Step (None before the window) -> shape of the first input tensor of its first model."""
+        self.parameters: dict[str, int] = {}
+        self._counted: set[int] = set()
+
+    def note_call(self, model: nn.Module, shapes: Shapes, step: int | None) -> None:
+        """Observe a call of ``model``; ``shapes``: of its input tensors."""
+        weight = next(model.parameters(), None)
+        if weight is not None:
+            self._note_weight(weight)
+        elif not isinstance(model, Region):
+            return
+        if shapes and (step is None or step not in self.inputs):
+            self.inputs[step] = shapes[0]
+
+    def _note_weight(self, weight: torch.Tensor) -> None:
+        self.device = weight.device
+        kind = weight.device.type
+        if torch.is_autocast_enabled(kind):
+            self.precisions.add(_NAMES.get(torch.get_autocast_dtype(kind), "other"))
+        elif weight.is_floating_point():
+            self.precisions.add(_NAMES.get(weight.dtype, "other"))
+
+    def note_name(self, name: str, module: nn.Module) -> None:
+        """For Names.follow: count the parameters of each layer, each parameter once."""
+        for parameter in module.parameters(recurse=False):
+            if id(parameter) not in self._counted and not isinstance(parameter, nn.UninitializedParameter):
+                self._counted.add(id(parameter))
+                self.parameters[name] = self.parameters.get(name, 0) + parameter.numel()
+
+    def fill(self, record: Record) -> None:
+        """Fill in the record, with gaps for what was not observed."""
+        record.environment |= run_setup.environment()
+        kind = self.device.type if self.device is not None else None
+        if kind is not None:
+            record.device = run_setup.describe_device(kind)
+        record.parameters = dict(self.parameters)
+        record.mode = "train" if self.trained else "infer" if self.inputs else None
+        record.precision, why = self._precision(kind, record.ops)
+        if why is not None:
+            record.gaps.append(Gap("precision", "ambiguous", why))
+        record.gaps += self._batch_gaps(record.batch_size)
+
+    def _precision(self, kind: str | None, ops: Sequence[OpShape]) -> tuple[str | None, str | None]:
+        """(precision, why it is unknown)."""
+        seen = {
+            _NAMES.get(getattr(torch, op.dtypes[0]), "other")
+            for op in ops
+            if op.dtypes and op.direction == "forward" and any(word in op.op for word in _MULTIPLY)
+        } or self.precisions
+        if not seen:
+            return None, "no model was called"
+        if len(seen) > 1 or not seen <= set(_KNOWN):
+            return None, f"the layers use {', '.join(sorted(seen))}"
+        found = next(iter(seen))
+        if found != "fp32" or kind != "cuda" or torch.cuda.get_device_capability()[0] < 8:
+            return found, None
+        matmul, convolution = tf32_is_on()
+        if matmul == convolution:
+            return ("tf32" if matmul else "fp32"), None
+        allowed = "matrix products" if matmul else "convolutions and recurrent layers"
+        return None, f"fp32 with TF32 enabled only in {allowed} (torch's default enables it in convolutions)"
+
+    def _batch_gaps(self, asked: int | None) -> list[Gap]:
+        gaps = []
+        measured = [shape for step, shape in self.inputs.items() if step is not None]
+        leading = {shape[0] for shape in measured if shape}
+        if asked is not None and leading and leading != {asked}:
+            seen = ", ".join(map(str, sorted(leading)))
+            reason = f"the requested batch size is {asked}, but the first dimension of the model's input is {seen}"
+            gaps.append(Gap("batch_size", "ambiguous", reason))
+        return gaps
+
+
+def ranks() -> dict[str, str]:
+    """The rank and world size that a launcher set; empty without one."""
+    names = {"RANK": "rank", "WORLD_SIZE": "world_size"}
+    return {key: os.environ[name] for name, key in names.items() if os.environ.get(name, "").isdecimal()}
+
+
+SCRIPTS_OWN = (
+    "the script runs torch.profiler itself, and two cannot run at once, so steps are measured only while it is off. "
+    "Use perfctl ingest for the script's own trace, or perfctl nsys"
+)
+
+
+class OtherProfilers:
+    """Tracks whether a profiler of the script is prepared or running; calls ``begins`` before one is prepared."""
+
+    def __init__(self, begins: Callable[[], None]) -> None:
+        self._begins = begins
+        self._running: set[int] = set()
+        self._ours = False
+        self._undo: list[Callable[[], None]] = []
+
+    @property
+    def running(self) -> bool:
+        return bool(self._running)
+
+    @contextmanager
+    def ours(self) -> Iterator[None]:
+        """Profilers started or stopped in the block are perfctl's."""
+        before, self._ours = self._ours, True
+        try:
+            yield
+        finally:
+            self._ours = before
+
+    def start(self) -> None:
+        self._before("_prepare_trace", self._prepared)
+        self._before("__exit__", self._left)
+
+    def stop(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    def _prepared(self, which: int) -> None:
+        self._begins()
+        self._running.add(which)
+
+    def _left(self, which: int) -> None:
+        self._running.discard(which)
+
+    def _before(self, name: str, then: Callable[[int], None]) -> None:
+        function = getattr(profile, name)
+
+        @functools.wraps(function)
+        def wrapped(profiler: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._ours:
+                then(id(profiler))
+            return function(profiler, *args, **kwargs)
+
+        setattr(profile, name, wrapped)
+        self._undo.append(lambda: setattr(profile, name, function))

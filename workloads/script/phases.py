@@ -1,0 +1,220 @@
+"""Phases of a script's step: optimizers, loaders and copies are wrapped. Imports torch."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+from torch.utils.data import dataloader
+
+from perfctl.records.ranges import RANGE_PREFIX
+from perfctl.records.report import Step
+from perfctl.workloads.run.clock import Backend, Clock
+
+_WRAPPED: tuple[tuple[Any, str, str], ...] = (
+    (torch.autograd, "backward", "backward"),
+    (torch.autograd, "grad", "backward"),
+    (Optimizer, "zero_grad", "zero_grad"),
+    (torch.nn.Module, "zero_grad", "zero_grad"),
+    (dataloader._BaseDataLoaderIter, "__next__", "data"),
+)
+
+
+_COPIES = ("to", "cuda", "copy_")
+
+
+"""Methods of Tensor that may copy from host to device."""
+
+
+class Phases:
+    """Ranges "perfctl:phase:NAME" and times of the phases of each step; a phase nested in itself counts once."""
+
+    def __init__(self, ranges: Backend, clock: Clock) -> None:
+        self._ranges = ranges
+        self._clock = clock
+        self._open: list[tuple[str, int, Any]] = []
+        self._spans: list[tuple[int, str, Any, Any]] = []
+        self._patched: list[tuple[Any, str, Any]] = []
+        self.number = 0
+        """The current step."""
+
+    def begin(self, name: str) -> None:
+        self._ranges.push(f"{RANGE_PREFIX}phase:{name}")
+        self._open.append((name, self.number, self._clock.mark()))
+
+    def end(self) -> None:
+        """End the phase that began last."""
+        if not self._open:
+            return  # already closed with its step
+        name, number, start = self._open.pop()
+        self._ranges.pop()
+        if all(name != around for around, _, _ in self._open):
+            self._spans.append((number, name, start, self._clock.mark()))
+
+    def add_step(self, start: Any, end: Any) -> None:
+        """Add a whole step, given by two marks of the clock."""
+        self._spans.append((self.number, "step", start, end))
+
+    def close_all(self) -> None:
+        """Close phases that an exception left open."""
+        while self._open:
+            self.end()
+
+    def rows(self) -> list[Step]:
+        """One row per step and phase with its total time, by start time."""
+        self._clock.wait()
+        sums: dict[tuple[int, str], list[int]] = {}
+        for number, name, start, end in self._spans:
+            first, total = sums.setdefault((number, name), [self._clock.start_ns(start), 0])
+            sums[number, name] = [first, total + self._clock.between_ns(start, end)]
+        rows = [Step(number, name, first, total) for (number, name), (first, total) in sums.items()]
+        return sorted(rows, key=lambda row: (row.start_ns or 0, -(row.duration_ns or 0)))
+
+    def wrap(self, on_gpu: bool, mine: Callable[[], bool]) -> None:
+        """Wrap torch's functions. ``mine``: whether the calling thread counts."""
+        for owner, name, phase in _WRAPPED:
+            self._replace(owner, name, self._wrapper(getattr(owner, name), phase, mine, lambda *_: True))
+        if on_gpu:
+            for name in _COPIES:
+                self._replace(torch.Tensor, name, self._wrapper(getattr(torch.Tensor, name), "copy", mine, _to_device))
+
+    def unwrap(self) -> None:
+        while self._patched:
+            owner, name, before = self._patched.pop()
+            if before is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+    def _replace(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
+        self._patched.append((owner, name, vars(owner).get(name)))
+        setattr(owner, name, function)
+
+    def _wrapper(
+        self, function: Callable[..., Any], phase: str, mine: Callable[[], bool], counts: Callable[..., bool]
+    ) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or not mine() or not counts(args, kwargs):
+                return function(*args, **kwargs)
+            depth = len(self._open)
+            self.begin(phase)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                while len(self._open) > depth:
+                    self.end()
+
+        return wrapped
+
+
+def _to_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether Tensor.to, cuda or copy_ with these arguments copies from the host to a GPU."""
+    first, rest = args[0], args[1:]
+    if first.device.type == "cuda":
+        return bool(rest) and isinstance(rest[0], torch.Tensor) and rest[0].device.type == "cpu"  # copy_
+    target = kwargs.get("device", rest[0] if rest else "cuda")
+    if isinstance(target, torch.Tensor):
+        target = target.device
+    return isinstance(target, int) or str(target).startswith("cuda")
+
+
+class Optimizers:
+    """Watches all optimizers, including later ones.
+
+    torch wraps the step of each class once, when the first instance is created; this adds a wrapper around it. torch's
+    step hooks do not work here: perfctl removes hooks at the end of a step, which torch forbids while it calls them.
+    """
+
+    def __init__(self, began: Callable[[], None], left: Callable[[], None], ended: Callable[[int, str], None]) -> None:
+        """Calls ``began`` before a step, ``left`` after it even if it raised, then ``ended`` with the optimizer's id and class."""
+        self._began = began
+        self._left = left
+        self._ended = ended
+        self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._inner: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        """Those stepped by another one (sharded optimizers)."""
+        self._depth = 0
+        self._captured: list[str] = []
+        """Classes of those that stepped during the capture of a CUDA graph, whose replays call no Python code."""
+        self._active = False
+        self._undo: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        self._active = True
+        hook_step = Optimizer.profile_hook_step
+        Optimizer.profile_hook_step = staticmethod(lambda step: self._around(hook_step(step)))  # type: ignore[assignment]
+        self._undo += [
+            lambda: setattr(Optimizer, "profile_hook_step", staticmethod(hook_step)),
+            call_after(Optimizer, "__init__", lambda made, *_: self._made.add(made)),
+        ]
+
+    def stop(self) -> None:
+        self._active = False
+        while self._undo:
+            self._undo.pop()()
+
+    def count(self) -> int:
+        """Number of live optimizers that are not stepped by another one."""
+        return len(self._made) - len(self._inner)
+
+    def _around(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(inner)
+        def step(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or not self._active:
+                return inner(*args, **kwargs)
+            if self._depth:
+                self._inner.add(args[0])
+            else:
+                self._began()
+            self._depth += 1
+            try:
+                result = inner(*args, **kwargs)
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self._left()
+            if not self._depth:
+                self._stepped(args[0])
+            return result
+
+        return step
+
+    def _stepped(self, optimizer: Optimizer) -> None:
+        name = type(optimizer).__name__
+        if not is_capturing():
+            self._ended(id(optimizer), name)
+            return
+        if not self._captured:
+            self._undo.append(call_after(torch.cuda.CUDAGraph, "replay", self._replayed))
+        self._captured.append(name)
+
+    def _replayed(self, graph: object) -> None:
+        self._ended(id(graph), self._captured[0])
+
+
+def call_after(owner: Any, name: str, then: Callable[..., object]) -> Callable[[], None]:
+    """Call ``then`` with the same arguments after every call of a function. The returned function undoes it."""
+    before = getattr(owner, name)
+
+    @functools.wraps(before)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        result = before(*args, **kwargs)
+        then(*args)
+        return result
+
+    def undo() -> None:
+        if getattr(owner, name) is wrapped:
+            setattr(owner, name, before)
+
+    setattr(owner, name, wrapped)
+    return undo
+
+
+def is_capturing() -> bool:
+    """Whether a CUDA graph is being captured, when waiting and measuring are impossible."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
