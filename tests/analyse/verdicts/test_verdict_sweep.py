@@ -164,7 +164,7 @@ def test_a_hand_value_is_explained_by_its_slips_with_the_command_that_checks_it(
     assert (said.rule, said.factor, said.explained) == ("hand estimate", None, None)
     (values,) = estimated(synthetic, ("hand_estimate:fc", 1000 + 64 * 10))
     assert values.sentence == (
-        "The hand estimate of fc (operations, batch 64): 1,640 is reproduced by: values, not operations; bias left out. "
+        "The hand estimate of fc (operations, batch 64): 1,640 comes from two slips: values, not operations, and bias left out. "
         "1,000 weights + 640 outputs = 1,640 values. Right is 64,000 MAC = 128,000 FLOP. In values it is 1,650."
     )
 
