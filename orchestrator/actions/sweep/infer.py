@@ -91,9 +91,9 @@ def _check_workload(
             if inside:
                 continue
             if own.weights not in ("default", "none") and not Path(own.weights).is_file():
-                raise SpecError(f"--weights {own.weights}: there is no such file; say default, none, or a checkpoint")
+                raise SpecError(f"`weights` {own.weights}: there is no such file; use default, none, or a checkpoint")
             if options.data_dir is not None and not options.data_dir.is_dir():
-                raise SpecError(f"--data-dir {options.data_dir}: there is no such folder")
+                raise SpecError(f"`data_dir` {options.data_dir}: there is no such folder")
         if only_planned or inside:
             return
         from perfctl.workloads.models.torchvision import family_of
