@@ -17,7 +17,6 @@ from perfctl.orchestrator.report.numbers import time
 from perfctl.orchestrator.report.page import about, kernels, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.inference import inference_tables
-from perfctl.orchestrator.report.page.sections import tools
 from perfctl.orchestrator.report.tables import Table as View
 from perfctl.orchestrator.report.text_tables import grid as _grid
 from perfctl.orchestrator.report.text_tables import text as _text
@@ -48,7 +47,7 @@ def run_details(run: Run) -> list[RenderableType]:
     (study,) = studies([run])
     facts = _grid(("", "left"), ("", "left"), heads=False)
     rows = [
-        ("what", heading(study)), ("report", run.report.form), ("profiler", tools([run])), ("batch", run.batch_size),
+        ("what", heading(study)), ("report", run.report.form), ("profiler", about.tools([run])), ("batch", run.batch_size),
         ("device", device_label(run)), ("status", f"{run.status}: {run.reason}" if run.reason else run.status),
         ("origin", about.ORIGINS.get(run.origin, run.origin)), ("started", run.started_at),
         ("length", None if run.duration_ns is None else time(run.duration_ns)), ("artifact", run.artifact),
@@ -81,7 +80,7 @@ def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:
 
 
 def _title(found: Analysis) -> Text:
-    return _text(f"{heading(found.study)}   {found.study.device or ''}   {tools(found.study.runs)}", "bold")
+    return _text(f"{heading(found.study)}   {found.study.device or ''}   {about.tools(found.study.runs)}", "bold")
 
 
 def shown(views: Iterable[View], rows: int, elsewhere: str) -> list[RenderableType]:

@@ -149,3 +149,11 @@ def commands(study: Study) -> tuple[tuple[str, str], ...]:
 def _list(names: Iterable[str], most: int) -> str:
     every = list(names)
     return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
+
+
+def tools(runs: Sequence[Run]) -> str:
+    """ "ncu 2025.3 + nsys 2025.1"."""
+    named = (
+        "no profiler" if run.profiler == "none" else f"{run.profiler} {run.profiler_version or ''}" for run in runs
+    )
+    return " + ".join(dict.fromkeys(name.strip() for name in named))

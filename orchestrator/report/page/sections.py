@@ -49,14 +49,6 @@ def page_view(runs: Iterable[Run], *, generated_at: str, title: str | None, peak
     return PageView(title, stamp, views)
 
 
-def tools(runs: Sequence[Run]) -> str:
-    """ "ncu 2025.3 + nsys 2025.1"."""
-    named = (
-        "no profiler" if run.profiler == "none" else f"{run.profiler} {run.profiler_version or ''}" for run in runs
-    )
-    return " + ".join(dict.fromkeys(name.strip() for name in named))
-
-
 def _study(found: Analysis, key: str) -> StudyView:
     study, said = found.study, findings(found)
     news = [item for item in said if not item.warning]
@@ -76,7 +68,7 @@ def _facts(study: Study) -> tuple[tuple[str, str], ...]:
     facts = [
         ("device", f"{study.device or 'not recorded'}" + (f" (CC {capability})" if capability else "")),
         ("batch", " ".join(map(str, study.batches))),
-        ("tools", tools(study.runs)),
+        ("tools", about.tools(study.runs)),
         ("from", started[0][:10] if started else ""),
     ]
     if study.foreign:
