@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from perfctl.orchestrator.cli.main import COMMANDS
+
 ROOT = Path(__file__).resolve().parent.parent
 PLANNED = (
     "records and redact are", "parsers know", "one report format", "workloads know", "models and data", "launch does", "store keeps",
@@ -51,3 +53,12 @@ def test_no_heavy_library_is_loaded_by(code: str) -> None:
     )  # fmt: skip
     assert done.returncode == 0, f"imported {done.stderr}"
     assert done.stdout
+
+
+def test_the_list_of_commands_loads_no_command_and_every_line_fits() -> None:
+    code = "from perfctl.orchestrator.cli.main import run; run(['--help']); import sys; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    listing, _, modules = done.stdout.rstrip().rpartition("\n")
+    assert "..." not in listing
+    places = {f"perfctl.orchestrator.cli.{place.partition(':')[0]}" for place, _ in COMMANDS.values()}
+    assert not places & set(modules.split())

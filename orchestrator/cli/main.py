@@ -13,21 +13,15 @@ import errno
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Annotated, Any, TextIO
 
 import typer
 
 from perfctl import __version__
-from perfctl.orchestrator.cli import completion, console, flags, options
-from perfctl.orchestrator.cli.cluster.image import image
-from perfctl.orchestrator.cli.estimate import calculator, estimate, predict, prices
-from perfctl.orchestrator.cli.measure import doctor, infer, prepare, replay, speedup
-from perfctl.orchestrator.cli.measure.bench import bench
-from perfctl.orchestrator.cli.measure.profilers import SWEEPS, SweepCommand, sweep_command
-from perfctl.orchestrator.cli.read import compare, export, ingest, lists, plot, report, scrub, serve, tensorboard
-from perfctl.orchestrator.cli.read import trace as read_trace
+from perfctl.orchestrator.cli import completion, console, flags
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, Regressed, StoreNote, UsageError
 
 # Newer releases of typer carry a click of their own, so its base error is found through a class that typer hands on.
@@ -37,33 +31,44 @@ _REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Make room on the disk, 
 _REMEDIES |= dict.fromkeys(
     (errno.EROFS, errno.EACCES, errno.EPERM), "Check who may read and write there, or name another place"
 )
-COMMANDS: dict[str, Callable[..., None]] = {
-    "prepare": prepare.prepare,
-    "replay": replay.replay,
-    "ingest": ingest.ingest,
-    "scrub": scrub.scrub,
-    "runs": lists.runs,
-    "show": lists.show,
-    "ledger": lists.ledger,
-    "report": report.report,
-    "plot": plot.plot,
-    "trace": read_trace.trace,
-    "export": export.export,
-    "query": lists.query,
-    "serve": serve.serve,
-    "tensorboard": tensorboard.tensorboard,
-    "compare": compare.compare,
-    "estimate": estimate.estimate,
-    "predict": predict.predict,
-    "prices": prices.prices,
-    "calculator": calculator.calculator,
-    "doctor": doctor.doctor,
+COMMANDS = {
+    "nsys": ("measure.profilers:nsys", "Sweep under Nsight Systems: time of ranges, kernels, copies."),
+    "ncu": ("measure.profilers:ncu", "Sweep under Nsight Compute: what every kernel executed."),
+    "torch": ("measure.profilers:torch", "Sweep under the PyTorch profiler: operators and layers."),
+    "dlprof": ("measure.profilers:dlprof", "Sweep under DLProf (last released in 2021)."),
+    "infer": ("measure.infer:infer", "Measure inference over models and batch sizes."),
+    "speedup": ("measure.speedup:speedup", "Train on each device and precision, and compare."),
+    "prepare": ("measure.prepare:prepare", "Sort a data set's archive into class folders."),
+    "replay": ("measure.replay:replay", "Replay a recorded sweep, without a GPU or the tool."),
+    "ingest": ("read.ingest:ingest", "Take in reports of any profiler, and run folders."),
+    "scrub": ("read.scrub:scrub", "Copy a report without environments and secrets."),
+    "runs": ("read.lists:runs", "List the runs in the store."),
+    "show": ("read.lists:show", "Show one run: layers, kernels, memory, what is missing."),
+    "ledger": ("read.lists:ledger", "Compare counted with paper FLOPs, and say why they differ."),
+    "report": ("read.report:report", "Write one self-contained HTML page."),
+    "plot": ("read.plot:plot", "Write one of the page's charts for a paper."),
+    "trace": ("read.trace:trace", "Write one step as a trace for Perfetto."),
+    "export": ("read.export:export", "Write tables as CSV, Parquet, JSON or Excel."),
+    "query": ("read.lists:query", "Query the store with SQL, read-only."),
+    "serve": ("read.serve:serve", "Show the pages of a folder in the browser."),
+    "tensorboard": ("read.tensorboard:tensorboard", "Start TensorBoard on the traces of a folder."),
+    "compare": ("read.compare:compare", "Compare two runs, sweeps or stores: slower, faster, new."),
+    "estimate": ("estimate.estimate:estimate", "Work out FLOPs, bytes and memory of a model."),
+    "predict": ("estimate.predict:predict", "Predict time, memory and cost of a training."),
+    "prices": ("estimate.prices:prices", "List what GPUs cost to rent."),
+    "calculator": ("estimate.calculator:calculator", "Write an offline page that predicts a training."),
+    "doctor": ("measure.doctor:doctor", "Show what this machine has, and what profilers can do."),
+    "slurm": ("cluster.slurm:slurm", "Run a sweep as an array of Slurm jobs."),
+    "bench": ("measure.bench:bench", "Measure families of networks."),
+    "image": ("cluster.image:image", "Make Apptainer (Singularity) images that hold perfctl."),
 }
-SWEEPS_OF_THEIR_OWN: dict[str, Callable[..., None]] = {"infer": infer.infer, "speedup": speedup.speedup}
+"""Command or group of commands -> where it is defined, below this package, and its line in the list of commands."""
+PASS_ON = ("nsys", "ncu", "torch", "dlprof", "infer", "speedup")
+"""Commands that pass options they do not know to the workload, which checks them before anything runs."""
 
 
 def application(only: str | None = None) -> typer.Typer:
-    """The command line. With ``only``, other commands have a name and help, but no options: working those out takes long."""
+    """The command line. With ``only``, the modules of other commands are not loaded: those have a name and a line alone."""
     app = typer.Typer(
         name="perfctl",
         no_args_is_help=True,
@@ -74,34 +79,27 @@ def application(only: str | None = None) -> typer.Typer:
         epilog="Start with 'perfctl doctor', then 'perfctl torch --batches 16,32,64' and 'perfctl report'.",
     )
     app.callback()(_root)
-    for name, made_from in {**SWEEPS, **SWEEPS_OF_THEIR_OWN, **COMMANDS}.items():
+    for name, (place, line) in COMMANDS.items():
         if only not in (None, name):
-            app.command(name)(_only_named(made_from))
-        elif name in SWEEPS:
-            app.command(name, cls=SweepCommand, context_settings=options.SWEEP)(sweep_command(SWEEPS[name]))
-        elif name in SWEEPS_OF_THEIR_OWN:
-            app.command(name, cls=SweepCommand, context_settings=options.SWEEP)(made_from)
-        else:
-            app.command(name)(made_from)
-    if only in (None, "slurm"):
-        from perfctl.orchestrator.cli.cluster.slurm import slurm
+            app.command(name, help=line)(_not_loaded)
+            continue
+        module, _, attribute = place.partition(":")
+        command = getattr(import_module(f"perfctl.orchestrator.cli.{module}"), attribute)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, short_help=line)
+        elif name in PASS_ON:
+            from perfctl.orchestrator.cli.measure import profilers
 
-        app.add_typer(slurm)
-    else:
-        app.command("slurm", help=options.SLURM_HELP)(_only_named(_root))
-    app.add_typer(bench)
-    app.add_typer(image)
+            made = profilers.sweep_command(command) if name in profilers.SWEEPS else command
+            context = profilers.PASS_ON_CONTEXT
+            app.command(name, short_help=line, cls=profilers.SweepCommand, context_settings=context)(made)
+        else:
+            app.command(name, short_help=line)(command)
     return app
 
 
-def _only_named(command: Callable[..., Any]) -> Callable[[], None]:
-    """What a list of commands shows of one that is not called."""
-
-    def nothing() -> None:
-        pass
-
-    nothing.__doc__ = command.__doc__
-    return nothing
+def _not_loaded() -> None:
+    pass
 
 
 def _version(wanted: bool) -> None:

@@ -16,16 +16,6 @@ from perfctl.orchestrator.errors import UsageError
 if TYPE_CHECKING:
     from perfctl.orchestrator.launch.cluster.plan import Site
 
-SWEEP = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""Context of sweep commands: options that perfctl does not know go to the workload, which checks them before anything runs."""
-
-SLURM_HELP = "Run a sweep as an array of Slurm jobs, and bring what it left into one store and page."
-"""Here, because the list of commands shows it without loading the commands below it."""
-
-BENCH_HELP = (
-    "Measure families of networks, and show what their time depends on. perfctl bench FILE is short for bench run FILE."
-)
-
 Batches = Annotated[str, typer.Option("--batches", "-b", help="Batch sizes, one process each: 16,32,64.")]
 Workload = Annotated[
     str | None,

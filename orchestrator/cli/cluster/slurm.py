@@ -15,7 +15,7 @@ import typer
 from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
-from perfctl.orchestrator.cli.measure.profilers import AFTER, SWEEPS, SweepCommand, parameters_of
+from perfctl.orchestrator.cli.measure.profilers import AFTER, PASS_ON_CONTEXT, SWEEPS, SweepCommand, parameters_of
 from perfctl.orchestrator.cli.options import SiteOptions
 from perfctl.orchestrator.errors import UsageError
 
@@ -205,8 +205,11 @@ def _shown(folder: Path) -> str:
     return str(folder.relative_to(Path.cwd())) if folder.is_relative_to(Path.cwd()) else str(folder)
 
 
-slurm = typer.Typer(name="slurm", no_args_is_help=True, rich_markup_mode=None, help=options.SLURM_HELP)
-slurm.command("render", cls=SweepCommand, context_settings=options.SWEEP)(render_command())
+slurm = typer.Typer(
+    name="slurm", no_args_is_help=True, rich_markup_mode=None,
+    help="Run a sweep as an array of Slurm jobs, and bring what it left into one store and page.",
+)  # fmt: skip
+slurm.command("render", cls=SweepCommand, context_settings=PASS_ON_CONTEXT)(render_command())
 
 Folder = Annotated[Path, typer.Argument(help="The folder that perfctl slurm render wrote: perfctl-runs/slurm-...")]
 

@@ -32,7 +32,11 @@ class _Bench(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-bench = typer.Typer(name="bench", cls=_Bench, no_args_is_help=True, rich_markup_mode=None, help=options.BENCH_HELP)
+bench = typer.Typer(
+    name="bench", cls=_Bench, no_args_is_help=True, rich_markup_mode=None,
+    help="Measure families of networks, and show what their time depends on. "
+    "perfctl bench FILE is short for bench run FILE.",
+)  # fmt: skip
 
 File = Annotated[Path, typer.Argument(help="What to measure, as TOML, like examples/bench/grid.toml.")]
 Budget = Annotated[

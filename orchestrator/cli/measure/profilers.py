@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.launch.profilers.base import Profiler
     from perfctl.orchestrator.launch.sweep.request import RunResult, SweepRequest
 
+PASS_ON_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Context settings of sweep commands: options that perfctl does not know go to the workload."""
 AFTER = "perfctl.after"
 """Key of the words after ``--``."""
 
