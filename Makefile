@@ -67,5 +67,5 @@ $(VENV)/.mutation: EXTRAS := mutation
 $(VENV)/.torch $(VENV)/.test $(VENV)/.dev $(VENV)/.docs $(VENV)/.peers $(VENV)/.fuzz $(VENV)/.mutation: pyproject.toml scripts/make_venv.sh
 	sh scripts/make_venv.sh $(PYTHON) $(VENV)
 	@echo "Installing perfctl[$(EXTRAS)] into $(VENV). With PyTorch that is 6 GB, and silent for minutes."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[$(EXTRAS)]'
 	@touch $@ $(if $(filter dev,$(EXTRAS)),$(VENV)/.test)

@@ -90,7 +90,7 @@ def main() -> None:
         make_input(Path(command[-1]), asked.scale)
     measured = measure(commands, asked.rounds, asked.data)
     print_table(wanted, measured, skipped)
-    for name in ("annotation", "calculator", "page", "sampling", "scaling"):
+    for name in ("annotation", "calculator", "commands", "page", "sampling", "scaling"):
         if name.startswith(asked.only):
             print(flush=True)
             more = ["--large"] if name == "scaling" and asked.large else []
