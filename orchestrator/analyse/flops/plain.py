@@ -87,19 +87,14 @@ def norm_backward(op: OpShape) -> tuple[Part, ...]:
     return (Part("backward", 0, tensors.read(*kept), tensors.write(), output_elements(op), text, 11 * values),)
 
 
-def interpolation(taps: int) -> Formula:
-    """``taps`` neighbours for each output value, a multiplication and an addition each."""
-    return per_output(2 * taps) if taps > 1 else moved
-
-
 def interpolation_backward(taps: int) -> Formula:
-    """The same for each value of the gradient that comes in."""
+    """For each value of the gradient that comes in, a multiplication and an addition for each of ``taps`` neighbours."""
 
     def formula(op: OpShape) -> tuple[Part, ...]:
         values = prod(shape_of(op.inputs, 0))
         return part_of(op, f"{2 * taps} x {number(values)} gradient values, elementwise", elementwise=2 * taps * values)
 
-    return formula if taps > 1 else moved
+    return formula
 
 
 def state_values(op: OpShape) -> int:

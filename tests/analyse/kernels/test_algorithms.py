@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.analyse.kernels.names import FAMILIES, Algorithm, family, of_layer, recognise
+from perfctl.orchestrator.analyse.kernels import names
+from perfctl.orchestrator.analyse.kernels.names import Algorithm, family, of_layer, recognise
 
 NAMES = Path(__file__).resolve().parents[2] / "data" / "names-algorithms" / "names.json"
 
@@ -104,9 +106,11 @@ def test_a_kernel_beside_the_arithmetic_has_no_number_type() -> None:
     assert (found.role, found.math, found.tensor_core, found.split_k) == ("reduction", None, None, None)
 
 
-def test_every_family_has_one_row() -> None:
-    words = [word for word, _ in FAMILIES]
-    assert len(words) == len(set(words))
+@pytest.mark.parametrize("table", ["names.csv", "operations.csv"])
+def test_the_patterns_of_a_word_stand_together(table: str) -> None:
+    lines = Path(names.__file__).with_name(table).read_text().splitlines()[1:]
+    words = [word for word, _ in groupby(line.split(",")[:2] for line in lines)]
+    assert len(words) == len({tuple(word) for word in words})
 
 
 @pytest.mark.parametrize("text", ["x" * 100_000, "gemm_" * 20_000, "winograd_128x128_" * 6000, "_1x1" * 20_000])
