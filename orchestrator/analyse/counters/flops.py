@@ -29,7 +29,6 @@ class KernelFlops(NamedTuple):
     fp64: Figure
     fp16: Figure
     tensor: Figure
-    """Floating-point operations of the tensor cores, all types together."""
     total: Figure
     tensor_types: tuple[tuple[str, Figure], ...] = ()
     """("tf32", figure), ... where the report tells them apart; integer types are here too."""
@@ -102,7 +101,6 @@ _PATHS = {"fp32": ("fadd", "fmul", "ffma"), "fp64": ("dadd", "dmul", "dfma"), "f
 
 
 def _without_counts(found: KernelFlops, unused: frozenset[str]) -> KernelFlops:
-    """Paths that the report has as rates only say so: they were collected, and printed too coarsely."""
     reasons = {
         figure.reason: f"{path} counters ({', '.join(ops).upper()}) are there as rates only, from which no whole counts "
         "follow"
@@ -118,7 +116,6 @@ def _without_counts(found: KernelFlops, unused: frozenset[str]) -> KernelFlops:
 
 
 def _estimated(found: KernelFlops, rules: Mapping[str, str]) -> KernelFlops:
-    """Figures that rest on sums worked out from other forms, as estimates with the rule named."""
     core = [rule for metric, rule in rules.items() if "_op_" in metric and "tensor" not in metric]
     tensors = [rule for metric, rule in rules.items() if "tensor" in metric]
     by_path = {"fp32": core, "fp64": core, "fp16": core, "tensor": tensors, "total": [*core, *tensors]}
@@ -129,7 +126,6 @@ def _estimated(found: KernelFlops, rules: Mapping[str, str]) -> KernelFlops:
 
 
 def _from_rates(figure: Figure, rules: Iterable[str]) -> Figure:
-    """The same figure as an estimate with the rules named; what has no value keeps its reason."""
     named = tuple(dict.fromkeys(rules))
     if figure.value is None or not figure.launches or not named:
         return figure

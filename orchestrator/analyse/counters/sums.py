@@ -158,7 +158,6 @@ class _Form(NamedTuple):
     """A metric that a sum can be worked out from."""
 
     total: str
-    """Name of that sum."""
     unit: str
     form: str
     times: int
@@ -215,7 +214,6 @@ def unused(values: Values) -> frozenset[str]:
 
 
 def _product(values: Values, unit: str, form: str, rate: float) -> tuple[float | None, str]:
-    """Rate x what it is a rate of: the time, or elapsed cycles averaged over the units. None: not in the report."""
     duration = values.get("gpu__time_duration.sum")
     if form == "sum.per_second":
         return (None if duration is None else rate * duration / 1e9), PER_SECOND

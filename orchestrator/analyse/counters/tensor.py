@@ -48,11 +48,8 @@ class Tensor(NamedTuple):
     """What the tensor cores of one launch did."""
 
     flops: Figure
-    """Floating-point operations, all types together."""
     types: tuple[tuple[str, Figure], ...]
-    """("tf32", figure), ... for the types that the report tells apart."""
     integer: Figure
-    """Integer operations: no FLOPs, and in no total of them."""
 
 
 def tensor(values: Values, capability: str | None, phantom: bool, algorithm: Algorithm) -> Tensor:
@@ -70,7 +67,6 @@ def ops_path(values: Values) -> float | None:
 
 
 def _types(paths: Values) -> dict[str, Figure]:
-    """Input type -> operations, of the coarsest level that is there."""
     levels: dict[str, dict[int, list[tuple[str | None, float]]]] = defaultdict(lambda: defaultdict(list))
     for name, value in paths.items():
         found = _PATH.fullmatch(name)
@@ -83,7 +79,6 @@ def _types(paths: Values) -> dict[str, Figure]:
 
 
 def _from_paths(paths: Values, capability: str | None, algorithm: Algorithm) -> Tensor:
-    """One level of each type; what the level leaves out is named."""
     types = _types(paths)
     floats = {kind: figure for kind, figure in types.items() if kind not in INTEGER}
     integers = [figure.value for kind, figure in types.items() if kind in INTEGER and figure.value is not None]
@@ -135,7 +130,6 @@ def _from_instructions(
 
 
 def _integers(pipe: float, algorithm: Algorithm) -> Tensor:
-    """Instructions of a kernel that multiplies integers, by its name: no FLOPs."""
     flops = Figure(0, "estimated", "its tensor instructions multiply integers, by the kernel's name: no FLOPs")
     each = INTEGER_PER_INSTRUCTION.get(algorithm.instruction or "")
     if each is None:

@@ -26,14 +26,12 @@ class CountedWork(NamedTuple):
     paths: Mapping[str, Figure]
     """"fp32", "fp64", "fp16" and "tensor tf32", ... -> FLOPs."""
     total: Figure
-    """FLOPs of all paths."""
     dram: Figure
     """Bytes between the GPU and its DRAM."""
     launches: float
 
 
 NOTHING = CountedWork({}, missing("not_collected", NOT_COUNTED), NO_BYTES, 0)
-"""Of a batch size without counters."""
 ON_A_CPU = CountedWork(
     {}, missing("not_available", NO_COUNTERS),
     missing("not_available", "DRAM bytes are counted on NVIDIA GPUs only, by ncu"), 0,

@@ -13,20 +13,18 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
-from perfctl.orchestrator.analyse.flops import plain, products, rnn
-from perfctl.orchestrator.analyse.flops.products import FUSED
-from perfctl.orchestrator.analyse.flops.terms import Formula, Part, number, shape_of, tensors_of
+from perfctl.orchestrator.analyse.flops import formulas
+from perfctl.orchestrator.analyse.flops.formulas import FUSED
+from perfctl.orchestrator.analyse.flops.terms import Formula, Part, shape_of, tensors_of
 from perfctl.records.paper import LayerCall, OpShape
 
 
 def _read_operations() -> dict[str, dict[str, Formula]]:
     """Group -> operation -> formula, from operations.csv; a name without a namespace is one of aten."""
-    modules = {"plain": plain, "products": products, "rnn": rnn}
     groups: dict[str, dict[str, Formula]] = defaultdict(dict)
     lines = Path(__file__).with_name("operations.csv").read_text(encoding="utf-8").splitlines()
     for group, function, factor, operations in csv.reader(lines[1:]):
-        module, _, name = function.partition(".")
-        formula = getattr(modules[module], name)
+        formula = getattr(formulas, function)
         names = (name if "." in name else f"aten.{name}" for name in operations.split())
         groups[group].update(dict.fromkeys(names, formula(int(factor)) if factor else formula))
     return groups
@@ -37,7 +35,7 @@ PRODUCTS, NORMS, POOLING, SAMPLING = (OPERATIONS[group] for group in ("products"
 MOVES = tuple(name.removeprefix("aten.") for name in OPERATIONS["moves"])
 """aten operations that move, draw or choose values: bytes, and no FLOPs."""
 TABLE: dict[str, Formula] = {name: formula for group in OPERATIONS.values() for name, formula in group.items()}
-TABLE |= {f"optim.{name}": plain.step for name in plain.WORK}
+TABLE |= {f"optim.{name}": formulas.step for name in formulas.WORK}
 
 
 def formula_for(op: OpShape) -> Formula | None:
@@ -45,8 +43,8 @@ def formula_for(op: OpShape) -> Formula | None:
     if op.op in TABLE:
         return TABLE[op.op]
     if op.op.startswith(("aten._foreach_", "aten._amp_foreach")):
-        return plain.each_tensor
-    return plain.per_output(1) if op.attributes.get("pointwise") else None
+        return formulas.each_tensor
+    return formulas.per_output(1) if op.attributes.get("pointwise") else None
 
 
 FRIENDLY = {
@@ -60,11 +58,9 @@ FRIENDLY = {
 }  # fmt: skip
 
 SHOWN_TERMS = 4
-"""How many different calls the worked text of one row spells out."""
 
 
 _Key = tuple[str, str, str]
-"""Layer, kind, direction."""
 _Parts = list[tuple[OpShape, Part]]
 
 
@@ -76,7 +72,6 @@ class Totals:
     flops: int
     elementwise_flops: int
     unknown: tuple[tuple[str, int], ...]
-    """Operations without a formula, with their number of calls."""
 
 
 def estimate(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
@@ -145,7 +140,6 @@ def friendly(name: str, op: OpShape) -> str:
 
 
 def _owners(rows: dict[_Key, _Parts]) -> dict[str, str]:
-    """Layer -> the kind of row that carries its parameters: the layer's own, else the heaviest functional one."""
     best: dict[str, tuple[bool, int, str]] = {}
     for (layer, kind, direction), parts in rows.items():
         if direction == "forward":
@@ -175,7 +169,7 @@ def _layer_call(key: _Key, parts: _Parts, owners: dict[str, str]) -> LayerCall:
 
 def _text(parts: _Parts) -> str:
     heavy = [(op, part) for op, part in parts if part.macs] or parts
-    lines = [f"{number(op.calls)} times: {part.text}" if op.calls > 1 else part.text for op, part in heavy]
+    lines = [f"{op.calls:,} times: {part.text}" if op.calls > 1 else part.text for op, part in heavy]
     if len(lines) > SHOWN_TERMS:
         lines = [*lines[:SHOWN_TERMS], f"and {len(lines) - SHOWN_TERMS} more shapes"]
     return "; ".join(lines)
@@ -189,6 +183,6 @@ def _unknown_call(key: _Key, ops: list[OpShape]) -> LayerCall:
         read_bytes=sum(tensors_of(op).read() * op.calls for op in ops),
         write_bytes=sum(tensors_of(op).write() * op.calls for op in ops),
         output_elements=sum(prod(shape_of(op.outputs, 0)) * op.calls for op in ops if op.outputs),
-        formula=f"no formula for {ops[0].op} ({number(count)} {'call' if count == 1 else 'calls'})",
+        formula=f"no formula for {ops[0].op} ({count:,} {'call' if count == 1 else 'calls'})",
         elementwise_flops=None, calls=count, position=min(op.position for op in ops),
     )  # fmt: skip

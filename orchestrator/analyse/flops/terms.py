@@ -28,7 +28,6 @@ class Part:
     write_bytes: int
     output_elements: int
     text: str
-    """The formula with the numbers put in."""
     elementwise: int = 0
     """FLOPs other than multiply-adds."""
     label: str = ""
@@ -76,7 +75,6 @@ def shape_of(shapes: tuple[Shape | None, ...], index: int) -> Shape:
 
 
 def output_elements(op: OpShape) -> int:
-    """Elements of the first output."""
     return prod(shape_of(op.outputs, 0)) if op.outputs else 0
 
 
@@ -99,19 +97,14 @@ def part_of(op: OpShape, text: str, *, macs: int = 0, elementwise: int = 0) -> t
     return (Part(direction_of(op), macs, tensors.read(), tensors.write(), output_elements(op), text, elementwise),)
 
 
-def number(value: int) -> str:
-    """1358954496 -> "1,358,954,496"."""
-    return f"{value:,}"
-
-
 def times(*factors: int) -> str:
     """(64, 24, 24) -> "64 x 24 x 24"."""
-    return " x ".join(number(factor) for factor in factors)
+    return " x ".join(f"{factor:,}" for factor in factors)
 
 
 def worked(letters: str, factors: tuple[int, ...], macs: int) -> str:
     """One line: letters = numbers = result in MAC and FLOP."""
-    return f"{letters} = {times(*factors)} = {number(macs)} MAC = {number(2 * macs)} FLOP"
+    return f"{letters} = {times(*factors)} = {macs:,} MAC = {2 * macs:,} FLOP"
 
 
 def flag(op: OpShape, name: str) -> bool:

@@ -30,7 +30,6 @@ convolutions stay operations of their own."""
 _AROUND = re.compile(
     r"^(autograd::engine::evaluate_function: |torch::autograd::|aten::|torchvision::|c10::|autograd::)+"
 )
-"""Prefixes of the names of operations and autograd nodes."""
 
 
 @lru_cache(maxsize=65536)

@@ -71,17 +71,14 @@ class ExpectedGrid:
     ctas: int
     """Thread blocks that the shape asks for (without split-K)."""
     matches: bool
-    """True when the launch had that grid."""
     multiplies: int
     """Multiplies of the launch (each with its add: half of its FLOPs), padding included."""
     factor: float
     """``multiplies`` / multiply-adds on paper: above 1 for padding, below 1 for Winograd."""
     rule: str
-    """The arithmetic, numbers put in."""
     verified: bool = False
     """True for the families whose formula was checked on public measurements."""
     family: str = ""
-    """Which formula: implicit gemm, winograd fused, winograd not fused, gemm."""
     split_k: int = 1
     """Blocks that share one sum; each adds its part once more in a reduction."""
 

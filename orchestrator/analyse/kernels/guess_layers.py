@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     Places = npt.NDArray[np.int64]
 
 Placed = tuple[int | None, int]
-"""(item or None, step) of a launch."""
 GRADIENTS = ("grad_input", "grad_weight")
 _BAD, _FITS, _SURE = -4.0, 1.0, 2.0
 _HINT = 0.5
@@ -120,7 +119,6 @@ def _fit(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
 
 
 def _shape(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
-    """By the blocks that the tile in the kernel's name needs; by the outputs of all tiles where sides are unknown."""
     if algorithm.tile is None or kernel.grid_x is None or not item.outputs:
         return 0.0
     m, n, _ = algorithm.tile
@@ -213,11 +211,8 @@ class Guess:
 
     kernels: tuple[Kernel, ...]
     guessed: int
-    """Launches that got a layer; 0 when no guess was made."""
     steps: int
-    """Whole steps that were found."""
     gaps: tuple[Gap, ...]
-    """What was guessed, or why not."""
 
 
 def guess(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -> Guess:
@@ -258,7 +253,6 @@ def _none(kernels: tuple[Kernel, ...], reason: str) -> Guess:
 
 
 def _items_by_step(placed: Iterable[tuple[int | None, int]]) -> dict[int, set[int]]:
-    """Step -> the items that were found in it."""
     held: defaultdict[int, set[int]] = defaultdict(set)
     for item, step in placed:
         if item is not None:
@@ -267,7 +261,6 @@ def _items_by_step(placed: Iterable[tuple[int | None, int]]) -> dict[int, set[in
 
 
 def _doubt(path: Sequence[int | None], steps: Sequence[int], count: int) -> str | None:
-    """Why the alignment is not to be believed; None when it is."""
     placed = sum(item is not None for item in path)
     if placed < ENOUGH * len(path):
         return f"only {placed} of {len(path)} kernels that multiply fit the network's layers in order and shape"
@@ -312,7 +305,6 @@ def _guessed(
 def _with_helpers(
     given: Sequence[Kernel], order: Sequence[int], placed: dict[int, Placed], known: dict[str, Algorithm]
 ) -> dict[int, Placed]:
-    """All launches with their item and step: transforms and reductions go with the kernel that they serve."""
     nothing: Placed = (None, -1)
     before = list(accumulate(order, lambda last, index: placed.get(index, last), initial=nothing))[1:]
     found: dict[int, Placed] = {}

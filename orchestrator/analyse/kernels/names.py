@@ -100,7 +100,6 @@ def math_of(name: str, family: str | None) -> tuple[str | None, bool | None]:
 
 
 def _printed(name: str) -> tuple[str | None, bool | None] | None:
-    """Types in the codes of cuDNN, cuBLAS and CUTLASS's named kernels."""
     if found := _XMMA.search(name):
         kind = _TYPES[found[1]]
         if kind == "fp32" and re.search(r"_tensor\d+x", name):
@@ -134,7 +133,6 @@ def _of_instruction(name: str, found: re.Match[str]) -> str | None:
 
 
 def _templates(name: str, family: str | None) -> tuple[str | None, bool | None]:
-    """Types in template arguments and in the names of attention kernels."""
     found = _TRAITS.search(name)
     kind = _TRAIT_TYPES[found[1]] if found else None
     if family == "attention":
@@ -184,9 +182,7 @@ class Algorithm:
     math: str | None = None
     """Type of the multiplied numbers: fp32, tf32, fp16, bf16, int8, fp64, fp8, fp4."""
     direction: str | None = None
-    """forward, grad_input or grad_weight."""
     role: str = "main"
-    """main, transform, layout, offsets, epilogue or reduction."""
     library: str | None = None
     architecture: str | None = None
     """The chip it was written for ("volta", "sm80"), often older than the chip it runs on."""
@@ -255,7 +251,6 @@ def _first(table: str, *texts: str) -> str | None:
 
 
 def _winograd(lowered: str) -> tuple[int, int] | None:
-    """(outputs, filter) along one side."""
     sizes = {"9x9_5x5": (9, 5), "4x4": (4, 3), "winograd_128x128": (2, 3), "generatewinogradtiles": (2, 3)}
     return next((found for word, found in sizes.items() if word in lowered), None)
 

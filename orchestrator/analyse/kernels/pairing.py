@@ -42,7 +42,6 @@ class Matched:
 
     pairs: tuple[LaunchPair, ...]
     only_counted: tuple[Left, ...]
-    """Most launches first; likewise the next."""
     only_timed: tuple[Left, ...]
     steps: int
     """Steps that both recorded; 0 when neither says which step a launch belongs to."""
@@ -135,7 +134,6 @@ def bare_name(name: str) -> str:
 
 
 def _launches(run: Run) -> list[_Launch]:
-    """In order of start where the recording has it, else as recorded."""
     kernels = list(run.report.kernels)
     if all(kernel.start_ns is not None for kernel in kernels):
         kernels.sort(key=lambda kernel: (kernel.start_ns or 0, kernel.launch))
@@ -151,7 +149,6 @@ def _launches(run: Run) -> list[_Launch]:
 def _pair(
     ours: Iterable[_Launch], theirs: Iterable[_Launch], name: Callable[[str], str]
 ) -> tuple[list[LaunchPair], list[_Launch], list[_Launch]]:
-    """(pairs, what is left of ours, what is left of theirs), equal keys paired in order."""
     waiting: dict[tuple[object, ...], deque[_Launch]] = defaultdict(deque)
     for launch in theirs:
         waiting[launch.key(name(launch.kernel.name))].append(launch)

@@ -22,12 +22,9 @@ class ReplayCost:
     """Of a run under ncu at one batch size."""
 
     launches: int
-    """In one step, in the layers asked for."""
     all_launches: int
-    """In one step, in all layers."""
     steps: int
     passes: int
-    """Of each launch; assumed."""
     seconds: tuple[float, float]
     """Least and most, added to a run without ncu."""
 

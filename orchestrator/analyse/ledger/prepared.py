@@ -70,7 +70,6 @@ class PreparedRun:
 
     @cached_property
     def layer_times(self) -> LayerTimes | None:
-        """Time per step by layer and direction; None when the run has no such times."""
         return layer_times(self.run, self.keys, self.steps)
 
     @cached_property
@@ -111,7 +110,6 @@ class PreparedRun:
 
     @cached_property
     def usage(self) -> RunUsage:
-        """Utilisation, waits and memory."""
         return RunUsage(self.run) if self.recorded is None else self.recorded.usage
 
 
@@ -136,7 +134,6 @@ class PreparedBatch:
 
     @property
     def times(self) -> LayerTimes | None:
-        """Layer times of ``timing``."""
         return self.timing.layer_times if self.timing else None
 
     @cached_property
@@ -151,7 +148,6 @@ class PreparedStudy:
 
     study: Study
     runs: tuple[PreparedRun, ...]
-    """As they were recorded, in the study's order."""
 
     @cached_property
     def clock(self) -> str | None:
@@ -179,7 +175,6 @@ class PreparedStudy:
         return {item.batch: item for item in self.batches}[batch]
 
     def recorded(self, batch: int) -> list[PreparedRun]:
-        """The runs of one batch size, as they were recorded."""
         return [item for item in self.runs if item.run.batch_size == batch]
 
 

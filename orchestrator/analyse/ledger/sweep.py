@@ -29,12 +29,10 @@ class BatchPoint:
 
     batch: int
     step: Spread | None
-    """Nanoseconds; None when no run timed whole steps."""
     basis: str | None
     memory: Mapping[str, int]
     """"peak allocated" -> bytes; only what was collected. "device in use" is the highest sample."""
     problems: tuple[str, ...]
-    """Runs that failed or are partial, in words."""
     repeats: tuple[float, ...] = ()
     """Median step of each repeat, the newest last; empty where the sweep was not repeated. Repeats are never averaged."""
 
@@ -45,7 +43,6 @@ class BatchPoint:
 
     @property
     def per_sample(self) -> float | None:
-        """Nanoseconds per sample."""
         return self.step.median / self.batch if self.step else None
 
 
@@ -67,7 +64,6 @@ def _point(batch: int, runs: Sequence[PreparedRun], first: str | None) -> BatchP
 
 
 def _repeats(run: Run, newest: Spread) -> tuple[float, ...]:
-    """Median steps of the run's repeats, then its own; empty where it has none that timed steps."""
     medians = [
         statistics.median(durations)
         for steps in run.repeats
@@ -100,9 +96,7 @@ class KernelSet:
     kernels: tuple[str, ...]
     """Distinct kernel names in order of first launch, short where the report has a short form."""
     flops_per_sample: Figure
-    """Counted FLOPs of a step / batch size."""
     bytes_per_sample: Figure
-    """DRAM bytes of a step / batch size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +132,7 @@ class LayerKernels:
     layer: str
     direction: str
     name: str
-    """ "conv2 forward"."""
     sets: tuple[KernelSet, ...]
-    """By batch size, ascending; batch sizes without a kernel of this layer are left out."""
     switches: tuple[Switch, ...]
 
 
@@ -166,7 +158,6 @@ def describe(algorithm: Algorithm) -> str:
 
 
 def _sets(batch: PreparedBatch) -> dict[Key, KernelSet]:
-    """Kernels of the counting run, else of the first run with kernels."""
     run = batch.counting or next((item for item in batch.runs if item.run.report.kernels), None)
     if run is None:
         return {}

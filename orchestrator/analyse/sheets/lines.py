@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from perfctl.orchestrator.analyse.flops.terms import Shape, integers, number, times
+from perfctl.orchestrator.analyse.flops.terms import Shape, integers, times
 from perfctl.records.paper import OpShape
 
 
@@ -21,14 +21,6 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """Lines under one head."""
-
-    title: str
-    lines: tuple[Line, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Way:
     """One way to work the layer's forward pass: the right one, or one with a slip."""
 
@@ -36,7 +28,6 @@ class Way:
     terms: tuple[Shape, ...]
     """A sum of products, for one sample; the batch multiplies all of them."""
     outputs: int
-    """Output values of one sample."""
     names: tuple[tuple[str, int], ...] = ()
     """(name, size) of factors, or products of neighbours, that may be off by one."""
 
@@ -96,12 +87,12 @@ def by(sizes: Sequence[int]) -> str:
 
 
 def macs(value: int) -> str:
-    return f"{number(value)} MAC"
+    return f"{value:,} MAC"
 
 
 def in_flop(value: int) -> Line:
     """The line that turns multiply-adds into FLOPs."""
-    return Line("in FLOP", "2 x MAC", times(2, value), f"{number(2 * value)} FLOP")
+    return Line("in FLOP", "2 x MAC", times(2, value), f"{2 * value:,} FLOP")
 
 
 def items_of(*named: tuple[str, tuple[Shape, int] | None]) -> tuple[Item, ...]:
@@ -120,7 +111,7 @@ def window_line(what: str, sizes: Sequence[int], result: int, up: bool = False) 
     size, kernel, stride, padding, dilation = sizes
     exact = (size - (dilation * (kernel - 1) + 1) + 2 * padding) % stride == 0
     formula = "(W - K + 2P)/S + 1" + ("" if exact else ", rounded up" if up else ", rounded down")
-    return Line(what, formula, f"({size} - {dilated(kernel, dilation)} + 2x{padding})/{stride} + 1", number(result))
+    return Line(what, formula, f"({size} - {dilated(kernel, dilation)} + 2x{padding})/{stride} + 1", f"{result:,}")
 
 
 def dilated(kernel: int, dilation: int) -> str:
@@ -128,7 +119,7 @@ def dilated(kernel: int, dilation: int) -> str:
 
 
 def bias_line(values: int) -> Line:
-    return Line("bias, not included", "1 addition a value", number(values), f"{number(values)} FLOP")
+    return Line("bias, not included", "1 addition a value", f"{values:,}", f"{values:,} FLOP")
 
 
 def space_lines(items: Sequence[Item]) -> tuple[Line, ...]:
@@ -138,8 +129,8 @@ def space_lines(items: Sequence[Item]) -> tuple[Line, ...]:
         count = prod(item.sizes)
         values, size = values + count, size + count * item.item
         product = f"{times(*item.sizes)} = " if len(item.sizes) > 1 else ""
-        text = f"{product}{number(count)} values x {item.item} B"
-        lines.append(Line(item.what, "values x bytes", text, f"{number(count * item.item)} B"))
+        text = f"{product}{count:,} values x {item.item} B"
+        lines.append(Line(item.what, "values x bytes", text, f"{count * item.item:,} B"))
     if len(lines) > 1:
-        lines.append(Line("total", "sum", f"{number(values)} values", f"{number(size)} B = {size / 1024:,.1f} KiB"))
+        lines.append(Line("total", "sum", f"{values:,} values", f"{size:,} B = {size / 1024:,.1f} KiB"))
     return tuple(lines)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from perfctl.orchestrator.analyse.flops.engine import formula_for
-from perfctl.orchestrator.analyse.flops.terms import Shape, flag, integer, integers, number, shape_of, tensors_of, times
+from perfctl.orchestrator.analyse.flops.terms import Shape, flag, integer, integers, shape_of, tensors_of, times
 from perfctl.orchestrator.analyse.sheets.lines import (
     Item,
     Line,
@@ -35,12 +35,12 @@ def embedding(op: OpShape) -> WorkedLayer:
     shapes = (
         Line("indices", "", "", by(indices)),
         Line("table", "entries x E", "", by(table)),
-        Line("output", "indices x E", f"{by(indices)} x {number(table[-1])}", by(result)),
+        Line("output", "indices x E", f"{by(indices)} x {table[-1]:,}", by(result)),
     )
     read = prod(indices)
     steps = (
-        Line("rows looked up", "product of the indices' sizes", by(indices), number(read)),
-        Line("values copied", "rows x E", times(read, table[-1]), number(read * table[-1])),
+        Line("rows looked up", "product of the indices' sizes", by(indices), f"{read:,}"),
+        Line("values copied", "rows x E", times(read, table[-1]), f"{read * table[-1]:,}"),
         Line("operations", "a lookup multiplies nothing", "", "0 MAC"),
     )
     return WorkedLayer(shapes, steps, _items(op, ("table", "in", 0), ("output map", "out", 0)))
@@ -62,18 +62,18 @@ def norm(op: OpShape) -> WorkedLayer:
     training = kind != "batch" or flag(op, "training") or op.op == "aten._batch_norm_with_update"
     shapes = (
         Line("input", "", "", by(data)),
-        Line("values that share a mean", formula, times(*factors), number(prod(factors))),
-        Line("means and variances", "values / those that share", f"{number(prod(data))}/{number(prod(factors))}", number(means)),
+        Line("values that share a mean", formula, times(*factors), f"{prod(factors):,}"),
+        Line("means and variances", "values / those that share", f"{prod(data):,}/{prod(factors):,}", f"{means:,}"),
         Line("output", "as the input", "", by(shape_of(op.outputs, 0))),
     )  # fmt: skip
     first = {"mean": 1, "variance": 3, "normalise": 2} if training else {"normalise with the running statistics": 2}
     parts, values = {**first, "scale and shift": 2}, prod(data)
     lines = [
-        Line(what, f"{each} for each value", times(each, values), f"{number(each * values)} FLOP")
+        Line(what, f"{each} for each value", times(each, values), f"{each * values:,} FLOP")
         for what, each in parts.items()
     ]
     whole = sum(parts.values()) * values
-    lines.append(Line("total, elementwise", "no multiply-adds", "", f"{number(whole)} FLOP"))
+    lines.append(Line("total, elementwise", "no multiply-adds", "", f"{whole:,} FLOP"))
     return WorkedLayer(shapes, tuple(lines), _norm_space(op, kind, training))
 
 
@@ -115,9 +115,9 @@ def pooling(op: OpShape) -> WorkedLayer:
     window, values = prod(kernel), prod(result)
     word = "comparisons" if "max" in op.op else "additions"
     steps = (
-        Line("for one output value", f"window, {word}", times(*kernel), number(window)),
-        Line("output values", "product of the sizes", by(result), number(values)),
-        Line("total, elementwise", "values x window", times(values, window), f"{number(values * window)} FLOP"),
+        Line("for one output value", f"window, {word}", times(*kernel), f"{window:,}"),
+        Line("output values", "product of the sizes", by(result), f"{values:,}"),
+        Line("total, elementwise", "values x window", times(values, window), f"{values * window:,} FLOP"),
         Line("operations", "no multiply-adds, no weights", "", "0 MAC"),
     )
     named = [("output map", "out", 0), ("places of the largest, kept for backward", "out", 1)]
@@ -138,5 +138,5 @@ def plain(ops: Sequence[OpShape]) -> WorkedLayer:
             steps.append(Line(name, f"no formula for {op.op}", "", "not counted"))
             continue
         part = formula(op)[0]
-        steps.append(Line(name, part.text, "", macs(part.macs) if part.macs else f"{number(part.elementwise)} FLOP"))
+        steps.append(Line(name, part.text, "", macs(part.macs) if part.macs else f"{part.elementwise:,} FLOP"))
     return WorkedLayer(shapes, tuple(steps), _items(ops[-1], ("output map", "out", 0)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from perfctl.orchestrator.analyse.flops.engine import PRODUCTS
-from perfctl.orchestrator.analyse.flops.products import (
+from perfctl.orchestrator.analyse.flops.formulas import (
     ADDED,
     IN_LETTERS,
     KERNEL_LETTERS,
@@ -14,7 +14,7 @@ from perfctl.orchestrator.analyse.flops.products import (
     batched,
     left_factor,
 )
-from perfctl.orchestrator.analyse.flops.terms import Shape, flag, integer, number, shape_of, tensors_of, times
+from perfctl.orchestrator.analyse.flops.terms import Shape, flag, integer, shape_of, tensors_of, times
 from perfctl.orchestrator.analyse.sheets.lines import (
     Facts,
     Item,
@@ -47,8 +47,8 @@ def conv(op: OpShape) -> WorkedLayer:
     shapes = [Line("input", "N x C x ...", "", by(data))]
     if groups > 1:
         letters = "K/g" if transposed else "C/g, depthwise" if weight[1] == 1 else "C/g"
-        channels = f"{number(weight[1] * groups)}/{number(groups)}"
-        shapes.append(Line("channels of a group", letters, channels, number(weight[1])))
+        channels = f"{weight[1] * groups:,}/{groups:,}"
+        shapes.append(Line("channels of a group", letters, channels, f"{weight[1]:,}"))
     derive = _enlarged if transposed else window_line
     names = [f"output {letter} ({side})" for side, letter in zip(SIDES[rank], OUT_LETTERS[rank], strict=True)]
     for name, *sizes, given in zip(names, data[2:], weight[2:], *settings, result[2:], strict=True):
@@ -73,12 +73,11 @@ def _enlarged(what: str, sizes: Sequence[int], result: int) -> Line:
     more = f" + {extra}" if extra else ""
     formula = "(W - 1)S + K - 2P" + (" + output padding" if extra else "")
     return Line(
-        what, formula, f"({size} - 1)x{stride} + {dilated(kernel, dilation)} - 2x{padding}{more}", number(result)
+        what, formula, f"({size} - 1)x{stride} + {dilated(kernel, dilation)} - 2x{padding}{more}", f"{result:,}"
     )
 
 
 def _steps(weight: Shape, values: Shape, transposed: bool) -> list[Line]:
-    """From one value, which costs one kernel, to the whole batch. ``values``: shape of the map whose values count."""
     inner, sample, rank = prod(weight[1:]), prod(values[1:]), len(weight) - 2
     side, inner_letters, channels, letters = (
         ("input", "K/g", "C", IN_LETTERS) if transposed else ("output", "C/g", "K", OUT_LETTERS)
@@ -86,9 +85,9 @@ def _steps(weight: Shape, values: Shape, transposed: bool) -> list[Line]:
     kernel, places = " x ".join(KERNEL_LETTERS[rank]), " x ".join(letters[rank])
     return [
         Line(f"for one {side} value", f"{inner_letters} x {kernel}", times(*weight[1:]), macs(inner)),
-        Line(f"{side} values, one sample", f"{channels} x {places}", times(*values[1:]), number(sample)),
+        Line(f"{side} values, one sample", f"{channels} x {places}", times(*values[1:]), f"{sample:,}"),
         Line("one sample", "values x MAC", times(sample, inner), macs(sample * inner)),
-        Line(f"{side} values, whole batch", f"N x {channels} x {places}", times(*values), number(prod(values))),
+        Line(f"{side} values, whole batch", f"N x {channels} x {places}", times(*values), f"{prod(values):,}"),
         Line("whole batch", "values x MAC", times(prod(values), inner), macs(prod(values) * inner)),
     ]
 
@@ -167,14 +166,14 @@ def linear(op: OpShape, module_output: Shape | None = None) -> WorkedLayer:
     bias = given >= 0 and given < len(op.inputs) and op.inputs[given] is not None
     shapes = [
         Line("input", "... x in", "", by((*leading, ins))),
-        Line("rows", "product of the leading sizes", by(leading), number(rows)),
+        Line("rows", "product of the leading sizes", by(leading), f"{rows:,}"),
         Line("output", "... x out", "", by((*leading, outs))),
     ]
     count = rows * ins * outs
     steps = [
-        Line("for one output value", "in", number(ins), macs(ins)),
+        Line("for one output value", "in", f"{ins:,}", macs(ins)),
         Line("one row", "in x out", times(ins, outs), macs(ins * outs)),
-        Line("output values", "rows x out", times(rows, outs), number(rows * outs)),
+        Line("output values", "rows x out", times(rows, outs), f"{rows * outs:,}"),
         Line("whole batch", "rows x in x out", times(rows, ins, outs), macs(count)),
         in_flop(count),
         *([bias_line(rows * outs)] if bias else []),
@@ -213,7 +212,7 @@ def attention(op: OpShape) -> WorkedLayer:
         Line("query", "B x h x Sq x E", "", by(query)),
         Line("key", "B x h x Sk x E", "", by(key)),
         Line("value", "B x h x Sk x V", "", by(value)),
-        Line("scores", "B x h x Sq x Sk", times(batch, heads, rows, columns), number(batch * heads * rows * columns)),
+        Line("scores", "B x h x Sq x Sk", times(batch, heads, rows, columns), f"{batch * heads * rows * columns:,}"),
         Line("output", "B x h x Sq x V", "", by(shape_of(op.outputs, 0))),
     ]
     steps = _attention_steps(batch, heads, rows, columns, wide, deep)
@@ -232,12 +231,12 @@ def attention(op: OpShape) -> WorkedLayer:
 def _attention_steps(batch: int, heads: int, rows: int, columns: int, wide: int, deep: int) -> list[Line]:
     scores = batch * heads * rows * columns
     return [
-        Line("one score", "E", number(wide), macs(wide)),
+        Line("one score", "E", f"{wide:,}", macs(wide)),
         Line("scores Q K^T", "B x h x Sq x Sk x E", times(batch, heads, rows, columns, wide), macs(scores * wide)),
         Line("weights x values", "B x h x Sq x Sk x V", times(batch, heads, rows, columns, deep), macs(scores * deep)),
-        Line("whole batch", "sum", f"{number(scores * wide)} + {number(scores * deep)}", macs(scores * (wide + deep))),
+        Line("whole batch", "sum", f"{scores * wide:,} + {scores * deep:,}", macs(scores * (wide + deep))),
         in_flop(scores * (wide + deep)),
-        Line("softmax and scaling, not included", "6 for each score", times(6, scores), f"{number(6 * scores)} FLOP"),
+        Line("softmax and scaling, not included", "6 for each score", times(6, scores), f"{6 * scores:,} FLOP"),
     ]
 
 
@@ -278,7 +277,7 @@ def products(ops: Sequence[OpShape], batch: int, parameters: int, multihead: boo
         steps.append(Line(name, letters, again + rest.partition(" = ")[0], macs(count)))
     batch = _batch(heavy) if multihead else batch
     whole = sum(macs_of)
-    steps += [Line("whole batch", "sum", " + ".join(number(count) for count in macs_of), macs(whole)), in_flop(whole)]
+    steps += [Line("whole batch", "sum", " + ".join(f"{count:,}" for count in macs_of), macs(whole)), in_flop(whole)]
     shapes = (
         Line("first operand", "", "", by(left_factor(ops[0]))),
         Line("last result", "", "", by(shape_of(ops[-1].outputs, 0))),
@@ -291,7 +290,6 @@ def products(ops: Sequence[OpShape], batch: int, parameters: int, multihead: boo
 
 
 def _batch(heavy: Sequence[OpShape]) -> int:
-    """Of nn.MultiheadAttention, in either dimension order: rows of the projection / positions."""
     core = next((op for op in heavy if op.op == SDPA or "bmm" in op.op), None)
     rows = prod(left_factor(heavy[0])[:-1])
     if core is None or rows == 0:

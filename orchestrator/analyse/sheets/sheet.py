@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, PRODUCTS, estimate, fused_only
-from perfctl.orchestrator.analyse.flops.products import CONVOLUTIONS, LINEAR, left_factor
-from perfctl.orchestrator.analyse.flops.terms import Shape, flag, number
+from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, left_factor
+from perfctl.orchestrator.analyse.flops.terms import Shape, flag
 from perfctl.orchestrator.analyse.sheets import plain as elementwise
 from perfctl.orchestrator.analyse.sheets import products as attention
-from perfctl.orchestrator.analyse.sheets.lines import Facts, Line, Section, WorkedLayer, space_lines
+from perfctl.orchestrator.analyse.sheets.lines import Facts, Line, WorkedLayer, space_lines
 from perfctl.orchestrator.analyse.sheets.products import conv, linear
 from perfctl.orchestrator.analyse.sheets.rnn import recurrent
 from perfctl.records.paper import LayerCall, OpShape
@@ -22,6 +22,14 @@ DIRECTIONS_SAID = {
     "grad_input": "gradient of the input", "grad_weight": "gradient of the weights", "grad_bias": "gradient of the bias",
     "recompute": "computed again in backward", "optimizer": "optimizer step",
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Lines under one head."""
+
+    title: str
+    lines: tuple[Line, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ def sheet_for(ops: Sequence[OpShape], layer: str, output: Shape | None = None) -
 def _times(forward: Sequence[OpShape]) -> str:
     heavy = [op for op in forward if op.op in PRODUCTS]
     main = max(heavy, key=lambda op: PRODUCTS[op.op](op)[0].macs, default=forward[0] if forward else None)
-    return f" (one of {number(main.calls)} calls)" if main is not None and main.calls > 1 else ""
+    return f" (one of {main.calls:,} calls)" if main is not None and main.calls > 1 else ""
 
 
 def _work(ops: Sequence[OpShape], kind: str, output: Shape | None) -> WorkedLayer:
@@ -107,10 +115,10 @@ def _time_lines(calls: Sequence[LayerCall]) -> tuple[Line, ...]:
         if call.macs is None:
             lines.append(Line(said, call.formula or "", "", "no formula"))
         elif call.macs:
-            lines.append(Line(said, *_split(call.formula or ""), f"{number(call.flops or 0)} FLOP"))
+            lines.append(Line(said, *_split(call.formula or ""), f"{call.flops or 0:,} FLOP"))
         else:
             work = call.elementwise_flops or 0
-            result = f"{number(work)} elementwise FLOP" if work else "no arithmetic"
+            result = f"{work:,} elementwise FLOP" if work else "no arithmetic"
             lines.append(Line(said, call.formula or "", "", result))
     heavy = [call for call in calls if call.macs and not fused_only(call)]
     directions = {call.direction for call in calls}
@@ -118,7 +126,7 @@ def _time_lines(calls: Sequence[LayerCall]) -> tuple[Line, ...]:
         lines.append(Line("gradient of the input", "the layer's input needs none", "", "0 FLOP"))
     if len(heavy) > 1:
         total = sum(call.flops or 0 for call in heavy)
-        lines.append(Line("total", "sum of the multiply-adds above", "", f"{number(total)} FLOP"))
+        lines.append(Line("total", "sum of the multiply-adds above", "", f"{total:,} FLOP"))
     return tuple(lines)
 
 

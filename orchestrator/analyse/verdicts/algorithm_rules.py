@@ -200,7 +200,6 @@ def tensor_cores(given: RuleInput) -> Verdict | None:
 
 
 def _did_tensor_work(kernel: KernelGroup) -> bool:
-    """By the counters; by name where they were not collected."""
     if kernel.tensor.value is not None:
         return kernel.tensor.value > 0
     return bool(kernel.counts.get("pipe", kernel.algorithm.tensor_core))

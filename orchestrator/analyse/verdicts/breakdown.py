@@ -22,7 +22,6 @@ EXACT = log(1.02)
 LEAST_MULTIPLIES = 0.24
 """Of paper's multiply-adds; Winograd F(4x4,3x3) needs 36 / 144."""
 TILES = (1, 8, 16, 32, 64, 96, 128, 192, 256)
-"""Sides of the tiles that matrix products have."""
 DEPTH_STEPS = (4, 8, 16, 32)
 """Steps along the sum that SIMT kernels take."""
 _FFT_TILE = re.compile(r"(?:r2c|c2r)_(\d+)x(\d+)")
@@ -43,7 +42,6 @@ class Breakdown:
     family: str | None
     products: tuple[KernelGroup, ...]
     seen: float
-    """FLOPs counted in multiply-adds by ``products``."""
     transforms: float = 0
     transforming: tuple[KernelGroup, ...] = ()
     repeated: float = 0
@@ -126,7 +124,6 @@ def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[Kerne
 
 
 def _several(evidence: RowEvidence) -> tuple[KernelGroup, ...]:
-    """Kernels of different names or grids that each do all of the layer's forward; () when fewer than two do."""
     if evidence.row.direction != "forward" or len(evidence.shapes) != 1:
         return ()
     whole = []
@@ -177,7 +174,6 @@ def fits_grids(evidence: RowEvidence) -> bool:
 
 
 def _matches(evidence: RowEvidence) -> list[bool]:
-    """Of each product and shape with a known formula: whether the product has the grid that the shape asks for."""
     found = (
         expected_grid(kernel.algorithm, kernel.grid, shape)
         for kernel in evidence.product_kernels
@@ -219,7 +215,6 @@ def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tu
 
 
 def _winograds(own: Sequence[KernelGroup]) -> int:
-    """How many Winograd convolutions the kernels make: fused ones, and the last transforms of those in parts."""
     return sum(
         kernel.algorithm.family == "winograd"
         if kernel.main

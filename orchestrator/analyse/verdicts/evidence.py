@@ -13,7 +13,7 @@ from perfctl.orchestrator.analyse.counters.flops import sm_count
 from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, with_counts
 from perfctl.orchestrator.analyse.counters.tensor import ops_path
 from perfctl.orchestrator.analyse.figure import Figure, total_of
-from perfctl.orchestrator.analyse.flops.products import CONVOLUTIONS, LINEAR, left_factor
+from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, left_factor
 from perfctl.orchestrator.analyse.flops.terms import shape_of
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Grid
 from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
@@ -43,9 +43,7 @@ class KernelGroup:
     counts: Mapping[str, float]
     """Threads (fadd, ffma, ...), instructions (pipe) or operations (ops_path) per step, if collected."""
     flops: Figure
-    """All paths, per step."""
     tensor: Figure
-    """The tensor cores' part of it."""
 
     @property
     def main(self) -> bool:
@@ -72,7 +70,6 @@ class RowEvidence:
     row: LedgerRow
     kernels: tuple[KernelGroup, ...]
     forward: Shape | None
-    """Of the layer's forward pass; None when the layer was not seen, or runs several operations."""
     environment: Mapping[str, str]
     precision: str | None
     profiled: bool
@@ -80,7 +77,6 @@ class RowEvidence:
     left_out: str | None = None
     """Why kernels that ran may be missing: the run is partial, or ncu skipped launches. None: neither."""
     seen_batch: int | None = None
-    """The batch size that was profiled, where it differs from the one asked for."""
 
     @property
     def place(self) -> Place:
@@ -187,7 +183,6 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
 
 
 def _left_out(run: Run) -> str | None:
-    """In words."""
     if run.status != "ok":
         return f"the ncu run is {run.status}{': ' + run.reason.rstrip('.') if run.reason else ''}"
     of_ncu = list(takewhile(lambda word: word != "-m", run.command))
@@ -231,7 +226,6 @@ def _group(
 
 
 def _raw(values: Mapping[str, float | None]) -> dict[str, float]:
-    """Counts under short names; ``sm__`` and ``smsp__`` forms are the same."""
     found: dict[str, float] = {}
     for name, value in values.items():
         if value is None:

@@ -12,7 +12,6 @@ from perfctl.orchestrator.analyse.verdicts.records import Judgement, Place, Verd
 from perfctl.orchestrator.analyse.verdicts.rule import is_news, percent, times
 
 GAPS = 3
-"""Rows whose gap makes a headline."""
 SWITCH = "algorithm switch"
 _NO_NUMBER = ("FADD alone", "counter not collected", "constant moves")
 WORTH = 1.1
@@ -20,8 +19,6 @@ WORTH = 1.1
 
 
 class Headline(NamedTuple):
-    """One sentence, or two."""
-
     sentence: str
     place: Place | None
     """The ledger row that proves it; None for the sweep as a whole."""
@@ -76,7 +73,6 @@ def _sentence(row: LedgerRow, rows: Iterable[LedgerRow], verdicts: Iterable[Verd
 
 
 def _without_number(judgement: Judgement) -> list[Headline]:
-    """Rules that say why rows have no number, one sentence a rule."""
     found: dict[str, list[tuple[Place, Verdict]]] = defaultdict(list)
     known = {item.rule for item in judgement.sweep}
     for place, judged in judgement.rows.items():

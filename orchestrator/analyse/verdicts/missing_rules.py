@@ -17,7 +17,6 @@ METRICS = {
     "tensor": "sm__ops_path_tensor_src_*.sum (older ncu: sm__inst_executed_pipe_tensor.sum)",
     "packed fp32": "smsp__sass_thread_inst_executed_op_{fadd2,fmul2,ffma2}_pred_on.sum",
 }
-"""What to ask ncu for, by the part that is missing."""
 _COUNTS = {
     "fp32": frozenset({"ffma"}),
     "fp64": frozenset({"dfma"}),

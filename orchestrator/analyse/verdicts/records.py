@@ -22,9 +22,7 @@ class Verdict:
     explained: float | None
     """Share (0..1) of the gap log(counted / paper) that ``factor`` explains; None where there is no gap to explain."""
     todo: str
-    """What the reader can do about it, or check."""
     kernels: tuple[str, ...] = ()
-    """Names of the kernels it rests on; empty when it rests on totals."""
 
 
 @dataclass(frozen=True, slots=True)

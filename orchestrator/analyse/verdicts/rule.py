@@ -81,5 +81,4 @@ def names(kernels: tuple[KernelGroup, ...]) -> tuple[str, ...]:
 def verdict(
     given: RuleInput, rule: str, sentence: str, factor: float | None, todo: str, kernels: tuple[KernelGroup, ...] = ()
 ) -> Verdict:
-    """A verdict of one row, its share of the gap worked out."""
     return Verdict(rule, sentence, factor, explained(given.ratio, factor), todo, names(kernels))

@@ -24,9 +24,7 @@ SAME = 1.001
 GROWS = 1.5
 """The work on paper must grow by at least this for a constant to be news."""
 LARGEST = 1 << 20
-"""No batch size is looked for beyond this."""
 PROPOSED = 20
-"""Batch sizes that are tried against all rows."""
 COUNTS = (*FP, "pipe", "ops_path")
 
 
@@ -39,7 +37,6 @@ class Window:
     batch: int | None
     """The batch size that explains the counts; None when none does."""
     reason: str
-    """What is constant, and why that batch size: "... = 36,864,000 at batch 16 to 256"."""
     kernels: tuple[str, ...]
 
 
@@ -93,7 +90,6 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
 
 
 def _agreed(constant: list[RowEvidence]) -> int | None:
-    """The batch size that most of the counts fit: exactly, or in grid and multiplies; None when none is proposed."""
     proposed = Tally(batch for evidence in constant for _, _, batch in batches_of(evidence, evidence.kernels))
     votes: Tally[int] = Tally()
     for batch, _ in proposed.most_common(PROPOSED):
@@ -124,7 +120,6 @@ def _in_loose(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None
 
 
 def _of_kernel(name: str, at: Mapping[int, list[KernelGroup]], table: Mapping[Place, RowEvidence]) -> Window:
-    """The layer and batch size whose outputs or multiply-adds the kernel's count equals."""
     sizes, kernels = f"batch {min(at)} to {max(at)}", at[max(at)]
     fits = [
         (seen, evidence.row.layer, op, value)
@@ -267,7 +262,6 @@ def _flat(values: Sequence[float], work: Sequence[float]) -> bool:
 
 
 def _host_times(study: Study) -> dict[str, dict[int, float]]:
-    """ "conv2:forward" -> batch -> nanoseconds, from summaries named ``host_time:<layer>:<direction>``."""
     found: dict[str, dict[int, float]] = defaultdict(dict)
     for run, name, value in _summaries(study, "host_time"):
         if run.batch_size is not None:
@@ -276,7 +270,6 @@ def _host_times(study: Study) -> dict[str, dict[int, float]]:
 
 
 def _kernels_flat(ledger: Ledger) -> list[Verdict]:
-    """Kernel time of all layers together, by batch size."""
     sums: dict[int, float] = defaultdict(float)
     paper: dict[int, float] = defaultdict(float)
     for row in ledger.rows:
@@ -313,7 +306,6 @@ def hand_estimates(study: Study) -> list[Verdict]:
 
 
 def _summaries(study: Study, kind: str) -> Iterator[tuple[Run, str, float]]:
-    """(run, name, value) of the summaries named ``<kind>:<name>``."""
     for run in study.runs:
         for item in run.report.summaries:
             head, _, name = item.name.partition(":")

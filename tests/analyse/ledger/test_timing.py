@@ -243,5 +243,5 @@ def test_kernels_that_no_layer_explains_are_what_is_left(synthetic: ModuleType) 
         timing.OPTIMIZER: (0, 5),
     }
     assert (found.total.values, found.unattributed.values) == ((13, 9), (3, 4))
-    assert (found.basis, found.trusted, found.whole) == (timing.NCU_BASIS, False, "kernel time of a step")
+    assert (found.basis, found.trusted, found.whole) == (timing.KERNEL_BASIS["ncu"], False, "kernel time of a step")
     assert found.rows["fc", "forward"].mean == 5
