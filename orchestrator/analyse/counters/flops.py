@@ -12,14 +12,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.counters import sums
-from perfctl.orchestrator.analyse.counters.sums import AMPERE_OR_LATER
-from perfctl.orchestrator.analyse.counters.tensor import PREFIX, tensor
+from perfctl.orchestrator.analyse.counters.sums import AMPERE_OR_LATER, NO_INTEGER, PREFIX, Values
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.kernels.names import NOTHING, Algorithm, recognise
 from perfctl.records.report import Counter
 from perfctl.records.run import Run
-
-Values = Mapping[str, float | None]
 
 
 class KernelFlops(NamedTuple):
@@ -32,7 +29,7 @@ class KernelFlops(NamedTuple):
     total: Figure
     tensor_types: tuple[tuple[str, Figure], ...] = ()
     """("tf32", figure), ... where the report tells them apart; integer types are here too."""
-    integer: Figure = missing("not_collected", "integer tensor operations were not collected")
+    integer: Figure = NO_INTEGER
     """Integer operations of the tensor cores: no FLOPs, and not in ``total``."""
 
 
@@ -97,19 +94,16 @@ def kernel_flops(
     return _estimated(found, rules) if rules else _without_counts(found, sums.unused(values))
 
 
-_PATHS = {"fp32": ("fadd", "fmul", "ffma"), "fp64": ("dadd", "dmul", "dfma"), "fp16": ("hadd", "hmul", "hfma")}
-
-
 def _without_counts(found: KernelFlops, unused: frozenset[str]) -> KernelFlops:
     reasons = {
         figure.reason: f"{path} counters ({', '.join(ops).upper()}) are there as rates only, from which no whole counts "
         "follow"
-        for path, ops in _PATHS.items()
+        for path, ops in sums.PATHS.items()
         if (figure := getattr(found, path)).state == "not_collected" and unused.issuperset(ops)
     }
     changed = {
         path: replace(figure, reason=reasons[figure.reason])
-        for path in (*_PATHS, "total")
+        for path in (*sums.PATHS, "total")
         if (figure := getattr(found, path)).value is None and figure.reason in reasons
     }
     return found._replace(**changed)
@@ -118,7 +112,7 @@ def _without_counts(found: KernelFlops, unused: frozenset[str]) -> KernelFlops:
 def _estimated(found: KernelFlops, rules: Mapping[str, str]) -> KernelFlops:
     core = [rule for metric, rule in rules.items() if "_op_" in metric and "tensor" not in metric]
     tensors = [rule for metric, rule in rules.items() if "tensor" in metric]
-    by_path = {"fp32": core, "fp64": core, "fp16": core, "tensor": tensors, "total": [*core, *tensors]}
+    by_path = dict.fromkeys(sums.PATHS, core) | {"tensor": tensors, "total": [*core, *tensors]}
     return found._replace(
         tensor_types=tuple((kind, _from_rates(figure, tensors)) for kind, figure in found.tensor_types),
         **{path: _from_rates(getattr(found, path), used) for path, used in by_path.items()},
@@ -146,11 +140,11 @@ def _kernel_flops(
     values = dict(items)
     phantom = sums.is_phantom(values, capability)
     fp32 = sums.fp32(values, capability)
-    fp64 = sums.fp64(values)
+    fp64 = sums.weighted(values, "fp64")
     fp16 = sums.fp16(values, capability, phantom, version)
-    cores = tensor(values, capability, phantom, algorithm)
-    total = _total({"fp32": fp32, "fp64": fp64, "fp16": fp16, "tensor": cores.flops})
-    return KernelFlops(fp32, fp64, fp16, cores.flops, total, cores.types, cores.integer)
+    tensor, types, integer = sums.tensor(values, capability, phantom, algorithm)
+    total = _total({"fp32": fp32, "fp64": fp64, "fp16": fp16, "tensor": tensor})
+    return KernelFlops(fp32, fp64, fp16, tensor, total, types, integer)
 
 
 def _total(paths: Mapping[str, Figure]) -> Figure:

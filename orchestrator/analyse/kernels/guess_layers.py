@@ -84,26 +84,16 @@ def _product(call: LayerCall) -> tuple[int, int] | None:
 
 
 def _families(kind: str) -> frozenset[str]:
-    lowered = kind.lower()
-    if "conv" in lowered:
-        return frozenset({"conv", "winograd", "fft", "depthwise", "gemm"})
-    if any(word in lowered for word in ("lstm", "gru", "rnn")):
-        return frozenset({"rnn", "gemm"})
-    if "attention" in lowered:
-        return frozenset({"attention", "gemm"})
-    return frozenset({"gemm"})
+    words = {"conv": ("conv", "winograd", "fft", "depthwise"), **dict.fromkeys(("lstm", "gru", "rnn"), ("rnn",))}
+    words["attention"] = ("attention",)
+    return frozenset(("gemm", *next((found for word, found in words.items() if word in kind.lower()), ())))
 
 
 def fits(launches: Sequence[Kernel], items: Sequence[LayerItem], known: Mapping[str, Algorithm]) -> list[list[float]]:
     """How well each launch fits each item; launches alike share a row."""
-    rows: dict[tuple[object, ...], list[float]] = {}
-    found = []
-    for kernel in launches:
-        key = (kernel.name, kernel.grid_x, kernel.grid_y, kernel.grid_z)
-        if key not in rows:
-            rows[key] = [_fit(kernel, known[kernel.name], item) for item in items]
-        found.append(rows[key])
-    return found
+    alike = {(kernel.name, kernel.grid_x, kernel.grid_y, kernel.grid_z): kernel for kernel in launches}
+    rows = {key: [_fit(kernel, known[kernel.name], item) for item in items] for key, kernel in alike.items()}
+    return [rows[kernel.name, kernel.grid_x, kernel.grid_y, kernel.grid_z] for kernel in launches]
 
 
 def _fit(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
@@ -284,14 +274,13 @@ def _guessed(
     whole = sorted(step for step in held if len(held[step]) >= ENOUGH * len(items))
     numbers = {step: number for number, step in enumerate(whole)}
     for index, (item, step) in _with_helpers(given, order, placed, known).items():
-        if item is None:
-            found[index] = found[index]._replace(layer=None, direction=None, step=numbers.get(step), layer_source=None)
-            continue
-        layer, direction = items[item].layer, items[item].direction
-        if not directed and direction in GRADIENTS:  # names and shapes say nothing about which of the two it is
-            direction = "backward"
+        layer = direction = source = None
+        if item is not None:
+            layer, direction, source = items[item].layer, items[item].direction, "guessed"
+            if not directed and direction in GRADIENTS:  # names and shapes say nothing about which of the two it is
+                direction = "backward"
         found[index] = found[index]._replace(
-            layer=layer, direction=direction, step=numbers.get(step), layer_source="guessed"
+            layer=layer, direction=direction, step=numbers.get(step), layer_source=source
         )
     guessed = sum(kernel.layer is not None for kernel in found)
     cut = f" ({len(steps) - len(whole)} cut-off ones are in no figure per step)" if len(steps) > len(whole) else ""

@@ -72,7 +72,8 @@ _TYPES = {
     "f16": "fp16", "fp16": "fp16", "half": "fp16", "bf16": "bf16", "tf32": "tf32", "i8": "int8", "int8": "int8",
     "s8": "int8", "u8": "int8", "f32": "fp32", "fp32": "fp32", "f64": "fp64",
     "e4m3": "fp8", "e5m2": "fp8", "e2m1": "fp4",
-    "d": "fp64", "z": "fp64", "c": "fp32", "i": "int8", "h": "fp16", "s": "fp32", "gc": "fp32",
+    "d": "fp64", "z": "fp64", "c": "fp32", "i": "int8", "h": "fp16", "s": "fp32", "gc": "fp32", "bfloat16": "bf16",
+    "tfloat32_t": "tf32", "bfloat16_t": "bf16", "half_t": "fp16", "float_e4m3": "fp8", "float_e5m2": "fp8", "int8_t": "int8",
 }  # fmt: skip
 _XMMA = re.compile(
     r"xmma_[a-z_0-9]*?_(bf16|tf32|f16|f32|f64|i8|u8|e4m3|e5m2)(?:bf16|tf32|f16|f32|f64|i8|i32|e4m3|e5m2)_"
@@ -85,11 +86,7 @@ _WARPGROUP = re.compile(r"[shi]\d+x\d+x\d+gemm_(bf16|f16|tf32|f32|e4m3|e5m2|s8|u
 _NVJET = re.compile(r"nvjet_(?:sm\d+_)?([a-z])")
 _NVJET_TYPES = {"h": "fp16", "t": "bf16", "q": "fp8", "d": "fp64", "o": "fp4"}
 _PLAIN = re.compile(r"(?:^|_)(gc|s|d|h|c|z)(?:gemm|cudnn)(?:_|$)")
-_TRAITS = re.compile(r"(tfloat32_t|bfloat16_t|half_t|float_e4m3|float_e5m2|int8_t)")
-_TRAIT_TYPES = {
-    "tfloat32_t": "tf32", "bfloat16_t": "bf16", "half_t": "fp16", "float_e4m3": "fp8", "float_e5m2": "fp8",
-    "int8_t": "int8",
-}  # fmt: skip
+_TRAITS = re.compile(r"tfloat32_t|bfloat16_t|half_t|float_e4m3|float_e5m2|int8_t")
 _MIOPEN = re.compile(r"igemm_(?:fwd|bwd|wrw)_gtcx?\d*_n[a-z]+_(bf16|fp16|fp32|int8)")
 
 
@@ -133,11 +130,10 @@ def _of_instruction(name: str, found: re.Match[str]) -> str | None:
 
 
 def _templates(name: str, family: str | None) -> tuple[str | None, bool | None]:
-    found = _TRAITS.search(name)
-    kind = _TRAIT_TYPES[found[1]] if found else None
+    kind = next((_TYPES[found[0]] for found in _TRAITS.finditer(name)), None)
     if family == "attention":
         if printed := re.search(r"(?:fmha_cutlass[fb]|fmhasm\w+?qkv)_?(bf16|bfloat16|f16|fp16|e4m3|f32)", name):
-            kind = {"bfloat16": "bf16", "f32": "fp32"}.get(printed[1]) or _TYPES[printed[1]]
+            kind = _TYPES[printed[1]]
         fused = re.search(r"flash|native_sdpa|fmhasm|fmha_cutlass|wgmma|tensorop", name) is not None
         return kind, True if fused and kind != "fp32" else None
     if re.search(r"tensorop|wmma|gmma|tcgen05|umma", name):
@@ -182,7 +178,9 @@ class Algorithm:
     math: str | None = None
     """Type of the multiplied numbers: fp32, tf32, fp16, bf16, int8, fp64, fp8, fp4."""
     direction: str | None = None
+    """forward, grad_input or grad_weight."""
     role: str = "main"
+    """main, transform, layout, offsets, epilogue or reduction."""
     library: str | None = None
     architecture: str | None = None
     """The chip it was written for ("volta", "sm80"), often older than the chip it runs on."""

@@ -58,10 +58,10 @@ class _Launch(NamedTuple):
     layer: str | None
     direction: str | None
 
-    def key(self, name: str) -> tuple[object, ...]:
-        """What the same launch has in another recording, under that name."""
+    def key(self, name: Callable[[str], str]) -> tuple[object, ...]:
+        """What the same launch has in another recording, with its name as ``name`` makes it."""
         kernel = self.kernel
-        return (self.layer, self.direction, self.step, name, kernel.grid_x, kernel.grid_y, kernel.grid_z,
+        return (self.layer, self.direction, self.step, name(kernel.name), kernel.grid_x, kernel.grid_y, kernel.grid_z,
                 kernel.block_x, kernel.block_y, kernel.block_z)  # fmt: skip
 
 
@@ -151,12 +151,11 @@ def _pair(
 ) -> tuple[list[LaunchPair], list[_Launch], list[_Launch]]:
     waiting: dict[tuple[object, ...], deque[_Launch]] = defaultdict(deque)
     for launch in theirs:
-        waiting[launch.key(name(launch.kernel.name))].append(launch)
+        waiting[launch.key(name)].append(launch)
     pairs: list[LaunchPair] = []
     left: list[_Launch] = []
     for launch in ours:
-        partners = waiting.get(launch.key(name(launch.kernel.name)))
-        if partners:
+        if partners := waiting.get(launch.key(name)):
             pairs.append(LaunchPair(launch.kernel.launch, partners.popleft().kernel.launch))
         else:
             left.append(launch)

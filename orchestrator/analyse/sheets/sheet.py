@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, PRODUCTS, estimate, fused_only
 from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, left_factor
 from perfctl.orchestrator.analyse.flops.terms import Shape, flag
-from perfctl.orchestrator.analyse.sheets import plain as elementwise
-from perfctl.orchestrator.analyse.sheets import products as attention
+from perfctl.orchestrator.analyse.sheets import layers
 from perfctl.orchestrator.analyse.sheets.lines import Facts, Line, WorkedLayer, space_lines
-from perfctl.orchestrator.analyse.sheets.products import conv, linear
 from perfctl.orchestrator.analyse.sheets.rnn import recurrent
 from perfctl.records.paper import LayerCall, OpShape
 
@@ -81,26 +79,26 @@ def _work(ops: Sequence[OpShape], kind: str, output: Shape | None) -> WorkedLaye
     heavy = [op for op in ops if op.op in PRODUCTS]
     if len(heavy) > 1 or (heavy and kind == "MultiheadAttention"):
         samples = next(iter(output or left_factor(ops[0])), 1)
-        return attention.products(ops, samples, ops[0].parameters, kind == "MultiheadAttention")
+        return layers.products(ops, samples, ops[0].parameters, kind == "MultiheadAttention")
     if heavy:
         main = heavy[0]
         if main.op in CONVOLUTIONS:
-            return conv(main)
+            return layers.conv(main)
         if main.op in LINEAR:
-            return linear(main, output)
+            return layers.linear(main, output)
         if main.op in ("perfctl.lstm", "perfctl.gru", "perfctl.rnn"):
             return recurrent(main)
-        if main.op == attention.SDPA:
-            return attention.attention(main)
-        return attention.products(ops, 1, ops[0].parameters, False)
+        if main.op == layers.SDPA:
+            return layers.attention(main)
+        return layers.products(ops, 1, ops[0].parameters, False)
     for op in ops:
         if op.op == "aten.embedding":
-            return elementwise.embedding(op)
-        if op.op in elementwise.NORMS:
-            return elementwise.norm(op)
-        if op.op in elementwise.POOLS:
-            return elementwise.pooling(op)
-    return elementwise.plain(ops)
+            return layers.embedding(op)
+        if op.op in layers.NORMS:
+            return layers.norm(op)
+        if op.op in layers.POOLS:
+            return layers.pooling(op)
+    return layers.plain(ops)
 
 
 def _time_lines(calls: Sequence[LayerCall]) -> tuple[Line, ...]:

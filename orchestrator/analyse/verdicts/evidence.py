@@ -10,8 +10,7 @@ from itertools import takewhile
 from math import prod
 
 from perfctl.orchestrator.analyse.counters.flops import sm_count
-from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, with_counts
-from perfctl.orchestrator.analyse.counters.tensor import ops_path
+from perfctl.orchestrator.analyse.counters.sums import PATHS, PIPE_TENSOR, ops_path, with_counts
 from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, left_factor
 from perfctl.orchestrator.analyse.flops.terms import shape_of
@@ -26,7 +25,7 @@ from perfctl.records.paper import OpShape
 from perfctl.records.run import Run
 
 Shape = ConvShape | GemmShape
-FP = ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")
+FP = tuple(instruction for path in PATHS.values() for instruction in path)
 PRODUCTS = ("conv", "winograd", "fft", "depthwise", "gemm", "attention", "rnn", None)
 """Families whose main kernels do the multiply-adds on paper; so may a kernel that no pattern fits."""
 
@@ -110,9 +109,9 @@ class RowEvidence:
     def shapes(self) -> tuple[Shape, ...]:
         """Shapes that its products may have; a convolution's gradients have no verified grid."""
         forward = self.forward
-        if forward is None or self.row.direction == "forward":
-            return () if forward is None else (forward,)
-        if isinstance(forward, ConvShape):
+        if forward is not None and self.row.direction == "forward":
+            return (forward,)
+        if not isinstance(forward, GemmShape):
             return ()
         both = {
             "grad_input": GemmShape(forward.m, forward.k, forward.n),
@@ -125,11 +124,10 @@ class RowEvidence:
     def unverified_shapes(self) -> tuple[Shape, ...]:
         """A convolution's gradient of its input is one with the channels exchanged; no measurement verified its grid."""
         forward = self.forward
-        if not isinstance(forward, ConvShape) or not forward.same_size or self.row.direction == "forward":
-            return ()
-        if not any(call.direction == "grad_input" and call.flops for call in self.row.calls):
-            return ()
-        return (replace(forward, in_channels=forward.out_channels, out_channels=forward.in_channels),)
+        wanted = any(call.direction == "grad_input" and call.flops for call in self.row.calls)
+        if isinstance(forward, ConvShape) and forward.same_size and self.row.direction != "forward" and wanted:
+            return (replace(forward, in_channels=forward.out_channels, out_channels=forward.in_channels),)
+        return ()
 
 
 class EvidenceTable(dict[Place, RowEvidence]):
@@ -169,15 +167,11 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
             continue
         run, kernels, shapes = seen[row.batch]
         layers = any(key is not None for key in kernels)
+        profiled = run is not None and layers and inside(row.layer, narrowed_to(run))
         evidence = RowEvidence(
-            row,
-            tuple(kernels.get((row.layer, row.direction), ())),
-            shapes.get(row.layer),
-            run.report.environment if run else {},
-            run.precision if run else None,
-            run is not None and layers and inside(row.layer, narrowed_to(run)),
-            _left_out(run) if run else None,
-        )
+            row, tuple(kernels.get((row.layer, row.direction), ())), shapes.get(row.layer),
+            run.report.environment if run else {}, run.precision if run else None, profiled, _left_out(run) if run else None,
+        )  # fmt: skip
         found[evidence.place] = evidence
     return found, loose
 
@@ -220,8 +214,8 @@ def _group(
         for count, value in _raw(values.get(launch, {})).items():
             counts[count] += value / steps
     known = [run.flops[launch] for launch in launches if launch in run.flops]
-    total, tensor = (total_of(figures, divide_by=steps)
-                     for figures in ((item.total for item in known), (item.tensor for item in known)))  # fmt: skip
+    total = total_of((item.total for item in known), divide_by=steps)
+    tensor = total_of((item.tensor for item in known), divide_by=steps)
     return KernelGroup(name, recognise(name), grid, len(launches) / steps, dict(counts), total, tensor)
 
 
@@ -246,8 +240,11 @@ def shapes_by_layer(ops: Iterable[OpShape]) -> dict[str, Shape]:
     for op in ops:
         if op.direction == "forward" and op.op in (*CONVOLUTIONS, *LINEAR):
             found[op.layer].append(op)
-    only = {layer: several[0] for layer, several in found.items() if len(several) == 1 and several[0].calls == 1}
-    return {layer: shape for layer, op in only.items() if (shape := _shape(op)) is not None}
+    return {
+        layer: shape
+        for layer, (op, *others) in found.items()
+        if not others and op.calls == 1 and (shape := _shape(op)) is not None
+    }
 
 
 def _shape(op: OpShape) -> Shape | None:

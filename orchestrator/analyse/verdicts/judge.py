@@ -11,7 +11,7 @@ from math import prod
 
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy
-from perfctl.orchestrator.analyse.verdicts import algorithm_rules, missing_rules, window_rules
+from perfctl.orchestrator.analyse.verdicts import row_rules, window_rules
 from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, row_evidence
 from perfctl.orchestrator.analyse.verdicts.records import Judged, Judgement, Verdict
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, explained, is_news
@@ -20,19 +20,19 @@ Rule = Callable[[RuleInput], Verdict | None]
 
 VERDICTS: tuple[Rule, ...] = (
     window_rules.wrong_window,
-    missing_rules.fadd_alone,
-    missing_rules.not_collected,
-    missing_rules.direction_missing,
-    algorithm_rules.tensor_cores,
-    algorithm_rules.constant_moves,
-    algorithm_rules.several_algorithms,
-    algorithm_rules.winograd,
-    algorithm_rules.fourier,
-    algorithm_rules.tile_padding,
-    algorithm_rules.shared_kernel,
-    algorithm_rules.recomputation,
-    algorithm_rules.split_k,
-    algorithm_rules.layout_and_epilogue,
+    row_rules.fadd_alone,
+    row_rules.not_collected,
+    row_rules.direction_missing,
+    row_rules.tensor_cores,
+    row_rules.constant_moves,
+    row_rules.several_algorithms,
+    row_rules.winograd,
+    row_rules.fourier,
+    row_rules.tile_padding,
+    row_rules.shared_kernel,
+    row_rules.recomputation,
+    row_rules.split_k,
+    row_rules.layout_and_epilogue,
 )
 """All rules about one row. A new one is a function and a line here."""
 
@@ -59,7 +59,7 @@ def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
         *window_rules.times_flat(study.study, ledger, window),
         *window_rules.unattributed_fadds(known, loose),
         *window_rules.hand_estimates(study.study),
-        *missing_rules.directions_missing(known, loose),
+        *row_rules.directions_missing(known, loose),
         *window_rules.algorithm_switches(known),
     )
     return Judgement(rows, sweep)

@@ -192,7 +192,7 @@ def test_launches_that_ncu_was_told_to_leave_out_are_not_blamed_on_autograd() ->
 
 def test_the_forms_of_one_tensor_counter_are_not_added_to_each_other() -> None:
     """The sparse and dense forms, and the forms by destination, are parts of the form without them."""
-    from perfctl.orchestrator.analyse.counters.tensor import ops_path
+    from perfctl.orchestrator.analyse.counters.sums import ops_path
 
     whole = "sm__ops_path_tensor_src_tf32_dst_fp32"
     forms: dict[str, float | None] = {

@@ -9,7 +9,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
-from perfctl.orchestrator.analyse.verdicts.algorithm_rules import constant_moves, tensor_cores
+from perfctl.orchestrator.analyse.verdicts.row_rules import constant_moves, tensor_cores
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput
 from tests.analyse.rows import by_place, case, work
 
