@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 from perfctl.orchestrator.analyse.flops.engine import TABLE
-from perfctl.orchestrator.analyse.flops.terms import Formula
+from perfctl.orchestrator.analyse.flops.formulas import Formula
 
 SECTIONS = {
     "convolution": "products",

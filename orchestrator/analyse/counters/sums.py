@@ -209,9 +209,8 @@ def with_counts(values: Values, sm_count: int | None = None) -> tuple[Values, di
     if sm_count is not None:
         for total, average in averages.items():
             if total not in found:
-                units, word = (
-                    (sm_count, "SMs") if total.startswith("sm__") else (sm_count * PARTITIONS, "SM partitions")
-                )
+                of_sms = total.startswith("sm__")
+                units, word = (sm_count, "SMs") if of_sms else (sm_count * PARTITIONS, "SM partitions")
                 found[total], rules[total] = round(average * units), AVERAGE.format(units, word)
     return {**values, **found}, rules
 

@@ -14,8 +14,7 @@ from math import prod
 from pathlib import Path
 
 from perfctl.orchestrator.analyse.flops import formulas
-from perfctl.orchestrator.analyse.flops.formulas import FUSED
-from perfctl.orchestrator.analyse.flops.terms import Formula, Part, shape_of, tensors_of
+from perfctl.orchestrator.analyse.flops.formulas import FUSED, Formula, Part, shape_of, tensors_of
 from perfctl.records.paper import LayerCall, OpShape
 
 
@@ -79,15 +78,14 @@ def estimate(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
     rows: dict[_Key, _Parts] = {}
     unknown: dict[_Key, list[OpShape]] = {}
     for op in ops:
-        recompute = bool(op.attributes.get("recompute"))
+        named = {"forward": "recompute"} if op.attributes.get("recompute") else {}
         formula = formula_for(op)
         if formula is None:
-            direction = "recompute" if recompute and op.direction == "forward" else op.direction
-            unknown.setdefault((op.layer, friendly(op.op, op), direction), []).append(op)
-            continue
-        for part in formula(op):
-            direction = "recompute" if recompute and part.direction == "forward" else part.direction
-            rows.setdefault((op.layer, kind_of(op) + part.label, direction), []).append((op, part))
+            key = (op.layer, friendly(op.op, op), named.get(op.direction, op.direction))
+            unknown.setdefault(key, []).append(op)
+        for part in formula(op) if formula else ():
+            key = (op.layer, kind_of(op) + part.label, named.get(part.direction, part.direction))
+            rows.setdefault(key, []).append((op, part))
     owners = _owners(rows)
     calls = [_layer_call(key, parts, owners) for key, parts in rows.items()]
     calls += [_unknown_call(key, group) for key, group in unknown.items()]

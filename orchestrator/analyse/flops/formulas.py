@@ -13,26 +13,126 @@ whatever the function; the docstrings state the other factors. docs/formulas.md 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
 
-from perfctl.orchestrator.analyse.flops.terms import (
-    Formula,
-    Part,
-    Shape,
-    direction_of,
-    flag,
-    input_elements,
-    integer,
-    integers,
-    output_elements,
-    part_of,
-    shape_of,
-    tensors_of,
-    times,
-    worked,
-)
 from perfctl.records.paper import OpShape
+
+Shape = tuple[int, ...]
+
+ITEM_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
+    "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16, "float8_e4m3fn": 1, "float8_e5m2": 1, "quint8": 1,
+    "qint8": 1, "qint32": 4, "uint16": 2, "uint32": 4, "uint64": 8, "complex32": 4,
+}  # fmt: skip
+"""Bytes of one element; torch's names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One operation in one direction, for one call."""
+
+    direction: str
+    macs: int
+    read_bytes: int
+    write_bytes: int
+    output_elements: int
+    text: str
+    elementwise: int = 0
+    """FLOPs other than multiply-adds."""
+    label: str = ""
+    """Added to the layer's kind, for a row of its own: work that only some kernels do."""
+
+
+Formula = Callable[[OpShape], tuple[Part, ...]]
+"""One operation's shapes in, what it computes out; several parts when it works in several directions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """Shapes of one operation with the bytes of an element, in the order of its arguments."""
+
+    inputs: tuple[tuple[Shape, int] | None, ...]
+    outputs: tuple[tuple[Shape, int] | None, ...]
+
+    def read(self, *indices: int) -> int:
+        """Bytes of these inputs, of all without ``indices``. A missing tensor counts 0."""
+        return _total_bytes([self.inputs[index] for index in indices] if indices else self.inputs)
+
+    def write(self, *indices: int) -> int:
+        """Bytes of these outputs, of all without ``indices``."""
+        return _total_bytes([self.outputs[index] for index in indices] if indices else self.outputs)
+
+
+def _total_bytes(tensors: Iterable[tuple[Shape, int] | None]) -> int:
+    return sum(prod(tensor[0]) * tensor[1] for tensor in tensors if tensor is not None)
+
+
+def tensors_of(op: OpShape) -> Tensors:
+    """Shapes joined with dtypes. An unknown dtype counts 4 bytes."""
+    sizes = iter([ITEM_BYTES.get(name, 4) for name in op.dtypes])
+    inputs, outputs = (
+        tuple(None if shape is None else (tuple(shape), next(sizes, 4)) for shape in shapes)
+        for shapes in (op.inputs, op.outputs)
+    )
+    return Tensors(inputs, outputs)
+
+
+def shape_of(shapes: tuple[Shape | None, ...], index: int) -> Shape:
+    """The shape at ``index``; () when there is no tensor there."""
+    shape = shapes[index] if index < len(shapes) else None
+    return tuple(shape) if shape is not None else ()
+
+
+def output_elements(op: OpShape) -> int:
+    return prod(shape_of(op.outputs, 0)) if op.outputs else 0
+
+
+def input_elements(op: OpShape) -> int:
+    """Elements of the largest input."""
+    return max((prod(shape) for shape in op.inputs if shape is not None), default=0)
+
+
+def direction_of(op: OpShape) -> str:
+    """forward, optimizer, or what the recorder said about a backward operation."""
+    if op.direction == "forward":
+        return "forward"
+    role = op.attributes.get("role")
+    return str(role) if role else ("grad_input" if op.direction == "backward" else op.direction)
+
+
+def part_of(op: OpShape, text: str, *, macs: int = 0, elementwise: int = 0, direction: str = "") -> tuple[Part, ...]:
+    """The one part of an operation that reads all its inputs and writes all its outputs."""
+    tensors, direction = tensors_of(op), direction or direction_of(op)
+    return (Part(direction, macs, tensors.read(), tensors.write(), output_elements(op), text, elementwise),)
+
+
+def times(*factors: int) -> str:
+    """(64, 24, 24) -> "64 x 24 x 24"."""
+    return " x ".join(f"{factor:,}" for factor in factors)
+
+
+def worked(letters: str, factors: tuple[int, ...], macs: int) -> str:
+    """One line: letters = numbers = result in MAC and FLOP."""
+    return f"{letters} = {times(*factors)} = {macs:,} MAC = {2 * macs:,} FLOP"
+
+
+def flag(op: OpShape, name: str) -> bool:
+    return bool(op.attributes.get(name, False))
+
+
+def integer(op: OpShape, name: str, default: int = 0) -> int:
+    value = op.attributes.get(name, default)
+    return int(value) if isinstance(value, (int, float)) else default
+
+
+def integers(op: OpShape, name: str) -> tuple[int, ...]:
+    value = op.attributes.get(name)
+    if isinstance(value, (list, tuple)):
+        return tuple(int(item) if item is not None else 0 for item in value)
+    return (int(value),) if isinstance(value, (int, float)) else ()
+
 
 CONVOLUTIONS = ("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
 OUT_LETTERS = {1: ("P",), 2: ("P", "Q"), 3: ("O", "P", "Q")}
@@ -68,8 +168,7 @@ def convolution(op: OpShape) -> tuple[Part, ...]:
     weight = shape_of(op.inputs, 1)
     data, result = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.outputs, 0), weight)
     macs, text = _conv_count(data, weight, result, flag(op, "transposed"))
-    tensors, values = tensors_of(op), prod(result)
-    return (Part("forward", macs, tensors.read(), tensors.write(), values, text, values if flag(op, "bias") else 0),)
+    return part_of(op, text, macs=macs, elementwise=prod(result) if flag(op, "bias") else 0, direction="forward")
 
 
 def convolution_backward(op: OpShape) -> tuple[Part, ...]:
@@ -133,10 +232,8 @@ def linear(op: OpShape) -> tuple[Part, ...]:
     """linear(input, weight, bias) on devices that do not decompose it: rows x numel(weight)."""
     data, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
     factors = (prod(data[:-1]), weight[-1], prod(weight[:-1]))
-    macs, values, tensors = prod(factors), output_elements(op), tensors_of(op)
-    bias = len(op.inputs) > 2 and op.inputs[2] is not None
-    text = worked("rows x in x out", factors, macs)
-    return (Part("forward", macs, tensors.read(), tensors.write(), values, text, values if bias else 0),)
+    macs, adds = prod(factors), output_elements(op) if len(op.inputs) > 2 and op.inputs[2] is not None else 0
+    return part_of(op, worked("rows x in x out", factors, macs), macs=macs, elementwise=adds, direction="forward")
 
 
 def pairwise_distance(op: OpShape) -> tuple[Part, ...]:
@@ -191,9 +288,8 @@ def attention_backward(op: OpShape) -> tuple[Part, ...]:
 
     ``backend``: math or flash as a process ran it; "any" on paper, with the fused kernel's extra work in its own row.
     """
-    return _attention_backward(
-        op, 0, integers(op, "needs") or (1, 1, 1), op.attributes.get("backend") in ("flash", "any")
-    )
+    fused = op.attributes.get("backend") in ("flash", "any")
+    return _attention_backward(op, 0, integers(op, "needs") or (1, 1, 1), fused)
 
 
 def fused_attention_backward(op: OpShape) -> tuple[Part, ...]:

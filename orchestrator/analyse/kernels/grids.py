@@ -116,10 +116,8 @@ def _implicit(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGri
     ctas, depth = rows * columns, _padded(shape.depth, k)
     multiplies = ctas * m * n * depth
     matches = grid[:2] == (rows, columns) or (bool(algorithm.tensor_core) and grid[1::-1] == (rows, columns))
-    rule = (
-        f"ceil({shape.pixels:,} outputs / {m}) x ceil({shape.out_channels} channels / {n}) = {ctas:,} blocks "
-        f"x {m} x {n} x {depth:,} = {multiplies:,} multiplies"
-    )
+    blocks = f"ceil({shape.pixels:,} outputs / {m}) x ceil({shape.out_channels} channels / {n}) = {ctas:,} blocks"
+    rule = f"{blocks} x {m} x {n} x {depth:,} = {multiplies:,} multiplies"
     return _made(ctas, matches, multiplies, shape.macs, rule, "implicit gemm")
 
 
@@ -135,10 +133,8 @@ def _winograd_fused(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> Expec
     )
     ctas, tiles = prod(wanted), images * rows * columns
     multiplies = ctas * tiles * FUSED_CHANNELS * 16 * shape.in_channels
-    rule = (
-        f"{wanted[0]} x {wanted[1]} x {wanted[2]} blocks x {tiles} tiles x {FUSED_CHANNELS} channels x 16 multiplies "
-        f"x {shape.in_channels} channels = {multiplies:,} multiplies"
-    )
+    blocks = f"{wanted[0]} x {wanted[1]} x {wanted[2]} blocks x {tiles} tiles x {FUSED_CHANNELS} channels"
+    rule = f"{blocks} x 16 multiplies x {shape.in_channels} channels = {multiplies:,} multiplies"
     return _made(ctas, wanted == grid, multiplies, shape.macs, rule, "winograd fused")
 
 
@@ -151,10 +147,8 @@ def _winograd_products(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> Ex
     wanted, sides = _blocks(tiles, shape.out_channels, m, n, grid)
     ctas, depth = 36 * prod(wanted), _padded(shape.in_channels, k)
     multiplies = ctas * m * n * depth
-    rule = (
-        f"36 products x ceil({tiles:,} tiles / {sides[0]}) x ceil({shape.out_channels} channels / {sides[1]}) = "
-        f"{ctas:,} blocks x {m} x {n} x {depth:,} = {multiplies:,} multiplies"
-    )
+    blocks = f"ceil({tiles:,} tiles / {sides[0]}) x ceil({shape.out_channels} channels / {sides[1]}) = {ctas:,} blocks"
+    rule = f"36 products x {blocks} x {m} x {n} x {depth:,} = {multiplies:,} multiplies"
     return _made(ctas, grid[:2] == wanted, multiplies, shape.macs, rule, "winograd not fused")
 
 
@@ -179,10 +173,9 @@ def _gemm(algorithm: Algorithm, grid: Grid, shape: GemmShape) -> ExpectedGrid | 
     depth = split * _padded(ceil(shape.k / split), k) if k else shape.k
     multiplies = ctas * m * n * depth
     times = f"{shape.batch} products x " if shape.batch > 1 else ""
-    rule = (
-        f"{times}ceil({shape.m:,} / {sides[0]}) x ceil({shape.n:,} / {sides[1]}) = {ctas:,} tiles x {m} x {n} x "
-        f"{depth:,} = {multiplies:,} multiplies" + (f", the sum split over {split} blocks" if split > 1 else "")
-    )
+    tiles = f"{times}ceil({shape.m:,} / {sides[0]}) x ceil({shape.n:,} / {sides[1]}) = {ctas:,} tiles x {m} x {n}"
+    shared = f", the sum split over {split} blocks" if split > 1 else ""
+    rule = f"{tiles} x {depth:,} = {multiplies:,} multiplies{shared}"
     matches = grid[0] * grid[1] == prod(wanted) and grid[2] % shape.batch == 0
     return _made(ctas, matches, multiplies, shape.macs, rule, "gemm")
 

@@ -279,15 +279,12 @@ def _guessed(
             layer, direction, source = items[item].layer, items[item].direction, "guessed"
             if not directed and direction in GRADIENTS:  # names and shapes say nothing about which of the two it is
                 direction = "backward"
-        found[index] = found[index]._replace(
-            layer=layer, direction=direction, step=numbers.get(step), layer_source=source
-        )
+        at = numbers.get(step)
+        found[index] = found[index]._replace(layer=layer, direction=direction, step=at, layer_source=source)
     guessed = sum(kernel.layer is not None for kernel in found)
     cut = f" ({len(steps) - len(whole)} cut-off ones are in no figure per step)" if len(steps) > len(whole) else ""
-    reason = (
-        f"the layers of {guessed} of {len(found)} launches, and {len(whole)} steps{cut}, were guessed by order and shape"
-        " against the network's layers; no range was seen"
-    )
+    what = f"the layers of {guessed} of {len(found)} launches, and {len(whole)} steps{cut}"
+    reason = f"{what}, were guessed by order and shape against the network's layers; no range was seen"
     return Guess(tuple(found), guessed, len(whole), (Gap("kernel.layer", "ambiguous", reason),))
 
 

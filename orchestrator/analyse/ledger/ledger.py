@@ -53,18 +53,14 @@ def guesses(run: PreparedRun | None) -> dict[Key, float]:
 
 def kernel_uses(run: PreparedRun | None) -> dict[Key, tuple[KernelUse, ...]]:
     """Kernel names of each (layer, direction), most launched first."""
-    tallies = {
-        key: Tally((kernel.name, kernel.short_name or kernel.name) for kernel in found)
-        for key, found in _kernels(run).items()
-    }
-    steps = run.steps or 1 if run else 1
-    return {
-        key: tuple(
-            KernelUse(short, recognise(name).family, algorithm(name), count / steps)
+    found: dict[Key, tuple[KernelUse, ...]] = {}
+    for key, kernels in _kernels(run).items():
+        tally = Tally((kernel.name, kernel.short_name or kernel.name) for kernel in kernels)
+        found[key] = tuple(
+            KernelUse(short, recognise(name).family, algorithm(name), count / ((run and run.steps) or 1))
             for (name, short), count in tally.most_common()
         )
-        for key, tally in tallies.items()
-    }
+    return found
 
 
 def algorithm(name: str) -> str | None:

@@ -55,9 +55,8 @@ class LayerTimes:
 
 def spread(values: Sequence[float]) -> Spread:
     """Spread of at least one value."""
-    return Spread(
-        statistics.median(values), min(values), max(values), len(values), statistics.fmean(values), tuple(values)
-    )
+    median, mean = statistics.median(values), statistics.fmean(values)
+    return Spread(median, min(values), max(values), len(values), mean, tuple(values))
 
 
 def times_kernels(run: Run) -> bool:

@@ -69,7 +69,7 @@ def _of_kernels(run: PreparedRun) -> tuple[Cause, ...]:
 
 
 def _cause(kernel: Kernel, ranges: Mapping[int, Range], directions: Iterable[str | None]) -> str:
-    known = {direction for direction in directions if direction not in (None, "optimizer")}
+    known = set(directions) - {None, "optimizer"}
     if not known:
         return NO_RANGES
     around = list(upwards(kernel.range_number, ranges))

@@ -1,9 +1,12 @@
-"""Sheets of convolutions, linear layers, attention, layers of several products, and layers without multiply-adds."""
+"""Records of a worked sheet; sheets of convolutions, products, attention, and layers without multiply-adds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import repeat
 from math import prod
+from operator import floordiv, mul
 
 from perfctl.orchestrator.analyse.flops.engine import PRODUCTS, formula_for
 from perfctl.orchestrator.analyse.flops.formulas import (
@@ -11,30 +14,146 @@ from perfctl.orchestrator.analyse.flops.formulas import (
     IN_LETTERS,
     KERNEL_LETTERS,
     OUT_LETTERS,
+    Shape,
     batched,
+    flag,
+    integer,
+    integers,
     left_factor,
-)
-from perfctl.orchestrator.analyse.flops.terms import Shape, flag, integer, integers, shape_of, tensors_of, times
-from perfctl.orchestrator.analyse.sheets.lines import (
-    Facts,
-    Item,
-    Line,
-    Way,
-    WorkedLayer,
-    bias_line,
-    by,
-    dilated,
-    each_side,
-    in_flop,
-    items_of,
-    macs,
-    out_size,
-    window_line,
+    shape_of,
+    tensors_of,
+    times,
 )
 from perfctl.records.paper import OpShape
 
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: what, the formula in letters, the numbers put in, the result with its unit."""
+
+    what: str
+    formula: str
+    numbers: str
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to work the layer's forward pass: the right one, or one with a slip."""
+
+    slips: tuple[str, ...]
+    terms: tuple[Shape, ...]
+    """A sum of products, for one sample; the batch multiplies all of them."""
+    outputs: int
+    names: tuple[tuple[str, int], ...] = ()
+    """(name, size) of factors, or products of neighbours, that may be off by one."""
+
+    @property
+    def macs(self) -> int:
+        """Of one sample."""
+        return sum(prod(term) for term in self.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a hand value is checked against."""
+
+    batch: int
+    weights: int
+    biases: int
+    bias: bool
+    """Whether every output value gets a bias added."""
+    ways: tuple[Way, ...]
+    """The right one first."""
+    step: int = 0
+    """Multiply-adds of forward and backward together; 0 where only forward was seen."""
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds of the forward pass of the whole batch."""
+        return self.batch * self.ways[0].macs
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A tensor: its name, its sizes, bytes of one value."""
+
+    what: str
+    sizes: Shape
+    item: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkedLayer:
+    """One layer's forward pass, worked."""
+
+    shapes: tuple[Line, ...]
+    steps: tuple[Line, ...]
+    space: tuple[Item, ...]
+    facts: Facts | None = None
+
+
+def out_size(size: int, kernel: int, stride: int, padding: int, dilation: int = 1) -> int:
+    """(W - K + 2P)/S + 1 with K the dilated kernel; 0 where the kernel does not fit."""
+    return max(0, (size - (dilation * (kernel - 1) + 1) + 2 * padding) // stride + 1)
+
+
+def by(sizes: Sequence[int]) -> str:
+    """(64, 24, 24) -> "64 x 24 x 24"; one value for no sizes."""
+    return times(*sizes) if sizes else "1"
+
+
+def macs(value: int) -> str:
+    return f"{value:,} MAC"
+
+
+def in_flop(value: int) -> Line:
+    """The line that turns multiply-adds into FLOPs."""
+    return Line("in FLOP", "2 x MAC", times(2, value), f"{2 * value:,} FLOP")
+
+
+def items_of(*named: tuple[str, tuple[Shape, int] | None]) -> tuple[Item, ...]:
+    """(name, (sizes, bytes of a value)) of the tensors that are not None."""
+    return tuple(Item(what, *tensor) for what, tensor in named if tensor is not None)
+
+
+def each_side(op: OpShape, name: str, rank: int, default: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """A setting of a window in each of ``rank`` dimensions."""
+    values = integers(op, name) or default
+    return values * rank if len(values) == 1 else values
+
+
+def window_line(what: str, sizes: Sequence[int], result: int, up: bool = False) -> Line:
+    """The output size of a window. ``sizes``: input, kernel, stride, padding, dilation; ``up``: ceil_mode."""
+    size, kernel, stride, padding, dilation = sizes
+    exact = (size - (dilation * (kernel - 1) + 1) + 2 * padding) % stride == 0
+    formula = "(W - K + 2P)/S + 1" + ("" if exact else ", rounded up" if up else ", rounded down")
+    return Line(what, formula, f"({size} - {dilated(kernel, dilation)} + 2x{padding})/{stride} + 1", f"{result:,}")
+
+
+def dilated(kernel: int, dilation: int) -> str:
+    return f"({dilation}x({kernel} - 1) + 1)" if dilation > 1 else str(kernel)
+
+
+def bias_line(values: int) -> Line:
+    return Line("bias, not included", "1 addition a value", f"{values:,}", f"{values:,} FLOP")
+
+
+def space_lines(items: Sequence[Item]) -> tuple[Line, ...]:
+    """Values and bytes of each, and of all."""
+    lines, values, size = [], 0, 0
+    for item in items:
+        count = prod(item.sizes)
+        values, size = values + count, size + count * item.item
+        product = f"{times(*item.sizes)} = " if len(item.sizes) > 1 else ""
+        text = f"{product}{count:,} values x {item.item} B"
+        lines.append(Line(item.what, "values x bytes", text, f"{count * item.item:,} B"))
+    if len(lines) > 1:
+        lines.append(Line("total", "sum", f"{values:,} values", f"{size:,} B = {size / 1024:,.1f} KiB"))
+    return tuple(lines)
+
+
 SIDES = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
-POOL_SIDES = (2, 3, 4)
 
 
 def conv(op: OpShape) -> WorkedLayer:
@@ -72,16 +191,15 @@ def _enlarged(what: str, sizes: Sequence[int], result: int) -> Line:
     extra = result - ((size - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1)
     more = f" + {extra}" if extra else ""
     formula = "(W - 1)S + K - 2P" + (" + output padding" if extra else "")
-    return Line(
-        what, formula, f"({size} - 1)x{stride} + {dilated(kernel, dilation)} - 2x{padding}{more}", f"{result:,}"
-    )
+    numbers = f"({size} - 1)x{stride} + {dilated(kernel, dilation)} - 2x{padding}{more}"
+    return Line(what, formula, numbers, f"{result:,}")
 
 
 def _steps(weight: Shape, values: Shape, transposed: bool) -> list[Line]:
     inner, sample, rank = prod(weight[1:]), prod(values[1:]), len(weight) - 2
-    side, inner_letters, channels, letters = (
-        ("input", "K/g", "C", IN_LETTERS) if transposed else ("output", "C/g", "K", OUT_LETTERS)
-    )
+    side, inner_letters, channels, letters = ("output", "C/g", "K", OUT_LETTERS)
+    if transposed:
+        side, inner_letters, channels, letters = ("input", "K/g", "C", IN_LETTERS)
     kernel, places = " x ".join(KERNEL_LETTERS[rank]), " x ".join(letters[rank])
     return [
         Line(f"for one {side} value", f"{inner_letters} x {kernel}", times(*weight[1:]), macs(inner)),
@@ -100,22 +218,16 @@ def conv_ways(
     ``weight`` K, C/g, R, S ...; ``positions`` P, Q ...; ``given`` H, W ...; ``settings`` stride, padding, dilation.
     """
     ways = [_way((), weight, positions)]
-    for sizes in (
-        scaled for pool in POOL_SIDES for scaled in ([size // pool for size in given], [size * pool for size in given])
-    ):
-        found = tuple(
-            out_size(size, kernel, *each) for size, kernel, *each in zip(sizes, weight[2:], *settings, strict=True)
-        )
+    pools = [[scaled(size, pool) for size in given] for pool in (2, 3, 4) for scaled in (floordiv, mul)]
+    for sizes in pools:
+        found = tuple(map(out_size, sizes, weight[2:], *settings))
         if all(found):
             ways.append(_way((f"input {_map(sizes)} instead of {_map(given)}",), weight, found))
     if groups > 1:
         whole = (weight[0], weight[1] * groups, *weight[2:])
         ways.append(_way((f"the division by {groups} groups left out",), whole, positions))
     if any(stride > 1 for stride in settings[0]):
-        dense = tuple(
-            out_size(size, kernel, 1, padding, dilation)
-            for size, kernel, _, padding, dilation in zip(given, weight[2:], *settings, strict=True)
-        )
+        dense = tuple(map(out_size, given, weight[2:], repeat(1), *settings[1:]))
         ways.append(_way((f"stride left out ({_map(dense)} positions, not {_map(positions)})",), weight, dense))
     if positions != given:
         ways.append(_way((f"output {_map(given)} instead of {_map(positions)}",), weight, given))
@@ -215,22 +327,8 @@ def attention(op: OpShape) -> WorkedLayer:
         Line("scores", "B x h x Sq x Sk", times(batch, heads, rows, columns), f"{batch * heads * rows * columns:,}"),
         Line("output", "B x h x Sq x V", "", by(shape_of(op.outputs, 0))),
     ]
-    steps = _attention_steps(batch, heads, rows, columns, wide, deep)
-    if flag(op, "is_causal"):
-        steps.append(
-            Line("causal mask", "the whole square is counted; a kernel that skips masked blocks does less", "", "")
-        )
-    tensors = tensors_of(op)
-    named = zip(("query", "key", "value"), tensors.inputs, strict=False)
-    items = list(items_of(*named, ("output map", tensors.outputs[0])))
-    items.insert(3, Item("scores, if a kernel keeps them", (batch, heads, rows, columns), items[0].item))
-    facts = Facts(batch, 0, 0, False, _ways(heads, rows, columns, wide, deep, flag(op, "is_causal")))
-    return WorkedLayer(tuple(shapes), tuple(steps), tuple(items), facts)
-
-
-def _attention_steps(batch: int, heads: int, rows: int, columns: int, wide: int, deep: int) -> list[Line]:
     scores = batch * heads * rows * columns
-    return [
+    steps = [
         Line("one score", "E", f"{wide:,}", macs(wide)),
         Line("scores Q K^T", "B x h x Sq x Sk x E", times(batch, heads, rows, columns, wide), macs(scores * wide)),
         Line("weights x values", "B x h x Sq x Sk x V", times(batch, heads, rows, columns, deep), macs(scores * deep)),
@@ -238,27 +336,34 @@ def _attention_steps(batch: int, heads: int, rows: int, columns: int, wide: int,
         in_flop(scores * (wide + deep)),
         Line("softmax and scaling, not included", "6 for each score", times(6, scores), f"{6 * scores:,} FLOP"),
     ]
+    causal = flag(op, "is_causal")
+    if causal:
+        said = "the whole square is counted; a kernel that skips masked blocks does less"
+        steps.append(Line("causal mask", said, "", ""))
+    tensors = tensors_of(op)
+    named = zip(("query", "key", "value"), tensors.inputs, strict=False)
+    items = list(items_of(*named, ("output map", tensors.outputs[0])))
+    items.insert(3, Item("scores, if a kernel keeps them", (batch, heads, rows, columns), items[0].item))
+    facts = Facts(batch, 0, 0, False, _ways(heads, rows, columns, wide, deep, causal))
+    return WorkedLayer(tuple(shapes), tuple(steps), tuple(items), facts)
 
 
 def _ways(heads: int, rows: int, columns: int, wide: int, deep: int, causal: bool) -> tuple[Way, ...]:
     values = heads * rows * deep
     first, second = (heads, rows, columns, wide), (heads, rows, columns, deep)
+    one = ((heads, rows, wide), (heads, rows, deep))
     ways = [
         Way((), (first, second), values),
         Way(("the product of weights and values left out",), (first,), values),
-        Way(
-            (f"one sequence of {rows} instead of {rows} x {columns}",),
-            ((heads, rows, wide), (heads, rows, deep)),
-            values,
-        ),
+        Way((f"one sequence of {rows} instead of {rows} x {columns}",), one, values),
     ]
     if heads > 1:
         ways.append(Way((f"the {heads} heads left out",), (first[1:], second[1:]), values))
         whole = ((heads, rows, columns, heads * wide), (heads, rows, columns, heads * deep))
         ways.append(Way(("the whole width used for each head",), whole, values))
-    if causal and heads * rows * columns * (wide + deep) % 2 == 0:
-        half = heads * rows * columns * (wide + deep) // 2
-        ways.append(Way(("halved for the causal mask",), ((half,),), values))
+    whole_square = heads * rows * columns * (wide + deep)
+    if causal and whole_square % 2 == 0:
+        ways.append(Way(("halved for the causal mask",), ((whole_square // 2,),), values))
         triangle = heads * (wide + deep), rows * (rows + 1) // 2
         ways.append(Way(("only the causal triangle counted",), (triangle,), values))
     return tuple(ways)
@@ -318,17 +423,18 @@ def _names(heavy: Sequence[OpShape], multihead: bool) -> list[str]:
 def _facts(batch: int, parameters: int, names: Sequence[str], counts: Sequence[int]) -> Facts | None:
     if not counts or any(count % batch for count in counts):
         return None
-    each = [count // batch for count in counts]
-    ways = [Way((), tuple((count,) for count in each), 0)]
-    for place, name in enumerate(names):
-        rest = tuple((count,) for other, count in enumerate(each) if other != place)
-        if rest:
-            ways.append(Way((f"{name} left out",), rest, 0))
-            ways.append(Way((f"{name} alone",), ((each[place],),), 0))
-    inner = tuple((count,) for name, count in zip(names, each, strict=True) if not name.startswith("projection"))
-    if inner and len(inner) < len(each):
+    terms = [(count // batch,) for count in counts]
+    ways = [Way((), tuple(terms), 0)]
+    if len(terms) > 1:
+        for place, name in enumerate(names):
+            ways.append(Way((f"{name} left out",), (*terms[:place], *terms[place + 1 :]), 0))
+            ways.append(Way((f"{name} alone",), (terms[place],), 0))
+    inner, outer = (
+        tuple(term for name, term in zip(names, terms, strict=True) if name.startswith("projection") is projection)
+        for projection in (False, True)
+    )
+    if inner and outer:
         ways.append(Way(("the projections left out",), inner, 0))
-        outer = tuple((count,) for name, count in zip(names, each, strict=True) if name.startswith("projection"))
         ways.append(Way(("attention itself left out, projections alone",), outer, 0))
     return Facts(batch, parameters, 0, False, tuple(ways))
 
@@ -386,7 +492,12 @@ def norm(op: OpShape) -> WorkedLayer:
     ]
     whole = sum(parts.values()) * values
     lines.append(Line("total, elementwise", "no multiply-adds", "", f"{whole:,} FLOP"))
-    return WorkedLayer(shapes, tuple(lines), _norm_space(op, kind, training))
+    at = 2 if kind == "layer" else 1
+    named = [("weights", "in", at), ("biases", "in", at + 1)]
+    if kind == "batch":
+        named += [("running mean", "in", 3), ("running variance", "in", 4)]
+    kept = [("mean, kept for backward", "out", 1), ("1/deviation, kept for backward", "out", 2)] if training else []
+    return WorkedLayer(shapes, tuple(lines), _items(op, *named, ("output map", "out", 0), *kept))
 
 
 def _shared(op: OpShape, kind: str, data: Shape) -> tuple[str, Shape, int]:
@@ -398,16 +509,6 @@ def _shared(op: OpShape, kind: str, data: Shape) -> tuple[str, Shape, int]:
         own = (data[1] // groups, *data[2:])
         return "C/g x positions", own, data[0] * groups
     return "N x positions of a channel", (data[0], *data[2:]), data[1]
-
-
-def _norm_space(op: OpShape, kind: str, training: bool) -> tuple[Item, ...]:
-    if kind == "batch":
-        named = [("weights", "in", 1), ("biases", "in", 2), ("running mean", "in", 3), ("running variance", "in", 4)]
-    else:
-        first = 2 if kind == "layer" else 1
-        named = [("weights", "in", first), ("biases", "in", first + 1)]
-    kept = [("mean, kept for backward", "out", 1), ("1/deviation, kept for backward", "out", 2)] if training else []
-    return _items(op, *named, ("output map", "out", 0), *kept)
 
 
 POOLS = ("aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices", "aten.avg_pool2d", "aten.avg_pool3d")

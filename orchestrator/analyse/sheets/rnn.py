@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from perfctl.orchestrator.analyse.flops.formulas import Net, net_of
-from perfctl.orchestrator.analyse.flops.terms import flag, integer, shape_of, tensors_of, times
-from perfctl.orchestrator.analyse.sheets.lines import Facts, Line, Way, WorkedLayer, by, in_flop, items_of, macs
+from perfctl.orchestrator.analyse.flops.formulas import Net, flag, integer, net_of, shape_of, tensors_of, times
+from perfctl.orchestrator.analyse.sheets.layers import Facts, Line, Way, WorkedLayer, by, in_flop, items_of, macs
 from perfctl.records.paper import OpShape
 
 GATES = {4: "input, forget, cell, output", 3: "reset, update, new", 1: "none: one hidden layer"}

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, PRODUCTS, estimate, fused_only
-from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, left_factor
-from perfctl.orchestrator.analyse.flops.terms import Shape, flag
+from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, Shape, flag, left_factor
 from perfctl.orchestrator.analyse.sheets import layers
-from perfctl.orchestrator.analyse.sheets.lines import Facts, Line, WorkedLayer, space_lines
+from perfctl.orchestrator.analyse.sheets.layers import Facts, Line, WorkedLayer, space_lines
 from perfctl.orchestrator.analyse.sheets.rnn import recurrent
 from perfctl.records.paper import LayerCall, OpShape
 
@@ -60,19 +59,16 @@ def sheet_for(ops: Sequence[OpShape], layer: str, output: Shape | None = None) -
         seen = sum(call.macs or 0 for call in calls if call.direction == "forward")
         # With several calls, or products besides the main one, the sheet's single call is not the whole layer.
         facts = replace(facts, step=step if step > seen == facts.macs else 0)
+    heavy = [op for op in forward if op.op in PRODUCTS]
+    main = max(heavy, key=lambda op: PRODUCTS[op.op](op)[0].macs, default=forward[0] if forward else None)
+    again = f" (one of {main.calls:,} calls)" if main is not None and main.calls > 1 else ""
     sections = [
         Section("Shapes", work.shapes),
-        Section("Forward, step by step" + _times(forward), work.steps),
+        Section(f"Forward, step by step{again}", work.steps),
         Section("Time: operations", _time_lines(calls)),
         Section("Space: values and bytes", space_lines(work.space)),
     ]
     return Sheet(layer, kind, tuple(section for section in sections if section.lines), facts)
-
-
-def _times(forward: Sequence[OpShape]) -> str:
-    heavy = [op for op in forward if op.op in PRODUCTS]
-    main = max(heavy, key=lambda op: PRODUCTS[op.op](op)[0].macs, default=forward[0] if forward else None)
-    return f" (one of {main.calls:,} calls)" if main is not None and main.calls > 1 else ""
 
 
 def _work(ops: Sequence[OpShape], kind: str, output: Shape | None) -> WorkedLayer:

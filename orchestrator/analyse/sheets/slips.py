@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.flops.terms import times
-from perfctl.orchestrator.analyse.sheets.lines import Facts, Way
+from perfctl.orchestrator.analyse.flops.formulas import times
+from perfctl.orchestrator.analyse.sheets.layers import Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,7 @@ class Finding:
     others: tuple[tuple[str, ...], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     value: int
     slips: tuple[str, ...]
     worked: str
@@ -74,20 +74,15 @@ def _batches(facts: Facts) -> Iterator[tuple[int, tuple[str, ...]]]:
         yield 1, (f"batch of {facts.batch} left out",)
 
 
-def _text(way: Way, batch: int, doubled: int) -> str:
-    front = (*((doubled,) if doubled > 1 else ()), *((batch,) if batch > 1 else ()))
-    if len(way.terms) == 1:
-        return times(*front, *way.terms[0])
-    together = " + ".join(times(*term) for term in way.terms)
-    return f"{times(*front)} x ({together})" if front else together
-
-
 def _candidates(facts: Facts) -> Iterator[_Candidate]:
     for way, (batch, left), doubled, bias in product(facts.ways, _batches(facts), (1, 2, 4), (False, True)):
         if bias and not way.outputs:
             continue
         said = (*way.slips, *left, *(("FLOP mistaken for MAC and doubled again",) if doubled == 4 else ()))
-        total, text = batch * way.macs * doubled, _text(way, batch, doubled)
+        total, front = batch * way.macs * doubled, [factor for factor in (doubled, batch) if factor > 1]
+        text = " + ".join(times(*term) for term in way.terms)
+        if front:
+            text = f"{times(*front)} x {text if len(way.terms) == 1 else f'({text})'}"
         if bias:
             values = batch * way.outputs
             total, text = total + values, f"{text} + {values:,} bias additions"

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, takewhile
 
-from perfctl.orchestrator.analyse.verdicts.breakdown import from_grids
-from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, KernelGroup, Loose, RowEvidence
+from perfctl.orchestrator.analyse.counters.sums import PATHS
+from perfctl.orchestrator.analyse.flops.engine import BACKWARD
+from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, KernelGroup, Loose, RowEvidence, from_grids
 from perfctl.orchestrator.analyse.verdicts.records import Place, Verdict
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, amount, is_news, names, percent, times, verdict
 
@@ -22,14 +23,10 @@ def several_algorithms(given: RuleInput) -> Verdict | None:
     if not given.counted or not found.several or not given.ratio:
         return None
     named = ", ".join(dict.fromkeys(kernel.name[:60] for kernel in found.several))
-    sentence = (
-        f"{given.who} ran {len(found.several)} kernels that each do the whole layer ({named}): {times(given.ratio)} times "
-        "the FLOPs on paper together."
-    )
-    todo = (
-        "torch.backends.cudnn.benchmark = True tries algorithms in the first step of every shape: warm up outside of the "
-        "profiled steps, or turn it off."
-    )
+    ran = f"{given.who} ran {len(found.several)} kernels that each do the whole layer ({named})"
+    sentence = f"{ran}: {times(given.ratio)} times the FLOPs on paper together."
+    tries = "torch.backends.cudnn.benchmark = True tries algorithms in the first step of every shape"
+    todo = f"{tries}: warm up outside of the profiled steps, or turn it off."
     return verdict(given, "several algorithms", sentence, given.ratio, todo, found.several)
 
 
@@ -41,9 +38,9 @@ def tile_padding(given: RuleInput) -> Verdict | None:
     factor = found.base / found.paper
     if not is_news(factor):
         return None
+    why = f"its tiles are not filled: {found.rule}, predicted {times(factor)}"
     sentence = (
-        f"{given.who} executes {times(found.seen / found.paper)} times the multiply-adds on paper, because its tiles are "
-        f"not filled: {found.rule}, predicted {times(factor)}."
+        f"{given.who} executes {times(found.seen / found.paper)} times the multiply-adds on paper, because {why}."
     )
     todo = "Sizes (channels, batch, features) that are multiples of the tile waste nothing; or accept it as the price."
     return verdict(given, "tile padding", sentence, factor, todo, found.products)
@@ -65,14 +62,10 @@ def _transformed(given: RuleInput, rule: str, family: str, method: str) -> Verdi
         return None
     multiplies, transforms = found.base / found.paper, found.transforms / found.paper
     factor = multiplies + transforms
-    sentence = (
-        f"{given.who} runs as {method}: {times(multiplies)} of the multiply-adds on paper ({found.rule}), and "
-        f"{percent(transforms)} of paper on top for its transforms, {times(factor)} together."
-    )
-    todo = (
-        "Nothing is missing. torch.backends.cudnn.deterministic = True lets cuDNN choose among fewer algorithms, "
-        "if paper's arithmetic is what you want to see."
-    )
+    runs = f"{given.who} runs as {method}: {times(multiplies)} of the multiply-adds on paper ({found.rule})"
+    sentence = f"{runs}, and {percent(transforms)} of paper on top for its transforms, {times(factor)} together."
+    lets = "torch.backends.cudnn.deterministic = True lets cuDNN choose among fewer algorithms"
+    todo = f"Nothing is missing. {lets}, if paper's arithmetic is what you want to see."
     return verdict(given, rule, sentence, factor, todo, (*found.products, *found.transforming))
 
 
@@ -84,10 +77,8 @@ def split_k(given: RuleInput) -> Verdict | None:
         return None
     depths = (kernel.grid[2] for kernel in found.products if kernel.grid and kernel.grid[2] > 1)
     slices = next((f" over {depth} slices" for depth in depths), "")
-    sentence = (
-        f"{given.who} splits its sum{slices} and adds the slices up in {found.summing[0].name[:60]}: "
-        f"{amount(found.summed)}FLOP more, {percent(factor - 1)}."
-    )
+    more = f"{amount(found.summed)}FLOP more, {percent(factor - 1)}"
+    sentence = f"{given.who} splits its sum{slices} and adds the slices up in {found.summing[0].name[:60]}: {more}."
     todo = "Expected: split-K adds partial sums. Larger batches avoid it."
     return verdict(given, "split-K", sentence, factor, todo, found.summing)
 
@@ -114,10 +105,8 @@ def recomputation(given: RuleInput) -> Verdict | None:
     if given.counted is None or not found.repeated:
         return None
     factor = found.grown("repeated")
-    sentence = (
-        f"{given.who} runs forward's kernels again: {amount(found.repeated)}FLOP, "
-        f"{times(factor)} times what the gradients alone need."
-    )
+    more = f"{amount(found.repeated)}FLOP, {times(factor)} times what the gradients alone need"
+    sentence = f"{given.who} runs forward's kernels again: {more}."
     return verdict(given, "recomputation", sentence, factor, AGAIN, found.repeating)
 
 
@@ -172,7 +161,11 @@ def tensor_cores(given: RuleInput) -> Verdict | None:
     """Multiply-adds are missing from FFMA because tensor cores did them; TF32 when the layer's type is fp32."""
     evidence = given.evidence
     ffma = evidence.total("ffma")
-    kernels = tuple(kernel for kernel in evidence.product_kernels if _did_tensor_work(kernel))
+    # by the counters; by name where they were not collected
+    kernels = tuple(
+        one for one in evidence.product_kernels
+        if (one.counts.get("pipe", one.algorithm.tensor_core) if one.tensor.value is None else one.tensor.value > 0)
+    )  # fmt: skip
     if ffma is None or not evidence.paper or not kernels or 2 * ffma > NEAR_ZERO * evidence.paper:
         return None
     math = next((kernel.algorithm.math for kernel in kernels if kernel.algorithm.math in TENSOR_MATH), None)
@@ -200,12 +193,6 @@ def tensor_cores(given: RuleInput) -> Verdict | None:
     return verdict(given, "TF32" if tf32 else "tensor cores", sentence, factor, todo, kernels)
 
 
-def _did_tensor_work(kernel: KernelGroup) -> bool:
-    if kernel.tensor.value is not None:
-        return kernel.tensor.value > 0
-    return bool(kernel.counts.get("pipe", kernel.algorithm.tensor_core))
-
-
 def constant_moves(given: RuleInput) -> Verdict | None:
     """HFMA2 instructions that move constants count as fp16 and, on CC 8.x and 9.x, as tensor work."""
     evidence = given.evidence
@@ -218,31 +205,22 @@ def constant_moves(given: RuleInput) -> Verdict | None:
     pipe = sum(kernel.counts.get("pipe", 0) for kernel in kernels)
     seeming = 2 * halves + 512 * pipe
     also = f" and {pipe:,.0f} tensor instructions" if pipe else ""
-    sentence = (
-        f"{given.who} shows {halves:,.0f} HFMA{also} that move constants: added up they would be "
-        f"{amount(seeming)}FLOP, {percent(seeming / evidence.paper if evidence.paper else 0)} of paper, that nobody computed."
-    )
+    share = percent(seeming / evidence.paper if evidence.paper else 0)
+    added = f"added up they would be {amount(seeming)}FLOP, {share} of paper, that nobody computed"
+    sentence = f"{given.who} shows {halves:,.0f} HFMA{also} that move constants: {added}."
     todo = "They are left out of the count; leave them out of your own sums too."
     return verdict(given, "constant moves", sentence, None, todo, kernels)
 
 
 METRICS = {
-    "fp32": "smsp__sass_thread_inst_executed_op_{fadd,fmul,ffma}_pred_on.sum",
-    "fp64": "smsp__sass_thread_inst_executed_op_{dadd,dmul,dfma}_pred_on.sum",
-    "fp16": "smsp__sass_thread_inst_executed_op_{hadd,hmul,hfma}_pred_on.sum",
-    "tensor": "sm__ops_path_tensor_src_*.sum (older ncu: sm__inst_executed_pipe_tensor.sum)",
-    "packed fp32": "smsp__sass_thread_inst_executed_op_{fadd2,fmul2,ffma2}_pred_on.sum",
+    path: f"smsp__sass_thread_inst_executed_op_{{{','.join(instructions)}}}_pred_on.sum"
+    for path, instructions in (*PATHS.items(), ("packed fp32", ("fadd2", "fmul2", "ffma2")))
 }
-_COUNTS = {
-    "fp32": frozenset({"ffma"}),
-    "fp64": frozenset({"dfma"}),
-    "fp16": frozenset({"hfma"}),
-    "tensor": frozenset({"pipe", "ops_path"}),
-}
+METRICS["tensor"] = "sm__ops_path_tensor_src_*.sum (older ncu: sm__inst_executed_pipe_tensor.sum)"
+_COUNTS = {"fp32": {"ffma"}, "fp64": {"dfma"}, "fp16": {"hfma"}, "tensor": {"pipe", "ops_path"}}
 """Part of the sum -> counts; a kernel needs one of them."""
 COLLECT = "'perfctl ncu' asks for all of them"
 COLLECT_FP32 = f"Collect {METRICS['fp32']}: FLOPs = FADD + FMUL + 2 FFMA; {COLLECT}."
-GRADIENTS = ("backward", "grad_input", "grad_weight", "grad_bias")
 
 
 def fadd_alone(given: RuleInput) -> Verdict | None:
@@ -250,10 +228,9 @@ def fadd_alone(given: RuleInput) -> Verdict | None:
     evidence = given.evidence
     if not _only_additions(evidence.kernels):
         return None
-    sentence = (
-        f"{given.who}: only FADD was collected, {evidence.total('fadd') or 0:,.0f} of them; the {evidence.paper / 2:,.0f} "
-        "multiply-adds on paper are FFMA instructions, which FADD does not count."
-    )
+    collected = f"{given.who}: only FADD was collected, {evidence.total('fadd') or 0:,.0f} of them"
+    needed = f"the {evidence.paper / 2:,.0f} multiply-adds on paper are FFMA instructions, which FADD does not count"
+    sentence = f"{collected}; {needed}."
     return verdict(given, "FADD alone", sentence, None, COLLECT_FP32, evidence.kernels)
 
 
@@ -298,7 +275,7 @@ def direction_missing(given: RuleInput) -> Verdict | None:
 def _how_to_find(evidence: RowEvidence) -> str:
     if evidence.left_out:
         return f"Profile again, all of it: {evidence.left_out}."
-    if evidence.row.direction in GRADIENTS:
+    if evidence.row.direction in BACKWARD:
         return "Backward is launched from autograd's own thread: annotate there ('perfctl ncu' does), or use emit_nvtx."
     return "Look for its kernels among those outside of layers."
 
@@ -308,13 +285,11 @@ def directions_missing(table: EvidenceTable, loose: Loose) -> list[Verdict]:
     missing: dict[str, list[RowEvidence]] = defaultdict(list)
     for evidence in table.values():
         if direction_missing(RuleInput(evidence, table)) is not None:
-            missing["backward" if evidence.row.direction in GRADIENTS else evidence.row.direction].append(evidence)
-    return [_one_direction(direction, found, table, loose) for direction, found in missing.items()]
+            missing["backward" if evidence.row.direction in BACKWARD else evidence.row.direction].append(evidence)
+    return [_missing(direction, found, table, loose) for direction, found in missing.items()]
 
 
-def _one_direction(
-    direction: str, missing: list[RowEvidence], table: Mapping[Place, RowEvidence], loose: Loose
-) -> Verdict:
+def _missing(direction: str, missing: list[RowEvidence], table: Mapping[Place, RowEvidence], loose: Loose) -> Verdict:
     batch = max(evidence.row.batch for evidence in missing)
     found = [evidence for evidence in missing if evidence.row.batch == batch]
     rows = [evidence for evidence in table.values() if evidence.row.batch == batch]
@@ -322,7 +297,7 @@ def _one_direction(
     subject = f"{direction.capitalize()} of {', '.join(layers[:3])}{' and others' if len(layers) > 3 else ''}"
     if found[0].left_out:
         cause = f"{found[0].left_out}, so they may have run unseen"
-    elif direction == "backward" and set(layers) >= {row.row.layer for row in rows if row.row.direction in GRADIENTS}:
+    elif direction == "backward" and set(layers) >= {row.row.layer for row in rows if row.row.direction in BACKWARD}:
         cause = "it is launched from autograd's own thread, which a range around loss.backward() does not reach"
         subject = "Backward of every layer"
     elif direction == "backward" and layers == [min((row.row.position, row.row.layer) for row in rows)[1]]:
@@ -333,8 +308,6 @@ def _one_direction(
     owed, whole = sum(evidence.paper for evidence in found), sum(evidence.paper for evidence in rows)
     left = sum(kernel.executed for kernel in loose.get(batch, ()))
     rest = f" Kernels outside of layers executed {amount(left)}FLOP, {percent(left / owed)} of that." if left else ""
-    sentence = (
-        f"{subject} has no kernels at batch {batch}: {cause}. On paper it is {amount(owed)}FLOP, "
-        f"{percent(owed / whole)} of the step.{rest}"
-    )
+    size = f"On paper it is {amount(owed)}FLOP, {percent(owed / whole)} of the step."
+    sentence = f"{subject} has no kernels at batch {batch}: {cause}. {size}{rest}"
     return Verdict("direction missing", sentence, None, None, _how_to_find(found[0]), names(loose.get(batch, ())))

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import log
 
-from perfctl.orchestrator.analyse.verdicts.breakdown import Breakdown, breakdown
-from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, KernelGroup, RowEvidence
+from perfctl.orchestrator.analyse.verdicts.evidence import Breakdown, EvidenceTable, KernelGroup, RowEvidence, breakdown
 from perfctl.orchestrator.analyse.verdicts.records import Verdict
 
 NEWS = 0.005
@@ -51,9 +50,7 @@ def explained(ratio: float | None, factor: float | None) -> float | None:
     """Share (0..1) of the gap log(ratio) that the factor explains; None without a gap, a ratio or a factor."""
     if not ratio or factor is None or not is_news(ratio):
         return None
-    if factor <= 0:
-        return 0.0
-    return min(max(1 - abs(log(ratio / factor)) / abs(log(ratio)), 0.0), 1.0)
+    return min(max(1 - abs(log(ratio / factor)) / abs(log(ratio)), 0.0), 1.0) if factor > 0 else 0.0
 
 
 def times(factor: float) -> str:
@@ -68,10 +65,9 @@ def percent(share: float) -> str:
 
 def amount(flops: float) -> str:
     """1358954496 -> "1.36 G"."""
-    for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(flops) >= size:
-            return f"{flops / size:.3g} {prefix}"
-    return f"{flops:.3g} "
+    sizes = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+    size, prefix = next((item for item in sizes if abs(flops) >= item[0]), (1, ""))
+    return f"{flops / size:.3g} {prefix}"
 
 
 def names(kernels: tuple[KernelGroup, ...]) -> tuple[str, ...]:

@@ -13,8 +13,16 @@ from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.sheets.sheet import sheet_for
 from perfctl.orchestrator.analyse.sheets.slips import check, explain
-from perfctl.orchestrator.analyse.verdicts.breakdown import fills_tiles, fills_unknown_tile, fits_grids, from_grids
-from perfctl.orchestrator.analyse.verdicts.evidence import FP, KernelGroup, Loose, RowEvidence
+from perfctl.orchestrator.analyse.verdicts.evidence import (
+    FP,
+    KernelGroup,
+    Loose,
+    RowEvidence,
+    fills_tiles,
+    fills_unknown_tile,
+    fits_grids,
+    from_grids,
+)
 from perfctl.orchestrator.analyse.verdicts.records import Place, Verdict
 from perfctl.orchestrator.analyse.verdicts.row_rules import COLLECT_FP32
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, amount, times, verdict
@@ -51,10 +59,8 @@ def wrong_window(given: RuleInput) -> Verdict | None:
     return verdict(given, "wrong window", sentence, factor, WINDOW_TODO, evidence.kernels)
 
 
-WINDOW_TODO = (
-    "Open the profiler's window around the training step, not around a test or warm-up with its own batch size; "
-    "'perfctl ncu' does."
-)
+_NOT_AROUND = "not around a test or warm-up with its own batch size; 'perfctl ncu' does."
+WINDOW_TODO = f"Open the profiler's window around the training step, {_NOT_AROUND}"
 
 
 def find_window(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None:
@@ -154,11 +160,9 @@ def _fits(
 
 def _stays(work: Collection[float], counts: Collection[float], apart: float = SAME) -> bool:
     """The counts are there and the same, while the work grows."""
-    return (
-        bool(counts)
-        and min(*work, *counts) > 0
-        and (max(counts) <= apart * min(counts) and max(work) >= GROWS * min(work))
-    )
+    if not counts or min(*work, *counts) <= 0:
+        return False
+    return max(counts) <= apart * min(counts) and max(work) >= GROWS * min(work)
 
 
 def batches_of(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list[tuple[str, float, int]]:
@@ -185,10 +189,8 @@ def window(found: Window | None) -> list[Verdict]:
     """The sentence about the sweep."""
     if found is None:
         return []
-    text = (
-        f"The count does not follow the batch size: {found.reason}. The profiler's window caught something other than "
-        "the step that was asked for."
-    )
+    caught = "The profiler's window caught something other than the step that was asked for."
+    text = f"The count does not follow the batch size: {found.reason}. {caught}"
     return [Verdict("wrong window", text, None, None, WINDOW_TODO, found.kernels)]
 
 
@@ -211,10 +213,8 @@ def unattributed_fadds(table: Mapping[Place, RowEvidence], loose: Loose) -> list
         evidence = max(fits, key=lambda evidence: evidence.paper)
         deep = evidence.paper / 2 / _outputs(evidence)
         more = f" One output of {evidence.row.layer} takes {deep:,.0f} multiply-adds, so FFMA should be {deep * value:,.0f}."
-    text = (
-        f"Only FADD was collected, {value:,.0f} in {kernel.name}: it omits the multiply-adds, which are FFMA "
-        f"instructions.{more}"
-    )
+    omits = f"it omits the multiply-adds, which are FFMA instructions.{more}"
+    text = f"Only FADD was collected, {value:,.0f} in {kernel.name}: {omits}"
     return [Verdict("FADD alone", text, None, None, COLLECT_FP32, (kernel.name,))]
 
 
@@ -240,11 +240,9 @@ def times_flat(study: Study, ledger: Ledger, found: Window | None) -> list[Verdi
         listed = ", ".join(f"{points[batch] / 1e6:.3g}" for batch in sorted(points))
         slow, fast = (amount(paper[batch] / points[batch] * 1e9) for batch in (low, high))
         rate = f" If these were kernel times, batch {low} would run at {slow}FLOP/s and batch {high} at {fast}FLOP/s."
-        text = (
-            f"The times of {name.replace(':', ' ')} do not follow the batch{either}: {listed} ms at batch {low} to {high}, "
-            f"while the work grows {high / low:g}-fold. The host's clock saw the launch, not the kernel."
-            f"{rate if paper[low] and paper[high] else ''}"
-        )
+        times_of = f"The times of {name.replace(':', ' ')} do not follow the batch{either}: {listed} ms"
+        grows = f"while the work grows {high / low:g}-fold. The host's clock saw the launch, not the kernel."
+        text = f"{times_of} at batch {low} to {high}, {grows}{rate if paper[low] and paper[high] else ''}"
         said.append(Verdict("time does not follow", text, None, None, HOST_TODO))
     return said or (_kernels_flat(ledger) if found is not None else [])
 
@@ -259,10 +257,9 @@ def _kernels_flat(ledger: Ledger) -> list[Verdict]:
     if not _stays(paper.values(), sums.values(), FLAT):
         return []
     low, high = min(sums), max(sums)
-    text = (
-        f"The times do not follow the batch either: the layers' kernels take {sums[low] / 1e6:.3g} ms at batch {low} "
-        f"and {sums[high] / 1e6:.3g} ms at batch {high}, while the work on paper grows {paper[high] / paper[low]:.3g}-fold."
-    )
+    first, last = (f"{sums[batch] / 1e6:.3g} ms at batch {batch}" for batch in (low, high))
+    grows = f"while the work on paper grows {paper[high] / paper[low]:.3g}-fold"
+    text = f"The times do not follow the batch either: the layers' kernels take {first} and {last}, {grows}."
     return [Verdict("time does not follow", text, None, None, WINDOW_TODO)]
 
 

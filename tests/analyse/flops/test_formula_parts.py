@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.flops.engine import formula_for
-from perfctl.orchestrator.analyse.flops.formulas import WORK
-from perfctl.orchestrator.analyse.flops.terms import Part
+from perfctl.orchestrator.analyse.flops.formulas import WORK, Part
 from perfctl.records.paper import OpShape
 from tests.analyse.shapes import op
 

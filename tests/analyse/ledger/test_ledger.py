@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow, ledger
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, counting_run, prepare
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, prepare
 from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.analyse.ledger.sweep import points
 from perfctl.records.paper import LayerCall
@@ -257,7 +257,7 @@ def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_cou
     above = made(5, status="zzz")
 
     def counting(*runs: Any) -> Any:
-        found = counting_run(map(PreparedRun, runs))
+        found = PreparedBatch(8, tuple(map(PreparedRun, runs)), None).counting
         return found and found.run
 
     assert counting(whole, newer, narrowed, broken, above) is newer

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.sheets.layers import conv_ways, linear_ways
-from perfctl.orchestrator.analyse.sheets.lines import Facts, Way
+from perfctl.orchestrator.analyse.sheets.layers import Facts, Way, conv_ways, linear_ways
 from perfctl.orchestrator.analyse.sheets.slips import Finding, check, explain
 
 ONCE = [(1, 1), (0, 0), (1, 1)]

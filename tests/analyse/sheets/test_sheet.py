@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from perfctl.orchestrator.actions import estimate as estimation
-from perfctl.orchestrator.analyse.sheets.lines import out_size
+from perfctl.orchestrator.analyse.sheets.layers import out_size
 from perfctl.orchestrator.analyse.sheets.sheet import Sheet, sheet_for
 from perfctl.orchestrator.report.estimate import FORMS, as_html, as_markdown, sheet_as_text
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.sheets.layers import embedding, norm, plain, pooling
-from perfctl.orchestrator.analyse.sheets.lines import Item, Line
+from perfctl.orchestrator.analyse.sheets.layers import Item, Line, embedding, norm, plain, pooling
 from tests.analyse.shapes import Shape, op
 
 

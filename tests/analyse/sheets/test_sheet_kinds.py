@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from perfctl.orchestrator.actions import estimate as estimation
-from perfctl.orchestrator.analyse.sheets.lines import Line
+from perfctl.orchestrator.analyse.sheets.layers import Line
 from perfctl.orchestrator.analyse.sheets.sheet import Sheet, sheet_for
 from perfctl.orchestrator.analyse.sheets.slips import check
 from perfctl.orchestrator.report.estimate import FORMS

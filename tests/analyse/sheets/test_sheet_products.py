@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.analyse.sheets.layers import attention, linear, products
-from perfctl.orchestrator.analyse.sheets.lines import Item, Line
+from perfctl.orchestrator.analyse.sheets.layers import Item, Line, attention, linear, products
 from perfctl.orchestrator.analyse.sheets.slips import check
 from perfctl.records.paper import OpShape
 from tests.analyse.shapes import op

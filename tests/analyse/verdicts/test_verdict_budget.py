@@ -9,7 +9,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
-from perfctl.orchestrator.analyse.verdicts.breakdown import (
+from perfctl.orchestrator.analyse.verdicts.evidence import (
     Breakdown,
     breakdown,
     fills_tiles,

@@ -12,8 +12,7 @@ import pytest
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, ledger
 from perfctl.orchestrator.analyse.ledger.prepared import prepare
 from perfctl.orchestrator.analyse.ledger.studies import studies
-from perfctl.orchestrator.analyse.verdicts.headlines import headlines
-from perfctl.orchestrator.analyse.verdicts.judge import judge
+from perfctl.orchestrator.analyse.verdicts.judge import headlines, judge
 from perfctl.orchestrator.analyse.verdicts.records import Judgement, Verdict
 from perfctl.records.run import Run
 from tests.analyse import simulated as sim

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
-from perfctl.orchestrator.analyse.verdicts.headlines import headlines
-from perfctl.orchestrator.analyse.verdicts.judge import unexplained
+from perfctl.orchestrator.analyse.verdicts.judge import headlines, unexplained
 from perfctl.orchestrator.analyse.verdicts.records import Judged, Judgement, Place, Verdict
 from tests.analyse.rows import case
 
