@@ -89,10 +89,8 @@ def match(counted: Run, timed: Run) -> Matched:
 
 def unmatched_lines(matched: Matched) -> list[str]:
     """What has no partner, one line a kernel and layer, most launches first; empty when everything has one."""
-    sides = (
-        (matched.only_counted, matched.counted_by, matched.timed_by),
-        (matched.only_timed, matched.timed_by, matched.counted_by),
-    )
+    counted, timed = matched.counted_by, matched.timed_by
+    sides = ((matched.only_counted, counted, timed), (matched.only_timed, timed, counted))
     lines = [
         f"{item.launches} {'launch' if item.launches == 1 else 'launches'} of {bare_name(item.name)} "
         f"({f'{item.layer}, {item.direction}' if item.layer else 'outside of layers'}) seen by {one} and not by {other}"

@@ -52,9 +52,8 @@ def points(study: PreparedStudy) -> tuple[BatchPoint, ...]:
 
 
 def _point(batch: int, runs: Sequence[PreparedRun], first: str | None) -> BatchPoint:
-    ranked = sorted(
-        runs, key=lambda item: (item.run.status != "ok", preference(item.run.profiler, first), -item.run.id)
-    )
+    ranked = sorted(runs, key=lambda item: (preference(item.run.profiler, first), -item.run.id))
+    ranked.sort(key=lambda item: item.run.status != "ok")
     run = next((item for item in ranked if item.step_time is not None), None)
     step, basis = run.step_time if run and run.step_time else (None, None)
     memory = next((figures for item in ranked if (figures := memory_figures(item.run))), {})

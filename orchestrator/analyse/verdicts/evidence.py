@@ -25,10 +25,11 @@ from perfctl.orchestrator.analyse.kernels.pairing import inside, narrowed_to
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.timing import Key
-from perfctl.orchestrator.analyse.verdicts.records import Place
 from perfctl.records.paper import OpShape
 from perfctl.records.run import Run
 
+Place = tuple[int, str, str]
+"""(batch size, layer, direction) of a ledger row."""
 Shape = ConvShape | GemmShape
 FP = tuple(instruction for path in PATHS.values() for instruction in path)
 PRODUCTS = ("conv", "winograd", "fft", "depthwise", "gemm", "attention", "rnn", None)

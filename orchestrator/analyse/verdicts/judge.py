@@ -7,16 +7,16 @@ in ``window_rules``. Several rules may apply to a row; their factors multiply, a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from math import log, prod
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy
 from perfctl.orchestrator.analyse.verdicts import row_rules, window_rules
-from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, row_evidence
-from perfctl.orchestrator.analyse.verdicts.records import Judged, Judgement, Place, Verdict
-from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, explained, is_news, percent, times
+from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, Place, row_evidence
+from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, explained, is_news, percent, times
 
 Rule = Callable[[RuleInput], Verdict | None]
 
@@ -27,6 +27,28 @@ VERDICTS: tuple[Rule, ...] = (
     row_rules.layout_and_epilogue,
 )  # fmt: skip
 """All rules about one row. A new one is a function and a name here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One ledger row: its verdicts, the strongest first, and what they leave open."""
+
+    verdicts: tuple[Verdict, ...] = ()
+    unexplained: float | None = None
+    """Share (0..1) of the gap that no verdict explains; None without a gap or without a count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """All verdicts of a study."""
+
+    rows: Mapping[Place, Judged] = field(default_factory=dict)
+    sweep: tuple[Verdict, ...] = ()
+    """About the sweep as a whole: the count does not follow the batch size, a direction is missing."""
+
+    def at(self, batch: int, layer: str, direction: str) -> Judged:
+        """Of one ledger row; empty where nothing was found."""
+        return self.rows.get((batch, layer, direction), Judged())
 
 
 def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:

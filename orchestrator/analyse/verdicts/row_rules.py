@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, takewhile
 
 from perfctl.orchestrator.analyse.counters.sums import PATHS
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
 from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, KernelGroup, Loose, RowEvidence, from_grids
-from perfctl.orchestrator.analyse.verdicts.records import Place, Verdict
-from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, amount, is_news, names, percent, times, verdict
+from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, is_news, percent, times, verdict
 
 ALIKE = 0.02
 """Counts no further apart than this are the same work."""
@@ -289,7 +288,7 @@ def directions_missing(table: EvidenceTable, loose: Loose) -> list[Verdict]:
     return [_missing(direction, found, table, loose) for direction, found in missing.items()]
 
 
-def _missing(direction: str, missing: list[RowEvidence], table: Mapping[Place, RowEvidence], loose: Loose) -> Verdict:
+def _missing(direction: str, missing: list[RowEvidence], table: EvidenceTable, loose: Loose) -> Verdict:
     batch = max(evidence.row.batch for evidence in missing)
     found = [evidence for evidence in missing if evidence.row.batch == batch]
     rows = [evidence for evidence in table.values() if evidence.row.batch == batch]
@@ -310,4 +309,5 @@ def _missing(direction: str, missing: list[RowEvidence], table: Mapping[Place, R
     rest = f" Kernels outside of layers executed {amount(left)}FLOP, {percent(left / owed)} of that." if left else ""
     size = f"On paper it is {amount(owed)}FLOP, {percent(owed / whole)} of the step."
     sentence = f"{subject} has no kernels at batch {batch}: {cause}. {size}{rest}"
-    return Verdict("direction missing", sentence, None, None, _how_to_find(found[0]), names(loose.get(batch, ())))
+    kernels = tuple(dict.fromkeys(kernel.name for kernel in loose.get(batch, ())))
+    return Verdict("direction missing", sentence, None, None, _how_to_find(found[0]), kernels)

@@ -1,4 +1,4 @@
-"""What a rule receives, and how factors and shares are written."""
+"""What a rule receives and says, and how factors and shares are written."""
 
 from __future__ import annotations
 
@@ -6,11 +6,32 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import log
 
-from perfctl.orchestrator.analyse.verdicts.evidence import Breakdown, EvidenceTable, KernelGroup, RowEvidence, breakdown
-from perfctl.orchestrator.analyse.verdicts.records import Verdict
+from perfctl.orchestrator.analyse.verdicts.evidence import (
+    Breakdown,
+    EvidenceTable,
+    KernelGroup,
+    RowEvidence,
+    breakdown,
+)
 
 NEWS = 0.005
 """A factor closer to 1 than this makes no verdict, and a gap smaller than this counts as no gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One reason, with its number. FLOPs: 1 multiply-add = 2."""
+
+    rule: str
+    """Name of the rule that found it, one word or two: "tile padding", "wrong window"."""
+    sentence: str
+    """A full sentence with the subject, the number, the comparison and the cause."""
+    factor: float | None
+    """Counted / paper that the rule alone predicts (0.44, 3.6); None for a rule that says why there is no number."""
+    explained: float | None
+    """Share (0..1) of the gap log(counted / paper) that ``factor`` explains; None where there is no gap to explain."""
+    todo: str
+    kernels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,11 +91,14 @@ def amount(flops: float) -> str:
     return f"{flops / size:.3g} {prefix}"
 
 
-def names(kernels: tuple[KernelGroup, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(kernel.name for kernel in kernels))
-
-
 def verdict(
     given: RuleInput, rule: str, sentence: str, factor: float | None, todo: str, kernels: tuple[KernelGroup, ...] = ()
 ) -> Verdict:
-    return Verdict(rule, sentence, factor, explained(given.ratio, factor), todo, names(kernels))
+    return Verdict(
+        rule,
+        sentence,
+        factor,
+        explained(given.ratio, factor),
+        todo,
+        tuple(dict.fromkeys(kernel.name for kernel in kernels)),
+    )

@@ -13,19 +13,10 @@ from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.sheets.sheet import sheet_for
 from perfctl.orchestrator.analyse.sheets.slips import check, explain
-from perfctl.orchestrator.analyse.verdicts.evidence import (
-    FP,
-    KernelGroup,
-    Loose,
-    RowEvidence,
-    fills_tiles,
-    fills_unknown_tile,
-    fits_grids,
-    from_grids,
-)
-from perfctl.orchestrator.analyse.verdicts.records import Place, Verdict
+from perfctl.orchestrator.analyse.verdicts import evidence as rows
+from perfctl.orchestrator.analyse.verdicts.evidence import FP, KernelGroup, Loose, Place, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.row_rules import COLLECT_FP32
-from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, amount, times, verdict
+from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, times, verdict
 from perfctl.records.run import Run
 
 SAME = 1.001
@@ -79,7 +70,8 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
         whole += weight
         if _stays(papers, counts):
             constant += group
-            proving += 0 if all(fills_tiles(evidence) or fills_unknown_tile(evidence) for evidence in group) else weight
+            filling = (rows.fills_tiles(evidence) or rows.fills_unknown_tile(evidence) for evidence in group)
+            proving += 0 if all(filling) else weight
     if proving <= whole / 2:
         return None
     batch = _agreed(constant)
@@ -103,8 +95,10 @@ def _agreed(constant: list[RowEvidence]) -> int | None:
     for batch, _ in proposed.most_common(PROPOSED):
         for evidence in constant:
             seen = evidence.with_batch(batch)
-            exact = fits_grids(seen) and any(found == batch for _, _, found in batches_of(evidence, evidence.kernels))
-            votes[batch] += exact or from_grids(seen, seen.product_kernels) is not None
+            exact = rows.fits_grids(seen) and any(
+                found == batch for _, _, found in batches_of(evidence, evidence.kernels)
+            )
+            votes[batch] += exact or rows.from_grids(seen, seen.product_kernels) is not None
     return min(votes, key=lambda item: (-votes[item], item), default=None)
 
 
@@ -186,7 +180,6 @@ def _outputs(evidence: RowEvidence) -> int:
 
 
 def window(found: Window | None) -> list[Verdict]:
-    """The sentence about the sweep."""
     if found is None:
         return []
     caught = "The profiler's window caught something other than the step that was asked for."

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, ledger
 from perfctl.orchestrator.analyse.ledger.prepared import prepare
 from perfctl.orchestrator.analyse.ledger.studies import studies
-from perfctl.orchestrator.analyse.verdicts.judge import headlines, judge
-from perfctl.orchestrator.analyse.verdicts.records import Judgement, Verdict
-from perfctl.orchestrator.analyse.verdicts.rule import explained
+from perfctl.orchestrator.analyse.verdicts.judge import Judgement, headlines, judge
+from perfctl.orchestrator.analyse.verdicts.rule import Verdict, explained
 from tests.analyse import simulated as sim
 from tests.analyse import simulated_mixes
 

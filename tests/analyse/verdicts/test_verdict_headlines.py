@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
-from perfctl.orchestrator.analyse.verdicts.judge import headlines, unexplained
-from perfctl.orchestrator.analyse.verdicts.records import Judged, Judgement, Place, Verdict
+from perfctl.orchestrator.analyse.verdicts.evidence import Place
+from perfctl.orchestrator.analyse.verdicts.judge import Judged, Judgement, headlines, unexplained
+from perfctl.orchestrator.analyse.verdicts.rule import Verdict
 from tests.analyse.rows import case
 
 
