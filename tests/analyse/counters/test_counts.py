@@ -60,15 +60,13 @@ def test_each_path_weighs_a_multiply_add_twice_and_names_its_rule() -> None:
 @pytest.mark.parametrize(
     ("capability", "packed", "value", "state", "missing"),
     [
-        ("9.0", {}, 7, "counted", ()),
-        ("9.0", {"fadd2": 1, "fmul2": 1, "ffma2": 1}, 7, "counted", ()),
-        (None, {}, 7, "counted", ()),
-        ("10.0", {}, 7, "counted", ("packed fp32",)),
+        ("9.0", {}, 7, "counted", ()), ("9.0", {"fadd2": 1, "fmul2": 1, "ffma2": 1}, 7, "counted", ()),
+        (None, {}, 7, "counted", ()), ("10.0", {}, 7, "counted", ("packed fp32",)),
         ("10.0", {"fadd2": 1}, 7, "counted", ("packed fp32",)),
         ("10.0", {"fadd2": 0, "fmul2": 0, "ffma2": 0}, 7, "counted", ()),
         ("12.0", {"fadd2": 100, "fmul2": 10, "ffma2": 1}, 7 + 200 + 20 + 4, "estimated", ()),
     ],
-)
+)  # fmt: skip
 def test_from_blackwell_on_packed_instructions_belong_to_single_precision(
     capability: str | None, packed: dict[str, float], value: float, state: str, missing: tuple[str, ...]
 ) -> None:

@@ -176,11 +176,8 @@ def test_a_listed_operation_counts_outputs_or_inputs_or_nothing(group: str) -> N
     for name, formula in engine.OPERATIONS[group].items():
         (part,) = formula(op(name, ((3, 4),), ((6,),)))
         assert (part.macs, part.elementwise, part.read_bytes, part.write_bytes) == (
-            0,
-            FLOPS_OF_LISTED[group],
-            48,
-            24,
-        ), name
+            0, FLOPS_OF_LISTED[group], 48, 24,
+        ), name  # fmt: skip
 
 
 def test_every_formula_function_is_said_in_the_document() -> None:

@@ -17,7 +17,6 @@ from perfctl.orchestrator.analyse.ledger.prepared import (
     PreparedBatch,
     PreparedRun,
     prepare,
-    widest,
     with_whole_backward,
 )
 from perfctl.orchestrator.analyse.ledger.studies import studies
@@ -86,19 +85,6 @@ def test_nsys_is_believed_before_torch_and_ncu_last(synthetic: ModuleType) -> No
     only = PreparedBatch(8, (PreparedRun(ncu),), None).timing
     assert only is not None and only.layer_times is not None
     assert not only.layer_times.trusted and "not a time to trust" in only.layer_times.basis
-
-
-def test_one_clock_serves_a_whole_sweep_where_it_can(synthetic: ModuleType) -> None:
-    torch = [synthetic.cpu_run(n, batch) for n, batch in enumerate((16, 64, 256), 1)]
-    nsys = replace(synthetic.cpu_run(9, 16), profiler="nsys")
-
-    def clock(*runs: Run) -> str | None:
-        return widest(map(PreparedRun, runs), lambda item: item.layer_times)
-
-    assert clock(nsys, *torch) == "torch"
-    assert timed(nsys, torch[0], first="torch") is torch[0]
-    assert clock(nsys, torch[0]) == "nsys"
-    assert clock() is None
 
 
 def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest(synthetic: ModuleType) -> None:
