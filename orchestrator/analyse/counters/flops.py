@@ -45,7 +45,14 @@ def values_by_launch(counters: Iterable[Counter]) -> dict[int, dict[str, float |
 
 def flops_by_launch(run: Run, by_launch: Mapping[int, Values]) -> dict[int, KernelFlops]:
     """launch -> FLOPs, for every launch of the run that has any counter; ``by_launch`` are its ``values_by_launch``."""
-    capability, sms = compute_capability(run) or _by_names(run), sm_count(run)
+    capability, sms = compute_capability(run), sm_count(run)
+    if (
+        capability is None
+    ):  # what the chip is at least, by kernels that exist for it only: ampere_sgemm runs on no earlier
+        chips = {recognise(name).architecture or "" for name in {kernel.name for kernel in run.report.kernels}}
+        later = ("ampere", "ada", "hopper", "blackwell")
+        if any(chip in later or (chip.startswith("sm") and int(chip[2:]) >= 80) for chip in chips):
+            capability = AMPERE_OR_LATER
     version = run.profiler_version or run.report.tool_version
     names = {kernel.launch: kernel.name for kernel in run.report.kernels}
     return {
@@ -59,26 +66,15 @@ def compute_capability(run: Run) -> str | None:
     return next((device.compute_capability for device in run.devices if device.compute_capability), None)
 
 
-def _by_names(run: Run) -> str | None:
-    """What the chip is at least, by kernels that exist for it only: an ``ampere_sgemm`` runs on no earlier chip."""
-    chips = {recognise(name).architecture or "" for name in {kernel.name for kernel in run.report.kernels}}
-    later = ("ampere", "ada", "hopper", "blackwell")
-    return AMPERE_OR_LATER if any(c in later or (c.startswith("sm") and int(c[2:]) >= 80) for c in chips) else None
-
-
 def sm_count(run: Run) -> int | None:
     """Streaming multiprocessors of the GPU the run used; None when no record says so."""
     return next((device.sm_count for device in run.devices if device.sm_count), None)
 
 
 def kernel_flops(
-    values: Values,
-    capability: str | None,
-    *,
-    name: str | None = None,
-    sm_count: int | None = None,
-    version: str | None = None,
-) -> KernelFlops:
+    values: Values, capability: str | None, *,
+    name: str | None = None, sm_count: int | None = None, version: str | None = None,
+) -> KernelFlops:  # fmt: skip
     """FLOPs of one launch from its metrics.
 
     ``capability`` is "7.0", "8.6", ... or None when not known. The kernel's ``name`` may say the shape of its tensor

@@ -12,7 +12,7 @@ from perfctl.orchestrator.analyse.counters.work import NO_COUNTERS, NOT_COUNTED
 from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
-from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, OPTIMIZER, Key, LayerTimes, Spread
+from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, OPTIMIZER, Key, Spread
 from perfctl.records.paper import LayerCall
 from perfctl.records.ranges import DIRECTIONS
 from perfctl.records.report import Kernel
@@ -157,40 +157,28 @@ def _at_batch(prepared: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | 
     measured = set(times.rows if times else ()) | {key for key in counted if key is not None}
     source = timing if timing and timing.run.report.kernels else prepared.counting
     uses, unsure = kernel_uses(source), guesses(source)
-    rows = [
-        _row(
-            batch, key, _parts(calls, *key), times, counted.get(key, otherwise), uses.get(key, ()), unsure.get(key, 0.0)
-        )
-        for key in sorted(_keys(calls, measured))
-    ]
+    rows = []
+    unseen = "no range or kernel of it was seen" if times else "no run at this batch size timed its layers"
+    trusted = bool(times and times.trusted)
+    for key in sorted(_keys(calls, measured)):
+        parts, figure = _parts(calls, *key), counted.get(key, otherwise)
+        paper, time = _paper_figure(parts), times.rows.get(key) if times else None
+        positions = [call.position for call in parts if call.position is not None]
+        rows.append(LedgerRow(
+            batch=batch, layer=key[0], kind=parts[0].kind if parts and key != OPTIMIZER else None, direction=key[1],
+            position=2 * 10**9 if key == OPTIMIZER else min(positions, default=10**9),
+            paper=paper, calls=parts, counted=figure,
+            ratio=figure.value / paper.value if figure.value is not None and paper.value else None,
+            time=time, time_reason=None if time else unseen, basis=times.basis if times and time else None, trusted=trusted,
+            share=time.mean / times.total.mean if time and times and times.total.mean else None,
+            whole=times.whole if times and time else None,
+            achieved=paper.value / time.median * 1e9 if time and trusted and time.median and paper.value else None,
+            kernels=uses.get(key, ()), guessed=unsure.get(key, 0.0),
+        ))  # fmt: skip
     if times is None or not times.total.mean:
         return rows, None
     share = times.unattributed.mean / times.total.mean
     return rows, Unattributed(batch, times.unattributed, share, times.whole, times.basis, counted.get(None, otherwise))
-
-
-def _row(
-    batch: int, key: Key, parts: tuple[LayerCall, ...], times: LayerTimes | None, counted: Figure,
-    kernels: tuple[KernelUse, ...], guessed: float,
-) -> LedgerRow:  # fmt: skip
-    paper = _paper_figure(parts)
-    time = times.rows.get(key) if times else None
-    share = achieved = None
-    if time and times and times.total.mean:
-        share = time.mean / times.total.mean
-    if time and times and times.trusted and time.median and paper.value:
-        achieved = paper.value / time.median * 1e9
-    positions = [call.position for call in parts if call.position is not None]
-    unseen = "no range or kernel of it was seen" if times else "no run at this batch size timed its layers"
-    return LedgerRow(
-        batch=batch, layer=key[0], kind=parts[0].kind if parts and key != OPTIMIZER else None, direction=key[1],
-        position=2 * 10**9 if key == OPTIMIZER else min(positions, default=10**9),
-        paper=paper, calls=parts, counted=counted,
-        ratio=counted.value / paper.value if counted.value is not None and paper.value else None,
-        time=time, time_reason=None if time else unseen,
-        basis=times.basis if times and time else None, trusted=bool(times and times.trusted),
-        share=share, whole=times.whole if times and time else None, achieved=achieved, kernels=kernels, guessed=guessed,
-    )  # fmt: skip
 
 
 def _keys(calls: Mapping[Key, tuple[LayerCall, ...]], measured: set[Key]) -> set[Key]:

@@ -132,19 +132,21 @@ class LayerKernels:
     direction: str
     name: str
     sets: tuple[KernelSet, ...]
-    switches: tuple[Switch, ...]
+
+    @property
+    def switches(self) -> tuple[Switch, ...]:
+        pairs = pairwise(self.sets)
+        return tuple(Switch(old, new) for old, new in pairs if set(old.kernels) != set(new.kernels))
 
 
 def algorithm_changes(study: PreparedStudy, ledger: Ledger) -> tuple[LayerKernels, ...]:
     """Every layer and direction with kernels, in the ledger's order; nothing for a report without batch sizes."""
     by_batch = [_sets(batch) for batch in study.batches]
-    found = []
-    for key, name in {(row.layer, row.direction): row.name for row in ledger.rows}.items():
-        sets = tuple(sets[key] for sets in by_batch if key in sets)
-        switches = tuple(Switch(old, new) for old, new in pairwise(sets) if set(old.kernels) != set(new.kernels))
-        if sets:
-            found.append(LayerKernels(*key, name, sets, switches))
-    return tuple(found)
+    names = {(row.layer, row.direction): row.name for row in ledger.rows}
+    found = (
+        LayerKernels(*key, name, tuple(sets[key] for sets in by_batch if key in sets)) for key, name in names.items()
+    )
+    return tuple(item for item in found if item.sets)
 
 
 def describe(algorithm: Algorithm) -> str:

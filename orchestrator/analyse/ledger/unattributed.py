@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
@@ -57,19 +57,18 @@ def beyond_time(run: Run) -> tuple[str, ...]:
 def _of_kernels(run: PreparedRun) -> tuple[Cause, ...]:
     ranges = {item.number: item for item in run.run.report.ranges}
     # ncu and DLProf give launches their layers without listing ranges
-    directions = {item.direction for item in ranges.values()} | {kernel.direction for kernel in run.run.report.kernels}
+    known = {one.direction for one in (*ranges.values(), *run.run.report.kernels)} - {None, "optimizer"}
     times: defaultdict[str, float] = defaultdict(float)
     launches: Counter[str] = Counter()
     for kernel, key in run.launches:
         if key is None and kernel.duration_ns is not None:
-            cause = _cause(kernel, ranges, directions)
+            cause = _cause(kernel, ranges, known)
             times[cause] += kernel.duration_ns
             launches[cause] += 1
     return _ranked(times, launches)
 
 
-def _cause(kernel: Kernel, ranges: Mapping[int, Range], directions: Iterable[str | None]) -> str:
-    known = set(directions) - {None, "optimizer"}
+def _cause(kernel: Kernel, ranges: Mapping[int, Range], known: Set[str | None]) -> str:
     if not known:
         return NO_RANGES
     around = list(upwards(kernel.range_number, ranges))
