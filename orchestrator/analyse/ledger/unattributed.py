@@ -57,7 +57,8 @@ def beyond_time(run: Run) -> tuple[str, ...]:
 def _of_kernels(run: PreparedRun) -> tuple[Cause, ...]:
     ranges = {item.number: item for item in run.run.report.ranges}
     # ncu and DLProf give launches their layers without listing ranges
-    known = {one.direction for one in (*ranges.values(), *run.run.report.kernels)} - {None, "optimizer"}
+    known = {item.direction for item in ranges.values()} | {kernel.direction for kernel in run.run.report.kernels}
+    known -= {None, "optimizer"}
     times: defaultdict[str, float] = defaultdict(float)
     launches: Counter[str] = Counter()
     for kernel, key in run.launches:
