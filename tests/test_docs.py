@@ -208,7 +208,7 @@ def test_every_product_and_every_optimizer_has_a_row_with_its_formula() -> None:
     products = page.partition("## Products")[2].partition("## Backward")[0]
     rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", products, re.MULTILINE)[1:]
     assert all(source.strip("- ") for _, _, source in rows), "a product without a source"
-    from perfctl.orchestrator.analyse.flops.plain import WORK
+    from perfctl.orchestrator.analyse.flops.formulas import WORK
 
     for name in WORK:
         assert re.search(rf"\b{name}\b", page, re.IGNORECASE), f"docs/formulas.md has no {name}"

@@ -121,7 +121,7 @@ class InputShape:
 
 def read_input(text: str) -> InputShape:
     """ "3x224x224", "int64:128", "100xNx8". Raises UsageError naming what is wrong."""
-    from perfctl.orchestrator.analyse.flops.terms import ITEM_BYTES
+    from perfctl.orchestrator.analyse.flops.formulas import ITEM_BYTES
 
     dtype, colon, shape = text.rpartition(":")
     pieces = [piece for piece in shape.lower().split("x") if piece]

@@ -11,8 +11,7 @@ from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy, prepare
 from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint, points
 from perfctl.orchestrator.analyse.roofline import Roofline, roofline
-from perfctl.orchestrator.analyse.verdicts.judge import judge
-from perfctl.orchestrator.analyse.verdicts.records import Judgement
+from perfctl.orchestrator.analyse.verdicts.judge import Judgement, judge
 
 
 @dataclass(frozen=True, slots=True)

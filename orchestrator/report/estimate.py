@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from perfctl.orchestrator.analyse.flops.engine import Totals, fused_only
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.orchestrator.analyse.memory.trace import Fit, Memory
-from perfctl.orchestrator.analyse.sheets.lines import Line
+from perfctl.orchestrator.analyse.sheets.layers import Line
 from perfctl.orchestrator.analyse.sheets.sheet import Sheet
 from perfctl.orchestrator.analyse.sheets.slips import Finding
 from perfctl.orchestrator.analyse.sheets.slips import explain as explain_check

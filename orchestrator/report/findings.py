@@ -14,7 +14,7 @@ from perfctl.orchestrator.analyse.ledger.unattributed import beyond_time, causes
 from perfctl.orchestrator.analyse.usage.busy import BUSY, busy_from
 from perfctl.orchestrator.analyse.usage.memory import fits
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
-from perfctl.orchestrator.analyse.verdicts.headlines import headlines
+from perfctl.orchestrator.analyse.verdicts.judge import headlines
 from perfctl.orchestrator.report import findings_no_layers
 from perfctl.orchestrator.report.numbers import percent, size, time
 from perfctl.orchestrator.report.page.inference import inference_findings

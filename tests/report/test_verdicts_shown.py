@@ -12,7 +12,8 @@ from rich.console import Console
 from perfctl.orchestrator.actions.tables import ledger as frame
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.ledger.studies import studies
-from perfctl.orchestrator.analyse.verdicts.records import Judged, Judgement, Verdict
+from perfctl.orchestrator.analyse.verdicts.judge import Judged, Judgement
+from perfctl.orchestrator.analyse.verdicts.rule import Verdict
 from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.ledger.page import ledger_view, reasons, still_open
 from perfctl.orchestrator.report.ledger.rows import ledger_rows, sweep_verdicts

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.peaks import records_beside
-from perfctl.orchestrator.analyse.flops.plain import state_values
+from perfctl.orchestrator.analyse.flops.formulas import state_values
 from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.gpus import meant
 from perfctl.orchestrator.analyse.hardware.machines import Device, Machine, machine_name

@@ -12,14 +12,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.counters import sums
-from perfctl.orchestrator.analyse.counters.sums import AMPERE_OR_LATER
-from perfctl.orchestrator.analyse.counters.tensor import PREFIX, tensor
+from perfctl.orchestrator.analyse.counters.sums import AMPERE_OR_LATER, NO_INTEGER, PREFIX, Values
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.kernels.names import NOTHING, Algorithm, recognise
 from perfctl.records.report import Counter
 from perfctl.records.run import Run
-
-Values = Mapping[str, float | None]
 
 
 class KernelFlops(NamedTuple):
@@ -29,11 +26,10 @@ class KernelFlops(NamedTuple):
     fp64: Figure
     fp16: Figure
     tensor: Figure
-    """Floating-point operations of the tensor cores, all types together."""
     total: Figure
     tensor_types: tuple[tuple[str, Figure], ...] = ()
     """("tf32", figure), ... where the report tells them apart; integer types are here too."""
-    integer: Figure = missing("not_collected", "integer tensor operations were not collected")
+    integer: Figure = NO_INTEGER
     """Integer operations of the tensor cores: no FLOPs, and not in ``total``."""
 
 
@@ -49,7 +45,14 @@ def values_by_launch(counters: Iterable[Counter]) -> dict[int, dict[str, float |
 
 def flops_by_launch(run: Run, by_launch: Mapping[int, Values]) -> dict[int, KernelFlops]:
     """launch -> FLOPs, for every launch of the run that has any counter; ``by_launch`` are its ``values_by_launch``."""
-    capability, sms = compute_capability(run) or _by_names(run), sm_count(run)
+    capability, sms = compute_capability(run), sm_count(run)
+    if (
+        capability is None
+    ):  # what the chip is at least, by kernels that exist for it only: ampere_sgemm runs on no earlier
+        chips = {recognise(name).architecture or "" for name in {kernel.name for kernel in run.report.kernels}}
+        later = ("ampere", "ada", "hopper", "blackwell")
+        if any(chip in later or (chip.startswith("sm") and int(chip[2:]) >= 80) for chip in chips):
+            capability = AMPERE_OR_LATER
     version = run.profiler_version or run.report.tool_version
     names = {kernel.launch: kernel.name for kernel in run.report.kernels}
     return {
@@ -63,26 +66,15 @@ def compute_capability(run: Run) -> str | None:
     return next((device.compute_capability for device in run.devices if device.compute_capability), None)
 
 
-def _by_names(run: Run) -> str | None:
-    """What the chip is at least, by kernels that exist for it only: an ``ampere_sgemm`` runs on no earlier chip."""
-    chips = {recognise(name).architecture or "" for name in {kernel.name for kernel in run.report.kernels}}
-    later = ("ampere", "ada", "hopper", "blackwell")
-    return AMPERE_OR_LATER if any(c in later or (c.startswith("sm") and int(c[2:]) >= 80) for c in chips) else None
-
-
 def sm_count(run: Run) -> int | None:
     """Streaming multiprocessors of the GPU the run used; None when no record says so."""
     return next((device.sm_count for device in run.devices if device.sm_count), None)
 
 
 def kernel_flops(
-    values: Values,
-    capability: str | None,
-    *,
-    name: str | None = None,
-    sm_count: int | None = None,
-    version: str | None = None,
-) -> KernelFlops:
+    values: Values, capability: str | None, *,
+    name: str | None = None, sm_count: int | None = None, version: str | None = None,
+) -> KernelFlops:  # fmt: skip
     """FLOPs of one launch from its metrics.
 
     ``capability`` is "7.0", "8.6", ... or None when not known. The kernel's ``name`` may say the shape of its tensor
@@ -98,30 +90,25 @@ def kernel_flops(
     return _estimated(found, rules) if rules else _without_counts(found, sums.unused(values))
 
 
-_PATHS = {"fp32": ("fadd", "fmul", "ffma"), "fp64": ("dadd", "dmul", "dfma"), "fp16": ("hadd", "hmul", "hfma")}
-
-
 def _without_counts(found: KernelFlops, unused: frozenset[str]) -> KernelFlops:
-    """Paths that the report has as rates only say so: they were collected, and printed too coarsely."""
     reasons = {
         figure.reason: f"{path} counters ({', '.join(ops).upper()}) are there as rates only, from which no whole counts "
         "follow"
-        for path, ops in _PATHS.items()
+        for path, ops in sums.PATHS.items()
         if (figure := getattr(found, path)).state == "not_collected" and unused.issuperset(ops)
     }
     changed = {
         path: replace(figure, reason=reasons[figure.reason])
-        for path in (*_PATHS, "total")
+        for path in (*sums.PATHS, "total")
         if (figure := getattr(found, path)).value is None and figure.reason in reasons
     }
     return found._replace(**changed)
 
 
 def _estimated(found: KernelFlops, rules: Mapping[str, str]) -> KernelFlops:
-    """Figures that rest on sums worked out from other forms, as estimates with the rule named."""
     core = [rule for metric, rule in rules.items() if "_op_" in metric and "tensor" not in metric]
     tensors = [rule for metric, rule in rules.items() if "tensor" in metric]
-    by_path = {"fp32": core, "fp64": core, "fp16": core, "tensor": tensors, "total": [*core, *tensors]}
+    by_path = dict.fromkeys(sums.PATHS, core) | {"tensor": tensors, "total": [*core, *tensors]}
     return found._replace(
         tensor_types=tuple((kind, _from_rates(figure, tensors)) for kind, figure in found.tensor_types),
         **{path: _from_rates(getattr(found, path), used) for path, used in by_path.items()},
@@ -129,7 +116,6 @@ def _estimated(found: KernelFlops, rules: Mapping[str, str]) -> KernelFlops:
 
 
 def _from_rates(figure: Figure, rules: Iterable[str]) -> Figure:
-    """The same figure as an estimate with the rules named; what has no value keeps its reason."""
     named = tuple(dict.fromkeys(rules))
     if figure.value is None or not figure.launches or not named:
         return figure
@@ -150,11 +136,11 @@ def _kernel_flops(
     values = dict(items)
     phantom = sums.is_phantom(values, capability)
     fp32 = sums.fp32(values, capability)
-    fp64 = sums.fp64(values)
+    fp64 = sums.weighted(values, "fp64")
     fp16 = sums.fp16(values, capability, phantom, version)
-    cores = tensor(values, capability, phantom, algorithm)
-    total = _total({"fp32": fp32, "fp64": fp64, "fp16": fp16, "tensor": cores.flops})
-    return KernelFlops(fp32, fp64, fp16, cores.flops, total, cores.types, cores.integer)
+    tensor, types, integer = sums.tensor(values, capability, phantom, algorithm)
+    total = _total({"fp32": fp32, "fp64": fp64, "fp16": fp16, "tensor": tensor})
+    return KernelFlops(fp32, fp64, fp16, tensor, total, types, integer)
 
 
 def _total(paths: Mapping[str, Figure]) -> Figure:

@@ -1,8 +1,15 @@
-"""Sums of weighted instruction counts of one launch: fp32, fp64, fp16. 1 multiply-add = 2 FLOPs."""
+"""Sums of one launch: weighted instruction counts (fp32, fp64, fp16) and operations of the tensor cores. 1 multiply-add = 2 FLOPs.
+
+``sm__ops_path_tensor_[op_<instruction>_]src_<type>[_dst_<type>][_sparsity_<on|off>].sum`` counts operations, 2 per
+multiply-add. A form that says less is the sum of those that say more, so of each input type only the coarsest level
+counts. Without these metrics (ncu before 2023) there are only instructions, whose size depends on their shape: FLOPs per
+instruction of a warp were measured from compiled PTX, and the kernel's name has the shape.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -10,6 +17,7 @@ from math import isclose
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.figure import Figure, missing
+from perfctl.orchestrator.analyse.kernels.names import Algorithm
 
 Values = Mapping[str, float | None]
 
@@ -19,7 +27,12 @@ AMPERE_OR_LATER = "8.0 or later"
 """A compute capability that only the names of kernels tell."""
 PHANTOM_SLACK = 0.05
 """How far pipe_tensor may lie above hfma/32 (threads predicated off) and still be all constant moves."""
-HALF_BEFORE = {"hadd": 1, "hmul": 1, "hfma": 2}
+PATHS = {
+    "fp32": {"fadd": 1, "fmul": 1, "ffma": 2},
+    "fp64": {"dadd": 1, "dmul": 1, "dfma": 2},
+    "fp16": {"hadd": 1, "hmul": 1, "hfma": 2},
+}
+"""Instructions of each path, and the FLOPs of one thread of them."""
 HALF_SINCE_2025 = {"hadd": 2, "hmul": 2, "hfma": 4}
 """An HADD2, HMUL2 or HFMA2 works on two numbers. ncu's half roofline weighs it 1, 1, 2 in 2022.3 (the section files of
 that version) and 2, 2, 4 in 2025.1 (the derived metrics of a report); how many of the two lanes were used, no counter
@@ -48,8 +61,9 @@ def major(capability: str | None) -> int:
     return int(head) if head.isdecimal() else 0
 
 
-def weighted(values: Values, path: str, weights: Mapping[str, int]) -> Figure:
+def weighted(values: Values, path: str, weights: Mapping[str, int] | None = None) -> Figure:
     """Sum of weight x threads over the instructions of one path; all of them are needed."""
+    weights = weights or PATHS[path]
     found = {name.upper(): metric(values, op(name)) for name in weights}
     lacking = [name for name, value in found.items() if value is None]
     if not lacking:
@@ -66,7 +80,7 @@ def weighted(values: Values, path: str, weights: Mapping[str, int]) -> Figure:
 
 def fp32(values: Values, capability: str | None) -> Figure:
     """FADD + FMUL + 2 FFMA; on Blackwell also the instructions that work on two numbers."""
-    figure = weighted(values, "fp32", {"fadd": 1, "fmul": 1, "ffma": 2})
+    figure = weighted(values, "fp32")
     if figure.value is None or major(capability) < 10:
         return figure
     packed = weighted(values, "packed fp32", {"fadd2": 2, "fmul2": 2, "ffma2": 4})
@@ -76,20 +90,16 @@ def fp32(values: Values, capability: str | None) -> Figure:
     return replace(figure, state="estimated", reason="packed fp32 weighted 2, 2, 4") if packed.value else figure
 
 
-def fp64(values: Values) -> Figure:
-    """DADD + DMUL + 2 DFMA."""
-    return weighted(values, "fp64", {"dadd": 1, "dmul": 1, "dfma": 2})
-
-
 def fp16(values: Values, capability: str | None, phantom: bool, version: str | None) -> Figure:
     """HADD + HMUL + 2 HFMA, or twice that, by the version of ncu; what only moves constants is left out."""
     weights = half_weights(values, version)
     if phantom and capability is not None:
         others = weighted(values, "fp16", {name: weights[name] for name in ("hadd", "hmul")})
         reason = "HFMA2 moved constants and is left out"
-        if not others.value:
-            return others if others.value is None else Figure(0, "counted", reason, rule=others.rule)
-        return Figure(others.value, "estimated", reason, missing=("fp16 multiply-adds",), rule=others.rule)
+        if others.value == 0:
+            return Figure(0, "counted", reason, rule=others.rule)
+        lacking = ("fp16 multiply-adds",)
+        return others if others.value is None else replace(others, state="estimated", reason=reason, missing=lacking)
     figure = weighted(values, "fp16", weights)
     if not figure.value:
         return figure
@@ -97,18 +107,18 @@ def fp16(values: Values, capability: str | None, phantom: bool, version: str | N
         chip = "" if capability else " (the chip is not known; it is so from CC 8.0 on)"
         return missing("refused", f"HFMA2 may only have moved constants{chip}: not added")
     reason = "2 HADD + 2 HMUL + 4 HFMA; down to half of that where one of two lanes is used"
-    if weights is HALF_BEFORE:
+    if weights is PATHS["fp16"]:
         reason = "HADD + HMUL + 2 HFMA; up to twice that where instructions are packed"
     return replace(figure, state="estimated", reason=reason)
 
 
 def half_weights(values: Values, version: str | None) -> Mapping[str, int]:
     """By the report's own derived metrics, else by the version; 2022.3's where neither says."""
-    for ending, weights in (("op_hfma_pred_on_x4", HALF_SINCE_2025), ("op_hfma_pred_on_x2", HALF_BEFORE)):
+    for ending, weights in (("op_hfma_pred_on_x4", HALF_SINCE_2025), ("op_hfma_pred_on_x2", PATHS["fp16"])):
         if any(name.endswith(ending) for name in values):
             return weights
     found = re.match(r"(\d{4})\.\d", version or "")
-    return HALF_SINCE_2025 if found and int(found[1]) >= 2025 else HALF_BEFORE
+    return HALF_SINCE_2025 if found and int(found[1]) >= 2025 else PATHS["fp16"]
 
 
 def _may_move_constants(values: Values, capability: str | None, phantom: bool) -> bool:
@@ -158,7 +168,6 @@ class _Form(NamedTuple):
     """A metric that a sum can be worked out from."""
 
     total: str
-    """Name of that sum."""
     unit: str
     form: str
     times: int
@@ -200,9 +209,8 @@ def with_counts(values: Values, sm_count: int | None = None) -> tuple[Values, di
     if sm_count is not None:
         for total, average in averages.items():
             if total not in found:
-                units, word = (
-                    (sm_count, "SMs") if total.startswith("sm__") else (sm_count * PARTITIONS, "SM partitions")
-                )
+                of_sms = total.startswith("sm__")
+                units, word = (sm_count, "SMs") if of_sms else (sm_count * PARTITIONS, "SM partitions")
                 found[total], rules[total] = round(average * units), AVERAGE.format(units, word)
     return {**values, **found}, rules
 
@@ -215,7 +223,6 @@ def unused(values: Values) -> frozenset[str]:
 
 
 def _product(values: Values, unit: str, form: str, rate: float) -> tuple[float | None, str]:
-    """Rate x what it is a rate of: the time, or elapsed cycles averaged over the units. None: not in the report."""
     duration = values.get("gpu__time_duration.sum")
     if form == "sum.per_second":
         return (None if duration is None else rate * duration / 1e9), PER_SECOND
@@ -224,3 +231,142 @@ def _product(values: Values, unit: str, form: str, rate: float) -> tuple[float |
     if cycles is None and frequency is not None and duration is not None:
         cycles = frequency * duration / 1e9
     return (None if cycles is None else rate * cycles), PER_CYCLE
+
+
+PREFIX = "sm__ops_path_tensor_"
+VOLTA_FLOPS_PER_INSTRUCTION = 512
+"""HMMA.884 with fp32 accumulation: one step of a warp is 256 multiply-adds. fp16 accumulation does twice that."""
+FLOPS_PER_INSTRUCTION = {
+    ("fp16", "s884"): 512, ("fp16", "h884"): 1024, ("fp16", "s1688"): 2048, ("fp16", "h1688"): 2048,
+    ("tf32", "s1684"): 1024, ("tf32", "s1688"): 2048, ("fp16", "s16816"): 4096, ("fp16", "h16816"): 4096,
+    ("bf16", "s1688"): 2048, ("bf16", "s16816"): 4096, ("fp64", "d884"): 512, ("fp8", "s16832"): 8192,
+}  # fmt: skip
+"""(type, accumulator and shape) -> FLOPs of one instruction of a warp."""
+INTEGER_PER_INSTRUCTION = {"i8816": 2048, "i16816": 4096, "i16832": 8192}
+INTEGER = ("int8", "int4", "int1")
+EXPECTED = {7: ("fp16",), 8: ("fp16", "bf16", "tf32"), 9: ("fp16", "bf16", "tf32")}
+"""Types that must be there before a sum of them is whole; 10 and later as 9. fp64, fp8 and fp4 are rare enough to be
+asked for only where the kernel's name says so."""
+_PATH = re.compile(
+    r"sm__ops_path_tensor_(?:op_(?P<op>[a-z0-9]+)_)?src_(?P<src>[a-z0-9]+(?:_fp\d)*?)(?:_dst_(?P<dst>[a-z0-9]+))?"
+    r"(?:_sparsity_(?P<sparsity>on|off))?\.sum"
+)
+
+
+NO_INTEGER = missing("not_collected", "integer tensor operations were not collected")
+Tensor = tuple[Figure, tuple[tuple[str, Figure], ...], Figure]
+"""FLOPs of all types together, ("tf32", figure) of the types told apart, and integer operations, which are no FLOPs."""
+
+
+def tensor(values: Values, capability: str | None, phantom: bool, algorithm: Algorithm) -> Tensor:
+    """From the counters of operations where there are any, else from instructions."""
+    paths = {name: value for name, value in values.items() if name.startswith(PREFIX) and name.endswith(".sum")}
+    if any(value is not None for value in paths.values()):
+        types = _types(paths)
+        floats = {kind: figure for kind, figure in types.items() if kind not in INTEGER}
+        integers = [figure.value for kind, figure in types.items() if kind in INTEGER and figure.value is not None]
+        integer = Figure(sum(integers), "counted", "integer operations, no FLOPs") if integers else NO_INTEGER
+        return _sum_of_types(floats, capability, algorithm), tuple(sorted(types.items())), integer
+    pipe = metric(values, PIPE_TENSOR)
+    if pipe and algorithm.math in INTEGER:
+        return _integers(pipe, algorithm)
+    figure = _instructions(values, pipe, capability, phantom, algorithm, bool(paths))
+    integer = Figure(0, "counted") if pipe == 0 else missing("not_available", "their shape is not known")
+    return figure, ((algorithm.math, figure),) if figure.value and algorithm.math else (), integer
+
+
+def ops_path(values: Values) -> float | None:
+    """Operations of the tensor cores, integer ones too, no form of a counter added to its own parts; None without."""
+    known = [figure.value for figure in _types(values).values() if figure.value is not None]
+    return sum(known) if known else None
+
+
+def _types(paths: Values) -> dict[str, Figure]:
+    levels: dict[str, dict[int, list[tuple[str | None, float]]]] = defaultdict(lambda: defaultdict(list))
+    for name, value in paths.items():
+        found = _PATH.fullmatch(name)
+        if found is None or value is None:
+            continue
+        level = 4 * (found["op"] is not None) + 2 * (found["sparsity"] is not None) + (found["dst"] is not None)
+        part = found["sparsity"] or (f"op {found['op']}" if found["op"] else None)
+        levels[found["src"]][level].append((part, value))
+    return {kind: _type(kind, found) for kind, found in levels.items()}
+
+
+def _type(kind: str, levels: dict[int, list[tuple[str | None, float]]]) -> Figure:
+    level = min(levels)
+    value = sum(count for _, count in levels[level])
+    parts = {part for part, _ in levels[level] if part}
+    without: tuple[str, ...] = ()
+    if level & 4:
+        without = (f"tensor {kind} of other instructions",)
+    elif level & 2 and parts != {"on", "off"}:
+        without = (f"tensor {kind} with sparsity {'off' if parts == {'on'} else 'on'}",)
+    if without and not value:
+        return missing("not_collected", f"{without[0]} was not collected, and the rest is 0")
+    return Figure(value, "counted", missing=without, rule=f"{PREFIX}src_{kind}")
+
+
+def _sum_of_types(floats: dict[str, Figure], capability: str | None, algorithm: Algorithm) -> Figure:
+    known = {kind: figure for kind, figure in floats.items() if figure.value is not None}
+    value = sum(figure.value or 0 for figure in known.values())
+    wanted = dict.fromkeys(EXPECTED.get(min(major(capability), 9), ()))
+    if algorithm.tensor_core and algorithm.math and algorithm.math not in INTEGER:
+        wanted[algorithm.math] = None
+    lacking = tuple(f"tensor {kind}" for kind in wanted if not any(kind in name.split("_") for name in known))
+    without = (*lacking, *(part for figure in known.values() for part in figure.missing))
+    what = ", ".join(without).replace("tensor ", "") or "floating-point types"
+    reason = f"tensor operations of {what} were not collected"
+    if not known or (without and not value):
+        return missing("not_collected", reason + (f", and those of {', '.join(sorted(known))} are 0" if known else ""))
+    rule = f"{PREFIX}src: " + " + ".join(sorted(known))
+    return Figure(value, "counted", reason if without else None, missing=without, rule=rule)
+
+
+def _integers(pipe: float, algorithm: Algorithm) -> Tensor:
+    flops = Figure(0, "estimated", "its tensor instructions multiply integers, by the kernel's name: no FLOPs")
+    each = INTEGER_PER_INSTRUCTION.get(algorithm.instruction or "")
+    if each is None:
+        reason = "integer tensor instructions have no size without their shape"
+        return flops, (), missing("not_available", reason)
+    rule = f"{each} x tensor instructions ({algorithm.instruction}, by the kernel's name)"
+    return flops, (), Figure(each * pipe, "estimated", rule, rule=rule)
+
+
+def _instructions(
+    values: Values, pipe: float | None, capability: str | None, phantom: bool, algorithm: Algorithm, paths_asked: bool
+) -> Figure:
+    if 0 < major(capability) < 7:
+        return Figure(0, "counted", f"compute capability {capability} has no tensor cores", launches=0, of_launches=0)
+    if pipe is None and (paths_asked or asked(values, PIPE_TENSOR)):
+        return missing("not_available", "ncu printed no value for the tensor counters on this chip")
+    if pipe is None:
+        return missing("not_collected", "tensor counters were not collected")
+    if pipe == 0:
+        return Figure(0, "counted", rule="no tensor instruction was executed")
+    if phantom and capability is None:
+        reason = "its instructions are as many as HFMA2, which moves constants on CC 8.x and 9.x; the chip is not known"
+        return missing("refused", reason)
+    if phantom:
+        reason = "the tensor pipe only moved constants (HFMA2 = 32 x its instructions)"
+        return Figure(0, "counted", reason, rule="tensor instructions - HFMA2 / 32")
+    return _sized(values, pipe, capability, algorithm)
+
+
+def _sized(values: Values, pipe: float, capability: str | None, algorithm: Algorithm) -> Figure:
+    """Instructions x the FLOPs of the shape that the kernel's name states, or of the only one that Volta has."""
+    each = FLOPS_PER_INSTRUCTION.get((algorithm.math or "", algorithm.instruction or ""))
+    shape = f"{algorithm.instruction} of {algorithm.math}, by the kernel's name"
+    if capability == "7.0":
+        each = each or VOLTA_FLOPS_PER_INSTRUCTION
+        shape = f"HMMA.884, {'fp16' if each == 1024 else 'fp32'} accumulation"
+    elif each is None or capability is None:
+        reason = "tensor instructions were counted, but not their shape: no FLOPs follow from that"
+        return missing("not_available", reason)
+    moves: float = 0  # as ncu counts them, else HFMA2 / 32 on CC 8.x and 9.x
+    if major(capability) in (8, 9):
+        said = metric(values, HFMA2_ON_TENSOR_PIPE)
+        moves = said if said is not None else (metric(values, op("hfma")) or 0) // 32
+    less = f", without {moves:,.0f} that move constants" if moves else ""
+    rule = f"{each} x tensor instructions ({shape}){less}"
+    return Figure(each * (pipe - moves), "estimated", rule, rule=rule)

@@ -6,15 +6,14 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-from perfctl.orchestrator.analyse.counters.flops import KernelFlops, Values
-from perfctl.orchestrator.analyse.counters.tensor import INTEGER
+from perfctl.orchestrator.analyse.counters.flops import KernelFlops
+from perfctl.orchestrator.analyse.counters.sums import INTEGER, PATHS, Values
 from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.orchestrator.analyse.hardware.gpus import TENSOR
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.records.report import Kernel
 
 K = TypeVar("K", bound=Hashable)
-PLAIN = ("fp32", "fp64", "fp16")
 NOT_COUNTED = "no ncu run at this batch size; 'perfctl ncu' makes one"
 NO_COUNTERS = "the runs were on a CPU; FLOPs are counted on NVIDIA GPUs only, by ncu"
 NO_BYTES = missing("not_collected", "DRAM bytes were not counted; 'perfctl ncu' collects them")
@@ -26,14 +25,12 @@ class CountedWork(NamedTuple):
     paths: Mapping[str, Figure]
     """"fp32", "fp64", "fp16" and "tensor tf32", ... -> FLOPs."""
     total: Figure
-    """FLOPs of all paths."""
     dram: Figure
     """Bytes between the GPU and its DRAM."""
     launches: float
 
 
 NOTHING = CountedWork({}, missing("not_collected", NOT_COUNTED), NO_BYTES, 0)
-"""Of a batch size without counters."""
 ON_A_CPU = CountedWork(
     {}, missing("not_available", NO_COUNTERS),
     missing("not_available", "DRAM bytes are counted on NVIDIA GPUs only, by ncu"), 0,
@@ -55,7 +52,7 @@ def counted_work(
         mine["total"].append(found.total if found else NOTHING.total)
         mine["dram"].append(dram_bytes(values.get(kernel.launch, {})))
         if found:
-            for path in PLAIN:
+            for path in PATHS:
                 mine[path].append(getattr(found, path))
             types = [item for item in found.tensor_types if item[0] not in INTEGER]
             for kind, figure in types or [(tensor_kind(kernel.name, capability, precision), found.tensor)]:

@@ -6,123 +6,35 @@ its own name as kind. An operation without a formula is a row whose ``macs`` is 
 
 from __future__ import annotations
 
-from collections import Counter
+import csv
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from pathlib import Path
 
-from perfctl.orchestrator.analyse.flops import plain, products, rnn
-from perfctl.orchestrator.analyse.flops.products import FUSED
-from perfctl.orchestrator.analyse.flops.terms import Formula, Part, number, shape_of, tensors_of
+from perfctl.orchestrator.analyse.flops import formulas
+from perfctl.orchestrator.analyse.flops.formulas import FUSED, Formula, Part, shape_of, tensors_of
 from perfctl.records.paper import LayerCall, OpShape
 
 
-def _aten(formula: Formula, names: str) -> dict[str, Formula]:
-    return {f"aten.{name}": formula for name in names.split()}
+def _read_operations() -> dict[str, dict[str, Formula]]:
+    """Group -> operation -> formula, from operations.csv; a name without a namespace is one of aten."""
+    groups: dict[str, dict[str, Formula]] = defaultdict(dict)
+    lines = Path(__file__).with_name("operations.csv").read_text(encoding="utf-8").splitlines()
+    for group, function, factor, operations in csv.reader(lines[1:]):
+        formula = getattr(formulas, function)
+        names = (name if "." in name else f"aten.{name}" for name in operations.split())
+        groups[group].update(dict.fromkeys(names, formula(int(factor)) if factor else formula))
+    return groups
 
 
-_FUSED_ATTENTION = tuple(f"_scaled_dot_product_{name}" for name in (
-    "flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention",
-))  # fmt: skip
-
-PRODUCTS: dict[str, Formula] = {
-    **dict.fromkeys(products.CONVOLUTIONS, products.convolution),
-    **_aten(products.convolution_backward, "convolution_backward convolution_backward_overrideable"),
-    **_aten(products.matrix_product, "mm bmm mv dot vdot _int_mm _scaled_mm"),
-    **dict.fromkeys(products.ADDED, products.added_product),
-    "aten.linear": products.linear,
-    **dict.fromkeys(("perfctl.lstm", "perfctl.gru", "perfctl.rnn"), rnn.recurrent),
-    **dict.fromkeys(("perfctl.lstm_backward", "perfctl.gru_backward", "perfctl.rnn_backward"), rnn.recurrent_backward),
-    "perfctl.scaled_dot_product_attention": products.attention,
-    "perfctl.scaled_dot_product_attention_backward": products.attention_backward,
-    **_aten(products.attention, " ".join(_FUSED_ATTENTION)),
-    **_aten(products.fused_attention_backward, " ".join(f"{name}_backward" for name in _FUSED_ATTENTION)),
-}
-
-NORMS: dict[str, Formula] = {
-    **_aten(plain.batch_norm, "native_batch_norm cudnn_batch_norm miopen_batch_norm _native_batch_norm_legit"),
-    **_aten(plain.per_output(4), "_native_batch_norm_legit_no_training _softmax_backward_data _log_softmax_backward_data "
-            "_weight_norm_interface"),
-    **_aten(plain.per_output(8), "_batch_norm_with_update native_layer_norm native_group_norm"),
-    **_aten(plain.norm_backward, "native_batch_norm_backward cudnn_batch_norm_backward miopen_batch_norm_backward "
-            "batch_norm_backward native_layer_norm_backward native_group_norm_backward _fused_rms_norm_backward "
-            "_weight_norm_interface_backward"),
-    **_aten(plain.per_output(5), "_fused_rms_norm _softmax _safe_softmax _log_softmax"),
-    "aten.linalg_vector_norm": plain.per_input(2),
-}  # fmt: skip
-
-POOLING: dict[str, Formula] = {
-    **_aten(plain.pooling, "max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d"),
-    **_aten(plain.per_output(1), "avg_pool2d_backward avg_pool3d_backward _adaptive_avg_pool2d_backward "
-            "_adaptive_avg_pool3d_backward adaptive_max_pool2d_backward adaptive_max_pool3d_backward"),
-    **_aten(plain.per_input(1), "max_pool2d_with_indices_backward max_pool3d_with_indices_backward _adaptive_avg_pool2d "
-            "_adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d"),
-}  # fmt: skip
-
-SAMPLING: dict[str, Formula] = {
-    **_aten(plain.moved, "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact2d"),
-    **_aten(plain.per_input(1), "upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward"),
-    **_aten(plain.interpolation(2), "upsample_linear1d"),
-    **_aten(plain.interpolation(4), "upsample_bilinear2d _upsample_bilinear2d_aa grid_sampler_2d"),
-    **_aten(plain.interpolation(8), "upsample_trilinear3d grid_sampler_3d"),
-    **_aten(plain.interpolation(16), "upsample_bicubic2d"),
-    **_aten(plain.interpolation_backward(2), "upsample_linear1d_backward"),
-    **_aten(plain.interpolation_backward(4), "upsample_bilinear2d_backward grid_sampler_2d_backward"),
-    **_aten(plain.interpolation_backward(8), "upsample_trilinear3d_backward grid_sampler_3d_backward"),
-    **_aten(plain.interpolation_backward(16), "upsample_bicubic2d_backward"),
-}
-
-REDUCTIONS = (
-    "sum", "mean", "amax", "amin", "max", "min", "prod", "argmax", "argmin", "any", "all", "cumsum", "cumprod",
-    "logsumexp", "norm", "count_nonzero", "nansum", "median", "nll_loss_forward", "nll_loss2d_forward",
-    "nll_loss_backward", "nll_loss2d_backward", "mse_loss", "mse_loss_backward", "smooth_l1_loss", "huber_loss",
-    "smooth_l1_loss_backward", "binary_cross_entropy", "binary_cross_entropy_backward", "huber_loss_backward",
-    "binary_cross_entropy_with_logits", "_euclidean_dist", "aminmax", "kl_div", "soft_margin_loss",
-)  # fmt: skip
-"""aten operations with one FLOP for each value of the largest input."""
-
-POINTWISE = (
-    "relu", "relu_", "threshold_backward", "gelu", "gelu_backward", "silu", "silu_", "silu_backward", "hardtanh",
-    "hardtanh_", "hardtanh_backward", "hardswish", "hardswish_", "hardswish_backward", "hardsigmoid", "hardsigmoid_",
-    "hardsigmoid_backward", "leaky_relu", "leaky_relu_", "leaky_relu_backward", "elu", "elu_backward", "mish",
-    "sigmoid_backward", "tanh_backward", "glu", "glu_backward", "softplus", "softplus_backward", "celu", "selu",
-    "log_sigmoid_forward", "log_sigmoid_backward", "native_dropout", "native_dropout_backward", "_prelu_kernel",
-    "_prelu_kernel_backward", "mish_backward", "rrelu_with_noise", "hardshrink", "softshrink", "_thnn_fused_lstm_cell",
-    "_thnn_fused_lstm_cell_backward_impl", "_thnn_fused_gru_cell", "_thnn_fused_gru_cell_backward", "logit",
-    "fake_quantize_per_tensor_affine_cachemask", "_fused_dropout", "masked_scale", "add", "add_", "addcmul_",
-)  # fmt: skip
-"""aten operations with one FLOP for each output value, besides those that torch itself tags pointwise."""
-
-MOVES = (
-    "cat", "stack", "index", "index_put", "index_put_", "index_select", "gather", "scatter", "scatter_",
-    "scatter_add", "embedding", "embedding_dense_backward", "_embedding_bag", "embedding_renorm_",
-    "copy_", "_to_copy", "contiguous", "fill_", "zero_", "zeros", "zeros_like", "new_zeros", "ones", "ones_like",
-    "new_ones", "full", "full_like", "new_full", "fill", "arange", "linspace", "eye", "scalar_tensor", "tril", "triu",
-    "tril_indices", "triu_indices", "roll", "flip", "repeat", "repeat_interleave", "constant_pad_nd",
-    "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d",
-    "replication_pad3d", "reflection_pad1d_backward", "reflection_pad2d_backward", "replication_pad2d_backward",
-    "select_backward", "slice_backward", "index_put_impl_", "_index_put_impl_", "masked_fill", "masked_fill_",
-    "masked_select", "index_add", "index_add_", "index_fill", "index_fill_", "index_copy", "pixel_shuffle",
-    "pixel_unshuffle", "channel_shuffle", "im2col", "col2im", "unfold_backward", "bernoulli", "bernoulli_", "rand",
-    "randn", "rand_like", "randn_like", "randint", "randperm", "uniform_", "normal_", "random_", "exponential_",
-    "multinomial", "sort", "topk", "where", "nonzero", "unique_consecutive", "_unique2", "select_scatter",
-    "slice_scatter", "diagonal_scatter", "as_strided_scatter", "one_hot", "bucketize", "searchsorted", "native_channel_shuffle",
-    "split_with_sizes_copy", "unsafe_split", "unsafe_split_with_sizes", "_embedding_bag_backward", "unbind_copy",
-    "_pack_padded_sequence", "_pack_padded_sequence_backward", "max_unpool2d",
-    "diag_embed", "_pad_packed_sequence", "meshgrid", "lift", "diagonal_backward", "bincount", "_local_scalar_dense",
-)  # fmt: skip
+OPERATIONS = _read_operations()
+PRODUCTS, NORMS, POOLING, SAMPLING = (OPERATIONS[group] for group in ("products", "norms", "pooling", "sampling"))
+MOVES = tuple(name.removeprefix("aten.") for name in OPERATIONS["moves"])
 """aten operations that move, draw or choose values: bytes, and no FLOPs."""
-
-TABLE: dict[str, Formula] = {
-    **{f"aten.{name}": plain.per_output(1) for name in POINTWISE},
-    **{f"aten.{name}": plain.per_input(1) for name in REDUCTIONS},
-    **_aten(plain.per_input(3), "var std"),
-    "aten.var_mean": plain.per_input(4),
-    "aten._cdist_forward": products.pairwise_distance,
-    **{f"aten.{name}": plain.moved for name in MOVES},
-    **PRODUCTS, **NORMS, **POOLING, **SAMPLING,
-    **{f"optim.{name}": plain.step for name in plain.WORK},
-}  # fmt: skip
+TABLE: dict[str, Formula] = {name: formula for group in OPERATIONS.values() for name, formula in group.items()}
+TABLE |= {f"optim.{name}": formulas.step for name in formulas.WORK}
 
 
 def formula_for(op: OpShape) -> Formula | None:
@@ -130,8 +42,8 @@ def formula_for(op: OpShape) -> Formula | None:
     if op.op in TABLE:
         return TABLE[op.op]
     if op.op.startswith(("aten._foreach_", "aten._amp_foreach")):
-        return plain.each_tensor
-    return plain.per_output(1) if op.attributes.get("pointwise") else None
+        return formulas.each_tensor
+    return formulas.per_output(1) if op.attributes.get("pointwise") else None
 
 
 FRIENDLY = {
@@ -145,11 +57,9 @@ FRIENDLY = {
 }  # fmt: skip
 
 SHOWN_TERMS = 4
-"""How many different calls the worked text of one row spells out."""
 
 
 _Key = tuple[str, str, str]
-"""Layer, kind, direction."""
 _Parts = list[tuple[OpShape, Part]]
 
 
@@ -161,7 +71,6 @@ class Totals:
     flops: int
     elementwise_flops: int
     unknown: tuple[tuple[str, int], ...]
-    """Operations without a formula, with their number of calls."""
 
 
 def estimate(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
@@ -169,15 +78,14 @@ def estimate(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
     rows: dict[_Key, _Parts] = {}
     unknown: dict[_Key, list[OpShape]] = {}
     for op in ops:
-        recompute = bool(op.attributes.get("recompute"))
+        named = {"forward": "recompute"} if op.attributes.get("recompute") else {}
         formula = formula_for(op)
         if formula is None:
-            direction = "recompute" if recompute and op.direction == "forward" else op.direction
-            unknown.setdefault((op.layer, friendly(op.op, op), direction), []).append(op)
-            continue
-        for part in formula(op):
-            direction = "recompute" if recompute and part.direction == "forward" else part.direction
-            rows.setdefault((op.layer, kind_of(op) + part.label, direction), []).append((op, part))
+            key = (op.layer, friendly(op.op, op), named.get(op.direction, op.direction))
+            unknown.setdefault(key, []).append(op)
+        for part in formula(op) if formula else ():
+            key = (op.layer, kind_of(op) + part.label, named.get(part.direction, part.direction))
+            rows.setdefault(key, []).append((op, part))
     owners = _owners(rows)
     calls = [_layer_call(key, parts, owners) for key, parts in rows.items()]
     calls += [_unknown_call(key, group) for key, group in unknown.items()]
@@ -230,7 +138,6 @@ def friendly(name: str, op: OpShape) -> str:
 
 
 def _owners(rows: dict[_Key, _Parts]) -> dict[str, str]:
-    """Layer -> the kind of row that carries its parameters: the layer's own, else the heaviest functional one."""
     best: dict[str, tuple[bool, int, str]] = {}
     for (layer, kind, direction), parts in rows.items():
         if direction == "forward":
@@ -260,7 +167,7 @@ def _layer_call(key: _Key, parts: _Parts, owners: dict[str, str]) -> LayerCall:
 
 def _text(parts: _Parts) -> str:
     heavy = [(op, part) for op, part in parts if part.macs] or parts
-    lines = [f"{number(op.calls)} times: {part.text}" if op.calls > 1 else part.text for op, part in heavy]
+    lines = [f"{op.calls:,} times: {part.text}" if op.calls > 1 else part.text for op, part in heavy]
     if len(lines) > SHOWN_TERMS:
         lines = [*lines[:SHOWN_TERMS], f"and {len(lines) - SHOWN_TERMS} more shapes"]
     return "; ".join(lines)
@@ -274,6 +181,6 @@ def _unknown_call(key: _Key, ops: list[OpShape]) -> LayerCall:
         read_bytes=sum(tensors_of(op).read() * op.calls for op in ops),
         write_bytes=sum(tensors_of(op).write() * op.calls for op in ops),
         output_elements=sum(prod(shape_of(op.outputs, 0)) * op.calls for op in ops if op.outputs),
-        formula=f"no formula for {ops[0].op} ({number(count)} {'call' if count == 1 else 'calls'})",
+        formula=f"no formula for {ops[0].op} ({count:,} {'call' if count == 1 else 'calls'})",
         elementwise_flops=None, calls=count, position=min(op.position for op in ops),
     )  # fmt: skip

@@ -1,12 +1,12 @@
 """Grids, tiles and multiplies that follow from a kernel's name and its layer's shape.
 
 Verified on public measurements of cuDNN 8.9 and cuBLAS (fp32 forward on a V100, a T4 and two A100); ``scripts/neusight.py``
-repeats that. The same arithmetic for tensor-core kernels that print their tile is marked as not verified.
+repeats that. The same arithmetic for tensor-core kernels that print their tile is not verified.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, prod
 
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
@@ -71,19 +71,13 @@ class ExpectedGrid:
     ctas: int
     """Thread blocks that the shape asks for (without split-K)."""
     matches: bool
-    """True when the launch had that grid."""
     multiplies: int
     """Multiplies of the launch (each with its add: half of its FLOPs), padding included."""
     factor: float
     """``multiplies`` / multiply-adds on paper: above 1 for padding, below 1 for Winograd."""
     rule: str
-    """The arithmetic, numbers put in."""
-    verified: bool = False
-    """True for the families whose formula was checked on public measurements."""
-    family: str = ""
+    family: str
     """Which formula: implicit gemm, winograd fused, winograd not fused, gemm."""
-    split_k: int = 1
-    """Blocks that share one sum; each adds its part once more in a reduction."""
 
 
 def expected_grid(algorithm: Algorithm, grid: Grid, shape: GemmShape | ConvShape) -> ExpectedGrid | None:
@@ -121,14 +115,10 @@ def _implicit(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGri
     rows, columns = ceil(shape.pixels / m), ceil(shape.out_channels / n)
     ctas, depth = rows * columns, _padded(shape.depth, k)
     multiplies = ctas * m * n * depth
-    split = grid[2] if algorithm.split_k or grid[2] > 1 else 1
-    verified = not algorithm.tensor_core
-    matches = (grid[0], grid[1]) == (rows, columns) if verified else sorted(grid[:2]) == sorted((rows, columns))
-    rule = (
-        f"ceil({shape.pixels:,} outputs / {m}) x ceil({shape.out_channels} channels / {n}) = {ctas:,} blocks "
-        f"x {m} x {n} x {depth:,} = {multiplies:,} multiplies"
-    )
-    return _made(ctas, matches, multiplies, shape.macs, rule, verified, "implicit gemm", split)
+    matches = grid[:2] == (rows, columns) or (bool(algorithm.tensor_core) and grid[1::-1] == (rows, columns))
+    blocks = f"ceil({shape.pixels:,} outputs / {m}) x ceil({shape.out_channels} channels / {n}) = {ctas:,} blocks"
+    rule = f"{blocks} x {m} x {n} x {depth:,} = {multiplies:,} multiplies"
+    return _made(ctas, matches, multiplies, shape.macs, rule, "implicit gemm")
 
 
 def _winograd_fused(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
@@ -143,11 +133,9 @@ def _winograd_fused(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> Expec
     )
     ctas, tiles = prod(wanted), images * rows * columns
     multiplies = ctas * tiles * FUSED_CHANNELS * 16 * shape.in_channels
-    rule = (
-        f"{wanted[0]} x {wanted[1]} x {wanted[2]} blocks x {tiles} tiles x {FUSED_CHANNELS} channels x 16 multiplies "
-        f"x {shape.in_channels} channels = {multiplies:,} multiplies"
-    )
-    return _made(ctas, wanted == grid, multiplies, shape.macs, rule, True, "winograd fused", 1)
+    blocks = f"{wanted[0]} x {wanted[1]} x {wanted[2]} blocks x {tiles} tiles x {FUSED_CHANNELS} channels"
+    rule = f"{blocks} x 16 multiplies x {shape.in_channels} channels = {multiplies:,} multiplies"
+    return _made(ctas, wanted == grid, multiplies, shape.macs, rule, "winograd fused")
 
 
 def _winograd_products(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
@@ -156,28 +144,22 @@ def _winograd_products(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> Ex
         return None
     m, n, k = algorithm.tile
     tiles = WINOGRAD_IMAGES * ceil(shape.batch / WINOGRAD_IMAGES) * ceil(shape.out_h / 4) * ceil(shape.out_w / 4)
-    wanted, swapped = _blocks(tiles, shape.out_channels, m, n, grid)
+    wanted, sides = _blocks(tiles, shape.out_channels, m, n, grid)
     ctas, depth = 36 * prod(wanted), _padded(shape.in_channels, k)
     multiplies = ctas * m * n * depth
-    sides = (n, m) if swapped else (m, n)
-    rule = (
-        f"36 products x ceil({tiles:,} tiles / {sides[0]}) x ceil({shape.out_channels} channels / {sides[1]}) = "
-        f"{ctas:,} blocks x {m} x {n} x {depth:,} = {multiplies:,} multiplies"
-    )
-    matches = (grid[0], grid[1]) == wanted
-    return _made(ctas, matches, multiplies, shape.macs, rule, True, "winograd not fused", 1)
+    blocks = f"ceil({tiles:,} tiles / {sides[0]}) x ceil({shape.out_channels} channels / {sides[1]}) = {ctas:,} blocks"
+    rule = f"36 products x {blocks} x {m} x {n} x {depth:,} = {multiplies:,} multiplies"
+    return _made(ctas, grid[:2] == wanted, multiplies, shape.macs, rule, "winograd not fused")
 
 
 def _pointwise(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
     """A convolution as a plain product (1 x 1, or after im2col): all images at once, or one product an image."""
     found = _gemm(algorithm, grid, GemmShape(shape.pixels, shape.out_channels, shape.depth))
-    if found is None:
-        return None
-    if grid[2] == shape.batch and not (found.matches and grid[2] == 1):
+    if found is not None and grid[2] == shape.batch and not (found.matches and grid[2] == 1):
         image = GemmShape(shape.out_h * shape.out_w, shape.out_channels, shape.depth, shape.batch)
         apart = _gemm(algorithm, grid, image)
-        found = apart if apart is not None and apart.matches else found
-    return replace(found, verified=False)
+        return apart if apart is not None and apart.matches else found
+    return found
 
 
 def _gemm(algorithm: Algorithm, grid: Grid, shape: GemmShape) -> ExpectedGrid | None:
@@ -185,39 +167,30 @@ def _gemm(algorithm: Algorithm, grid: Grid, shape: GemmShape) -> ExpectedGrid | 
     if algorithm.tile is None:
         return None
     m, n, k = algorithm.tile
-    wanted, swapped = _blocks(shape.m, shape.n, m, n, grid)
+    wanted, sides = _blocks(shape.m, shape.n, m, n, grid)
     split = max(1, grid[2] // shape.batch)
     ctas = shape.batch * prod(wanted)
     depth = split * _padded(ceil(shape.k / split), k) if k else shape.k
     multiplies = ctas * m * n * depth
-    sides = (n, m) if swapped else (m, n)
     times = f"{shape.batch} products x " if shape.batch > 1 else ""
-    rule = (
-        f"{times}ceil({shape.m:,} / {sides[0]}) x ceil({shape.n:,} / {sides[1]}) = {ctas:,} tiles x {m} x {n} x "
-        f"{depth:,} = {multiplies:,} multiplies" + (f", the sum split over {split} blocks" if split > 1 else "")
-    )
+    tiles = f"{times}ceil({shape.m:,} / {sides[0]}) x ceil({shape.n:,} / {sides[1]}) = {ctas:,} tiles x {m} x {n}"
+    shared = f", the sum split over {split} blocks" if split > 1 else ""
+    rule = f"{tiles} x {depth:,} = {multiplies:,} multiplies{shared}"
     matches = grid[0] * grid[1] == prod(wanted) and grid[2] % shape.batch == 0
-    return _made(ctas, matches, multiplies, shape.macs, rule, not algorithm.tensor_core, "gemm", split)
+    return _made(ctas, matches, multiplies, shape.macs, rule, "gemm")
 
 
-def _blocks(rows: int, columns: int, m: int, n: int, grid: Grid) -> tuple[tuple[int, int], bool]:
-    """Blocks along the grid's x and y, and whether the tile lies across.
+def _blocks(rows: int, columns: int, m: int, n: int, grid: Grid) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Blocks along the grid's x and y, and the tile's sides along rows and columns.
 
     cuBLAS works column by column, so a tile's first side mostly lies along the outputs. That orientation is the answer
     where no orientation gives the grid.
     """
-    choices = {
-        (ceil(columns / m), ceil(rows / n)): True,
-        (ceil(rows / n), ceil(columns / m)): True,
-        (ceil(rows / m), ceil(columns / n)): False,
-        (ceil(columns / n), ceil(rows / m)): False,
-    }
+    across, along = (ceil(columns / m), ceil(rows / n)), (ceil(rows / m), ceil(columns / n))
+    choices = {across: (n, m), across[::-1]: (n, m), along: (m, n), along[::-1]: (m, n)}
     # equal sides before an equal number of blocks before none of both
     return max(choices.items(), key=lambda choice: (choice[0] == grid[:2], prod(choice[0]) == prod(grid[:2])))
 
 
-def _made(
-    ctas: int, matches: bool, multiplies: int, macs: int, rule: str, verified: bool, family: str, split: int
-) -> ExpectedGrid:
-    rule = f"{rule} (paper {macs:,})"
-    return ExpectedGrid(ctas, matches, multiplies, multiplies / macs, rule, verified, family, split)
+def _made(ctas: int, matches: bool, multiplies: int, macs: int, rule: str, family: str) -> ExpectedGrid:
+    return ExpectedGrid(ctas, matches, multiplies, multiplies / macs, f"{rule} (paper {macs:,})", family)

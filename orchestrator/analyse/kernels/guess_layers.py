@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     Places = npt.NDArray[np.int64]
 
 Placed = tuple[int | None, int]
-"""(item or None, step) of a launch."""
 GRADIENTS = ("grad_input", "grad_weight")
 _BAD, _FITS, _SURE = -4.0, 1.0, 2.0
 _HINT = 0.5
@@ -85,26 +84,16 @@ def _product(call: LayerCall) -> tuple[int, int] | None:
 
 
 def _families(kind: str) -> frozenset[str]:
-    lowered = kind.lower()
-    if "conv" in lowered:
-        return frozenset({"conv", "winograd", "fft", "depthwise", "gemm"})
-    if any(word in lowered for word in ("lstm", "gru", "rnn")):
-        return frozenset({"rnn", "gemm"})
-    if "attention" in lowered:
-        return frozenset({"attention", "gemm"})
-    return frozenset({"gemm"})
+    words = {"conv": ("conv", "winograd", "fft", "depthwise"), **dict.fromkeys(("lstm", "gru", "rnn"), ("rnn",))}
+    words["attention"] = ("attention",)
+    return frozenset(("gemm", *next((found for word, found in words.items() if word in kind.lower()), ())))
 
 
 def fits(launches: Sequence[Kernel], items: Sequence[LayerItem], known: Mapping[str, Algorithm]) -> list[list[float]]:
     """How well each launch fits each item; launches alike share a row."""
-    rows: dict[tuple[object, ...], list[float]] = {}
-    found = []
-    for kernel in launches:
-        key = (kernel.name, kernel.grid_x, kernel.grid_y, kernel.grid_z)
-        if key not in rows:
-            rows[key] = [_fit(kernel, known[kernel.name], item) for item in items]
-        found.append(rows[key])
-    return found
+    alike = {(kernel.name, kernel.grid_x, kernel.grid_y, kernel.grid_z): kernel for kernel in launches}
+    rows = {key: [_fit(kernel, known[kernel.name], item) for item in items] for key, kernel in alike.items()}
+    return [rows[kernel.name, kernel.grid_x, kernel.grid_y, kernel.grid_z] for kernel in launches]
 
 
 def _fit(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
@@ -120,7 +109,6 @@ def _fit(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
 
 
 def _shape(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
-    """By the blocks that the tile in the kernel's name needs; by the outputs of all tiles where sides are unknown."""
     if algorithm.tile is None or kernel.grid_x is None or not item.outputs:
         return 0.0
     m, n, _ = algorithm.tile
@@ -213,11 +201,8 @@ class Guess:
 
     kernels: tuple[Kernel, ...]
     guessed: int
-    """Launches that got a layer; 0 when no guess was made."""
     steps: int
-    """Whole steps that were found."""
     gaps: tuple[Gap, ...]
-    """What was guessed, or why not."""
 
 
 def guess(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -> Guess:
@@ -258,7 +243,6 @@ def _none(kernels: tuple[Kernel, ...], reason: str) -> Guess:
 
 
 def _items_by_step(placed: Iterable[tuple[int | None, int]]) -> dict[int, set[int]]:
-    """Step -> the items that were found in it."""
     held: defaultdict[int, set[int]] = defaultdict(set)
     for item, step in placed:
         if item is not None:
@@ -267,7 +251,6 @@ def _items_by_step(placed: Iterable[tuple[int | None, int]]) -> dict[int, set[in
 
 
 def _doubt(path: Sequence[int | None], steps: Sequence[int], count: int) -> str | None:
-    """Why the alignment is not to be believed; None when it is."""
     placed = sum(item is not None for item in path)
     if placed < ENOUGH * len(path):
         return f"only {placed} of {len(path)} kernels that multiply fit the network's layers in order and shape"
@@ -291,28 +274,23 @@ def _guessed(
     whole = sorted(step for step in held if len(held[step]) >= ENOUGH * len(items))
     numbers = {step: number for number, step in enumerate(whole)}
     for index, (item, step) in _with_helpers(given, order, placed, known).items():
-        if item is None:
-            found[index] = found[index]._replace(layer=None, direction=None, step=numbers.get(step), layer_source=None)
-            continue
-        layer, direction = items[item].layer, items[item].direction
-        if not directed and direction in GRADIENTS:  # names and shapes say nothing about which of the two it is
-            direction = "backward"
-        found[index] = found[index]._replace(
-            layer=layer, direction=direction, step=numbers.get(step), layer_source="guessed"
-        )
+        layer = direction = source = None
+        if item is not None:
+            layer, direction, source = items[item].layer, items[item].direction, "guessed"
+            if not directed and direction in GRADIENTS:  # names and shapes say nothing about which of the two it is
+                direction = "backward"
+        at = numbers.get(step)
+        found[index] = found[index]._replace(layer=layer, direction=direction, step=at, layer_source=source)
     guessed = sum(kernel.layer is not None for kernel in found)
     cut = f" ({len(steps) - len(whole)} cut-off ones are in no figure per step)" if len(steps) > len(whole) else ""
-    reason = (
-        f"the layers of {guessed} of {len(found)} launches, and {len(whole)} steps{cut}, were guessed by order and shape"
-        " against the network's layers; no range was seen"
-    )
+    what = f"the layers of {guessed} of {len(found)} launches, and {len(whole)} steps{cut}"
+    reason = f"{what}, were guessed by order and shape against the network's layers; no range was seen"
     return Guess(tuple(found), guessed, len(whole), (Gap("kernel.layer", "ambiguous", reason),))
 
 
 def _with_helpers(
     given: Sequence[Kernel], order: Sequence[int], placed: dict[int, Placed], known: dict[str, Algorithm]
 ) -> dict[int, Placed]:
-    """All launches with their item and step: transforms and reductions go with the kernel that they serve."""
     nothing: Placed = (None, -1)
     before = list(accumulate(order, lambda last, index: placed.get(index, last), initial=nothing))[1:]
     found: dict[int, Placed] = {}

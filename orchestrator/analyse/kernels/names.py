@@ -2,145 +2,35 @@
 
 from __future__ import annotations
 
+import csv
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
-FAMILIES: tuple[tuple[str, str], ...] = (
-    ("collective", r"nccl|rccl|all_?reduce|all_?gather(?!_?nd)|reduce_?scatter|all_?to_?all"),
-    ("attention", r"flash_?(fwd|bwd|attn|attention)|(^|[^a-z])flash(::|_attn|_fwd|_bwd)|fmha|attention_?kernel"
-                  r"|native_sdpa|sdpa_|mem_eff|flashattn|batch(decode|prefill)with|mergestates|flex_?attention"
-                  r"|paged_?attention|attn_(fwd|bwd)"),
-    ("winograd", r"winograd"),
-    ("fft", r"(^|[^a-z])fft|_fft_|fft[123]d|cf_?gemm.*fft|flip_filter|(vector|regular|dp)_?fft|fft_convolve"),
-    ("depthwise", r"depthwise|grad2d_grouped_direct|conv2d_grouped_direct|dwconv|(conv|grad)2d_c1_k1"),
-    ("layout", r"nchwtonhwc|nhwctonchw|^(?!.*[0-9]cudnn).*(nchw2nhwc|nhwc2nchw)|(?<!conv_)transpose|permut|"
-               r"im2col|col2im|"
-               r"(compute|precompute).*offsets|tensortransform|nchwaddpadding|nhwcaddpadding|"
-               r"scalepackedtensor|convert_weights|kern_precompute_indices|reorder|genericreformat|pack_|"
-               r"unpack_|region_transform|"
-               r"compute_gemm_pointers|converttensor|shuffleintensor|swapdimension|routingindices"),
-    ("optimizer", r"adam|adadelta|adagrad|rmsprop|sgd|multi_tensor_apply|foreach|lamb_stage"),
-    ("conv", r"scudnn|hcudnn|icudnn|[0-9]cudnn|cudnn.*(conv|dgrad|wgrad|fprop)|implicit_?(con|gemm)|"
-             r"conv(olve|olution|[123]d|_transpose|_dilated)|(^|[^a-z])(fprop|dgrad|wgrad)|[0-9](fprop|dgrad|"
-             r"wgrad)|wgrad_alg|"
-             r"dgrad_(engine|alg)|xmma_(fprop|dgrad|wgrad)|conv_?depth|igemm_(fwd|bwd|wrw)"),
-    ("gemm", r"gemm|gemv|cutlass(__5x_[a-z]+)?::(device_)?kernel|cutlass_\d|cublaslt|splitkreduce|split_?k|"
-             r"(^|_)dot_kernel|nvjet|mat(rix)?_?mul|reduce_1block|^cijk_|^bmm_|(^|_)ger_kernel|trsm|trmm|syrk|nrm2|"
-             r"axpy|asum|scal_kernel|fused_moe_kernel|marlin"),
-    ("rnn", r"lstm|gru|rnn"),
-    ("softmax", r"soft_?max|nll_?loss|cross_?entropy|nllcriterion"),
-    ("norm", r"batch_?norm|bn_(fw|bw)|layer_?norm|group_?norm|instance_?norm|rms_?norm|_norm_kernel|weight_norm|"
-             r"compute_bn|rowwisemoments|"
-             r"gammabeta|normalizationforward|normalizationbackward"),
-    ("pool", r"pool|adaptive_average"),
-    ("reduction", r"reduce|reduction|(^|[^a-z])sum_|scan|argmax|argmin|sort|histogram|unique|"
-                  r"top_?k|finalizekernel|finalizemoe"),
-    ("copy", r"memcpy|memset|copy|cat(array)?batched|fill_?kernel|fillfunctor|zero_kernel|index_?select|gather|"
-             r"scatter|index_(put|fill|elem|copy)|indexing|reshape_and_cache|__fill|(?<!rotary_)embedding|"
-             r"roll_cuda|uninitialized_fill"),
-    ("elementwise", r"elem(ent)?_?wise|pointwise|relu|sigmoid|tanh|gelu|silu|swiglu|swish|dropout|add_tensor|"
-                    r"op_(generic_)?tensor|optensor|tensor_?op|add_?bias|bias_?add|vectorized|distribution|"
-                    r"activation|threshold|triu_tril|mse_loss|upsample|rotary|quant|parallel_for|"
-                    r"adjacent_?difference|loss_kernel|"
-                    r"bias(nhwc|nchw)kernel|random|initrng|initializematrix|eigenmetakernel|"
-                    r"(^|_)fusion(_\d+)?$|activate|vec(tor)?_?add|saxpy|addition|(^|_)add_[a-z]*kernel"),
-)  # fmt: skip
-"""Family and what its kernels are called, tried in this order."""
+Table = tuple[tuple[str, re.Pattern[str]], ...]
 
-TRITON: tuple[tuple[str, str], ...] = (
-    ("attention", r"^triton_tem_.*(attention|sdpa)"),
-    ("conv", r"^triton_tem_.*conv"),
-    ("elementwise", r"^triton_(poi|for)_"),
-    ("softmax", r"^triton_(red|per|mix|spl)_.*(softmax|nll_loss)"),
-    ("norm", r"^triton_(red|per|mix|spl)_.*(norm|var_mean)"),
-    ("reduction", r"^triton_(red|per|mix|spl)_"),
-    ("gemm", r"^triton_(tem_|.*mm)"),
-)  # fmt: skip
-"""PyTorch's compiler names a kernel by its shape (poi, red, per, tem) and then by every operation fused into it: the
-shape decides, since a pointwise kernel named after a convolution only adds the bias."""
 
-ROLES: tuple[tuple[str, str], ...] = (
-    ("offsets", r"offsetskernel|precompute_indices|generatewinogradtiles|compute_gemm_pointers|computeoffsets|"
-                r"compute[a-z]*offsets"),
-    ("transform", r"winograd[a-z]*(data|filter|output|delta)|fft[123]d_(r2c|c2r)|flip_filter|region_transform"),
-    ("reduction", r"splitkreduce|split_?k_?reduc|mergestates|combine_kernel|splitk_combine|reduce_1block|kernel_reduce"
-                  r"|wgrad_reduce|dot_kernel.*reduce"),
-    ("epilogue", r"epilogue::impl|bias_?add|add_?bias|add_tensor_kernel|addtensor|op_(generic_)?tensor|optensor|"
-                 r"convert_dq|scalepackedtensor|activation_fw|activation_bw|dot_do_o|preprocess"),
-    ("layout", r"nchwtonhwc|nhwctonchw|^(?!.*[0-9]cudnn).*(nchw2nhwc|nhwc2nchw)|(?<!conv_)transpose|permut|im2col|col2im|"
-               r"tensortransform|addpadding|"
-               r"convert_weights|reorder|genericreformat"),
-)  # fmt: skip
-"""What a kernel does other than its layer's arithmetic; "main" when none fits."""
+def read_patterns(file: str) -> dict[str, Table]:
+    """Table -> (word, pattern of its names), to be tried in that order; lines with the same word are alternatives."""
+    tables: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    lines = Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()
+    for table, word, pattern in csv.reader(lines[1:]):
+        tables[table][word].append(pattern)
+    return {
+        table: tuple((word, re.compile("|".join(patterns))) for word, patterns in words.items())
+        for table, words in tables.items()
+    }
 
-LIBRARIES: tuple[tuple[str, str], ...] = (
-    ("triton", r"^triton_"),
-    ("nccl", r"nccl"),
-    ("rccl", r"rccl"),
-    ("cudnn", r"cudnn|winograd|fft[12]d_|flip_filter|implicit_convolve|explicit_convolve|precomputed_convolve|"
-              r"dgrad_engine|wgrad_alg|grouped_direct_kernel|cask|(^|::)bn_(fw|bw)|region_transform_abc"),
-    ("flash", r"flash::|pytorch_flash|flash_fwd|flash_bwd|flashattn|flash_attn"),
-    ("flashinfer", r"flashinfer|batch(decode|prefill)with|persistentvariablelengthmergestates"),
-    ("xformers", r"fmha_cutlass|pytorchmemeffattention|attentionbackwardkernel"),
-    ("tensorrt", r"_trt$|^trt_|tensorrt|genericreformat|fmhasm|^bmm_"),
-    ("aten", r"at::native|^void at::|at_cuda|multi_tensor_apply|aten::"),
-    ("cutlass", r"cutlass"),
-    ("cublas", r"cublas|nvjet|splitkreduce|gemv|gemmsn|gemmk1|"
-               r"^(volta|turing|ampere|maxwell|pascal|hopper)_[a-z0-9_]*gemm"
-               r"|^sm\d+_xmma_gemm|dot_kernel|reduce_1block"),
-    ("cub", r"cub::|thrust::"),
-    ("miopen", r"miopen|igemm_(fwd|bwd|wrw)_gtc|batched_transpose_"),
-    ("hipblaslt", r"^cijk_"),
-    ("vllm", r"vllm::"),
-    ("apex", r"apex"),
-)  # fmt: skip
-"""Which library wrote it; the more telling word first."""
 
-DIRECTIONS: tuple[tuple[str, str], ...] = (
-    ("grad_weight", r"wgrad|igemm_wrw|stridedb_splitk|conv_?depth.*weight|weight_?grad|gammabeta"),
-    ("grad_input", r"dgrad|igemm_bwd|bwd_data|backward_?data|grad_?input"),
-    ("forward", r"fprop|winogradforward|igemm_fwd|_fwd_|flash_fwd|forward|_fw_|convolve_s?gemm"),
-)  # fmt: skip
-"""Directions that a name states; kernels that cuDNN uses for several say nothing."""
+PATTERNS = read_patterns("names.csv")
+"""family, triton, role, library, direction, tile, and "conv method", ... of families with several methods.
 
-METHODS: tuple[tuple[str, str, str], ...] = (
-    ("winograd", "winograd F(4x4,3x3) not fused", r"winograd[a-z]*4x4"),
-    ("winograd", "winograd F(9x9,5x5) not fused", r"winograd[a-z]*9x9_5x5"),
-    ("winograd", "winograd F(2x2,3x3)", r"winograd_128x128|winograd_.*tile\d{3}|generatewinogradtiles"),
-    ("conv", "implicit gemm, indices worked out before", r"precomputed_convolve"),
-    ("conv", "explicit gemm", r"explicit_convolve"),
-    ("conv", "implicit gemm", r"implicit_?(convolve|gemm|con)|[shi0-9]cudnn_|[0-9](fprop|dgrad|wgrad)|"
-                              r"xmma_(fprop|dgrad|wgrad)|igemm_(fwd|bwd|wrw)|implicitgemm|^triton_tem"),
-    ("conv", "implicit gemm with atomic sums", r"dgrad_engine|wgrad_alg"),
-    ("conv", "direct", r"direct|conv2d_forward|conv_depthwise"),
-    ("gemm", "split-k reduction", r"splitkreduce|split_?k_?reduc"),
-    ("gemm", "matrix times vector", r"gemv|gemmk1|dot_kernel|(^|_)ger_kernel|reduce_1block"),
-    ("gemm", "vector", r"nrm2|axpy|asum|scal_kernel"),
-    ("attention", "sum of partial attention", r"mergestates|splitkv_combine|combine_kernel|reduction_kernel"),
-    ("attention", "flash attention", r"flash|native_sdpa|fmhasm"),
-    ("attention", "memory-efficient attention", r"fmha_cutlass|mem_eff|pytorchmemeff|attentionbackwardkernel"),
-    ("attention", "attention over a paged cache", r"batch(decode|prefill)with|paged_?attention"),
-)  # fmt: skip
-"""Family, method and what its kernels are called; a family that is not here is its own method."""
-
-_TILES: tuple[re.Pattern[str], ...] = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"tilesize(\d+)x(\d+)x(\d+)",  # xmma of cuDNN, cuBLAS, TensorRT
-        r"gemmshape<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+), ?(?:\(int\))?(\d+)>",  # CUTLASS 2, templates: block first
-        r"(?:gemm|fprop|dgrad|wgrad)_[a-z0-9_]*?(\d+)x(\d+)_(\d+)x\d+_",  # CUTLASS 2, named: tile, then k x stages
-        r"_(\d+)x(\d+)x(\d+)_\d+x\d+x\d+_",  # CUTLASS 3, named: tile, then cluster
-        r"c<(\d{2,})>, ?cute::c<(\d{2,})>, ?cute::c<(\d{2,})>",  # CUTLASS 3, templates
-        r"nvjet_(?:sm\d+_)?[a-z]+_(?:mma_)?(\d+)x(\d+)(?:_|x)(\d+)",  # cuBLAS from Hopper on
-        r"(?:gemm|cudnn)_[a-z0-9_]*?(\d+)x(\d+)_ldg\d[a-z0-9_]*?_stages_(\d+)x",  # cuBLAS and cuDNN on Turing, Ampere
-        r"_bt(\d+)x(\d+)x(\d+)_",  # MIOpen
-        r"_mt(\d+)x(\d+)x(\d+)_",  # hipBLASLt
-        r"_t(\d+)x(\d+)x(\d+)u\d_",  # TensorRT's batched products
-        r"(?:gemm|cudnn)_(?:[a-z]+\d*_)*?(\d+)x(\d+)(?:_|$)",  # cuBLAS, cuDNN: no k
-    )
-)
+PyTorch's compiler names a kernel by its shape (poi, red, per, tem) and then by every operation fused into it: the shape
+decides ("triton"), since a pointwise kernel named after a convolution only adds the bias.
+"""
 _CONVOLVE = re.compile(
     r"(implicit|explicit)_convolve_sgemm<[^>]*?(?:\(int\))?(?:128|512|1024), ?(?:\(int\))?(\d), ?(?:\(int\))?(\d),"
 )
@@ -154,7 +44,7 @@ def tile(name: str) -> tuple[int, int, int | None] | None:
     """
     if found := _CONVOLVE.search(name):
         return 2 ** int(found[2]), 2 ** int(found[3]), None
-    found = next((found for pattern in _TILES if (found := pattern.search(name))), None)
+    found = next((found for _, pattern in PATTERNS["tile"] if (found := pattern.search(name))), None)
     if not found:
         return None
     m, n, *k = (int(part) for part in found.groups())
@@ -182,7 +72,8 @@ _TYPES = {
     "f16": "fp16", "fp16": "fp16", "half": "fp16", "bf16": "bf16", "tf32": "tf32", "i8": "int8", "int8": "int8",
     "s8": "int8", "u8": "int8", "f32": "fp32", "fp32": "fp32", "f64": "fp64",
     "e4m3": "fp8", "e5m2": "fp8", "e2m1": "fp4",
-    "d": "fp64", "z": "fp64", "c": "fp32", "i": "int8", "h": "fp16", "s": "fp32", "gc": "fp32",
+    "d": "fp64", "z": "fp64", "c": "fp32", "i": "int8", "h": "fp16", "s": "fp32", "gc": "fp32", "bfloat16": "bf16",
+    "tfloat32_t": "tf32", "bfloat16_t": "bf16", "half_t": "fp16", "float_e4m3": "fp8", "float_e5m2": "fp8", "int8_t": "int8",
 }  # fmt: skip
 _XMMA = re.compile(
     r"xmma_[a-z_0-9]*?_(bf16|tf32|f16|f32|f64|i8|u8|e4m3|e5m2)(?:bf16|tf32|f16|f32|f64|i8|i32|e4m3|e5m2)_"
@@ -195,11 +86,7 @@ _WARPGROUP = re.compile(r"[shi]\d+x\d+x\d+gemm_(bf16|f16|tf32|f32|e4m3|e5m2|s8|u
 _NVJET = re.compile(r"nvjet_(?:sm\d+_)?([a-z])")
 _NVJET_TYPES = {"h": "fp16", "t": "bf16", "q": "fp8", "d": "fp64", "o": "fp4"}
 _PLAIN = re.compile(r"(?:^|_)(gc|s|d|h|c|z)(?:gemm|cudnn)(?:_|$)")
-_TRAITS = re.compile(r"(tfloat32_t|bfloat16_t|half_t|float_e4m3|float_e5m2|int8_t)")
-_TRAIT_TYPES = {
-    "tfloat32_t": "tf32", "bfloat16_t": "bf16", "half_t": "fp16", "float_e4m3": "fp8", "float_e5m2": "fp8",
-    "int8_t": "int8",
-}  # fmt: skip
+_TRAITS = re.compile(r"tfloat32_t|bfloat16_t|half_t|float_e4m3|float_e5m2|int8_t")
 _MIOPEN = re.compile(r"igemm_(?:fwd|bwd|wrw)_gtcx?\d*_n[a-z]+_(bf16|fp16|fp32|int8)")
 
 
@@ -210,7 +97,6 @@ def math_of(name: str, family: str | None) -> tuple[str | None, bool | None]:
 
 
 def _printed(name: str) -> tuple[str | None, bool | None] | None:
-    """Types in the codes of cuDNN, cuBLAS and CUTLASS's named kernels."""
     if found := _XMMA.search(name):
         kind = _TYPES[found[1]]
         if kind == "fp32" and re.search(r"_tensor\d+x", name):
@@ -244,12 +130,10 @@ def _of_instruction(name: str, found: re.Match[str]) -> str | None:
 
 
 def _templates(name: str, family: str | None) -> tuple[str | None, bool | None]:
-    """Types in template arguments and in the names of attention kernels."""
-    found = _TRAITS.search(name)
-    kind = _TRAIT_TYPES[found[1]] if found else None
+    kind = next((_TYPES[found[0]] for found in _TRAITS.finditer(name)), None)
     if family == "attention":
         if printed := re.search(r"(?:fmha_cutlass[fb]|fmhasm\w+?qkv)_?(bf16|bfloat16|f16|fp16|e4m3|f32)", name):
-            kind = {"bfloat16": "bf16", "f32": "fp32"}.get(printed[1]) or _TYPES[printed[1]]
+            kind = _TYPES[printed[1]]
         fused = re.search(r"flash|native_sdpa|fmhasm|fmha_cutlass|wgmma|tensorop", name) is not None
         return kind, True if fused and kind != "fp32" else None
     if re.search(r"tensorop|wmma|gmma|tcgen05|umma", name):
@@ -274,7 +158,6 @@ def instruction(name: str) -> str | None:
 
 
 _LONGEST = 4000
-Table = tuple[tuple[str, re.Pattern[str]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +165,7 @@ class Algorithm:
     """What a kernel's name says; every field is None where it says nothing."""
 
     family: str | None
-    """A word of ``FAMILIES``: conv, winograd, fft, depthwise, gemm, attention, layout, ..."""
+    """A word of the table "family": conv, winograd, fft, depthwise, gemm, attention, layout, ..."""
     method: str | None = None
     """In words: "implicit gemm", "winograd F(2x2,3x3)", "gemm", "split-k reduction", "flash attention"."""
     tile: tuple[int, int, int | None] | None = None
@@ -315,14 +198,6 @@ def family(name: str) -> str | None:
     return recognise(name).family
 
 
-_FAMILIES, _TRITON, _ROLES, _LIBRARIES, _DIRECTIONS = (
-    tuple((word, re.compile(pattern)) for word, pattern in table)
-    for table in (FAMILIES, TRITON, ROLES, LIBRARIES, DIRECTIONS)
-)
-_METHODS = {
-    family: tuple((method, re.compile(pattern)) for other, method, pattern in METHODS if other == family)
-    for family, _, _ in METHODS
-}
 _DIRECTED = ("conv", "winograd", "fft", "depthwise", "attention", "norm", "pool", "softmax", "rnn")
 _ARITHMETIC = ("conv", "depthwise", "attention", "gemm", "rnn")
 """Families that name a layer's algorithm, before norms, reductions and elementwise kernels."""
@@ -338,20 +213,20 @@ def recognise(name: str) -> Algorithm:
     """
     lowered = name[:_LONGEST].lower()
     own = _own_name(lowered)
-    found, library, chip = _family(lowered, own), _first(_LIBRARIES, lowered), architecture(lowered)
+    found, library, chip = _family(lowered, own), _first("library", lowered), architecture(lowered)
     if found is None:
         return Algorithm(None, library=library, architecture=chip)
     role = "main"
     if not lowered.startswith("triton_"):
         qualified = re.split(r"[<(]", lowered, maxsplit=1)[0]
-        role = _first(_ROLES, own, qualified) or ("layout" if found == "layout" else "main")
+        role = _first("role", own, qualified) or ("layout" if found == "layout" else "main")
     math, tensor_core = math_of(lowered, found) if role == "main" else (None, None)
     # "segment_k_off" and silence say nothing about the launch
     split_k = True if re.search(r"split_?k(?!v)|stream_?k|segment_?k_on", lowered) else None
     return Algorithm(
-        found, _first(_METHODS.get(found, ()), own, lowered) or found, tile(lowered) if found in _TILED else None, split_k,
+        found, _first(f"{found} method", own, lowered) or found, tile(lowered) if found in _TILED else None, split_k,
         tensor_core, instruction(lowered) if tensor_core else None, math,
-        _first(_DIRECTIONS, lowered) if found in _DIRECTED else None, role, library, chip,
+        _first("direction", lowered) if found in _DIRECTED else None, role, library, chip,
         _winograd(lowered) if found == "winograd" else None, winograd_block(lowered),
     )  # fmt: skip
 
@@ -369,22 +244,21 @@ def of_layer(names: Iterable[str]) -> Algorithm:
     return next(iter(transforms or arithmetic or main or known), NOTHING)
 
 
-def _first(table: Table, *texts: str) -> str | None:
-    return next((word for text in texts for word, pattern in table if pattern.search(text)), None)
+def _first(table: str, *texts: str) -> str | None:
+    return next((word for text in texts for word, pattern in PATTERNS.get(table, ()) if pattern.search(text)), None)
 
 
 def _winograd(lowered: str) -> tuple[int, int] | None:
-    """(outputs, filter) along one side."""
     sizes = {"9x9_5x5": (9, 5), "4x4": (4, 3), "winograd_128x128": (2, 3), "generatewinogradtiles": (2, 3)}
     return next((found for word, found in sizes.items() if word in lowered), None)
 
 
 def _family(lowered: str, own: str) -> str | None:
     if lowered.startswith("triton_"):
-        return _first(_TRITON, lowered) or _first(_FAMILIES, lowered)
+        return _first("triton", lowered) or _first("family", lowered)
     if "elementwise_kernel" in own and re.search(r"direct_copy_kernel|copy_device_to_device", lowered):
         return "copy"
-    return _first(_FAMILIES, own, lowered)
+    return _first("family", own, lowered)
 
 
 def _own_name(name: str) -> str:

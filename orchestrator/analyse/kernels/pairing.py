@@ -42,7 +42,6 @@ class Matched:
 
     pairs: tuple[LaunchPair, ...]
     only_counted: tuple[Left, ...]
-    """Most launches first; likewise the next."""
     only_timed: tuple[Left, ...]
     steps: int
     """Steps that both recorded; 0 when neither says which step a launch belongs to."""
@@ -59,10 +58,10 @@ class _Launch(NamedTuple):
     layer: str | None
     direction: str | None
 
-    def key(self, name: str) -> tuple[object, ...]:
-        """What the same launch has in another recording, under that name."""
+    def key(self, name: Callable[[str], str]) -> tuple[object, ...]:
+        """What the same launch has in another recording, with its name as ``name`` makes it."""
         kernel = self.kernel
-        return (self.layer, self.direction, self.step, name, kernel.grid_x, kernel.grid_y, kernel.grid_z,
+        return (self.layer, self.direction, self.step, name(kernel.name), kernel.grid_x, kernel.grid_y, kernel.grid_z,
                 kernel.block_x, kernel.block_y, kernel.block_z)  # fmt: skip
 
 
@@ -90,10 +89,8 @@ def match(counted: Run, timed: Run) -> Matched:
 
 def unmatched_lines(matched: Matched) -> list[str]:
     """What has no partner, one line a kernel and layer, most launches first; empty when everything has one."""
-    sides = (
-        (matched.only_counted, matched.counted_by, matched.timed_by),
-        (matched.only_timed, matched.timed_by, matched.counted_by),
-    )
+    counted, timed = matched.counted_by, matched.timed_by
+    sides = ((matched.only_counted, counted, timed), (matched.only_timed, timed, counted))
     lines = [
         f"{item.launches} {'launch' if item.launches == 1 else 'launches'} of {bare_name(item.name)} "
         f"({f'{item.layer}, {item.direction}' if item.layer else 'outside of layers'}) seen by {one} and not by {other}"
@@ -135,7 +132,6 @@ def bare_name(name: str) -> str:
 
 
 def _launches(run: Run) -> list[_Launch]:
-    """In order of start where the recording has it, else as recorded."""
     kernels = list(run.report.kernels)
     if all(kernel.start_ns is not None for kernel in kernels):
         kernels.sort(key=lambda kernel: (kernel.start_ns or 0, kernel.launch))
@@ -151,15 +147,13 @@ def _launches(run: Run) -> list[_Launch]:
 def _pair(
     ours: Iterable[_Launch], theirs: Iterable[_Launch], name: Callable[[str], str]
 ) -> tuple[list[LaunchPair], list[_Launch], list[_Launch]]:
-    """(pairs, what is left of ours, what is left of theirs), equal keys paired in order."""
     waiting: dict[tuple[object, ...], deque[_Launch]] = defaultdict(deque)
     for launch in theirs:
-        waiting[launch.key(name(launch.kernel.name))].append(launch)
+        waiting[launch.key(name)].append(launch)
     pairs: list[LaunchPair] = []
     left: list[_Launch] = []
     for launch in ours:
-        partners = waiting.get(launch.key(name(launch.kernel.name)))
-        if partners:
+        if partners := waiting.get(launch.key(name)):
             pairs.append(LaunchPair(launch.kernel.launch, partners.popleft().kernel.launch))
         else:
             left.append(launch)

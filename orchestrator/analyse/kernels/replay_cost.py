@@ -22,12 +22,9 @@ class ReplayCost:
     """Of a run under ncu at one batch size."""
 
     launches: int
-    """In one step, in the layers asked for."""
     all_launches: int
-    """In one step, in all layers."""
     steps: int
     passes: int
-    """Of each launch; assumed."""
     seconds: tuple[float, float]
     """Least and most, added to a run without ncu."""
 
@@ -47,10 +44,8 @@ def replay_cost(step: Iterable[Kernel], *, layers: Sequence[str], steps: int, co
     asked = [kernel for kernel in kernels if inside(kernel.layer, layers)]
     times = passes(counters)
     kernel_s = sum(kernel.duration_ns or 0 for kernel in asked) / 1e9
-    least, most = (
-        steps * times * (kernel_s * slower + len(asked) * each)
-        for slower, each in zip(SLOWER, SECONDS_A_REPLAY, strict=True)
-    )
+    span = zip(SLOWER, SECONDS_A_REPLAY, strict=True)
+    least, most = (steps * times * (kernel_s * slower + len(asked) * each) for slower, each in span)
     return ReplayCost(len(asked), len(kernels), steps, times, (least, most))
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from perfctl.orchestrator.analyse.counters.work import NO_COUNTERS, NOT_COUNTED
 from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
-from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, OPTIMIZER, Key, LayerTimes, Spread
+from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, OPTIMIZER, Key, Spread
 from perfctl.records.paper import LayerCall
 from perfctl.records.ranges import DIRECTIONS
-
-GUESSED = "the layer of some launches was guessed"
+from perfctl.records.report import Kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,40 +27,40 @@ class KernelUse:
     algorithm: str | None
     """Method and tile that the name states, in words: "implicit gemm, 128x64 tile"."""
     per_step: float
-    """Number of launches per step."""
 
 
 def guessed(figure: Figure) -> Figure:
     """The count of a launch whose layer was guessed: exact for the launch, an estimate for the layer."""
     if figure.value is None:
         return figure
-    return replace(figure, state="estimated", reason="; ".join(filter(None, (GUESSED, figure.reason))))
+    reason = "; ".join(filter(None, ("the layer of some launches was guessed", figure.reason)))
+    return replace(figure, state="estimated", reason=reason)
+
+
+def _kernels(run: PreparedRun | None) -> Mapping[Key, list[Kernel]]:
+    found: dict[Key, list[Kernel]] = defaultdict(list)
+    for kernel, key in zip(run.run.report.kernels, run.keys, strict=True) if run else ():
+        if key is not None:
+            found[key].append(kernel)
+    return found
 
 
 def guesses(run: PreparedRun | None) -> dict[Key, float]:
     """(layer, direction) -> share of its launches whose layer was guessed; only where there are any."""
-    tallies: dict[Key, list[bool]] = defaultdict(list)
-    for kernel, key in zip(run.run.report.kernels, run.keys, strict=True) if run else ():
-        if key is not None:
-            tallies[key].append(kernel.layer_source == "guessed")
-    return {key: sum(found) / len(found) for key, found in tallies.items() if any(found)}
+    shares = ((key, fmean(one.layer_source == "guessed" for one in found)) for key, found in _kernels(run).items())
+    return {key: share for key, share in shares if share}
 
 
 def kernel_uses(run: PreparedRun | None) -> dict[Key, tuple[KernelUse, ...]]:
     """Kernel names of each (layer, direction), most launched first."""
-    if run is None:
-        return {}
-    tallies: dict[Key, Tally[tuple[str, str]]] = defaultdict(Tally)
-    for kernel, key in zip(run.run.report.kernels, run.keys, strict=True):
-        if key is not None:
-            tallies[key][kernel.name, kernel.short_name or kernel.name] += 1
-    return {
-        key: tuple(
-            KernelUse(short, recognise(name).family, algorithm(name), count / (run.steps or 1))
+    found: dict[Key, tuple[KernelUse, ...]] = {}
+    for key, kernels in _kernels(run).items():
+        tally = Tally((kernel.name, kernel.short_name or kernel.name) for kernel in kernels)
+        found[key] = tuple(
+            KernelUse(short, recognise(name).family, algorithm(name), count / ((run and run.steps) or 1))
             for (name, short), count in tally.most_common()
         )
-        for key, tally in tallies.items()
-    }
+    return found
 
 
 def algorithm(name: str) -> str | None:
@@ -72,8 +72,6 @@ def algorithm(name: str) -> str | None:
 
 
 OUTSIDE = "outside of layers"
-_DIRECTION_ORDER = {direction: place for place, direction in enumerate(DIRECTIONS)}
-NOT_TIMED = "no run at this batch size timed its layers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +84,15 @@ class LedgerRow:
     kind: str | None
     direction: str
     position: int
-    """Order in the network."""
     paper: Figure
     calls: tuple[LayerCall, ...]
-    """The calls whose FLOPs ``paper`` adds up: one, or the gradients that make up "backward"."""
+    """One, or the gradients that make up "backward"."""
     counted: Figure
     ratio: float | None
     """Counted / paper; a lower bound when ``counted`` is one. None when either is missing or paper is 0."""
     time: Spread | None
     time_reason: str | None
-    """Why there is no time; None when there is."""
     basis: str | None
-    """Which clock."""
     trusted: bool
     share: float | None
     """Of all measured steps, or of their kernel time (see ``whole``); shares of a batch size add up to 1."""
@@ -106,11 +101,9 @@ class LedgerRow:
     """Paper FLOPs / median time, per second; None when either is missing, paper is 0, or the clock is not to trust."""
     kernels: tuple[KernelUse, ...]
     guessed: float = 0.0
-    """Share (0..1) of the row's launches whose layer was guessed, not seen in a range."""
 
     @property
     def place(self) -> str:
-        """The layer, the optimizer as a whole, or operations outside of layers."""
         return self.layer or ("optimizer" if self.direction == "optimizer" else OUTSIDE)
 
     @property
@@ -147,62 +140,45 @@ def ledger(study: PreparedStudy) -> Ledger:
     """Rows for every batch size of a study."""
     found = [_at_batch(batch) for batch in study.batches]
     rows = [row for of_batch, _ in found for row in of_batch]
+    directions = {direction: place for place, direction in enumerate(DIRECTIONS)}
     order: dict[str, int] = {}  # first position anywhere; layers without one come after the rest, the optimizer last
     for row in rows:
         order[row.place] = min(row.position, order.get(row.place, row.position))
-    rows.sort(key=lambda row: (order[row.place], row.layer, _DIRECTION_ORDER.get(row.direction, 99), row.batch))
+    rows.sort(key=lambda row: (order[row.place], row.layer, directions.get(row.direction, 99), row.batch))
     return Ledger(tuple(rows), tuple(rest for _, rest in found if rest is not None))
 
 
 def _at_batch(prepared: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | None]:
     batch, times, timing = prepared.batch, prepared.times, prepared.timing
-    calls = _paper(prepared.runs)
+    calls: dict[Key, tuple[LayerCall, ...]] = {}  # pen and paper; a layer may hold several operations
+    for call in next((item.run.layer_calls for item in prepared.runs if item.run.layer_calls), ()):
+        calls[call.layer, call.direction] = (*calls.get((call.layer, call.direction), ()), call)
     counted, otherwise = _counted(prepared)
     measured = set(times.rows if times else ()) | {key for key in counted if key is not None}
     source = timing if timing and timing.run.report.kernels else prepared.counting
     uses, unsure = kernel_uses(source), guesses(source)
-    rows = [
-        _row(
-            batch, key, _parts(calls, *key), times, counted.get(key, otherwise), uses.get(key, ()), unsure.get(key, 0.0)
-        )
-        for key in sorted(_keys(calls, measured))
-    ]
+    rows = []
+    unseen = "no range or kernel of it was seen" if times else "no run at this batch size timed its layers"
+    trusted = bool(times and times.trusted)
+    for key in sorted(_keys(calls, measured)):
+        parts, figure = _parts(calls, *key), counted.get(key, otherwise)
+        paper, time = _paper_figure(parts), times.rows.get(key) if times else None
+        positions = [call.position for call in parts if call.position is not None]
+        rows.append(LedgerRow(
+            batch=batch, layer=key[0], kind=parts[0].kind if parts and key != OPTIMIZER else None, direction=key[1],
+            position=2 * 10**9 if key == OPTIMIZER else min(positions, default=10**9),
+            paper=paper, calls=parts, counted=figure,
+            ratio=figure.value / paper.value if figure.value is not None and paper.value else None,
+            time=time, time_reason=None if time else unseen, basis=times.basis if times and time else None, trusted=trusted,
+            share=time.mean / times.total.mean if time and times and times.total.mean else None,
+            whole=times.whole if times and time else None,
+            achieved=paper.value / time.median * 1e9 if time and trusted and time.median and paper.value else None,
+            kernels=uses.get(key, ()), guessed=unsure.get(key, 0.0),
+        ))  # fmt: skip
     if times is None or not times.total.mean:
         return rows, None
     share = times.unattributed.mean / times.total.mean
     return rows, Unattributed(batch, times.unattributed, share, times.whole, times.basis, counted.get(None, otherwise))
-
-
-def _row(
-    batch: int, key: Key, parts: tuple[LayerCall, ...], times: LayerTimes | None, counted: Figure,
-    kernels: tuple[KernelUse, ...], guessed: float,
-) -> LedgerRow:  # fmt: skip
-    paper = _paper_figure(parts)
-    time = times.rows.get(key) if times else None
-    share = achieved = None
-    if time and times and times.total.mean:
-        share = time.mean / times.total.mean
-    if time and times and times.trusted and time.median and paper.value:
-        achieved = paper.value / time.median * 1e9
-    positions = [call.position for call in parts if call.position is not None]
-    return LedgerRow(
-        batch=batch, layer=key[0], kind=parts[0].kind if parts and key != OPTIMIZER else None, direction=key[1],
-        position=2 * 10**9 if key == OPTIMIZER else min(positions, default=10**9),
-        paper=paper, calls=parts, counted=counted,
-        ratio=counted.value / paper.value if counted.value is not None and paper.value else None,
-        time=time, time_reason=None if time else (NOT_TIMED if times is None else "no range or kernel of it was seen"),
-        basis=times.basis if times and time else None, trusted=bool(times and times.trusted),
-        share=share, whole=times.whole if times and time else None, achieved=achieved, kernels=kernels, guessed=guessed,
-    )  # fmt: skip
-
-
-def _paper(runs: Iterable[PreparedRun]) -> dict[Key, tuple[LayerCall, ...]]:
-    """(layer, direction) -> pen and paper, from the first run that has any; a layer may hold several operations."""
-    found: dict[Key, tuple[LayerCall, ...]] = {}
-    for call in next((item.run.layer_calls for item in runs if item.run.layer_calls), ()):
-        key = (call.layer, call.direction)
-        found[key] = (*found.get(key, ()), call)
-    return found
 
 
 def _keys(calls: Mapping[Key, tuple[LayerCall, ...]], measured: set[Key]) -> set[Key]:
@@ -212,8 +188,7 @@ def _keys(calls: Mapping[Key, tuple[LayerCall, ...]], measured: set[Key]) -> set
         inside = direction in GRADIENTS and (layer, "backward") in measured
         if inside or (direction == "grad_bias" and (layer, "grad_weight") in measured):
             continue
-        whole = direction == "optimizer" and (layer, direction) not in measured
-        keys.add(OPTIMIZER if whole else (layer, direction))
+        keys.add(OPTIMIZER if direction == "optimizer" and (layer, direction) not in measured else (layer, direction))
     return keys
 
 

@@ -11,25 +11,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
-from perfctl.orchestrator.analyse.counters.flops import (
-    KernelFlops,
-    compute_capability,
-    flops_by_launch,
-    values_by_launch,
-)
+from perfctl.orchestrator.analyse.counters import flops as counters
 from perfctl.orchestrator.analyse.counters.work import CountedWork, counted_work
+from perfctl.orchestrator.analyse.ledger import timing
 from perfctl.orchestrator.analyse.ledger.studies import Study, device_kind
-from perfctl.orchestrator.analyse.ledger.timing import (
-    GRADIENTS,
-    Key,
-    LayerTimes,
-    Spread,
-    kernel_keys,
-    kernel_steps,
-    layer_times,
-    preference,
-    step_time,
-)
+from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, Key, LayerTimes, Spread, preference
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
@@ -50,12 +36,12 @@ class PreparedRun:
     @cached_property
     def keys(self) -> Sequence[Key | None]:
         """(layer, direction) of each kernel, in the order of ``run.report.kernels``; None: of no layer."""
-        return kernel_keys(self.run)
+        return timing.kernel_keys(self.run)
 
     @cached_property
     def steps(self) -> int | None:
         """Steps that the kernels are spread over; None when nothing says so."""
-        return kernel_steps(self.run)
+        return timing.kernel_steps(self.run)
 
     @cached_property
     def numbered(self) -> bool:
@@ -70,23 +56,22 @@ class PreparedRun:
 
     @cached_property
     def layer_times(self) -> LayerTimes | None:
-        """Time per step by layer and direction; None when the run has no such times."""
-        return layer_times(self.run, self.keys, self.steps)
+        return timing.layer_times(self.run, self.keys, self.steps)
 
     @cached_property
     def step_time(self) -> tuple[Spread, str] | None:
         """(time of a whole step in nanoseconds, which clock); None when steps were not timed."""
-        return step_time(self.run) if self.recorded is None else self.recorded.step_time
+        return timing.step_time(self.run) if self.recorded is None else self.recorded.step_time
 
     @cached_property
     def values(self) -> dict[int, dict[str, float | None]]:
         """Launch -> metric -> value."""
-        return values_by_launch(self.run.report.counters) if self.recorded is None else self.recorded.values
+        return counters.values_by_launch(self.run.report.counters) if self.recorded is None else self.recorded.values
 
     @cached_property
-    def flops(self) -> dict[int, KernelFlops]:
+    def flops(self) -> dict[int, counters.KernelFlops]:
         """Launch -> FLOPs by path, of every launch with counters."""
-        return flops_by_launch(self.run, self.values) if self.recorded is None else self.recorded.flops
+        return counters.flops_by_launch(self.run, self.values) if self.recorded is None else self.recorded.flops
 
     @cached_property
     def work_by_key(self) -> dict[Key | None, CountedWork]:
@@ -106,12 +91,11 @@ class PreparedRun:
     def _work(self, launches: Iterable[tuple[Kernel, K]]) -> dict[K, CountedWork]:
         return counted_work(
             launches, self.flops, self.values,
-            steps=self.steps or 1, capability=compute_capability(self.run), precision=self.precision,
+            steps=self.steps or 1, capability=counters.compute_capability(self.run), precision=self.precision,
         )  # fmt: skip
 
     @cached_property
     def usage(self) -> RunUsage:
-        """Utilisation, waits and memory."""
         return RunUsage(self.run) if self.recorded is None else self.recorded.usage
 
 
@@ -126,17 +110,23 @@ class PreparedBatch:
 
     @cached_property
     def counting(self) -> PreparedRun | None:
-        """The run whose counters are read; None when no run has any."""
-        return counting_run(self.runs)
+        """The run with counters: whole ones before failed ones and those narrowed to some layers, then the newest."""
+        return max(
+            (item for item in self.runs if item.run.report.counters),
+            key=lambda item: (item.run.status == "ok", "ncu:layers" not in item.run.report.environment, item.run.id),
+            default=None,
+        )
 
     @cached_property
     def timing(self) -> PreparedRun | None:
-        """The run whose layer times are read; None when no run has any."""
-        return timing_run(self.runs, self.clock)
+        """The run with the most trustworthy layer times, by ``preference``; one that knows no layer after all others."""
+        timed = [item for item in self.runs if item.layer_times is not None]
+        timed.sort(key=lambda item: (preference(item.run.profiler, self.clock), item.run.status != "ok", -item.run.id))
+        without = next((item for item in timed if item.run.report.kernels), None)
+        return next((item for item in timed if item.layer_times and item.layer_times.rows), without)
 
     @property
     def times(self) -> LayerTimes | None:
-        """Layer times of ``timing``."""
         return self.timing.layer_times if self.timing else None
 
     @cached_property
@@ -151,7 +141,6 @@ class PreparedStudy:
 
     study: Study
     runs: tuple[PreparedRun, ...]
-    """As they were recorded, in the study's order."""
 
     @cached_property
     def clock(self) -> str | None:
@@ -179,7 +168,6 @@ class PreparedStudy:
         return {item.batch: item for item in self.batches}[batch]
 
     def recorded(self, batch: int) -> list[PreparedRun]:
-        """The runs of one batch size, as they were recorded."""
         return [item for item in self.runs if item.run.batch_size == batch]
 
 
@@ -209,21 +197,10 @@ def _folded(item: PreparedRun, layers: set[str]) -> PreparedRun:
     report = item.run.report
     if not any(map(gradient, report.kernels)) and not any(map(gradient, report.ranges)):
         return item
-    report = replace(
-        report,
-        kernels=[kernel._replace(direction="backward") if gradient(kernel) else kernel for kernel in report.kernels],
-        ranges=[found._replace(direction="backward") if gradient(found) else found for found in report.ranges],
-    )
+    kernels = [kernel._replace(direction="backward") if gradient(kernel) else kernel for kernel in report.kernels]
+    ranges = [found._replace(direction="backward") if gradient(found) else found for found in report.ranges]
+    report = replace(report, kernels=kernels, ranges=ranges)
     return PreparedRun(replace(item.run, report=report), item.precision, item.recorded or item)
-
-
-def counting_run(runs: Iterable[PreparedRun]) -> PreparedRun | None:
-    """The run with counters: whole ones before failed ones and those narrowed to some layers, then the newest."""
-    return max(
-        (item for item in runs if item.run.report.counters),
-        key=lambda item: (item.run.status == "ok", "ncu:layers" not in item.run.report.environment, item.run.id),
-        default=None,
-    )
 
 
 def widest(runs: Iterable[PreparedRun], timed: Callable[[PreparedRun], object]) -> str | None:
@@ -233,14 +210,3 @@ def widest(runs: Iterable[PreparedRun], timed: Callable[[PreparedRun], object]) 
         if timed(item) is not None:
             batches[item.run.profiler].add(item.run.batch_size)
     return min(batches, key=lambda profiler: (-len(batches[profiler]), preference(profiler)), default=None)
-
-
-def timing_run(runs: Iterable[PreparedRun], first: str | None = None) -> PreparedRun | None:
-    """The run of one batch size with the most trustworthy layer times, by ``preference``; None when none has any.
-
-    One that knows no layer comes after all others.
-    """
-    order = sorted(runs, key=lambda item: (preference(item.run.profiler, first), item.run.status != "ok", -item.run.id))
-    with_layers = (item for item in order if item.layer_times is not None and item.layer_times.rows)
-    without = (item for item in order if item.layer_times is not None and item.run.report.kernels)
-    return next(with_layers, None) or next(without, None)

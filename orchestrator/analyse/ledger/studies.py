@@ -80,16 +80,13 @@ def studies(runs: Iterable[Run]) -> tuple[Study, ...]:
     for run in unsure:
         home = next((key for key in groups if _fits(key, run)), _key(run))
         groups.setdefault(home, []).append(run)
-    found = []
-    for members in groups.values():
-        first, runs = members[0], sorted(members, key=lambda run: (run.batch_size or 0, run.profiler, run.id))
-        found.append(
-            Study(first.workload, first.mode, first.precision, device_label(first), first.variant, tuple(runs))
-        )
-    return tuple(found)
+    return tuple(
+        Study(*_key(members[0]), tuple(sorted(members, key=lambda run: (run.batch_size or 0, run.profiler, run.id))))
+        for members in groups.values()
+    )
 
 
-def _key(run: Run) -> tuple[object, ...]:
+def _key(run: Run) -> tuple[str | None, str | None, str | None, str | None, str | None]:
     return (run.workload, run.mode, run.precision, device_label(run), run.variant)
 
 

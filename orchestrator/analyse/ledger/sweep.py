@@ -29,12 +29,10 @@ class BatchPoint:
 
     batch: int
     step: Spread | None
-    """Nanoseconds; None when no run timed whole steps."""
     basis: str | None
     memory: Mapping[str, int]
     """"peak allocated" -> bytes; only what was collected. "device in use" is the highest sample."""
     problems: tuple[str, ...]
-    """Runs that failed or are partial, in words."""
     repeats: tuple[float, ...] = ()
     """Median step of each repeat, the newest last; empty where the sweep was not repeated. Repeats are never averaged."""
 
@@ -45,7 +43,6 @@ class BatchPoint:
 
     @property
     def per_sample(self) -> float | None:
-        """Nanoseconds per sample."""
         return self.step.median / self.batch if self.step else None
 
 
@@ -55,9 +52,8 @@ def points(study: PreparedStudy) -> tuple[BatchPoint, ...]:
 
 
 def _point(batch: int, runs: Sequence[PreparedRun], first: str | None) -> BatchPoint:
-    ranked = sorted(
-        runs, key=lambda item: (item.run.status != "ok", preference(item.run.profiler, first), -item.run.id)
-    )
+    ranked = sorted(runs, key=lambda item: (preference(item.run.profiler, first), -item.run.id))
+    ranked.sort(key=lambda item: item.run.status != "ok")
     run = next((item for item in ranked if item.step_time is not None), None)
     step, basis = run.step_time if run and run.step_time else (None, None)
     memory = next((figures for item in ranked if (figures := memory_figures(item.run))), {})
@@ -67,7 +63,6 @@ def _point(batch: int, runs: Sequence[PreparedRun], first: str | None) -> BatchP
 
 
 def _repeats(run: Run, newest: Spread) -> tuple[float, ...]:
-    """Median steps of the run's repeats, then its own; empty where it has none that timed steps."""
     medians = [
         statistics.median(durations)
         for steps in run.repeats
@@ -100,9 +95,7 @@ class KernelSet:
     kernels: tuple[str, ...]
     """Distinct kernel names in order of first launch, short where the report has a short form."""
     flops_per_sample: Figure
-    """Counted FLOPs of a step / batch size."""
     bytes_per_sample: Figure
-    """DRAM bytes of a step / batch size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,22 +131,22 @@ class LayerKernels:
     layer: str
     direction: str
     name: str
-    """ "conv2 forward"."""
     sets: tuple[KernelSet, ...]
-    """By batch size, ascending; batch sizes without a kernel of this layer are left out."""
-    switches: tuple[Switch, ...]
+
+    @property
+    def switches(self) -> tuple[Switch, ...]:
+        pairs = pairwise(self.sets)
+        return tuple(Switch(old, new) for old, new in pairs if set(old.kernels) != set(new.kernels))
 
 
 def algorithm_changes(study: PreparedStudy, ledger: Ledger) -> tuple[LayerKernels, ...]:
     """Every layer and direction with kernels, in the ledger's order; nothing for a report without batch sizes."""
     by_batch = [_sets(batch) for batch in study.batches]
-    found = []
-    for key, name in {(row.layer, row.direction): row.name for row in ledger.rows}.items():
-        sets = tuple(sets[key] for sets in by_batch if key in sets)
-        switches = tuple(Switch(old, new) for old, new in pairwise(sets) if set(old.kernels) != set(new.kernels))
-        if sets:
-            found.append(LayerKernels(*key, name, sets, switches))
-    return tuple(found)
+    names = {(row.layer, row.direction): row.name for row in ledger.rows}
+    found = (
+        LayerKernels(*key, name, tuple(sets[key] for sets in by_batch if key in sets)) for key, name in names.items()
+    )
+    return tuple(item for item in found if item.sets)
 
 
 def describe(algorithm: Algorithm) -> str:
@@ -166,7 +159,6 @@ def describe(algorithm: Algorithm) -> str:
 
 
 def _sets(batch: PreparedBatch) -> dict[Key, KernelSet]:
-    """Kernels of the counting run, else of the first run with kernels."""
     run = batch.counting or next((item for item in batch.runs if item.run.report.kernels), None)
     if run is None:
         return {}

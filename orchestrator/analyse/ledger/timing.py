@@ -1,8 +1,7 @@
 """Time per step by layer and direction, and the clock it was read from.
 
 On a GPU only kernel times count, because the host's clock sees the launch and not the kernel. On a CPU the ranges around
-the layers are timed; of a range that holds other layers only the self time counts. ``prepared.PreparedRun`` keeps the
-results of these functions for all readers.
+the layers are timed; of a range that holds other layers only the self time counts.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import bisect
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfctl.orchestrator.analyse.ledger.studies import device_kind
@@ -21,9 +20,9 @@ Key = tuple[str, str]
 """(layer, direction); the optimizer's own work is ("", "optimizer")."""
 OPTIMIZER: Key = ("", "optimizer")
 
-NCU_BASIS = "kernels under ncu, locked clocks: not a time to trust"
 KERNEL_BASIS = {
-    "nsys": "kernels, nsys", "torch": "kernels, torch (CUPTI)", "dlprof": "kernels, DLProf", "ncu": NCU_BASIS,
+    "nsys": "kernels, nsys", "torch": "kernels, torch (CUPTI)", "dlprof": "kernels, DLProf",
+    "ncu": "kernels under ncu, locked clocks: not a time to trust",
 }  # fmt: skip
 
 
@@ -35,11 +34,9 @@ class Spread:
     low: float
     high: float
     count: int
-    """Number of steps; with 1 there is no spread."""
     mean: float
     """Shares are made of means: means of parts add up to the mean of the whole, medians do not."""
     values: tuple[float, ...] = field(default=(), compare=False, repr=False)
-    """One value per step, in the order of the steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,6 @@ class LayerTimes:
     """Time per step of every layer and direction in one run."""
 
     basis: str
-    """Which clock was read, in words."""
     trusted: bool
     """False under ncu: clocks are locked, caches flushed, launches serialised."""
     whole: str
@@ -55,14 +51,12 @@ class LayerTimes:
     rows: Mapping[Key, Spread]
     total: Spread
     unattributed: Spread
-    """Time in no layer's range and in no optimizer range."""
 
 
 def spread(values: Sequence[float]) -> Spread:
     """Spread of at least one value."""
-    return Spread(
-        statistics.median(values), min(values), max(values), len(values), statistics.fmean(values), tuple(values)
-    )
+    median, mean = statistics.median(values), statistics.fmean(values)
+    return Spread(median, min(values), max(values), len(values), mean, tuple(values))
 
 
 def times_kernels(run: Run) -> bool:
@@ -85,10 +79,6 @@ def preference(profiler: str, first: str | None = None) -> int:
     return -1 if profiler == first and profiler != "ncu" else {"nsys": 0, "torch": 1, "ncu": 9}.get(profiler, 2)
 
 
-WINDOWED = ("nsys", "ncu", "torch")
-"""Profilers that record only the measured steps; DLProf also records warm-up and epochs."""
-
-
 def kernel_steps(run: Run) -> int | None:
     """Steps that the run's kernels are spread over; None when nothing says so.
 
@@ -96,7 +86,7 @@ def kernel_steps(run: Run) -> int | None:
     workload's own count.
     """
     numbers = {kernel.step for kernel in run.report.kernels if kernel.step is not None}
-    if numbers or run.profiler not in WINDOWED:
+    if numbers or run.profiler not in ("nsys", "ncu", "torch"):  # DLProf also records warm-up and epochs
         return len(numbers) or None
     steps = {step.number for step in run.report.steps if step.phase == "step"}
     return len(steps or {item.step for item in run.report.ranges if _is_step(item)}) or None
@@ -130,6 +120,13 @@ def kernel_time_by_device(kernels: Iterable[Kernel]) -> dict[int, int | float]:
     return found
 
 
+def upwards(number: int | None, ranges: Mapping[int, Range]) -> Iterator[Range]:
+    """The range with this number and those around it."""
+    while number is not None and number in ranges:
+        yield ranges[number]
+        number = ranges[number].parent
+
+
 def _is_step(item: Range) -> bool:
     return item.step is not None and item.name.startswith("perfctl:step:")
 
@@ -154,18 +151,16 @@ def kernel_keys(run: Run) -> list[Key | None]:
     A layer's gradients are one "backward" where some kernel of it computes them together.
     """
     optimizer = {item.number for item in run.report.ranges if item.phase == "optimizer"}
-    keys: list[Key | None] = []
-    for kernel in run.report.kernels:
-        if kernel.layer and kernel.direction:
-            keys.append((kernel.layer, kernel.direction))
-        else:
-            keys.append(OPTIMIZER if kernel.direction == "optimizer" or kernel.range_number in optimizer else None)
+    keys = [
+        (kernel.layer, kernel.direction) if kernel.layer and kernel.direction
+        else OPTIMIZER if kernel.direction == "optimizer" or kernel.range_number in optimizer else None
+        for kernel in run.report.kernels
+    ]  # fmt: skip
     whole = folded(keys)
     return [whole.get(key, key) if key is not None else None for key in keys]
 
 
 def _from_kernels(run: Run, keys: Sequence[Key | None], count: int | None) -> LayerTimes | None:
-    """Sum kernels by step. Without step numbers the total is divided by the number of measured steps."""
     if count is None:
         return None
     numbered = any(kernel.step is not None for kernel in run.report.kernels)
@@ -180,7 +175,6 @@ def _from_kernels(run: Run, keys: Sequence[Key | None], count: int | None) -> La
 
 
 def _from_ranges(run: Run) -> LayerTimes | None:
-    """Self time of layer ranges (and of the optimizer's phase) by step, against the whole step's range."""
     ranges = {item.number: item for item in run.report.ranges}
     timed = [item for item in ranges.values() if item.duration_ns is not None]
     steps = {item.step: item for item in timed if item.step is not None and _is_step(item)}
@@ -196,25 +190,18 @@ def _from_ranges(run: Run) -> LayerTimes | None:
     own: dict[int, float] = defaultdict(float)
     for number in keys:
         own[number] += ranges[number].duration_ns or 0
-        above = ranges[number].parent
-        while above in ranges and above not in keys:
-            above = ranges[above].parent
-        if above in keys:
+        above = next((item.number for item in upwards(ranges[number].parent, ranges) if item.number in keys), None)
+        if above is not None:
             own[above] -= ranges[number].duration_ns or 0
     sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
     whole = folded(keys.values())
     for number, key in keys.items():
-        step = _step_at(starts, ranges[number].start_ns)
-        if step is not None:
-            sums[whole.get(key, key)][step] += own[number]
+        moment = ranges[number].start_ns
+        place = bisect.bisect_right(starts, (moment, float("inf"), 0)) - 1
+        if place >= 0 and moment < starts[place][1]:  # on any thread
+            sums[whole.get(key, key)][starts[place][2]] += own[number]
     totals: dict[int | None, float] = {step: item.duration_ns or 0 for step, item in steps.items()}
     return _gather(sums, totals, f"host ranges, {run.profiler} on the CPU", True, "step")
-
-
-def _step_at(steps: Sequence[tuple[int, int, int]], moment: int) -> int | None:
-    """Number of the step whose (start, end) contains the moment, on any thread; None outside of all steps."""
-    place = bisect.bisect_right(steps, (moment, float("inf"), 0)) - 1
-    return steps[place][2] if place >= 0 and moment < steps[place][1] else None
 
 
 def _gather(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
-from perfctl.orchestrator.analyse.ledger.timing import times_kernels
+from perfctl.orchestrator.analyse.ledger.timing import times_kernels, upwards
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
 
@@ -34,9 +34,7 @@ class Cause:
     """One part of the time that belongs to no layer."""
 
     text: str
-    """What took it, as in "mostly autograd"."""
     share: float
-    """Of the run's unattributed time, 0..1."""
     launches: int | None
     """Its kernel launches; None where host ranges were timed."""
 
@@ -59,22 +57,22 @@ def beyond_time(run: Run) -> tuple[str, ...]:
 def _of_kernels(run: PreparedRun) -> tuple[Cause, ...]:
     ranges = {item.number: item for item in run.run.report.ranges}
     # ncu and DLProf give launches their layers without listing ranges
-    directions = {item.direction for item in ranges.values()} | {kernel.direction for kernel in run.run.report.kernels}
+    known = {item.direction for item in ranges.values()} | {kernel.direction for kernel in run.run.report.kernels}
+    known -= {None, "optimizer"}
     times: defaultdict[str, float] = defaultdict(float)
     launches: Counter[str] = Counter()
     for kernel, key in run.launches:
         if key is None and kernel.duration_ns is not None:
-            cause = _cause(kernel, ranges, directions)
+            cause = _cause(kernel, ranges, known)
             times[cause] += kernel.duration_ns
             launches[cause] += 1
     return _ranked(times, launches)
 
 
-def _cause(kernel: Kernel, ranges: Mapping[int, Range], directions: Iterable[str | None]) -> str:
-    known = {direction for direction in directions if direction not in (None, "optimizer")}
+def _cause(kernel: Kernel, ranges: Mapping[int, Range], known: Set[str | None]) -> str:
     if not known:
         return NO_RANGES
-    around = _upwards(kernel.range_number, ranges)
+    around = list(upwards(kernel.range_number, ranges))
     if kernel.name.startswith("triton_") or any(item.name.startswith(COMPILED) for item in around):
         return COMPILED_CODE
     phase = next((item.phase for item in around if item.phase), None)
@@ -86,17 +84,7 @@ def _cause(kernel: Kernel, ranges: Mapping[int, Range], directions: Iterable[str
     return BETWEEN if any(item.step is not None for item in around) else NO_CALL
 
 
-def _upwards(number: int | None, ranges: Mapping[int, Range]) -> list[Range]:
-    """The range with this number and those around it."""
-    found: list[Range] = []
-    while number is not None and number in ranges:
-        found.append(ranges[number])
-        number = ranges[number].parent
-    return found
-
-
 def _of_ranges(run: Run) -> tuple[Cause, ...]:
-    """Time of phases that is in no layer's range, and of steps that is in no phase."""
     ranges = {item.number: item for item in run.report.ranges}
     if not any(item.layer for item in ranges.values()):
         return ()
@@ -106,7 +94,7 @@ def _of_ranges(run: Run) -> tuple[Cause, ...]:
     for number, item in ranges.items():
         if item.duration_ns is None or (number not in left and number not in attributed):
             continue
-        above = (outer.number for outer in _upwards(item.parent, ranges))
+        above = (outer.number for outer in upwards(item.parent, ranges))
         holder = next((outer for outer in above if outer in attributed or outer in left), None)
         if holder is not None and holder not in attributed:
             left[holder] -= item.duration_ns

@@ -11,8 +11,17 @@ from dataclasses import dataclass, field
 from math import prod
 
 from perfctl.orchestrator.analyse.flops.engine import MOVES, NORMS, POOLING, PRODUCTS, SAMPLING, formula_for
-from perfctl.orchestrator.analyse.flops.products import ADDED, CONVOLUTIONS, batched
-from perfctl.orchestrator.analyse.flops.terms import flag, input_elements, integer, integers, output_elements, shape_of
+from perfctl.orchestrator.analyse.flops.formulas import (
+    ADDED,
+    CONVOLUTIONS,
+    batched,
+    flag,
+    input_elements,
+    integer,
+    integers,
+    output_elements,
+    shape_of,
+)
 from perfctl.records.paper import OpShape, Plan, PlanLayer
 
 KINDS = (

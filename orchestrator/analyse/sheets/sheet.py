@@ -9,12 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, PRODUCTS, estimate, fused_only
-from perfctl.orchestrator.analyse.flops.products import CONVOLUTIONS, LINEAR, left_factor
-from perfctl.orchestrator.analyse.flops.terms import Shape, flag, number
-from perfctl.orchestrator.analyse.sheets import plain as elementwise
-from perfctl.orchestrator.analyse.sheets import products as attention
-from perfctl.orchestrator.analyse.sheets.lines import Facts, Line, Section, WorkedLayer, space_lines
-from perfctl.orchestrator.analyse.sheets.products import conv, linear
+from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, Shape, flag, left_factor
+from perfctl.orchestrator.analyse.sheets import layers
+from perfctl.orchestrator.analyse.sheets.layers import Facts, Line, WorkedLayer, space_lines
 from perfctl.orchestrator.analyse.sheets.rnn import recurrent
 from perfctl.records.paper import LayerCall, OpShape
 
@@ -22,6 +19,14 @@ DIRECTIONS_SAID = {
     "grad_input": "gradient of the input", "grad_weight": "gradient of the weights", "grad_bias": "gradient of the bias",
     "recompute": "computed again in backward", "optimizer": "optimizer step",
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Lines under one head."""
+
+    title: str
+    lines: tuple[Line, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,45 +59,42 @@ def sheet_for(ops: Sequence[OpShape], layer: str, output: Shape | None = None) -
         seen = sum(call.macs or 0 for call in calls if call.direction == "forward")
         # With several calls, or products besides the main one, the sheet's single call is not the whole layer.
         facts = replace(facts, step=step if step > seen == facts.macs else 0)
+    heavy = [op for op in forward if op.op in PRODUCTS]
+    main = max(heavy, key=lambda op: PRODUCTS[op.op](op)[0].macs, default=forward[0] if forward else None)
+    again = f" (one of {main.calls:,} calls)" if main is not None and main.calls > 1 else ""
     sections = [
         Section("Shapes", work.shapes),
-        Section("Forward, step by step" + _times(forward), work.steps),
+        Section(f"Forward, step by step{again}", work.steps),
         Section("Time: operations", _time_lines(calls)),
         Section("Space: values and bytes", space_lines(work.space)),
     ]
     return Sheet(layer, kind, tuple(section for section in sections if section.lines), facts)
 
 
-def _times(forward: Sequence[OpShape]) -> str:
-    heavy = [op for op in forward if op.op in PRODUCTS]
-    main = max(heavy, key=lambda op: PRODUCTS[op.op](op)[0].macs, default=forward[0] if forward else None)
-    return f" (one of {number(main.calls)} calls)" if main is not None and main.calls > 1 else ""
-
-
 def _work(ops: Sequence[OpShape], kind: str, output: Shape | None) -> WorkedLayer:
     heavy = [op for op in ops if op.op in PRODUCTS]
     if len(heavy) > 1 or (heavy and kind == "MultiheadAttention"):
         samples = next(iter(output or left_factor(ops[0])), 1)
-        return attention.products(ops, samples, ops[0].parameters, kind == "MultiheadAttention")
+        return layers.products(ops, samples, ops[0].parameters, kind == "MultiheadAttention")
     if heavy:
         main = heavy[0]
         if main.op in CONVOLUTIONS:
-            return conv(main)
+            return layers.conv(main)
         if main.op in LINEAR:
-            return linear(main, output)
+            return layers.linear(main, output)
         if main.op in ("perfctl.lstm", "perfctl.gru", "perfctl.rnn"):
             return recurrent(main)
-        if main.op == attention.SDPA:
-            return attention.attention(main)
-        return attention.products(ops, 1, ops[0].parameters, False)
+        if main.op == layers.SDPA:
+            return layers.attention(main)
+        return layers.products(ops, 1, ops[0].parameters, False)
     for op in ops:
         if op.op == "aten.embedding":
-            return elementwise.embedding(op)
-        if op.op in elementwise.NORMS:
-            return elementwise.norm(op)
-        if op.op in elementwise.POOLS:
-            return elementwise.pooling(op)
-    return elementwise.plain(ops)
+            return layers.embedding(op)
+        if op.op in layers.NORMS:
+            return layers.norm(op)
+        if op.op in layers.POOLS:
+            return layers.pooling(op)
+    return layers.plain(ops)
 
 
 def _time_lines(calls: Sequence[LayerCall]) -> tuple[Line, ...]:
@@ -107,10 +109,10 @@ def _time_lines(calls: Sequence[LayerCall]) -> tuple[Line, ...]:
         if call.macs is None:
             lines.append(Line(said, call.formula or "", "", "no formula"))
         elif call.macs:
-            lines.append(Line(said, *_split(call.formula or ""), f"{number(call.flops or 0)} FLOP"))
+            lines.append(Line(said, *_split(call.formula or ""), f"{call.flops or 0:,} FLOP"))
         else:
             work = call.elementwise_flops or 0
-            result = f"{number(work)} elementwise FLOP" if work else "no arithmetic"
+            result = f"{work:,} elementwise FLOP" if work else "no arithmetic"
             lines.append(Line(said, call.formula or "", "", result))
     heavy = [call for call in calls if call.macs and not fused_only(call)]
     directions = {call.direction for call in calls}
@@ -118,7 +120,7 @@ def _time_lines(calls: Sequence[LayerCall]) -> tuple[Line, ...]:
         lines.append(Line("gradient of the input", "the layer's input needs none", "", "0 FLOP"))
     if len(heavy) > 1:
         total = sum(call.flops or 0 for call in heavy)
-        lines.append(Line("total", "sum of the multiply-adds above", "", f"{number(total)} FLOP"))
+        lines.append(Line("total", "sum of the multiply-adds above", "", f"{total:,} FLOP"))
     return tuple(lines)
 
 

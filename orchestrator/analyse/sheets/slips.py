@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.flops.terms import number, times
-from perfctl.orchestrator.analyse.sheets.lines import Facts, Way
+from perfctl.orchestrator.analyse.flops.formulas import times
+from perfctl.orchestrator.analyse.sheets.layers import Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +26,10 @@ class Finding:
     slips: tuple[str, ...]
     """Empty when the value is right; otherwise the slips that together give it, or the nearest value."""
     worked: str
-    """The product that gives the value, or the nearest one."""
     others: tuple[tuple[str, ...], ...] = ()
-    """Other combinations of as many slips that give the same value."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     value: int
     slips: tuple[str, ...]
     worked: str
@@ -52,12 +50,10 @@ def check(value: int, facts: Facts) -> Finding:
 
 def explain(finding: Finding, layer: str = "") -> str:
     """The finding in a few sentences. ``layer``: its name, where the sentence must say it."""
-    value = number(finding.value)
-    right = f"{number(finding.right)} MAC = {number(2 * finding.right)} FLOP"
+    value = f"{finding.value:,}"
+    right = f"{finding.right:,} MAC = {2 * finding.right:,} FLOP"
     if finding.exact and not finding.slips:
-        more = (
-            f" These are multiply-adds; in FLOP: {number(2 * finding.right)}." if finding.value == finding.right else ""
-        )
+        more = f" These are multiply-adds; in FLOP: {2 * finding.right:,}." if finding.value == finding.right else ""
         return f"{value} is right: {finding.worked}.{more}"
     yours = f"Your {value} for {layer}" if layer else value
     if finding.exact:
@@ -78,32 +74,26 @@ def _batches(facts: Facts) -> Iterator[tuple[int, tuple[str, ...]]]:
         yield 1, (f"batch of {facts.batch} left out",)
 
 
-def _text(way: Way, batch: int, doubled: int) -> str:
-    front = (*((doubled,) if doubled > 1 else ()), *((batch,) if batch > 1 else ()))
-    if len(way.terms) == 1:
-        return times(*front, *way.terms[0])
-    together = " + ".join(times(*term) for term in way.terms)
-    return f"{times(*front)} x ({together})" if front else together
-
-
 def _candidates(facts: Facts) -> Iterator[_Candidate]:
     for way, (batch, left), doubled, bias in product(facts.ways, _batches(facts), (1, 2, 4), (False, True)):
         if bias and not way.outputs:
             continue
         said = (*way.slips, *left, *(("FLOP mistaken for MAC and doubled again",) if doubled == 4 else ()))
-        total, text = batch * way.macs * doubled, _text(way, batch, doubled)
+        total, front = batch * way.macs * doubled, [factor for factor in (doubled, batch) if factor > 1]
+        text = " + ".join(times(*term) for term in way.terms)
+        if front:
+            text = f"{times(*front)} x {text if len(way.terms) == 1 else f'({text})'}"
         if bias:
             values = batch * way.outputs
-            total, text = total + values, f"{text} + {number(values)} bias additions"
+            total, text = total + values, f"{text} + {values:,} bias additions"
             said = (*said, "bias additions counted" if facts.bias else "a bias addition counted for every output value")
         unit = "MAC" if doubled == 1 else "FLOP"
-        yield _Candidate(total, said, f"{text} = {number(total)} {unit}")
+        yield _Candidate(total, said, f"{text} = {total:,} {unit}")
     yield from _whole_steps(facts)
     yield from _value_counts(facts)
 
 
 def _whole_steps(facts: Facts) -> Iterator[_Candidate]:
-    """Forward and backward together, counted or by the rule of three."""
     found = [(3 * facts.macs, "forward and backward together, as 3 x forward")]
     if facts.step:
         found.insert(0, (facts.step, "forward and backward together"))
@@ -111,32 +101,31 @@ def _whole_steps(facts: Facts) -> Iterator[_Candidate]:
         if macs % facts.batch:
             continue
         total = macs // facts.batch * batch * doubled
-        yield _Candidate(total, (said, *left), f"{number(total)} {'MAC' if doubled == 1 else 'FLOP'}")
+        yield _Candidate(total, (said, *left), f"{total:,} {'MAC' if doubled == 1 else 'FLOP'}")
 
 
 def _value_counts(facts: Facts) -> Iterator[_Candidate]:
     weights, biases = facts.weights, facts.biases
     if weights:
-        yield _Candidate(weights, ("weights, not operations",), f"{number(weights)} weights")
+        yield _Candidate(weights, ("weights, not operations",), f"{weights:,} weights")
         if biases:
-            text = f"{number(weights)} weights + {number(biases)} biases = {number(weights + biases)} values"
+            text = f"{weights:,} weights + {biases:,} biases = {weights + biases:,} values"
             yield _Candidate(weights + biases, ("weights and biases, not operations",), text)
     for way, (batch, left) in product(facts.ways, _batches(facts)):
         outputs, said = batch * way.outputs, (*way.slips, *left)
         if not outputs:
             continue
-        whole, text = weights + biases + outputs, f"{number(weights)} weights + {number(biases)} biases"
-        text += f" + {number(outputs)} outputs = {number(whole)} values"
+        whole, text = weights + biases + outputs, f"{weights:,} weights + {biases:,} biases"
+        text += f" + {outputs:,} outputs = {whole:,} values"
         yield _Candidate(whole, (*said, "values, not operations"), text)
         if biases:
             less = weights + outputs
-            text = f"{number(weights)} weights + {number(outputs)} outputs = {number(less)} values"
+            text = f"{weights:,} weights + {outputs:,} outputs = {less:,} values"
             yield _Candidate(less, (*said, "values, not operations", "bias left out"), text)
-        yield _Candidate(outputs, (*said, "output values, not operations"), f"{number(outputs)} output values")
+        yield _Candidate(outputs, (*said, "output values, not operations"), f"{outputs:,} output values")
 
 
 def _off_by_one(facts: Facts) -> Iterator[_Candidate]:
-    """One factor, or one product of neighbours (P x Q, R x S), too small or too large by 1."""
     for way, (batch, left), double in product(facts.ways, _batches(facts), (1, 2)):
         if len(way.terms) != 1:
             continue
@@ -146,6 +135,6 @@ def _off_by_one(facts: Facts) -> Iterator[_Candidate]:
             if size <= 2:
                 continue
             total = whole // size * (size + step) * double
-            slip = f"{name} taken as {number(size + step)}"
-            text = f"{'2 x ' if double == 2 else ''}{number(whole // size)} x {number(size + step)} = {number(total)}"
+            slip = f"{name} taken as {size + step:,}"
+            text = f"{'2 x ' if double == 2 else ''}{whole // size:,} x {size + step:,} = {total:,}"
             yield _Candidate(total, (*way.slips, *left, slip), f"{text} {'FLOP' if double == 2 else 'MAC'}")

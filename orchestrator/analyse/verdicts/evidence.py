@@ -1,32 +1,37 @@
-"""The evidence of one ledger row for the verdict rules: its kernels, their raw counts, and the layer's shape."""
+"""The evidence of one ledger row for the verdict rules: its kernels, their raw counts, the layer's shape, and their parts.
+
+The parts of a count, in this order, so that the rules' factors multiply to the whole: the products (predicted from kernel
+names, grids and shapes; paper's where nothing is known), transforms of Winograd and Fourier algorithms, forward work run
+again, sums over split-K slices, layouts and epilogues.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
-from math import prod
+from math import ceil, log, prod
 
 from perfctl.orchestrator.analyse.counters.flops import sm_count
-from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, with_counts
-from perfctl.orchestrator.analyse.counters.tensor import ops_path
+from perfctl.orchestrator.analyse.counters.sums import PATHS, PIPE_TENSOR, ops_path, with_counts
 from perfctl.orchestrator.analyse.figure import Figure, total_of
-from perfctl.orchestrator.analyse.flops.products import CONVOLUTIONS, LINEAR, left_factor
-from perfctl.orchestrator.analyse.flops.terms import shape_of
-from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Grid
-from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
+from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, left_factor, shape_of
+from perfctl.orchestrator.analyse.kernels.grids import ConvShape, ExpectedGrid, GemmShape, Grid, expected_grid
+from perfctl.orchestrator.analyse.kernels.names import Algorithm, of_layer, recognise
 from perfctl.orchestrator.analyse.kernels.pairing import inside, narrowed_to
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.timing import Key
-from perfctl.orchestrator.analyse.verdicts.records import Place
 from perfctl.records.paper import OpShape
 from perfctl.records.run import Run
 
+Place = tuple[int, str, str]
+"""(batch size, layer, direction) of a ledger row."""
 Shape = ConvShape | GemmShape
-FP = ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")
+FP = tuple(instruction for path in PATHS.values() for instruction in path)
 PRODUCTS = ("conv", "winograd", "fft", "depthwise", "gemm", "attention", "rnn", None)
 """Families whose main kernels do the multiply-adds on paper; so may a kernel that no pattern fits."""
 
@@ -43,9 +48,7 @@ class KernelGroup:
     counts: Mapping[str, float]
     """Threads (fadd, ffma, ...), instructions (pipe) or operations (ops_path) per step, if collected."""
     flops: Figure
-    """All paths, per step."""
     tensor: Figure
-    """The tensor cores' part of it."""
 
     @property
     def main(self) -> bool:
@@ -72,7 +75,6 @@ class RowEvidence:
     row: LedgerRow
     kernels: tuple[KernelGroup, ...]
     forward: Shape | None
-    """Of the layer's forward pass; None when the layer was not seen, or runs several operations."""
     environment: Mapping[str, str]
     precision: str | None
     profiled: bool
@@ -80,7 +82,6 @@ class RowEvidence:
     left_out: str | None = None
     """Why kernels that ran may be missing: the run is partial, or ncu skipped launches. None: neither."""
     seen_batch: int | None = None
-    """The batch size that was profiled, where it differs from the one asked for."""
 
     @property
     def place(self) -> Place:
@@ -114,9 +115,9 @@ class RowEvidence:
     def shapes(self) -> tuple[Shape, ...]:
         """Shapes that its products may have; a convolution's gradients have no verified grid."""
         forward = self.forward
-        if forward is None or self.row.direction == "forward":
-            return () if forward is None else (forward,)
-        if isinstance(forward, ConvShape):
+        if forward is not None and self.row.direction == "forward":
+            return (forward,)
+        if not isinstance(forward, GemmShape):
             return ()
         both = {
             "grad_input": GemmShape(forward.m, forward.k, forward.n),
@@ -129,11 +130,10 @@ class RowEvidence:
     def unverified_shapes(self) -> tuple[Shape, ...]:
         """A convolution's gradient of its input is one with the channels exchanged; no measurement verified its grid."""
         forward = self.forward
-        if not isinstance(forward, ConvShape) or not forward.same_size or self.row.direction == "forward":
-            return ()
-        if not any(call.direction == "grad_input" and call.flops for call in self.row.calls):
-            return ()
-        return (replace(forward, in_channels=forward.out_channels, out_channels=forward.in_channels),)
+        wanted = any(call.direction == "grad_input" and call.flops for call in self.row.calls)
+        if isinstance(forward, ConvShape) and forward.same_size and self.row.direction != "forward" and wanted:
+            return (replace(forward, in_channels=forward.out_channels, out_channels=forward.in_channels),)
+        return ()
 
 
 class EvidenceTable(dict[Place, RowEvidence]):
@@ -173,21 +173,16 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
             continue
         run, kernels, shapes = seen[row.batch]
         layers = any(key is not None for key in kernels)
+        profiled = run is not None and layers and inside(row.layer, narrowed_to(run))
         evidence = RowEvidence(
-            row,
-            tuple(kernels.get((row.layer, row.direction), ())),
-            shapes.get(row.layer),
-            run.report.environment if run else {},
-            run.precision if run else None,
-            run is not None and layers and inside(row.layer, narrowed_to(run)),
-            _left_out(run) if run else None,
-        )
+            row, tuple(kernels.get((row.layer, row.direction), ())), shapes.get(row.layer),
+            run.report.environment if run else {}, run.precision if run else None, profiled, _left_out(run) if run else None,
+        )  # fmt: skip
         found[evidence.place] = evidence
     return found, loose
 
 
 def _left_out(run: Run) -> str | None:
-    """In words."""
     if run.status != "ok":
         return f"the ncu run is {run.status}{': ' + run.reason.rstrip('.') if run.reason else ''}"
     of_ncu = list(takewhile(lambda word: word != "-m", run.command))
@@ -225,13 +220,12 @@ def _group(
         for count, value in _raw(values.get(launch, {})).items():
             counts[count] += value / steps
     known = [run.flops[launch] for launch in launches if launch in run.flops]
-    total, tensor = (total_of(figures, divide_by=steps)
-                     for figures in ((item.total for item in known), (item.tensor for item in known)))  # fmt: skip
+    total = total_of((item.total for item in known), divide_by=steps)
+    tensor = total_of((item.tensor for item in known), divide_by=steps)
     return KernelGroup(name, recognise(name), grid, len(launches) / steps, dict(counts), total, tensor)
 
 
 def _raw(values: Mapping[str, float | None]) -> dict[str, float]:
-    """Counts under short names; ``sm__`` and ``smsp__`` forms are the same."""
     found: dict[str, float] = {}
     for name, value in values.items():
         if value is None:
@@ -252,8 +246,11 @@ def shapes_by_layer(ops: Iterable[OpShape]) -> dict[str, Shape]:
     for op in ops:
         if op.direction == "forward" and op.op in (*CONVOLUTIONS, *LINEAR):
             found[op.layer].append(op)
-    only = {layer: several[0] for layer, several in found.items() if len(several) == 1 and several[0].calls == 1}
-    return {layer: shape for layer, op in only.items() if (shape := _shape(op)) is not None}
+    return {
+        layer: shape
+        for layer, (op, *others) in found.items()
+        if not others and op.calls == 1 and (shape := _shape(op)) is not None
+    }
 
 
 def _shape(op: OpShape) -> Shape | None:
@@ -268,3 +265,212 @@ def _shape(op: OpShape) -> Shape | None:
         return ConvShape(output[0], source[1], *output[1:], *weight[2:], groups, same_size=same)
     rows = left_factor(op)
     return GemmShape(prod(output[:-1]), output[-1], rows[-1]) if rows and output else None
+
+
+CLOSE = log(1.2)
+"""A predicted number of multiplies further than this from what was counted is not the reason."""
+EXACT = log(1.02)
+"""The same where the grid's formula is not verified for the direction."""
+LEAST_MULTIPLIES = 0.24
+"""Of paper's multiply-adds; Winograd F(4x4,3x3) needs 36 / 144."""
+TILES = (1, 8, 16, 32, 64, 96, 128, 192, 256)
+DEPTH_STEPS = (4, 8, 16, 32)
+"""Steps along the sum that SIMT kernels take."""
+_FFT_TILE = re.compile(r"(?:r2c|c2r)_(\d+)x(\d+)")
+_TRANSFORMED = ("winograd", "fft")
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """FLOPs of one step."""
+
+    paper: float
+    base: float
+    """Products as predicted; ``paper`` where no rule predicts."""
+    rule: str
+    """How ``base`` was predicted; empty where it was not."""
+    method: str | None
+    """In words, of the algorithm that the layer's kernels are: "winograd F(2x2,3x3)", "implicit gemm", "fft"."""
+    family: str | None
+    products: tuple[KernelGroup, ...]
+    seen: float
+    transforms: float = 0
+    transforming: tuple[KernelGroup, ...] = ()
+    repeated: float = 0
+    repeating: tuple[KernelGroup, ...] = ()
+    summed: float = 0
+    summing: tuple[KernelGroup, ...] = ()
+    extra: float = 0
+    extras: tuple[KernelGroup, ...] = ()
+    several: tuple[KernelGroup, ...] = ()
+    """Products that each do the whole layer, one after the other; the other parts are then not separated."""
+
+    def grown(self, part: str) -> float:
+        """By what factor one part (transforms, repeated, summed or extra) makes the parts before it grow."""
+        parts = ("transforms", "repeated", "summed", "extra")
+        before = self.base + sum(float(getattr(self, name)) for name in parts[: parts.index(part)])
+        return 1 + float(getattr(self, part)) / before if before else 1.0
+
+
+def breakdown(evidence: RowEvidence, forward: RowEvidence | None) -> Breakdown:
+    """``forward``: the same layer's forward row at the same batch size, for a row of its gradients."""
+    several = _several(evidence)
+    if several:
+        paper, products = evidence.paper, evidence.product_kernels
+        seen = sum(kernel.products for kernel in products)
+        return Breakdown(paper, paper, "", None, None, products, seen, several=several)
+    repeating = _repeated(evidence, forward)
+    own = [kernel for kernel in evidence.kernels if kernel not in repeating]
+    beside = [kernel for kernel in own if not kernel.main]
+    products = tuple(kernel for kernel in own if kernel.main)
+    algorithm = of_layer(one.name for one in own if one.main or one.algorithm.role in ("transform", "offsets"))
+    base, rule = from_grids(evidence, products) or (evidence.paper, "")
+    if algorithm.family == "fft":
+        base, rule = _fourier(evidence, own)
+    elif algorithm.family == "winograd" and (not rule or (evidence.row.direction != "forward" and _winograds(own) > 1)):
+        base, rule = _winograd_in_theory(evidence, own)
+    # what the products execute beyond multiply-adds: transforms in a fused Winograd kernel, else an epilogue
+    fused = tuple(kernel for kernel in products if kernel.executed > kernel.products)
+    within = sum(kernel.executed - kernel.products for kernel in fused)
+    inside, epilogue = (within, 0.0) if algorithm.family in _TRANSFORMED else (0.0, within)
+    transforming = tuple(kernel for kernel in beside if kernel.algorithm.family in _TRANSFORMED)
+    summing = tuple(kernel for kernel in own if kernel.algorithm.role == "reduction")
+    extras = tuple(kernel for kernel in beside if kernel not in transforming and kernel not in summing)
+    return Breakdown(
+        evidence.paper, base, rule, algorithm.method, algorithm.family, products, sum(kernel.products for kernel in products),
+        transforms=_executed(transforming) + inside, transforming=transforming,
+        repeated=_executed(repeating), repeating=repeating, summed=_executed(summing), summing=summing,
+        extra=_executed(extras) + epilogue, extras=(*extras, *(fused if epilogue else ())),
+    )  # fmt: skip
+
+
+def _executed(kernels: Sequence[KernelGroup]) -> float:
+    return sum(kernel.executed for kernel in kernels)
+
+
+def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[KernelGroup, ...]:
+    """Forward's kernels that ran again among the gradients' own; () unless the others suffice for the gradients.
+
+    A kernel that forward runs too may be a gradient's: cuDNN uses the same one for both where the shapes allow it. So
+    only others that do a gradient's work (a quarter of its multiply-adds at least, as Winograd F(4x4) does) count.
+    """
+    if forward is None or evidence.row.direction == "forward" or _several(forward):
+        return ()
+    known = {(kernel.name, kernel.grid) for kernel in forward.kernels}
+    again = tuple(kernel for kernel in evidence.kernels if (kernel.name, kernel.grid) in known)
+    gradients = sum(1 for call in evidence.row.calls if call.flops)
+    least = LEAST_MULTIPLIES * evidence.paper / max(gradients, 1)
+    others = sum(
+        one.launches for one in evidence.kernels if one.main and one not in again
+        and (one.flops.value is None or one.flops.lower_bound or one.products >= least * one.launches)
+    )  # fmt: skip
+    names = {(kernel.name, kernel.grid) for kernel in again}
+    whole = all((kernel.name, kernel.grid) in names for kernel in forward.product_kernels)
+    return again if any(kernel.main for kernel in again) and whole and others >= gradients else ()
+
+
+def _several(evidence: RowEvidence) -> tuple[KernelGroup, ...]:
+    if evidence.row.direction != "forward" or len(evidence.shapes) != 1:
+        return ()
+    whole = []
+    for kernel in evidence.product_kernels:
+        said = expected_grid(kernel.algorithm, kernel.grid, evidence.shapes[0]) if kernel.grid else None
+        each = kernel.products / (2 * kernel.launches) if kernel.launches else 0
+        if said is not None and said.matches and each and abs(log(each / said.multiplies)) < CLOSE:
+            whole.append(kernel)
+    return tuple(whole) if len(whole) > 1 else ()
+
+
+def fills_unknown_tile(evidence: RowEvidence) -> bool:
+    """True when a matrix product of unknown tile counted whole tiles: fewer rows may have needed the same."""
+    forward, products = evidence.forward, evidence.product_kernels
+    if not isinstance(forward, GemmShape) or not products or any(kernel.algorithm.tile for kernel in products):
+        return False
+    depth = evidence.paper / (forward.m * forward.n)
+    area = sum(kernel.products for kernel in products) / depth if depth else 0
+    sizes = {ceil(forward.m / m) * m * ceil(forward.n / n) * n for m in TILES for n in TILES}
+    return area > 0 and any(abs(log(area / size)) < EXACT for size in sizes)
+
+
+def from_grids(evidence: RowEvidence, products: Sequence[KernelGroup]) -> tuple[float, str] | None:
+    """Each product's grid against each shape that the row may have; None when none matches."""
+    base, rules, open_shapes = evidence.paper, [], [*evidence.shapes, *evidence.unverified_shapes]
+    near = CLOSE if evidence.row.direction == "forward" else EXACT
+    for kernel in products:
+        if kernel.grid is None or kernel.launches != 1 or not kernel.products:
+            continue
+        for shape in open_shapes:
+            said = expected_grid(kernel.algorithm, kernel.grid, shape)
+            if said is None or not said.matches:
+                continue
+            multiplies, rule = _deepened(said, kernel, shape)
+            if abs(log(kernel.products / (2 * multiplies))) > near:
+                continue
+            base += 2 * (multiplies - shape.macs)
+            rules.append(rule)
+            open_shapes.remove(shape)
+            break
+    return (base, "; ".join(rules)) if rules else None
+
+
+def fits_grids(evidence: RowEvidence) -> bool:
+    """True when no product's grid speaks against the row's shape."""
+    found = _matches(evidence)
+    return not found or any(found)
+
+
+def _matches(evidence: RowEvidence) -> list[bool]:
+    pairs = [(kernel, shape) for kernel in evidence.product_kernels for shape in evidence.shapes]
+    found = [expected_grid(kernel.algorithm, kernel.grid, shape) for kernel, shape in pairs if kernel.grid]
+    return [said.matches for said in found if said is not None]
+
+
+def fills_tiles(evidence: RowEvidence) -> bool:
+    """True when a product's grid follows from the row's own batch size. Transforms follow it more closely."""
+    return not any(kernel.algorithm.family in _TRANSFORMED for kernel in evidence.kernels) and any(_matches(evidence))
+
+
+def _deepened(said: ExpectedGrid, kernel: KernelGroup, shape: Shape) -> tuple[float, str]:
+    """The sum's length rounded up to the kernel's step, where the name does not say the step and the count fits one."""
+    tile = kernel.algorithm.tile
+    if kernel.algorithm.family not in ("conv", "gemm") or (tile is not None and tile[2] is not None):
+        return said.multiplies, said.rule
+    deep = shape.depth if isinstance(shape, ConvShape) else shape.k
+    for step in DEPTH_STEPS:
+        padded = ceil(deep / step) * step
+        multiplies = said.multiplies * padded / deep
+        if padded != deep and abs(log(kernel.products / (2 * multiplies))) < EXACT:
+            return multiplies, f"{said.rule}; its sum of {deep} is padded to {padded}"
+    return said.multiplies, said.rule
+
+
+def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tuple[float, str]:
+    """F(m x m, r x r) needs (m + r - 1)^2 multiplies for m^2 outputs of r^2 products, tiles not padded."""
+    sizes = next((kernel.algorithm.winograd for kernel in own if kernel.algorithm.winograd), None)
+    if sizes is None:
+        return evidence.paper, ""
+    m, r = sizes
+    share = ((m + r - 1) / (m * r)) ** 2
+    gradients = max(sum(1 for call in evidence.row.calls if call.flops), 1)
+    part = min(_winograds(own), gradients) / gradients or 1.0
+    return evidence.paper * (1 - part + part * share), f"{m + r - 1}^2 multiplies in place of {m}^2 x {r}^2"
+
+
+def _winograds(own: Sequence[KernelGroup]) -> int:
+    fused = sum(kernel.algorithm.family == "winograd" for kernel in own if kernel.main)
+    return fused + sum("output" in one.name.lower().partition("winograd")[2] for one in own if not one.main)
+
+
+def _fourier(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tuple[float, str]:
+    """t x (t/2 + 1) complex products of 4 multiply-adds for the (t - r + 1)^2 outputs of a tile of t x t points."""
+    size = next((found for kernel in own if (found := _FFT_TILE.search(kernel.name))), None)
+    shape = evidence.shapes[0] if len(evidence.shapes) == 1 else None
+    if size is None or not isinstance(shape, ConvShape):
+        return evidence.paper, ""
+    t = int(size[1])
+    if t < shape.kernel_h or t < shape.kernel_w:
+        return evidence.paper, ""
+    tiles = shape.batch * ceil(shape.out_h / (t - shape.kernel_h + 1)) * ceil(shape.out_w / (t - shape.kernel_w + 1))
+    multiplies = tiles * shape.in_channels // shape.groups * shape.out_channels * t * (t // 2 + 1) * 4
+    rule = f"{tiles:,} tiles of {t} x {t} points, {t} x {t // 2 + 1} complex products each"
+    return 2.0 * multiplies, rule

@@ -1,40 +1,54 @@
 """Why counted and paper differ: all rules in one table, applied to a whole study.
 
 A rule is a function from a :class:`RuleInput` (one ledger row) to a verdict or None. Rules about the whole sweep are
-in ``verdict_sweep``. Several rules may apply to a row; their factors multiply, and what they do not explain is said.
+in ``window_rules``. Several rules may apply to a row; their factors multiply, and what they do not explain is said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from math import prod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import log, prod
+from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.ledger.ledger import Ledger
+from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy
-from perfctl.orchestrator.analyse.verdicts import algorithm_rules, missing_rules, window_rules
-from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, row_evidence
-from perfctl.orchestrator.analyse.verdicts.records import Judged, Judgement, Verdict
-from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, explained, is_news
+from perfctl.orchestrator.analyse.verdicts import row_rules, window_rules
+from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, Place, row_evidence
+from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, explained, is_news, percent, times
 
 Rule = Callable[[RuleInput], Verdict | None]
 
 VERDICTS: tuple[Rule, ...] = (
-    window_rules.wrong_window,
-    missing_rules.fadd_alone,
-    missing_rules.not_collected,
-    missing_rules.direction_missing,
-    algorithm_rules.tensor_cores,
-    algorithm_rules.constant_moves,
-    algorithm_rules.several_algorithms,
-    algorithm_rules.winograd,
-    algorithm_rules.fourier,
-    algorithm_rules.tile_padding,
-    algorithm_rules.shared_kernel,
-    algorithm_rules.recomputation,
-    algorithm_rules.split_k,
-    algorithm_rules.layout_and_epilogue,
-)
-"""All rules about one row. A new one is a function and a line here."""
+    window_rules.wrong_window, row_rules.fadd_alone, row_rules.not_collected, row_rules.direction_missing,
+    row_rules.tensor_cores, row_rules.constant_moves, row_rules.several_algorithms, row_rules.winograd,
+    row_rules.fourier, row_rules.tile_padding, row_rules.shared_kernel, row_rules.recomputation, row_rules.split_k,
+    row_rules.layout_and_epilogue,
+)  # fmt: skip
+"""All rules about one row. A new one is a function and a name here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One ledger row: its verdicts, the strongest first, and what they leave open."""
+
+    verdicts: tuple[Verdict, ...] = ()
+    unexplained: float | None = None
+    """Share (0..1) of the gap that no verdict explains; None without a gap or without a count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """All verdicts of a study."""
+
+    rows: Mapping[Place, Judged] = field(default_factory=dict)
+    sweep: tuple[Verdict, ...] = ()
+    """About the sweep as a whole: the count does not follow the batch size, a direction is missing."""
+
+    def at(self, batch: int, layer: str, direction: str) -> Judged:
+        """Of one ledger row; empty where nothing was found."""
+        return self.rows.get((batch, layer, direction), Judged())
 
 
 def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
@@ -59,7 +73,7 @@ def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
         *window_rules.times_flat(study.study, ledger, window),
         *window_rules.unattributed_fadds(known, loose),
         *window_rules.hand_estimates(study.study),
-        *missing_rules.directions_missing(known, loose),
+        *row_rules.directions_missing(known, loose),
         *window_rules.algorithm_switches(known),
     )
     return Judgement(rows, sweep)
@@ -67,7 +81,78 @@ def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
 
 def unexplained(ratio: float | None, found: Iterable[Verdict]) -> float | None:
     """Share (0..1) of the gap that all factors together leave; None without a gap or a count."""
-    if not ratio or not is_news(ratio):
-        return None
     share = explained(ratio, prod(said.factor for said in found if said.factor))
     return None if share is None else 1 - share
+
+
+GAPS = 3
+SWITCH = "algorithm switch"
+_NO_NUMBER = ("FADD alone", "counter not collected", "constant moves")
+WORTH = 1.1
+"""A ratio nearer to 1 than this makes no headline."""
+
+
+class Headline(NamedTuple):
+    sentence: str
+    place: Place | None
+    """The ledger row that proves it; None for the sweep as a whole."""
+    rules: tuple[str, ...]
+
+
+def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
+    """What is wrong with the sweep, then the three largest gaps with the rules that explain them, then what changes."""
+    sweep = [Headline(item.sentence, None, (item.rule,)) for item in judgement.sweep if item.rule != SWITCH]
+    groups: dict[str, list[LedgerRow]] = defaultdict(list)
+    for row in ledger.rows:
+        if _gap(row) > log(WORTH) and (not row.counted.lower_bound or (row.ratio or 1) > 1):
+            groups[row.name].append(row)
+    ranked = sorted(groups.values(), key=lambda rows: -max(map(_gap, rows)))
+    known = {item.rule for item in judgement.sweep}
+    gaps = []
+    for rows in ranked:
+        row = max(rows, key=_gap)
+        judged = judgement.at(row.batch, row.layer, row.direction)
+        new = [item for item in judged.verdicts if item.rule not in known]
+        if new or not judged.verdicts:
+            rules = tuple(item.rule for item in judged.verdicts)
+            sentence = _sentence(row, rows, new, judged.unexplained)
+            gaps.append(Headline(sentence, (row.batch, row.layer, row.direction), rules))
+    switches = [item for item in judgement.sweep if item.rule == SWITCH]
+    others = len(switches) - 1
+    more = f" {others} more {'rows change their' if others > 1 else 'row changes its'} algorithm." if others else ""
+    first = [Headline(f"{item.sentence}{more}", None, (item.rule,)) for item in switches[:1]]
+    return (*sweep, *gaps[:GAPS], *first, *_without_number(judgement))
+
+
+def _gap(row: LedgerRow) -> float:
+    return abs(log(row.ratio)) if row.ratio else 0.0
+
+
+def _sentence(row: LedgerRow, rows: Iterable[LedgerRow], verdicts: Iterable[Verdict], left: float | None) -> str:
+    ratio = row.ratio or 1
+    sure = ("at least " if row.counted.lower_bound else "") + ("about " if row.counted.state == "estimated" else "")
+    others = ", ".join(str(other.batch) for other in rows if other.batch != row.batch)
+    also = f" (more than 10 % off at batch {others} too)" if others else ""
+    part = f"{times(ratio)} {'of' if ratio < 1 else 'times'} the FLOPs on paper at batch {row.batch}{also}"
+    text = f"{row.name} executed {sure}{part}"
+    reasons = [
+        f"{item.rule} explains {times(item.factor)}" for item in verdicts if item.factor and is_news(item.factor)
+    ]
+    if not reasons:
+        return f"{text}; no rule explains it."
+    rest = f"; {percent(left)} of the gap stays unexplained" if left is not None and left >= 0.02 else ""
+    return f"{text}: {', '.join(reasons)}{rest}."
+
+
+def _without_number(judgement: Judgement) -> list[Headline]:
+    found: dict[str, list[tuple[Place, Verdict]]] = defaultdict(list)
+    known = {item.rule for item in judgement.sweep}
+    for place, judged in judgement.rows.items():
+        for item in judged.verdicts:
+            if item.factor is None and item.rule in _NO_NUMBER and item.rule not in known:
+                found[item.rule].append((place, item))
+    return [
+        Headline(f"{rows[0][1].sentence}{f' The same in {len(rows) - 1} more rows.' if len(rows) > 1 else ''}",
+                 rows[0][0], (rule,))
+        for rule, rows in found.items()
+    ]  # fmt: skip

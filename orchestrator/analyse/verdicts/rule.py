@@ -1,4 +1,4 @@
-"""What a rule receives, and how factors and shares are written."""
+"""What a rule receives and says, and how factors and shares are written."""
 
 from __future__ import annotations
 
@@ -6,12 +6,32 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import log
 
-from perfctl.orchestrator.analyse.verdicts.breakdown import Breakdown, breakdown
-from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, KernelGroup, RowEvidence
-from perfctl.orchestrator.analyse.verdicts.records import Verdict
+from perfctl.orchestrator.analyse.verdicts.evidence import (
+    Breakdown,
+    EvidenceTable,
+    KernelGroup,
+    RowEvidence,
+    breakdown,
+)
 
 NEWS = 0.005
 """A factor closer to 1 than this makes no verdict, and a gap smaller than this counts as no gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One reason, with its number. FLOPs: 1 multiply-add = 2."""
+
+    rule: str
+    """Name of the rule that found it, one word or two: "tile padding", "wrong window"."""
+    sentence: str
+    """A full sentence with the subject, the number, the comparison and the cause."""
+    factor: float | None
+    """Counted / paper that the rule alone predicts (0.44, 3.6); None for a rule that says why there is no number."""
+    explained: float | None
+    """Share (0..1) of the gap log(counted / paper) that ``factor`` explains; None where there is no gap to explain."""
+    todo: str
+    kernels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,9 +71,7 @@ def explained(ratio: float | None, factor: float | None) -> float | None:
     """Share (0..1) of the gap log(ratio) that the factor explains; None without a gap, a ratio or a factor."""
     if not ratio or factor is None or not is_news(ratio):
         return None
-    if factor <= 0:
-        return 0.0
-    return min(max(1 - abs(log(ratio / factor)) / abs(log(ratio)), 0.0), 1.0)
+    return min(max(1 - abs(log(ratio / factor)) / abs(log(ratio)), 0.0), 1.0) if factor > 0 else 0.0
 
 
 def times(factor: float) -> str:
@@ -68,18 +86,19 @@ def percent(share: float) -> str:
 
 def amount(flops: float) -> str:
     """1358954496 -> "1.36 G"."""
-    for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(flops) >= size:
-            return f"{flops / size:.3g} {prefix}"
-    return f"{flops:.3g} "
-
-
-def names(kernels: tuple[KernelGroup, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(kernel.name for kernel in kernels))
+    sizes = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+    size, prefix = next((item for item in sizes if abs(flops) >= item[0]), (1, ""))
+    return f"{flops / size:.3g} {prefix}"
 
 
 def verdict(
     given: RuleInput, rule: str, sentence: str, factor: float | None, todo: str, kernels: tuple[KernelGroup, ...] = ()
 ) -> Verdict:
-    """A verdict of one row, its share of the gap worked out."""
-    return Verdict(rule, sentence, factor, explained(given.ratio, factor), todo, names(kernels))
+    return Verdict(
+        rule,
+        sentence,
+        factor,
+        explained(given.ratio, factor),
+        todo,
+        tuple(dict.fromkeys(kernel.name for kernel in kernels)),
+    )

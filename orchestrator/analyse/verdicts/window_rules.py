@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,10 +13,10 @@ from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.sheets.sheet import sheet_for
 from perfctl.orchestrator.analyse.sheets.slips import check, explain
-from perfctl.orchestrator.analyse.verdicts.breakdown import fills_tiles, fills_unknown_tile, fits_grids, from_grids
-from perfctl.orchestrator.analyse.verdicts.evidence import FP, KernelGroup, Loose, RowEvidence
-from perfctl.orchestrator.analyse.verdicts.records import Place, Verdict
-from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, amount, times, verdict
+from perfctl.orchestrator.analyse.verdicts import evidence as rows
+from perfctl.orchestrator.analyse.verdicts.evidence import FP, KernelGroup, Loose, Place, RowEvidence
+from perfctl.orchestrator.analyse.verdicts.row_rules import COLLECT_FP32
+from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, times, verdict
 from perfctl.records.run import Run
 
 SAME = 1.001
@@ -24,9 +24,7 @@ SAME = 1.001
 GROWS = 1.5
 """The work on paper must grow by at least this for a constant to be news."""
 LARGEST = 1 << 20
-"""No batch size is looked for beyond this."""
 PROPOSED = 20
-"""Batch sizes that are tried against all rows."""
 COUNTS = (*FP, "pipe", "ops_path")
 
 
@@ -39,7 +37,6 @@ class Window:
     batch: int | None
     """The batch size that explains the counts; None when none does."""
     reason: str
-    """What is constant, and why that batch size: "... = 36,864,000 at batch 16 to 256"."""
     kernels: tuple[str, ...]
 
 
@@ -53,10 +50,8 @@ def wrong_window(given: RuleInput) -> Verdict | None:
     return verdict(given, "wrong window", sentence, factor, WINDOW_TODO, evidence.kernels)
 
 
-WINDOW_TODO = (
-    "Open the profiler's window around the training step, not around a test or warm-up with its own batch size; "
-    "'perfctl ncu' does."
-)
+_NOT_AROUND = "not around a test or warm-up with its own batch size; 'perfctl ncu' does."
+WINDOW_TODO = f"Open the profiler's window around the training step, {_NOT_AROUND}"
 
 
 def find_window(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None:
@@ -69,12 +64,14 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
     constant: list[RowEvidence] = []
     proving = whole = 0.0
     for group in along(table).values():
-        pairs = [(evidence.paper, sum(evidence.total(count) or 0 for count in COUNTS)) for evidence in group]
-        weight = sum(paper for paper, count in pairs if count)
+        papers = [evidence.paper for evidence in group]
+        counts = [sum(evidence.total(count) or 0 for count in COUNTS) for evidence in group]
+        weight = sum(paper for paper, count in zip(papers, counts, strict=True) if count)
         whole += weight
-        if _stays(pairs):
+        if _stays(papers, counts):
             constant += group
-            proving += 0 if all(fills_tiles(evidence) or fills_unknown_tile(evidence) for evidence in group) else weight
+            filling = (rows.fills_tiles(evidence) or rows.fills_unknown_tile(evidence) for evidence in group)
+            proving += 0 if all(filling) else weight
     if proving <= whole / 2:
         return None
     batch = _agreed(constant)
@@ -93,14 +90,15 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
 
 
 def _agreed(constant: list[RowEvidence]) -> int | None:
-    """The batch size that most of the counts fit: exactly, or in grid and multiplies; None when none is proposed."""
     proposed = Tally(batch for evidence in constant for _, _, batch in batches_of(evidence, evidence.kernels))
     votes: Tally[int] = Tally()
     for batch, _ in proposed.most_common(PROPOSED):
         for evidence in constant:
             seen = evidence.with_batch(batch)
-            exact = fits_grids(seen) and any(found == batch for _, _, found in batches_of(evidence, evidence.kernels))
-            votes[batch] += exact or from_grids(seen, seen.product_kernels) is not None
+            exact = rows.fits_grids(seen) and any(
+                found == batch for _, _, found in batches_of(evidence, evidence.kernels)
+            )
+            votes[batch] += exact or rows.from_grids(seen, seen.product_kernels) is not None
     return min(votes, key=lambda item: (-votes[item], item), default=None)
 
 
@@ -116,41 +114,20 @@ def _in_loose(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None
         for name, at in by_name.items()
     }
     last = {name: found[max(found)] for name, found in counts.items()}
-    staying = [name for name, found in counts.items() if _stays(list(found.items()))]
+    staying = [name for name, found in counts.items() if _stays(found, found.values())]
     if not staying or sum(last[name] for name in staying) <= sum(last.values()) / 2:
         return None
     name = max(staying, key=lambda name: last[name])
-    return _of_kernel(name, by_name[name], table)
-
-
-def _of_kernel(name: str, at: Mapping[int, list[KernelGroup]], table: Mapping[Place, RowEvidence]) -> Window:
-    """The layer and batch size whose outputs or multiply-adds the kernel's count equals."""
-    sizes, kernels = f"batch {min(at)} to {max(at)}", at[max(at)]
-    fits = [
-        (seen, evidence.row.layer, op, value)
-        for evidence in _forward(table, max(at))
-        if may_serve(kernels[0], evidence)
-        for op, value, seen in batches_of(evidence, kernels)
-    ]
+    at = by_name[name]
+    span = f"at batch {min(at)} to {max(at)}"
+    fits = _fits(table, max(at), at[max(at)])
     if not fits:
-        return Window(frozenset(), None, f"{name} executed the same at {sizes}", (name,))
-    seen, layer, op, value = min(fits, key=lambda item: item[0])
+        return Window(frozenset(), None, f"{name} executed the same {span}", (name,))
+    evidence, op, value, seen = min(fits, key=lambda item: item[3])
     what = {"fadd": "add per output", "fmul": "multiply per output"}.get(op, "FFMA per multiply-add")
-    reason = (
-        f"{name} executed {value:,.0f} {op.upper()} at {sizes}, one {what} of {layer} for a batch of {seen:,} "
-        f"({seen:,} x {value / seen:,.0f})"
-    )
+    equals = f"one {what} of {evidence.row.layer} for a batch of {seen:,} ({seen:,} x {value / seen:,.0f})"
+    reason = f"{name} executed {value:,.0f} {op.upper()} {span}, {equals}"
     return Window(frozenset(), seen, reason, (name,))
-
-
-def _forward(table: Mapping[Place, RowEvidence], batch: int) -> list[RowEvidence]:
-    return [item for item in table.values() if item.row.batch == batch and item.row.direction == "forward"]
-
-
-def may_serve(kernel: KernelGroup, evidence: RowEvidence) -> bool:
-    """False for a convolution kernel and a layer that is no convolution."""
-    convolution = kernel.algorithm.family in ("conv", "winograd", "fft", "depthwise")
-    return not convolution or "Conv" in (evidence.row.kind or "")
 
 
 def along(table: Mapping[Place, RowEvidence]) -> dict[tuple[str, str], list[RowEvidence]]:
@@ -162,10 +139,24 @@ def along(table: Mapping[Place, RowEvidence]) -> dict[tuple[str, str], list[RowE
     return {key: sorted(group, key=lambda evidence: evidence.row.batch) for key, group in found.items()}
 
 
-def _stays(pairs: Sequence[tuple[float, float]]) -> bool:
-    """(work, count) pairs: the count is there and the same, while the work grows."""
-    work, counts = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    return min(*work, *counts) > 0 and max(counts) <= SAME * min(counts) and max(work) >= GROWS * min(work)
+def _fits(
+    table: Mapping[Place, RowEvidence], batch: int, kernels: Sequence[KernelGroup]
+) -> list[tuple[RowEvidence, str, float, int]]:
+    """``batches_of`` the layers that kernels of one name may serve; a convolution's serve no other layer."""
+    convolution = kernels[0].algorithm.family in ("conv", "winograd", "fft", "depthwise")
+    return [
+        (evidence, *found)
+        for (at, _, direction), evidence in table.items()
+        if at == batch and direction == "forward" and (not convolution or "Conv" in (evidence.row.kind or ""))
+        for found in batches_of(evidence, kernels)
+    ]
+
+
+def _stays(work: Collection[float], counts: Collection[float], apart: float = SAME) -> bool:
+    """The counts are there and the same, while the work grows."""
+    if not counts or min(*work, *counts) <= 0:
+        return False
+    return max(counts) <= apart * min(counts) and max(work) >= GROWS * min(work)
 
 
 def batches_of(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list[tuple[str, float, int]]:
@@ -189,13 +180,10 @@ def _outputs(evidence: RowEvidence) -> int:
 
 
 def window(found: Window | None) -> list[Verdict]:
-    """The sentence about the sweep."""
     if found is None:
         return []
-    text = (
-        f"The count does not follow the batch size: {found.reason}. The profiler's window caught something other than "
-        "the step that was asked for."
-    )
+    caught = "The profiler's window caught something other than the step that was asked for."
+    text = f"The count does not follow the batch size: {found.reason}. {caught}"
     return [Verdict("wrong window", text, None, None, WINDOW_TODO, found.kernels)]
 
 
@@ -212,27 +200,18 @@ def unattributed_fadds(table: Mapping[Place, RowEvidence], loose: Loose) -> list
     if not found:
         return []
     value, batch, kernel = max(found, key=lambda item: (item[0], item[1]))
-    fits = [
-        evidence
-        for evidence in _forward(table, batch)
-        if may_serve(kernel, evidence) and any(op == "fadd" for op, _, _ in batches_of(evidence, (kernel,)))
-    ]
     more = ""
+    fits = [evidence for evidence, op, *_ in _fits(table, batch, (kernel,)) if op == "fadd"]
     if fits:
         evidence = max(fits, key=lambda evidence: evidence.paper)
         deep = evidence.paper / 2 / _outputs(evidence)
         more = f" One output of {evidence.row.layer} takes {deep:,.0f} multiply-adds, so FFMA should be {deep * value:,.0f}."
-    text = (
-        f"Only FADD was collected, {value:,.0f} in {kernel.name}: it omits the multiply-adds, which are FFMA "
-        f"instructions.{more}"
-    )
-    todo = (
-        "Collect smsp__sass_thread_inst_executed_op_{fadd,fmul,ffma}_pred_on.sum: FLOPs = FADD + FMUL + 2 FFMA; "
-        "'perfctl ncu' asks for all of them."
-    )
-    return [Verdict("FADD alone", text, None, None, todo, (kernel.name,))]
+    omits = f"it omits the multiply-adds, which are FFMA instructions.{more}"
+    text = f"Only FADD was collected, {value:,.0f} in {kernel.name}: {omits}"
+    return [Verdict("FADD alone", text, None, None, COLLECT_FP32, (kernel.name,))]
 
 
+HOST_TODO = "Time kernels with 'perfctl nsys' or 'perfctl torch', or synchronise before each reading of the clock."
 FLAT = 1.2
 """Times no further apart than this do not follow the batch size."""
 
@@ -242,54 +221,38 @@ def times_flat(study: Study, ledger: Ledger, found: Window | None) -> list[Verdi
     said = []
     either = " either" if found is not None else ""
     works = {(row.batch, f"{row.layer}:{row.direction}"): row.paper.value or 0.0 for row in ledger.rows}
-    for name, points in _host_times(study).items():
+    clocked: dict[str, dict[int, float]] = defaultdict(dict)  # "conv2:forward" -> batch -> nanoseconds
+    for run, name, value in _summaries(study, "host_time"):
+        if run.batch_size is not None:
+            clocked[name][run.batch_size] = value
+    for name, points in clocked.items():
         paper = {batch: works.get((batch, name), 0.0) for batch in points}
-        if not _flat(list(points.values()), [work or batch for batch, work in paper.items()]):
+        if not _stays([work or batch for batch, work in paper.items()], points.values(), FLAT):
             continue
         low, high = min(points), max(points)
         listed = ", ".join(f"{points[batch] / 1e6:.3g}" for batch in sorted(points))
         slow, fast = (amount(paper[batch] / points[batch] * 1e9) for batch in (low, high))
         rate = f" If these were kernel times, batch {low} would run at {slow}FLOP/s and batch {high} at {fast}FLOP/s."
-        text = (
-            f"The times of {name.replace(':', ' ')} do not follow the batch{either}: {listed} ms at batch {low} to {high}, "
-            f"while the work grows {high / low:g}-fold. The host's clock saw the launch, not the kernel."
-            f"{rate if paper[low] and paper[high] else ''}"
-        )
+        times_of = f"The times of {name.replace(':', ' ')} do not follow the batch{either}: {listed} ms"
+        grows = f"while the work grows {high / low:g}-fold. The host's clock saw the launch, not the kernel."
+        text = f"{times_of} at batch {low} to {high}, {grows}{rate if paper[low] and paper[high] else ''}"
         said.append(Verdict("time does not follow", text, None, None, HOST_TODO))
     return said or (_kernels_flat(ledger) if found is not None else [])
 
 
-HOST_TODO = "Time kernels with 'perfctl nsys' or 'perfctl torch', or synchronise before each reading of the clock."
-
-
-def _flat(values: Sequence[float], work: Sequence[float]) -> bool:
-    return bool(values) and min(values) > 0 and max(values) <= FLAT * min(values) and max(work) >= GROWS * min(work)
-
-
-def _host_times(study: Study) -> dict[str, dict[int, float]]:
-    """ "conv2:forward" -> batch -> nanoseconds, from summaries named ``host_time:<layer>:<direction>``."""
-    found: dict[str, dict[int, float]] = defaultdict(dict)
-    for run, name, value in _summaries(study, "host_time"):
-        if run.batch_size is not None:
-            found[name][run.batch_size] = value
-    return found
-
-
 def _kernels_flat(ledger: Ledger) -> list[Verdict]:
-    """Kernel time of all layers together, by batch size."""
     sums: dict[int, float] = defaultdict(float)
     paper: dict[int, float] = defaultdict(float)
     for row in ledger.rows:
         if row.time is not None and row.paper.value:
             sums[row.batch] += row.time.median
             paper[row.batch] += row.paper.value
-    if not _flat(list(sums.values()), list(paper.values())):
+    if not _stays(paper.values(), sums.values(), FLAT):
         return []
     low, high = min(sums), max(sums)
-    text = (
-        f"The times do not follow the batch either: the layers' kernels take {sums[low] / 1e6:.3g} ms at batch {low} "
-        f"and {sums[high] / 1e6:.3g} ms at batch {high}, while the work on paper grows {paper[high] / paper[low]:.3g}-fold."
-    )
+    first, last = (f"{sums[batch] / 1e6:.3g} ms at batch {batch}" for batch in (low, high))
+    grows = f"while the work on paper grows {paper[high] / paper[low]:.3g}-fold"
+    text = f"The times do not follow the batch either: the layers' kernels take {first} and {last}, {grows}."
     return [Verdict("time does not follow", text, None, None, WINDOW_TODO)]
 
 
@@ -299,10 +262,9 @@ def hand_estimates(study: Study) -> list[Verdict]:
     for run, name, value in _summaries(study, "hand_estimate"):
         layer, _, what = name.partition(":")
         sheet = sheet_for(run.report.ops, layer)
-        facts = sheet.facts if sheet is not None else None
-        found = check(int(value), facts) if facts is not None else None
-        if facts is None or found is None or not found.slips:
+        if sheet is None or sheet.facts is None or not (found := check(int(value), sheet.facts)).slips:
             continue
+        facts = sheet.facts
         note = ""
         if "values, not operations" in found.slips:
             note = f" In values it is {facts.weights + facts.biases + facts.batch * facts.ways[0].outputs:,}."
@@ -313,7 +275,6 @@ def hand_estimates(study: Study) -> list[Verdict]:
 
 
 def _summaries(study: Study, kind: str) -> Iterator[tuple[Run, str, float]]:
-    """(run, name, value) of the summaries named ``<kind>:<name>``."""
     for run in study.runs:
         for item in run.report.summaries:
             head, _, name = item.name.partition(":")
@@ -324,25 +285,21 @@ def _summaries(study: Study, kind: str) -> Iterator[tuple[Run, str, float]]:
 def algorithm_switches(table: Mapping[Place, RowEvidence]) -> list[Verdict]:
     """A layer's algorithm is another one from some batch size on."""
     said = []
-    for group in along(table).values():
-        for before, after in pairwise(group):
-            old, new = _algorithm(before), _algorithm(after)
-            if old != new and old is not None and new is not None:
-                said.append(_switch(before, after, old, new))
-    return said
-
-
-def _algorithm(evidence: RowEvidence) -> str | None:
-    found = of_layer(kernel.name for kernel in evidence.kernels if kernel.main or kernel.algorithm.role == "transform")
-    return found.method or found.family
-
-
-def _switch(before: RowEvidence, after: RowEvidence, old: str, new: str) -> Verdict:
-    text = f"{after.row.name} runs another algorithm from batch {after.row.batch} on: {new}, up to batch {before.row.batch} {old}"
     todo = "Compare batch sizes on either side of it only by time per sample: their counted FLOPs differ by algorithm."
-    was, now = before.row.counted.value, after.row.counted.value
-    if was and now:
-        each, then = amount(was / before.row.batch), amount(now / after.row.batch)
-        text += f"; FLOPs per sample go from {each}FLOP to {then}FLOP"
-    kernels = tuple(kernel.name for kernel in after.product_kernels)
-    return Verdict("algorithm switch", f"{text}.", None, None, todo, kernels)
+    for group in along(table).values():
+        found = [
+            (evidence, of_layer(one.name for one in evidence.kernels if one.main or one.algorithm.role == "transform"))
+            for evidence in group
+        ]
+        for (before, was), (after, now) in pairwise(found):
+            old, new = was.method or was.family, now.method or now.family
+            if old == new or old is None or new is None:
+                continue
+            first, last = after.row.batch, before.row.batch
+            text = f"{after.row.name} runs another algorithm from batch {first} on: {new}, up to batch {last} {old}"
+            less, more = before.row.counted.value, after.row.counted.value
+            if less and more:
+                text += f"; FLOPs per sample go from {amount(less / last)}FLOP to {amount(more / first)}FLOP"
+            kernels = tuple(kernel.name for kernel in after.product_kernels)
+            said.append(Verdict("algorithm switch", f"{text}.", None, None, todo, kernels))
+    return said

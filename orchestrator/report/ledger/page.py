@@ -9,7 +9,8 @@ from math import log, log2
 
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.ledger.ledger import KernelUse, Ledger, LedgerRow, Unattributed
-from perfctl.orchestrator.analyse.verdicts.records import Judgement, Verdict
+from perfctl.orchestrator.analyse.verdicts.judge import Judgement
+from perfctl.orchestrator.analyse.verdicts.rule import Verdict
 from perfctl.orchestrator.report.cells import Cell, amount, figure_cell, mark, nothing, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.ledger.roofline import bound_cell
 from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, significant, time

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from perfctl.orchestrator.analyse.counters.flops import kernel_flops, values_by_launch
-from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
+from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.records.report import Counter, Kernel
 
@@ -25,48 +23,6 @@ def test_a_multiply_add_counts_twice_and_nothing_is_multiplied_by_a_warp() -> No
     found = kernel_flops(ops(**ZEROS | {"fadd": 5, "fmul": 7, "ffma": macs}) | {PIPE: 0}, "7.0")
     assert found.fp32.value == 5 + 7 + 2 * macs
     assert found.total == Figure(5 + 7 + 2 * macs, "counted")
-
-
-@pytest.mark.parametrize("prefix", ["sm__", "smsp__"])
-def test_both_prefixes_are_read(prefix: str) -> None:
-    assert kernel_flops(ops(prefix, fadd=1, fmul=2, ffma=3), None).fp32.value == 9
-
-
-def test_double_precision_has_its_own_sum() -> None:
-    assert kernel_flops(ops(dadd=1, dmul=2, dfma=10), None).fp64.value == 23
-
-
-def test_additions_alone_are_no_count_of_flops() -> None:
-    found = kernel_flops(ops(fadd=1000 * 64 * 24 * 24), "7.0")
-    assert found.fp32.value is None and found.total.value is None
-    assert "only FADD" in (found.fp32.reason or "") and "FFMA" in (found.fp32.reason or "")
-
-
-def test_what_nobody_asked_for_is_not_collected_and_never_zero() -> None:
-    found = kernel_flops({"gpu__time_duration.sum": 12}, "6.1")
-    assert [figure.value for figure in (found.fp32, found.fp64, found.fp16, found.total)] == [None] * 4
-    assert found.total.state == "not_collected"
-
-
-def test_a_metric_without_a_value_is_not_available() -> None:
-    found = kernel_flops(ops(fadd=None, fmul=1, ffma=1), "8.0")
-    assert found.fp32.state == "not_available" and found.fp32.value is None
-
-
-def test_a_known_zero_with_a_path_missing_is_no_total() -> None:
-    found = kernel_flops({PIPE: 0}, "8.0")
-    assert found.tensor == Figure(0, "counted")
-    assert found.total.value is None
-
-
-def test_a_total_without_the_tensor_path_is_a_lower_bound() -> None:
-    found = kernel_flops(ops(**ZEROS | {"ffma": 10}), "8.0")
-    assert found.total.value == 20 and found.total.lower_bound and found.total.missing == ("tensor",)
-
-
-def test_chips_before_volta_need_no_tensor_counter() -> None:
-    found = kernel_flops(ops(**ZEROS | {"ffma": 10}), "6.1")
-    assert found.total.value == 20 and not found.total.lower_bound
 
 
 def test_tensor_operations_are_taken_as_they_are_and_sparsity_parts_are_not_added() -> None:
@@ -95,48 +51,6 @@ def test_constant_moves_on_ampere_are_no_tensor_work_and_no_half_precision(slack
     assert found.total.value == 2 * 10**9 and not found.total.lower_bound
 
 
-def test_the_same_equality_on_volta_is_real_work() -> None:
-    values = ops(**ZEROS | {"hfma": 3200}) | {PIPE: 100}
-    assert kernel_flops(values, "7.0").tensor.value == 512 * 100
-
-
-def test_more_tensor_instructions_than_moves_are_not_called_phantom() -> None:
-    found = kernel_flops(ops(**ZEROS | {"hfma": 3200}) | {PIPE: 200}, "8.0")
-    assert found.tensor.value is None
-
-
-def test_half_precision_is_an_estimate_because_tools_weigh_it_differently() -> None:
-    found = kernel_flops(ops(hadd=1, hmul=2, hfma=3) | {PIPE: 0}, "7.0").fp16
-    assert (found.value, found.state) == (9, "estimated")
-
-
-def test_half_multiply_adds_on_ampere_are_refused_when_they_may_be_moves() -> None:
-    assert kernel_flops(ops(hadd=0, hmul=0, hfma=32), "8.6").fp16.state == "refused"
-
-
-def test_blackwell_without_packed_counters_is_a_lower_bound() -> None:
-    found = kernel_flops(ops(**ZEROS | {"ffma": 10}) | {PIPE: 0}, "10.0")
-    assert found.total.value == 20 and found.total.missing == ("packed fp32",)
-    packed = kernel_flops(ops(**ZEROS | {"ffma": 10, "fadd2": 1, "fmul2": 1, "ffma2": 2}) | {PIPE: 0}, "10.0")
-    assert packed.fp32 == Figure(20 + 2 + 2 + 8, "estimated", "packed fp32 weighted 2, 2, 4")
-
-
-def test_a_sum_with_holes_says_how_many_launches_it_holds() -> None:
-    found = total_of([Figure(10, "counted"), missing("not_collected", "no counters"), Figure(20, "counted")])
-    assert (found.value, found.launches, found.of_launches, found.lower_bound) == (30, 2, 3, True)
-
-
-def test_a_sum_of_nothing_known_has_no_value() -> None:
-    assert total_of([missing("not_available", "because")]).value is None
-    assert total_of([]).value is None
-
-
-def test_large_counts_stay_exact() -> None:
-    big = 2**60 + 1
-    assert total_of([Figure(big, "counted"), Figure(0, "counted")]).value == big
-    assert total_of([Figure(3 * big, "counted")], divide_by=3).value == big
-
-
 def test_a_metric_repeated_by_sections_is_read_once() -> None:
     counters = [
         Counter(0, "a.sum", None, None, "x"),
@@ -144,24 +58,6 @@ def test_a_metric_repeated_by_sections_is_read_once() -> None:
         Counter(0, "a.sum", 5, None, "z"),
     ]
     assert values_by_launch(counters) == {0: {"a.sum": 4}}
-
-
-def test_real_volta_tensor_kernels_match_the_size_of_their_product(reports: Path, synthetic: object) -> None:
-    from perfctl import parsers
-
-    report = parsers.parse(reports / "ncu/csv_long/wangzy_roofline_output.csv")
-    values = values_by_launch(report.counters)
-    tensor = {kernel_flops(found, "7.0").tensor.value for found in values.values() if found.get(PIPE)}
-    assert 2 * 20480**3 in tensor
-
-
-def test_a_real_fp32_product_on_ampere_counts_no_phantom(reports: Path, synthetic: object) -> None:
-    from perfctl import parsers
-
-    report = parsers.parse(reports / "ncu/csv_long/gardenia_gemm_smsp_sass.csv")
-    found = [kernel_flops(values, "8.0") for values in values_by_launch(report.counters).values()]
-    assert 2 * 20480 * 20480 * 81920 in [flops.fp32.value for flops in found]
-    assert all(flops.tensor.value in (0, None) for flops in found)
 
 
 def test_flops_of_a_run_use_its_own_compute_capability(synthetic: object) -> None:
@@ -189,13 +85,6 @@ def test_half_precision_beside_an_idle_tensor_pipe_is_work_on_any_chip_that_move
 def test_constants_are_moved_by_half_precision_from_ampere_on(capability: str, state: str) -> None:
     found = kernel_flops(HALF | {PIPE: 640}, capability).fp16
     assert found.state == state and found.value == {"estimated": 2 * 20_480, "counted": 0, "refused": None}[state]
-
-
-def test_every_count_names_its_rule() -> None:
-    found = kernel_flops(ops(**ZEROS | {"fadd": 1, "ffma": 2}) | {PIPE: 0}, "7.0")
-    assert found.fp32.rule == "FADD + FMUL + 2 FFMA"
-    assert found.total.rule == "fp32: FADD + FMUL + 2 FFMA"
-    assert total_of([found.fp32, found.fp32]).rule == "FADD + FMUL + 2 FFMA"
 
 
 def test_a_chip_is_ampere_or_later_where_a_kernel_was_made_for_it(synthetic: object) -> None:

@@ -47,11 +47,11 @@ def test_a_sum_of_the_sm_is_taken_before_one_of_its_parts() -> None:
     ],
 )
 def test_a_path_needs_all_of_its_instructions(values: dict[str, float | None], state: str, reason: str) -> None:
-    assert sums.fp64(ops(**values)) == missing(state, reason)
+    assert sums.weighted(ops(**values), "fp64") == missing(state, reason)
 
 
 def test_each_path_weighs_a_multiply_add_twice_and_names_its_rule() -> None:
-    double = sums.fp64(ops(dadd=100, dmul=20, dfma=3))
+    double = sums.weighted(ops(dadd=100, dmul=20, dfma=3), "fp64")
     single = sums.fp32(ops(fadd=100, fmul=20, ffma=3), "9.0")
     assert (double.value, double.rule, double.state) == (126, "DADD + DMUL + 2 DFMA", "counted")
     assert (single.value, single.rule, single.missing) == (126, "FADD + FMUL + 2 FFMA", ())
@@ -60,15 +60,13 @@ def test_each_path_weighs_a_multiply_add_twice_and_names_its_rule() -> None:
 @pytest.mark.parametrize(
     ("capability", "packed", "value", "state", "missing"),
     [
-        ("9.0", {}, 7, "counted", ()),
-        ("9.0", {"fadd2": 1, "fmul2": 1, "ffma2": 1}, 7, "counted", ()),
-        (None, {}, 7, "counted", ()),
-        ("10.0", {}, 7, "counted", ("packed fp32",)),
+        ("9.0", {}, 7, "counted", ()), ("9.0", {"fadd2": 1, "fmul2": 1, "ffma2": 1}, 7, "counted", ()),
+        (None, {}, 7, "counted", ()), ("10.0", {}, 7, "counted", ("packed fp32",)),
         ("10.0", {"fadd2": 1}, 7, "counted", ("packed fp32",)),
         ("10.0", {"fadd2": 0, "fmul2": 0, "ffma2": 0}, 7, "counted", ()),
         ("12.0", {"fadd2": 100, "fmul2": 10, "ffma2": 1}, 7 + 200 + 20 + 4, "estimated", ()),
     ],
-)
+)  # fmt: skip
 def test_from_blackwell_on_packed_instructions_belong_to_single_precision(
     capability: str | None, packed: dict[str, float], value: float, state: str, missing: tuple[str, ...]
 ) -> None:

@@ -63,15 +63,11 @@ def test_half_precision_is_weighed_as_the_version_of_ncu_does(synthetic: ModuleT
     [
         ("smsp__sass_thread_inst_executed_op_ffma_pred_on.sum", True),
         ("derived__smsp__sass_thread_inst_executed_op_ffma_pred_on_x2", True),
-        ("sm__inst_executed_pipe_tensor.sum", True),
-        ("sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum", True),
-        ("sm__ops_path_tensor_src_fp16.sum", True),
-        ("smsp__cycles_elapsed.avg", False),
-        ("gpu__time_duration.sum", False),
-        ("sm__inst_executed.sum", False),
-        ("sm__inst_executed_pipe_fma.sum", False),
+        ("sm__inst_executed_pipe_tensor.sum", True), ("sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum", True),
+        ("sm__ops_path_tensor_src_fp16.sum", True), ("smsp__cycles_elapsed.avg", False),
+        ("gpu__time_duration.sum", False), ("sm__inst_executed.sum", False), ("sm__inst_executed_pipe_fma.sum", False),
     ],
-)
+)  # fmt: skip
 def test_which_metrics_make_flops(name: str, makes: bool) -> None:
     assert makes_flops(name) is makes
 

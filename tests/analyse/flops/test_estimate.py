@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from perfctl.orchestrator.actions import estimate as estimation
-from perfctl.orchestrator.analyse.flops.engine import BACKWARD, estimate, totals
-from perfctl.records.paper import LayerCall, OpShape
+from perfctl.orchestrator.analyse.flops.engine import BACKWARD, totals
+from perfctl.records.paper import LayerCall
 from perfctl.workloads.models.mnist_cnn import make_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
@@ -33,12 +32,6 @@ def test_mnist_cnn_is_what_it_is_by_hand() -> None:
     assert found.parameters == found.trainable == 1_199_882
 
 
-def test_the_first_layer_has_no_input_gradient() -> None:
-    found = rows(make_model(), (16, 1, 28, 28))
-    assert ("conv1", "Conv2d", "grad_input") not in found
-    assert found["conv2", "Conv2d", "grad_input"].macs == found["conv2", "Conv2d", "forward"].macs
-
-
 def test_relu_pool_and_bias_report_elements_and_bytes_and_no_multiply_adds() -> None:
     found = rows(make_model(), (16, 1, 28, 28))
     relu = found["relu1", "ReLU", "forward"]
@@ -46,15 +39,6 @@ def test_relu_pool_and_bias_report_elements_and_bytes_and_no_multiply_adds() -> 
     assert relu.elementwise_flops == 16 * 32 * 26 * 26
     assert relu.read_bytes == relu.write_bytes == 4 * 16 * 32 * 26 * 26
     assert found["conv1", "Conv2d", "grad_bias"].macs == 0
-
-
-def test_an_operation_without_a_formula_is_listed_and_never_0() -> None:
-    shape = OpShape("net", "Net", "mylib.fused", "forward", ((4,),), ((4,),), ("float32",) * 2, {}, 0, 3, 0)
-    (call,) = estimate([shape])
-    assert call.macs is None
-    assert call.flops is None
-    assert call.formula == "no formula for mylib.fused (3 calls)"
-    assert totals([call], ("forward",)).unknown == (("mylib.fused", 3),)
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
@@ -183,16 +167,4 @@ def test_the_hand_values_of_the_published_table_come_out(shared: Path) -> None:
 
 def test_backward_counts_gradients_and_not_recomputation() -> None:
     call = LayerCall("a", "A", "recompute", 5, 10, 0, 0, 0, 0, "")
-    assert totals([call, replace_direction(call, "grad_input")], BACKWARD).macs == 5
-
-
-def replace_direction(call: LayerCall, direction: str) -> LayerCall:
-    return call._replace(direction=direction)
-
-
-def test_calls_multiply_every_figure() -> None:
-    shape = OpShape("a", "A", "aten.mm", "forward", ((2, 3), (3, 4)), ((2, 4),), ("float32",) * 3, {}, 0, 1, 0)
-    once, thrice = estimate([shape])[0], estimate([replace(shape, calls=3)])[0]
-    assert thrice.macs == 3 * (once.macs or 0)
-    assert thrice.read_bytes == 3 * (once.read_bytes or 0)
-    assert thrice.calls == 3
+    assert totals([call, call._replace(direction="grad_input")], BACKWARD).macs == 5

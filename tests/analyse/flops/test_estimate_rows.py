@@ -39,12 +39,10 @@ def test_a_row_spells_out_four_shapes_and_counts_the_rest() -> None:
 def test_rows_stand_in_the_order_in_which_they_were_first_seen() -> None:
     rows = estimate(
         [
-            product(1, 9, layer="c"),
-            product(1, 2, layer="a"),
-            op("own.x", ((1,),), ((1,),), layer="b"),
+            product(1, 9, layer="c"), product(1, 2, layer="a"), op("own.x", ((1,),), ((1,),), layer="b"),
             product(1, 1, layer="c"),
         ]
-    )
+    )  # fmt: skip
     assert [row.layer for row in rows] == ["b", "c", "a"]
 
 
@@ -92,20 +90,8 @@ def test_an_optimizers_steps_are_one_call() -> None:
 
 def test_totals_are_of_the_directions_asked_for_and_name_what_is_unknown() -> None:
     def call(direction: str, macs: int | None, kind: str = "A", calls: int = 1) -> LayerCall:
-        return LayerCall(
-            "a",
-            kind,
-            direction,
-            macs,
-            None,
-            0,
-            0,
-            0,
-            0,
-            "",
-            elementwise_flops=3 if macs is not None else None,
-            calls=calls,
-        )
+        work = 3 if macs is not None else None
+        return LayerCall("a", kind, direction, macs, None, 0, 0, 0, 0, "", elementwise_flops=work, calls=calls)
 
     calls = [call("forward", 5), call("forward", 7), call("grad_input", 100), call("forward", None, "z", 4),
              call("forward", None, "b", 2), call("forward", None, "z", 1)]  # fmt: skip
@@ -122,15 +108,11 @@ def test_totals_are_of_the_directions_asked_for_and_name_what_is_unknown() -> No
         ("aten.convolution", ((1, 2, 9, 9, 9), (4, 2, 3, 3, 3)), "conv3d"),
         ("aten.convolution", ((1,), (4, 2)), "convolution"),
         ("aten.convolution_backward", ((1, 4, 7, 7), (1, 2, 9, 9), (4, 2, 3, 3)), "conv2d"),
-        ("aten.addmm", (), "linear"),
-        ("aten.relu_", (), "relu"),
-        ("aten.__and__", (), "__and__"),
-        ("aten.upsample_nearest2d", (), "interpolate"),
-        ("aten._upsample_bilinear2d_aa", (), "interpolate"),
-        ("perfctl.lstm", (), "lstm"),
-        ("own.addmm", (), "own.addmm"),
+        ("aten.addmm", (), "linear"), ("aten.relu_", (), "relu"), ("aten.__and__", (), "__and__"),
+        ("aten.upsample_nearest2d", (), "interpolate"), ("aten._upsample_bilinear2d_aa", (), "interpolate"),
+        ("perfctl.lstm", (), "lstm"), ("own.addmm", (), "own.addmm"),
     ],
-)
+)  # fmt: skip
 def test_operations_are_called_what_people_call_them(name: str, inputs: Any, said: str) -> None:
     assert friendly(name, op(name, inputs, ())) == said
 

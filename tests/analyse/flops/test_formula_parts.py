@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.flops.engine import formula_for
-from perfctl.orchestrator.analyse.flops.plain import WORK
-from perfctl.orchestrator.analyse.flops.terms import Part
+from perfctl.orchestrator.analyse.flops.formulas import WORK, Part
 from perfctl.records.paper import OpShape
 from tests.analyse.shapes import op
 
@@ -18,6 +17,10 @@ def parts(shape: OpShape) -> tuple[Part, ...]:
     formula = formula_for(shape)
     assert formula is not None
     return formula(shape)
+
+
+def macs_of(shape: OpShape) -> dict[str, int]:
+    return {part.direction: part.macs for part in parts(shape)}
 
 
 def test_a_convolution_reads_data_weight_and_bias_and_says_its_work_in_letters_and_numbers() -> None:
@@ -111,13 +114,11 @@ def test_attention_of_other_widths_keys_and_heads() -> None:
 @pytest.mark.parametrize(
     ("needs", "depth", "names"),
     [
-        ([True, True, True], 5 + 5 + 8 + 8, "dP + dQ + dK + dV"),
-        ([True, False, False], 5 + 8, "dP + dQ"),
-        ([False, True, False], 5 + 8, "dP + dK"),
-        ([False, True, True], 5 + 5 + 8, "dP + dK + dV"),
+        ([True, True, True], 5 + 5 + 8 + 8, "dP + dQ + dK + dV"), ([True, False, False], 5 + 8, "dP + dQ"),
+        ([False, True, False], 5 + 8, "dP + dK"), ([False, True, True], 5 + 5 + 8, "dP + dK + dV"),
         ([False, False, True], 5, "dV"),
     ],
-)
+)  # fmt: skip
 def test_attention_backward_computes_what_the_gradients_asked_for_need(needs: Any, depth: int, names: str) -> None:
     query, key, value = (2, 4, 10, 8), (2, 4, 12, 8), (2, 4, 12, 5)
     scores, kept = 960, 4 * (640 + 768 + 480)
@@ -176,6 +177,8 @@ def test_a_projection_goes_round_instead_of_the_hidden_state() -> None:
         (False, True, 12 * 28 * 66 - 2 * 12 * 28 * 5, "as forward, but the input needs no gradient"),
         (True, False, 12 * 28 * 66 - 4 * 3 * 28 * 7,
          "as forward, but the initial state needs none (- 3 x 28 x 7 per layer and direction)"),
+        (False, False, 12 * 28 * 66 - 2 * 12 * 28 * 5 - 4 * 3 * 28 * 7,
+         "as forward, but the input needs no gradient and the initial state needs none (- 3 x 28 x 7 per layer and direction)"),
     ],
 )  # fmt: skip
 def test_a_recurrent_backward_leaves_out_what_nobody_needs(
@@ -240,22 +243,14 @@ def test_a_norms_backward_in_eval_does_not_read_batch_statistics() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "flops", "state"),
     [
-        ("SGD", {}, 2, 0),
-        ("SGD", {"momentum": 0.9}, 4, 1),
+        ("SGD", {}, 2, 0), ("SGD", {"momentum": 0.9}, 4, 1),
         ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 1e-4}, 8, 1),
-        ("Adam", {"weight_decay": 1e-4}, 14, 2),
-        ("Adam", {"amsgrad": True}, 12, 3),
-        ("AdamW", {}, 12, 2),
-        ("RMSprop", {}, 7, 1),
-        ("RMSprop", {"momentum": 0.9}, 9, 2),
-        ("RMSprop", {"momentum": 0.9, "centered": True}, 9, 3),
-        ("Adagrad", {}, 6, 1),
-        ("Adadelta", {}, 13, 2),
-        ("NAdam", {}, 15, 2),
-        ("RAdam", {}, 15, 2),
-        ("Adamax", {}, 10, 2),
+        ("Adam", {"weight_decay": 1e-4}, 14, 2), ("Adam", {"amsgrad": True}, 12, 3), ("AdamW", {}, 12, 2),
+        ("RMSprop", {}, 7, 1), ("RMSprop", {"momentum": 0.9}, 9, 2),
+        ("RMSprop", {"momentum": 0.9, "centered": True}, 9, 3), ("Adagrad", {}, 6, 1), ("Adadelta", {}, 13, 2),
+        ("NAdam", {}, 15, 2), ("RAdam", {}, 15, 2), ("Adamax", {}, 10, 2),
     ],
-)
+)  # fmt: skip
 def test_an_optimizer_step_by_its_rule_and_settings(name: str, settings: Any, flops: int, state: int) -> None:
     (part,) = parts(op(f"optim.{name}", ((10,),), ((10,),), direction="optimizer", **settings))
     text = f"{flops} x 10 values, {state} of state each, elementwise"
@@ -264,3 +259,44 @@ def test_an_optimizer_step_by_its_rule_and_settings(name: str, settings: Any, fl
 
 def test_every_optimizer_with_a_rule_has_a_case_here() -> None:
     assert set(WORK) == {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "NAdam", "RAdam", "Adamax"}
+
+
+N, C, K = 2, 8, 12
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("groups", [1, 4])
+def test_a_convolution_is_positions_times_weights(rank: int, groups: int) -> None:
+    weight = (K, C // groups, *(3,) * rank)
+    shape = op("aten.convolution", ((N, C, *(9,) * rank), weight, None), ((N, K, *(7,) * rank),), groups=groups)
+    assert macs_of(shape) == {"forward": N * 7**rank * K * (C // groups) * 3**rank}
+
+
+def test_a_depthwise_weight_gradient_keeps_its_division_by_groups() -> None:
+    grad, data, weight = (N, C, 7, 7), (N, C, 9, 9), (C, 1, 3, 3)
+    shape = op("aten.convolution_backward", (grad, data, weight), (data, weight, None),
+               direction="backward", groups=C, output_mask=[True, True, False])  # fmt: skip
+    one = N * 7 * 7 * C * 9
+    assert macs_of(shape) == {"grad_input": one, "grad_weight": one}
+
+
+def test_a_first_layer_has_no_input_gradient() -> None:
+    grad, data, weight = (N, K, 7, 7), (N, C, 9, 9), (K, C, 3, 3)
+    shape = op("aten.convolution_backward", (grad, data, weight), (None, weight, (K,)),
+               direction="backward", output_mask=[False, True, True])  # fmt: skip
+    assert macs_of(shape) == {"grad_weight": N * 49 * K * C * 9, "grad_bias": 0}
+
+
+def test_a_transposed_convolution_counts_the_input_positions() -> None:
+    data, weight, result = (N, C, 5, 6), (C, K, 2, 2), (N, K, 10, 12)
+    assert macs_of(op("aten.convolution", (data, weight, None), (result,), transposed=True)) == {
+        "forward": N * 5 * 6 * C * K * 4
+    }
+    back = op("aten.convolution_backward", (result, data, weight), (data, weight),
+              direction="backward", transposed=True, output_mask=[True, True, False])  # fmt: skip
+    assert set(macs_of(back).values()) == {N * 5 * 6 * C * K * 4}
+
+
+def test_what_torch_tags_pointwise_counts_and_what_nobody_knows_has_no_formula() -> None:
+    assert formula_for(op("aten.erfinv", ((3,),), ((3,),), pointwise=True)) is not None
+    assert formula_for(op("mylib.fused", ((3,),), ((3,),))) is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.flops.terms import (
+from perfctl.orchestrator.analyse.flops.formulas import (
     ITEM_BYTES,
     direction_of,
     flag,

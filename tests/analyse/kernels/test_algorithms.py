@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.analyse.kernels.names import FAMILIES, Algorithm, family, of_layer, recognise
+from perfctl.orchestrator.analyse.kernels import names
+from perfctl.orchestrator.analyse.kernels.names import Algorithm, family, of_layer, recognise
 
 NAMES = Path(__file__).resolve().parents[2] / "data" / "names-algorithms" / "names.json"
 
@@ -21,8 +23,7 @@ NAMES = Path(__file__).resolve().parents[2] / "data" / "names-algorithms" / "nam
         ("sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw", "conv"),
         ("void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, false>(int)", "conv"),
         ("void fft2d_r2c_32x32<float, false, 1u, false>(float2*, float const*)", "fft"),
-        ("void cudnn::cnn::conv2d_grouped_direct_kernel<float>", "depthwise"),
-        ("volta_sgemm_128x64_tn", "gemm"),
+        ("void cudnn::cnn::conv2d_grouped_direct_kernel<float>", "depthwise"), ("volta_sgemm_128x64_tn", "gemm"),
         ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT", "gemm"),
         ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x256_16x3_nt_align4>(Params)", "gemm"),
         ("void cutlass::Kernel<cutlass::gemm::kernel::Gemm<cutlass::gemm::threadblock::Mma<Transpose>>>(T1)", "gemm"),
@@ -44,10 +45,9 @@ NAMES = Path(__file__).resolve().parents[2] / "data" / "names-algorithms" / "nam
         ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<float>", "copy"),
         ("RNN_blockPersist_fp_LSTM<float, float, float, 64>", "rnn"),
         ("void moe::dev::finalize::finalizeKernelVecLoad<KernelParams<cutlass::bfloat16_t>>(x)", "reduction"),
-        ("my_own_kernel(float*)", None),
-        ("", None),
+        ("my_own_kernel(float*)", None), ("", None),
     ],
-)
+)  # fmt: skip
 def test_a_kernel_name_tells_its_family(name: str, expected: str | None) -> None:
     assert family(name) == expected
 
@@ -55,18 +55,13 @@ def test_a_kernel_name_tells_its_family(name: str, expected: str | None) -> None
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("triton_poi_fused_convolution_relu_3", "elementwise"),
-        ("triton_poi_fused_addmm_relu_1", "elementwise"),
-        ("triton_poi_fused_max_pool2d_with_indices_4", "elementwise"),
-        ("triton_red_fused_native_layer_norm_2", "norm"),
-        ("triton_per_fused__softmax_5", "softmax"),
-        ("triton_red_fused_sum_1", "reduction"),
-        ("triton_tem_fused_addmm_relu_0", "gemm"),
-        ("triton_tem_fused_convolution_2", "conv"),
-        ("triton_tem_fused_flex_attention_0", "attention"),
-        ("triton_mm", "gemm"),
+        ("triton_poi_fused_convolution_relu_3", "elementwise"), ("triton_poi_fused_addmm_relu_1", "elementwise"),
+        ("triton_poi_fused_max_pool2d_with_indices_4", "elementwise"), ("triton_red_fused_native_layer_norm_2", "norm"),
+        ("triton_per_fused__softmax_5", "softmax"), ("triton_red_fused_sum_1", "reduction"),
+        ("triton_tem_fused_addmm_relu_0", "gemm"), ("triton_tem_fused_convolution_2", "conv"),
+        ("triton_tem_fused_flex_attention_0", "attention"), ("triton_mm", "gemm"),
     ],
-)
+)  # fmt: skip
 def test_a_triton_kernel_is_what_its_shape_is_and_not_what_was_fused_into_it(name: str, expected: str) -> None:
     assert family(name) == expected and recognise(name).library == "triton"
 
@@ -104,9 +99,11 @@ def test_a_kernel_beside_the_arithmetic_has_no_number_type() -> None:
     assert (found.role, found.math, found.tensor_core, found.split_k) == ("reduction", None, None, None)
 
 
-def test_every_family_has_one_row() -> None:
-    words = [word for word, _ in FAMILIES]
-    assert len(words) == len(set(words))
+@pytest.mark.parametrize("table", ["names.csv", "operations.csv"])
+def test_the_patterns_of_a_word_stand_together(table: str) -> None:
+    lines = Path(names.__file__).with_name(table).read_text().splitlines()[1:]
+    words = [word for word, _ in groupby(line.split(",")[:2] for line in lines)]
+    assert len(words) == len({tuple(word) for word in words})
 
 
 @pytest.mark.parametrize("text", ["x" * 100_000, "gemm_" * 20_000, "winograd_128x128_" * 6000, "_1x1" * 20_000])

@@ -27,31 +27,19 @@ TRACES = (
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("aten::convolution", "convolution"),
-        ("aten::mkldnn_convolution", "convolution"),
-        ("autograd::engine::evaluate_function: ConvolutionBackward0", "convolution"),
-        ("aten::addmm", "GEMM"),
-        ("AddmmBackward0", "GEMM"),
-        ("aten::mkldnn_rnn_layer_backward", "RNN"),
-        ("autograd::engine::evaluate_function: MkldnnRnnLayerBackward0", "RNN"),
-        ("aten::_thnn_fused_lstm_cell", "RNN"),
-        ("aten::native_batch_norm", "normalisation"),
-        ("aten::threshold_backward", "elementwise"),
-        ("aten::add_", "elementwise"),
-        ("aten::upsample_bilinear2d", "elementwise"),
-        ("aten::max_pool2d_with_indices", "reduction"),
-        ("aten::_log_softmax", "reduction"),
-        ("aten::nll_loss_forward", "reduction"),
-        ("aten::sum", "reduction"),
-        ("aten::cat", "memory"),
-        ("aten::empty_strided", "memory"),
-        ("aten::copy_", "copy"),
-        ("aten::_to_copy", "copy"),
-        ("Optimizer.step#Adam.step", "optimizer"),
-        ("torch::autograd::AccumulateGrad", "optimizer"),
+        ("aten::convolution", "convolution"), ("aten::mkldnn_convolution", "convolution"),
+        ("autograd::engine::evaluate_function: ConvolutionBackward0", "convolution"), ("aten::addmm", "GEMM"),
+        ("AddmmBackward0", "GEMM"), ("aten::mkldnn_rnn_layer_backward", "RNN"),
+        ("autograd::engine::evaluate_function: MkldnnRnnLayerBackward0", "RNN"), ("aten::_thnn_fused_lstm_cell", "RNN"),
+        ("aten::native_batch_norm", "normalisation"), ("aten::threshold_backward", "elementwise"),
+        ("aten::add_", "elementwise"), ("aten::upsample_bilinear2d", "elementwise"),
+        ("aten::max_pool2d_with_indices", "reduction"), ("aten::_log_softmax", "reduction"),
+        ("aten::nll_loss_forward", "reduction"), ("aten::sum", "reduction"), ("aten::cat", "memory"),
+        ("aten::empty_strided", "memory"), ("aten::copy_", "copy"), ("aten::_to_copy", "copy"),
+        ("Optimizer.step#Adam.step", "optimizer"), ("torch::autograd::AccumulateGrad", "optimizer"),
         ("my_library::frobnicate", "other"),
     ],
-)
+)  # fmt: skip
 def test_an_operation_is_of_its_kind(name: str, kind: str) -> None:
     assert categories.operation(name) == kind
 

@@ -13,12 +13,10 @@ GEMM = frozenset({"gemm"})
 CONV = frozenset({"conv", "winograd", "fft", "depthwise", "gemm"})
 
 
-def score(
-    algorithm: Algorithm,
-    item: LayerItem,
-    name: str = "kernel",
-    grid: tuple[int | None, int | None, int | None] = (1, 1, 1),
-) -> float:
+Grid = tuple[int | None, int | None, int | None]
+
+
+def score(algorithm: Algorithm, item: LayerItem, name: str = "kernel", grid: Grid = (1, 1, 1)) -> float:
     kernel = Kernel(0, name, grid_x=grid[0], grid_y=grid[1], grid_z=grid[2])
     ((found,),) = fits([kernel], [item], {name: algorithm})
     return found
@@ -27,9 +25,7 @@ def score(
 def call(
     direction: str, macs: int, outputs: int, parameters: int | None, kind: str = "Linear", calls: int = 1
 ) -> LayerCall:
-    return LayerCall(
-        "fc", kind, direction, macs, 2 * macs, parameters, 0, 0, outputs, None, calls=calls, position=0
-    )  # fmt: skip
+    return LayerCall("fc", kind, direction, macs, 2 * macs, parameters, 0, 0, outputs, None, calls=calls, position=0)
 
 
 @pytest.mark.parametrize(
@@ -54,17 +50,13 @@ def test_the_family_must_fit_and_a_stated_direction_weighs_more(
 @pytest.mark.parametrize(
     ("name", "direction", "families", "expected"),
     [
-        ("volta_sgemm_128x64_tn", "forward", GEMM, 1.5),
-        ("volta_sgemm_128x64_nn", "forward", GEMM, 0.0),
-        ("volta_sgemm_128x64_nn", "grad_input", GEMM, 1.5),
-        ("volta_sgemm_128x64_nt", "grad_weight", GEMM, 1.5),
-        ("volta_sgemm_128x64_tt", "grad_weight", GEMM, 0.0),
-        ("ampere_sgemm_tn_align4", "forward", GEMM, 1.5),
-        ("sgemm_tnx", "forward", GEMM, 1.0),
-        ("volta_sgemm_128x64_tn", "recompute", GEMM, 1.0),
+        ("volta_sgemm_128x64_tn", "forward", GEMM, 1.5), ("volta_sgemm_128x64_nn", "forward", GEMM, 0.0),
+        ("volta_sgemm_128x64_nn", "grad_input", GEMM, 1.5), ("volta_sgemm_128x64_nt", "grad_weight", GEMM, 1.5),
+        ("volta_sgemm_128x64_tt", "grad_weight", GEMM, 0.0), ("ampere_sgemm_tn_align4", "forward", GEMM, 1.5),
+        ("sgemm_tnx", "forward", GEMM, 1.0), ("volta_sgemm_128x64_tn", "recompute", GEMM, 1.0),
         ("volta_sgemm_128x64_nn", "forward", CONV, 1.0),
     ],
-)
+)  # fmt: skip
 def test_the_letters_of_a_product_are_a_hint_for_linear_layers(
     name: str, direction: str, families: frozenset[str], expected: float
 ) -> None:
@@ -87,9 +79,7 @@ def test_the_letters_of_a_product_are_a_hint_for_linear_layers(
         ((None, None, None), 1.0),
     ],
 )
-def test_the_grid_that_the_product_s_sides_ask_for(
-    grid: tuple[int | None, int | None, int | None], expected: float
-) -> None:
+def test_the_grid_that_the_product_s_sides_ask_for(grid: Grid, expected: float) -> None:
     # 300 x 70 in tiles of 128 x 64: 3 x 2 = 6 blocks; in tiles of 64 x 128: 5 x 1 = 5 blocks.
     # 450 x 70: 4 x 2 = 8, or 8 x 1 = 8.
     rows = 300 if grid[0] == 5 else 450
@@ -119,10 +109,9 @@ def test_the_area_is_taken_with_and_without_the_grid_s_third_side() -> None:
 
 
 def test_without_a_tile_or_outputs_the_shape_says_nothing() -> None:
+    tiled = Algorithm("conv", tile=(128, 64, 8))
     assert score(Algorithm("conv"), LayerItem("l", "forward", CONV, 9999, None), grid=(7, 7, 7)) == 1.0
-    assert (
-        score(Algorithm("conv", tile=(128, 64, 8)), LayerItem("l", "forward", CONV, None, None), grid=(7, 7, 7)) == 1.0
-    )
+    assert score(tiled, LayerItem("l", "forward", CONV, None, None), grid=(7, 7, 7)) == 1.0
 
 
 def test_launches_of_one_name_differ_by_their_grids() -> None:
@@ -166,23 +155,19 @@ def test_the_sides_of_a_product_follow_from_the_parameters(given: LayerCall, pro
 @pytest.mark.parametrize(
     ("kind", "families"),
     [
-        ("Linear", {"gemm"}),
-        ("ConvTranspose2d", {"conv", "winograd", "fft", "depthwise", "gemm"}),
-        ("LSTM", {"rnn", "gemm"}),
-        ("GRU", {"rnn", "gemm"}),
-        ("RNN", {"rnn", "gemm"}),
+        ("Linear", {"gemm"}), ("ConvTranspose2d", {"conv", "winograd", "fft", "depthwise", "gemm"}),
+        ("LSTM", {"rnn", "gemm"}), ("GRU", {"rnn", "gemm"}), ("RNN", {"rnn", "gemm"}),
         ("MultiheadAttention", {"attention", "gemm"}),
     ],
-)
+)  # fmt: skip
 def test_which_kernels_may_serve_a_kind_of_layer(kind: str, families: set[str]) -> None:
     assert items_of([call("forward", 8, 4, None, kind)], "grad_input")[0].families == families
 
 
 def test_a_step_comes_to_its_layers_in_order_and_to_both_gradients_where_the_input_s_is() -> None:
     def at(layer: str, direction: str, position: int | None, macs: int = 8, calls: int = 1) -> LayerCall:
-        return LayerCall(
-            layer, "Linear", direction, macs, 2 * macs, 4, 0, 0, None, None, calls=calls, position=position
-        )
+        row = LayerCall(layer, "Linear", direction, macs, 2 * macs, 4, 0, 0, None, None, calls=calls)
+        return row._replace(position=position)
 
     calls = [
         at("b", "grad_weight", 9), at("b", "grad_input", 6), at("a", "grad_weight", 7), at("b", "forward", 2),

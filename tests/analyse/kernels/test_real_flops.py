@@ -123,14 +123,11 @@ def test_sparse_and_dense_tensor_work_of_a_new_report_is_read_from_its_parts(
     ("file", "least"),
     [
         ("kineto/kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz", 1.0),
-        ("kineto/hta_alexnet_critical_path_2023.json.gz", 1.0),
-        ("kineto/tracelens_h100_Falconsai_vit.json.gz", 1.0),
-        ("kineto/tracelens_b200_eager_trace.json.gz", 1.0),
-        ("nsys/sqlite/zx3xyy_cs336_result.sqlite", 1.0),
-        ("nsys/sqlite/memfusion_report1.sqlite", 0.9),
-        ("dlprof/odema_pytorch/no_relu_nsys_profile.sqlite", 1.0),
+        ("kineto/hta_alexnet_critical_path_2023.json.gz", 1.0), ("kineto/tracelens_h100_Falconsai_vit.json.gz", 1.0),
+        ("kineto/tracelens_b200_eager_trace.json.gz", 1.0), ("nsys/sqlite/zx3xyy_cs336_result.sqlite", 1.0),
+        ("nsys/sqlite/memfusion_report1.sqlite", 0.9), ("dlprof/odema_pytorch/no_relu_nsys_profile.sqlite", 1.0),
     ],
-)
+)  # fmt: skip
 def test_kernels_of_frameworks_are_recognised(file: str, least: float, reports: Path) -> None:
     kernels = list(parsers.parse(reports / file).kernels)
     known = sum(family(kernel.name) is not None for kernel in kernels)

@@ -10,36 +10,15 @@ from perfctl.orchestrator.analyse.ledger.studies import device_kind, device_labe
 from perfctl.records.report import Device, Kernel
 
 
-def test_runs_of_different_networks_are_never_one_study(synthetic: ModuleType) -> None:
-    plain, wide = synthetic.cpu_run(1, 16), replace(synthetic.cpu_run(2, 64), variant="conv2=32,128,5,1")
-    found = studies([plain, wide])
-    assert [(study.variant, study.batches) for study in found] == [(None, (16,)), ("conv2=32,128,5,1", (64,))]
-
-
-def test_the_same_network_at_several_batch_sizes_is_one_study(synthetic: ModuleType) -> None:
-    (study,) = studies([synthetic.cpu_run(2, 64), synthetic.cpu_run(1, 16)])
-    assert study.batches == (16, 64)
-
-
-def test_a_run_that_failed_before_it_knew_its_device_joins_its_own_network(synthetic: ModuleType) -> None:
-    failed = replace(synthetic.failed_run(3, 256), device=None)
-    failed = replace(failed, report=replace(failed.report, devices=()))
-    (study,) = studies([synthetic.cpu_run(1, 16), failed])
-    assert study.batches == (16, 256)
-
-
 def test_whatever_makes_other_work_makes_another_study(synthetic: ModuleType) -> None:
     plain = synthetic.make_run()
     others = [
         replace(plain, **change)
         for change in (
-            {"workload": "mlp"},
-            {"mode": "infer"},
-            {"precision": "bf16"},
-            {"device": synthetic.V100},
+            {"workload": "mlp"}, {"mode": "infer"}, {"precision": "bf16"}, {"device": synthetic.V100},
             {"variant": "hidden=9"},
         )
-    ]
+    ]  # fmt: skip
     found = studies([plain, *others, replace(plain, id=7, profiler="nsys", batch_size=8), replace(plain, id=3)])
     assert [len(study.runs) for study in found] == [3, 1, 1, 1, 1, 1]
     assert [(run.batch_size, run.profiler, run.id) for run in found[0].runs] == [
@@ -62,14 +41,9 @@ def test_a_report_without_a_workload_or_a_batch_size_stands_alone(synthetic: Mod
 def test_a_run_that_failed_early_joins_no_study_that_it_contradicts(synthetic: ModuleType) -> None:
     whole = synthetic.make_run(1)
     early = {"status": "failed", "device": None, "precision": None, "batch_size": 256}
-    for change in (
-        {"workload": "mlp"},
-        {"mode": "infer"},
-        {"variant": "hidden=9"},
-        {"precision": "bf16"},
-        {"device": synthetic.V100},
-    ):
-        found = studies([synthetic.make_run(2, **{**early, **change}), whole])
+    changes = {"workload": "mlp", "mode": "infer", "variant": "hidden=9", "precision": "bf16", "device": synthetic.V100}
+    for change in changes.items():
+        found = studies([synthetic.make_run(2, **{**early, **dict([change])}), whole])
         assert [study.batches for study in found] == [(64,), (256,)], change
     for change in ({}, {"mode": None}, {"precision": "fp32"}, {"device": synthetic.CPU}):
         (study,) = studies([synthetic.make_run(2, **{**early, **change}), whole])

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow, ledger
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, counting_run, prepare
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, prepare
 from perfctl.orchestrator.analyse.ledger.studies import studies
-from perfctl.orchestrator.analyse.ledger.sweep import points
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Kernel
 
@@ -54,34 +53,11 @@ def test_time_is_from_nsys_although_counts_are_from_ncu(gpu: Ledger, synthetic: 
     assert found.achieved == pytest.approx(2 * 64 * 9216 * 128 / expected * 1e9)
 
 
-def test_shares_and_what_is_not_attributed_make_the_whole(gpu: Ledger) -> None:
-    shares = sum(r.share or 0 for r in gpu.rows if r.batch == 64)
-    (rest,) = (item for item in gpu.unattributed if item.batch == 64)
-    assert shares + rest.share == pytest.approx(1)
-    assert rest.time.median == 500
-
-
-def test_rows_stand_in_the_order_of_the_network(gpu: Ledger) -> None:
-    assert list(dict.fromkeys(r.layer for r in gpu.rows)) == ["conv1", "conv2", "fc1", "fc2"]
-
-
 def test_on_a_cpu_counts_are_not_available_and_have_no_value(synthetic: ModuleType) -> None:
     (study,) = studies([synthetic.cpu_run(1, 64)])
     entries = ledger(prepare(study))
     assert {r.counted.state for r in entries.rows} == {"not_available"}
     assert {r.counted.value for r in entries.rows} == {None} == {r.ratio for r in entries.rows}
-
-
-def test_without_an_ncu_run_the_reason_names_it(synthetic: ModuleType) -> None:
-    (study,) = studies(synthetic.gpu_pair(1, 64)[:1])
-    assert "no ncu run" in (ledger(prepare(study)).rows[0].counted.reason or "")
-
-
-def test_a_failed_ncu_run_gives_its_own_reason(synthetic: ModuleType) -> None:
-    nsys, ncu = synthetic.gpu_pair(1, 64)
-    ncu = replace(ncu, status="failed", reason="ERR_NVGPUCTRPERM", report=replace(ncu.report, kernels=[], counters=[]))
-    (study,) = studies([nsys, ncu])
-    assert "ERR_NVGPUCTRPERM" in (ledger(prepare(study)).rows[0].counted.reason or "")
 
 
 def test_a_hole_in_the_counters_makes_a_lower_bound(synthetic: ModuleType) -> None:
@@ -96,41 +72,6 @@ def test_an_ncu_time_is_shown_as_one_not_to_trust_and_gives_no_rate(synthetic: M
     (study,) = studies(synthetic.gpu_pair(1, 64)[1:])
     found = row(ledger(prepare(study)), "conv2", "forward", 64)
     assert found.time is not None and not found.trusted and found.achieved is None
-
-
-def test_no_formula_is_no_zero(synthetic: ModuleType) -> None:
-    call = LayerCall("odd", "Mystery", "forward", None, None, None, None, None, None, None)
-    (study,) = studies([synthetic.make_run(layer_calls=(call,))])
-    found = row(ledger(prepare(study)), "odd", "forward", 64)
-    assert found.paper.value is None and found.paper.state == "not_available" and found.time is None
-
-
-def test_runs_of_different_profilers_are_one_study_and_other_precisions_another(synthetic: ModuleType) -> None:
-    runs: list[Any] = [
-        *synthetic.gpu_pair(1, 64),
-        *synthetic.gpu_pair(2, 128),
-        replace(synthetic.cpu_run(9, 64), precision="bf16"),
-    ]
-    assert [len(study.runs) for study in studies(runs)] == [4, 1]
-
-
-def test_every_foreign_report_is_a_study_of_its_own(synthetic: ModuleType) -> None:
-    found = studies([synthetic.foreign_run(1), synthetic.foreign_run(2)])
-    assert [study.foreign for study in found] == [True, True]
-
-
-def test_a_run_that_failed_early_stays_with_its_sweep(synthetic: ModuleType) -> None:
-    (study,) = studies([synthetic.cpu_run(1, 64), synthetic.failed_run(2, 256)])
-    assert study.batches == (64, 256)
-    small, large = points(prepare(study))
-    assert small.step is not None and large.step is None and "out of memory" in large.problems[0]
-
-
-def test_time_per_sample_is_the_median_step_over_the_batch(synthetic: ModuleType) -> None:
-    (study,) = studies([synthetic.cpu_run(1, 64)])
-    (point,) = points(prepare(study))
-    assert point.per_sample == (64 * 10_100 + 1000) / 64
-    assert point.memory == {"peak host resident": 564_000_000}
 
 
 def test_shares_add_up_although_steps_differ(synthetic: ModuleType) -> None:
@@ -189,15 +130,10 @@ def call(layer: str, direction: str, position: int | None, flops: int | None = 1
 
 def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last(synthetic: ModuleType) -> None:
     calls = (
-        call("b", "forward", 1),
-        call("a", "forward", 0),
-        call("a", "optimizer", 0, 3),
-        call("b", "grad_weight", 1),
-        call("a", "grad_weight", 0),
-        call("b", "grad_input", 1),
-        call("", "forward", 7_000_000),
+        call("b", "forward", 1), call("a", "forward", 0), call("a", "optimizer", 0, 3), call("b", "grad_weight", 1),
+        call("a", "grad_weight", 0), call("b", "grad_input", 1), call("", "forward", 7_000_000),
         call("b", "optimizer", 1, 4),
-    )
+    )  # fmt: skip
     seen = Kernel(0, "k", layer="unknown", direction="forward", step=0, duration_ns=5)
     run = synthetic.make_run(layer_calls=calls, profiler="nsys", device=synthetic.V100, kernels=[seen])
     (study,) = studies([run])
@@ -257,7 +193,7 @@ def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_cou
     above = made(5, status="zzz")
 
     def counting(*runs: Any) -> Any:
-        found = counting_run(map(PreparedRun, runs))
+        found = PreparedBatch(8, tuple(map(PreparedRun, runs)), None).counting
         return found and found.run
 
     assert counting(whole, newer, narrowed, broken, above) is newer

@@ -11,14 +11,23 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.analysis import analyse
-from perfctl.orchestrator.analyse.ledger import prepared
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, prepare, timing_run, widest, with_whole_backward
+from perfctl.orchestrator.analyse.counters import flops
+from perfctl.orchestrator.analyse.ledger import timing
+from perfctl.orchestrator.analyse.ledger.prepared import (
+    PreparedBatch,
+    PreparedRun,
+    prepare,
+    with_whole_backward,
+)
 from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
 
-QUESTIONS = ("kernel_keys", "kernel_steps", "layer_times", "step_time", "values_by_launch", "flops_by_launch")
+QUESTIONS = {
+    **dict.fromkeys(("kernel_keys", "kernel_steps", "layer_times", "step_time"), timing),
+    **dict.fromkeys(("values_by_launch", "flops_by_launch"), flops),
+}
 
 
 def kernel(direction: str, layer: str = "fc") -> Kernel:
@@ -30,7 +39,7 @@ def joined(*runs: Run) -> list[Run]:
 
 
 def timed(*runs: Run, first: str | None = None) -> Run | None:
-    found = timing_run(map(PreparedRun, runs), first)
+    found = PreparedBatch(8, tuple(map(PreparedRun, runs)), first).timing
     return found.run if found else None
 
 
@@ -73,22 +82,9 @@ def test_nsys_is_believed_before_torch_and_ncu_last(synthetic: ModuleType) -> No
     torch = replace(nsys, profiler="torch", id=50)
     assert timed(ncu, torch, nsys) is nsys
     assert timed(ncu, torch) is torch
-    only = timing_run([PreparedRun(ncu)])
+    only = PreparedBatch(8, (PreparedRun(ncu),), None).timing
     assert only is not None and only.layer_times is not None
     assert not only.layer_times.trusted and "not a time to trust" in only.layer_times.basis
-
-
-def test_one_clock_serves_a_whole_sweep_where_it_can(synthetic: ModuleType) -> None:
-    torch = [synthetic.cpu_run(n, batch) for n, batch in enumerate((16, 64, 256), 1)]
-    nsys = replace(synthetic.cpu_run(9, 16), profiler="nsys")
-
-    def clock(*runs: Run) -> str | None:
-        return widest(map(PreparedRun, runs), lambda item: item.layer_times)
-
-    assert clock(nsys, *torch) == "torch"
-    assert timed(nsys, torch[0], first="torch") is torch[0]
-    assert clock(nsys, torch[0]) == "nsys"
-    assert clock() is None
 
 
 def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest(synthetic: ModuleType) -> None:
@@ -100,7 +96,7 @@ def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest(synthetic: Mo
         nsys, id=7, report=replace(nsys.report, kernels=[k._replace(layer=None) for k in nsys.report.kernels])
     )
     assert timed(unknown, nsys) is nsys, "one that knows layers"
-    found = timing_run(map(PreparedRun, (replace(unknown, id=6), unknown)))
+    found = PreparedBatch(8, tuple(map(PreparedRun, (replace(unknown, id=6), unknown))), None).timing
     assert found is not None and found.layer_times is not None
     assert (found.run, found.layer_times.rows) == (unknown, {}), "for want of others, the best of those that know none"
     assert timed(synthetic.make_run()) is None
@@ -116,8 +112,7 @@ def test_a_batch_size_that_the_study_lacks_is_an_error(synthetic: ModuleType) ->
 def test_a_whole_page_asks_every_question_of_a_run_once(synthetic: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: Tally[tuple[str, int]] = Tally()
 
-    def counted(name: str) -> Callable[..., Any]:
-        function = getattr(prepared, name)
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
         def ask(what: Any, *others: Any) -> Any:
             if what:  # runs without counters share one empty tuple
@@ -127,8 +122,8 @@ def test_a_whole_page_asks_every_question_of_a_run_once(synthetic: ModuleType, m
         return ask
 
     runs = [run for n, batch in enumerate((16, 64)) for run in synthetic.gpu_pair(10 * n, batch)]
-    for name in QUESTIONS:
-        monkeypatch.setattr(prepared, name, counted(name))
+    for name, module in QUESTIONS.items():
+        monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
     page_view(runs, generated_at="2026-11-20T20:40:00Z", title=None)
     assert {name for name, _ in asked} == set(QUESTIONS)
     assert set(asked.values()) == {1}, "no run of these needs its gradients joined"

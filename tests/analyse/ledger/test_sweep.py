@@ -61,13 +61,10 @@ def test_repeats_are_medians_with_the_newest_last_and_nothing_averages(synthetic
 
 def test_memory_is_in_words_and_what_is_left_after_a_step_is_told_where_no_peak_is(synthetic: ModuleType) -> None:
     figures = [
-        MemoryFigure("after", "host_resident", 5),
-        MemoryFigure("after", "allocated", 3),
-        MemoryFigure("peak", "allocated", 7),
-        MemoryFigure("before", "allocated", 1),
-        MemoryFigure("peak", "reserved", 9),
-        MemoryFigure("after", "reserved", 8),
-    ]
+        MemoryFigure("after", "host_resident", 5), MemoryFigure("after", "allocated", 3),
+        MemoryFigure("peak", "allocated", 7), MemoryFigure("before", "allocated", 1),
+        MemoryFigure("peak", "reserved", 9), MemoryFigure("after", "reserved", 8),
+    ]  # fmt: skip
     samples = [Sample(at, None, used, 100, None, None, None) for at, used in enumerate((40, 60, None, 50))]
     run = synthetic.make_run(memory=tuple(figures), samples=samples)
     assert list(memory_figures(run).items()) == [

@@ -73,13 +73,6 @@ def test_bytes_that_nobody_counted_are_not_zero(synthetic: ModuleType) -> None:
     assert switch.before.bytes_per_sample.state == "not_collected"
 
 
-def test_a_sweep_with_one_algorithm_has_no_switch(synthetic: ModuleType) -> None:
-    runs = [run(synthetic, batch, (IMPLICIT,), 100, 1) for batch in (16, 32)]
-    (study,) = studies(runs)
-    found = algorithm_changes(prepare(study), ledger(prepare(study)))
-    assert found and not any(item.switches for item in found)
-
-
 def test_kernels_without_counters_are_shown_and_not_counted(synthetic: ModuleType) -> None:
     timed = [synthetic.gpu_pair(number, batch)[0] for number, batch in enumerate((16, 32), 1)]
     (study,) = studies(timed)

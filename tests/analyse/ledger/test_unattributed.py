@@ -51,28 +51,6 @@ def shares(run: Run) -> dict[str, float]:
     return {cause.text: cause.share for cause in causes(PreparedRun(run))}
 
 
-def test_a_report_without_ranges_says_so(synthetic: ModuleType) -> None:
-    run = gpu(synthetic, [kernel(0, 10), kernel(1, 30)], [])
-    (cause,) = causes(PreparedRun(run))
-    assert (cause.text, cause.share, cause.launches) == (NO_RANGES, 1, 2)
-
-
-def test_kernels_of_backward_without_any_backward_range_miss_autograds_thread(synthetic: ModuleType) -> None:
-    kernels = [kernel(0, 50, 3, **IN_CONV), kernel(1, 30), kernel(2, 10, 1)]
-    found = shares(gpu(synthetic, kernels, [STEP, FORWARD, BACKWARD, CONV]))
-    assert found[NO_BACKWARD] == 30 / 40
-    assert sum(found.values()) == pytest.approx(1)
-    assert any("the loss" in text for text in found)
-
-
-def test_with_backward_ranges_a_launch_outside_of_all_is_another_threads(synthetic: ModuleType) -> None:
-    kernels = [kernel(0, 50, 3, **IN_CONV), kernel(1, 30), kernel(2, 10, 0), kernel(3, 60, 2)]
-    found = shares(gpu(synthetic, kernels, [STEP, FORWARD, BACKWARD, CONV, GRADIENT]))
-    assert found[NO_CALL] == 30 / 100
-    assert found[BETWEEN] == 10 / 100
-    assert found["autograd"] == 60 / 100
-
-
 def test_compiled_code_is_told_by_its_range_or_its_kernels(synthetic: ModuleType) -> None:
     compiled = span(5, "Torch-Compiled Region: 0/0", 1, phase="forward")
     kernels = [kernel(0, 50, 3, **IN_CONV), kernel(1, 30, 5), kernel(2, 20, 1, "triton_poi_fused_relu_0")]
@@ -135,15 +113,11 @@ def test_a_run_whose_kernels_took_no_time_at_all_has_no_share_to_state(synthetic
 @pytest.mark.parametrize(
     ("phase", "cause"),
     [
-        ("data", "data loading and copies to the device"),
-        ("copy", "copies to the device"),
-        ("zero_grad", "setting gradients to zero"),
-        ("forward", "the loss and functional calls"),
-        ("inference", "functional calls"),
-        ("backward", "autograd"),
-        ("logging", "the phase logging"),
+        ("data", "data loading and copies to the device"), ("copy", "copies to the device"),
+        ("zero_grad", "setting gradients to zero"), ("forward", "the loss and functional calls"),
+        ("inference", "functional calls"), ("backward", "autograd"), ("logging", "the phase logging"),
     ],
-)
+)  # fmt: skip
 def test_each_phase_is_named_on_either_clock(phase: str, cause: str, synthetic: ModuleType) -> None:
     around = [STEP, span(1, f"perfctl:phase:{phase}", 0, 60, phase=phase), CONV._replace(parent=0), GRADIENT]
     inner = span(7, "aten::relu", 1)
@@ -163,22 +137,16 @@ def test_the_largest_cause_is_first_and_each_has_its_launches(synthetic: ModuleT
         kernel(0, 50, 3, **IN_CONV), kernel(1, 10, 0), kernel(2, 20, 2), kernel(3, 25, 2), kernel(4, 15), kernel(5, 99, 2, step=None),
         kernel(6, 0, 1),
     ]  # fmt: skip
-    found = causes(
-        PreparedRun(
-            gpu(
-                synthetic,
-                [*kernels, kernel(7, 5, 2)._replace(duration_ns=None)],
-                [STEP, FORWARD, BACKWARD, CONV, GRADIENT],
-            )
-        )
-    )
+    ranges = [STEP, FORWARD, BACKWARD, CONV, GRADIENT]
+    endless = kernel(7, 5, 2)._replace(duration_ns=None)
+    found = causes(PreparedRun(gpu(synthetic, [*kernels, endless], ranges)))
     assert [(item.text.split(", ")[0], item.share, item.launches) for item in found] == [
         ("autograd", 45 / 70, 2),
         ("launches outside every range", 15 / 70, 1),
         (BETWEEN.split(", ")[0], 10 / 70, 1),
     ]  # fmt: skip
     unnumbered = [item._replace(step=None) for item in kernels[:3]]
-    whole = causes(PreparedRun(gpu(synthetic, unnumbered, [STEP, FORWARD, BACKWARD, CONV, GRADIENT])))
+    whole = causes(PreparedRun(gpu(synthetic, unnumbered, ranges)))
     assert [(item.share, item.launches) for item in whole] == [(20 / 30, 1), (10 / 30, 1)], "no launch says its step"
 
 
@@ -203,10 +171,8 @@ def test_backward_is_missed_only_where_something_was_trained_and_in_no_other_pha
 
 def test_a_launch_in_a_range_outside_of_steps_is_no_work_of_the_step(synthetic: ModuleType) -> None:
     outer = span(9, "warm-up")._replace(step=None)
-    found = shares(
-        gpu(synthetic, [kernel(0, 50, 3, **IN_CONV), kernel(1, 30, 9)], [STEP, FORWARD, CONV, GRADIENT, outer])
-    )
-    assert found == {NO_CALL: 1}
+    kernels = [kernel(0, 50, 3, **IN_CONV), kernel(1, 30, 9)]
+    assert shares(gpu(synthetic, kernels, [STEP, FORWARD, CONV, GRADIENT, outer])) == {NO_CALL: 1}
 
 
 def test_on_a_cpu_what_lies_outside_of_steps_in_layers_or_has_no_end_takes_no_time(synthetic: ModuleType) -> None:
@@ -229,12 +195,8 @@ def test_on_a_cpu_what_lies_outside_of_steps_in_layers_or_has_no_end_takes_no_ti
     )
     over = [ranges[0]._replace(duration_ns=500), ranges[1]._replace(duration_ns=600), layer]
     assert list(shares(synthetic.make_run(1, ranges=over)).values()) == [1], "no cause takes less than no time"
-    assert (
-        causes(
-            PreparedRun(synthetic.make_run(1, ranges=[ranges[0]._replace(duration_ns=500), layer._replace(parent=0)]))
-        )
-        == ()
-    )
+    filled = [ranges[0]._replace(duration_ns=500), layer._replace(parent=0)]
+    assert causes(PreparedRun(synthetic.make_run(1, ranges=filled))) == ()
 
 
 def test_launches_outside_of_steps_are_said_only_beside_others_that_are_inside(synthetic: ModuleType) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.sheets.lines import Facts, Way
-from perfctl.orchestrator.analyse.sheets.products import conv_ways, linear_ways
+from perfctl.orchestrator.analyse.sheets.layers import Facts, Way, conv_ways
 from perfctl.orchestrator.analyse.sheets.slips import Finding, check, explain
 
 ONCE = [(1, 1), (0, 0), (1, 1)]
 CONV2 = Facts(64, 18_432, 64, True, conv_ways((64, 32, 3, 3), (24, 24), (26, 26), ONCE))
-FC = Facts(16, 1280, 10, True, linear_ways((), 128, 10))
 MAC = 64 * 64 * 24 * 24 * 288
 
 
@@ -23,44 +21,21 @@ def test_the_studys_value_is_a_pooled_input_and_an_arithmetic_slip() -> None:
     assert explain(found, "conv2").startswith(f"{said} 1,179,648 x 120 = 141,557,760 MAC. Right is 679,477,248 MAC")
 
 
-@pytest.mark.parametrize("value", [MAC, 2 * MAC])
-def test_the_right_value_is_called_right(value: int) -> None:
-    found = check(value, CONV2)
-    assert found.exact
-    assert found.slips == ()
-    assert "is right" in explain(found)
-
-
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (64 * 64 * 11 * 11 * 288, ("input 13x13",)),
-        (MAC // 64, ("batch of 64 left out",)),
-        (4 * MAC, ("doubled again",)),
-        (2 * MAC + 64 * 64 * 24 * 24, ("bias additions counted",)),
+        (64 * 64 * 11 * 11 * 288, ("input 13x13",)), (MAC // 64, ("batch of 64 left out",)),
+        (4 * MAC, ("doubled again",)), (2 * MAC + 64 * 64 * 24 * 24, ("bias additions counted",)),
         (18_432 + 64 + 64 * 64 * 11 * 11, ("input 13x13", "values, not operations")),
         (18_432 + 64 * 64 * 24 * 24, ("values, not operations", "bias left out")),
         (64 * 64 * 24 * 24 * 31 * 9, ("32 input channels taken as 31",)),
     ],
-)
+)  # fmt: skip
 def test_a_slip_is_named_when_it_reproduces_the_value(value: int, words: tuple[str, ...]) -> None:
     found = check(value, CONV2)
     assert found.exact
     for word in words:
         assert any(word in slip for slip in found.slips), found.slips
-
-
-def test_a_value_that_no_slip_gives_is_said_to_be_unexplained() -> None:
-    found = check(123_456_789, CONV2)
-    assert not found.exact
-    assert "matches no usual slip" in explain(found)
-    assert "1,358,954,496 FLOP" in explain(found)
-
-
-def test_a_linear_layer_has_no_pooling_to_blame() -> None:
-    assert check(16 * 128 * 10, FC).slips == ()
-    assert check(128 * 10, FC).slips == ("batch of 16 left out",)
-    assert not check(999, FC).exact
 
 
 NAMES = (("inputs", 4), ("outputs", 3))
@@ -76,20 +51,16 @@ BACKWARD = "forward and backward together"
 @pytest.mark.parametrize(
     ("value", "slips", "worked"),
     [
-        (120, (), "10 x 4 x 3 = 120 MAC"),
-        (240, (), "2 x 10 x 4 x 3 = 240 FLOP"),
+        (120, (), "10 x 4 x 3 = 120 MAC"), (240, (), "2 x 10 x 4 x 3 = 240 FLOP"),
         (480, ("FLOP mistaken for MAC and doubled again",), "4 x 10 x 4 x 3 = 480 FLOP"),
         (24, (LEFT_OUT,), "2 x 4 x 3 = 24 FLOP"),
         (48, (LEFT_OUT, "FLOP mistaken for MAC and doubled again"), "4 x 4 x 3 = 48 FLOP"),
-        (60, ("inputs halved",), "10 x 2 x 3 = 60 MAC"),
-        (6, ("inputs halved", LEFT_OUT), "2 x 3 = 6 MAC"),
+        (60, ("inputs halved",), "10 x 2 x 3 = 60 MAC"), (6, ("inputs halved", LEFT_OUT), "2 x 3 = 6 MAC"),
         (150, ("bias additions counted",), "10 x 4 x 3 + 30 bias additions = 150 MAC"),
         (270, ("bias additions counted",), "2 x 10 x 4 x 3 + 30 bias additions = 270 FLOP"),
         (27, (LEFT_OUT, "bias additions counted"), "2 x 4 x 3 + 3 bias additions = 27 FLOP"),
-        (300, (BACKWARD,), "300 MAC"),
-        (600, (BACKWARD,), "600 FLOP"),
-        (360, (f"{BACKWARD}, as 3 x forward",), "360 MAC"),
-        (72, (f"{BACKWARD}, as 3 x forward", LEFT_OUT), "72 FLOP"),
+        (300, (BACKWARD,), "300 MAC"), (600, (BACKWARD,), "600 FLOP"),
+        (360, (f"{BACKWARD}, as 3 x forward",), "360 MAC"), (72, (f"{BACKWARD}, as 3 x forward", LEFT_OUT), "72 FLOP"),
         (30, ("output values, not operations",), "30 output values"),
         (3, (LEFT_OUT, "output values, not operations"), "3 output values"),
         (15, ("weights and biases, not operations",), "12 weights + 3 biases = 15 values"),
@@ -97,13 +68,12 @@ BACKWARD = "forward and backward together"
         (18, (LEFT_OUT, "values, not operations"), "12 weights + 3 biases + 3 outputs = 18 values"),
         (42, ("values, not operations", "bias left out"), "12 weights + 30 outputs = 42 values"),
         (132, ("batch of 10 taken as 11",), "12 x 11 = 132 MAC"),
-        (180, ("inputs taken as 3",), "2 x 30 x 3 = 180 FLOP"),
-        (160, ("outputs taken as 4",), "40 x 4 = 160 MAC"),
+        (180, ("inputs taken as 3",), "2 x 30 x 3 = 180 FLOP"), (160, ("outputs taken as 4",), "40 x 4 = 160 MAC"),
         (80, ("outputs taken as 2",), "40 x 2 = 80 MAC"),
         (9, (LEFT_OUT, "bias additions counted", "inputs halved"), "2 x 3 + 3 bias additions = 9 MAC"),
         (66, ("inputs halved", "batch of 10 taken as 11"), "6 x 11 = 66 MAC"),
     ],
-)
+)  # fmt: skip
 def test_every_slip_has_its_product(value: int, slips: tuple[str, ...], worked: str) -> None:
     found = check(value, SMALL)
     assert (found.value, found.right, found.exact) == (value, 120, True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from perfctl.orchestrator.analyse.sheets.lines import Item, Line
-from perfctl.orchestrator.analyse.sheets.products import conv, conv_ways, transposed_ways
+from perfctl.orchestrator.analyse.sheets.layers import Item, Line, conv, conv_ways, transposed_ways
 from tests.analyse.shapes import op
 
 GROUPED = conv(

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.sheets.lines import Item, Line
-from perfctl.orchestrator.analyse.sheets.plain import embedding, norm, plain, pooling
+from perfctl.orchestrator.analyse.sheets.layers import Item, Line, embedding, norm, plain, pooling
 from tests.analyse.shapes import Shape, op
 
 
@@ -125,12 +124,10 @@ def test_an_average_pool_in_three_dimensions_repeats_what_is_said_once(up: bool,
 def test_anything_else_says_what_each_operation_does() -> None:
     work = plain(
         (
-            op("aten.relu_", ((2, 6),), ((2, 6),)),
-            op("aten.unheard_of", ((2, 6),), ((2, 6),)),
-            op("aten.copy_", ((2, 6),), ((2, 6),)),
-            op("aten.mm", ((2, 6), (6, 5)), ((2, 5),)),
+            op("aten.relu_", ((2, 6),), ((2, 6),)), op("aten.unheard_of", ((2, 6),), ((2, 6),)),
+            op("aten.copy_", ((2, 6),), ((2, 6),)), op("aten.mm", ((2, 6), (6, 5)), ((2, 5),)),
         )
-    )
+    )  # fmt: skip
     assert work.shapes == (Line("input", "", "", "2 x 6"), Line("output", "", "", "2 x 5"))
     assert work.steps == (
         Line("relu", "1 x 12 output values, elementwise", "", "12 FLOP"),

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.analyse.sheets.lines import Item, Line
-from perfctl.orchestrator.analyse.sheets.products import attention, linear, products
+from perfctl.orchestrator.analyse.sheets.layers import Item, Line, attention, products
 from perfctl.orchestrator.analyse.sheets.slips import check
 from perfctl.records.paper import OpShape
 from tests.analyse.shapes import op
@@ -61,14 +60,12 @@ def test_every_way_to_work_it_and_its_multiply_adds() -> None:
 @pytest.mark.parametrize(
     ("heavy", "batch"),
     [
-        ((IN, op(SDPA, ((3, 2, 5, 8),) * 3, ((3, 2, 5, 8),)), OUT), None),
-        ((IN, SCORES, VALUES, OUT), 2),
-        ((IN, OUT), 1),
-        ((IN, op("aten.bmm", ((4, 3, 8), (4, 8, 5)), ((4, 3, 5),)), VALUES, OUT), 1),
+        ((IN, op(SDPA, ((3, 2, 5, 8),) * 3, ((3, 2, 5, 8),)), OUT), None), ((IN, SCORES, VALUES, OUT), 2),
+        ((IN, OUT), 1), ((IN, op("aten.bmm", ((4, 3, 8), (4, 8, 5)), ((4, 3, 5),)), VALUES, OUT), 1),
         ((replace(IN, inputs=((48,), (0, 16), (16, 48))), SCORES, VALUES, OUT), 1),
         ((IN, op("aten.baddbmm", ((4, 5, 5), (4, 5, 8), (4, 8, 5)), ((4, 5, 5),)), VALUES, OUT), 2),
     ],
-)
+)  # fmt: skip
 def test_the_batch_is_the_projections_rows_by_the_positions(heavy: tuple[OpShape, ...], batch: int | None) -> None:
     """10 rows of 5 positions are 2 samples; 3 positions do not divide 10 rows; 3 samples do not divide 7,680."""
     facts = products(heavy, 99, 0, True).facts
@@ -143,12 +140,3 @@ def test_attention_line_by_line() -> None:
     assert [item.item for item in unseen.space] == [2] * 4, "scores are kept as the query is"
     assert unseen.facts is not None and unseen.facts.batch == 7
     assert unseen.steps[-1].formula == "the whole square is counted; a kernel that skips masked blocks does less"
-
-
-@pytest.mark.parametrize("name", ["aten.addmm", "aten._addmm_activation"])
-def test_a_product_that_something_is_added_to_has_its_factors_behind_it(name: str) -> None:
-    work = linear(op(name, ((5,), (14, 3), (3, 5)), ((14, 5),)))
-    assert [line.result for line in work.shapes] == ["14 x 3", "14", "14 x 5"]
-    assert work.space == (Item("weights", (3, 5), 4), Item("biases", (5,), 4), Item("output map", (14, 5), 4))
-    assert work.facts is not None
-    assert (work.facts.macs, work.facts.biases) == (14 * 3 * 5, 5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfctl.orchestrator.analyse.sheets.lines import Item, Line, WorkedLayer
+from perfctl.orchestrator.analyse.sheets.layers import Item, Line, WorkedLayer
 from perfctl.orchestrator.analyse.sheets.rnn import recurrent
 from perfctl.orchestrator.analyse.sheets.slips import check
 from tests.analyse.shapes import Shape, op
@@ -53,12 +53,8 @@ def test_every_way_to_work_it_and_its_multiply_adds() -> None:
     facts = LSTM.facts
     assert facts is not None
     assert (facts.batch, facts.weights, facts.biases, facts.bias, facts.macs) == (
-        3,
-        2 * 768,
-        2 * 2 * 32 * 2,
-        False,
-        23040,
-    )
+        3, 2 * 768, 2 * 2 * 32 * 2, False, 23040,
+    )  # fmt: skip
     rows, projected = 5 * 2, 2 * 32
     assert [(way.slips, way.macs) for way in facts.ways] == [
         ((), rows * (32 * 10 + 32 * 12 + projected)),

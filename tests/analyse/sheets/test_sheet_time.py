@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.sheets.lines import Line
+from perfctl.orchestrator.analyse.sheets.layers import Line
 from perfctl.orchestrator.analyse.sheets.sheet import Sheet, layers_of, sheet_for
 from perfctl.records.paper import OpShape
 from tests.analyse.shapes import op

@@ -6,8 +6,19 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from perfctl.orchestrator.analyse.sheets.lines import Facts, Item, Line, Way, by, in_flop, out_size, space_lines
-from perfctl.orchestrator.analyse.sheets.products import attention, linear, linear_ways
+from perfctl.orchestrator.analyse.sheets.layers import (
+    Facts,
+    Item,
+    Line,
+    Way,
+    attention,
+    by,
+    in_flop,
+    linear,
+    linear_ways,
+    out_size,
+    space_lines,
+)
 from tests.analyse.shapes import op
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.counters.flops import compute_capability
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
@@ -17,7 +16,7 @@ from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, prepare
 from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence, kernels_by_key, row_evidence, shapes_by_layer
 from perfctl.records.paper import LayerCall, OpShape
-from perfctl.records.report import Counter, Device, Kernel, Step
+from perfctl.records.report import Counter, Kernel, Step
 from perfctl.records.run import Run
 from tests.analyse import rows
 from tests.analyse.shapes import op
@@ -105,11 +104,9 @@ def test_counters_are_read_in_either_form_and_those_without_a_value_are_not_ther
     names = {
         "sm__sass_thread_inst_executed_op_ffma_pred_on.sum": 8.0,
         "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum": None,
-        "sm__sass_thread_inst_executed_op_fadd_pred_off.sum": 9.0,
-        "smsp__inst_executed_op_hfma_pred_on.sum": 7.0,
-        "smsp__inst_executed_pipe_tensor.sum": 6.0,
-        "sm__ops_path_tensor_src_fp16.sum": 4096.0,
-    }
+        "sm__sass_thread_inst_executed_op_fadd_pred_off.sum": 9.0, "smsp__inst_executed_op_hfma_pred_on.sum": 7.0,
+        "smsp__inst_executed_pipe_tensor.sum": 6.0, "sm__ops_path_tensor_src_fp16.sum": 4096.0,
+    }  # fmt: skip
     run = synthetic.make_run(
         profiler="ncu", device=synthetic.V100,
         kernels=[Kernel(0, "k", layer="fc", direction="forward", step=0, duration_ns=5)],
@@ -143,14 +140,8 @@ def test_which_kernels_do_multiply_adds_and_how_many() -> None:
     assert (constant.products, constant.executed) == (2 * 8 + 1000, 7), "HFMA that moves a constant is no product"
     unknown = replace(made, counts={}, flops=Figure(None, "not_collected"), tensor=Figure(None, "not_collected"))
     assert (unknown.products, unknown.executed) == (0, 0)
-    for family, main in (
-        ("winograd", True),
-        (None, True),
-        ("attention", True),
-        ("reduce", False),
-        ("elementwise", False),
-    ):
-        assert replace(made, algorithm=Algorithm(family, "x")).main is main
+    for family in ("winograd", None, "attention", "reduce", "elementwise"):
+        assert replace(made, algorithm=Algorithm(family, "x")).main is (family not in ("reduce", "elementwise"))
     assert not replace(made, algorithm=Algorithm("gemm", "x", role="transform")).main
 
 
@@ -264,15 +255,3 @@ def test_a_layer_that_ncu_was_not_to_count_in_is_not_profiled(synthetic: ModuleT
     assert sum(work.launches for work in loose[64]) == 4 * 2 + 1
     alone, _ = of(nsys)
     assert not alone[64, "conv2", "forward"].profiled
-
-
-def test_the_chip_is_the_one_that_says_its_capability(synthetic: ModuleType) -> None:
-    _, ncu = synthetic.gpu_pair(1, 64)
-    nameless = replace(synthetic.V100, compute_capability=None)
-
-    def capability(device: Device | None, *others: Device) -> str | None:
-        return compute_capability(replace(ncu, device=device, report=replace(ncu.report, devices=others)))
-
-    assert capability(nameless, replace(synthetic.V100, compute_capability="8.6")) == "8.6"
-    assert capability(synthetic.V100, replace(synthetic.V100, compute_capability="8.6")) == "7.0"
-    assert capability(nameless) is None

@@ -12,10 +12,8 @@ from hypothesis import given, settings
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, ledger
 from perfctl.orchestrator.analyse.ledger.prepared import prepare
 from perfctl.orchestrator.analyse.ledger.studies import studies
-from perfctl.orchestrator.analyse.verdicts.headlines import headlines
-from perfctl.orchestrator.analyse.verdicts.judge import judge
-from perfctl.orchestrator.analyse.verdicts.records import Judgement, Verdict
-from perfctl.orchestrator.analyse.verdicts.rule import explained
+from perfctl.orchestrator.analyse.verdicts.judge import Judgement, headlines, judge
+from perfctl.orchestrator.analyse.verdicts.rule import Verdict, explained
 from tests.analyse import simulated as sim
 from tests.analyse import simulated_mixes
 
@@ -45,22 +43,16 @@ ALONE = {
     "FFT": Scenario(forward={"conv2": "fft"}),
     "TF32": Scenario(forward={"block.conv_a": "tf32", "block.conv_b": "tf32"}),
     "TF32 under an old ncu": Scenario(forward={"block.conv_a": "tf32"}, counters="old ncu"),
-    "tensor cores": Scenario(forward={"block.conv_a": "fp16"}),
-    "split-K": Scenario(forward={"proj": "splitk"}),
-    "epilogue": Scenario(forward={"conv1": "epilogue"}),
-    "layout": Scenario(forward={"conv1": "layout"}),
+    "tensor cores": Scenario(forward={"block.conv_a": "fp16"}), "split-K": Scenario(forward={"proj": "splitk"}),
+    "epilogue": Scenario(forward={"conv1": "epilogue"}), "layout": Scenario(forward={"conv1": "layout"}),
     "constant moves": Scenario(forward={"conv2": "phantom", "fc1": "phantom"}),
     "recomputation": Scenario(recompute=("block.conv_a", "block.conv_b")),
     "shared kernel": Scenario(shared=("block.conv_a", "block.conv_b")),
-    "algorithm switch": Scenario(switch=("conv2", "winograd2", 64)),
-    "wrong window": Scenario(window=1000),
-    "wrong window of a batch in the sweep": Scenario(window=64),
-    "missing backward": Scenario(missing="all"),
-    "missing first backward": Scenario(missing="first"),
-    "FADD alone": Scenario(counters="fadd"),
-    "counter not collected": Scenario(counters="no tensor"),
-    "host time": Scenario(host_time=True),
-}
+    "algorithm switch": Scenario(switch=("conv2", "winograd2", 64)), "wrong window": Scenario(window=1000),
+    "wrong window of a batch in the sweep": Scenario(window=64), "missing backward": Scenario(missing="all"),
+    "missing first backward": Scenario(missing="first"), "FADD alone": Scenario(counters="fadd"),
+    "counter not collected": Scenario(counters="no tensor"), "host time": Scenario(host_time=True),
+}  # fmt: skip
 
 MIXED = {
     "padding in the wrong window": Scenario(forward={"conv1": "padding", "conv2": "padding"}, window=1000),
@@ -143,12 +135,6 @@ def test_winograd_needs_16_multiplies_for_36_and_more_for_the_tiles_at_the_edge(
     assert item.factor == pytest.approx(multiplies + transforms, rel=1e-3)
 
 
-def test_the_wrong_window_names_the_batch_that_explains_the_count() -> None:
-    assert one("wrong window", 16, "conv2", "wrong window").factor == 1000 / 16
-    (item,) = (item for item in _mixed("wrong window").sweep if item.rule == "wrong window")
-    assert "batch of 1,000" in item.sentence
-
-
 def test_padding_is_worked_out_for_the_batch_that_was_seen() -> None:
     item = one("padding in the wrong window", 16, "conv2", "tile padding")
     assert item.factor == pytest.approx(2)  # 64 channels in a tile of 128; 1000 x 576 rows are whole tiles
@@ -160,18 +146,6 @@ def test_recomputation_adds_one_forward_to_two_gradients() -> None:
 
 def test_split_k_adds_one_addition_a_slice_and_output() -> None:
     assert one("split-K", 64, "proj", "split-K").factor == pytest.approx(1 + 16 / (2 * 512))
-
-
-def test_a_switch_says_the_batch_and_both_algorithms() -> None:
-    (item,) = _mixed("algorithm switch").sweep
-    assert "from batch 64 on" in item.sentence and "F(2x2,3x3)" in item.sentence and "up to batch 32" in item.sentence
-
-
-def test_missing_backward_is_told_with_what_lies_outside_of_layers() -> None:
-    (item,) = _mixed("missing backward").sweep
-    assert "autograd's own thread" in item.sentence and "100 % of that" in item.sentence
-    (first,) = _mixed("missing first backward").sweep
-    assert "first layer, conv1" in first.sentence
 
 
 def test_what_no_rule_explains_is_said_in_percent() -> None:
@@ -246,10 +220,10 @@ def test_a_single_batch_size_says_nothing_about_the_window() -> None:
     ("ratio", "factor", "share"),
     [
         (2.0, 2.0, 1.0), (4.0, 2.0, 0.5), (0.25, 0.5, 0.5), (2.0, 0.5, 0.0), (2.0, 8.0, 0.0), (1.0, 2.0, None),
-        (2.0, None, None),
+        (2.0, None, None), (None, 2.0, None), (0, 2.0, None), (1.004, 2.0, None), (2.0, 0, 0), (2.0, -1.0, 0), (0.5, 0.25, 0),
     ],
 )  # fmt: skip
 def test_the_explained_share_is_in_logarithms_between_0_and_1(
-    ratio: float, factor: float | None, share: float | None
+    ratio: float | None, factor: float | None, share: float | None
 ) -> None:
     assert explained(ratio, factor) == (None if share is None else pytest.approx(share))

@@ -9,7 +9,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
-from perfctl.orchestrator.analyse.verdicts.breakdown import (
+from perfctl.orchestrator.analyse.verdicts.evidence import (
     Breakdown,
     breakdown,
     fills_tiles,
@@ -143,17 +143,10 @@ def test_a_product_of_fourier_transforms_covers_the_outputs_in_tiles(
 @pytest.mark.parametrize(
     ("area", "fills"),
     [
-        (64 * 64, True),
-        (64 * 64 * 1.019, True),
-        (64 * 64 * 1.03, False),
-        (32 * 10, True),
-        (5000, False),
-        (0, False),
-        (256 * 256, True),
-        (192 * 128, True),
-        (512 * 512, False),
+        (64 * 64, True), (64 * 64 * 1.019, True), (64 * 64 * 1.03, False), (32 * 10, True), (5000, False), (0, False),
+        (256 * 256, True), (192 * 128, True), (512 * 512, False),
     ],
-)
+)  # fmt: skip
 def test_a_product_of_unknown_tile_may_fill_whole_tiles(area: float, fills: bool) -> None:
     seen = gemm(100 * area, algorithm=Algorithm("gemm"))
     assert fills_unknown_tile(case(32, seen, forward=FC)) is fills

@@ -12,9 +12,8 @@ import pytest
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, ledger
 from perfctl.orchestrator.analyse.ledger.prepared import prepare
 from perfctl.orchestrator.analyse.ledger.studies import studies
-from perfctl.orchestrator.analyse.verdicts.headlines import headlines
-from perfctl.orchestrator.analyse.verdicts.judge import judge
-from perfctl.orchestrator.analyse.verdicts.records import Judgement, Verdict
+from perfctl.orchestrator.analyse.verdicts.judge import Judgement, headlines, judge
+from perfctl.orchestrator.analyse.verdicts.rule import Verdict
 from perfctl.records.run import Run
 from tests.analyse import simulated as sim
 
@@ -39,13 +38,6 @@ def the(rule: str, found: Iterable[Verdict]) -> Verdict:
 
 def counting(runs: Iterable[Run], change: Callable[[Run], Run]) -> list[Run]:
     return [change(run) if run.profiler == "ncu" else run for run in runs]
-
-
-def with_kernels(run: Run, kept: Callable[[Any], bool]) -> Run:
-    kernels = [kernel for kernel in run.report.kernels if kept(kernel)]
-    launches = {kernel.launch for kernel in kernels}
-    counters = [counter for counter in run.report.counters if counter.launch in launches]
-    return replace(run, report=replace(run.report, kernels=kernels, counters=counters))
 
 
 @pytest.mark.parametrize(("algorithm", "rule"), [("tf32", "TF32"), ("fp16", "tensor cores")])
@@ -151,48 +143,9 @@ def test_algorithms_that_cudnn_tries_out_are_told_as_such(monkeypatch: pytest.Mo
     assert "cudnn.benchmark" in item.todo and not judgement.sweep
 
 
-def test_layers_that_ncu_was_not_told_to_count_are_not_missing() -> None:
-    def narrowed(run: Run) -> Run:
-        report = replace(run.report, environment={**run.report.environment, "ncu:layers": "conv2"})
-        return with_kernels(replace(run, report=report), lambda kernel: kernel.layer == "conv2")
-
-    judgement, _ = judged(counting(sim.make_runs(Scenario(batches=(16, 32))), narrowed))
-    assert not judgement.rows and not judgement.sweep
-
-
-def test_a_layer_that_was_asked_for_and_not_seen_is_missing() -> None:
-    def narrowed(run: Run) -> Run:
-        report = replace(run.report, environment={**run.report.environment, "ncu:layers": "conv2, fc1"})
-        return with_kernels(replace(run, report=report), lambda kernel: kernel.layer == "conv2")
-
-    judgement, _ = judged(counting(sim.make_runs(Scenario(batches=(16, 32))), narrowed))
-    assert {place[1] for place in judgement.rows} == {"fc1"}
-
-
-def test_kernels_that_a_broken_off_run_lacks_are_not_blamed_on_autograd() -> None:
-    def broken_off(run: Run) -> Run:
-        failed = replace(run, status="partial", reason="the program was killed by signal 9.")
-        return with_kernels(failed, lambda kernel: kernel.step == 0 and kernel.direction == "forward")
-
-    judgement, _ = judged(counting(sim.make_runs(Scenario(batches=(16, 32))), broken_off))
-    (item,) = judgement.sweep
-    assert "the ncu run is partial: the program was killed by signal 9, so" in item.sentence
-    assert "autograd" not in item.sentence + item.todo
-
-
-def test_launches_that_ncu_was_told_to_leave_out_are_not_blamed_on_autograd() -> None:
-    def limited(run: Run) -> Run:
-        command = ("ncu", "--nvtx", "--launch-count", "7", "/usr/bin/python3", "-m", "perfctl.workloads", "x")
-        return with_kernels(replace(run, command=command), lambda kernel: kernel.direction == "forward")
-
-    judgement, _ = judged(counting(sim.make_runs(Scenario(batches=(16, 32))), limited))
-    (item,) = judgement.sweep
-    assert "--launch-count" in item.sentence and "autograd" not in item.sentence + item.todo
-
-
 def test_the_forms_of_one_tensor_counter_are_not_added_to_each_other() -> None:
     """The sparse and dense forms, and the forms by destination, are parts of the form without them."""
-    from perfctl.orchestrator.analyse.counters.tensor import ops_path
+    from perfctl.orchestrator.analyse.counters.sums import ops_path
 
     whole = "sm__ops_path_tensor_src_tf32_dst_fp32"
     forms: dict[str, float | None] = {

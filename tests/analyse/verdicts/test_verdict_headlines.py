@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
-from perfctl.orchestrator.analyse.verdicts.headlines import headlines
-from perfctl.orchestrator.analyse.verdicts.judge import unexplained
-from perfctl.orchestrator.analyse.verdicts.records import Judged, Judgement, Place, Verdict
+from perfctl.orchestrator.analyse.verdicts.evidence import Place
+from perfctl.orchestrator.analyse.verdicts.judge import Judged, Judgement, headlines, unexplained
+from perfctl.orchestrator.analyse.verdicts.rule import Verdict
 from tests.analyse.rows import case
 
 

@@ -10,7 +10,7 @@ import pytest
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence
-from perfctl.orchestrator.analyse.verdicts.missing_rules import (
+from perfctl.orchestrator.analyse.verdicts.row_rules import (
     direction_missing,
     directions_missing,
     fadd_alone,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.verdicts.rule import amount, explained, is_news, percent, times
+from perfctl.orchestrator.analyse.verdicts.rule import amount, is_news, percent, times
 
 
 @pytest.mark.parametrize(
@@ -36,11 +36,3 @@ def test_an_amount_has_the_prefix_that_fits(flops: float, said: str) -> None:
 )
 def test_a_factor_is_news_from_half_a_percent_on(factor: float, news: bool) -> None:
     assert is_news(factor) is news
-
-
-def test_a_gap_without_a_count_or_of_a_nonsense_factor_is_not_explained() -> None:
-    assert explained(None, 2.0) is None
-    assert explained(0, 2.0) is None
-    assert explained(1.004, 2.0) is None
-    assert explained(2.0, 0) == explained(2.0, -1.0) == 0
-    assert explained(0.5, 0.25) == 0

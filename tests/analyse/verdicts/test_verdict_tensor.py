@@ -9,7 +9,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
-from perfctl.orchestrator.analyse.verdicts.algorithm_rules import constant_moves, tensor_cores
+from perfctl.orchestrator.analyse.verdicts.row_rules import constant_moves, tensor_cores
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput
 from tests.analyse.rows import by_place, case, work
 
@@ -69,12 +69,10 @@ def test_it_is_tf32_by_name_or_where_the_run_allowed_it(
 @pytest.mark.parametrize(
     ("pipe", "tensor_core", "how"),
     [
-        (1234, None, "it ran 1,234 tensor instructions"),
-        (None, True, "its kernels are tensor-core kernels by name"),
-        (None, None, None),
-        (0, True, None),
+        (1234, None, "it ran 1,234 tensor instructions"), (None, True, "its kernels are tensor-core kernels by name"),
+        (None, None, None), (0, True, None),
     ],
-)
+)  # fmt: skip
 def test_work_whose_flops_no_counter_says_is_known_by_instructions_or_by_name(
     pipe: int | None, tensor_core: bool | None, how: str | None
 ) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
-from perfctl.orchestrator.analyse.verdicts.algorithm_rules import (
+from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence
+from perfctl.orchestrator.analyse.verdicts.row_rules import (
     AGAIN,
     fourier,
     layout_and_epilogue,
@@ -19,7 +20,6 @@ from perfctl.orchestrator.analyse.verdicts.algorithm_rules import (
     tile_padding,
     winograd,
 )
-from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput
 from tests.analyse.rows import by_place, call, case, work
 

@@ -1,0 +1,502 @@
+"""What each operation costs: convolutions, matrix products, attention, recurrent layers, and all other work.
+
+N batch, K output channels, C input channels, g groups, (O x) P x Q output positions, (T x) R x S kernel.
+Source: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016, chapters 2 and 4.
+
+RNN, LSTM and GRU: rows = time steps summed over the batch (N x T, or the sum of the lengths when packed), I input size of a
+layer, H hidden size, R recurrent size (H, or the projection), G gates (LSTM 4, GRU 3, RNN 1).
+Source: the equations in the documentation of torch.nn.LSTM, GRU and RNN; Sak, Senior, Beaufays, 2014 (projections).
+
+Elementwise FLOPs are never added to multiply-adds. By convention a pointwise operation counts one for each output value,
+whatever the function; the docstrings state the other factors. docs/formulas.md lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import prod
+
+from perfctl.records.paper import OpShape
+
+Shape = tuple[int, ...]
+
+ITEM_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
+    "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16, "float8_e4m3fn": 1, "float8_e5m2": 1, "quint8": 1,
+    "qint8": 1, "qint32": 4, "uint16": 2, "uint32": 4, "uint64": 8, "complex32": 4,
+}  # fmt: skip
+"""Bytes of one element; torch's names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One operation in one direction, for one call."""
+
+    direction: str
+    macs: int
+    read_bytes: int
+    write_bytes: int
+    output_elements: int
+    text: str
+    elementwise: int = 0
+    """FLOPs other than multiply-adds."""
+    label: str = ""
+    """Added to the layer's kind, for a row of its own: work that only some kernels do."""
+
+
+Formula = Callable[[OpShape], tuple[Part, ...]]
+"""One operation's shapes in, what it computes out; several parts when it works in several directions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """Shapes of one operation with the bytes of an element, in the order of its arguments."""
+
+    inputs: tuple[tuple[Shape, int] | None, ...]
+    outputs: tuple[tuple[Shape, int] | None, ...]
+
+    def read(self, *indices: int) -> int:
+        """Bytes of these inputs, of all without ``indices``. A missing tensor counts 0."""
+        return _total_bytes([self.inputs[index] for index in indices] if indices else self.inputs)
+
+    def write(self, *indices: int) -> int:
+        """Bytes of these outputs, of all without ``indices``."""
+        return _total_bytes([self.outputs[index] for index in indices] if indices else self.outputs)
+
+
+def _total_bytes(tensors: Iterable[tuple[Shape, int] | None]) -> int:
+    return sum(prod(tensor[0]) * tensor[1] for tensor in tensors if tensor is not None)
+
+
+def tensors_of(op: OpShape) -> Tensors:
+    """Shapes joined with dtypes. An unknown dtype counts 4 bytes."""
+    sizes = iter([ITEM_BYTES.get(name, 4) for name in op.dtypes])
+    inputs, outputs = (
+        tuple(None if shape is None else (tuple(shape), next(sizes, 4)) for shape in shapes)
+        for shapes in (op.inputs, op.outputs)
+    )
+    return Tensors(inputs, outputs)
+
+
+def shape_of(shapes: tuple[Shape | None, ...], index: int) -> Shape:
+    """The shape at ``index``; () when there is no tensor there."""
+    shape = shapes[index] if index < len(shapes) else None
+    return tuple(shape) if shape is not None else ()
+
+
+def output_elements(op: OpShape) -> int:
+    return prod(shape_of(op.outputs, 0)) if op.outputs else 0
+
+
+def input_elements(op: OpShape) -> int:
+    """Elements of the largest input."""
+    return max((prod(shape) for shape in op.inputs if shape is not None), default=0)
+
+
+def direction_of(op: OpShape) -> str:
+    """forward, optimizer, or what the recorder said about a backward operation."""
+    if op.direction == "forward":
+        return "forward"
+    role = op.attributes.get("role")
+    return str(role) if role else ("grad_input" if op.direction == "backward" else op.direction)
+
+
+def part_of(op: OpShape, text: str, *, macs: int = 0, elementwise: int = 0, direction: str = "") -> tuple[Part, ...]:
+    """The one part of an operation that reads all its inputs and writes all its outputs."""
+    tensors, direction = tensors_of(op), direction or direction_of(op)
+    return (Part(direction, macs, tensors.read(), tensors.write(), output_elements(op), text, elementwise),)
+
+
+def times(*factors: int) -> str:
+    """(64, 24, 24) -> "64 x 24 x 24"."""
+    return " x ".join(f"{factor:,}" for factor in factors)
+
+
+def worked(letters: str, factors: tuple[int, ...], macs: int) -> str:
+    """One line: letters = numbers = result in MAC and FLOP."""
+    return f"{letters} = {times(*factors)} = {macs:,} MAC = {2 * macs:,} FLOP"
+
+
+def flag(op: OpShape, name: str) -> bool:
+    return bool(op.attributes.get(name, False))
+
+
+def integer(op: OpShape, name: str, default: int = 0) -> int:
+    value = op.attributes.get(name, default)
+    return int(value) if isinstance(value, (int, float)) else default
+
+
+def integers(op: OpShape, name: str) -> tuple[int, ...]:
+    value = op.attributes.get(name)
+    if isinstance(value, (list, tuple)):
+        return tuple(int(item) if item is not None else 0 for item in value)
+    return (int(value),) if isinstance(value, (int, float)) else ()
+
+
+CONVOLUTIONS = ("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
+OUT_LETTERS = {1: ("P",), 2: ("P", "Q"), 3: ("O", "P", "Q")}
+IN_LETTERS = {1: ("W",), 2: ("H", "W"), 3: ("D", "H", "W")}
+KERNEL_LETTERS = {1: ("R",), 2: ("R", "S"), 3: ("T", "R", "S")}
+
+
+def _conv_count(data: Shape, weight: Shape, result: Shape, transposed: bool) -> tuple[int, str]:
+    """Multiply-adds of one pass, and their worked text: every position of the small map meets every weight once.
+
+    For a convolution the positions are the output's, for a transposed one the input's. ``weight`` already has C/g
+    (or K/g) in its second place, so groups need no further division.
+    """
+    positions = (data if transposed else result)[2:]
+    rank = len(positions)
+    macs = data[0] * prod(positions) * prod(weight)
+    letters = (IN_LETTERS if transposed else OUT_LETTERS)[rank]
+    channels = ("C", "K/g") if transposed else ("K", "C/g")
+    names = " x ".join(("N", *letters, channels[0]))
+    inner = " x ".join((channels[1], *KERNEL_LETTERS[rank]))
+    left = times(data[0], *positions, weight[0])
+    text = f"{names} x ({inner}) = {left} x ({times(*weight[1:])}) = {macs:,} MAC = {2 * macs:,} FLOP"
+    return macs, text
+
+
+def batched(shape: Shape, weight: Shape) -> Shape:
+    """A map without a batch dimension counts as a batch of one."""
+    return shape if len(shape) == len(weight) else (1, *shape)
+
+
+def convolution(op: OpShape) -> tuple[Part, ...]:
+    """Forward. The bias adds one elementwise FLOP for each output value."""
+    weight = shape_of(op.inputs, 1)
+    data, result = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.outputs, 0), weight)
+    macs, text = _conv_count(data, weight, result, flag(op, "transposed"))
+    return part_of(op, text, macs=macs, elementwise=prod(result) if flag(op, "bias") else 0, direction="forward")
+
+
+def convolution_backward(op: OpShape) -> tuple[Part, ...]:
+    """The gradients in output_mask: those of input and weight each cost as much as forward."""
+    weight = shape_of(op.inputs, 2)
+    grad, data = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.inputs, 1), weight)
+    macs, text = _conv_count(data, weight, grad, flag(op, "transposed"))
+    tensors = tensors_of(op)
+    mask = integers(op, "output_mask") or tuple(int(shape is not None) for shape in op.outputs)
+    parts = []
+    note = f"as forward: {text}"
+    if mask[0]:
+        parts.append(Part("grad_input", macs, tensors.read(0, 2), tensors.write(0), prod(data), note))
+    if mask[1]:
+        parts.append(Part("grad_weight", macs, tensors.read(0, 1), tensors.write(1), prod(weight), note))
+    if len(mask) > 2 and mask[2]:
+        values, channels = prod(grad), grad[1]
+        note = f"sum of grad_output over batch and positions: {values:,} additions, no multiply-adds"
+        parts.append(Part("grad_bias", 0, tensors.read(0), tensors.write(2), channels, note, values))
+    return tuple(parts)
+
+
+ADDED = ("aten.addmm", "aten.addmm_", "aten._addmm_activation", "aten.baddbmm", "aten.baddbmm_", "aten.addmv")
+"""Their first argument is added; the second and third are the factors."""
+LINEAR = ("aten.addmm", "aten.mm", "aten.linear", "aten._addmm_activation")
+
+
+def left_factor(op: OpShape) -> Shape:
+    """Rows of a product; of addmm and its like the second argument."""
+    return shape_of(op.inputs, 1 if op.op in ADDED else 0)
+
+
+def _product(op: OpShape, first: int, second: int, elementwise: int = 0) -> tuple[Part, ...]:
+    left, right = shape_of(op.inputs, first), shape_of(op.inputs, second)
+    letters, factors = _factors(left, right)
+    macs = prod(factors)
+    return part_of(op, worked(letters, factors, macs), macs=macs, elementwise=elementwise)
+
+
+def _factors(left: Shape, right: Shape) -> tuple[str, tuple[int, ...]]:
+    if len(left) == 1:
+        return "K", left
+    if len(right) == 1:
+        return "M x K", left
+    if len(left) == 2:
+        return "M x K x N", (left[0], left[1], right[-1])
+    return "B x M x K x N", (prod(left[:-2]), left[-2], left[-1], right[-1])
+
+
+def matrix_product(op: OpShape) -> tuple[Part, ...]:
+    """mm, bmm, mv, dot: both factors are the first two arguments."""
+    return _product(op, 0, 1)
+
+
+def added_product(op: OpShape) -> tuple[Part, ...]:
+    """addmm, baddbmm, addmv: bias + left @ right; the additions stand under elementwise FLOPs."""
+    return _product(op, 1, 2, output_elements(op))
+
+
+def linear(op: OpShape) -> tuple[Part, ...]:
+    """linear(input, weight, bias) on devices that do not decompose it: rows x numel(weight)."""
+    data, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
+    factors = (prod(data[:-1]), weight[-1], prod(weight[:-1]))
+    macs, adds = prod(factors), output_elements(op) if len(op.inputs) > 2 and op.inputs[2] is not None else 0
+    return part_of(op, worked("rows x in x out", factors, macs), macs=macs, elementwise=adds, direction="forward")
+
+
+def pairwise_distance(op: OpShape) -> tuple[Part, ...]:
+    """cdist: B x P x R x M differences, squares and sums; no multiply-adds by convention."""
+    left, right = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
+    work = 3 * prod(left) * right[-2]
+    return part_of(op, f"3 for each pair and coordinate: {work:,}", elementwise=work)
+
+
+FUSED = ", fused kernel"
+
+
+def _attention_sizes(op: OpShape, first: int) -> tuple[int, int, int, int, int]:
+    """B x h, Sq, Sk, E, V. Grouped-query attention works as if key and value were repeated to the query's heads."""
+    query, key, value = (shape_of(op.inputs, first + place) for place in range(3))
+    return prod(query[:-2]), query[-2], key[-2], query[-1], value[-1]
+
+
+def _note(op: OpShape) -> str:
+    return "; causal: the whole square is counted" if flag(op, "is_causal") else ""
+
+
+def attention(op: OpShape) -> tuple[Part, ...]:
+    """Forward; softmax and scaling count 5 + 1 elementwise FLOPs for each score."""
+    heads, rows, columns, wide, deep = _attention_sizes(op, 0)
+    scores = heads * rows * columns
+    macs = scores * (wide + deep)
+    text = worked("B*h x Sq x Sk x (E + V)", (heads, rows, columns, wide + deep), macs) + _note(op)
+    tensors = tensors_of(op)
+    return (Part("forward", macs, tensors.read(), tensors.write(0), heads * rows * deep, text, 6 * scores),)
+
+
+def _attention_backward(op: OpShape, first: int, needs: tuple[int, ...], fused: bool) -> tuple[Part, ...]:
+    heads, rows, columns, wide, deep = _attention_sizes(op, first)
+    scores = heads * rows * columns
+    of_scores = bool(needs[0] or needs[1])
+    depth = deep * (needs[2] + of_scores) + wide * (needs[0] + needs[1])
+    macs = scores * depth
+    names = " + ".join(name for name, need in zip(("dP", "dQ", "dK", "dV"), (of_scores, *needs), strict=True) if need)
+    text = worked(f"{names}: B*h x Sq x Sk x depths", (heads, rows, columns, depth), macs) + _note(op)
+    kept = tensors_of(op).read(first, first + 1, first + 2)
+    parts = [Part("grad_input", macs, kept, kept, heads * rows * wide, text, 5 * scores)]
+    if fused:
+        again = scores * wide
+        note = f"Q K^T again, because its scores were not kept: {again:,} MAC = {2 * again:,} FLOP"
+        parts.append(Part("recompute", again, 0, 0, heads * rows * deep, note, 6 * scores, FUSED))
+    return tuple(parts)
+
+
+def attention_backward(op: OpShape) -> tuple[Part, ...]:
+    """Backward as the recorder noted it, with the gradients that are needed.
+
+    ``backend``: math or flash as a process ran it; "any" on paper, with the fused kernel's extra work in its own row.
+    """
+    fused = op.attributes.get("backend") in ("flash", "any")
+    return _attention_backward(op, 0, integers(op, "needs") or (1, 1, 1), fused)
+
+
+def fused_attention_backward(op: OpShape) -> tuple[Part, ...]:
+    """A fused kernel's own backward operator: attention that was not called through torch.nn.functional."""
+    return _attention_backward(op, 1, (1, 1, 1), True)
+
+
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+CELL = {"lstm": 9, "gru": 8, "rnn": 1}
+"""Elementwise FLOPs of one hidden unit in one step, without bias adds: activations, products and sums."""
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """The sizes of a recurrent network. ``steps``: rows of one sample, or of all samples."""
+
+    steps: int
+    inputs: int
+    hidden: int
+    projection: int
+    layers: int
+    directions: int
+    gates: int
+
+    @property
+    def wide(self) -> int:
+        return self.gates * self.hidden
+
+    @property
+    def around(self) -> int:
+        """Recurrent size: H, or the projection."""
+        return self.projection or self.hidden
+
+    def feeds(self, layer: int) -> int:
+        """Input size of a layer."""
+        return self.inputs if layer == 0 else self.directions * self.around
+
+    @property
+    def weights(self) -> int:
+        each = (self.wide * (self.feeds(layer) + self.around) for layer in range(self.layers))
+        return self.directions * (sum(each) + self.layers * self.projection * self.hidden)
+
+    @property
+    def terms(self) -> tuple[tuple[int, ...], ...]:
+        """Multiply-adds as a sum of products, one or two for each layer."""
+        found = []
+        for layer in range(self.layers):
+            found.append((self.steps, self.directions, self.wide, self.feeds(layer) + self.around))
+            if self.projection:
+                found.append((self.steps, self.directions, self.projection, self.hidden))
+        return tuple(found)
+
+
+def net_of(op: OpShape, batch: int = 1) -> Net:
+    """The network of perfctl.lstm, gru or rnn, or of their backward; its rows spread over ``batch`` samples."""
+    return Net(
+        integer(op, "rows") // batch, integer(op, "input_size"), integer(op, "hidden_size"), integer(op, "proj_size"),
+        integer(op, "num_layers", 1), integer(op, "directions", 1), GATES[op.op.split(".")[1].removesuffix("_backward")],
+    )  # fmt: skip
+
+
+def _recurrent_forward(net: Net) -> tuple[int, str]:
+    extra = f" + {times(net.steps, net.projection * net.hidden)}" if net.projection else ""
+    each = [
+        f"l{layer}: {times(net.steps, net.wide)} x ({net.feeds(layer):,} + {net.around:,}){extra}"
+        for layer in range(net.layers)
+        for _ in range(net.directions)
+    ]
+    letters = "rows x G*H x (I + R)" + (" + rows x R x H" if net.projection else "")
+    macs = sum(map(prod, net.terms))
+    return macs, f"{letters}, per layer and direction: {'; '.join(each)} = {macs:,} MAC = {2 * macs:,} FLOP"
+
+
+def _recurrent_weights(op: OpShape, net: Net) -> tuple[int, int]:
+    """(their number, with biases; bytes of one)."""
+    output = tensors_of(op).outputs[0] if op.outputs else None
+    biases = 2 * net.wide * net.layers * net.directions if flag(op, "bias") else 0
+    return net.weights + biases, output[1] if output else 4
+
+
+def recurrent(op: OpShape) -> tuple[Part, ...]:
+    """Forward of a whole nn.LSTM, GRU or RNN."""
+    net, tensors = net_of(op), tensors_of(op)
+    macs, text = _recurrent_forward(net)
+    cells = CELL[op.op.removeprefix("perfctl.")] * net.hidden + (2 * net.wide if flag(op, "bias") else 0)
+    reads = tensors.read() + prod(_recurrent_weights(op, net))
+    work = net.steps * cells * net.layers * net.directions
+    return (Part("forward", macs, reads, tensors.write(), output_elements(op), text, work),)
+
+
+def recurrent_backward(op: OpShape) -> tuple[Part, ...]:
+    """grad_weight as forward; grad_input without the gradients of input and initial state where none are needed."""
+    net, tensors, first = net_of(op), tensors_of(op), integer(op, "first_rows")
+    forward, text = _recurrent_forward(net)
+    weights, item = _recurrent_weights(op, net)
+    grads, left_out = forward, []
+    if not flag(op, "needs_input"):
+        grads -= net.directions * net.steps * net.wide * net.inputs
+        left_out.append("the input needs no gradient")
+    if not flag(op, "needs_hidden"):
+        grads -= net.directions * net.layers * first * net.wide * net.around
+        each = times(first, net.wide, net.around)
+        left_out.append(f"the initial state needs none (- {each} per layer and direction)")
+    note = f"as forward, but {' and '.join(left_out)}" if left_out else "as forward"
+    total = f"{note} = {grads:,} MAC = {2 * grads:,} FLOP"
+    values = output_elements(op)
+    parts = [Part("grad_input", grads, tensors.write() + weights * item, tensors.read(), values, total)]
+    if flag(op, "needs_weight"):
+        reads = tensors.read() + tensors.write()
+        parts.append(Part("grad_weight", forward, reads, weights * item, weights, f"as forward: {text}"))
+    return tuple(parts)
+
+
+def per_output(factor: int) -> Formula:
+    """``factor`` FLOPs for each output value."""
+
+    def formula(op: OpShape) -> tuple[Part, ...]:
+        values = output_elements(op)
+        return part_of(op, f"{factor} x {values:,} output values, elementwise", elementwise=factor * values)
+
+    return formula
+
+
+def per_input(factor: int) -> Formula:
+    """``factor`` FLOPs for each value of the largest input."""
+
+    def formula(op: OpShape) -> tuple[Part, ...]:
+        values = input_elements(op)
+        return part_of(op, f"{factor} x {values:,} input values, elementwise", elementwise=factor * values)
+
+    return formula
+
+
+def moved(op: OpShape) -> tuple[Part, ...]:
+    """Values are copied, looked up, drawn or set: bytes, no arithmetic."""
+    return part_of(op, f"{output_elements(op):,} values moved, no arithmetic")
+
+
+def each_tensor(op: OpShape) -> tuple[Part, ...]:
+    """_foreach_ operations on lists: one FLOP for each value of the first list."""
+    values = sum(prod(shape) for shape in (op.outputs or op.inputs) if shape is not None)
+    return part_of(op, f"1 x {values:,} values of a list of tensors, elementwise", elementwise=values)
+
+
+def pooling(op: OpShape) -> tuple[Part, ...]:
+    """Each output value takes one comparison or addition for each value of its window."""
+    kernel = integers(op, "kernel_size") or (1,)
+    rank = 3 if "3d" in op.op else 2 if "2d" in op.op else 1
+    window = prod(kernel * rank if len(kernel) == 1 else kernel)
+    values = output_elements(op)
+    return part_of(op, f"window {window} x {values:,} output values, elementwise", elementwise=window * values)
+
+
+def batch_norm(op: OpShape) -> tuple[Part, ...]:
+    """Train 8 a value (mean 1, variance 3, normalise 2, scale and shift 2); eval 4."""
+    factor = 8 if flag(op, "training") else 4
+    values = output_elements(op)
+    tensors = tensors_of(op)
+    # Eval keeps no batch statistics: devices return them empty, or as tensors that nobody fills.
+    written = tensors.write() if flag(op, "training") else tensors.write(0)
+    text = f"{factor} x {values:,} output values, elementwise"
+    return (Part(direction_of(op), 0, tensors.read(), written, values, text, factor * values),)
+
+
+def norm_backward(op: OpShape) -> tuple[Part, ...]:
+    """One operator makes the gradients of input, weight and bias: 11 a value, direction backward.
+
+    In eval it does not read the batch statistics (places 5 and 6 of batch norm), which are then empty or unfilled.
+    """
+    values = input_elements(op)
+    tensors = tensors_of(op)
+    kept = [place for place in range(len(op.inputs)) if op.attributes.get("train") is not False or place not in (5, 6)]
+    text = f"11 x {values:,} values, elementwise"
+    return (Part("backward", 0, tensors.read(*kept), tensors.write(), output_elements(op), text, 11 * values),)
+
+
+def interpolation_backward(taps: int) -> Formula:
+    """For each value of the gradient that comes in, a multiplication and an addition for each of ``taps`` neighbours."""
+
+    def formula(op: OpShape) -> tuple[Part, ...]:
+        values = prod(shape_of(op.inputs, 0))
+        return part_of(op, f"{2 * taps} x {values:,} gradient values, elementwise", elementwise=2 * taps * values)
+
+    return formula
+
+
+def state_values(op: OpShape) -> int:
+    """State tensors of the parameter's size: SGD 0, momentum 1, Adam 2 (amsgrad 3), Adadelta 2, RMSprop 1 to 3."""
+    name = op.op.removeprefix("optim.")
+    momentum = bool(op.attributes.get("momentum"))
+    if name == "SGD":
+        return int(momentum)
+    if name == "RMSprop":
+        return 1 + momentum + flag(op, "centered")
+    return (1 if name == "Adagrad" else 2) + flag(op, "amsgrad")
+
+
+WORK = {"SGD": 2, "Adam": 12, "AdamW": 12, "Adadelta": 13, "RMSprop": 7, "Adagrad": 6, "NAdam": 15, "RAdam": 15,
+        "Adamax": 10}  # fmt: skip
+"""FLOPs for each value, by the rule without options."""
+
+
+def step(op: OpShape) -> tuple[Part, ...]:
+    """Read parameter, gradient and state; write parameter and state. No multiply-adds by convention."""
+    name, values = op.op.removeprefix("optim."), output_elements(op)
+    factor = WORK[name] + 2 * sum(flag(op, option) for option in ("momentum", "weight_decay", "nesterov"))
+    state = state_values(op)
+    size = tensors_of(op).write()
+    text = f"{factor} x {values:,} values, {state} of state each, elementwise"
+    return (Part("optimizer", 0, (2 + state) * size, (1 + state) * size, values, text, factor * values),)
