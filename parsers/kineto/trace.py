@@ -16,14 +16,13 @@ layer of the forward operation with the same sequence number.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.kineto import events as kineto_events
-from perfctl.parsers.kineto import nesting as kineto_backward
-from perfctl.parsers.kineto.events import Events, collect
+from perfctl.parsers.kineto.events import collect
 from perfctl.parsers.kineto.facts import METADATA, describe
-from perfctl.parsers.kineto.nesting import Nesting
+from perfctl.parsers.kineto.nesting import Nesting, assign_layers
 from perfctl.parsers.kineto.records import Launches, copies, kernels, operations, ranges, steps
 from perfctl.parsers.text.json import JsonStream, peek
 from perfctl.records.errors import ReportError
@@ -44,42 +43,21 @@ def parse(path: Path) -> Report:
     metadata: dict[str, Any] = {}
     events = collect(_events(stream, metadata))
     if not events.known and "schemaVersion" not in metadata:
-        raise ReportError(
-            path,
-            "torch",
-            "it is a Chrome trace without any event of torch.profiler (cpu_op, kernel, ...)",
-            "Pass a trace that torch.profiler's export_chrome_trace wrote",
-        )
-    return _report(path, events, metadata, stream.repaired)
-
-
-def _report(path: Path, events: Events, metadata: dict[str, Any], repaired: bool) -> Report:
+        reason = "it is a Chrome trace without any event of torch.profiler (cpu_op, kernel, ...)"
+        raise ReportError(path, "torch", reason, "Pass a trace that torch.profiler's export_chrome_trace wrote")
     launches = Launches(events)
     nesting = Nesting(events, launches.probes)
     launches.resolve(nesting)
-    kineto_backward.assign_layers(events, nesting)
+    assign_layers(events, nesting)
     found_ranges = ranges(events, nesting)
-    found_operations = operations(events, nesting, launches)
-    found_copies = copies(events, nesting, launches)
     found_kernels = kernels(events, nesting, launches)
-    facts = describe(events, metadata, found_kernels, repaired)
-    return Report(
-        tool="torch",
-        path=path,
-        form=facts.form,
-        tool_version=facts.tool_version,
-        devices=facts.devices,
-        environment=facts.environment,
+    return replace(
+        describe(path, events, metadata, found_kernels, stream.repaired),
         kernels=found_kernels,
-        copies=found_copies,
+        copies=copies(events, nesting, launches),
         ranges=found_ranges,
-        operations=found_operations,
+        operations=operations(events, nesting, launches),
         steps=steps(found_ranges),
-        memory=facts.memory,
-        gaps=facts.gaps,
-        diagnostics=(*facts.diagnostics, *kineto_events.diagnostics(events.unknown)),
-        started_at=facts.started_at,
-        duration_ns=facts.duration_ns,
     )
 
 
