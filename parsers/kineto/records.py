@@ -68,8 +68,9 @@ def kernels(events: Events, nesting: Nesting, launches: Launches) -> list[Kernel
             step, _ = nesting.step_and_phase(context, place)
         *numbers, shared = event.args
         share = 0 if shared == 0 else None  # Kineto gives static and dynamic shared memory as one sum
+        numbers += [share, share, event.start, event.duration]
         named = (None, context.layer, _direction(context), step, context.source, context.range_number)
-        found.append(Kernel(launch, event.name, *named, *numbers, share, share, event.start, event.duration))
+        found.append(Kernel(launch, event.name, *named, *numbers))
     return found
 
 
