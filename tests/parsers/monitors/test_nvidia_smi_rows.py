@@ -9,7 +9,7 @@ import pytest
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.monitors import nvidia_smi
 from perfctl.parsers.monitors.nvidia_smi_query import devices_of, environment_of, read_header, unknown_units
-from perfctl.parsers.monitors.readings import Column
+from perfctl.parsers.monitors.readings import Column, Readings
 from perfctl.records.report import Device, Gap, Report, Sample
 
 MIB = 2**20
@@ -233,7 +233,9 @@ def test_a_device_has_the_memory_that_all_its_samples_agree_on() -> None:
         2: {"name": "B", "driver_version": "9"}, 0: {"gpu_name": "A"}, 1: {}, 3: {}, None: {"name": "C"},
     }  # fmt: skip
     samples = [sample(0, 5), sample(0, None), sample(0, 5), sample(2, 5), sample(2, 6), sample(3, 7)]
-    assert devices_of(facts, samples) == (
+    readings = Readings()
+    readings.samples += samples
+    assert devices_of(facts, readings.sizes()) == (
         Device("C", "gpu", 0),
         Device("A", "gpu", 0, memory_bytes=5),
         Device("B", "gpu", 2, driver_version="9"),
