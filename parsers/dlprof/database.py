@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.dlprof import records as dlprof_records
-from perfctl.parsers.dlprof.records import placed
+from perfctl.parsers.dlprof.records import known, placed
 from perfctl.parsers.dlprof.tables import environment_of, figure, version_of
 from perfctl.parsers.text.cupti import COPY_KINDS
 from perfctl.parsers.text.sqlite import Database, check_whole, connect
@@ -24,41 +24,14 @@ from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Copy, Device, Gap, Kernel, Operation, Report, Step, Summary
 from perfctl.records.sqlite_header import is_sqlite
 
-_CONFIG = {
-    "framework": "framework", "cuda_version": "cuda version", "cudnn_version": "cudnn version",
-    "nsys_version": "nsys version", "dlprof_version": "dlprof version", "dlprof_build": "dlprof build",
-    "cpu_model": "cpu model", "driver_version": "gpu driver version", "mode_string": "mode string",
-}  # fmt: skip
-"""Column -> the label of the same fact in the CSV summary."""
-_MODEL = {
-    "wall_time": ("Wall Clock Time", "ns"), "tc_utilization": ("Tensor Core Kernel Utilization", "%"),
-    "gpu_utilization": ("GPU Utilization", "%"), "tc_duration_pct": ("Tensor Core Kernel Duration", "%"),
-    "non_tc_duration_pct": ("Non-Tensor Core Kernel Duration", "%"), "memory_duration_pct": ("Memory Duration", "%"),
-    "dataloader_duration_pct": ("Dataloader Duration", "%"), "io_duration_pct": ("IO Duration", "%"),
-    "cpu_duration_pct": ("CPU Duration", "%"), "other_duration_pct": ("Other Duration", "%"),
-    "iter_total": ("Total Iterations", None), "iter_aggregated": ("Aggregated Iterations", None),
-    "iter_start": ("Start Iteration", None), "iter_stop": ("Stop Iteration", None),
-    "avg_iteration_time": ("Average Iteration Time", "ns"),
-    "iteration_time_std_dev": ("Iteration Time Standard Deviation", "ns"),
-}  # fmt: skip
-_OPS = {
-    "nodes_total_id": "All ops",
-    "nodes_using_tc_id": "Ops using TC",
-    "nodes_tc_eligible_id": "Ops eligible for TC but not using",
-    "nodes_other_id": "All other ops",
-}
-_SETTINGS = (
-    "num_workers", "pin_memory", "cudnn_benchmark_disabled", "detect_anomaly", "gradcheck", "gradgradcheck",
-    "autograd_profile", "emit_nvtx", "amp_enabled",
-)  # fmt: skip
-
 
 def summary_facts(path: Path, database: Database) -> Report:
     """A Report without launches, copies and operations. Raises sqlite3.Error when the database is damaged."""
-    found = _first(database, "read_only_system_config", tuple(_CONFIG))
-    config = {label: found[name] for name, label in _CONFIG.items() if name in found}
+    labels, figures = known()["config"], known()["model"]
+    found = _first(database, "read_only_system_config", tuple(labels))
+    config = {label: found[name] for name, label in labels.items() if name in found}
     version = _first(database, "db_version", ("current_version",)).get("current_version")
-    names = ("aggr_id", "domain_id", *_MODEL, *_OPS)
+    names = ("aggr_id", "domain_id", *figures, *known()["ops"])
     model = [dict(zip(names, row, strict=True)) for row in _last_aggregation(database.rows("model_summary", *names))]
     devices, gaps = _devices(database, config)
     summaries = [entry for row in model for entry in _model_figures(database, row, len(model) > 1)]
@@ -70,7 +43,7 @@ def summary_facts(path: Path, database: Database) -> Report:
         form=f"DLProf database, version {version}" if version else "DLProf database",
         tool_version=version_of(config),
         devices=devices,
-        environment=environment_of(config) | _first(database, "read_only_model_config", _SETTINGS),
+        environment=environment_of(config) | _first(database, "read_only_model_config", tuple(known()["settings"])),
         summaries=(*summaries, *_tensor_core(database), *_calls(database), *_memory(database)),
         gaps=tuple(gaps),
         diagnostics=tuple(dlprof_records.feedback((str(problem), str(do)) for _, problem, do in advice)),
@@ -93,8 +66,8 @@ def _last_aggregation(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 def _model_figures(database: Database, row: dict[str, object], several: bool) -> list[Summary]:
     prefix = f"{_domain(database, row['domain_id'])}: " if several else ""
-    found = [figure(prefix + name, row[column], unit) for column, (name, unit) in _MODEL.items()]
-    for column, label in _OPS.items():
+    found = [figure(prefix + name, row[column], unit) for column, (name, unit) in known()["model"].items()]
+    for column, label in known()["ops"].items():
         found += _category(database, f"{prefix}All Ops: {label}", row[column], "# Ops")
     columns = ("kernels_total_id", "kernels_using_tc_id", "kernels_non_tc_id")
     total, using_tc, others = _of_domain(database, "kernel_summary_metrics", row, columns)

@@ -8,44 +8,20 @@ utilisation; activities such as SMACT (0 to 1) measure something else and become
 
 from __future__ import annotations
 
+import json
 import re
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from perfctl.parsers.monitors import readings as monitor
 from perfctl.parsers.monitors.readings import Cells, Clock, Column, MonitorText, Readings, half, ordinal, report
-from perfctl.parsers.text.doubts import not_understood, others, words
+from perfctl.parsers.text.doubts import not_understood, others
 from perfctl.parsers.text.numbers import YEARS, Stamp
 from perfctl.parsers.text.tool_text import HEAD_BYTES, head_lines
 from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Report
 
 TOOL = "dcgm"
-_FIELDS = {
-    "gpu_utilization": ("%", monitor.UTILISATION), "fb_used": ("MiB", monitor.MEMORY_USED), "fb_total": ("MiB", monitor.MEMORY_TOTAL),
-    "fb_free": ("MiB", None), "power_usage": ("W", monitor.POWER), "power_usage_instant": ("W", monitor.POWER),
-    "gpu_temp": ("C", monitor.TEMPERATURE), "memory_temp": ("C", None), "sm_clock": ("MHz", monitor.SM_CLOCK),
-    "memory_clock": ("MHz", None), "mem_copy_utilization": ("%", None), "enc_utilization": ("%", None),
-    "dec_utilization": ("%", None), "power_management_limit": ("W", None), "total_energy_consumption": ("mJ", None),
-}  # fmt: skip
-"""Name in DCGM's list of fields -> (unit, the field of Sample that it fills)."""
-_SHORT = {
-    "GPUTL": "gpu_utilization", "FBUSD": "fb_used", "FBTTL": "fb_total", "FBFRE": "fb_free", "POWER": "power_usage",
-    "PWINST": "power_usage_instant", "TMPTR": "gpu_temp", "MMTMP": "memory_temp", "SMCLK": "sm_clock",
-    "MMCLK": "memory_clock", "MCUTL": "mem_copy_utilization", "TOTEC": "total_energy_consumption",
-    "PMLMT": "power_management_limit", "ENCUT": "enc_utilization", "DECUT": "dec_utilization",
-}  # fmt: skip
-"""dcgmi's short name -> name of the field. Others keep their short name."""
-_WITHOUT_UNIT = words(
-    "current_clock_throttle_reasons throttle_reason_idle throttle_reason_sw_power_cap throttle_reason_hw_slowdown"
-    " throttle_reason_sync_boost throttle_reason_sw_thermal throttle_reason_hw_thermal throttle_reason_hw_power_brake"
-    " throttle_reason_app_clocks xid_errors pcie_replay_counter pstate GRACT SMACT SMOCC TENSO DRAMA FP64A FP32A FP16A"
-    " PCITX PCIRX NVLTX NVLRX TXTPT RXTPT SACLK MACLK PSTAT XIDER DVCCTR TMPTR SMCLK gr_engine_active sm_active"
-    " sm_occupancy tensor_active dram_active fp64_active fp32_active fp16_active pcie_tx_bytes pcie_rx_bytes"
-    " nvlink_tx_bytes nvlink_rx_bytes ecc_sbe_volatile_total ecc_dbe_volatile_total power_violation thermal_violation"
-    " board_limit_violation low_utilization_violation sync_boost_violation reliability_violation fan_speed slowdown_temp"
-    " shutdown_temp enforced_power_limit pcie_tx_throughput pcie_rx_throughput nvlink_bandwidth_total mem_copy_util"
-)
-"""Known fields without a unit: shares, counters and codes."""
 _CSV_HEADER = ("gpuid", "timestampus", "field", "values")
 _TEXT_HEADER = re.compile(r"\s*#\s*Entity\s+\S", re.IGNORECASE)
 _ENTITY = re.compile(r"\s*GPU[ -]?(\d{1,5})\s+(\S.*)\Z")
@@ -75,7 +51,7 @@ def parse(path: Path) -> Report:
     if not readings.samples and not readings.others:
         raise ReportError(path, TOOL, "the DCGM header has no complete reading below it", "Let it run longer")
     readings.samples.sort(key=lambda sample: sample.at_ns)
-    fields = others(readings.others, _FIELDS, _WITHOUT_UNIT)
+    fields = others(readings.others, _known()["fields"], _known()["without_unit"])
     return report(
         TOOL,
         "DCGM CSV" if is_csv else "dcgmi dmon",
@@ -122,7 +98,9 @@ def _read_text(text: MonitorText) -> tuple[Moments, Cells | None]:
     for line in text:
         last = None
         if len(line) < _LINE_LIMIT and _TEXT_HEADER.match(line):
-            columns = [_column(_SHORT.get(name, name)) for name in line.replace("#", " ", 1).split()[1:]]
+            columns = [
+                _column(_known()["short_names"].get(name, name)) for name in line.replace("#", " ", 1).split()[1:]
+            ]
             continue
         entity = _ENTITY.match(line) if len(line) < _LINE_LIMIT else None
         cells = entity[2].split() if entity else []
@@ -135,5 +113,11 @@ def _read_text(text: MonitorText) -> tuple[Moments, Cells | None]:
 
 
 def _column(name: str) -> Column:
-    unit, quantity = _FIELDS.get(name, ("", None))
+    unit, quantity = _known()["fields"].get(name, ("", None))
     return Column(name, unit, quantity)
+
+
+@cache
+def _known() -> Any:
+    """Names in DCGM's list of fields -> (unit, the field of Sample that it fills); dcgmi's short names; others, without a unit."""
+    return json.loads(Path(__file__).with_name("dcgm.json").read_text())
