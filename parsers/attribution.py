@@ -8,7 +8,7 @@ end, or that start before the report's time 0. No Python loop runs over ranges o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -126,28 +126,16 @@ class Nest:
             before[self._group[before] != self._group[at]] = NOBODY
             at = _climb(self._rungs, self._end, before, end)
 
-    def only(self, among: Flags) -> Part:
-        """Return a Nest of the marked intervals only; places of all intervals stay valid."""
-        return Part(self._order, self._group, self._end, among)
-
-
-class Part:
-    """Some of the intervals of a Nest; what every lookup needs is computed once."""
-
-    def __init__(self, order: Integers, group: Integers, end: Integers, among: Flags) -> None:
-        """``nest`` is sorted; ``among`` is in its original order."""
-        chosen = np.flatnonzero(among[order])
-        self._order, self._end = order[chosen], end[chosen]
-        self._rungs = _rungs(group[chosen], self._end)
-        nearest = np.searchsorted(chosen, np.arange(len(order)), side="right") - 1
-        if chosen.size:
-            nearest[group[chosen[nearest]] != group] = NOBODY
-        self._nearest = np.append(nearest, NOBODY)
-        """Of every place in the nest, the last of these at or before it in its group."""
-
-    def innermost(self, places: Integers, end: Integers) -> Integers:
-        """As for Nest: index among all of its intervals."""
-        return _pick(self._order, _climb(self._rungs, self._end, self._nearest[places], end))
+    def only(self, among: Flags) -> Callable[[Integers, Integers], Integers]:
+        """As ``innermost``, among the marked intervals alone (in their original order); places of all stay valid."""
+        chosen = np.flatnonzero(among[self._order])
+        order, ends = self._order[chosen], self._end[chosen]
+        rungs = _rungs(self._group[chosen], ends)
+        nearest = np.searchsorted(chosen, np.arange(len(self._order)), side="right") - 1
+        if chosen.size:  # of every place, the last of these at or before it in its group
+            nearest[self._group[chosen[nearest]] != self._group] = NOBODY
+        nearest = np.append(nearest, NOBODY)
+        return lambda places, end: _pick(order, _climb(rungs, ends, nearest[places], end))
 
 
 class Attribution:
@@ -164,7 +152,7 @@ class Attribution:
         self._nest = Nest(on_stack.thread, on_stack.start, on_stack.end)
         self._process = on_stack.process
         self._marks = {"layer": layer[self._stack], "step": step[self._stack], "phase": phase[self._stack]}
-        self._parts = {name: self._nest.only(mark) for name, mark in self._marks.items()}
+        self._only = {name: self._nest.only(mark) for name, mark in self._marks.items()}
 
     def tree(self) -> tuple[Integers, Integers]:
         """(parent, depth) of every range; NOBODY and NOBODY for those that are not push/pop."""
@@ -189,7 +177,7 @@ class Attribution:
         places = self._nest.places(calls.thread, calls.start)
         return Found(
             innermost=_pick(self._stack, self._nest.innermost(places, calls.end)),
-            layer=_pick(self._stack, self._parts["layer"].innermost(places, calls.end)),
+            layer=_pick(self._stack, self._only["layer"](places, calls.end)),
             step=self._sought(places, calls, "step"),
             phase=self._sought(places, calls, "phase") if phases else np.full(len(places), NOBODY),
         )
@@ -207,7 +195,7 @@ class Attribution:
     def _sought(self, places: Integers, spans: Spans, mark: str) -> Integers:
         if not self._marks[mark].any():
             return np.full(len(places), NOBODY)
-        found = self._parts[mark].innermost(places, spans.end)
+        found = self._only[mark](places, spans.end)
         missing = np.flatnonzero(found < 0)
         if missing.size:
             found[missing] = self._in_time(spans.take(missing), self._marks[mark])

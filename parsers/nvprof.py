@@ -87,7 +87,7 @@ class Lines:
         self.tables: list[str] = []
         self.unread = 0
         self.unknown: dict[str, None] = {}
-        """Headers of unknown tables."""
+        """Headers of tables."""
         self.again: int | None = None
         """Line of the first table that repeats a row or trace of an earlier table of its process."""
         self.processes: dict[str, int] = {}
@@ -134,8 +134,7 @@ class Lines:
 
     def diagnostics(self) -> list[Diagnostic]:
         """nvprof's warnings and errors, and what was left out."""
-        said = [Diagnostic(severity, "nvprof", text) for severity, text in self._messages]
-        return said + self._text.diagnostics()
+        return [*(Diagnostic(severity, TOOL, text) for severity, text in self._messages), *self._text.diagnostics()]
 
     def _tool_line(self, text: str) -> None:
         """A line of nvprof's own; a result line ends the table before it."""
@@ -152,7 +151,6 @@ class Lines:
         self._group = "API calls" if text.startswith("API calls") else ""
 
     def _begins(self, line: str) -> bool:
-        """Return whether it is the header of a table, or a line that names the device of the next table."""
         if not self._is_csv and (device := _DEVICE.match(line)):
             self._group = self._device = device["name"]
             return True
@@ -395,12 +393,12 @@ class Trace:
 
     def summaries(self) -> list[Summary]:
         """Calls and page faults of the trace, by name."""
-        found = []
-        for name, count in self._others.items():
-            label = name.strip("[]")
-            found.append(Summary(f"{label}: Calls", float(count), None))
-            found.append(Summary(f"{label}: Time", float(self._times[name]), "ns"))
-        return found
+        calls = ((name.strip("[]"), float(count), float(self._times[name])) for name, count in self._others.items())
+        return [
+            figure
+            for label, count, time in calls
+            for figure in (Summary(f"{label}: Calls", count, None), Summary(f"{label}: Time", time, "ns"))
+        ]
 
 
 def figures(row: Row, sizes: Sizes) -> list[Summary]:

@@ -90,7 +90,6 @@ def environment_in(part: Path) -> bool:
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> dict[str, str]:
-    """Name -> declared type."""
     rows = connection.execute(f"PRAGMA table_info({_quoted(table)})").fetchall()
     return {row[1]: str(row[2]).upper() for row in rows}
 
@@ -239,7 +238,6 @@ def _scrub_text(path: Path, part: Path, names: set[str]) -> dict[str, int]:
 
 
 def _pieces(source: IO[bytes], first: bytes, coding: str | None) -> Iterator[bytes]:
-    """The whole text, UTF-16 as UTF-8."""
     decoder = codecs.getincrementaldecoder(coding)("surrogatepass") if coding else None
     piece = first
     while piece:

@@ -80,7 +80,6 @@ def _chunks(path: Path, head: bytes, limit: int) -> Iterator[bytes]:
 
 
 def _samples(file: IO[bytes], size: int) -> Iterator[bytes]:
-    """Yield evenly spaced parts of the rest of the file, and its end."""
     end = max(file.tell(), (size - CHUNK) & ~1)
     for place in range(file.tell(), end, EVERY):
         file.seek(place)

@@ -168,10 +168,9 @@ def masked(text: str) -> str:
 def is_clean(texts: Iterable[str]) -> bool:
     """Return whether ``masked`` changes none of the texts; much faster than masking each one."""
     try:
-        raw = "\n".join(texts).encode()
+        return not secrets_in("\n".join(texts).encode())
     except UnicodeEncodeError:
         return False
-    return not secrets_in(raw)
 
 
 def masked_fact(name: str, value: str) -> str:

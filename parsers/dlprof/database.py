@@ -85,10 +85,8 @@ def _model_figures(database: Database, row: dict[str, object], several: bool) ->
 
 
 def _of_domain(database: Database, table: str, row: dict[str, object], columns: tuple[str, ...]) -> tuple[object, ...]:
-    for aggregation, domain, *values in database.rows(table, "aggr_id", "domain_id", *columns):
-        if (aggregation, domain) == (row["aggr_id"], row["domain_id"]):
-            return tuple(values)
-    return (None,) * len(columns)
+    rows = database.rows(table, "aggr_id", "domain_id", *columns)
+    return next((one[2:] for one in rows if one[:2] == (row["aggr_id"], row["domain_id"])), (None,) * len(columns))
 
 
 def _category(database: Database, label: str, number: object, count_name: str) -> list[Summary]:
@@ -100,11 +98,10 @@ def _category(database: Database, label: str, number: object, count_name: str) -
 
 
 def _domain(database: Database, number: object) -> str:
-    for key, word in database.rows("read_only_domains", "id", "domain_name_id"):
-        if key == number:
-            found = database.connection.execute("SELECT string FROM dictionary WHERE id = ?", (word,)).fetchone()
-            return str(found[0]) if found else f"domain {number}"
-    return f"domain {number}"
+    words = [word for key, word in database.rows("read_only_domains", "id", "domain_name_id") if key == number]
+    query = "SELECT string FROM dictionary WHERE id = ?"
+    found = database.connection.execute(query, words[:1]).fetchone() if words else None
+    return str(found[0]) if found else f"domain {number}"
 
 
 def _tensor_core(database: Database) -> list[Summary]:
@@ -220,7 +217,6 @@ def _opened(path: Path) -> Iterator[Database]:
 
 
 def _word(column: str) -> str:
-    """SQL for the dictionary's string of an id."""
     return f"(SELECT string FROM dictionary WHERE id = {column})"
 
 
@@ -230,7 +226,6 @@ def _of(database: Database, table: str, alias: str, name: str) -> str:
 
 
 def _kernels(database: Database) -> Iterator[Kernel]:
-    """Yield one record per launch, in the order of the database."""
     of_kernel = partial(_of, database, KERNEL, "k")
     sizes = ["NULL"] * 6
     if database.has("read_only_grid_block", "id", "x", "y", "z"):
@@ -267,7 +262,6 @@ def _iteration(database: Database) -> str:
 
 
 def _copies(database: Database) -> Iterator[Copy]:
-    """Yield copies in the order of their table, then memsets in theirs."""
     for table in (MEMCPY, MEMSET):
         columns = ("copy_kind", "num_bytes", "gpu_start", "gpu_stop", "device_id")
         for kind, size, start, stop, device in database.rows(table, *columns):

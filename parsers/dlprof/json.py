@@ -106,7 +106,6 @@ def _parts(root: Any) -> Iterator[tuple[str, dict[str, Any] | list[dict[str, str
 
 
 def _kind(rows: list[dict[str, str]]) -> str | None:
-    """The report that the rows belong to, judged by the first row."""
     return next((kind for kind, wanted in WANTED.items() if rows and rows[0].keys() >= set(wanted)), None)
 
 

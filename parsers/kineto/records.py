@@ -32,9 +32,7 @@ class Launches:
     def resolve(self, nesting: Nesting) -> None:
         """Fill in the results of the probes. After this, -1 is a launch outside all spans or at an unknown place."""
         for spans in (self.kernel_spans, self.copy_spans):
-            for number, span in enumerate(spans):
-                if span < -1:
-                    spans[number] = nesting.probed[-2 - span]
+            spans[:] = [span if span >= -1 else nesting.probed[-2 - span] for span in spans]
 
     def place(self, event: DeviceEvent) -> Place | None:
         """Thread and time of the launch call; None when the trace has no such call, or several."""
@@ -47,8 +45,7 @@ class Launches:
         if number >= 0:
             span = self._events.spans[number]
             if place is None:
-                began_before = event.start is not None and span.start <= event.start
-                return number if began_before else -1
+                return number if event.start is not None and span.start <= event.start else -1
             end = span.start if span.end is None else span.end
             if span.thread == place.thread and span.start <= place.at <= end:
                 return number

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.monitors.readings import Cells, Clock, Column, MonitorText, Readings, half, ordinal, report
+from perfctl.parsers.monitors.readings import Cells, Column, MonitorText, Readings, half, ordinal, report
 from perfctl.parsers.text.doubts import not_understood, others
 from perfctl.parsers.text.numbers import YEARS, Stamp
 from perfctl.parsers.text.tool_text import HEAD_BYTES, head_lines
@@ -43,7 +43,9 @@ def parse(path: Path) -> Report:
         text = MonitorText(path, TOOL)
         moments, last = _read_csv(text) if is_csv else _read_text(text)
     gaps = [half(last.pop()[0].name)] if last and not text.ends_whole and last[-1][1][-1].isdigit() else []
-    readings, clock = Readings(), Clock(text.interval_ns)
+    readings = Readings()
+    clock = readings.clock
+    clock.interval_ns = text.interval_ns
     for (when, device), cells in moments.items():
         if cells:
             at_ns = clock.at(Stamp(when, zoned=True), 0) if is_csv else clock.at(None, when)
@@ -57,7 +59,6 @@ def parse(path: Path) -> Report:
         "DCGM CSV" if is_csv else "dcgmi dmon",
         text,
         readings,
-        clock,
         gaps=gaps,
         no_devices="DCGM's output does not name the devices",
         unknown=not_understood({"fields": fields}, "kept without a unit"),

@@ -17,17 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfctl.parsers.monitors import readings as monitor
-from perfctl.parsers.monitors.readings import (
-    Cells,
-    Clock,
-    Column,
-    MonitorText,
-    Readings,
-    is_nothing,
-    ordinal,
-    read_cell,
-    report,
-)
+from perfctl.parsers.monitors.readings import Cells, Clock, Column, MonitorText, Readings, ordinal, report
 from perfctl.parsers.text.doubts import not_understood, others
 from perfctl.parsers.text.numbers import Stamp, read_stamp
 from perfctl.records.errors import ReportError
@@ -88,13 +78,14 @@ def parse(path: Path) -> Report:
     rows = _rows(text)
     if not rows:
         raise ReportError(path, TOOL, "the header of dmon or pmon has no complete row below it", "Let it run longer")
-    readings, clock = Readings(), Clock(text.interval_ns)
+    readings = Readings()
+    readings.clock.interval_ns = text.interval_ns
     is_pmon = rows[-1][0].is_pmon
     headers = dict.fromkeys(header for header, _ in rows)
     # columns in no list: dmon's become figures without a unit, pmon's are left out
     unknown = [name for header in headers for name in others(header.names, _UNITS, _CODES)]
     summed = "gpu_utilisation is the sum of pmon's sm over the processes of a GPU; it is empty for a GPU without such a process"
-    for (at_ns, device, row), members in groupby(_moments(rows, clock), key=lambda moment: moment[:3]):
+    for (at_ns, device, row), members in groupby(_moments(rows, readings.clock), key=lambda moment: moment[:3]):
         of_gpu = [named for *_, named in members]
         readings.add(at_ns, device, _processes(of_gpu) if row is None else _cells(of_gpu[0]))
     return report(
@@ -102,7 +93,6 @@ def parse(path: Path) -> Report:
         "nvidia-smi pmon" if is_pmon else "nvidia-smi dmon",
         text,
         readings,
-        clock,
         no_devices="dmon and pmon do not print device names",
         notes=[Diagnostic("info", "perfctl", summed)] if is_pmon else (),
         unknown=not_understood({"columns": unknown}, "kept without a unit, if at all"),
@@ -171,7 +161,7 @@ def _cells(named: dict[str, str]) -> Cells:
 
 def _processes(members: list[dict[str, str]]) -> Cells:
     """The processes of one GPU at one moment: figures by process name, and the sum of their sm."""
-    running = [named for named in members if not is_nothing(named["pid"])]
+    running = [named for named in members if not monitor.is_nothing(named["pid"])]
     figures = ("sm", "mem", "enc", "dec", "jpg", "ofa", "fb", "ccpm")
     found = [
         (Column(f"process {named.get('command', '')}: {name}", _UNITS[name]), named[name])
@@ -181,5 +171,5 @@ def _processes(members: list[dict[str, str]]) -> Cells:
     ]
     if "sm" not in members[0]:
         return found
-    shares = [share for named in running if (share := read_cell(named.get("sm", "-"), "%")[0]) is not None]
+    shares = [share for named in running if (share := monitor.read_cell(named.get("sm", "-"), "%")[0]) is not None]
     return [(Column("sm", "%", monitor.UTILISATION), f"{sum(shares):g}" if shares else "-"), *found]

@@ -13,17 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfctl.parsers.monitors import readings as monitor
-from perfctl.parsers.monitors.readings import (
-    Clock,
-    Column,
-    MonitorText,
-    Readings,
-    half,
-    is_nothing,
-    ordinal,
-    read_cell,
-    report,
-)
+from perfctl.parsers.monitors.readings import Column, MonitorText, Readings, half, ordinal, read_cell, report
 from perfctl.parsers.text.doubts import not_understood
 from perfctl.parsers.text.numbers import day_is_first, is_stamp, read_stamp
 from perfctl.records.errors import ReportError
@@ -110,7 +100,7 @@ def _fits(cells: list[str]) -> bool:
         return False
     for cell, unit in zip(cells, _UNITS_HEADLESS, strict=True):
         match = _UNIT.match(cell)
-        if not is_nothing(cell) and (match[1] if match else "") != unit:
+        if not monitor.is_nothing(cell) and (match[1] if match else "") != unit:
             return False
     used, total = (read_cell(cell, "")[0] for cell in cells[1:3])
     return used is None or total is None or used <= total
@@ -124,7 +114,7 @@ _DATES_KEPT = 100_000
 
 @dataclass(slots=True)
 class Row:
-    """One row and its position."""
+    """One row, and where it stands."""
 
     layout: Layout | None
     """None above the first header."""
@@ -134,7 +124,7 @@ class Row:
     round: int
     """How many headers and dates came before."""
     place: int
-    """Position of the row in its round, from 0."""
+    """In its round, from 0."""
     is_cut: bool = False
     """The file ends with this row, without a line end."""
 
@@ -201,7 +191,6 @@ class Survey:
                 self._take(self.layout, cells, date="" if self.by_date else None)
 
     def _take(self, layout: Layout, cells: list[str], date: str | None) -> None:
-        """Note what one row of this layout says."""
         self.is_numbered |= layout.index is not None
         self.has_bus &= layout.bus is not None and cells[layout.bus] != ""
         self.by_date &= layout.timestamp is None and date is not None
@@ -261,9 +250,8 @@ def parse(path: Path) -> Report:
         "nvidia-smi CSV, no header" if known.warnings else "nvidia-smi CSV",
         text,
         rounds.readings,
-        rounds.clock,
         gaps=rounds.gaps,
-        device_gaps=_UNPLACED if rounds.way is None else (),
+        device_gaps=[_UNPLACED] if rounds.way is None else (),
         warnings=known.warnings,
         notes=_PLACED.get(rounds.way or "", ()),
         unknown=unknown_units(known.layout),
@@ -272,33 +260,24 @@ def parse(path: Path) -> Report:
     return replace(found, devices=devices_of(rounds.devices, sizes), environment=environment_of(rounds.devices))
 
 
-_MONTH_FIRST = Gap(
-    "sample.at_ns",
-    "ambiguous",
-    "dates such as '03-11-2026' were read with the month first; nothing in the file says which comes first",
-)
-_UNPLACED = (
-    Gap("sample.device_index", "not_collected", "no column names the device: add index or uuid to --query-gpu"),
-)
-_PLACED = {
-    "place": (
-        Diagnostic("warning", "perfctl", "no device column: the rows below each date were counted as GPU 0, 1, ..."),
-    ),
-    "bus": (Diagnostic("info", "perfctl", "no index column: devices are numbered in the order of their first rows"),),
-}
+_MONTH_FIRST = "dates such as '03-11-2026' were read with the month first; nothing in the file says which comes first"
+_UNPLACED = Gap("sample.device_index", "not_collected", "no column names the device: add index or uuid to --query-gpu")
+_BY_PLACE = "no device column: the rows below each date were counted as GPU 0, 1, ..."
+_BY_BUS = "no index column: devices are numbered in the order of their first rows"
+_PLACED = {"place": [Diagnostic("warning", "perfctl", _BY_PLACE)], "bus": [Diagnostic("info", "perfctl", _BY_BUS)]}
 
 
 class _Rounds:
     """Turns the rows of a file into readings of devices over time."""
 
     def __init__(self, known: Survey) -> None:
-        self.readings, self.clock = Readings(), Clock()
+        self.readings = Readings()
         self.devices: dict[int | None, dict[str, str]] = {}
         """Facts about each device other than readings: name, driver version."""
         self.way = "index" if known.is_numbered else "bus" if known.has_bus else "place" if known.by_date else None
         """How the device of a row is found: by index, else uuid or bus id, else position below a date."""
         day_first = day_is_first(known.dates)
-        self.gaps = [_MONTH_FIRST] if day_first is None else []
+        self.gaps = [Gap("sample.at_ns", "ambiguous", _MONTH_FIRST)] if day_first is None else []
         self._day_first = bool(day_first)
         self._bus: dict[str, int] = {}
         self._round = -1
@@ -323,9 +302,9 @@ class _Rounds:
             self._round, self._seen = self._round + 1, set()
         self._last_round = row.round
         self._seen.add(device)
-        self.clock.interval_ns = interval_ns
+        self.readings.clock.interval_ns = interval_ns
         stamp = row.date if layout.timestamp is None else row.cells[layout.timestamp]
-        at_ns = self.clock.at(read_stamp(stamp or "", day_first=self._day_first), self._round)
+        at_ns = self.readings.clock.at(read_stamp(stamp or "", day_first=self._day_first), self._round)
         facts = self.devices.setdefault(device, {})
         for fact, place in layout.identity:
             facts.setdefault(fact, row.cells[place])
@@ -339,7 +318,6 @@ class _Rounds:
         return row.place if self.way == "place" else None
 
     def _is_half(self, bus: str) -> bool:
-        """Return whether a uuid or bus id at the cut end of a file may be incomplete."""
         return self.way == "bus" and bus not in self._bus and _WHOLE.match(bus) is None
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfctl.parsers.monitors import readings as monitor
-from perfctl.parsers.monitors.readings import Clock, Column, MonitorText, Readings, report
+from perfctl.parsers.monitors.readings import Column, MonitorText, Readings, report
 from perfctl.parsers.text.doubts import not_understood, others, words
 from perfctl.parsers.text.numbers import Stamp, read_stamp
 from perfctl.records.errors import ReportError
@@ -86,7 +86,6 @@ def parse(path: Path) -> Report:
         "nvidia-smi table",
         text,
         readings,
-        tables.clock,
         gaps=[*([unread] if tables.unread else ()), *cut_names],
         notes=[Diagnostic("info", "perfctl", "nvidia-smi's table rounds to whole watts, percent and degrees")],
         unknown=not_understood({"parts": tables.unknown_words}),
@@ -110,7 +109,6 @@ class _Tables:
 
     text: MonitorText
     readings: Readings = field(default_factory=Readings)
-    clock: Clock = field(default_factory=Clock)
     names: dict[int, str] = field(default_factory=dict)
     """Of the GPUs, by index."""
     versions: dict[str, str] = field(default_factory=dict)
@@ -174,6 +172,6 @@ class _Tables:
         index, name, ecc = pending
         self.pending = None
         cells = [(column, values.get(key, "N/A")) for key, column in _COLUMNS.items()]
-        at_ns = self.clock.at(self.stamp, self.table)
+        at_ns = self.readings.clock.at(self.stamp, self.table)
         self.readings.add(at_ns, index, [*cells, (Column("ecc.errors.uncorrected.volatile"), ecc)])
         self.names.setdefault(index, name)

@@ -59,8 +59,8 @@ class Readings:
 
     def __init__(self) -> None:
         self.samples: list[Sample] = []
-        self.seen: set[str] = set()
-        """Quantities that the file has a column for."""
+        self.clock = Clock()
+        self._seen: set[str] = set()
         self._missing: dict[str, Tally[str]] = {}
         self._figures: dict[tuple[int | None, str], _Figures] = {}
 
@@ -71,7 +71,7 @@ class Readings:
             if column.quantity is None:
                 self._take(device, column, text)
             else:
-                self.seen.add(column.quantity)
+                self._seen.add(column.quantity)
                 values[column.quantity] = self._value(column, text)
         if values:
             counts = (values.get(name) for name in (MEMORY_USED, MEMORY_TOTAL, SM_CLOCK))
@@ -147,7 +147,7 @@ class Readings:
         """One for each quantity that is absent from the file, or from some of its readings."""
         gaps = []
         for quantity in QUANTITIES:
-            if quantity not in self.seen:
+            if quantity not in self._seen:
                 gaps.append(Gap(f"sample.{quantity}", "not_collected", "the file has no column for it"))
             elif tally := self._missing.get(quantity):
                 shown = ", ".join(f"'{text}' {count} times" for text, count in tally.most_common(3))
@@ -266,7 +266,6 @@ def report(
     form: str,
     text: MonitorText,
     readings: Readings,
-    clock: Clock,
     *,
     gaps: Iterable[Gap] = (),
     device_gaps: Iterable[Gap] = (),
@@ -276,20 +275,16 @@ def report(
     unknown: Iterable[Diagnostic] = (),
 ) -> Report:
     """What every monitoring tool's report has. ``no_devices``: why it names none."""
+    clock, unnamed = readings.clock, Gap("device", "not_available", no_devices)
+    known = (*readings.diagnostics(), *text.diagnostics())
     return Report(
         tool=tool,
         path=text.path,
         form=form,
         samples=readings.samples,
         summaries=tuple(readings.summaries()),
-        gaps=(
-            *(*gaps, *clock.gaps(), *device_gaps, *readings.gaps()),
-            *([Gap("device", "not_available", no_devices)] if no_devices else ()),
-        ),
-        diagnostics=(
-            *(*warnings, *clock.diagnostics(), *notes),
-            *(*readings.diagnostics(), *text.diagnostics(), *unknown),
-        ),
+        gaps=(*gaps, *clock.gaps(), *device_gaps, *readings.gaps(), *([unnamed] if no_devices else ())),
+        diagnostics=(*warnings, *clock.diagnostics(), *notes, *known, *unknown),
         started_at=clock.started_at,
         duration_ns=clock.duration_ns,
     )
