@@ -1,11 +1,9 @@
 """Parser of nvprof's output, text or ``--csv``: GPU trace, summary, API calls, unified memory and metrics.
 
-Text has five digits a number ("195.89ms" is a start rounded to 10 us); CSV has them whole, in the units of a row below
-the header. Sizes are in powers of 1024 since about CUDA 8 and were powers of 1000 before: throughput, which nvprof
-works out from the same size, tells which ("38.147MB" in "6.4049ms" is "5.8163GB/s" only by 1024); where no copy of the
-file does, sizes with a prefix stay unknown. Starts are on nvprof's own clock, from the start of the process.
-
-Written from the layouts of CUDA 5 to 12 that are printed in public; no whole file of it was at hand.
+Text has five digits a number; CSV has them whole, in the units of a row below the header. Sizes are in powers of 1024
+since about CUDA 8 and were powers of 1000 before: throughput, which nvprof works out from the same size, tells which
+("38.147MB" in "6.4049ms" is "5.8163GB/s" only by 1024), and else sizes with a prefix stay unknown. Starts count from the
+start of the process. Written from layouts of CUDA 5 to 12 that are printed in public; no whole file was at hand.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Copies a report without its process environments and secrets: the only parser module that writes.
 
-It writes only that copy, under a temporary name in the target's folder until it is complete and has been
-checked again. An nsys export loses its environments, the program's output, and strings that nothing refers
-to; in all its other texts, and in text reports, secrets become "(removed)".
+It writes only that copy, under a temporary name until it is complete and has been checked again. An nsys export loses its
+environments, the program's output, and strings that nothing refers to; elsewhere secrets become "(removed)".
 """
 
 from __future__ import annotations

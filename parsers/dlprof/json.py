@@ -1,9 +1,8 @@
 """DLProf's reports as JSON (``dlprof --formats=json``).
 
-UNVERIFIED: no real file of this form was at hand (DLProf is no longer distributed), and NVIDIA's guide shows none.
-So nothing is read by position or nesting: the reports, column names and labels of the CSV are
-searched by key everywhere: as a list of objects, as columns and rows, or as labels with values.
-A file with none of them is not read as DLProf's. Every report read here carries a diagnostic about this.
+UNVERIFIED: no real file of this form was at hand, and NVIDIA's guide shows none. So nothing is read by position or
+nesting: the reports, column names and labels of the CSV are searched by key everywhere, as a list of objects, as columns
+and rows, or as labels with values. Every report read here carries a diagnostic about this.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
 """Kineto traces: the Chrome-format JSON that torch.profiler writes, plain or gzipped, from 2021 to now.
 
-Times: ``ts`` and ``dur`` are microseconds (whole until 2023, with three decimals since), whatever
-``displayTimeUnit`` says; they become integer ns. Where ``baseTimeNanoseconds`` is given they count from
-there, and it is kept as the environment fact ``clock_base_ns``.
+Times are microseconds, whatever ``displayTimeUnit`` says; they become integer ns. They count from
+``baseTimeNanoseconds`` where that is given, which is kept as the environment fact ``clock_base_ns``.
 
-A kernel belongs to the CPU span that launched it: the one with its External id, if that one was running
-when the launch call (same correlation) began, else the innermost one running then. External id alone
-is not enough: in 2023 CPU operations and GPU events numbered theirs independently.
-
-A span belongs to the layer whose range it lies in; where no range names a layer, to the module whose call
-(python_function, with_stack or with_modules) it lies in. Backward operations outside of all these take the
-layer of the forward operation with the same sequence number.
+A kernel belongs to the CPU span that launched it: the one with its External id, if that one was running when the launch
+call (same correlation) began, else the innermost one running then. External id alone is not enough: in 2023 CPU
+operations and GPU events numbered theirs independently. A span belongs to the layer whose range it lies in; where no
+range names a layer, to the module whose call it lies in. Backward operations outside of all these take the layer of the
+forward operation with the same sequence number.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """The rolling lists ``nvidia-smi dmon`` and ``nvidia-smi pmon``, as text or ``--format csv``.
 
-Columns depend on -s and the driver and are found by the line "# gpu ...", which is repeated every few rows;
-the line below it has the units. -o D, T puts the date and the time first. "-" is no value. fb and the other MB columns
-are 2**20 bytes (NVML's figures, divided by 1024 twice). Layouts from 390 to 580 were seen in print, not as real files.
-
-pmon lists processes: their figures become summaries by process name, and the sm column, added up over the processes
-of a GPU, the sample's utilisation; above 100 % that sum means nothing and stays empty.
+Columns depend on -s and the driver and are found by the line "# gpu ...", which is repeated every few rows, with units
+below it. -o D, T puts the date and the time first. "-" is no value; MB is 2**20 bytes. Layouts from 390 to 580 were seen
+in print, not as real files. pmon lists processes: their figures become summaries by process name, and the sm column,
+added up over the processes of a GPU, the sample's utilisation; above 100 % that sum means nothing and stays empty.
 """
 
 from __future__ import annotations
