@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.parsers.nvprof import (
-    METRIC,
-    SUMMARY,
-    TRACE,
-    UNIFIED,
-    Row,
-    Sizes,
-    Trace,
-    figures,
-    time_ns,
-    whole,
-)
+from perfctl.parsers.nvprof import METRIC, SUMMARY, TRACE, UNIFIED, Row, Sizes, Trace, figures, time_ns, whole
 from perfctl.records.report import Copy, Counter, Device, Gap, Kernel, Summary
 
 
