@@ -33,16 +33,10 @@ def test_times_are_nanoseconds(text: str, unit: str, ns: int | None) -> None:
 @pytest.mark.parametrize(
     ("text", "number"),
     [
-        (" 7 ", 7),
-        ("0", 0),
-        ("9" * 18, 10**18 - 1),
-        ("1" * 19, None),
-        ("-1", None),
-        ("1.0", None),
-        ("", None),
+        (" 7 ", 7), ("0", 0), ("9" * 18, 10**18 - 1), ("1" * 19, None), ("-1", None), ("1.0", None), ("", None),
         ("\u0667", None),
     ],
-)
+)  # fmt: skip
 def test_counts_have_18_digits_at_most(text: str, number: int | None) -> None:
     assert whole(text) == number
 

@@ -44,22 +44,10 @@ def test_files_are_recognised_by_content(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["trace.txt", "trace.csv"])
 def test_a_launch_has_its_grid_registers_shared_memory_and_times(name: str) -> None:
     assert next(iter(parse(DATA / name).kernels)) == Kernel(
-        launch=0,
-        name="void conv<float, int>(float const *, int)",
-        device_index=1,
-        stream=7,
-        grid_x=39063,
-        grid_y=2,
-        grid_z=1,
-        block_x=256,
-        block_y=1,
-        block_z=1,
-        registers=32,
-        static_shared_bytes=4096,
-        dynamic_shared_bytes=128,
-        start_ns=103_000_000,
-        duration_ns=3_500_000,
-    )
+        launch=0, name="void conv<float, int>(float const *, int)", device_index=1, stream=7, grid_x=39063, grid_y=2,
+        grid_z=1, block_x=256, block_y=1, block_z=1, registers=32, static_shared_bytes=4096, dynamic_shared_bytes=128,
+        start_ns=103_000_000, duration_ns=3_500_000,
+    )  # fmt: skip
 
 
 def test_copies_and_memory_settings_are_no_kernels() -> None:

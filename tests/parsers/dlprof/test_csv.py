@@ -101,10 +101,8 @@ def test_each_launch_of_the_iteration_report_is_a_kernel(report: Report) -> None
 def test_a_layer_comes_from_a_range_or_a_module_path_or_the_calls_of_modules(report: Report) -> None:
     placed = [(kernel.layer, kernel.direction, kernel.layer_source) for kernel in report.kernels]
     assert placed == [
-        ("conv1", "forward", "range"),
-        ("features.0", "backward", "operation"),
-        ("net", "forward", "operation"),
-    ]
+        ("conv1", "forward", "range"), ("features.0", "backward", "operation"), ("net", "forward", "operation"),
+    ]  # fmt: skip
     assert not [gap for gap in report.gaps if gap.quantity == "kernel.layer"]
 
 
@@ -132,10 +130,8 @@ def test_a_step_range_in_the_op_name_is_the_step(report: Report) -> None:
 def test_operations_come_from_the_detail_report_with_their_multi_line_cells(report: Report) -> None:
     found = [(op.category, op.calls, op.cpu_ns, op.device_ns, op.layer) for op in report.operations]
     assert found == [
-        ("conv2d", 3, 9000, 300, "conv1"),
-        ("linear", 3, 6000, 400, "features.0"),
-        ("relu", 3, None, 0, "net"),
-    ]
+        ("conv2d", 3, 9000, 300, "conv1"), ("linear", 3, 6000, 400, "features.0"), ("relu", 3, None, 0, "net"),
+    ]  # fmt: skip
     assert all(op.self_cpu_ns is None and op.flops is None for op in report.operations)
 
 

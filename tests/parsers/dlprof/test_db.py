@@ -53,23 +53,10 @@ def both(reports: Path) -> tuple[Report, Report]:
 def test_launches_carry_names_sizes_and_the_last_aggregations_step(tmp_path: Path) -> None:
     first, second = parse(made(tmp_path / "d.sqlite")).kernels
     assert first == Kernel(
-        launch=0,
-        name="void conv<float>(float*)",
-        short_name="conv",
-        layer="conv1",
-        direction="forward",
-        step=9,
-        layer_source="range",
-        device_index=0,
-        grid_x=8,
-        grid_y=2,
-        grid_z=1,
-        block_x=128,
-        block_y=1,
-        block_z=1,
-        start_ns=5000,
-        duration_ns=100,
-    )
+        launch=0, name="void conv<float>(float*)", short_name="conv", layer="conv1", direction="forward", step=9,
+        layer_source="range", device_index=0, grid_x=8, grid_y=2, grid_z=1, block_x=128, block_y=1, block_z=1,
+        start_ns=5000, duration_ns=100,
+    )  # fmt: skip
     assert (second.name, second.grid_x, second.duration_ns, second.step, second.layer) == (
         "conv", None, None, None, None,
     )  # fmt: skip

@@ -56,10 +56,8 @@ def test_a_launch_has_every_column_in_its_field() -> None:
     )  # fmt: skip
     bare = {"op name": "x", "kernel name": "k", "iteration": "", "gpu start time (ns)": "7"}
     assert kernel_records([LAUNCH, bare, bare | {"kernel name": "", "direction": "fprop"}]) == [
-        first,
-        Kernel(1, "k", "k", start_ns=7),
-        Kernel(2, "", direction="forward", start_ns=7),
-    ]
+        first, Kernel(1, "k", "k", start_ns=7), Kernel(2, "", direction="forward", start_ns=7),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

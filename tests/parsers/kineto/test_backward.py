@@ -73,12 +73,10 @@ def test_two_threads_with_the_same_number_in_different_layers_settle_nothing(tmp
 
 def test_a_number_of_nothing_that_a_layer_did_settles_nothing(tmp_path: Path) -> None:
     found = operations(
-        tmp_path,
-        annotation("fc:forward", 0, 10),
-        operation("aten::nll_loss", 20, 8, number=5),
+        tmp_path, annotation("fc:forward", 0, 10), operation("aten::nll_loss", 20, 8, number=5),
         operation("NllLossBackward0", 40, 5, number=5, backward=True),
         operation("MmBackward0", 50, 5, number=77, backward=True),
-    )
+    )  # fmt: skip
     assert found["NllLossBackward0"].layer is found["MmBackward0"].layer is None
 
 

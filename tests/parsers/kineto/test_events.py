@@ -61,13 +61,9 @@ def test_a_cpu_only_trace_has_no_device_time_and_says_why(write: Write) -> None:
 
 def test_an_external_id_is_not_believed_when_the_launch_call_lies_elsewhere(write: Write) -> None:
     events = [
-        note("a:forward", 0, 10, 1),
-        note("b:forward", 20, 10, 2),
-        span("in a", 1, 8, 3),
-        span("in b", 21, 8, 4),
-        launch(22, 90),
-        kernel("k", 30, 1, 3, 90),
-    ]
+        note("a:forward", 0, 10, 1), note("b:forward", 20, 10, 2), span("in a", 1, 8, 3), span("in b", 21, 8, 4),
+        launch(22, 90), kernel("k", 30, 1, 3, 90),
+    ]  # fmt: skip
     assert the_kernel(kineto_trace.parse(write(events)), "k").layer == "b"
 
 
@@ -84,11 +80,9 @@ def test_spans_of_equal_times_nest_in_the_order_of_their_external_ids(write: Wri
 
 def test_ranges_that_overlap_in_part_do_not_enclose_each_other(write: Write) -> None:
     events = [
-        note("a:forward", 0, 100, 1),
-        note("b:forward", 50, 100, 2),
-        span("in both", 60, 10, 3),
+        note("a:forward", 0, 100, 1), note("b:forward", 50, 100, 2), span("in both", 60, 10, 3),
         span("in b alone", 120, 10, 4),
-    ]
+    ]  # fmt: skip
     found = kineto_trace.parse(write(events))
     assert [(entry.depth, entry.parent) for entry in found.ranges] == [(0, None), (0, None)]
     assert operation(found, "in both").layer == "b"
@@ -97,11 +91,8 @@ def test_ranges_that_overlap_in_part_do_not_enclose_each_other(write: Write) -> 
 
 def test_a_span_around_an_ended_overlapping_range_is_still_found(write: Write) -> None:
     events = [
-        note("a:forward", 0, 100, 1),
-        note("plain", 50, 100, 2),
-        span("in a", 60, 10, 3),
-        span("after a", 120, 10, 4),
-    ]
+        note("a:forward", 0, 100, 1), note("plain", 50, 100, 2), span("in a", 60, 10, 3), span("after a", 120, 10, 4),
+    ]  # fmt: skip
     found = kineto_trace.parse(write(events))
     assert operation(found, "in a").layer == "a"
     assert operation(found, "after a").layer is None

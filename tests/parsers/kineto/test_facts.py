@@ -118,11 +118,8 @@ def test_what_the_trace_holds_is_in_its_form(tmp_path: Path) -> None:
 
 def test_devices_that_ran_most_kernels_come_first_and_then_by_number(tmp_path: Path) -> None:
     listed = [
-        {"id": 2, "name": "C", "computeMajor": 8, "computeMinor": 6},
-        {"name": "B"},
-        "no entry",
-        {"id": 0, "name": ""},
-    ]
+        {"id": 2, "name": "C", "computeMajor": 8, "computeMinor": 6}, {"name": "B"}, "no entry", {"id": 0, "name": ""},
+    ]  # fmt: skip
     events = [gpu("k", 1, 1, 1, device=2), gpu("k", 3, 1, 2, device=2), gpu("k", 5, 1, 3, device=1)]
     assert read(tmp_path, *events, deviceProperties=listed).devices == (
         Device("C", "gpu", 2, "8.6"), Device("B", "gpu", 1), Device(None, "gpu", 0),

@@ -59,12 +59,10 @@ def test_a_launch_without_an_external_id_is_placed_by_the_time_of_its_call(repor
 def test_ranges_know_depth_parent_and_phase(report: Report) -> None:
     shape = [(entry.name, entry.depth, entry.parent, entry.phase, entry.thread) for entry in report.ranges]
     assert shape == [
-        ("perfctl:step:0", 0, None, None, 100),
-        ("perfctl:phase:forward", 1, 0, "forward", 100),
-        ("conv1:forward", 2, 1, "forward", 100),
-        ("perfctl:phase:backward", 1, 0, "backward", 100),
+        ("perfctl:step:0", 0, None, None, 100), ("perfctl:phase:forward", 1, 0, "forward", 100),
+        ("conv1:forward", 2, 1, "forward", 100), ("perfctl:phase:backward", 1, 0, "backward", 100),
         ("conv1:backward", 0, None, "backward", 200),
-    ]
+    ]  # fmt: skip
 
 
 def test_operations_carry_time_with_and_without_children(report: Report) -> None:
@@ -101,10 +99,8 @@ def test_copies_have_kind_bytes_and_layer(report: Report) -> None:
 
 def test_steps_and_phases_come_from_perfctls_ranges(report: Report) -> None:
     assert [(step.number, step.phase, step.duration_ns) for step in report.steps] == [
-        (0, "step", 1000000),
-        (0, "forward", 290000),
-        (0, "backward", 500000),
-    ]
+        (0, "step", 1000000), (0, "forward", 290000), (0, "backward", 500000),
+    ]  # fmt: skip
 
 
 def test_the_environment_holds_software_facts_and_no_job_metadata(report: Report) -> None:

@@ -142,12 +142,10 @@ def test_step_and_phase_of_another_thread_go_by_time_within_the_process(
 def test_names_of_ranges_are_read_and_numbered_without_the_operations_between_them() -> None:
     names = ("perfctl:step:4", "op", "ProfilerStep#9", "Optimizer.step#SGD.step", "fc:grad_bias", "perfctl:phase:data")
     assert read_ranges([span(0, 9, name) for name in names]) == {
-        0: Context(None, None, 4, None, 0),
-        2: Context(None, None, None, None, 1),
-        3: Context(None, None, None, None, 2),
-        4: Context("fc", "grad_bias", None, None, 3, 0, "range"),
+        0: Context(None, None, 4, None, 0), 2: Context(None, None, None, None, 1),
+        3: Context(None, None, None, None, 2), 4: Context("fc", "grad_bias", None, None, 3, 0, "range"),
         5: Context(None, None, None, "data", 4),
-    }
+    }  # fmt: skip
 
 
 def test_torchs_own_steps_and_optimizers_count_where_perfctl_names_no_step() -> None:

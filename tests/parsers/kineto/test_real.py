@@ -101,15 +101,10 @@ def test_calls_and_times_are_sums_over_the_events_with_overloads_counted_once(tr
 @pytest.mark.parametrize(
     ("name", "kernels"),
     [
-        (TRACES[0], 79),
-        (TRACES[1], 0),
-        (TRACES[2], 1),
-        (TRACES[3], 8772),
-        (TRACES[4], 768),
-        (TRACES[5], 154),
+        (TRACES[0], 79), (TRACES[1], 0), (TRACES[2], 1), (TRACES[3], 8772), (TRACES[4], 768), (TRACES[5], 154),
         (TRACES[6], 562),
     ],
-)
+)  # fmt: skip
 def test_kernel_counts_are_those_of_the_collection(reports: Path, name: str, kernels: int) -> None:
     assert len(list(parse(reports / "kineto" / name).kernels)) == kernels
 

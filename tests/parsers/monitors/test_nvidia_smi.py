@@ -112,11 +112,8 @@ def test_rows_without_a_header_are_told_by_their_units() -> None:
     nine = TEN - 3600 * SECOND  # 10 o'clock in CET
     assert samples[0] == Sample(nine, 0.5, 700 * MIB, 9000 * MIB, 101.5, 61, None, 0)
     assert [(sample.at_ns - nine, sample.device_index) for sample in samples] == [
-        (0, 0),
-        (0, 1),
-        (60 * SECOND, 0),
-        (60 * SECOND, 1),
-    ]
+        (0, 0), (0, 1), (60 * SECOND, 0), (60 * SECOND, 1),
+    ]  # fmt: skip
     assert report.started_at == "2024-03-05T09:00:00Z"
     assert any("power.draw [W]" in entry.text for entry in report.diagnostics)
 
@@ -192,11 +189,8 @@ def test_dmon_columns_are_found_by_name_and_megabytes_are_binary() -> None:
     report, samples = read(DATA / "dmon.txt")
     assert samples[0] == Sample(TEN, 0.55, 512 * MIB, None, 70, 40, 1_400_000_000, 0)
     assert [(sample.at_ns, sample.gpu_utilisation) for sample in samples] == [
-        (TEN, 0.55),
-        (TEN, 0.0),
-        (TEN + SECOND, 1.0),
-        (TEN + SECOND, None),
-    ]
+        (TEN, 0.55), (TEN, 0.0), (TEN + SECOND, 1.0), (TEN + SECOND, None),
+    ]  # fmt: skip
     assert figures(report)["GPU 0: mclk mean"] == 5e9
 
 

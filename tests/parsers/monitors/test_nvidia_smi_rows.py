@@ -40,16 +40,12 @@ def test_a_header_names_the_quantity_and_unit_of_each_column_and_where_it_stands
     assert (layout.timestamp, layout.index, layout.bus) == (0, 1, 3)
     assert layout.identity == [("timestamp", 0), ("index", 1), ("gpu_name", 2), ("uuid", 3)]
     assert layout.measured == [
-        (Column("utilization.gpu", "%", "gpu_utilisation"), 4),
-        (Column("memory.used", "MiB", "memory_used_bytes"), 5),
-        (Column("memory.total", "MiB", "memory_total_bytes"), 6),
-        (Column("temperature.gpu", "C", "temperature_c"), 7),
-        (Column("temperature.memory", "C"), 8),
-        (Column("temperature.gpu.tlimit", "C"), 9),
-        (Column("clocks.sm", "MHz", "sm_clock_hz"), 10),
-        (Column("power.draw.average", "W"), 11),
+        (Column("utilization.gpu", "%", "gpu_utilisation"), 4), (Column("memory.used", "MiB", "memory_used_bytes"), 5),
+        (Column("memory.total", "MiB", "memory_total_bytes"), 6), (Column("temperature.gpu", "C", "temperature_c"), 7),
+        (Column("temperature.memory", "C"), 8), (Column("temperature.gpu.tlimit", "C"), 9),
+        (Column("clocks.sm", "MHz", "sm_clock_hz"), 10), (Column("power.draw.average", "W"), 11),
         (Column("power.draw.instant", "W", "power_w"), 12),
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -168,13 +164,11 @@ def test_rows_without_a_header_are_as_wide_as_the_first(tmp_path: Path) -> None:
     ("head", "last", "cut"),
     [
         ("index, temperature.gpu", "0, 4", "temperature.gpu"),
-        ("index, utilization.gpu [%]", "0, 4", "utilization.gpu"),
-        ("index, utilization.gpu [%]", "0, 4 %", None),
-        ("index, utilization.gpu [%]", "0, [N/A]", None),
-        ("fan.speed [%], name", "5, GPU 10", None),
+        ("index, utilization.gpu [%]", "0, 4", "utilization.gpu"), ("index, utilization.gpu [%]", "0, 4 %", None),
+        ("index, utilization.gpu [%]", "0, [N/A]", None), ("fan.speed [%], name", "5, GPU 10", None),
         ("index, fan.speed [%], uuid", "0, 5, GPU-01", None),
     ],
-)
+)  # fmt: skip
 def test_a_number_at_the_cut_end_is_left_out_unless_its_unit_follows(
     tmp_path: Path, head: str, last: str, cut: str | None
 ) -> None:
@@ -236,11 +230,9 @@ def test_a_device_has_the_memory_that_all_its_samples_agree_on() -> None:
     readings = Readings()
     readings.samples += samples
     assert devices_of(facts, readings.sizes()) == (
-        Device("C", "gpu", 0),
-        Device("A", "gpu", 0, memory_bytes=5),
-        Device("B", "gpu", 2, driver_version="9"),
+        Device("C", "gpu", 0), Device("A", "gpu", 0, memory_bytes=5), Device("B", "gpu", 2, driver_version="9"),
         Device(None, "gpu", 3, memory_bytes=7),
-    )
+    )  # fmt: skip
 
 
 def test_the_driver_is_a_fact_where_all_devices_have_the_same() -> None:

@@ -172,13 +172,10 @@ def test_lines_outside_of_the_table_are_set_aside(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "is_title"),
     [
-        (TITLE, True),
-        ("| NVIDIA-SMI 390.77                 Driver Version: 390.77                    |", True),
+        (TITLE, True), ("| NVIDIA-SMI 390.77                 Driver Version: 390.77                    |", True),
         ("| NVIDIA-SMI 580.1   KMD Version: 580.2   CUDA UMD Version: 13.0 |", True),
-        ("| NVIDIA-SMI has failed |", False),
-        (TITLE.rstrip().ljust(299), True),
-        (TITLE.rstrip().ljust(300), False),
+        ("| NVIDIA-SMI has failed |", False), (TITLE.rstrip().ljust(299), True), (TITLE.rstrip().ljust(300), False),
     ],
-)
+)  # fmt: skip
 def test_the_title_tells_the_table(line: str, is_title: bool) -> None:
     assert recognise(["x", line]) is is_title
