@@ -127,58 +127,6 @@ def test_ranges_get_step_and_phase_as_calls_do(ranges: list[Item]) -> None:
     assert phases.tolist() == [sought(ranges, item, 3) for item in ranges]
 
 
-@st.composite
-def forests(draw: st.DrawFn) -> list[Item]:
-    """Properly nested ranges of one thread, as pushes and pops make them."""
-    ranges: list[Item] = []
-    stack: list[int] = []
-    opened: list[tuple[int, int]] = []
-    for time, push in enumerate(draw(st.lists(st.booleans(), max_size=60))):
-        if push:
-            opened.append((time, NEVER))
-            stack.append(len(opened) - 1)
-        elif stack:
-            number = stack.pop()
-            opened[number] = (opened[number][0], time)
-    ranges.extend(Item(0, 0, start, end) for start, end in opened)
-    return ranges
-
-
-@settings(max_examples=200)
-@given(forests())
-def test_depth_of_nested_ranges_is_how_many_enclose_it(ranges: list[Item]) -> None:
-    _, depths = build(ranges).tree()
-    enclosing = [sum(o.start < r.start and o.end >= r.end for o in ranges) for r in ranges]
-    assert depths.tolist() == enclosing
-
-
-def test_a_layer_shows_through_a_foreign_range_that_is_more_inner() -> None:
-    layer, foreign = Item(0, 0, 0, 100, (True, True, False, False)), Item(0, 0, 10, 50)
-    found = build([layer, foreign]).of_calls(spans([Item(0, 0, 20, 30)]))
-    assert (found.innermost.tolist(), found.layer.tolist()) == ([1], [0])
-
-
-def test_a_layer_shows_past_a_foreign_range_that_it_crosses() -> None:
-    layer, foreign = Item(0, 0, 0, 30, (True, True, False, False)), Item(0, 0, 10, 50)
-    found = build([layer, foreign]).of_calls(spans([Item(0, 0, 20, 25), Item(0, 0, 40, 45)]))
-    assert found.layer.tolist() == [0, NOBODY]
-
-
-def test_a_launch_from_another_thread_takes_the_step_in_time_and_no_layer() -> None:
-    step = Item(0, 0, 0, 100, (True, False, True, False))
-    layer = Item(0, 0, 10, 50, (True, True, False, False))
-    found = build([step, layer]).of_calls(spans([Item(0, 1, 20, 30), Item(9, 5, 20, 30), Item(0, 1, 90, 110)]))
-    assert found.step.tolist() == [0, NOBODY, NOBODY]
-    assert found.layer.tolist() == [NOBODY] * 3
-
-
-def test_two_threads_with_steps_of_their_own_leave_a_third_without() -> None:
-    marks = (True, False, True, False)
-    steps = [Item(0, 0, 0, 100, marks), Item(0, 1, 0, 100, marks)]
-    found = build(steps).of_calls(spans([Item(0, 2, 20, 30), Item(0, 1, 20, 30)]))
-    assert found.step.tolist() == [NOBODY, 1]
-
-
 def test_an_unknown_caller_is_inside_of_nothing() -> None:
     ranges = [Item(NOBODY, NOBODY, 0, 100, (True, True, True, True))]
     found = build(ranges).of_calls(spans([Item(NOBODY, NOBODY, 20, 30)]).take(np.array([NOBODY, 0])))

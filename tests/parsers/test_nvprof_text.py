@@ -67,21 +67,6 @@ def test_warnings_come_along_and_output_of_the_program_does_not_hide_a_line() ->
     assert ("warning", "2 API trace records have same start and end timestamps.") in said
 
 
-def test_old_versions_counted_in_thousands(tmp_path: Path) -> None:
-    """6.2915 MB in 1.0502 ms are 5.9908 GB/s by 1000 (and 5.8503 by 1024)."""
-    (copy,) = parse(written(tmp_path, HEADER + copy_line("6.2915MB", "5.9908GB/s"))).copies
-    assert copy.bytes == 6_291_500
-    (copy,) = parse(written(tmp_path, HEADER + copy_line("6.2915MB", "5.8503GB/s"))).copies
-    assert copy.bytes == round(6.2915 * 2**20)
-
-
-def test_sizes_stay_unknown_where_nothing_tells_their_unit(tmp_path: Path) -> None:
-    report = parse(written(tmp_path, HEADER + copy_line("6.2915MB", "5990.8MB/s")))
-    (copy,) = report.copies
-    assert copy.bytes is None
-    assert ("copy.bytes", "ambiguous") in {(gap.quantity, gap.state) for gap in report.gaps}
-
-
 def test_a_summary_becomes_figures_by_group_and_says_that_launches_are_missing() -> None:
     report = parse(DATA / "summary.txt")
     found = figures(report)
@@ -92,21 +77,6 @@ def test_a_summary_becomes_figures_by_group_and_says_that_launches_are_missing()
     assert found["add(float*, float*): flop_count_sp: Avg"] == 2000
     assert ("kernel", "not_collected") in {(gap.quantity, gap.state) for gap in report.gaps}
     assert not list(report.kernels)
-
-
-def test_summaries_of_old_versions_and_of_csv(tmp_path: Path) -> None:
-    old = (
-        "==5== Profiling result:\nTime(%)      Time     Calls       Avg       Min       Max  Name\n"
-        "100.00%  2.000us         2  1.000us  1.000us  1.000us  k(int)\n"
-    )
-    assert figures(parse(written(tmp_path, old)))["GPU activities: k(int): Time"] == 2000
-    table = (
-        '"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n,%,us,,us,us,us,\n'
-        '"API calls",78.0,7570567.921,11,688.2,684.1,693.1,"cudaMemcpy, ""x"""\n'
-    )
-    found = figures(parse(written(tmp_path, "======== Profiling result:\n" + table)))
-    assert found['API calls: cudaMemcpy, "x": Time'] == 7_570_567_921
-    assert found['API calls: cudaMemcpy, "x": Calls'] == 11
 
 
 def test_metrics_as_csv_keep_their_launch_counts(tmp_path: Path) -> None:
@@ -146,14 +116,6 @@ def test_unified_memory_moves_are_copies_and_page_faults_are_counted(tmp_path: P
     report = parse(written(tmp_path, "==9== Profiling result:\n" + head + rows))
     assert [(copy.kind, copy.bytes, copy.stream) for copy in report.copies] == [("HtoD", 512, None)]
     assert figures(report)["Unified Memory CPU page faults: Calls"] == 1
-
-
-def test_names_that_nvprof_cut_are_named(tmp_path: Path) -> None:
-    line = copy_line("512B", "5.9GB/s").replace("Old GPU (0)", "GeForce GTX TIT")
-    report = parse(written(tmp_path, HEADER + line))
-    assert {("device.name", "unreadable"), ("kernel.device_index", "not_available")} <= {
-        (gap.quantity, gap.state) for gap in report.gaps
-    }
 
 
 def test_a_run_without_a_table_is_refused_with_nvprofs_own_words(tmp_path: Path) -> None:

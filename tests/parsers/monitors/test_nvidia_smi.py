@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -87,24 +86,6 @@ def test_a_time_without_a_zone_says_so_and_gives_no_start() -> None:
 def test_encodings_and_line_ends_change_nothing(tmp_path: Path, encoding: str, end: str) -> None:
     path = written(tmp_path, (DATA / "query.csv").read_text().replace("\n", end), encoding)
     assert read(path)[1] == read(DATA / "query.csv")[1]
-
-
-def test_units_may_stand_in_the_header_alone(tmp_path: Path) -> None:
-    head, *rows = (DATA / "query.csv").read_text().splitlines()
-    bare = [re.sub(r"(\d) (?:%|MiB|W|MHz)", r"\1", row) for row in rows]
-    assert read(written(tmp_path, "\n".join([head, *bare]) + "\n"))[1] == read(DATA / "query.csv")[1]
-
-
-def test_a_header_before_every_reading_is_no_reading(tmp_path: Path) -> None:
-    head, *rows = (DATA / "query.csv").read_text().splitlines()
-    text = "".join(f"{head}\n{row}\n" for row in rows)
-    assert read(written(tmp_path, text))[1] == read(DATA / "query.csv")[1]
-
-
-def test_rows_before_the_first_header_are_read_by_it(tmp_path: Path) -> None:
-    head, *rows = (DATA / "query.csv").read_text().splitlines()
-    text = "\n".join([*rows[:2], head, *rows[2:]]) + "\n"
-    assert read(written(tmp_path, text))[1] == read(DATA / "query.csv")[1]
 
 
 def test_rows_without_a_header_are_told_by_their_units() -> None:
@@ -192,24 +173,6 @@ def test_dmon_columns_are_found_by_name_and_megabytes_are_binary() -> None:
         (TEN, 0.55), (TEN, 0.0), (TEN + SECOND, 1.0), (TEN + SECOND, None),
     ]  # fmt: skip
     assert figures(report)["GPU 0: mclk mean"] == 5e9
-
-
-def test_dmon_without_dates_and_as_csv(tmp_path: Path) -> None:
-    text = "#Time, gpu, pwr, sm, fb\n#HH:MM:SS, Idx, W, %, MB\n 23:59:59, 0, 70, 5, 1\n 00:00:01, 0, 71, -, 1\n"
-    report, samples = read(written(tmp_path, text))
-    assert [sample.at_ns // SECOND for sample in samples] == [86399, 86401]
-    assert gaps(report)["sample.at_ns"] == "not_available"
-    plain = "# gpu   pwr    sm\n# Idx     W     %\n    0    70     5\n    1    20     0\n    0    71     6\n"
-    assert [sample.at_ns for sample in read(written(tmp_path, plain))[1]] == [0, 0, 1]
-
-
-def test_pmon_adds_up_the_processes_of_a_gpu() -> None:
-    report, samples = read(DATA / "pmon.txt")
-    assert [(sample.at_ns, sample.device_index, sample.gpu_utilisation) for sample in samples] == [
-        (0, 0, 0.9), (0, 1, None), (1, 0, 0.8), (1, 1, None),
-    ]  # fmt: skip
-    assert figures(report)["GPU 0: process python train.py: fb max"] == 910 * MIB
-    assert figures(report)["GPU 0: process python: sm mean"] == 30.0
 
 
 def test_pmon_shares_beyond_the_whole_mean_nothing(tmp_path: Path) -> None:
