@@ -137,3 +137,4 @@ def test_a_setting_is_judged_by_the_last_part_of_its_name() -> None:
     assert masked_fact("a:b:hf_token", "abcdefgh") == "(removed)"
     assert masked_fact("a:b:hf_token", "") == ""
     assert masked_fact("note", "X_TOKEN=abc") == "X_TOKEN=(removed)"
+    assert masked_fact("torch", "2.1.0+cu118") == "2.1.0+cu118"

@@ -67,11 +67,6 @@ def test_copies_and_memory_settings_come_along(tmp_path: Path) -> None:
     assert [(copy.kind, copy.bytes, copy.duration_ns) for copy in copies] == [("HtoD", 4096, 20), ("memset", 64, 5)]
 
 
-def test_steps_are_those_of_the_last_aggregation(tmp_path: Path) -> None:
-    steps = parse(made(tmp_path / "d.sqlite")).steps
-    assert [(step.number, step.start_ns, step.duration_ns) for step in steps] == [(9, 100, 150)]
-
-
 def test_a_database_without_the_later_tables_says_what_is_missing(tmp_path: Path) -> None:
     report = parse(made(tmp_path / "d.sqlite", "DROP TABLE read_only_memcpys; DROP TABLE read_only_grid_block;"))
     assert {gap.quantity for gap in report.gaps} >= {"copy", "operation", "kernel.step", "device.memory_bytes"}

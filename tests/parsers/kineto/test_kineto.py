@@ -28,13 +28,6 @@ def test_a_kernel_has_its_launch_shape_and_exact_nanoseconds(report: Report) -> 
     assert (conv.start_ns, conv.duration_ns) == (1060123, 20001)
 
 
-def test_shared_memory_is_split_only_where_the_sum_is_zero(report: Report) -> None:
-    assert the_kernel(report, "dgrad").static_shared_bytes == 0
-    assert the_kernel(report, "relu").static_shared_bytes is None
-    assert the_kernel(report, "relu").dynamic_shared_bytes is None
-    assert "kernel.static_shared_bytes" in {gap.quantity for gap in report.gaps}
-
-
 def test_a_kernel_belongs_to_the_innermost_layer_range_around_its_launch(report: Report) -> None:
     conv = the_kernel(report, "void conv<float, 128>(float*)")
     assert (conv.layer, conv.direction, conv.step, conv.layer_source) == ("conv1", "forward", 0, "range")
@@ -48,20 +41,6 @@ def test_a_backward_kernel_is_attributed_on_autograds_own_thread_and_gets_its_st
     assert (dgrad.layer, dgrad.direction, dgrad.step) == ("conv1", "backward", 0)
     (backward,) = [entry for entry in report.ranges if entry.name == "conv1:backward"]
     assert (backward.step, backward.phase, backward.depth, backward.parent) == (0, "backward", 0, None)
-
-
-def test_a_launch_without_an_external_id_is_placed_by_the_time_of_its_call(report: Report) -> None:
-    triton = the_kernel(report, "triton_add")
-    assert (triton.layer, triton.direction) == ("conv1", "forward")
-
-
-def test_ranges_know_depth_parent_and_phase(report: Report) -> None:
-    shape = [(entry.name, entry.depth, entry.parent, entry.phase, entry.thread) for entry in report.ranges]
-    assert shape == [
-        ("perfctl:step:0", 0, None, None, 100), ("perfctl:phase:forward", 1, 0, "forward", 100),
-        ("conv1:forward", 2, 1, "forward", 100), ("perfctl:phase:backward", 1, 0, "backward", 100),
-        ("conv1:backward", 0, None, "backward", 200),
-    ]  # fmt: skip
 
 
 def test_operations_carry_time_with_and_without_children(report: Report) -> None:

@@ -67,14 +67,6 @@ def test_what_the_tool_could_not_say_is_unknown_with_one_gap_a_quantity() -> Non
     assert [gap.quantity for gap in report.gaps] == ["sample.gpu_utilisation", "sample.power_w"]
 
 
-def test_columns_without_a_field_are_kept_as_figures_and_named() -> None:
-    report, _ = read(DATA / "query.csv")
-    found = figures(report)
-    assert [found[f"GPU 0: fan.speed {part}"] for part in ("mean", "min", "max")] == [40.0, 30.0, 50.0]
-    assert found["GPU 0: pstate: P2"] == 1.0
-    assert any("fan.speed" in entry.text for entry in report.diagnostics)
-
-
 def test_a_time_without_a_zone_says_so_and_gives_no_start() -> None:
     report, _ = read(DATA / "query.csv")
     assert report.started_at is None
@@ -130,13 +122,6 @@ def test_a_stated_interval_is_the_clock_of_readings_without_times(tmp_path: Path
     assert [sample.at_ns for sample in samples] == [0, 200_000_000]
 
 
-def test_other_lines_are_set_aside_and_shown(tmp_path: Path) -> None:
-    text = (DATA / "query.csv").read_text() + "Unable to determine the device handle: GPU is lost\n"
-    report, samples = read(written(tmp_path, text))
-    assert len(samples) == 4
-    assert any("GPU is lost" in entry.text for entry in report.diagnostics)
-
-
 @pytest.mark.parametrize("name", ["query.csv", "dmon.txt", "table.txt", "noheader.txt"])
 def test_a_cut_file_gives_no_reading_that_the_whole_one_does_not(tmp_path: Path, name: str) -> None:
     whole = (DATA / name).read_bytes()
@@ -164,15 +149,6 @@ def test_the_table_is_read_in_old_and_new_layouts() -> None:
     assert (report.tool_version, report.environment["cuda_driver"]) == ("545.23.08", "12.3")
     assert figures(report)["GPU 0: process python train.py: memory mean"] == 990 * MIB
     assert ("device.name", "unreadable") in gaps(report).items()
-
-
-def test_dmon_columns_are_found_by_name_and_megabytes_are_binary() -> None:
-    report, samples = read(DATA / "dmon.txt")
-    assert samples[0] == Sample(TEN, 0.55, 512 * MIB, None, 70, 40, 1_400_000_000, 0)
-    assert [(sample.at_ns, sample.gpu_utilisation) for sample in samples] == [
-        (TEN, 0.55), (TEN, 0.0), (TEN + SECOND, 1.0), (TEN + SECOND, None),
-    ]  # fmt: skip
-    assert figures(report)["GPU 0: mclk mean"] == 5e9
 
 
 def test_pmon_shares_beyond_the_whole_mean_nothing(tmp_path: Path) -> None:
