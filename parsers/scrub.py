@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -249,25 +250,19 @@ def _pieces(source: IO[bytes], first: bytes, coding: str | None) -> Iterator[byt
 def _replaced(pieces: Iterator[bytes], names: set[str]) -> Iterator[bytes]:
     """The text again without secrets, cut elsewhere: never inside of a secret, of its name or of a character."""
     rest = b""
-    for piece in pieces:
-        rest += piece
-        cut = len(rest) - LONGEST
-        if cut <= 0:
-            continue
-        found = redact.secrets_in(rest)
-        if len(rest) < MOST_KEPT:
+    for piece in chain(pieces, [None]):  # None: the end
+        rest += piece or b""
+        cut = len(rest) - (0 if piece is None else LONGEST)
+        found = redact.secrets_in(rest) if cut > 0 else []
+        if piece is not None and len(rest) < MOST_KEPT:
             cut = _between(found, cut)
-        while cut > 0 and rest[cut] & 0xC0 == 0x80:
+        while 0 < cut < len(rest) and rest[cut] & 0xC0 == 0x80:
             cut -= 1
-        if cut <= 0:
-            continue
-        before = [secret._replace(end=min(secret.end, cut)) for secret in found if secret.start < cut]
-        names.update(secret.name for secret in before)
-        yield redact.without(rest[:cut], before)
-        rest = rest[cut:]
-    found = redact.secrets_in(rest)
-    names.update(secret.name for secret in found)
-    yield redact.without(rest, found)
+        if cut > 0:
+            before = [secret._replace(end=min(secret.end, cut)) for secret in found if secret.start < cut]
+            names.update(secret.name for secret in before)
+            yield redact.without(rest[:cut], before)
+            rest = rest[cut:]
 
 
 def _between(found: Iterable[redact.Secret], cut: int) -> int:

@@ -8,6 +8,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import IO, cast
 
@@ -91,11 +92,10 @@ def _samples(file: IO[bytes], size: int) -> Iterator[bytes]:
 def _zipped_samples(file: IO[bytes]) -> Iterator[bytes]:
     """The same for a gzip stream, which cannot seek: everything is unzipped, little is searched."""
     before = last = b""
-    number = 0
-    while chunk := file.read(CHUNK):
+    for number, chunk in enumerate(iter(partial(file.read, CHUNK), b"")):
         if number % (EVERY // CHUNK) == 0:
             yield chunk[:SAMPLE]
-        before, last, number = last, chunk, number + 1
+        before, last = last, chunk
     yield (before + last)[-CHUNK:]
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.dlprof import records as dlprof_records
-from perfctl.parsers.dlprof.records import known, placed
-from perfctl.parsers.dlprof.tables import environment_of, figure, version_of
+from perfctl.parsers.dlprof.records import placed
+from perfctl.parsers.dlprof.tables import KNOWN, environment_of, figure, version_of
 from perfctl.parsers.text.cupti import COPY_KINDS
 from perfctl.parsers.text.sqlite import Database, check_whole, connect
 from perfctl.records.errors import ReportError, readable
@@ -27,11 +27,11 @@ from perfctl.records.sqlite_header import is_sqlite
 
 def summary_facts(path: Path, database: Database) -> Report:
     """A Report without launches, copies and operations. Raises sqlite3.Error when the database is damaged."""
-    labels, figures = known()["config"], known()["model"]
+    labels, figures = KNOWN["config"], KNOWN["model"]
     found = _first(database, "read_only_system_config", tuple(labels))
     config = {label: found[name] for name, label in labels.items() if name in found}
     version = _first(database, "db_version", ("current_version",)).get("current_version")
-    names = ("aggr_id", "domain_id", *figures, *known()["ops"])
+    names = ("aggr_id", "domain_id", *figures, *KNOWN["ops"])
     model = [dict(zip(names, row, strict=True)) for row in _last_aggregation(database.rows("model_summary", *names))]
     devices, gaps = _devices(database, config)
     summaries = [entry for row in model for entry in _model_figures(database, row, len(model) > 1)]
@@ -43,7 +43,7 @@ def summary_facts(path: Path, database: Database) -> Report:
         form=f"DLProf database, version {version}" if version else "DLProf database",
         tool_version=version_of(config),
         devices=devices,
-        environment=environment_of(config) | _first(database, "read_only_model_config", tuple(known()["settings"])),
+        environment=environment_of(config) | _first(database, "read_only_model_config", tuple(KNOWN["settings"])),
         summaries=(*summaries, *_tensor_core(database), *_calls(database), *_memory(database)),
         gaps=tuple(gaps),
         diagnostics=tuple(dlprof_records.feedback((str(problem), str(do)) for _, problem, do in advice)),
@@ -66,8 +66,8 @@ def _last_aggregation(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 def _model_figures(database: Database, row: dict[str, object], several: bool) -> list[Summary]:
     prefix = f"{_domain(database, row['domain_id'])}: " if several else ""
-    found = [figure(prefix + name, row[column], unit) for column, (name, unit) in known()["model"].items()]
-    for column, label in known()["ops"].items():
+    found = [figure(prefix + name, row[column], unit) for column, (name, unit) in KNOWN["model"].items()]
+    for column, label in KNOWN["ops"].items():
         found += _category(database, f"{prefix}All Ops: {label}", row[column], "# Ops")
     columns = ("kernels_total_id", "kernels_using_tc_id", "kernels_non_tc_id")
     total, using_tc, others = _of_domain(database, "kernel_summary_metrics", row, columns)

@@ -8,15 +8,12 @@ classes in which calls of modules are numbered within their parent: the layer is
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import Any
 
-from perfctl.parsers.dlprof.tables import figure, printed
+from perfctl.parsers.dlprof.tables import KNOWN, figure, printed
 from perfctl.parsers.text.doubts import newer, not_understood, others
 from perfctl.parsers.text.sqlite import Database
 from perfctl.records.ranges import RangeName, read_range_name
@@ -175,26 +172,20 @@ def whole(text: str | None) -> int | None:
 NEWEST = "1.8"
 
 
-@cache
-def known() -> Any:
-    """Columns of the reports, tables and columns of the database, read or not, and how its figures are called."""
-    return json.loads(Path(__file__).with_name("known.json").read_text())
-
-
 def of_tables(tables: Mapping[str, Sequence[Mapping[str, str]]], version: str | None) -> tuple[Diagnostic, ...]:
     """Unknown columns in the tables of CSV or JSON reports, as "kind.column"."""
     found = [
         f"{kind}.{name}"
         for kind, rows in tables.items()
-        for name in others(rows[0] if rows else (), known()["columns"].get(kind, ()), known()["sums"])
+        for name in others(rows[0] if rows else (), KNOWN["columns"].get(kind, ()), KNOWN["sums"])
     ]
     return (*not_understood({"columns": found}), *newer("DLProf", version, NEWEST))
 
 
 def of_database(database: Database, version: str | None) -> tuple[Diagnostic, ...]:
     """Unknown tables and columns of ``dlprof_dldb.sqlite`` that hold data."""
-    read: dict[str, list[str]] = known()["tables"]
-    tables = [name for name in others(database.tables, read, known()["other_tables"]) if database.holds(name)]
+    read: dict[str, list[str]] = KNOWN["tables"]
+    tables = [name for name in others(database.tables, read, KNOWN["other_tables"]) if database.holds(name)]
     columns = [
         f"{table}.{name}"
         for table, columns_read in read.items()

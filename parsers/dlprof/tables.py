@@ -7,31 +7,26 @@ columns are looked up by name, "Avg." and "Avg" being the same. The summary is a
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from perfctl.parsers.text.doubts import repeated
 from perfctl.parsers.text.lines import encoding_of
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Gap, Report, Summary
 
-HEADERS = {
-    "iteration": ("iteration", "op name", "kernel name", "gpu start time (ns)"),
-    "detail": ("op name", "op type", "no calls", "total cpu time (ns)"),
-    "group_op": ("name", "num calls aggregated", "total gpu time (ns)"),
-    "op_type": ("op type", "# ops", "# calls", "total gpu time (ns)"),
-    "tensor_core": ("op name", "tc utilization (%)"),
-    "kernel": ("kernel name", "op name", "total gpu time (ns)"),
-}
+KNOWN: Any = json.loads(Path(__file__).with_name("known.json").read_text())
+"""Columns of the reports, tables and columns of the database, read or not, and how its figures are called."""
+HEADERS: dict[str, list[str]] = KNOWN["headers"]
 """Kind of report -> columns that only it has together."""
-WANTED = {**HEADERS, "expert_systems": ("problem", "recommendation")}
-
-SUMMARY_WORDS = frozenset(("system config", "summary report", "dlprof version", "all kernels"))
+WANTED = {**HEADERS, "expert_systems": ["problem", "recommendation"]}
+SUMMARY_WORDS = frozenset(KNOWN["summary_words"])
 """Titles and labels of the summary; two of them tell it from other files."""
 
 ROWS = 200_000
@@ -39,13 +34,6 @@ ROWS = 200_000
 PROBE_BYTES = 65536
 _KIND_BYTES = 8192
 """Bytes of a file's beginning that show its kind, in UTF-16 too."""
-TITLES = frozenset(
-    (
-        *("all iterations", "expert systems feedback", "group op report", "iteration report", "kernel report"),
-        *("op type summary report", "tensor core report", "system config", "summary report"),
-    )
-)
-"""First lines of DLProf's files."""
 _FIELD_LIMIT = 1 << 24
 CUT = "DLProf was probably stopped while writing the file: run it again, or copy the file again"
 
@@ -121,7 +109,7 @@ def read_table(path: Path, kind: str) -> list[dict[str, str]]:
             continue
         if cells == title or [column(cell) for cell in cells] == names:
             raise repeated(path, "dlprof", f"the {kind} report", line)
-        if sum(map(bool, cells)) == 1 and cells[0].strip().lower() in TITLES:
+        if sum(map(bool, cells)) == 1 and cells[0].strip().lower() in KNOWN["titles"]:  # first lines of DLProf's files
             reason = f"another report of DLProf, '{cells[0].strip()[:80]}', begins at line {line}"
             raise ReportError(path, "dlprof", reason, "Split the file there and pass the folder that holds the parts")
         if len(cells) < len(names):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,8 @@ from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Report
 
 TOOL = "dcgm"
+_KNOWN: Any = json.loads(Path(__file__).with_name("dcgm.json").read_text())
+"""Names in DCGM's list of fields -> (unit, the field of Sample that it fills); dcgmi's short names; others, without a unit."""
 _CSV_HEADER = ("gpuid", "timestampus", "field", "values")
 _TEXT_HEADER = re.compile(r"\s*#\s*Entity\s+\S", re.IGNORECASE)
 _ENTITY = re.compile(r"\s*GPU[ -]?(\d{1,5})\s+(\S.*)\Z")
@@ -53,7 +54,7 @@ def parse(path: Path) -> Report:
     if not readings.samples and not readings.others:
         raise ReportError(path, TOOL, "the DCGM header has no complete reading below it", "Let it run longer")
     readings.samples.sort(key=lambda sample: sample.at_ns)
-    fields = others(readings.others, _known()["fields"], _known()["without_unit"])
+    fields = others(readings.others, _KNOWN["fields"], _KNOWN["without_unit"])
     return report(
         TOOL,
         "DCGM CSV" if is_csv else "dcgmi dmon",
@@ -99,9 +100,7 @@ def _read_text(text: MonitorText) -> tuple[Moments, Cells | None]:
     for line in text:
         last = None
         if len(line) < _LINE_LIMIT and _TEXT_HEADER.match(line):
-            columns = [
-                _column(_known()["short_names"].get(name, name)) for name in line.replace("#", " ", 1).split()[1:]
-            ]
+            columns = [_column(_KNOWN["short_names"].get(name, name)) for name in line.replace("#", " ", 1).split()[1:]]
             continue
         entity = _ENTITY.match(line) if len(line) < _LINE_LIMIT else None
         cells = entity[2].split() if entity else []
@@ -114,11 +113,5 @@ def _read_text(text: MonitorText) -> tuple[Moments, Cells | None]:
 
 
 def _column(name: str) -> Column:
-    unit, quantity = _known()["fields"].get(name, ("", None))
+    unit, quantity = _KNOWN["fields"].get(name, ("", None))
     return Column(name, unit, quantity)
-
-
-@cache
-def _known() -> Any:
-    """Names in DCGM's list of fields -> (unit, the field of Sample that it fills); dcgmi's short names; others, without a unit."""
-    return json.loads(Path(__file__).with_name("dcgm.json").read_text())

@@ -184,7 +184,10 @@ class Survey:
                 headless.append(row.cells)
         if row is None:
             raise ReportError(path, TOOL, "the header has no complete row below it", "Let nvidia-smi run longer")
-        self.layout, *self.warnings = (first,) if first else layout_of(headless, path)
+        self.warnings: list[Diagnostic] = []
+        if first is None:
+            first, *self.warnings = layout_of(headless, path)
+        self.layout = first
         """The first header, or the one form without a header; of rows above any header, too."""
         for cells in headless:
             if len(cells) == len(self.layout.columns):

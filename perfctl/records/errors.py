@@ -16,10 +16,7 @@ class ReportError(Exception):
 
     def __init__(self, path: Path, tool: str, reason: str, remedy: str) -> None:
         super().__init__(path, tool, reason, remedy)
-        self.path = path
-        self.tool = tool
-        self.reason = reason
-        self.remedy = remedy
+        self.path, self.tool, self.reason, self.remedy = path, tool, reason, remedy
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}. {self.remedy}"
