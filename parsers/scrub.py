@@ -111,13 +111,11 @@ def _drop_strings(connection: sqlite3.Connection, tables: dict[str, str]) -> int
                 numbers = f"SELECT {name} FROM {_quoted(table)} WHERE typeof({name}) = 'integer'"  # so never NULL
                 connection.execute(f"INSERT OR IGNORE INTO kept_string {numbers}")
     gone = connection.execute(f"DELETE FROM {STRINGS} WHERE id NOT IN (SELECT id FROM kept_string)").rowcount
-    # variables of an environment lose their values
-    _rewrite(
-        connection,
-        STRINGS,
-        "value",
-        lambda raw: raw[: raw.index(b"=") + 1] + redact.REMOVED if ENVIRONMENT.match(raw) else None,
-    )
+
+    def emptied(raw: bytes) -> bytes | None:  # a variable of an environment, without its value
+        return raw[: raw.index(b"=") + 1] + redact.REMOVED if ENVIRONMENT.match(raw) else None
+
+    _rewrite(connection, STRINGS, "value", emptied)
     return gone
 
 

@@ -98,12 +98,11 @@ def _fits(cells: list[str]) -> bool:
     """Has each cell the unit of its column, and is no more memory used than there is?"""
     if len(cells) != len(_UNITS_HEADLESS):
         return False
-    for cell, unit in zip(cells, _UNITS_HEADLESS, strict=True):
-        match = _UNIT.match(cell)
-        if not monitor.is_nothing(cell) and (match[1] if match else "") != unit:
-            return False
+    units = ["" if match is None else match[1] for match in map(_UNIT.match, cells)]
     used, total = (read_cell(cell, "")[0] for cell in cells[1:3])
-    return used is None or total is None or used <= total
+    known = zip(cells, units, _UNITS_HEADLESS, strict=True)
+    fits = all(unit == wanted or monitor.is_nothing(cell) for cell, unit, wanted in known)
+    return fits and (used is None or total is None or used <= total)
 
 
 LINE_LIMIT = 4096
