@@ -151,13 +151,6 @@ def test_the_table_is_read_in_old_and_new_layouts() -> None:
     assert ("device.name", "unreadable") in gaps(report).items()
 
 
-def test_pmon_shares_beyond_the_whole_mean_nothing(tmp_path: Path) -> None:
-    text = "# gpu  pid  type  sm  mem  command\n  0  1  C  70  1  a\n  0  2  C  60  1  b\n"
-    report, (sample,) = read(written(tmp_path, text))
-    assert sample.gpu_utilisation is None
-    assert gaps(report)["sample.gpu_utilisation"] == "unreadable"
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, parse
+from perfctl.parsers import ReportError
 from perfctl.parsers.monitors import nvidia_smi
 from perfctl.parsers.monitors.nvidia_smi_query import devices_of, environment_of, read_header, unknown_units
 from perfctl.parsers.monitors.readings import Column, Readings
 from perfctl.records.report import Device, Gap, Report, Sample
+from tests.parsers.monitor_logs import placed, read
 
 MIB = 2**20
 SECOND = 10**9
@@ -18,16 +19,6 @@ FULL = (
     "timestamp, index, gpu_name, uuid, utilization.gpu [%], memory.used [MiB], memory.total [MiB], temperature.gpu,"
     " temperature.memory, temperature.gpu.tlimit, clocks.sm [MHz], power.draw.average [W], power.draw.instant [W]"
 )
-
-
-def read(tmp_path: Path, text: str) -> Report:
-    path = tmp_path / "smi.csv"
-    path.write_text(text)
-    return parse(path)
-
-
-def placed(report: Report) -> list[tuple[int, int | None]]:
-    return [(sample.at_ns, sample.device_index) for sample in report.samples]
 
 
 def said(report: Report, severity: str) -> list[str]:

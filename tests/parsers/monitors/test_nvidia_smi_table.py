@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, parse
+from perfctl.parsers import ReportError
 from perfctl.parsers.monitors.nvidia_smi_table import recognise
 from perfctl.records.report import Device, Gap, Report, Sample, Summary
+from tests.parsers.monitor_logs import read
 
 MIB = 2**20
 TEN = 1709632800 * 10**9
@@ -28,12 +29,6 @@ def pair(**changed: object) -> str:
 
 def process(index: int, what: str, memory: str) -> str:
     return f"|  {index}   {what}   {memory} |\n"
-
-
-def read(tmp_path: Path, text: str) -> Report:
-    path = tmp_path / "smi.txt"
-    path.write_text(text)
-    return parse(path)
 
 
 def strange(report: Report) -> str:
