@@ -69,7 +69,7 @@ MARKS = st.tuples(st.sampled_from([True, True, True, False]), st.booleans(), st.
 CALLS = items(5, st.just((False, False, False, False)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(items(30, MARKS), CALLS)
 def test_calls_get_what_the_definition_says_whether_ranges_nest_cross_or_never_end(
     ranges: list[Item], calls: list[Item]
@@ -81,7 +81,7 @@ def test_calls_get_what_the_definition_says_whether_ranges_nest_cross_or_never_e
     assert found.phase.tolist() == [sought(ranges, call, 3) for call in calls]
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(items(30, MARKS), CALLS)
 def test_all_ranges_around_a_call_come_from_the_innermost_outwards(ranges: list[Item], calls: list[Item]) -> None:
     found = [[] for _ in calls]
@@ -100,7 +100,7 @@ def test_all_ranges_around_a_call_come_from_the_innermost_outwards(ranges: list[
     assert found == [enclosing(call) for call in calls]
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(items(30, MARKS))
 def test_a_parent_is_the_innermost_other_range_and_depth_counts_parents(ranges: list[Item]) -> None:
     parents, depths = build(ranges).tree()
@@ -119,7 +119,7 @@ def test_a_parent_is_the_innermost_other_range_and_depth_counts_parents(ranges: 
     assert depths.tolist() == [depth(n) if ranges[n].marks[0] else NOBODY for n in numbers]
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(items(30, MARKS))
 def test_ranges_get_step_and_phase_as_calls_do(ranges: list[Item]) -> None:
     steps, phases = build(ranges).of_ranges()
@@ -193,7 +193,7 @@ def test_deep_recursion_and_long_rows_of_siblings_take_no_time() -> None:
     assert at.tolist() == [999]
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, 9)), max_size=30),
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, 9)), max_size=30),
@@ -211,7 +211,7 @@ def test_a_launch_matches_on_process_and_correlation_the_first_of_several(
 IDS = st.lists(st.integers(-3, 9) | st.sampled_from([10**6, -(2**63), 2**63 - 1]), max_size=20)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(IDS, IDS, IDS)
 def test_calls_that_launched_nothing_are_passed_over(kernels: list[int], copies: list[int], calls: list[int]) -> None:
     ids, others, asked = (np.array(some, np.int64) for some in (kernels, copies, calls))

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.parsers.kineto.events import KINDS
-from tests.parsers.kineto_found import operation as the_operation
-from tests.parsers.kineto_found import the_kernel
-from tests.parsers.kineto_trace import annotation, event, kernel, operation, read
+from tests.parsers.kineto_trace import annotation, event, kernel, operation, read, the_kernel, the_operation
 
 
 def test_a_cpu_only_trace_has_neither_device_time_nor_memory_and_operations_may_take_no_time(tmp_path: Path) -> None:
@@ -95,7 +93,7 @@ FIELD = st.fixed_dictionaries(
 
 
 @given(st.lists(FIELD, min_size=1, max_size=12))
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_whatever_stands_in_the_fields_every_kernel_is_kept_and_ranges_are_numbered(
     tmp_path_factory: pytest.TempPathFactory, events: list[dict[str, Any]]
 ) -> None:

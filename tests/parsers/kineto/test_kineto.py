@@ -10,7 +10,7 @@ import pytest
 from perfctl.parsers import ReportError
 from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.records.report import Device, Report
-from tests.parsers.kineto_found import operation, the_kernel
+from tests.parsers.kineto_trace import the_kernel, the_operation
 
 TRACE = Path(__file__).resolve().parents[2] / "data" / "kineto-synthetic" / "trace.json"
 
@@ -44,7 +44,7 @@ def test_a_backward_kernel_is_attributed_on_autograds_own_thread_and_gets_its_st
 
 
 def test_operations_carry_time_with_and_without_children(report: Report) -> None:
-    outer, inner = operation(report, "aten::conv2d"), operation(report, "aten::convolution")
+    outer, inner = the_operation(report, "aten::conv2d"), the_operation(report, "aten::convolution")
     assert (outer.cpu_ns, outer.self_cpu_ns) == (120000, 120000 - 100005)
     assert (inner.cpu_ns, inner.self_cpu_ns) == (100005, 100005)
     assert (outer.layer, outer.direction, outer.category) == ("conv1", "forward", "cpu_op")
@@ -52,16 +52,16 @@ def test_operations_carry_time_with_and_without_children(report: Report) -> None
 
 def test_device_time_of_an_operation_is_that_of_all_kernels_launched_inside_it(report: Report) -> None:
     both = 20001 + 5000
-    assert operation(report, "aten::convolution").device_ns == both
-    assert operation(report, "aten::conv2d").device_ns == both
-    assert operation(report, "aten::relu").device_ns == 3000
-    assert operation(report, "aten::convolution_backward").device_ns == 40250
+    assert the_operation(report, "aten::convolution").device_ns == both
+    assert the_operation(report, "aten::conv2d").device_ns == both
+    assert the_operation(report, "aten::relu").device_ns == 3000
+    assert the_operation(report, "aten::convolution_backward").device_ns == 40250
 
 
 def test_memory_of_an_operation_is_net_and_includes_its_children(report: Report) -> None:
-    assert operation(report, "aten::convolution").memory_bytes == 4096
-    assert operation(report, "aten::conv2d").memory_bytes == 4096 - 1024
-    assert operation(report, "aten::relu").memory_bytes == 0
+    assert the_operation(report, "aten::convolution").memory_bytes == 4096
+    assert the_operation(report, "aten::conv2d").memory_bytes == 4096 - 1024
+    assert the_operation(report, "aten::relu").memory_bytes == 0
     assert {(figure.quantity, figure.bytes) for figure in report.memory} == {
         ("allocated", 8192),
         ("reserved", 20971520),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter, defaultdict
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ def parse(path: Path) -> Report:
     return parsers.parse(path)
 
 
+@lru_cache(maxsize=1)
 def load(path: Path) -> dict[str, Any]:
     with gzip.open(path) as file:
         return json.load(file)  # type: ignore[no-any-return]
@@ -45,7 +46,7 @@ def ns(microseconds: float) -> int:
     return round(microseconds * 1000)
 
 
-@pytest.fixture(params=TRACES)
+@pytest.fixture(params=TRACES, scope="module")
 def trace(request: pytest.FixtureRequest, reports: Path) -> Path:
     return reports / "kineto" / str(request.param)
 
