@@ -73,9 +73,11 @@ def test_a_child_may_end_later_by_what_was_cut_off_the_times_of_both(whole: bool
 
 def test_of_two_ranges_that_cross_each_says_something_only_while_it_runs() -> None:
     found = nest(
-        span(0, 100, "a:forward"), span(50, 150, "plain"), span(60, 70), span(100, 101), span(150, 160), span(20, 30)
+        span(0, 100, "a:forward"), span(50, 150, "plain"), span(60, 70), span(100, 101), span(150, 160), span(20, 30),
+        span(62, 65),
     )  # fmt: skip
-    assert found.parents == [-1, -1, 1, 1, -1, 0]
+    assert found.parents == [-1, -1, 1, 1, -1, 0, 2]
+    assert found.contexts[6] == found.contexts[2]
     assert found.contexts[2] == Context("a", "forward", None, None, 1, 2, "range")
     assert found.contexts[3] == Context(None, None, None, None, 1, 1, None)
     assert found.contexts[4] == NOWHERE
