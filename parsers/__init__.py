@@ -97,9 +97,8 @@ def parse(path: Path | str) -> Report:
     if not path.exists():
         raise ReportError(path, "unknown", "no such file or folder", "Check the path")
     if path.is_file() and path.stat().st_size == 0:
-        raise ReportError(
-            path, "unknown", "the file is empty", "The profiler wrote nothing: check its log and run it again"
-        )
+        remedy = "The profiler wrote nothing: check its log and run it again"
+        raise ReportError(path, "unknown", "the file is empty", remedy)
     parser = sniff(path)
     if parser is None:
         raise ReportError(path, "unknown", *_why_unknown(path))
@@ -111,23 +110,21 @@ def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> l
 
     A folder that a parser takes whole (DLProf's CSV files), or that ``is_one`` accepts, counts as one report.
     """
-    return _find(path, is_one, set())
+    seen: set[Path] = set()
 
+    def below(path: Path) -> Iterator[Path]:
+        if path.is_file() or is_one(path) or sniff(path) is not None:
+            yield path
+            return
+        seen.add(path.resolve())
+        for child in sorted(child for child in path.iterdir() if not child.name.startswith(".")):
+            if child.is_dir():
+                if child.resolve() not in seen:  # symbolic links may form a cycle
+                    yield from below(child)
+            elif child.is_file() and child.stat().st_size and sniff(child) is not None:
+                yield child
 
-def _find(path: Path, is_one: Callable[[Path], bool], seen: set[Path]) -> list[Path]:
-    if path.is_file() or is_one(path) or sniff(path) is not None:
-        return [path]
-    found: list[Path] = []
-    seen.add(path.resolve())
-    for child in sorted(path.iterdir()):
-        if child.name.startswith("."):
-            continue
-        if child.is_dir():
-            if child.resolve() not in seen:  # symbolic links may form a cycle
-                found.extend(_find(child, is_one, seen))
-        elif child.is_file() and child.stat().st_size and sniff(child) is not None:
-            found.append(child)
-    return found
+    return list(below(path))
 
 
 def is_stump(path: Path) -> bool:

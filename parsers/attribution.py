@@ -8,9 +8,10 @@ end, or that start before the report's time 0. No Python loop runs over ranges o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
 
     Integers = npt.NDArray[np.int64]
     Flags = npt.NDArray[np.bool_]
+else:
+
+    class _Numpy:
+        """numpy, loaded when it is first used: this module is imported wherever a report is recognised."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(import_module("numpy"), name)
+
+    np = _Numpy()
 
 NEVER = 2**63 - 1
 """The end of a range that never ended."""
@@ -42,8 +52,6 @@ class Spans:
 
     def take(self, index: Integers) -> Spans:
         """Return the spans at ``index``, in its order; a negative index gives a span of no thread."""
-        import numpy as np
-
         if not len(self.start):
             nobody, zero = np.full(len(index), NOBODY), np.zeros(len(index), np.int64)
             return Spans(nobody, nobody, zero, zero)
@@ -68,24 +76,18 @@ class Nest:
 
     def __init__(self, group: Integers, start: Integers, end: Integers) -> None:
         """Equally long int64 arrays; ``end`` is never before ``start``."""
-        import numpy as np
-
         self._order = np.lexsort((np.negative(end), start, group))
         self._group, self._start, self._end = group[self._order], start[self._order], end[self._order]
         self._rungs = _rungs(self._group, self._end)
 
     def parents(self) -> Integers:
         """Index of the interval directly around each one, NOBODY at the top."""
-        import numpy as np
-
         parents = np.full(len(self._order), NOBODY)
         parents[self._order] = _pick(self._order, self._rungs[0])
         return parents
 
     def depths(self) -> Integers:
         """How many parents are above each one."""
-        import numpy as np
-
         above = self._rungs[0].copy()
         depths = (above >= 0).astype(np.int64)
         while (live := np.flatnonzero(above >= 0)).size:
@@ -97,8 +99,6 @@ class Nest:
 
     def places(self, group: Integers, start: Integers) -> Integers:
         """Where ``start`` falls among the intervals of its group: the input of ``innermost``."""
-        import numpy as np
-
         places = np.full(len(start), NOBODY)
         groups, firsts = np.unique(self._group, return_index=True)
         for value, first, last in zip(groups, firsts, np.append(firsts, len(self._group))[1:], strict=True):
@@ -118,8 +118,6 @@ class Nest:
 
         Crossing intervals count too, though none of them is a parent of the other.
         """
-        import numpy as np
-
         at = _climb(self._rungs, self._end, places, end)
         while (at >= 0).any():
             yield _pick(self._order, at)
@@ -128,30 +126,16 @@ class Nest:
             before[self._group[before] != self._group[at]] = NOBODY
             at = _climb(self._rungs, self._end, before, end)
 
-    def only(self, among: Flags) -> Part:
-        """Return a Nest of the marked intervals only; places of all intervals stay valid."""
-        return Part(self._order, self._group, self._end, among)
-
-
-class Part:
-    """Some of the intervals of a Nest; what every lookup needs is computed once."""
-
-    def __init__(self, order: Integers, group: Integers, end: Integers, among: Flags) -> None:
-        """``nest`` is sorted; ``among`` is in its original order."""
-        import numpy as np
-
-        chosen = np.flatnonzero(among[order])
-        self._order, self._end = order[chosen], end[chosen]
-        self._rungs = _rungs(group[chosen], self._end)
-        nearest = np.searchsorted(chosen, np.arange(len(order)), side="right") - 1
-        if chosen.size:
-            nearest[group[chosen[nearest]] != group] = NOBODY
-        self._nearest = np.append(nearest, NOBODY)
-        """Of every place in the nest, the last of these at or before it in its group."""
-
-    def innermost(self, places: Integers, end: Integers) -> Integers:
-        """As for Nest: index among all of its intervals."""
-        return _pick(self._order, _climb(self._rungs, self._end, self._nearest[places], end))
+    def only(self, among: Flags) -> Callable[[Integers, Integers], Integers]:
+        """As ``innermost``, among the marked intervals alone (in their original order); places of all stay valid."""
+        chosen = np.flatnonzero(among[self._order])
+        order, ends = self._order[chosen], self._end[chosen]
+        rungs = _rungs(self._group[chosen], ends)
+        nearest = np.searchsorted(chosen, np.arange(len(self._order)), side="right") - 1
+        if chosen.size:  # of every place, the last of these at or before it in its group
+            nearest[self._group[chosen[nearest]] != self._group] = NOBODY
+        nearest = np.append(nearest, NOBODY)
+        return lambda places, end: _pick(order, _climb(rungs, ends, nearest[places], end))
 
 
 class Attribution:
@@ -162,20 +146,16 @@ class Attribution:
 
     def __init__(self, ranges: Spans, push_pop: Flags, layer: Flags, step: Flags, phase: Flags) -> None:
         """``layer``, ``step`` and ``phase`` mark the ranges whose name says so."""
-        import numpy as np
-
         self._ranges = ranges
         self._stack = np.flatnonzero(push_pop)
         on_stack = ranges.take(self._stack)
         self._nest = Nest(on_stack.thread, on_stack.start, on_stack.end)
         self._process = on_stack.process
         self._marks = {"layer": layer[self._stack], "step": step[self._stack], "phase": phase[self._stack]}
-        self._parts = {name: self._nest.only(mark) for name, mark in self._marks.items()}
+        self._only = {name: self._nest.only(mark) for name, mark in self._marks.items()}
 
     def tree(self) -> tuple[Integers, Integers]:
         """(parent, depth) of every range; NOBODY and NOBODY for those that are not push/pop."""
-        import numpy as np
-
         parent = np.full(len(self._ranges.start), NOBODY)
         depth = parent.copy()
         parent[self._stack] = _pick(self._stack, self._nest.parents())
@@ -187,19 +167,17 @@ class Attribution:
 
         Without ``phases``, phases are not looked up.
         """
-        import numpy as np
-
-        parts = [self._of_calls(calls.take(part), phases) for part in _slices(len(calls.start))]
+        count = len(calls.start)
+        slices = (np.arange(first, min(first + SLICE, count)) for first in range(0, max(count, 1), SLICE))
+        parts = [self._of_calls(calls.take(part), phases) for part in slices]
         fields = ("innermost", "layer", "step", "phase")
         return Found(*(np.concatenate([getattr(part, field) for part in parts]) for field in fields))
 
     def _of_calls(self, calls: Spans, phases: bool) -> Found:
-        import numpy as np
-
         places = self._nest.places(calls.thread, calls.start)
         return Found(
             innermost=_pick(self._stack, self._nest.innermost(places, calls.end)),
-            layer=_pick(self._stack, self._parts["layer"].innermost(places, calls.end)),
+            layer=_pick(self._stack, self._only["layer"](places, calls.end)),
             step=self._sought(places, calls, "step"),
             phase=self._sought(places, calls, "phase") if phases else np.full(len(places), NOBODY),
         )
@@ -215,11 +193,9 @@ class Attribution:
         return self._sought(places, self._ranges, "step"), self._sought(places, self._ranges, "phase")
 
     def _sought(self, places: Integers, spans: Spans, mark: str) -> Integers:
-        import numpy as np
-
         if not self._marks[mark].any():
             return np.full(len(places), NOBODY)
-        found = self._parts[mark].innermost(places, spans.end)
+        found = self._only[mark](places, spans.end)
         missing = np.flatnonzero(found < 0)
         if missing.size:
             found[missing] = self._in_time(spans.take(missing), self._marks[mark])
@@ -231,8 +207,6 @@ class Attribution:
         Autograd launches from a thread of its own, where the loop's ranges are not. The result is NOBODY for a
         process in which several threads have such ranges: the work could belong to any of them.
         """
-        import numpy as np
-
         marked = np.flatnonzero(among)
         threads = self._ranges.thread[self._stack[marked]]
         alone = np.zeros(len(marked), bool)
@@ -245,18 +219,8 @@ class Attribution:
         return _pick(marked, nest.innermost(nest.places(spans.process, spans.start), spans.end))
 
 
-def _slices(count: int) -> Iterator[Integers]:
-    """Indices up to ``count``, SLICE at a time; one empty slice for none."""
-    import numpy as np
-
-    for first in range(0, max(count, 1), SLICE):
-        yield np.arange(first, min(first + SLICE, count))
-
-
 def _pick(values: Integers, index: Integers) -> Integers:
     """``values[index]``, NOBODY where the index is."""
-    import numpy as np
-
     return np.append(values, NOBODY)[index]
 
 
@@ -266,8 +230,6 @@ def _rungs(group: Integers, end: Integers) -> list[Integers]:
     Rung 0, the parent, starts as the interval just before and moves up while that one ends too early. What
     it skips ends earlier still, so skipping loses nothing.
     """
-    import numpy as np
-
     above = np.arange(-1, len(end) - 1)
     above[1:][group[1:] != group[:-1]] = NOBODY
     early = np.flatnonzero(above >= 0)
@@ -282,8 +244,6 @@ def _rungs(group: Integers, end: Integers) -> list[Integers]:
 
 def _climb(rungs: list[Integers], end: Integers, places: Integers, until: Integers) -> Integers:
     """From each place, the first interval upwards that does not end before ``until``."""
-    import numpy as np
-
     at = places.copy()
     low = np.flatnonzero(at >= 0)
     low = low[end[at[low]] < until[low]]
@@ -304,8 +264,6 @@ class Calls:
 
     def __init__(self, process: Integers, correlation: Integers) -> None:
         """Both must match: every process counts its correlation ids from 1."""
-        import numpy as np
-
         self._of: dict[int, tuple[Integers | None, _Ids]] = {}
         if not len(process):
             return
@@ -318,8 +276,6 @@ class Calls:
 
     def find(self, process: Integers, correlation: Integers) -> Integers:
         """Index of the call with the same process and correlation id, the first of several; NOBODY where there is none."""
-        import numpy as np
-
         found = np.full(len(process), NOBODY)
         alone = len(process) > 0 and process.min() == process.max()
         for value in process[:1].tolist() if alone else np.unique(process).tolist():
@@ -336,18 +292,14 @@ class _Ids:
     """Ids of the calls of one process (at least one)."""
 
     def __init__(self, ids: Integers) -> None:
-        import numpy as np
-
         self._low, self._span = ids.min(), int(ids.max()) - int(ids.min()) + 1
         self._table = self._order = None
         number = np.int32 if len(ids) < 1 << 31 else np.int64
-        if self._span <= _SPARSE * len(
-            ids
-        ):  # dense ids, as usual: one table, filled backwards so that the first of equal ids wins
+        if self._span <= _SPARSE * len(ids):
+            # Dense ids, as usual: one table, filled backwards so that the first of equal ids wins, and in pieces since
+            # memory of large arrays is allocated anew each time.
             self._table = np.full(self._span + 1, NOBODY, number)
-            for first in reversed(
-                range(0, len(ids), SLICE)
-            ):  # in pieces: memory of large arrays is allocated anew each time
+            for first in reversed(range(0, len(ids), SLICE)):
                 piece = ids[first : first + SLICE]
                 self._table[piece[::-1] - self._low] = np.arange(first, first + len(piece), dtype=number)[::-1]
         else:
@@ -356,14 +308,10 @@ class _Ids:
 
     def first_equal(self, wanted: Integers) -> Integers:
         """Index of the first id that equals each of ``wanted``; NOBODY where none does."""
-        import numpy as np
-
         if self._table is not None:
-            place = wanted - self._low
-            return np.asarray(self._table[np.where((place >= 0) & (place < self._span), place, self._span)])
+            return np.asarray(self._table[_place(wanted - self._low, self._span)])
         assert self._order is not None
-        at = np.searchsorted(self._sorted, wanted)
-        at[at == len(self._sorted)] = 0
+        at = _nearest(self._sorted, wanted)
         return np.where(self._sorted[at] == wanted, self._order[at], NOBODY)
 
 
@@ -371,8 +319,6 @@ class Wanted:
     """Correlation ids of kernels and copies, to skip calls that launched none of them."""
 
     def __init__(self, ids: Sequence[Integers]) -> None:
-        import numpy as np
-
         held = [some for some in ids if len(some)]
         self._low = min((some.min() for some in held), default=np.int64(0))
         self._span = int(max((some.max() for some in held), default=-1)) - int(self._low) + 1
@@ -386,12 +332,19 @@ class Wanted:
 
     def among(self, ids: Integers) -> Flags:
         """Return a mask of the ids that are wanted."""
-        import numpy as np
-
         if self._table is not None:
-            place = ids - self._low
-            return self._table[np.where((place >= 0) & (place < self._span), place, self._span)]
+            return self._table[_place(ids - self._low, self._span)]
         assert self._sorted is not None
-        at = np.searchsorted(self._sorted, ids)
-        at[at == len(self._sorted)] = 0
-        return np.asarray(self._sorted[at] == ids)
+        return np.asarray(self._sorted[_nearest(self._sorted, ids)] == ids)
+
+
+def _place(ids: Integers, span: int) -> Integers:
+    """Places in a table of ``span`` ids; the one behind them for all others."""
+    return np.where((ids >= 0) & (ids < span), ids, span)
+
+
+def _nearest(ordered: Integers, wanted: Integers) -> Integers:
+    """Where each of ``wanted`` stands in the ordered values if it does; 0 for what is larger than all."""
+    at = np.searchsorted(ordered, wanted)
+    at[at == len(ordered)] = 0
+    return at

@@ -1,11 +1,9 @@
 """Parser of nvprof's output, text or ``--csv``: GPU trace, summary, API calls, unified memory and metrics.
 
-Text has five digits a number ("195.89ms" is a start rounded to 10 us); CSV has them whole, in the units of a row below
-the header. Sizes are in powers of 1024 since about CUDA 8 and were powers of 1000 before: throughput, which nvprof
-works out from the same size, tells which ("38.147MB" in "6.4049ms" is "5.8163GB/s" only by 1024); where no copy of the
-file does, sizes with a prefix stay unknown. Starts are on nvprof's own clock, from the start of the process.
-
-Written from the layouts of CUDA 5 to 12 that are printed in public; no whole file of it was at hand.
+Text has five digits a number; CSV has them whole, in the units of a row below the header. Sizes are in powers of 1024
+since about CUDA 8 and were powers of 1000 before: throughput, which nvprof works out from the same size, tells which
+("38.147MB" in "6.4049ms" is "5.8163GB/s" only by 1024), and else sizes with a prefix stay unknown. Starts count from the
+start of the process. Written from layouts of CUDA 5 to 12 that are printed in public; no whole file was at hand.
 """
 
 from __future__ import annotations
@@ -14,19 +12,17 @@ import csv
 import re
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from perfctl.parsers.text.doubts import joined, not_understood, repeated
 from perfctl.parsers.text.tool_text import ToolText, head_lines
-from perfctl.records.errors import ReportError
+from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Copy, Counter, Device, Diagnostic, Gap, Kernel, Report, Summary
 
-TRACE, SUMMARY, UNIFIED, METRIC = "trace", "summary", "unified memory", "metric"
-_WORDS = {TRACE: "GPU trace", SUMMARY: "summary", UNIFIED: "unified memory", METRIC: "metrics"}
-
+TOOL = "nvprof"
+TRACE, SUMMARY, UNIFIED, METRIC = "GPU trace", "summary", "unified memory", "metrics"
 _TOOL_LINE = re.compile(r"={8} (?P<text>.*)|==(?P<process>\d+)== (?P<said>.*)")
 _ANYWHERE = re.compile(
     r"(?:={8}|==\d+==) (?:NVPROF is profiling|Profiling (?:application|result)|(?:Metric|Event) result)"
@@ -35,18 +31,24 @@ _ANYWHERE = re.compile(
 _MESSAGE = re.compile(r"(Warning|Error|Internal error)\s*:\s*(.*)", re.IGNORECASE)
 _QUIET = ("NVPROF is profiling", "Profiling application", "Profiling result", "Generated result", "Metric result",
           "Event result", "Unified Memory profiling result", "OpenACC", "API calls")  # fmt: skip
-_TEXT_HEADERS = (
-    (TRACE, re.compile(r"\s*Start\s{2,}Duration\s{2,}.*\b(?:Name|Kernel)\b")),
-    (SUMMARY, re.compile(r"\s*(?:Type\s+)?Time\(%\)\s+Time\s+Calls\s+Avg\s+Min\s+Max\s+Name\s*$")),
-    (UNIFIED, re.compile(r"\s*Count\s+Avg Size\s+Min Size\s+Max Size\s+Total Size\s+Total Time\s+Name\s*$")),
-    (METRIC, re.compile(r"\s*Invocations\s+(?:Metric|Event) Name\s.*\bAvg\b")),
+_KINDS = (
+    (TRACE, re.compile(r"\s*Start\s{2,}Duration\s{2,}.*\b(?:Name|Kernel)\b"), {"Start", "Duration"}),
+    (
+        SUMMARY,
+        re.compile(r"\s*(?:Type\s+)?Time\(%\)\s+Time\s+Calls\s+Avg\s+Min\s+Max\s+Name\s*$"),
+        {"Time(%)", "Calls", "Name"},
+    ),
+    (
+        UNIFIED,
+        re.compile(r"\s*Count\s+Avg Size\s+Min Size\s+Max Size\s+Total Size\s+Total Time\s+Name\s*$"),
+        {"Avg Size", "Total Size", "Name"},
+    ),
+    (METRIC, re.compile(r"\s*Invocations\s+(?:Metric|Event) Name\s.*\bAvg\b"), {"Invocations", "Kernel", "Avg"}),
 )
-_CSV_MARKS = (
-    (TRACE, {"Start", "Duration"}),
-    (SUMMARY, {"Time(%)", "Calls", "Name"}),
-    (UNIFIED, {"Avg Size", "Total Size", "Name"}),
-    (METRIC, {"Invocations", "Kernel", "Avg"}),
-)
+"""(kind of table, its header in text, columns that it has in CSV)"""
+_CSV_HEADERS = (
+    '"Start","Duration"', '"Type","Time(%)"', '"Time(%)","Time","Calls"', '"Device","Kernel","Invocations"',
+)  # fmt: skip
 _SUMMARY_ROW = re.compile(
     r"(?:(?P<Type>[A-Z][\w ()]{1,40}):)?\s*(?P<percent>[\d.]+)%\s+(?P<Time>\S+)\s+(?P<Calls>\d{1,18})\s+(?P<Avg>\S+)\s+"
     r"(?P<Min>\S+)\s+(?P<Max>\S+)\s\s?(?P<Name>\S.*)\Z"
@@ -54,12 +56,12 @@ _SUMMARY_ROW = re.compile(
 _DEVICE = re.compile(r'\s*Device "(?P<name>.{0,200})"\s*\Z')
 _KERNEL = re.compile(r"Kernel: (?P<name>.+)\Z")
 _GAP = re.compile(r" {2,}")
+_METRIC_COLUMNS = ["Invocations", "Name", "Description", "Min", "Max", "Avg"]
 _LINE_LIMIT = 1 << 20
 _UNITS = {"", "%", "ns", "us", "ms", "s", "B", "KB", "MB", "GB", "TB", "B/s", "KB/s", "MB/s", "GB/s", "TB/s"}
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One row of one table."""
 
     kind: str
@@ -70,19 +72,10 @@ class Row:
     group: str
     """"GPU activities", "API calls", ... of a summary; the kernel of a metric; the device of unified memory."""
 
-
-def is_nvprof(head: bytes) -> bool:
-    """Return whether a line of nvprof, or a header of its tables, is among these lines."""
-    for line in head_lines(head):
-        if len(line) > 4096:
-            continue
-        if _ANYWHERE.search(line) or any(header.match(line) for _, header in _TEXT_HEADERS[:2]):
-            return True
-        if line.startswith(
-            ('"Start","Duration"', '"Type","Time(%)"', '"Time(%)","Time","Calls"', '"Device","Kernel","Invocations"')
-        ):
-            return True
-    return False
+    def cell(self, *names: str) -> tuple[str, str]:
+        """(cell, unit of the column) of the first of these columns that the row has something in."""
+        name = next((name for name in names if self.cells.get(name, "").strip() not in ("", "-")), "")
+        return self.cells.get(name, ""), self.units.get(name, "")
 
 
 class Lines:
@@ -92,7 +85,7 @@ class Lines:
         self.tables: list[str] = []
         self.unread = 0
         self.unknown: dict[str, None] = {}
-        """Headers of unknown tables."""
+        """Headers of tables."""
         self.again: int | None = None
         """Line of the first table that repeats a row or trace of an earlier table of its process."""
         self.processes: dict[str, int] = {}
@@ -117,8 +110,7 @@ class Lines:
         for number, line in enumerate(self._text, 1):
             self._line = number
             if row is not None:
-                self._meet(row)
-                yield row
+                yield self._met(row)
                 row = None
             if len(line) > _LINE_LIMIT:
                 self.unread += self._kind is not None
@@ -134,70 +126,59 @@ class Lines:
                 elif self._announced and line.strip():
                     self._note_unknown(line)
         if row is not None and (self._text.ends_whole or line.endswith((")", "]", '"'))):
-            self._meet(row)
-            yield row
+            yield self._met(row)
         elif row is not None:
             self.unread += 1  # the name at its end may be cut off
 
     def diagnostics(self) -> list[Diagnostic]:
         """nvprof's warnings and errors, and what was left out."""
-        said = [Diagnostic(severity, "nvprof", text) for severity, text in self._messages]
-        return said + self._text.diagnostics()
+        return [*(Diagnostic(severity, TOOL, text) for severity, text in self._messages), *self._text.diagnostics()]
 
     def _tool_line(self, text: str) -> None:
         """A line of nvprof's own; a result line ends the table before it."""
         message = _MESSAGE.match(text)
+        said = None if text.startswith(_QUIET) or not text.strip() else ("info", text.strip()[:1000])
         if message:
-            severity = "warning" if message[1].lower() == "warning" else "error"
-            if len(self._messages) < 100:
-                self._messages[severity, message[2].strip()[:1000]] += 1
+            said = ("warning" if message[1].lower() == "warning" else "error", message[2].strip()[:1000])
+        if said and len(self._messages) < 100:
+            self._messages[said] += 1
+        if message:
             return
-        if not text.startswith(_QUIET) and text.strip() and len(self._messages) < 100:
-            self._messages["info", text.strip()[:1000]] += 1
         self._kind, self._device = None, ""
         self._announced = text.rstrip().endswith("result:")
         self._group = "API calls" if text.startswith("API calls") else ""
 
     def _begins(self, line: str) -> bool:
-        """Return whether it is the header of a table, or a line that names the device of the next table."""
         if not self._is_csv and (device := _DEVICE.match(line)):
             self._group = self._device = device["name"]
             return True
-        for kind, header in _TEXT_HEADERS:
+        for kind, header, _ in _KINDS:
             if header.match(line):
-                names = (
-                    ["Invocations", "Name", "Description", "Min", "Max", "Avg"]
-                    if kind == METRIC
-                    else _GAP.split(line.strip())
-                )
-                if kind == UNIFIED and "Name" not in names:  # its columns do not stand two blanks apart
-                    continue
-                self._open(kind, names, is_csv=False)
-                return True
-        if line.startswith('"') and "," in line:
-            names = _csv_cells(line)
-            for kind, marks in _CSV_MARKS:
-                if marks.issubset(names):
-                    self._open(kind, names, is_csv=True)
-                    return True
-        return False
+                names = _METRIC_COLUMNS if kind == METRIC else _GAP.split(line.strip())
+                if kind != UNIFIED or "Name" in names:  # else its columns do not stand two blanks apart
+                    return self._open(kind, names, is_csv=False)
+        names = _csv_cells(line) if line.startswith('"') and "," in line else []
+        kind = next((kind for kind, _, marks in _KINDS if marks.issubset(names)), "")
+        return bool(kind) and self._open(kind, names, is_csv=True)
 
-    def _open(self, kind: str, names: list[str], *, is_csv: bool) -> None:
+    def _open(self, kind: str, names: list[str], *, is_csv: bool) -> bool:
         self._announced = False
         self._kind, self._names, self._is_csv = kind, names, is_csv
         self._units = None if is_csv and kind != METRIC else {}
-        word = _WORDS[kind] if kind != TRACE or len(names) > 4 else "API trace"
+        word = kind if kind != TRACE or len(names) > 4 else "API trace"
         self.tables.append(f"{word}, {'CSV' if is_csv else 'text'}")
         self._opened = self._line
         self.processes.setdefault(self._process, self._line)
         if kind == TRACE:
             self._once(word)
+        return True
 
-    def _meet(self, row: Row) -> None:
+    def _met(self, row: Row) -> Row:
         """A trace may appear once; a sum once for each device, group and name."""
         if row.kind != TRACE:
             names = (row.cells.get(name, "") for name in ("Device", "Name", "Metric Name", "Event Name"))
             self._once(row.kind, self._device, row.group, *names)
+        return row
 
     def _once(self, *what: str) -> None:
         opened = self._first_tables.setdefault((self._process, *what), self._opened)
@@ -206,52 +187,44 @@ class Lines:
 
     def _csv_row(self, line: str) -> Row | None:
         """A row below a CSV header; the first may be its units. A blank line ends the table."""
+        cells = _csv_cells(line)
         if not line.strip():
             self._kind = None
-            return None
-        cells = _csv_cells(line)
-        if self._units is None and len(cells) == len(self._names) and _UNITS.issuperset(cells):
+        elif self._units is None and len(cells) == len(self._names) and _UNITS.issuperset(cells):
             self._units = dict(zip(self._names, cells, strict=True))
-            return None
-        self._units = self._units or {}
-        if len(cells) != len(self._names):
+        else:
+            self._units = self._units or {}
+            if len(cells) == len(self._names):
+                named = dict(zip(self._names, cells, strict=True))
+                other = named.get("Kernel", "") if self._kind == METRIC else named.get("Device", self._group)
+                return Row(str(self._kind), named, self._units, named.get("Type") or other or "GPU activities")
             self._stray(line)
-            return None
-        named = dict(zip(self._names, cells, strict=True))
-        group = named.get("Type") or (
-            named.get("Kernel", "") if self._kind == METRIC else named.get("Device", self._group)
-        )
-        return Row(str(self._kind), named, self._units, group or "GPU activities")
+        return None
 
     def _text_row(self, line: str) -> Row | None:
-        if not line.strip():
+        stripped = line.strip()
+        if not stripped:
             self._kind = None if self._kind != METRIC else METRIC
-            return None
-        if self._kind == SUMMARY:
-            match = _SUMMARY_ROW.match(line.strip())
-            if match is None:
-                self._stray(line)
-                return None
+        elif self._kind == SUMMARY and (match := _SUMMARY_ROW.match(stripped)):
             self._group = match["Type"] or self._group or "GPU activities"
             named = {key: value for key, value in match.groupdict().items() if value and key not in ("Type", "percent")}
             return Row(SUMMARY, named | {"Time(%)": match["percent"] + "%"}, {}, self._group)
-        if kernel := _KERNEL.match(line.strip()):
+        elif self._kind != SUMMARY and (kernel := _KERNEL.match(stripped)):
             self._group = kernel["name"]
-            return None
-        cells = self._cells(line)
-        if cells is None:
+        elif self._kind != SUMMARY and (cells := self._cells(stripped)):
+            return Row(str(self._kind), dict(zip(self._names, cells, strict=True)), {}, self._group)
+        else:
             self._stray(line)
-            return None
-        return Row(str(self._kind), dict(zip(self._names, cells, strict=True)), {}, self._group)
+        return None
 
-    def _cells(self, line: str) -> list[str] | None:
-        """The cells of a row of text; None when they do not fit the header. Two blanks at least part them."""
+    def _cells(self, line: str) -> list[str]:
+        """The cells of a row of text; [] when they do not fit the header. Two blanks at least part them."""
         if self._kind == METRIC:
-            parts = _GAP.split(line.strip())
+            parts = _GAP.split(line)
             middle = len(parts) - 3  # a description has single blanks, but may be cut into the next column
-            return [*parts[:2], " ".join(parts[2:middle]), *parts[middle:]] if len(parts) >= 6 else None
-        parts = _GAP.split(line.strip(), maxsplit=len(self._names) - 1)
-        return parts if len(parts) == len(self._names) else None
+            return [*parts[:2], " ".join(parts[2:middle]), *parts[middle:]] if len(parts) >= 6 else []
+        parts = _GAP.split(line, maxsplit=len(self._names) - 1)
+        return parts if len(parts) == len(self._names) else []
 
     def _note_unknown(self, line: str) -> None:
         """The first line below an announced table: a header in no list, unless it is a sentence."""
@@ -291,7 +264,16 @@ _MORE = (
 """Columns of the trace that are not metrics."""
 _DEVICE_WIDTH = 15
 _LARGEST = 2**63 - 1
-_AXES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+_FIGURES: dict[str, dict[str, str | None]] = {
+    SUMMARY: {"Time(%)": "%", "Time": "ns", "Calls": None, "Avg": "ns", "Min": "ns", "Max": "ns"},
+    UNIFIED: {
+        "Count": None,
+        **dict.fromkeys(("Avg Size", "Min Size", "Max Size", "Total Size"), "byte"),
+        "Total Time": "ns",
+    },
+    METRIC: {"Invocations": None, "Min": "", "Max": "", "Avg": ""},
+}
+"""Kind of table -> its columns that become figures -> their unit; None for a count, "" for that of the cell."""
 
 
 class Sizes:
@@ -309,7 +291,7 @@ class Sizes:
             if sum(votes.values()) >= 20 or (votes.total() and number > 2000):
                 break
             size, throughput = _prefixed(row, "Size"), _prefixed(row, "Throughput")
-            duration = time_ns(row.cells.get("Duration", ""), row.units.get("Duration", ""))
+            duration = time_ns(*row.cell("Duration"))
             if not (size and throughput and duration and size[0] and throughput[0]) or size[1] == throughput[1]:
                 continue
             rate = float(size[0]) / (duration / 1e9)
@@ -331,10 +313,9 @@ class Sizes:
         return value if 0 <= value <= _LARGEST else None
 
     def gaps(self) -> list[Gap]:
-        if not self._undecided:
-            return []
         reason = f"{self._undecided} sizes: nothing in the file says whether a KB is 1000 or 1024 bytes"
-        return [Gap("copy.bytes", "ambiguous", reason), Gap("kernel.shared_bytes", "ambiguous", reason)]
+        gaps = [Gap(what, "ambiguous", reason) for what in ("copy.bytes", "kernel.shared_bytes")]
+        return gaps if self._undecided else []
 
 
 class Trace:
@@ -355,54 +336,44 @@ class Trace:
         """One row: a kernel has a grid, a copy a bracketed name; all else is a call and is counted by name."""
         cells = row.cells
         name = cells.get("Name", cells.get("Kernel", "")).strip()
-        start, duration = (time_ns(cells.get(key, ""), row.units.get(key, "")) for key in ("Start", "Duration"))
+        times = (time_ns(*row.cell("Start")), time_ns(*row.cell("Duration")))
+        place = (self._device(cells.get("Device", "")), whole(cells.get("Stream", "")))
         operation = _OPERATION.match(name)
         copy = operation and _MEMCPY.match(operation["kind"])
         if operation and (copy or operation["kind"] in ("memset", "Memset")):
-            size = self._sizes.bytes(*_cell(row, "Size", "Unified Memory"))
-            device, stream = self._device(cells.get("Device", "")), whole(cells.get("Stream", ""))
-            self.copies.append(Copy(copy["kind"] if copy else "memset", size, start, duration, None, device, stream))
+            size = self._sizes.bytes(*row.cell("Size", "Unified Memory"))
+            self.copies.append(Copy(copy["kind"] if copy else "memset", size, *times, None, *place))
         elif not operation and (grid := _axes(cells, "Grid")) is not None:
-            self._kernel(row, name, grid, start, duration)
+            launch = len(self.kernels)
+            registers = whole(row.cell("Regs*", "Registers Per Thread")[0])
+            shared = [
+                self._sizes.bytes(*row.cell(*names))
+                for names in (("SSMem*", "Static SMem"), ("DSMem*", "Dynamic SMem"))
+            ]
+            numbers = [None, *place, *grid, *(_axes(cells, "Block") or [None] * 3), registers, *shared, *times]
+            self.kernels.append(Kernel(launch, _CORRELATION.sub("", name), None, None, None, None, None, *numbers))
+            self._metrics(launch, row)
         elif name:
             self._others[name] += 1
-            self._times[name] += duration or 0
+            self._times[name] += times[1] or 0
 
-    def _kernel(self, row: Row, name: str, grid: list[int | None], start: int | None, duration: int | None) -> None:
-        cells = row.cells
-        launch = len(self.kernels)
-        block = _axes(cells, "Block") or [None, None, None]
-        sizes: dict[str, Any] = dict(zip(_AXES, (*grid, *block), strict=True))
-        self.kernels.append(
-            Kernel(
-                launch=launch,
-                name=_CORRELATION.sub("", name),
-                device_index=self._device(cells.get("Device", "")),
-                stream=whole(cells.get("Stream", "")),
-                registers=whole(_cell(row, "Regs*", "Registers Per Thread")[0]),
-                static_shared_bytes=self._sizes.bytes(*_cell(row, "SSMem*", "Static SMem")),
-                dynamic_shared_bytes=self._sizes.bytes(*_cell(row, "DSMem*", "Dynamic SMem")),
-                start_ns=start,
-                duration_ns=duration,
-            )._replace(**sizes)
-        )
-        for metric, text in cells.items():
+    def _metrics(self, launch: int, row: Row) -> None:
+        for metric, text in row.cells.items():
             if metric not in _MORE:
                 if metric[:1].isupper() and " " in metric:
                     self.unknown[metric] = None
                 number = _number(text, row.units.get(metric, ""))
-                value = None if number is None else _whole(number[0])
-                unit = number[1] or None if number else None
+                value, unit = (_whole(number[0]), number[1] or None) if number else (None, None)
                 self.counters.append(Counter(launch, metric, value, unit, text=None if number else text or None))
 
     def _device(self, text: str) -> int | None:
         """The ordinal in "Tesla T4 (0)"; None where the name alone is printed."""
         text = text.strip()
-        if text in ("", "-"):
-            return None
         match = _ORDINAL.match(text)
-        self._devices[match["name"] if match else text] = int(match["index"]) if match else None
-        return int(match["index"]) if match else None
+        index = int(match["index"]) if match else None
+        if text not in ("", "-"):
+            self._devices[match["name"] if match else text] = index
+        return index
 
     def devices(self) -> tuple[Device, ...]:
         """The GPUs that the rows name."""
@@ -420,56 +391,38 @@ class Trace:
 
     def summaries(self) -> list[Summary]:
         """Calls and page faults of the trace, by name."""
-        found = []
-        for name, count in self._others.items():
-            label = name.strip("[]")
-            found.append(Summary(f"{label}: Calls", float(count), None))
-            found.append(Summary(f"{label}: Time", float(self._times[name]), "ns"))
-        return found
+        calls = ((name.strip("[]"), float(count), float(self._times[name])) for name, count in self._others.items())
+        return [
+            figure
+            for label, count, time in calls
+            for figure in (Summary(f"{label}: Calls", count, None), Summary(f"{label}: Time", time, "ns"))
+        ]
 
 
-def summary_figures(row: Row) -> list[Summary]:
-    """ "GPU activities: name: Time", Calls, Avg, Min, Max and Time(%)."""
-    label = f"{row.group}: {row.cells['Name'].strip()}"
-    share, calls = row.cells.get("Time(%)", ""), row.cells.get("Calls", "")
-    number = _number(share, "%")
-    times = []
-    for key in ("Time", "Avg", "Min", "Max"):
-        text = row.cells.get(key, "")
-        times.append(_figure(f"{label}: {key}", text, time_ns(text, row.units.get(key, "")), "ns"))
-    first = _figure(f"{label}: Time(%)", share, None if number is None else float(number[0]), "%")
-    return [first, times[0], _figure(f"{label}: Calls", calls, whole(calls), None), *times[1:]]
-
-
-def unified_figures(row: Row, sizes: Sizes) -> list[Summary]:
-    """Transfers of unified memory: how many, sizes and time, by direction and device."""
-    label = f"Unified Memory, {row.group}: {row.cells['Name'].strip()}"
-    found = [_figure(f"{label}: Count", row.cells.get("Count", ""), whole(row.cells.get("Count", "")), None)]
-    for key in ("Avg Size", "Min Size", "Max Size", "Total Size"):
-        text = row.cells.get(key, "-")
-        if text.strip("- "):
-            found.append(_figure(f"{label}: {key}", text, sizes.bytes(text, row.units.get(key, "")), "byte"))
-    time = row.cells.get("Total Time", "")
-    return [*found, _figure(f"{label}: Total Time", time, time_ns(time, row.units.get("Total Time", "")), "ns")]
-
-
-def metric_figures(row: Row) -> list[Summary]:
-    """Least, largest and mean value of a metric over the launches of a kernel, and how many those were."""
+def figures(row: Row, sizes: Sizes) -> list[Summary]:
+    """Figures of a sum by name: "GPU activities: name: Time", "Unified Memory, device: direction: Count", a metric's Avg."""
     cells = row.cells
     name = cells.get("Metric Name") or cells.get("Event Name") or cells.get("Name", "")
-    label = f"{row.group}: {name}"
-    count = cells.get("Invocations", "")
-    found = [_figure(f"{label}: Invocations", count, whole(count), None)]
-    for key in ("Min", "Max", "Avg"):
-        if key in cells:
-            number = _number(cells[key], "")
-            value = None if number is None else float(number[0])
-            found.append(_figure(f"{label}: {key}", cells[key], value, (number[1] or None) if number else None))
+    label = f"{row.group}: {name}" if row.kind == METRIC else f"{row.group}: {cells['Name'].strip()}"
+    found = []
+    for key, stated in _FIGURES[row.kind].items():
+        text, unit = cells.get(key, ""), row.units.get(key, "")
+        if (stated == "byte" and not text.strip("- ")) or (stated == "" and key not in cells):
+            continue
+        number = _number(text, unit)
+        value: float | None = float(number[0]) if number else None
+        if stated == "ns":
+            value = time_ns(text, unit)
+        elif stated == "byte":
+            value = sizes.bytes(text, unit)
+        elif stated is None:
+            value = whole(text)
+        elif stated == "":
+            stated = (number[1] or None) if number else None
+        prefix = "Unified Memory, " if row.kind == UNIFIED else ""
+        known = (None, stated, text) if value is None else (float(value), stated)
+        found.append(Summary(f"{prefix}{label}: {key}", *known))
     return found
-
-
-def _figure(name: str, text: str, value: int | float | None, unit: str | None) -> Summary:
-    return Summary(name, None, unit, text) if value is None else Summary(name, float(value), unit)
 
 
 def time_ns(text: str, unit: str) -> int | None:
@@ -499,18 +452,9 @@ def _whole(number: Decimal) -> int | float:
 
 def _prefixed(row: Row, column: str) -> tuple[Decimal, int] | None:
     """(number, power of its prefix) of a size or a throughput."""
-    number = _number(row.cells.get(column, ""), row.units.get(column, ""))
+    number = _number(*row.cell(column))
     prefix = number[1].removesuffix("/s").removesuffix("B") if number and "B" in number[1] else None
     return (number[0], _PREFIXES[prefix]) if number and prefix in _PREFIXES and prefix is not None else None
-
-
-def _cell(row: Row, *names: str) -> tuple[str, str]:
-    """(cell, unit of the column) of the first of these columns that the row has something in."""
-    for name in names:
-        text = row.cells.get(name, "")
-        if text.strip() not in ("", "-"):
-            return text, row.units.get(name, "")
-    return "", ""
 
 
 def _axes(cells: dict[str, str], what: str) -> list[int | None] | None:
@@ -522,37 +466,35 @@ def _axes(cells: dict[str, str], what: str) -> list[int | None] | None:
     return axes if axes[0] is not None else None
 
 
-TOOL = "nvprof"
-
-
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether there is a line of nvprof, or the header of one of its tables."""
-    return is_nvprof(head)
+    return any(
+        _ANYWHERE.search(line)
+        or any(header.match(line) for _, header, _ in _KINDS[:2])
+        or line.startswith(_CSV_HEADERS)
+        for line in head_lines(head)
+        if len(line) <= 4096
+    )
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it has no table of nvprof."""
     source = Lines(path)
     summaries: list[Summary] = []
-    try:
+    with readable(path, TOOL):
         sizes = Sizes.of(row for row in Lines(path) if row.kind == TRACE)
         trace = Trace(sizes)
         for row in source:
             if row.kind == TRACE:
                 trace.take(row)
-            elif row.kind == SUMMARY:
-                summaries += summary_figures(row)
-            elif row.kind == UNIFIED:
-                summaries += unified_figures(row, sizes)
-            elif row.kind == METRIC:
-                summaries += metric_figures(row)
-    except OSError as error:
-        raise ReportError(path, TOOL, f"it cannot be read ({error.strerror})", "Check its permissions") from error
+            else:
+                summaries += figures(row, sizes)
     if not source.tables:
         messages = "; ".join(entry.text for entry in source.diagnostics()[:2]) or "nothing was profiled"
         raise ReportError(path, TOOL, f"it holds no table of nvprof ({messages[:300]})", "Check nvprof's messages")
     if source.again is not None:
         raise repeated(path, TOOL, "a table of one process", source.again)
+    rounded = "nvprof's text has five digits a number, so times and sizes are rounded (--csv prints all digits)"
     return Report(
         tool=TOOL,
         path=path,
@@ -565,32 +507,22 @@ def parse(path: Path) -> Report:
         gaps=(*_gaps(source, trace), *sizes.gaps(), *trace.gaps()),
         diagnostics=(
             *source.diagnostics(),
-            *_rounding(source),
+            *([Diagnostic("info", "perfctl", rounded)] if any("text" in table for table in source.tables) else ()),
             *not_understood({"tables": source.unknown, "columns": trace.unknown}, "kept as metrics or left out"),
             *joined("the tables of further processes", [*source.processes.values()][1:]),
         ),
-        duration_ns=None,
     )
 
 
-def _gaps(source: Lines, trace: Trace) -> list[Gap]:
-    gaps = []
-    if not any(table.startswith("GPU trace") for table in source.tables):
+def _gaps(source: Lines, trace: Trace) -> Iterator[Gap]:
+    if not any(table.startswith(TRACE) for table in source.tables):
         reason = "the file has only sums by name: run nvprof --print-gpu-trace for single launches"
-        gaps.append(Gap("kernel", "not_collected", reason))
-        gaps.append(Gap("copy", "not_collected", reason))
+        yield Gap("kernel", "not_collected", reason)
+        yield Gap("copy", "not_collected", reason)
     elif not trace.kernels:
-        gaps.append(Gap("kernel", "not_collected", "the GPU trace has no kernel"))
+        yield Gap("kernel", "not_collected", "the GPU trace has no kernel")
     if trace.kernels:
         reason = "nvprof's trace has no ranges, so no kernel can be assigned to a layer"
-        gaps.append(Gap("kernel.layer", "not_available", reason))
+        yield Gap("kernel.layer", "not_available", reason)
     if source.unread:
-        gaps.append(Gap("nvprof row", "unreadable", f"{source.unread} lines inside tables could not be read"))
-    return gaps
-
-
-def _rounding(source: Lines) -> list[Diagnostic]:
-    if not any("text" in table for table in source.tables):
-        return []
-    text = "nvprof's text has five digits a number, so times and sizes are rounded (--csv prints all digits)"
-    return [Diagnostic("info", "perfctl", text)]
+        yield Gap("nvprof row", "unreadable", f"{source.unread} lines inside tables could not be read")

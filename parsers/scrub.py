@@ -1,8 +1,7 @@
 """Copies a report without its process environments and secrets: the only parser module that writes.
 
-It writes only that copy, under a temporary name in the target's folder until it is complete and has been
-checked again. An nsys export loses its environments, the program's output, and strings that nothing refers
-to; in all its other texts, and in text reports, secrets become "(removed)".
+It writes only that copy, under a temporary name until it is complete and has been checked again. An nsys export loses its
+environments, the program's output, and strings that nothing refers to; elsewhere secrets become "(removed)".
 """
 
 from __future__ import annotations
@@ -17,12 +16,13 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
 
 from perfctl import redact
 from perfctl.parsers.nsys.tables import EXPORT_AGAIN, STRINGS
-from perfctl.parsers.secret_scan import texts_of
+from perfctl.parsers.secret_scan import opened, texts_of
 from perfctl.parsers.text.sqlite import connect
 from perfctl.records.errors import ReportError
 from perfctl.records.sqlite_header import is_sqlite
@@ -89,15 +89,14 @@ def environment_in(part: Path) -> bool:
         return any(ENVIRONMENT.match(value) for (value,) in values if value)
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> list[tuple[str, str]]:
-    """(name, declared type)"""
+def _columns(connection: sqlite3.Connection, table: str) -> dict[str, str]:
     rows = connection.execute(f"PRAGMA table_info({_quoted(table)})").fetchall()
-    return [(row[1], str(row[2]).upper()) for row in rows]
+    return {row[1]: str(row[2]).upper() for row in rows}
 
 
 def _delete(connection: sqlite3.Connection, table: str) -> int:
     """Delete the rows; all of them where the table lacks its usual columns."""
-    known = {name for name, _ in _columns(connection, table)} >= {"name", "value"}
+    known = _columns(connection, table).keys() >= {"name", "value"}
     return connection.execute(f"DELETE FROM {table} WHERE {DELETED[table] if known else '1'}").rowcount
 
 
@@ -106,19 +105,18 @@ def _drop_strings(connection: sqlite3.Connection, tables: dict[str, str]) -> int
     connection.execute("CREATE TEMP TABLE kept_string (id INTEGER PRIMARY KEY)")
     for table, sql in tables.items():
         stated = set(_COMMENT.findall(sql or ""))
-        for column, _ in _columns(connection, table):
+        for column in _columns(connection, table):
             if table != STRINGS and (column in stated or _REFERS.match(column)):
                 name = _quoted(column)
                 numbers = f"SELECT {name} FROM {_quoted(table)} WHERE typeof({name}) = 'integer'"  # so never NULL
                 connection.execute(f"INSERT OR IGNORE INTO kept_string {numbers}")
     gone = connection.execute(f"DELETE FROM {STRINGS} WHERE id NOT IN (SELECT id FROM kept_string)").rowcount
-    _rewrite(connection, STRINGS, "value", _emptied)
+
+    def emptied(raw: bytes) -> bytes | None:  # a variable of an environment, without its value
+        return raw[: raw.index(b"=") + 1] + redact.REMOVED if ENVIRONMENT.match(raw) else None
+
+    _rewrite(connection, STRINGS, "value", emptied)
     return gone
-
-
-def _emptied(raw: bytes) -> bytes | None:
-    """A string that is a variable of an environment, without its value; None for any other."""
-    return b"%b=%b" % (raw.partition(b"=")[0], redact.REMOVED) if ENVIRONMENT.match(raw) else None
 
 
 def _replace_in(connection: sqlite3.Connection, table: str, names: set[str]) -> None:
@@ -129,7 +127,7 @@ def _replace_in(connection: sqlite3.Connection, table: str, names: set[str]) -> 
         names.update(secret.name for secret in found)
         return redact.without(raw, found) if found else None
 
-    for column, declared in _columns(connection, table):
+    for column, declared in _columns(connection, table).items():
         if "INT" not in declared and "REAL" not in declared:
             _rewrite(connection, table, column, clean)
 
@@ -179,11 +177,12 @@ class Scrubbed:
 def scrub(path: Path, target: Path) -> Scrubbed:
     """Write the copy, replacing ``target``. Raises ReportError when the result cannot be verified."""
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    names: set[str] = set()
     try:
         database = _is_database(path)
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         try:
-            done = (_scrub_database if database else _scrub_text)(path, part, target)
+            rows = (_scrub_database if database else _scrub_text)(path, part, names)
             _check_clean(path, part, database)
             shutil.copymode(path, part)
             part.replace(target)
@@ -198,7 +197,7 @@ def scrub(path: Path, target: Path) -> Scrubbed:
     except OSError as error:
         reason = f"no copy could be made ({error.strerror or error})"
         raise ReportError(path, "unknown", reason, "Check the permissions and the free disk space") from error
-    return done
+    return Scrubbed(target, tuple(sorted(names)), rows)
 
 
 def _is_database(path: Path) -> bool:
@@ -218,33 +217,25 @@ def _is_database(path: Path) -> bool:
     return False
 
 
-def _scrub_database(path: Path, part: Path, target: Path) -> Scrubbed:
-    names = set(redact.names_of(texts_of(path)))
+def _scrub_database(path: Path, part: Path, names: set[str]) -> dict[str, int]:
+    names.update(redact.names_of(texts_of(path)))
     shutil.copyfile(path, part)
-    rows = rewrite(part, names)
-    return Scrubbed(target, tuple(sorted(names)), rows)
+    return rewrite(part, names)
 
 
-def _scrub_text(path: Path, part: Path, target: Path) -> Scrubbed:
+def _scrub_text(path: Path, part: Path, names: set[str]) -> dict[str, int]:
     """Works in pieces, so that neither a long file nor a long line fills memory."""
-    names: set[str] = set()
     with path.open("rb") as raw:
         zipped = raw.read(2) == GZIP
-    with _opened(path, "rb", zipped) as source, _opened(part, "wb", zipped) as out:
+    with opened(path, is_zipped=zipped) as source, opened(part, is_zipped=zipped, mode="wb") as out:
         first = source.read(4)
         coding = UTF_16.get(first[:2])
         for piece in _replaced(_pieces(source, first, coding), names):
             out.write(piece.decode("utf-8", "surrogatepass").encode(coding, "surrogatepass") if coding else piece)
-    return Scrubbed(target, tuple(sorted(names)), {})
-
-
-def _opened(path: Path, mode: str, zipped: bool) -> IO[bytes]:
-    opened: object = gzip.GzipFile(path, mode, 6) if zipped else path.open(mode)
-    return cast("IO[bytes]", opened)
+    return {}
 
 
 def _pieces(source: IO[bytes], first: bytes, coding: str | None) -> Iterator[bytes]:
-    """The whole text, UTF-16 as UTF-8."""
     decoder = codecs.getincrementaldecoder(coding)("surrogatepass") if coding else None
     piece = first
     while piece:
@@ -257,25 +248,19 @@ def _pieces(source: IO[bytes], first: bytes, coding: str | None) -> Iterator[byt
 def _replaced(pieces: Iterator[bytes], names: set[str]) -> Iterator[bytes]:
     """The text again without secrets, cut elsewhere: never inside of a secret, of its name or of a character."""
     rest = b""
-    for piece in pieces:
-        rest += piece
-        cut = len(rest) - LONGEST
-        if cut <= 0:
-            continue
-        found = redact.secrets_in(rest)
-        if len(rest) < MOST_KEPT:
+    for piece in chain(pieces, [None]):  # None: the end
+        rest += piece or b""
+        cut = len(rest) - (0 if piece is None else LONGEST)
+        found = redact.secrets_in(rest) if cut > 0 else []
+        if piece is not None and len(rest) < MOST_KEPT:
             cut = _between(found, cut)
-        while cut > 0 and rest[cut] & 0xC0 == 0x80:
+        while 0 < cut < len(rest) and rest[cut] & 0xC0 == 0x80:
             cut -= 1
-        if cut <= 0:
-            continue
-        before = [secret._replace(end=min(secret.end, cut)) for secret in found if secret.start < cut]
-        names.update(secret.name for secret in before)
-        yield redact.without(rest[:cut], before)
-        rest = rest[cut:]
-    found = redact.secrets_in(rest)
-    names.update(secret.name for secret in found)
-    yield redact.without(rest, found)
+        if cut > 0:
+            before = [secret._replace(end=min(secret.end, cut)) for secret in found if secret.start < cut]
+            names.update(secret.name for secret in before)
+            yield redact.without(rest[:cut], before)
+            rest = rest[cut:]
 
 
 def _between(found: Iterable[redact.Secret], cut: int) -> int:

@@ -8,6 +8,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import IO, cast
 
@@ -47,23 +48,30 @@ def names_in(path: Path, limit: int = LOOKED_AT) -> list[str]:
 
 def texts_of(path: Path, limit: int = LOOKED_AT) -> Iterator[bytes]:
     """Yield the texts that ``names_in`` searches, in pieces. Raises what reading a damaged file raises."""
-    with path.open("rb") as file:
-        head = file.read(len(MAGIC))
+    head = _head(path)
     yield from _database_texts(path) if is_sqlite(head) else _chunks(path, head, limit)
 
 
 def is_database(path: Path) -> bool:
     """Return whether it is an SQLite database, of which ``names_in`` searches a few tables. Raises OSError."""
+    return is_sqlite(_head(path))
+
+
+def _head(path: Path) -> bytes:
     with path.open("rb") as file:
-        return is_sqlite(file.read(len(MAGIC)))
+        return file.read(len(MAGIC))
+
+
+def opened(path: Path, *, is_zipped: bool, mode: str = "rb") -> IO[bytes]:
+    """The file, unzipped or to be zipped."""
+    return cast("IO[bytes]", gzip.GzipFile(path, mode, 6) if is_zipped else path.open(mode))
 
 
 def _chunks(path: Path, head: bytes, limit: int) -> Iterator[bytes]:
     """The first ``limit`` bytes, unzipped, and samples of the rest; UTF-16 as what it would be in ASCII."""
     wide = head.startswith((b"\xff\xfe", b"\xfe\xff"))
     is_zipped = head.startswith(b"\x1f\x8b")
-    with gzip.open(path) if is_zipped else path.open("rb") as opened:
-        file = cast("IO[bytes]", opened)
+    with opened(path, is_zipped=is_zipped) as file:
         while limit > 0 and (chunk := file.read(min(limit, CHUNK))):
             limit -= len(chunk)
             yield chunk.replace(b"\0", b"") if wide else chunk
@@ -73,7 +81,6 @@ def _chunks(path: Path, head: bytes, limit: int) -> Iterator[bytes]:
 
 
 def _samples(file: IO[bytes], size: int) -> Iterator[bytes]:
-    """Yield evenly spaced parts of the rest of the file, and its end."""
     end = max(file.tell(), (size - CHUNK) & ~1)
     for place in range(file.tell(), end, EVERY):
         file.seek(place)
@@ -85,11 +92,10 @@ def _samples(file: IO[bytes], size: int) -> Iterator[bytes]:
 def _zipped_samples(file: IO[bytes]) -> Iterator[bytes]:
     """The same for a gzip stream, which cannot seek: everything is unzipped, little is searched."""
     before = last = b""
-    number = 0
-    while chunk := file.read(CHUNK):
+    for number, chunk in enumerate(iter(partial(file.read, CHUNK), b"")):
         if number % (EVERY // CHUNK) == 0:
             yield chunk[:SAMPLE]
-        before, last, number = last, chunk, number + 1
+        before, last = last, chunk
     yield (before + last)[-CHUNK:]
 
 

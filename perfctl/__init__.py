@@ -31,27 +31,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.3.0"
 __all__ = [
-    "LocalPlacement",
-    "PerfctlError",
-    "ReportError",
-    "SweepOptions",
-    "UserHints",
-    "__version__",
-    "compare",
-    "counters",
-    "estimate",
-    "ingest",
-    "kernels",
-    "layer_calls",
-    "ledger",
-    "parse",
-    "predict",
-    "replay",
-    "report",
-    "runs",
-    "sniff",
+    "LocalPlacement", "PerfctlError", "ReportError", "SweepOptions", "UserHints", "__version__", "compare", "counters",
+    "estimate", "ingest", "kernels", "layer_calls", "ledger", "parse", "predict", "replay", "report", "runs", "sniff",
     "sweep",
-]
+]  # fmt: skip
 
 _ACTIONS = "perfctl.orchestrator.actions"
 _HOME = {

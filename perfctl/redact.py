@@ -22,7 +22,7 @@ _WORDS = (
 """The lower-case name of a variable that counts as a secret contains one of these."""
 _STEMS = (b"token", b"secret", b"pass", b"credential", b"key")
 """One of these is in each of _WORDS, at its beginning or, "key", at its end; to look for few is faster."""
-_LONGEST_WORD = 11
+_LONGEST_WORD = max(map(len, _WORDS))
 _NAME = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 _VARIABLE = re.compile(
     rb"(?P<name>[A-Za-z0-9_][A-Za-z0-9_-]{2,280})"
@@ -159,7 +159,7 @@ REMOVED_TEXT = REMOVED.decode()
 
 
 def masked(text: str) -> str:
-    """One text."""
+    """The text without its secrets."""
     raw = text.encode("utf-8", "replace")
     found = secrets_in(raw)
     return without(raw, found).decode("utf-8", "replace") if found else _whole(text)
@@ -168,10 +168,9 @@ def masked(text: str) -> str:
 def is_clean(texts: Iterable[str]) -> bool:
     """Return whether ``masked`` changes none of the texts; much faster than masking each one."""
     try:
-        raw = "\n".join(texts).encode()
+        return not secrets_in("\n".join(texts).encode())
     except UnicodeEncodeError:
         return False
-    return not secrets_in(raw)
 
 
 def masked_fact(name: str, value: str) -> str:
@@ -210,9 +209,8 @@ def _is_secret(name: str, value: str) -> bool:
     bare = name.lstrip("-").encode("utf-8", "replace")
     if not bare or not value:
         return False
-    if "pass" in name.lower() and not is_secret(bare, value.encode("utf-8", "replace"), quoted=True):
-        return bare.lower().endswith((b"password", b"passwd", b"passphrase")) and value != REMOVED_TEXT
-    return is_secret(bare, value.encode("utf-8", "replace"), quoted=True)
+    spoken = bare.lower().endswith((b"password", b"passwd", b"passphrase")) and value != REMOVED_TEXT
+    return is_secret(bare, value.encode("utf-8", "replace"), quoted=True) or spoken
 
 
 def _whole(text: str) -> str:

@@ -117,16 +117,12 @@ def test_utf_16_of_either_order_is_looked_into(tmp_path: Path) -> None:
     [
         ("--api-key=abcdef0123 train0123.py", "--api-key=(removed) train0123.py"),
         ("--name=--password train.py", "--name=--password train.py"),
-        ("--passphrase x -v", "--passphrase (removed) -v"),
-        ("--password -v", "--password -v"),
-        ("password hunter22", "password hunter22"),
-        ("--pass secret12", "--pass secret12"),
-        ("--bypass-token abcdefgh", "--bypass-token (removed)"),
-        ("--token 12345", "--token 12345"),
-        ("-- abcdefgh", "-- abcdefgh"),
-        ("--Password=x", "--Password=(removed)"),
+        ("--passphrase x -v", "--passphrase (removed) -v"), ("--password -v", "--password -v"),
+        ("password hunter22", "password hunter22"), ("--pass secret12", "--pass secret12"),
+        ("--bypass-token abcdefgh", "--bypass-token (removed)"), ("--token 12345", "--token 12345"),
+        ("-- abcdefgh", "-- abcdefgh"), ("--Password=x", "--Password=(removed)"),
     ],
-)
+)  # fmt: skip
 def test_of_an_option_only_the_value_of_a_secret_goes(words: str, kept: str) -> None:
     assert masked_words(words.split()) == tuple(kept.split())
 
@@ -141,3 +137,4 @@ def test_a_setting_is_judged_by_the_last_part_of_its_name() -> None:
     assert masked_fact("a:b:hf_token", "abcdefgh") == "(removed)"
     assert masked_fact("a:b:hf_token", "") == ""
     assert masked_fact("note", "X_TOKEN=abc") == "X_TOKEN=(removed)"
+    assert masked_fact("torch", "2.1.0+cu118") == "2.1.0+cu118"

@@ -20,24 +20,19 @@ def names(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("HF_TOKEN=abcdefgh", "HF_TOKEN"),
-        ("export DB_PASSWORD='two words'", "DB_PASSWORD"),
+        ("HF_TOKEN=abcdefgh", "HF_TOKEN"), ("export DB_PASSWORD='two words'", "DB_PASSWORD"),
         ('{"WANDB_API_KEY": "0123456789abcdef"}', "WANDB_API_KEY"),
         (r'"cmd": "env AWS_SECRET_ACCESS_KEY=ab\"', "AWS_SECRET_ACCESS_KEY"),
-        (r"{\"MY_SECRET\": \"abc\"}", "MY_SECRET"),
-        ("train.py --api-key=abcdef0123", "api-key"),
-        ("password: correcthorse", "password"),
-        ("see " + "ghp_" + "a" * 36, "a GitHub token"),
-        ("github_pat_" + "A1_" * 10, "a GitHub token"),
-        ("hf_" + "Ab1" * 11, "a Hugging Face token"),
-        ("sk-" + "proj-" + "x1" * 12, "an API key (sk-...)"),
-        ("AKIA" + "ABCDEFGH12345678", "an AWS access key"),
+        (r"{\"MY_SECRET\": \"abc\"}", "MY_SECRET"), ("train.py --api-key=abcdef0123", "api-key"),
+        ("password: correcthorse", "password"), ("see " + "ghp_" + "a" * 36, "a GitHub token"),
+        ("github_pat_" + "A1_" * 10, "a GitHub token"), ("hf_" + "Ab1" * 11, "a Hugging Face token"),
+        ("sk-" + "proj-" + "x1" * 12, "an API key (sk-...)"), ("AKIA" + "ABCDEFGH12345678", "an AWS access key"),
         ("xoxb-" + "1234567890-abc", "a Slack token"),
         ("eyJ" + "hbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl", "a JSON web token"),
         ("https://user:hunter2@example.org/simple", "a password in a URL"),
         ("-----BEGIN " + "RSA PRIVATE KEY-----\nMIIB\n-----END RSA PRIVATE KEY-----", "a private key"),
     ],
-)
+)  # fmt: skip
 def test_what_looks_like_a_secret_is_named(text: str, name: str) -> None:
     assert names(text) == [name]
 

@@ -1,9 +1,8 @@
 """DLProf's reports as JSON (``dlprof --formats=json``).
 
-UNVERIFIED: no real file of this form was at hand (DLProf is no longer distributed), and NVIDIA's guide shows none.
-So nothing is read by position or nesting: the reports, column names and labels of the CSV are
-searched by key everywhere: as a list of objects, as columns and rows, or as labels with values.
-A file with none of them is not read as DLProf's. Every report read here carries a diagnostic about this.
+UNVERIFIED: no real file of this form was at hand, and NVIDIA's guide shows none. So nothing is read by position or
+nesting: the reports, column names and labels of the CSV are searched by key everywhere, as a list of objects, as columns
+and rows, or as labels with values. Every report read here carries a diagnostic about this.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.dlprof import records as dlprof_records
-from perfctl.parsers.dlprof.records import Row, report
-from perfctl.parsers.dlprof.tables import HEADERS, SUMMARY_WORDS, Block, column, summary_of
+from perfctl.parsers.dlprof.records import report
+from perfctl.parsers.dlprof.tables import SUMMARY_WORDS, WANTED, Block, column, summary_of, together
 from perfctl.parsers.text.json import read_whole
 from perfctl.parsers.text.lines import encoding_of
 from perfctl.records.errors import ReportError
@@ -25,10 +23,6 @@ from perfctl.records.report import Diagnostic, Report
 
 MOST_FILES = 50
 """A folder with more JSON files is not searched."""
-_PROBE_BYTES = 65536
-
-_ADVICE = ("problem", "recommendation")
-_WANTED = {**HEADERS, "expert_systems": _ADVICE}
 _UNVERIFIED = Diagnostic(
     "warning",
     "perfctl",
@@ -48,25 +42,10 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def members(folder: Path) -> list[Path]:
-    """The JSON files of a folder that is one DLProf report; empty when it is not.
-
-    It is one when it holds several, no kind of report twice, and either no other JSON files or DLProf's own file names.
-    """
-    found: dict[str, Path] = {}
-    foreign = False
+    """The JSON files of a folder that is one DLProf report of several files; empty when it is not."""
     files = [path for path in sorted(folder.glob("*.json")) if path.is_file()]
-    if len(files) > MOST_FILES:
-        return []
-    for path in files:
-        with path.open("rb") as file:
-            kinds = _kinds_in(file.read(_PROBE_BYTES))
-        foreign |= not kinds
-        if kinds & found.keys():
-            return []
-        found |= dict.fromkeys(kinds, path)
-    ours = list(dict.fromkeys(found.values()))
-    named = any(path.name.startswith("dlprof_") for path in ours)
-    return ours if len(ours) > 1 and (named or not foreign) else []
+    ours = list(dict.fromkeys(together(files, _kinds_in).values())) if len(files) <= MOST_FILES else []
+    return ours if len(ours) > 1 else []
 
 
 def _kinds_in(head: bytes) -> set[str]:
@@ -76,41 +55,33 @@ def _kinds_in(head: bytes) -> set[str]:
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"[") or b"\0" in head:
         return set()
     keys = {_name(key.decode("utf-8", "replace")) for key in _KEY.findall(head)}
-    found = {kind for kind, wanted in _WANTED.items() if keys.issuperset(wanted)}
+    found = {kind for kind, wanted in WANTED.items() if keys.issuperset(wanted)}
     return found | ({"summary"} if len(keys & SUMMARY_WORDS) >= 2 else set())
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is not complete JSON, is too large, or holds no DLProf report."""
-    tables: dict[str, list[Row]] = {}
+    tables: dict[str, list[dict[str, str]]] = {}
     blocks: list[Block] = []
     files = members(path) if path.is_dir() else [path]
     for title, part in (part for file in files for part in _parts(read_whole(file, "dlprof", _REMEDY))):
         if isinstance(part, dict):
             blocks.append(_block(title, part))
-            continue
-        if kind := _kind(part):
-            rows = _whole_rows(part, _WANTED[kind], path)
-            if rows and rows[0] in tables.get(kind, ()):
+        elif kind := _kind(part):
+            for number, row in enumerate(part):
+                if missing := sorted(set(WANTED[kind]) - row.keys()):
+                    reason = f"row {number} of a table has no '{missing[0]}', the rows before it have"
+                    raise ReportError(path, "dlprof", reason, _REMEDY)
+            if part[0] in tables.get(kind, ()):
                 reason = f"the {kind} report appears twice; counting both would double the totals"
                 raise ReportError(path, "dlprof", reason, _REMEDY)
-            tables.setdefault(kind, []).extend(rows)
+            tables.setdefault(kind, []).extend(part)
     blocks = [block for block in blocks if block.lines]
-    is_summary = len({word for block in blocks for word in _words(block)} & SUMMARY_WORDS) >= 2
-    if not tables and not is_summary:
+    words = {word for block in blocks for word in (block.title.lower(), *(label.lower() for label, _ in block.lines))}
+    summary = summary_of(path, blocks) if len(words & SUMMARY_WORDS) >= 2 else None
+    if not tables and not summary:
         raise ReportError(path, "dlprof", "this JSON holds no DLProf report", _REMEDY)
-    beside = sorted({file for file in path.iterdir() if file.name[0] != "."} - set(files)) if path.is_dir() else []
-    advice = ((row["problem"], row["recommendation"]) for row in tables.get("expert_systems", ()))
-    notes = (_UNVERIFIED, *_others(beside), *dlprof_records.feedback(advice))
-    kinds = [*tables, *(["summary"] if is_summary else [])]
-    return report(path, "JSON", kinds, tables, summary_of(blocks) if is_summary else None, (), notes)
-
-
-def _others(beside: list[Path]) -> Iterator[Diagnostic]:
-    if beside:
-        names = ", ".join(file.name for file in beside[:10])
-        text = f"read as one DLProf report; other files in the folder were not read: {names}"
-        yield Diagnostic("info", "perfctl", text)
+    return report(path, "JSON", tables, summary, files, before=[_UNVERIFIED])
 
 
 def _parts(root: Any) -> Iterator[tuple[str, dict[str, Any] | list[dict[str, str]]]]:
@@ -119,7 +90,8 @@ def _parts(root: Any) -> Iterator[tuple[str, dict[str, Any] | list[dict[str, str
     while waiting:
         title, node = waiting.popleft()
         if isinstance(node, list):
-            rows = [_row(item) for item in node if isinstance(item, dict)]
+            items = [item for item in node if isinstance(item, dict)]
+            rows = [{_name(key): _text(value) for key, value in item.items()} for item in items]
             if _kind(rows) and len(rows) == len(node):
                 yield title, rows
             else:
@@ -133,8 +105,7 @@ def _parts(root: Any) -> Iterator[tuple[str, dict[str, Any] | list[dict[str, str
 
 
 def _kind(rows: list[dict[str, str]]) -> str | None:
-    """The report that the rows belong to, judged by the first row."""
-    return next((kind for kind, wanted in _WANTED.items() if rows and rows[0].keys() >= set(wanted)), None)
+    return next((kind for kind, wanted in WANTED.items() if rows and rows[0].keys() >= set(wanted)), None)
 
 
 def _columns_and_rows(node: dict[str, Any]) -> list[dict[str, str]] | None:
@@ -142,24 +113,11 @@ def _columns_and_rows(node: dict[str, Any]) -> list[dict[str, str]] | None:
     named = {key.lower(): value for key, value in node.items()}
     names = named.get("columns", named.get("headers", named.get("header")))
     rows = named.get("rows", named.get("data"))
-    if not isinstance(names, list) or not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+    if not isinstance(names, list) or not isinstance(rows, list):
         return None
-    if any(len(row) != len(names) for row in rows):
+    if not all(isinstance(row, list) and len(row) == len(names) for row in rows):
         return None
     return [{_name(str(name)): _text(cell) for name, cell in zip(names, row, strict=True)} for row in rows]
-
-
-def _row(item: dict[str, Any]) -> dict[str, str]:
-    return {_name(key): _text(value) for key, value in item.items()}
-
-
-def _whole_rows(rows: list[dict[str, str]], wanted: tuple[str, ...], path: Path) -> list[Row]:
-    for number, row in enumerate(rows):
-        missing = set(wanted) - row.keys()
-        if missing:
-            reason = f"row {number} of a table has no '{sorted(missing)[0]}', the rows before it have"
-            raise ReportError(path, "dlprof", reason, _REMEDY)
-    return list(rows)
 
 
 def _columns(node: dict[str, Any]) -> tuple[str, ...]:
@@ -176,10 +134,6 @@ def _block(title: str, node: dict[str, Any]) -> Block:
     return Block(title, (), [(key, (_text(value),)) for key, value in node.items() if not _is_tree(value)])
 
 
-def _words(block: Block) -> set[str]:
-    return {block.title.lower(), *(label.lower() for label, _ in block.lines)}
-
-
 def _is_tree(value: Any) -> bool:
     return isinstance(value, (dict, list))
 
@@ -190,8 +144,6 @@ def _name(text: str) -> str:
 
 def _text(value: Any) -> str:
     """A JSON value as DLProf's CSV prints it."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return json.dumps(value) if isinstance(value, (dict, list)) else str(value)
+    if value is None or isinstance(value, bool):
+        return {None: "", True: "yes", False: "no"}[value]
+    return json.dumps(value) if _is_tree(value) else str(value)

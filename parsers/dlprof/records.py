@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import isfinite
+from dataclasses import replace
 from pathlib import Path
 
-from perfctl.parsers.dlprof.tables import SummaryReport
-from perfctl.parsers.text.doubts import newer, not_understood, others, words
+from perfctl.parsers.dlprof.tables import KNOWN, figure, printed
+from perfctl.parsers.text.doubts import newer, not_understood, others
 from perfctl.parsers.text.sqlite import Database
 from perfctl.records.ranges import RangeName, read_range_name
 from perfctl.records.report import Diagnostic, Gap, Kernel, Operation, Report, Summary
@@ -23,7 +23,13 @@ Row = Mapping[str, str]
 """Normalised column name (dlprof_tables.column) -> cell."""
 
 DIRECTIONS = {"fprop": "forward", "fwd": "forward", "bprop": "backward", "bwd": "backward"}
-_TOTALS = (("total cpu time (ns)", "CPU Time"), ("total gpu time (ns)", "GPU Time"))
+_SUMMED = (
+    ("op_type", "detail", "op type", "# calls"),
+    ("group_op", "detail", "name", "num calls aggregated"),
+    ("kernel", "iteration", "kernel name", "calls"),
+)
+"""Report of sums by name, the finer report that makes it needless, its columns of names and of calls."""
+_TIMES = (("total cpu time (ns)", "CPU Time", "ns"), ("total gpu time (ns)", "GPU Time", "ns"))
 _MODULE_PATH = re.compile(r"[A-Za-z_]\w*(\.\w+)+\Z")
 _CALL = re.compile(r"([A-Za-z_]\w*)::(?:_call_impl|__call__)(?:\[(\d+)\])?\Z")
 _SINGLE_OPERATION = re.compile(
@@ -32,11 +38,10 @@ _SINGLE_OPERATION = re.compile(
 )
 """Modules of torch that run a single operation of the same name."""
 _REPEATED = re.compile(r"\[\d+\]\Z")
-_NEVER = ("stream", "registers", "static_shared_bytes", "dynamic_shared_bytes")
 _MISSING = {
-    "iteration": ("kernel", "single launches", "iteration"),
-    "detail": ("operation", "operations", "detail"),
-    "summary": ("summary", "utilisation and iteration figures, versions and devices", "summary"),
+    "iteration": ("kernel", "single launches"),
+    "detail": ("operation", "operations"),
+    "summary": ("summary", "utilisation and iteration figures, versions and devices"),
 }
 _LARGEST = 2**63 - 1
 
@@ -45,29 +50,12 @@ def kernel_records(rows: Iterable[Row]) -> list[Kernel]:
     """One record a launch, in the order of the iteration report."""
     found = []
     for launch, row in enumerate(rows):
-        place, source = layer_of(row["op name"])
         short = row["kernel name"]
-        step = place.step if place.step is not None else whole(row["iteration"])
-        found.append(
-            Kernel(
-                launch=launch,
-                name=row.get("long kernel name") or short,
-                short_name=short or None,
-                layer=place.layer,
-                direction=place.direction or DIRECTIONS.get(row.get("direction", "")),
-                step=step,
-                layer_source=source,
-                device_index=whole(row.get("device id")),
-                grid_x=whole(row.get("grid x")),
-                grid_y=whole(row.get("grid y")),
-                grid_z=whole(row.get("grid z")),
-                block_x=whole(row.get("block x")),
-                block_y=whole(row.get("block y")),
-                block_z=whole(row.get("block z")),
-                start_ns=whole(row["gpu start time (ns)"]),
-                duration_ns=whole(row.get("gpu duration (ns)")),
-            )
-        )
+        place = placed(row["op name"], row.get("direction"), whole(row["iteration"]))
+        size = [whole(row.get(f"{what} {axis}")) for what in ("grid", "block") for axis in "xyz"]
+        times = (whole(row["gpu start time (ns)"]), whole(row.get("gpu duration (ns)")))
+        numbers = (None, whole(row.get("device id")), None, *size, None, None, None, *times)
+        found.append(Kernel(launch, row.get("long kernel name") or short, short or None, *place, *numbers))
     return found
 
 
@@ -75,25 +63,20 @@ def operations(rows: Iterable[Row]) -> list[Operation]:
     """One record a row of the detail report: each op of the model by itself, summed over its calls."""
     found = []
     for row in rows:
-        place, _ = layer_of(row["op name"])
-        calls = whole(row["no calls"])
-        if calls is None:
-            continue
-        found.append(
-            Operation(
-                name=row["op name"],
-                category=row["op type"] or None,
-                calls=calls,
-                cpu_ns=whole(row["total cpu time (ns)"]),
-                self_cpu_ns=None,
-                device_ns=whole(row.get("total gpu time (ns)")),
-                memory_bytes=None,
-                flops=None,
-                layer=place.layer,
-                direction=place.direction or DIRECTIONS.get(row.get("direction", "")),
-            )
-        )
+        if (calls := whole(row["no calls"])) is not None:
+            layer, direction, *_ = placed(row["op name"], row.get("direction"))
+            times = (whole(row["total cpu time (ns)"]), None, whole(row.get("total gpu time (ns)")))
+            found.append(Operation(row["op name"], row["op type"] or None, calls, *times, None, None, layer, direction))
     return found
+
+
+def placed(
+    op_name: str, direction: object, iteration: int | None = None
+) -> tuple[str | None, str | None, int | None, str | None]:
+    """(layer, direction, step, how the layer was found) by the name of an op, else by DLProf's own columns."""
+    place, source = layer_of(op_name)
+    step = place.step if place.step is not None else iteration
+    return place.layer, place.direction or DIRECTIONS.get(str(direction)), step, source
 
 
 def table_summaries(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
@@ -101,48 +84,40 @@ def table_summaries(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
     found = []
     for row in tables.get("tensor_core", ()):
         op = row.get("op id") or row["op name"]
-        found.append(figure(f"TC Utilization: {op}", row["tc utilization (%)"], "%"))
-    sums: list[str] = [kind for kind in ("op_type", "group_op") if kind in tables and "detail" not in tables]
-    if "kernel" in tables and "iteration" not in tables:
-        sums.append("kernel")
-    for kind in sums:
-        label, calls = {
-            "op_type": ("op type", "# calls"),
-            "group_op": ("name", "num calls aggregated"),
-            "kernel": ("kernel name", "calls"),
-        }[kind]
-        for row in tables[kind]:
+        found.append(figure(f"TC Utilization: {op}", printed(row["tc utilization (%)"]), "%"))
+    for kind, finer, label, calls in _SUMMED:
+        for row in tables.get(kind, ()) if finer not in tables else ():
             name = f"{kind}: {row[label]}" + (f" in {row.get('op id') or row['op name']}" if kind == "kernel" else "")
-            if calls in row:
-                found.append(figure(f"{name}: Calls", row[calls], None))
-            found += [figure(f"{name}: {text}", row[total], "ns") for total, text in _TOTALS if total in row]
+            figures = ((calls, "Calls", None), *_TIMES)
+            found += [figure(f"{name}: {what}", printed(row[key]), unit) for key, what, unit in figures if key in row]
     return found
 
 
 def gaps_of(kinds: Collection[str], found: Collection[Kernel]) -> list[Gap]:
     """Gaps of reports of these kinds ("iteration", "detail", "summary", ...); ``found`` are their launches."""
-    gaps = []
-    for kind, (quantity, what, option) in _MISSING.items():
-        if kind not in kinds:
-            reason = f"no {kind} report, so no {what}: run dlprof with --reports={option},..."
-            gaps.append(Gap(quantity, "not_collected", reason))
+    gaps = [
+        Gap(quantity, "not_collected", f"no {kind} report, so no {what}: run dlprof with --reports={kind},...")
+        for kind, (quantity, what) in _MISSING.items()
+        if kind not in kinds
+    ]
     reason = "DLProf's reports list no memcpy or memset, and no streams, registers or shared memory of kernels"
     gaps.append(Gap("copy", "not_available", reason))
     if "iteration" in kinds:
-        gaps += [Gap(f"kernel.{name}", "not_available", reason) for name in _NEVER]
-        gaps += layer_gap(found)
-    if "detail" in kinds:
-        gaps += operation_gaps()
-    return gaps
+        gaps += [*never(reason), *layer_gap(found)]
+    return [*gaps, *(operation_gaps() if "detail" in kinds else ())]
+
+
+def never(reason: str) -> list[Gap]:
+    """Gaps of what no form of DLProf says about kernels."""
+    fields = ("stream", "registers", "static_shared_bytes", "dynamic_shared_bytes")
+    return [Gap(f"kernel.{name}", "not_available", reason) for name in fields]
 
 
 def layer_gap(found: Collection[Kernel]) -> list[Gap]:
     """One gap when launches could not be assigned to a layer."""
     unplaced = sum(kernel.layer is None for kernel in found)
-    if not unplaced:
-        return []
     reason = f"{unplaced} of {len(found)} launches have an op name outside every module"
-    return [Gap("kernel.layer", "not_collected", reason)]
+    return [Gap("kernel.layer", "not_collected", reason)] if unplaced else []
 
 
 def operation_gaps() -> list[Gap]:
@@ -158,18 +133,12 @@ def feedback(problems: Iterable[tuple[str, str]]) -> list[Diagnostic]:
 
 def layer_of(op_name: str) -> tuple[RangeName, str | None]:
     """(layer, direction and step, how they were found) that an op name gives; all None where it lies in no module's call."""
-    layer = RangeName()
-    step = None
-    for part in op_name.split("/"):
-        name = read_range_name(_REPEATED.sub("", part))
-        layer = name if name.layer is not None else layer
-        step = name.step if name.step is not None else step
-    if layer.layer is not None:
+    names = [read_range_name(_REPEATED.sub("", part)) for part in reversed(op_name.split("/"))]
+    step = next((name.step for name in names if name.step is not None), None)
+    if layer := next((name for name in names if name.layer is not None), None):
         return layer._replace(step=step), "range"
     path = op_name if _MODULE_PATH.match(op_name) else _called(op_name)
-    if path is not None:
-        return RangeName(layer=path, step=step), "operation"
-    return RangeName(step=step), None
+    return RangeName(layer=path, step=step), None if path is None else "operation"
 
 
 def _called(op_name: str) -> str | None:
@@ -188,25 +157,13 @@ def _called(op_name: str) -> str | None:
     return ".".join(names) or calls[0][1]
 
 
-def figure(name: str, text: str, unit: str | None) -> Summary:
-    """A summary from a printed number; any other text is kept as text."""
-    try:
-        number = float(text)
-    except ValueError:
-        return Summary(name, None, unit, text)
-    return Summary(name, number, unit) if isfinite(number) else Summary(name, None, unit, text)
-
-
 def whole(text: str | None) -> int | None:
     """An integer of 64 bits, or a whole number printed with ".0"; None for anything else."""
     try:
         number = int(text or "")
     except ValueError:
-        try:
-            value = float(text or "")
-        except ValueError:
-            return None
-        if not value.is_integer():
+        value = printed(text or "")
+        if isinstance(value, str) or not value.is_integer():
             return None
         number = int(value)
     return number if abs(number) <= _LARGEST else None
@@ -214,79 +171,25 @@ def whole(text: str | None) -> int | None:
 
 NEWEST = "1.8"
 
-_SUMS = frozenset(
-    f"{figure} {what} (ns)"
-    for figure in ("total", "avg", "min", "max")
-    for what in ("cpu time", "gpu time", "cpu overhead", "gpu idle", "api time")
-)
-_OP = ("op id", "op name", "direction", "op type", "tc eligible", "using tc", "uses tc", "origin", "layer name")
-_SHAPES = ("data type", "data types", "input shapes", "output shapes", "parameters", "stack trace")
-COLUMNS: Mapping[str, frozenset[str]] = {
-    "iteration": frozenset(_OP + _SHAPES)
-    | {"iteration", "kernel name", "long kernel name", "device id", "gpu start time (ns)", "gpu duration (ns)"}
-    | {"api call start (ns)", "api call time (ns)", "grid x", "grid y", "grid z", "block x", "block y", "block z"},
-    "detail": frozenset(_OP + _SHAPES) | {"no calls"},
-    "group_op": frozenset(("name", "num calls aggregated", "num tc eligible ops", "num ops using tc")),
-    "op_type": frozenset(("op type", "# ops", "# calls", "# tc eligible ops", "# ops using tc")),
-    "tensor_core": frozenset(_OP)
-    | {"tc utilization (%)", "total gpu time (ns)", "tc gpu time (ns)", "non-tc gpu time (ns)", "total kernel count"}
-    | {"tc kernel count", "tc kernel names", "non-tc kernel count", "non-tc kernel names"},
-    "kernel": frozenset(_OP) | {"kernel name", "long kernel name", "calls", "# calls"},
-    "expert_systems": frozenset(("problem", "recommendation")),
-}
-"""Kind of report -> its columns as ``dlprof_tables.column`` spells them; sums of time may be in any."""
-
-TABLES: Mapping[str, frozenset[str]] = {
-    "read_only_ops": words(
-        "id domain_id op_id_id op_id op_name op_type_id device_id tc_support_status data_type_id data_format_id"
-        " output_format_id parameters_format_id direction_id stack_trace"
-    ),
-    "read_only_kernels": words(
-        "id read_only_ops_id op_instance name_id long_name_id uses_tc api_start api_stop gpu_start gpu_stop"
-        " grid_id block_id device_id process_id thread_id"
-    ),
-    "read_only_memcpys": words(
-        "id read_only_ops_id op_instance name_id api_start api_stop gpu_start gpu_stop num_bytes copy_kind"
-        " device_id process_id thread_id"
-    ),
-    "read_only_memsets": words(
-        "id read_only_ops_id op_instance name_id api_start api_stop gpu_start gpu_stop num_bytes device_id"
-        " process_id thread_id"
-    ),
-    "op_nodes": words(
-        "id aggr_id read_only_ops_id node_time_metrics_id kernel_time_metrics_id num_calls kernel_calls"
-        " tc_eligible using_tc is_bad_data_type"
-    ),
-    "dictionary": frozenset(("id", "string")),
-}
-"""Tables of the database that are read row by row -> their columns, read or not."""
-
-OTHER_TABLES = words(
-    "read_only_grid_block read_only_model_info read_only_gpu_infos gpu_memories read_only_system_config db_version"
-    " read_only_model_config read_only_domains read_only_sub_ops read_only_op_instances read_only_cuda_syncs"
-    " read_only_cuda_calls aggregations category_summary metric node_time_metrics kernel_time_metrics"
-    " expert_systems_feedback iteration_key iteration_list iteration_aggregation_list model_summary"
-    " device_gpu_utilizations group_ops kernel_summaries kernel_iteration_node kernel_iteration_stats"
-    " kernel_summary_metrics memory_summary_metrics op_type_metrics sqlite_sequence sqlite_stat1"
-)
-
 
 def of_tables(tables: Mapping[str, Sequence[Mapping[str, str]]], version: str | None) -> tuple[Diagnostic, ...]:
     """Unknown columns in the tables of CSV or JSON reports, as "kind.column"."""
-    found: list[str] = []
-    for kind, rows in tables.items():
-        names: Iterable[str] = dict.fromkeys(name for row in rows[:1] for name in row)
-        found += [f"{kind}.{name}" for name in others(names, COLUMNS.get(kind, frozenset()), _SUMS)]
+    found = [
+        f"{kind}.{name}"
+        for kind, rows in tables.items()
+        for name in others(rows[0] if rows else (), KNOWN["columns"].get(kind, ()), KNOWN["sums"])
+    ]
     return (*not_understood({"columns": found}), *newer("DLProf", version, NEWEST))
 
 
 def of_database(database: Database, version: str | None) -> tuple[Diagnostic, ...]:
     """Unknown tables and columns of ``dlprof_dldb.sqlite`` that hold data."""
-    tables = [name for name in others(database.tables, TABLES, OTHER_TABLES) if database.holds(name)]
+    read: dict[str, list[str]] = KNOWN["tables"]
+    tables = [name for name in others(database.tables, read, KNOWN["other_tables"]) if database.holds(name)]
     columns = [
         f"{table}.{name}"
-        for table, known in TABLES.items()
-        for name in others(sorted(database.tables.get(table, ())), known)
+        for table, columns_read in read.items()
+        for name in others(sorted(database.tables.get(table, ())), columns_read)
         if database.holds(table, name)
     ]
     return (*not_understood({"tables": tables, "columns": columns}), *newer("DLProf", version, NEWEST))
@@ -295,26 +198,39 @@ def of_database(database: Database, version: str | None) -> tuple[Diagnostic, ..
 def report(
     path: Path,
     form: str,
-    kinds: Collection[str],
     tables: Mapping[str, Sequence[Row]],
-    summary: SummaryReport | None,
-    unread: Iterable[Gap],
-    notes: Iterable[Diagnostic],
+    summary: Report | None,
+    files: Collection[Path],
+    before: Iterable[Diagnostic] = (),
+    after: Iterable[Diagnostic] = (),
 ) -> Report:
-    """``kinds``: which of DLProf's reports were there, the summary among them. ``unread``: files that were not read."""
+    """``files``: those that were read. ``before`` and ``after``: diagnostics around those of every form."""
+    facts = summary or Report("dlprof", path, "")
+    kinds = sorted((*tables, *(("summary",) if summary else ())))
     kernels = kernel_records(tables.get("iteration", ()))
-    version = summary.tool_version if summary else None
-    return Report(
-        tool="dlprof",
+    advice = ((row["problem"], row["recommendation"]) for row in tables.get("expert_systems", ()))
+    entries = sorted(path.iterdir()) if path.is_dir() else []
+    beside = [entry for entry in entries if entry not in files and entry.name[0] != "." and entry.is_file()]
+    unread = [file.name for file in beside if form == "CSV" and file.match("dlprof_*.csv")]
+    shown = ", ".join(file.name for file in beside[:10])
+    text = f"read as one DLProf report; other files in the folder were not read: {shown}"
+    return replace(
+        facts,
         path=path,
-        form=f"DLProf {form}: {', '.join(sorted(kinds))}",
-        tool_version=version,
-        devices=summary.devices if summary else (),
-        environment=summary.environment if summary else {},
+        form=f"DLProf {form}: {', '.join(kinds)}",
         kernels=kernels,
         operations=operations(tables.get("detail", ())),
-        summaries=(*(summary.summaries if summary else ()), *table_summaries(tables)),
-        gaps=(*gaps_of(kinds, kernels), *unread, *(summary.gaps if summary else ())),
-        diagnostics=(*notes, *of_tables(tables, version)),
-        duration_ns=summary.wall_clock_ns if summary else None,
+        summaries=(*facts.summaries, *table_summaries(tables)),
+        gaps=(
+            *gaps_of(kinds, kernels),
+            *(Gap(name, "unreadable", f"{name} is empty or not a DLProf report") for name in unread),
+            *facts.gaps,
+        ),
+        diagnostics=(
+            *before,
+            *([Diagnostic("info", "perfctl", text)] if beside else ()),
+            *feedback(advice),
+            *after,
+            *of_tables(tables, facts.tool_version),
+        ),
     )

@@ -7,57 +7,38 @@ columns are looked up by name, "Avg." and "Avg" being the same. The summary is a
 from __future__ import annotations
 
 import csv
+import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import TextIO
+from typing import Any, NamedTuple, TextIO
 
 from perfctl.parsers.text.doubts import repeated
 from perfctl.parsers.text.lines import encoding_of
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Device, Gap, Summary
+from perfctl.records.report import Device, Gap, Report, Summary
 
-HEADERS = {
-    "iteration": ("iteration", "op name", "kernel name", "gpu start time (ns)"),
-    "detail": ("op name", "op type", "no calls", "total cpu time (ns)"),
-    "group_op": ("name", "num calls aggregated", "total gpu time (ns)"),
-    "op_type": ("op type", "# ops", "# calls", "total gpu time (ns)"),
-    "tensor_core": ("op name", "tc utilization (%)"),
-    "kernel": ("kernel name", "op name", "total gpu time (ns)"),
-}
+KNOWN: Any = json.loads(Path(__file__).with_name("known.json").read_text())
+"""Columns of the reports, tables and columns of the database, read or not, and how its figures are called."""
+HEADERS: dict[str, list[str]] = KNOWN["headers"]
 """Kind of report -> columns that only it has together."""
-
-SUMMARY_WORDS = frozenset(("system config", "summary report", "dlprof version", "all kernels"))
+WANTED = {**HEADERS, "expert_systems": ["problem", "recommendation"]}
+SUMMARY_WORDS = frozenset(KNOWN["summary_words"])
 """Titles and labels of the summary; two of them tell it from other files."""
 
 ROWS = 200_000
 """Rows of one table; this many take some 400 MB."""
-PROBE_BYTES = 8192
+PROBE_BYTES = 65536
+_KIND_BYTES = 8192
 """Bytes of a file's beginning that show its kind, in UTF-16 too."""
-TITLES = frozenset(
-    (
-        *("all iterations", "expert systems feedback", "group op report", "iteration report", "kernel report"),
-        *("op type summary report", "tensor core report", "system config", "summary report"),
-    )
-)
-"""First lines of DLProf's files."""
 _FIELD_LIMIT = 1 << 24
 CUT = "DLProf was probably stopped while writing the file: run it again, or copy the file again"
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """One table: rows as dictionaries over normalised column names (:func:`column`)."""
-
-    path: Path
-    rows: list[dict[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """One titled block of the summary."""
 
     title: str
@@ -74,7 +55,7 @@ def column(name: str) -> str:
 
 def kind_of(head: bytes) -> str | None:
     """Return the report that the first bytes of a file belong to: a key of HEADERS, "summary", "expert_systems", or None."""
-    text = head[:PROBE_BYTES].decode(encoding_of(head), "replace").lstrip("\ufeff")
+    text = head[:_KIND_BYTES].decode(encoding_of(head), "replace").lstrip("\ufeff")
     lines = text.splitlines()[:3]
     if not lines or "\0" in text:
         return None
@@ -90,45 +71,45 @@ def kind_of(head: bytes) -> str | None:
 
 
 def members(folder: Path) -> dict[str, Path]:
-    """Kind -> file of a folder that is one DLProf report; empty when it is none.
+    """Kind -> file of a folder that is one DLProf report; empty when it is none. Several summaries are several runs."""
+    return together(sorted(folder.glob("*.csv")), lambda head: {kind_of(head)} - {None})
 
-    It is one when it holds at most one CSV file of each kind, and either no other CSV files or DLProf's own
-    file names. Several summaries side by side are several runs, and each is then a report of its own.
+
+def together(files: Iterable[Path], kinds_in: Callable[[bytes], Set[str | None]]) -> dict[str, Path]:
+    """Kind -> file of files that are one DLProf report; empty when they are none.
+
+    They are one when no kind of report is there twice, and no other file or one with DLProf's own file name.
     """
     found: dict[str, Path] = {}
     foreign = False
-    for path in sorted(folder.glob("*.csv")):
-        if not path.is_file():
-            continue
-        with path.open("rb") as file:
-            kind = kind_of(file.read(PROBE_BYTES))
-        if kind is None:
-            foreign = True
-        elif kind in found:
-            return {}
-        else:
-            found[kind] = path
+    for path in files:
+        if path.is_file():
+            with path.open("rb") as file:
+                kinds = kinds_in(file.read(PROBE_BYTES))
+            if kinds & found.keys():
+                return {}
+            foreign |= not kinds
+            found |= dict.fromkeys(map(str, kinds), path)
     named = any(path.name.startswith("dlprof_") for path in found.values())
     return found if named or not foreign else {}
 
 
-def read_table(path: Path, kind: str) -> Table:
-    """Raises ReportError when the file ends in the middle of a row, or another report begins in it."""
-    rows = _rows(path)
+def read_table(path: Path, kind: str) -> list[dict[str, str]]:
+    """Its rows by normalised column name. Raises ReportError for a cut row, and where another report begins."""
     names: list[str] | None = None
     title: list[str] = []
     found: list[dict[str, str]] = []
-    for line, cells in rows:
+    for line, cells in _rows(path):
         if names is None:
             candidate = [column(cell) for cell in cells]
-            if set(candidate).issuperset(HEADERS.get(kind, ("problem", "recommendation"))):
+            if set(candidate).issuperset(WANTED[kind]):
                 names = candidate
             else:
                 title = cells
             continue
         if cells == title or [column(cell) for cell in cells] == names:
             raise repeated(path, "dlprof", f"the {kind} report", line)
-        if sum(map(bool, cells)) == 1 and cells[0].strip().lower() in TITLES:
+        if sum(map(bool, cells)) == 1 and cells[0].strip().lower() in KNOWN["titles"]:  # first lines of DLProf's files
             reason = f"another report of DLProf, '{cells[0].strip()[:80]}', begins at line {line}"
             raise ReportError(path, "dlprof", reason, "Split the file there and pass the folder that holds the parts")
         if len(cells) < len(names):
@@ -140,26 +121,26 @@ def read_table(path: Path, kind: str) -> Table:
         found.append(dict(zip(names, cells, strict=False)))
     if names is None:
         raise ReportError(path, "dlprof", f"it has no header line of a {kind} report", CUT)
-    return Table(path, found)
+    return found
 
 
 def read_blocks(path: Path) -> list[Block]:
     """Read the blocks of a summary, in order. Raises ReportError when one appears twice."""
     blocks: list[Block] = []
-    for line, cells in _rows(path):
-        if len(cells) == 1:
-            if any(block.title == cells[0].strip() for block in blocks):
-                raise repeated(path, "dlprof", f"the block '{cells[0].strip()[:80]}' of the summary", line)
-            blocks.append(Block(cells[0].strip(), (), []))
-        elif not cells[0].strip() and blocks and not blocks[-1].lines:
-            blocks[-1] = Block(blocks[-1].title, tuple(cell.strip() for cell in cells[1:]), [])
+    for line, (first, *rest) in _rows(path):
+        label, values = first.strip(), tuple(cell.strip() for cell in rest)
+        if not rest:
+            if any(block.title == label for block in blocks):
+                raise repeated(path, "dlprof", f"the block '{label[:80]}' of the summary", line)
+            blocks.append(Block(label, (), []))
+        elif not label and blocks and not blocks[-1].lines:
+            blocks[-1] = Block(blocks[-1].title, values, [])
         elif blocks and blocks[-1].columns:
-            blocks[-1].lines.append((cells[0].strip(), tuple(cell.strip() for cell in cells[1:])))
+            blocks[-1].lines.append((label, values))
         else:
-            if not blocks:
-                blocks.append(Block("", (), []))
+            blocks = blocks or [Block("", (), [])]
             # GPU names are separated by commas without quotes (1.7.0): everything after the label is the value
-            blocks[-1].lines.append((cells[0].strip(), (",".join(cells[1:]).strip(),)))
+            blocks[-1].lines.append((label, (",".join(rest).strip(),)))
     return blocks
 
 
@@ -197,35 +178,52 @@ _CONFIG = "system config"
 _FACTS = {
     "framework": "framework", "cuda version": "cuda", "cudnn version": "cudnn", "nsys version": "nsys",
     "dlprof version": "dlprof", "dlprof build": "dlprof_build", "cpu model": "cpu_model",
-    "gpu driver version": "driver_version",
+    "gpu driver version": "driver_version", "mode string": "dlprof_mode",
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryReport:
-    """Contents of the summary; fields as in Report."""
-
-    tool_version: str | None
-    devices: tuple[Device, ...]
-    environment: dict[str, str]
-    summaries: tuple[Summary, ...]
-    gaps: tuple[Gap, ...]
-    wall_clock_ns: int | None
+def environment_of(config: Mapping[str, str]) -> dict[str, str]:
+    """Versions by the names of Report.environment, from labels of the system config; "mode string" is the database's."""
+    found = {name: config[label] for label, name in _FACTS.items() if config.get(label)}
+    product, _, version = config.get("framework", "").partition(" ")
+    return found | ({"torch": version} if product == "PyTorch" and version else {})
 
 
-def read_summary(path: Path) -> SummaryReport:
+def version_of(config: Mapping[str, str]) -> str | None:
+    """DLProf's own version, without what stands behind its numbers."""
+    version = _VERSION.match(config.get("dlprof version", ""))
+    return version[1] if version else config.get("dlprof version")
+
+
+def figure(name: str, value: object, unit: str | None) -> Summary:
+    """A finite number as such; anything else is kept as text."""
+    if isinstance(value, (int, float)) and isfinite(value):
+        return Summary(name, float(value), unit)
+    return Summary(name, None, unit, None if value is None else str(value))
+
+
+def printed(text: str) -> float | str:
+    """The number that a text is; the text itself where it is no finite one."""
+    try:
+        return number if isfinite(number := float(text)) else text
+    except ValueError:
+        return text
+
+
+def read_summary(path: Path) -> Report:
     """Raises ReportError when no line of it is a label and a value."""
     blocks = read_blocks(path)
     if not any(block.lines for block in blocks):
         raise ReportError(path, "dlprof", "the summary has no lines with a label and a value", "Run DLProf again")
     if _ends_in_a_line(path):
-        return summary_of(blocks)
+        return summary_of(path, blocks)
     # the last number may be cut: DLProf ends every line
-    label, values = blocks[-1].lines[-1] if blocks[-1].lines else ("", ("",))
+    label = ""
     if blocks[-1].lines:
+        label, values = blocks[-1].lines[-1]
         blocks[-1].lines[-1] = (label, (*values[:-1], ""))
     cut = Gap("summary", "unreadable", f"the last line is incomplete: the last cell of '{label}' was left out")
-    found = summary_of(blocks)
+    found = summary_of(path, blocks)
     return replace(found, gaps=(*found.gaps, cut))
 
 
@@ -235,26 +233,26 @@ def _ends_in_a_line(path: Path) -> bool:
         return file.read().rstrip(b"\0")[-1:] in (b"\r", b"\n")  # UTF-16 may have a NUL behind it
 
 
-def summary_of(blocks: list[Block]) -> SummaryReport:
-    """Build the summary from its blocks."""
+def summary_of(path: Path, blocks: list[Block]) -> Report:
+    """The facts in the blocks of a summary: a Report without its launches and operations."""
     lines = [line for block in blocks if block.title.lower() == _CONFIG for line in block.lines]
     config = {label.lower(): values[0] for label, values in lines}
     summaries = tuple(figure for block in blocks for figure in _figures(block))
-    version = _VERSION.match(config.get("dlprof version", ""))
-    wall = next(
-        (figure.value for figure in summaries if figure.name == "Wall Clock Time" and figure.unit == "ns"), None
-    )
+    wall = next((entry.value for entry in summaries if (entry.name, entry.unit) == ("Wall Clock Time", "ns")), None)
     devices, gaps = _devices(config)
     if config and "cudnn version" not in config:
         reason = "this DLProf's summary has no line 'cuDNN Version' (pip's 1.8.0 leaves it out)"
         gaps.append(Gap("environment.cudnn", "not_available", reason))
-    return SummaryReport(
-        tool_version=version[1] if version else config.get("dlprof version"),
+    return Report(
+        tool="dlprof",
+        path=path,
+        form="DLProf summary",
+        tool_version=version_of(config),
         devices=devices,
-        environment=_environment(config),
+        environment=environment_of(config),
         summaries=summaries,
         gaps=tuple(gaps),
-        wall_clock_ns=None if wall is None or abs(wall) > 2**62 else int(wall),
+        duration_ns=None if wall is None or abs(wall) > 2**62 else int(wall),
     )
 
 
@@ -273,25 +271,10 @@ def _figures(block: Block) -> list[Summary]:
 def _figure(label: str, value: str, *, is_text: bool = False) -> Summary:
     """Versions and names are texts, even "11.6"."""
     match = _UNIT.match(label)
-    name = match["name"] if match else label
     unit = (match["time"] or match["percent"]) if match else None
     if label == "Iteration Time Standard Deviation":
         unit = "ns"  # printed without a unit, below an average that has one
-    try:
-        number = float(value)
-    except ValueError:
-        return Summary(name, None, unit, value or None)
-    if is_text or not isfinite(number):
-        return Summary(name, None, unit, value)
-    return Summary(name, number, unit)
-
-
-def _environment(config: dict[str, str]) -> dict[str, str]:
-    found = {name: config[label] for label, name in _FACTS.items() if config.get(label)}
-    product, _, version = config.get("framework", "").partition(" ")
-    if product == "PyTorch" and version:
-        found["torch"] = version
-    return found
+    return figure(match["name"] if match else label, (value or None) if is_text or not value else printed(value), unit)
 
 
 def _devices(config: dict[str, str]) -> tuple[tuple[Device, ...], list[Gap]]:

@@ -45,7 +45,7 @@ def whole(value: object) -> int | None:
 
 
 def external_id(args: dict[str, Any]) -> int:
-    """External id of an event, which was spelled with a small letter until 2021; -1 when not given."""
+    """-1 when not given; it was spelled with a small letter until 2021."""
     value = args.get("External id")
     if type(value) is not int:
         value = whole(value if value is not None else args.get("external id"))
@@ -67,7 +67,6 @@ NOT_USED = words(
 """gpu_user_annotation is the user_annotation again, on the GPU's time line; ac2g, async and fwdbwd are arrows."""
 PHASES = frozenset("XBEbneiIMsftCPpSTFNODRcv()")
 """Kinds of event ("ph") of the Chrome format."""
-MOST = 100
 
 
 def count(unknown: dict[str, int], kind: object, category: object) -> None:
@@ -79,7 +78,7 @@ def count(unknown: dict[str, int], kind: object, category: object) -> None:
     else:
         name = str(category)
     name = name[:100]
-    if name in unknown or len(unknown) < MOST:
+    if name in unknown or len(unknown) < 100:
         unknown[name] = unknown.get(name, 0) + 1
 
 
@@ -89,13 +88,12 @@ def diagnostics(unknown: dict[str, int]) -> tuple[Diagnostic, ...]:
 
 
 KINDS = {
-    "cpu_op": "operation", "Operator": "operation", "user_annotation": "range", "cuda_runtime": "call",
-    "cuda_driver": "call", "hip_runtime": "call", "xpu_runtime": "call", "Runtime": "call", "kernel": "kernel",
-    "Kernel": "kernel", "gpu_memcpy": "copy", "Memcpy": "copy", "gpu_memset": "copy", "Memset": "copy",
-    "cuda_profiler_range": "counters", "Trace": "window", "python_function": "module",
+    "cpu_op": "span", "Operator": "span", "user_annotation": "span", "cuda_runtime": "call", "cuda_driver": "call",
+    "hip_runtime": "call", "xpu_runtime": "call", "Runtime": "call", "kernel": "kernel", "Kernel": "kernel",
+    "gpu_memcpy": "copy", "Memcpy": "copy", "gpu_memset": "copy", "Memset": "copy", "cuda_profiler_range": "counters",
+    "Trace": "window", "python_function": "module",
 }  # fmt: skip
-"""Event category -> perfctl's kind. Of python_function only calls of modules count. Skipped: gpu_user_annotation
-(the user_annotation again, on the GPU's time line), ac2g, async and fwdbwd (arrows), overhead, cuda_sync."""
+"""Event category -> the method of _Collector that takes it. Of python_function only calls of modules count."""
 
 MODULE = "nn.Module: "
 """How the name of a module's call begins ("nn.Module: Conv2d_3"), where the profiler ran with_stack or with_modules."""
@@ -103,6 +101,7 @@ PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,9})\Z")
 OPTIMIZER = ("Optimizer.step#", "Optimizer.zero_grad#")
 """Ranges that torch itself puts around an optimizer's work."""
 _OLD_RANGE = ("ProfilerStep", "enumerate(DataLoader)#", "Optimizer.")
+"""Until 2021 record_function ranges had the category of operations; these names, and perfctl's, show a range."""
 
 
 class Span(NamedTuple):
@@ -111,9 +110,8 @@ class Span(NamedTuple):
     thread: int
     """Number in ``Events.threads``."""
     start: int
-    """ns"""
     end: int | None
-    """ns; None when the event has no duration."""
+    """None when the event has no duration. All times here are ns."""
     external: int
     """Grows with the start within a process; -1 when not given."""
     name: str
@@ -166,7 +164,7 @@ class Events:
     """Events of a category in KINDS."""
     counter_ranges: int = 0
     unknown: dict[str, int] = field(default_factory=dict)
-    """Unknown category or kind of event -> count."""
+    """Category or kind of event -> count."""
     repeated: int = 0
     timeless: int = 0
 
@@ -184,25 +182,15 @@ class _Collector:
         self.launch_shapes: dict[tuple[int | None, ...], tuple[int | None, ...]] = {}
         """Each kept once, like the names: a network repeats the same few launches."""
         self.seen: set[int] = set()
-        self.handlers = {
-            "operation": self.span,
-            "range": self.span,
-            "call": self.call,
-            "kernel": self.kernel,
-            "copy": self.copy,
-            "counters": self.counters,
-            "window": self.window,
-            "module": self.module,
-        }
 
     def run(self, events: Iterable[Any]) -> Events:
-        kinds, handlers = KINDS, self.handlers
+        handlers = {category: getattr(self, kind) for category, kind in KINDS.items()}
         for event in events:
             if type(event) is not dict:
                 continue
             category = event.get("cat")
-            kind = kinds.get(category) if type(category) is str else None
-            if kind is None:
+            handle = handlers.get(category) if type(category) is str else None
+            if handle is None:
                 if event.get("name") == "[memory]":
                     self.memory(event)
                 elif type(category) is not str or category not in NOT_USED:
@@ -210,7 +198,7 @@ class _Collector:
             elif event.get("ph") == "X":
                 self.found.known += 1
                 args = event.get("args")
-                handlers[kind](event, args if type(args) is dict else {})
+                handle(event, args if type(args) is dict else {})
             else:
                 count(self.found.unknown, event.get("ph"), None)
         return self.found
@@ -224,7 +212,10 @@ class _Collector:
         end = None if duration is None else start + duration
         external = external_id(args)
         name = self.name(event)
-        is_range = event["cat"] == "user_annotation" or (event["cat"] == "Operator" and _was_range(name))
+        is_range = event["cat"] == "user_annotation" or (
+            event["cat"] == "Operator"
+            and (name.startswith(_OLD_RANGE) or any(part is not None for part in read_range_name(name)))
+        )
         span = Span(self.thread(event), start, end, external, name, is_range)
         if external >= 0:
             earlier = found.by_external.setdefault(external, len(found.spans))
@@ -243,8 +234,7 @@ class _Collector:
         if type(name) is str and name.startswith(MODULE):
             start, duration = self.times(event)
             if start is not None and duration is not None:
-                span = Span(self.thread(event), start, start + duration, -1, self.name(event), True)
-                self.found.spans.append(span)
+                self.found.spans.append(Span(self.thread(event), start, start + duration, -1, self.name(event), True))
 
     def call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         start, correlation = nanoseconds(event.get("ts")), whole(args.get("correlation"))
@@ -254,22 +244,20 @@ class _Collector:
                 self.found.calls[correlation] = None
 
     def kernel(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        numbers = (
-            *_device_and_stream(event, args),
-            *three(args.get("grid")),
-            *three(args.get("block")),
-            whole(args.get("registers per thread")),
-            whole(args.get("shared memory")),
-        )
+        shape = (*three(args.get("grid")), *three(args.get("block")))
+        numbers = (*shape, whole(args.get("registers per thread")), whole(args.get("shared memory")))
         self.device_event(self.found.kernels, event, args, numbers)
 
     def copy(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        numbers = (*_device_and_stream(event, args), whole(args.get("bytes")))
-        self.device_event(self.found.copies, event, args, numbers)
+        self.device_event(self.found.copies, event, args, (whole(args.get("bytes")),))
 
     def device_event(
         self, into: list[DeviceEvent], event: dict[str, Any], args: dict[str, Any], numbers: tuple[int | None, ...]
     ) -> None:
+        stream = args.get("stream")
+        if stream is None and type(event.get("tid")) is str:
+            stream = event["tid"].removeprefix("stream ")
+        numbers = (whole(args.get("device")), whole(stream), *numbers)
         start, duration = self.times(event)
         correlation = whole(args.get("correlation"))
         name = self.name(event)
@@ -298,12 +286,11 @@ class _Collector:
         if at is None or size is None:
             return
         self.found.memory.append((self.thread(event), at, size))
-        device = whole(args.get("Device Id"))
+        device, peaks = whole(args.get("Device Id")), self.found.peaks
         if whole(args.get("Device Type")) == 1 and device is not None:
             for quantity in ("allocated", "reserved"):
-                total = whole(args.get(f"Total {quantity.capitalize()}"))
-                if total is not None:
-                    self.found.peaks[device, quantity] = max(total, self.found.peaks.get((device, quantity), 0))
+                if (total := whole(args.get(f"Total {quantity.capitalize()}"))) is not None:
+                    peaks[device, quantity] = max(total, peaks.get((device, quantity), 0))
 
     def times(self, event: dict[str, Any]) -> tuple[int | None, int | None]:
         """(start, duration); a negative duration is what Kineto writes for an event that never ended: None."""
@@ -330,15 +317,3 @@ class _Collector:
             if isinstance(process, int | str) and isinstance(thread, int | str):
                 self.thread_numbers[process, thread] = number
             return number
-
-
-def _device_and_stream(event: dict[str, Any], args: dict[str, Any]) -> tuple[int | None, int | None]:
-    stream = args.get("stream")
-    if stream is None and type(event.get("tid")) is str:
-        stream = event["tid"].removeprefix("stream ")
-    return whole(args.get("device")), whole(stream)
-
-
-def _was_range(name: str) -> bool:
-    """Until 2021 record_function ranges had the category of operations; these names show that it is a range."""
-    return name.startswith(_OLD_RANGE) or any(part is not None for part in read_range_name(name))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from perfctl.parsers.kineto.events import MODULE, OPTIMIZER, PROFILER_STEP, Events, Place, Span
 from perfctl.records.ranges import read_range_name
@@ -12,52 +13,25 @@ from perfctl.records.ranges import read_range_name
 WHOLE_MICROSECOND_SLACK = 2000
 """ns. Start and duration were cut to whole microseconds: a parent can seem to end that much before its child."""
 _LAST = 1 << 64
-
-T = TypeVar("T")
+_start = itemgetter(0)
 
 
 class Context(NamedTuple):
-    """Layer, step and phase of the ranges around a time."""
+    """Layer, step and phase of the ranges around a time, or what the name of one range says."""
 
     layer: str | None = None
     direction: str | None = None
     step: int | None = None
     phase: str | None = None
     range_number: int | None = None
-    """Innermost range, counted in the order of the file."""
+    """The range, or the innermost one, counted in the order of the file."""
     depth: int = 0
-    """How many ranges enclose it."""
+    """How many ranges enclose it; 0 for what one name says."""
     source: str | None = None
     """How the layer was found: Kernel.layer_source."""
 
 
 NOWHERE = Context()
-
-
-class RangeMeaning(NamedTuple):
-    """One range's own name, read."""
-
-    number: int
-    layer: str | None
-    direction: str | None
-    step: int | None
-    phase: str | None
-    source: str | None = None
-    """As in Context."""
-
-
-class TimeLine(Generic[T]):
-    """Values with a start and an end, one after another."""
-
-    def __init__(self, times: list[tuple[int, int, T]]) -> None:
-        self._times = sorted(times, key=lambda time: time[0])
-        self._starts = [time[0] for time in self._times]
-
-    def at(self, moment: int) -> T | None:
-        number = bisect_right(self._starts, moment) - 1
-        if number < 0 or moment >= self._times[number][1]:
-            return None
-        return self._times[number][2]
 
 
 class Nesting:
@@ -79,18 +53,13 @@ class Nesting:
         self._slack = WHOLE_MICROSECOND_SLACK if events.whole_microseconds else 1
         self._threads = events.threads
         self._sweep(events, list(probes))
-        self._steps = self._time_lines(lambda meaning: meaning.step)
-        self._phases = self._time_lines(lambda meaning: meaning.phase)
+        self._steps, self._phases = self._time_lines("step"), self._time_lines("phase")
 
     def step_and_phase(self, context: Context, place: Place) -> tuple[int | None, str | None]:
         """Step and phase at a time with ``context``; by time alone on threads without such ranges (autograd's)."""
         process = self._threads[place.thread][0]
-        step, phase = context.step, context.phase
-        if step is None and process in self._steps:
-            step = self._steps[process].at(place.at)
-        if phase is None and process in self._phases:
-            phase = self._phases[process].at(place.at)
-        return step, phase
+        step = context.step if context.step is not None else _at(self._steps.get(process, ()), place.at)
+        return step, context.phase if context.phase is not None else _at(self._phases.get(process, ()), place.at)
 
     def _sweep(self, events: Events, probes: list[Place]) -> None:
         threads: list[list[tuple[int, int, int, int]]] = [[] for _ in events.threads]
@@ -153,28 +122,31 @@ class Nesting:
 
     def _inner(self, context: Context, index: int) -> Context:
         """``context`` as it is inside span ``index``."""
-        meaning = self.meanings.get(index)
-        if meaning is None:
+        own = self.meanings.get(index)
+        if own is None:
             return context
-        layer_source = meaning if meaning.layer is not None else context
-        step = meaning.step if meaning.step is not None else context.step
-        phase = meaning.phase or context.phase
-        depth = context.depth + 1
-        return Context(
-            layer_source.layer, layer_source.direction, step, phase, meaning.number, depth, layer_source.source
-        )
+        layer = own if own.layer is not None else context
+        step = own.step if own.step is not None else context.step
+        named = (layer.layer, layer.direction, step, own.phase or context.phase)
+        return Context(*named, own.range_number, context.depth + 1, layer.source)
 
-    def _time_lines(self, wanted: Callable[[RangeMeaning], T | None]) -> dict[int | None, TimeLine[T]]:
-        """Process -> when each step or phase ran."""
-        found: dict[int | None, list[tuple[int, int, T]]] = {}
+    def _time_lines(self, what: str) -> dict[int | None, list[tuple[int, int, Any]]]:
+        """Process -> (start, end, value) of each step or phase, in order of time."""
+        found: dict[int | None, list[tuple[int, int, Any]]] = {}
         for index, meaning in self.meanings.items():
-            span, value = self.spans[index], wanted(meaning)
+            span, value = self.spans[index], getattr(meaning, what)
             if value is not None and span.end is not None:
                 found.setdefault(self._threads[span.thread][0], []).append((span.start, span.end, value))
-        return {process: TimeLine(times) for process, times in found.items()}
+        return {process: sorted(times, key=_start) for process, times in found.items()}
 
 
-def read_ranges(spans: list[Span]) -> dict[int, RangeMeaning]:
+def _at(times: Sequence[tuple[int, int, Any]], moment: int) -> Any:
+    """The value at a time; None between two and outside of all."""
+    number = bisect_right(times, moment, key=_start) - 1
+    return times[number][2] if number >= 0 and moment < times[number][1] else None
+
+
+def read_ranges(spans: list[Span]) -> dict[int, Context]:
     """Position of each range -> what its name says.
 
     ProfilerStep#N and torch's own Optimizer.step#... count only where there is no perfctl:step; modules only where
@@ -195,7 +167,7 @@ def read_ranges(spans: list[Span]) -> dict[int, RangeMeaning]:
         source = "range" if name.layer is not None else None
         if text in modules:
             name, source = name._replace(layer=modules[text], direction="forward"), "operation"
-        found[index] = RangeMeaning(number, *name, source)
+        found[index] = Context(*name, number, 0, source)
     return found
 
 
@@ -228,7 +200,10 @@ Owner = tuple[str, str, str]
 def assign_layers(events: Events, nesting: Nesting) -> None:
     """Assign layers to backward operations outside all layer ranges, and to everything inside these operations."""
     nodes = _of_nodes(events, nesting)
-    owners = {**_around(nodes, events, nesting), **_of_wrappers(events, nesting), **nodes}
+    around = {nesting.parents[index]: owner for index, owner in nodes.items()}
+    # with hooks, only the node itself has the number, not the engine's wrapper of it (torch 2.x)
+    wrapped = {index: owner for index, owner in around.items() if index >= 0 and _is_wrapper(events, index)}
+    owners = {**wrapped, **_of_wrappers(events, nesting), **nodes}
     backward = {index for index, _, is_backward in events.sequences if is_backward}
     contexts, inside = nesting.contexts, [False] * len(events.spans)
     given: dict[int, Owner] = {}
@@ -253,8 +228,7 @@ def _of_nodes(events: Events, nesting: Nesting) -> dict[int, Owner]:
             continue
         span = events.spans[index]
         by_thread = made_by.setdefault((events.threads[span.thread][0], number), {})
-        latest = by_thread.get(span.thread)
-        if latest is None or events.spans[latest].start <= span.start:
+        if events.spans[by_thread.get(span.thread, index)].start <= span.start:
             by_thread[span.thread] = index
     found = {}
     for index, number, is_backward in events.sequences:
@@ -266,12 +240,6 @@ def _of_nodes(events: Events, nesting: Nesting) -> dict[int, Owner]:
         if len(layers) == 1 and (layer := layers.pop()) is not None:
             found[index] = (layer, "backward", "operation")
     return found
-
-
-def _around(nodes: dict[int, Owner], events: Events, nesting: Nesting) -> dict[int, Owner]:
-    """The engine's wrapper of each node: with hooks, only the node itself has the number (torch 2.x)."""
-    parents = {nesting.parents[index]: owner for index, owner in nodes.items()}
-    return {index: owner for index, owner in parents.items() if index >= 0 and _is_wrapper(events, index)}
 
 
 def _is_wrapper(events: Events, index: int) -> bool:

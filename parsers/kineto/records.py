@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from math import isnan, nan
 
 from perfctl.parsers.kineto.events import PROFILER_STEP, DeviceEvent, Events, Place
 from perfctl.parsers.kineto.nesting import NOWHERE, Context, Nesting
@@ -30,9 +32,7 @@ class Launches:
     def resolve(self, nesting: Nesting) -> None:
         """Fill in the results of the probes. After this, -1 is a launch outside all spans or at an unknown place."""
         for spans in (self.kernel_spans, self.copy_spans):
-            for number, span in enumerate(spans):
-                if span < -1:
-                    spans[number] = nesting.probed[-2 - span]
+            spans[:] = [span if span >= -1 else nesting.probed[-2 - span] for span in spans]
 
     def place(self, event: DeviceEvent) -> Place | None:
         """Thread and time of the launch call; None when the trace has no such call, or several."""
@@ -45,8 +45,7 @@ class Launches:
         if number >= 0:
             span = self._events.spans[number]
             if place is None:
-                began_before = event.start is not None and span.start <= event.start
-                return number if began_before else -1
+                return number if event.start is not None and span.start <= event.start else -1
             end = span.start if span.end is None else span.end
             if span.thread == place.thread and span.start <= place.at <= end:
                 return number
@@ -59,39 +58,16 @@ class Launches:
 def kernels(events: Events, nesting: Nesting, launches: Launches) -> list[Kernel]:
     """Return one record per launch, in the order of the trace."""
     found = []
-    for launch, event in enumerate(events.kernels):
-        span = launches.kernel_spans[launch]
+    for launch, (event, span) in enumerate(zip(events.kernels, launches.kernel_spans, strict=True)):
         context = nesting.contexts[span] if span >= 0 else NOWHERE
         step = context.step
         if step is None and (place := launches.place(event)):
             step, _ = nesting.step_and_phase(context, place)
-        device, stream, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, shared = event.args
+        *numbers, shared = event.args
         share = 0 if shared == 0 else None  # Kineto gives static and dynamic shared memory as one sum
-        found.append(
-            Kernel(
-                launch,
-                event.name,
-                None,
-                context.layer,
-                _direction(context),
-                step,
-                context.source,
-                context.range_number,
-                device,
-                stream,
-                grid_x,
-                grid_y,
-                grid_z,
-                block_x,
-                block_y,
-                block_z,
-                registers,
-                share,
-                share,
-                event.start,
-                event.duration,
-            )
-        )
+        numbers += [share, share, event.start, event.duration]
+        named = (None, context.layer, _direction(context), step, context.source, context.range_number)
+        found.append(Kernel(launch, event.name, *named, *numbers))
     return found
 
 
@@ -113,25 +89,13 @@ def copies(events: Events, nesting: Nesting, launches: Launches) -> list[Copy]:
 def ranges(events: Events, nesting: Nesting) -> list[Range]:
     """All user annotations, in the order of the trace; their numbers are what kernels refer to."""
     found = []
-    for index, meaning in nesting.meanings.items():
+    for number, (index, meaning) in enumerate(nesting.meanings.items()):
         span, around = events.spans[index], nesting.outside[index]
-        step, phase = nesting.step_and_phase(nesting.contexts[index], Place(span.thread, span.start))
-        found.append(
-            Range(
-                number=meaning.number,
-                name=span.name,
-                domain=None,
-                start_ns=span.start,
-                duration_ns=None if span.end is None else span.end - span.start,
-                thread=events.threads[span.thread][1],
-                depth=around.depth,
-                parent=around.range_number,
-                layer=meaning.layer,
-                direction=meaning.direction,
-                step=step,
-                phase=phase,
-            )
-        )
+        said = nesting.step_and_phase(nesting.contexts[index], Place(span.thread, span.start))
+        duration = None if span.end is None else span.end - span.start
+        place = (events.threads[span.thread][1], around.depth, around.range_number, "push_pop")
+        names = (meaning.layer, meaning.direction, *said)
+        found.append(Range(number, span.name, None, span.start, duration, *place, *names))
     return found
 
 
@@ -155,77 +119,64 @@ def operations(events: Events, nesting: Nesting, launches: Launches) -> list[Ope
     tables; memory is host and device together. A sum that lacks the time of one of its calls is None. As in
     torch's tables, an operation that does nothing but call its namesake (an overload) is one call with it.
     """
-    on_gpu = bool(events.kernels or events.copies)
-    sums = _sums(events, nesting, launches, on_gpu=on_gpu)
-    found = []
-    for (name, layer, direction), total in sums.items():
-        device, memory = total.device if on_gpu else None, total.memory if events.memory else None
-        host = (total.calls, total.cpu, total.own)
-        found.append(Operation(name, "cpu_op", *host, device, memory, None, layer, direction))
-    return found
-
-
-class _Sum:
-    __slots__ = ("calls", "cpu", "device", "memory", "own")
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.memory = 0
-        self.cpu: int | None = 0
-        self.own: int | None = 0
-        self.device: int | None = 0
-
-
-def _sums(
-    events: Events, nesting: Nesting, launches: Launches, *, on_gpu: bool
-) -> dict[tuple[str, str | None, str | None], _Sum]:
-    device = _device_times(events, nesting, launches) if on_gpu else None
-    own = _own_times(events, nesting)
+    durations = [nan if span.end is None else span.end - span.start for span in events.spans]
+    own, device = _own_times(durations, nesting), _device_times(events, nesting, launches)
     children = Counter(nesting.parents)
-    table: dict[tuple[str, str | None, str | None], _Sum] = {}
+    sums: defaultdict[tuple[str, str | None, str | None], _Sum] = defaultdict(_Sum)
     for index, span in enumerate(events.spans):
         if span.is_range:
             continue
         context = nesting.contexts[index]
-        total = table.setdefault((span.name, context.layer, _direction(context)), _Sum())
-        this = own[index]
-        total.own = None if this is None or total.own is None else total.own + this
+        total = sums[span.name, context.layer, _direction(context)]
+        total.own += max(own[index], 0)
         parent = nesting.parents[index]
-        if parent >= 0 and children[parent] == 1 and events.spans[parent].name == span.name:
-            continue
-        total.calls += 1
-        total.cpu = None if span.end is None or total.cpu is None else total.cpu + span.end - span.start
-        if device is not None:
-            time = device[index]
-            total.device = None if time is None or total.device is None else total.device + time
-        total.memory += nesting.memory[index]
-    return table
+        if parent < 0 or children[parent] != 1 or events.spans[parent].name != span.name:
+            total.calls += 1
+            total.cpu += durations[index]
+            total.device += device[index]
+            total.memory += nesting.memory[index]
+    on_gpu = bool(events.kernels or events.copies)
+    found = []
+    for (name, layer, direction), total in sums.items():
+        on_device, memory = _known(total.device) if on_gpu else None, total.memory if events.memory else None
+        times = (_known(total.cpu), _known(total.own), on_device)
+        found.append(Operation(name, "cpu_op", total.calls, *times, memory, None, layer, direction))
+    return found
 
 
-def _own_times(events: Events, nesting: Nesting) -> list[int | None]:
-    """Time of each span without its children; None when its end, or a child's, is unknown."""
-    own = [None if span.end is None else span.end - span.start for span in events.spans]
+@dataclass(slots=True)
+class _Sum:
+    """A time that is not known makes the sum not a number."""
+
+    calls: int = 0
+    cpu: float = 0
+    own: float = 0
+    device: float = 0
+    memory: int = 0
+
+
+def _known(time: float) -> int | None:
+    return None if isnan(time) else int(time)
+
+
+def _own_times(durations: list[float], nesting: Nesting) -> list[float]:
+    """Time of each span without its children; not a number when its end, or a child's, is unknown."""
+    own = durations.copy()
     for index in nesting.order:
-        parent = nesting.parents[index]
-        if parent < 0:
-            continue
-        span, left = events.spans[index], own[parent]
-        own[parent] = None if left is None or span.end is None else left - (span.end - span.start)
-    return [None if time is None else max(time, 0) for time in own]
+        if (parent := nesting.parents[index]) >= 0:
+            own[parent] -= durations[index]
+    return own
 
 
-def _device_times(events: Events, nesting: Nesting, launches: Launches) -> list[int | None]:
-    """Time of the kernels launched inside each span; None when one of them has no duration."""
-    times: list[int | None] = [0] * len(events.spans)
+def _device_times(events: Events, nesting: Nesting, launches: Launches) -> list[float]:
+    """Time of the kernels launched inside each span; not a number when one of them has no duration."""
+    times: list[float] = [0] * len(events.spans)
     for event, span in zip(events.kernels, launches.kernel_spans, strict=True):
         if span >= 0:
-            time = times[span]
-            times[span] = None if time is None or event.duration is None else time + event.duration
+            times[span] += nan if event.duration is None else event.duration
     for index in reversed(nesting.order):
-        parent = nesting.parents[index]
-        if parent >= 0:
-            time, added = times[parent], times[index]
-            times[parent] = None if time is None or added is None else time + added
+        if (parent := nesting.parents[index]) >= 0:
+            times[parent] += times[index]
     return times
 
 

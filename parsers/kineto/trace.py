@@ -1,34 +1,43 @@
 """Kineto traces: the Chrome-format JSON that torch.profiler writes, plain or gzipped, from 2021 to now.
 
-Times: ``ts`` and ``dur`` are microseconds (whole until 2023, with three decimals since), whatever
-``displayTimeUnit`` says; they become integer ns. Where ``baseTimeNanoseconds`` is given they count from
-there, and it is kept as the environment fact ``clock_base_ns``.
+Times are microseconds, whatever ``displayTimeUnit`` says; they become integer ns. They count from
+``baseTimeNanoseconds`` where that is given, which is kept as the environment fact ``clock_base_ns``.
 
-A kernel belongs to the CPU span that launched it: the one with its External id, if that one was running
-when the launch call (same correlation) began, else the innermost one running then. External id alone
-is not enough: in 2023 CPU operations and GPU events numbered theirs independently.
-
-A span belongs to the layer whose range it lies in; where no range names a layer, to the module whose call
-(python_function, with_stack or with_modules) it lies in. Backward operations outside of all these take the
-layer of the forward operation with the same sequence number.
+A kernel belongs to the CPU span that launched it: the one with its External id, if that one was running when the launch
+call (same correlation) began, else the innermost one running then. External id alone is not enough: in 2023 CPU
+operations and GPU events numbered theirs independently. A span belongs to the layer whose range it lies in; where no
+range names a layer, to the module whose call it lies in. Backward operations outside of all these take the layer of the
+forward operation with the same sequence number.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.kineto import events as kineto_events
-from perfctl.parsers.kineto import nesting as kineto_backward
-from perfctl.parsers.kineto.events import Events, collect
-from perfctl.parsers.kineto.facts import METADATA, describe
-from perfctl.parsers.kineto.nesting import Nesting
+from perfctl.parsers.kineto.events import Events, collect, diagnostics, whole
+from perfctl.parsers.kineto.nesting import Nesting, assign_layers
 from perfctl.parsers.kineto.records import Launches, copies, kernels, operations, ranges, steps
 from perfctl.parsers.text.json import JsonStream, peek
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Report
+from perfctl.records.report import Device, Diagnostic, Gap, Kernel, MemoryFigure, Report
 
+_FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
+_VERSIONS = (
+    "cuda_runtime_version", "cuda_driver_version", "cupti_version", "hip_runtime_version", "hip_driver_version",
+    "roctracer_version",
+)  # fmt: skip
+_TORCH = ("torch_version", "pytorch_version", "PyTorch version")
+_OTHERS = ("schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds", "WARNING", "ERROR")
+METADATA = frozenset((*_FLAGS, *_VERSIONS, *_TORCH, *_OTHERS))
+"""The members of the trace that are read. Others may name jobs, users and hosts, and are dropped."""
+
+_EPOCH_NS = 946_684_800 * 10**9
+"""1 January 2000: times before it do not count from 1970."""
 _OF_KINETO = ('"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"baseTimeNanoseconds"')
 
 
@@ -44,42 +53,37 @@ def parse(path: Path) -> Report:
     metadata: dict[str, Any] = {}
     events = collect(_events(stream, metadata))
     if not events.known and "schemaVersion" not in metadata:
-        raise ReportError(
-            path,
-            "torch",
-            "it is a Chrome trace without any event of torch.profiler (cpu_op, kernel, ...)",
-            "Pass a trace that torch.profiler's export_chrome_trace wrote",
-        )
-    return _report(path, events, metadata, stream.repaired)
-
-
-def _report(path: Path, events: Events, metadata: dict[str, Any], repaired: bool) -> Report:
+        reason = "it is a Chrome trace without any event of torch.profiler (cpu_op, kernel, ...)"
+        raise ReportError(path, "torch", reason, "Pass a trace that torch.profiler's export_chrome_trace wrote")
     launches = Launches(events)
     nesting = Nesting(events, launches.probes)
     launches.resolve(nesting)
-    kineto_backward.assign_layers(events, nesting)
+    assign_layers(events, nesting)
     found_ranges = ranges(events, nesting)
-    found_operations = operations(events, nesting, launches)
-    found_copies = copies(events, nesting, launches)
     found_kernels = kernels(events, nesting, launches)
-    facts = describe(events, metadata, found_kernels, repaired)
+    torch = next((str(metadata[key]) for key in _TORCH if metadata.get(key)), None)
+    begin, end = _extent(events)
+    since_1970 = (whole(metadata.get("baseTimeNanoseconds")) or 0) + (begin or 0)
+    is_known = begin is not None and _EPOCH_NS < since_1970 < 4 * _EPOCH_NS
+    sides = [name for name, is_there in (("CPU", events.spans), ("GPU", events.kernels or events.copies)) if is_there]
+    only = " only" if len(sides) == 1 else ""
     return Report(
         tool="torch",
         path=path,
-        form=facts.form,
-        tool_version=facts.tool_version,
-        devices=facts.devices,
-        environment=facts.environment,
+        form=f"Kineto trace, {' and '.join(sides) or 'no operations and no kernels'}{only}",
+        tool_version=torch,
+        devices=_devices(events, metadata, found_kernels),
+        environment=_environment(metadata, torch),
         kernels=found_kernels,
-        copies=found_copies,
+        copies=copies(events, nesting, launches),
         ranges=found_ranges,
-        operations=found_operations,
+        operations=operations(events, nesting, launches),
         steps=steps(found_ranges),
-        memory=facts.memory,
-        gaps=facts.gaps,
-        diagnostics=(*facts.diagnostics, *kineto_events.diagnostics(events.unknown)),
-        started_at=facts.started_at,
-        duration_ns=facts.duration_ns,
+        memory=_peaks(events),
+        gaps=tuple(_gaps(events, found_kernels)),
+        diagnostics=(*_diagnostics(events, metadata, stream.repaired), *diagnostics(events.unknown)),
+        started_at=datetime.fromtimestamp(since_1970 / 1e9, UTC).isoformat(timespec="seconds") if is_known else None,
+        duration_ns=None if begin is None or end is None else end - begin,
     )
 
 
@@ -90,3 +94,125 @@ def _events(stream: JsonStream, metadata: dict[str, Any]) -> Iterator[Any]:
             yield value
         elif key in METADATA:
             metadata[key] = value
+
+
+def _extent(events: Events) -> tuple[int | None, int | None]:
+    """Begin and end of the capture, ns on the trace's clock."""
+    if events.window is not None:
+        return events.window
+    work = [
+        (event.start, event.duration or 0) for event in (*events.kernels, *events.copies) if event.start is not None
+    ]
+    begins = chain((span.start for span in events.spans), (start for start, _ in work))
+    ends = chain((span.end or span.start for span in events.spans), (start + duration for start, duration in work))
+    return min(begins, default=None), max(ends, default=None)
+
+
+def _devices(events: Events, metadata: dict[str, Any], kernels: list[Kernel]) -> tuple[Device, ...]:
+    """The GPUs the process saw, those that ran kernels first; the CPU alone where there is none."""
+    listed = metadata.get("deviceProperties")
+    used = Counter(kernel.device_index for kernel in kernels)
+    amd_trace = any(key.startswith(("hip_", "roctracer")) for key in metadata)
+    found = []
+    for position, entry in enumerate(listed if isinstance(listed, list) else []):
+        if not isinstance(entry, dict):
+            continue
+        name = entry["name"] if isinstance(entry.get("name"), str) and entry["name"] else None
+        major, minor = whole(entry.get("computeMajor")), whole(entry.get("computeMinor"))
+        index = whole(entry.get("id"))
+        amd = amd_trace or (name or "").startswith("AMD")  # computeMajor is then a gfx number
+        found.append(
+            Device(
+                name=name,
+                kind="gpu",
+                index=position if index is None else index,
+                compute_capability=None if amd or major is None or minor is None else f"{major}.{minor}",
+                sm_count=whole(entry.get("numSms")),
+                memory_bytes=whole(entry.get("totalGlobalMem")),
+            )
+        )
+    if not found and events.spans and not (events.kernels or events.copies):
+        return (Device(name=None, kind="cpu"),)
+    return tuple(sorted(found, key=lambda device: (-used[device.index], device.index)))
+
+
+def _environment(metadata: dict[str, Any], torch: str | None) -> dict[str, str]:
+    found = {"torch": torch} if torch else {}
+    found |= {key: str(metadata[key]) for key in (*_VERSIONS, *_FLAGS) if isinstance(metadata.get(key), int | str)}
+    cuda, hip = whole(metadata.get("cuda_runtime_version")), whole(metadata.get("hip_runtime_version"))
+    if cuda:
+        found["cuda"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
+    if hip:
+        found["hip"] = f"{hip // 10_000_000}.{hip // 100_000 % 100}.{hip % 100_000}"
+    distributed = metadata.get("distributedInfo")
+    for key in ("backend", "rank", "world_size"):
+        if isinstance(distributed, dict) and isinstance(distributed.get(key), int | str):
+            found[f"distributed_{key}"] = str(distributed[key])
+    for key, name in (("baseTimeNanoseconds", "clock_base_ns"), ("schemaVersion", "schema_version")):
+        if whole(metadata.get(key)) is not None:
+            found[name] = str(metadata[key])
+    return found
+
+
+def _peaks(events: Events) -> tuple[MemoryFigure, ...]:
+    """Peaks of the GPU's allocator, where the trace has a single GPU."""
+    if len({device for device, _ in events.peaks}) != 1:
+        return ()
+    return tuple(MemoryFigure("peak", quantity, size) for (_, quantity), size in sorted(events.peaks.items()))
+
+
+def _gaps(events: Events, kernels: list[Kernel]) -> Iterator[Gap]:
+    if kernels:
+        yield from _kernel_gaps(kernels)
+    else:
+        seen = "copies but no kernel" if events.copies else "no GPU activity"
+        reason = f"the trace holds {seen}: torch.profiler ran without ProfilerActivity.CUDA, or without a GPU"
+        yield Gap("kernel", "not_collected", reason)
+        if not events.copies:
+            yield Gap("operation.device_ns", "not_collected", reason)
+    calls = [span for span in events.spans if not span.is_range]
+    if not calls:
+        reason = "the trace holds no CPU operations: torch.profiler ran without ProfilerActivity.CPU"
+        yield Gap("operation", "not_collected", reason)
+        return
+    yield Gap("operation.flops", "not_available", "torch.profiler writes no FLOPs into its traces")
+    if not events.memory:
+        reason = "the trace holds no [memory] events: torch.profiler ran without profile_memory=True"
+        yield Gap("operation.memory_bytes", "not_collected", reason)
+    if any(span.end is None for span in calls):
+        reason = "some calls have no end in the trace, so the sums they belong to are unknown"
+        yield Gap("operation.cpu_ns", "unreadable", reason)
+
+
+def _kernel_gaps(kernels: list[Kernel]) -> Iterator[Gap]:
+    if unplaced := sum(kernel.layer is None for kernel in kernels):
+        where = "outside every range named <layer>:<direction> and every module"
+        yield Gap("kernel.layer", "not_collected", f"{unplaced} of {len(kernels)} launches are {where}")
+    if all(kernel.registers is None for kernel in kernels):
+        reason = "the trace gives no registers per thread (ROCm traces never do)"
+        yield Gap("kernel.registers", "not_available", reason)
+    if any(kernel.static_shared_bytes is None for kernel in kernels):
+        reason = "Kineto gives static and dynamic shared memory as one sum or not at all, so each is known only where the sum is 0"
+        yield Gap("kernel.static_shared_bytes", "ambiguous", reason)
+        yield Gap("kernel.dynamic_shared_bytes", "ambiguous", reason)
+    if timeless := sum(kernel.duration_ns is None or kernel.start_ns is None for kernel in kernels):
+        yield Gap("kernel.duration_ns", "unreadable", f"{timeless} launches have no start or duration in the trace")
+
+
+def _diagnostics(events: Events, metadata: dict[str, Any], repaired: bool) -> Iterator[Diagnostic]:
+    for key in ("ERROR", "WARNING"):
+        notes = metadata.get(key)
+        for text in (notes if isinstance(notes, list) else [notes])[:20]:
+            if isinstance(text, str) and text:
+                yield Diagnostic(key.lower(), "torch.profiler", text[:500])
+    notices = (
+        (repaired, "warning", "the JSON had bare inf or nan, or lone backslashes; they were repaired while reading"),
+        (events.repeated, "warning", f"{events.repeated} events appear twice in the trace; each was counted once"),
+        (events.timeless, "warning", f"{events.timeless} operations or ranges have no start time and were left out"),
+        (
+            events.counter_ranges,
+            "info",
+            f"{events.counter_ranges} CUPTI counter ranges (cuda_profiler_range) were not read",
+        ),
+    )
+    yield from (Diagnostic(severity, "perfctl", text) for is_so, severity, text in notices if is_so)

@@ -8,44 +8,21 @@ utilisation; activities such as SMACT (0 to 1) measure something else and become
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
-from perfctl.parsers.monitors import readings as monitor
-from perfctl.parsers.monitors.readings import Clock, Column, MonitorText, Readings
-from perfctl.parsers.text.doubts import not_understood, others, words
+from perfctl.parsers.monitors.readings import Cells, Column, MonitorText, Readings, half, ordinal, report
+from perfctl.parsers.text.doubts import not_understood, others
 from perfctl.parsers.text.numbers import YEARS, Stamp
 from perfctl.parsers.text.tool_text import HEAD_BYTES, head_lines
-from perfctl.records.errors import ReportError
-from perfctl.records.report import Gap, Report
+from perfctl.records.errors import ReportError, readable
+from perfctl.records.report import Report
 
 TOOL = "dcgm"
-_FIELDS = {
-    "gpu_utilization": ("%", monitor.UTILISATION), "fb_used": ("MiB", monitor.MEMORY_USED), "fb_total": ("MiB", monitor.MEMORY_TOTAL),
-    "fb_free": ("MiB", None), "power_usage": ("W", monitor.POWER), "power_usage_instant": ("W", monitor.POWER),
-    "gpu_temp": ("C", monitor.TEMPERATURE), "memory_temp": ("C", None), "sm_clock": ("MHz", monitor.SM_CLOCK),
-    "memory_clock": ("MHz", None), "mem_copy_utilization": ("%", None), "enc_utilization": ("%", None),
-    "dec_utilization": ("%", None), "power_management_limit": ("W", None), "total_energy_consumption": ("mJ", None),
-}  # fmt: skip
-"""Name in DCGM's list of fields -> (unit, the field of Sample that it fills)."""
-_SHORT = {
-    "GPUTL": "gpu_utilization", "FBUSD": "fb_used", "FBTTL": "fb_total", "FBFRE": "fb_free", "POWER": "power_usage",
-    "PWINST": "power_usage_instant", "TMPTR": "gpu_temp", "MMTMP": "memory_temp", "SMCLK": "sm_clock",
-    "MMCLK": "memory_clock", "MCUTL": "mem_copy_utilization", "TOTEC": "total_energy_consumption",
-    "PMLMT": "power_management_limit", "ENCUT": "enc_utilization", "DECUT": "dec_utilization",
-}  # fmt: skip
-"""dcgmi's short name -> name of the field. Others keep their short name."""
-_WITHOUT_UNIT = words(
-    "current_clock_throttle_reasons throttle_reason_idle throttle_reason_sw_power_cap throttle_reason_hw_slowdown"
-    " throttle_reason_sync_boost throttle_reason_sw_thermal throttle_reason_hw_thermal throttle_reason_hw_power_brake"
-    " throttle_reason_app_clocks xid_errors pcie_replay_counter pstate GRACT SMACT SMOCC TENSO DRAMA FP64A FP32A FP16A"
-    " PCITX PCIRX NVLTX NVLRX TXTPT RXTPT SACLK MACLK PSTAT XIDER DVCCTR TMPTR SMCLK gr_engine_active sm_active"
-    " sm_occupancy tensor_active dram_active fp64_active fp32_active fp16_active pcie_tx_bytes pcie_rx_bytes"
-    " nvlink_tx_bytes nvlink_rx_bytes ecc_sbe_volatile_total ecc_dbe_volatile_total power_violation thermal_violation"
-    " board_limit_violation low_utilization_violation sync_boost_violation reliability_violation fan_speed slowdown_temp"
-    " shutdown_temp enforced_power_limit pcie_tx_throughput pcie_rx_throughput nvlink_bandwidth_total mem_copy_util"
-)
-"""Known fields without a unit: shares, counters and codes."""
+_KNOWN: Any = json.loads(Path(__file__).with_name("dcgm.json").read_text())
+"""Names in DCGM's list of fields -> (unit, the field of Sample that it fills); dcgmi's short names; others, without a unit."""
 _CSV_HEADER = ("gpuid", "timestampus", "field", "values")
 _TEXT_HEADER = re.compile(r"\s*#\s*Entity\s+\S", re.IGNORECASE)
 _ENTITY = re.compile(r"\s*GPU[ -]?(\d{1,5})\s+(\S.*)\Z")
@@ -61,118 +38,80 @@ def sniff(path: Path, head: bytes) -> bool:
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when no complete reading follows the header."""
-    try:
+    with readable(path, TOOL):
         with path.open("rb") as file:
             is_csv = any(map(_is_csv_header, head_lines(file.read(HEAD_BYTES))))
         text = MonitorText(path, TOOL)
-        readings = Readings()
-        clock, gaps = (_read_csv if is_csv else _read_text)(text, readings)
-    except OSError as error:
-        raise ReportError(path, TOOL, f"it cannot be read ({error.strerror})", "Check its permissions") from error
+        moments, last = _read_csv(text) if is_csv else _read_text(text)
+    gaps = [half(last.pop()[0].name)] if last and not text.ends_whole and last[-1][1][-1].isdigit() else []
+    readings = Readings()
+    clock = readings.clock
+    clock.interval_ns = text.interval_ns
+    for (when, device), cells in moments.items():
+        if cells:
+            at_ns = clock.at(Stamp(when, zoned=True), 0) if is_csv else clock.at(None, when)
+            readings.add(at_ns, device, cells)
     if not readings.samples and not readings.others:
         raise ReportError(path, TOOL, "the DCGM header has no complete reading below it", "Let it run longer")
-    unknown = others(readings.others, _FIELDS, _WITHOUT_UNIT)
     readings.samples.sort(key=lambda sample: sample.at_ns)
-    return Report(
-        tool=TOOL,
-        path=path,
-        form="DCGM CSV" if is_csv else "dcgmi dmon",
-        samples=readings.samples,
-        summaries=tuple(readings.summaries()),
-        gaps=(
-            *gaps,
-            *clock.gaps(),
-            *readings.gaps(),
-            Gap("device", "not_available", "DCGM's output does not name the devices"),
-        ),
-        diagnostics=(
-            *readings.diagnostics(),
-            *text.diagnostics(),
-            *not_understood({"fields": unknown}, "kept without a unit"),
-        ),
-        started_at=clock.started_at,
-        duration_ns=clock.duration_ns,
+    fields = others(readings.others, _KNOWN["fields"], _KNOWN["without_unit"])
+    return report(
+        TOOL,
+        "DCGM CSV" if is_csv else "dcgmi dmon",
+        text,
+        readings,
+        gaps=gaps,
+        no_devices="DCGM's output does not name the devices",
+        unknown=not_understood({"fields": fields}, "kept without a unit"),
     )
+
+
+Moments = dict[tuple[int, int], Cells]
+"""(ns, or number of the round; GPU) -> cells, in the order of the file."""
 
 
 def _is_csv_header(line: str) -> bool:
     return tuple(cell.strip().lower().lstrip("\ufeff") for cell in line.split(",")) == _CSV_HEADER
 
 
-def _read_csv(text: MonitorText, readings: Readings) -> tuple[Clock, list[Gap]]:
-    """Cells are grouped by GPU and time, in the order of first appearance."""
-    moments: dict[tuple[int, int], list[tuple[Column, str]]] = {}
+def _read_csv(text: MonitorText) -> tuple[Moments, Cells | None]:
+    """Cells grouped by GPU and time, and the group of the last line where that is a cell."""
+    moments: Moments = {}
     columns: dict[str, Column] = {}
-    last: tuple[int, int] | None = None
+    last: Cells | None = None
     for line in text:
         cells = [cell.strip() for cell in line.split(",", 3)] if len(line) < _LINE_LIMIT else []
+        gpu, at = (ordinal(cells[0]), ordinal(cells[1], 19)) if len(cells) == 4 and cells[3] else (None, None)
         last = None
-        if (
-            len(cells) == 4
-            and cells[3]
-            and _is_number(cells[0], 5)
-            and _is_number(cells[1], 19)
-            and int(cells[1]) in _MICROSECONDS
-        ):
-            last = (int(cells[0]), int(cells[1]) * 1000)
-            column = columns.setdefault(cells[2], _column(cells[2]))
-            moments.setdefault(last, []).append((column, cells[3]))
+        if gpu is not None and at is not None and at in _MICROSECONDS:
+            last = moments.setdefault((at * 1000, gpu), [])
+            last.append((columns.setdefault(cells[2], _column(cells[2])), cells[3]))
         elif line.strip() and not _is_csv_header(line[:_LINE_LIMIT]):
             text.stray(line)
-    gaps = []
-    if last and not text.ends_whole and moments[last][-1][1][-1].isdigit():
-        column, _ = moments[last].pop()
-        gaps.append(_half(column))
-    clock = Clock()
-    for (device, ns), found in moments.items():
-        if found:
-            readings.add(clock.at(Stamp(ns, zoned=True), 0), device, found)
-    return clock, gaps
+    return moments, last
 
 
-def _read_text(text: MonitorText, readings: Readings) -> tuple[Clock, list[Gap]]:
-    """A GPU that the current round already has begins the next round."""
+def _read_text(text: MonitorText) -> tuple[Moments, Cells | None]:
+    """Rows, and the last one where it is the last line. A GPU that the current round already has begins the next round."""
     columns: list[Column] = []
-    rounds: list[tuple[int, int, list[tuple[Column, str]]]] = []
-    seen: set[int] = set()
-    is_last = False
+    moments: Moments = {}
+    number = 0
+    last: Cells | None = None
     for line in text:
-        is_last = False
+        last = None
         if len(line) < _LINE_LIMIT and _TEXT_HEADER.match(line):
-            columns = [_column(_SHORT.get(name, name)) for name in line.replace("#", " ", 1).split()[1:]]
+            columns = [_column(_KNOWN["short_names"].get(name, name)) for name in line.replace("#", " ", 1).split()[1:]]
             continue
         entity = _ENTITY.match(line) if len(line) < _LINE_LIMIT else None
         cells = entity[2].split() if entity else []
-        if entity is None or len(cells) != len(columns):
-            if line.strip() and not _UNITS_LINE.match(line[:_LINE_LIMIT]):
-                text.stray(line)
-            continue
-        device = int(entity[1])
-        number = rounds[-1][0] if rounds else 0
-        if device in seen:
-            number, seen = number + 1, set()
-        seen.add(device)
-        rounds.append((number, device, list(zip(columns, cells, strict=True))))
-        is_last = True
-    gaps = []
-    if is_last and not text.ends_whole and rounds[-1][2][-1][1][-1].isdigit():
-        column, _ = rounds[-1][2].pop()
-        gaps.append(_half(column))
-    clock = Clock(text.interval_ns)
-    for number, device, found in rounds:
-        readings.add(clock.at(None, number), device, found)
-    return clock, gaps
-
-
-def _half(column: Column) -> Gap:
-    reason = "the file ends inside its last number, which was left out"
-    return Gap(f"sample:{column.name}", "unreadable", reason)
+        if entity and len(cells) == len(columns):
+            number += (number, int(entity[1])) in moments
+            last = moments[number, int(entity[1])] = list(zip(columns, cells, strict=True))
+        elif line.strip() and not _UNITS_LINE.match(line[:_LINE_LIMIT]):
+            text.stray(line)
+    return moments, last
 
 
 def _column(name: str) -> Column:
-    unit, quantity = _FIELDS.get(name, ("", None))
+    unit, quantity = _KNOWN["fields"].get(name, ("", None))
     return Column(name, unit, quantity)
-
-
-def _is_number(text: str, digits: int) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= digits

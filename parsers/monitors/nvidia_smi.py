@@ -12,7 +12,7 @@ from pathlib import Path
 
 from perfctl.parsers.monitors import nvidia_smi_dmon, nvidia_smi_query, nvidia_smi_table
 from perfctl.parsers.text.tool_text import HEAD_BYTES, head_lines
-from perfctl.records.errors import ReportError
+from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Report
 
 _FORMS: tuple[tuple[Callable[[list[str]], bool], Callable[[Path], Report]], ...] = (
@@ -30,7 +30,7 @@ def sniff(path: Path, head: bytes) -> bool:
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it has no complete reading."""
-    try:
+    with readable(path, "nvidia-smi"):
         with path.open("rb") as file:
             found = head_lines(file.read(HEAD_BYTES))
         read = next((read for recognise, read in _FORMS if recognise(found)), None)
@@ -38,6 +38,3 @@ def parse(path: Path) -> Report:
             reason = "it holds no output of nvidia-smi"
             raise ReportError(path, "nvidia-smi", reason, "Pass the file that nvidia-smi wrote")
         return read(path)
-    except OSError as error:
-        reason = f"it cannot be read ({error.strerror})"
-        raise ReportError(path, "nvidia-smi", reason, "Check its permissions") from error

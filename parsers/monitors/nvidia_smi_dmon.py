@@ -1,25 +1,25 @@
 """The rolling lists ``nvidia-smi dmon`` and ``nvidia-smi pmon``, as text or ``--format csv``.
 
-Columns depend on -s and the driver and are found by the line "# gpu ...", which is repeated every few rows;
-the line below it has the units. -o D, T puts the date and the time first. "-" is no value. fb and the other MB columns
-are 2**20 bytes (NVML's figures, divided by 1024 twice). Layouts from 390 to 580 were seen in print, not as real files.
-
-pmon lists processes: their figures become summaries by process name, and the sm column, added up over the processes
-of a GPU, the sample's utilisation; above 100 % that sum means nothing and stays empty.
+Columns depend on -s and the driver and are found by the line "# gpu ...", which is repeated every few rows, with units
+below it. -o D, T puts the date and the time first. "-" is no value; MB is 2**20 bytes. Layouts from 390 to 580 were seen
+in print, not as real files. pmon lists processes: their figures become summaries by process name, and the sm column,
+added up over the processes of a GPU, the sample's utilisation; above 100 % that sum means nothing and stays empty.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from perfctl.parsers.monitors import readings as monitor
-from perfctl.parsers.monitors.readings import Clock, Column, MonitorText, Readings, is_nothing, read_cell
+from perfctl.parsers.monitors.readings import Cells, Clock, Column, MonitorText, Readings, ordinal, report
 from perfctl.parsers.text.doubts import not_understood, others
 from perfctl.parsers.text.numbers import Stamp, read_stamp
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Diagnostic, Gap, Report
+from perfctl.records.report import Diagnostic, Report
 
 TOOL = "nvidia-smi"
 _QUANTITY = {
@@ -42,8 +42,7 @@ _DAY_NS = 86_400 * 10**9
 _LINE_LIMIT = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
+class _Header(NamedTuple):
     names: tuple[str, ...]
     """Lower case; "gpu" is one of them."""
     by_comma: bool
@@ -78,44 +77,23 @@ def parse(path: Path) -> Report:
     if not rows:
         raise ReportError(path, TOOL, "the header of dmon or pmon has no complete row below it", "Let it run longer")
     readings = Readings()
-    clock = Clock(text.interval_ns)
-    moments = _Moments(clock)
+    readings.clock.interval_ns = text.interval_ns
     is_pmon = rows[-1][0].is_pmon
+    headers = dict.fromkeys(header for header, _ in rows)
     # columns in no list: dmon's become figures without a unit, pmon's are left out
-    unknown = [
-        name for header in dict.fromkeys(header for header, _ in rows) for name in others(header.names, _UNITS, _CODES)
-    ]
+    unknown = [name for header in headers for name in others(header.names, _UNITS, _CODES)]
     summed = "gpu_utilisation is the sum of pmon's sm over the processes of a GPU; it is empty for a GPU without such a process"
-    groups: list[tuple[int, int | None, list[tuple[_Header, list[str]]]]] = []
-    for header, cells in rows:
-        device = _index(cells[header.names.index("gpu")])
-        at_ns = moments.at(header, cells, device)
-        if groups and groups[-1][:2] == (at_ns, device) and header.is_pmon:
-            groups[-1][2].append((header, cells))
-        else:
-            groups.append((at_ns, device, [(header, cells)]))
-    for at_ns, device, members in groups:
-        readings.add(at_ns, device, _processes(members) if members[0][0].is_pmon else _cells(*members[0]))
-    return Report(
-        tool=TOOL,
-        path=path,
-        form="nvidia-smi pmon" if is_pmon else "nvidia-smi dmon",
-        samples=readings.samples,
-        summaries=tuple(readings.summaries()),
-        gaps=(
-            *clock.gaps(),
-            *readings.gaps(),
-            Gap("device", "not_available", "dmon and pmon do not print device names"),
-        ),
-        diagnostics=(
-            *clock.diagnostics(),
-            *([Diagnostic("info", "perfctl", summed)] if is_pmon else ()),
-            *readings.diagnostics(),
-            *text.diagnostics(),
-            *not_understood({"columns": unknown}, "kept without a unit, if at all"),
-        ),
-        started_at=clock.started_at,
-        duration_ns=clock.duration_ns,
+    for (at_ns, device, row), members in groupby(_moments(rows, readings.clock), key=lambda moment: moment[:3]):
+        of_gpu = [named for *_, named in members]
+        readings.add(at_ns, device, _processes(of_gpu) if row is None else _cells(of_gpu[0]))
+    return report(
+        TOOL,
+        "nvidia-smi pmon" if is_pmon else "nvidia-smi dmon",
+        text,
+        readings,
+        no_devices="dmon and pmon do not print device names",
+        notes=[Diagnostic("info", "perfctl", summed)] if is_pmon else (),
+        unknown=not_understood({"columns": unknown}, "kept without a unit, if at all"),
     )
 
 
@@ -135,7 +113,7 @@ def _rows(text: MonitorText) -> list[tuple[_Header, list[str]]]:
         if header and header.names[-1] == "command" and len(cells) > len(header.names):
             last = len(header.names) - 1
             cells = [*cells[:last], " ".join(cells[last:])]
-        if header and len(cells) == len(header.names) and _index(cells[header.names.index("gpu")]) is not None:
+        if header and len(cells) == len(header.names) and ordinal(cells[header.names.index("gpu")]) is not None:
             rows.append((header, cells))
             last_is_row = True
         elif line.strip():
@@ -145,70 +123,51 @@ def _rows(text: MonitorText) -> list[tuple[_Header, list[str]]]:
     return rows
 
 
-class _Moments:
-    """``at_ns`` of rows: all GPUs of one round have the same."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._round = -1
-        self._seen: set[tuple[int | None, str]] = set()
-        self._days = 0
-        self._last = 0
-
-    def at(self, header: _Header, cells: list[str], device: int | None) -> int:
-        key = (device, cells[header.names.index("pid")] if header.is_pmon else "")
-        # a GPU with a lower number than one of this round begins the next: pmon lists processes that change
-        is_earlier = device is not None and any(seen is not None and seen > device for seen, _ in self._seen)
-        if key in self._seen or self._round < 0 or is_earlier:
-            self._round += 1
-            self._seen = set()
-        self._seen.add(key)
+def _moments(
+    rows: list[tuple[_Header, list[str]]], clock: Clock
+) -> Iterator[tuple[int, int | None, int | None, dict[str, str]]]:
+    """(time, GPU, number of a row of dmon, cells by name) of each row; all GPUs of one round have the same time."""
+    number, days, last = -1, 0, 0
+    seen: set[tuple[int, str]] = set()
+    for row, (header, cells) in enumerate(rows):
         named = dict(zip(header.names, cells, strict=True))
-        return self._clock.at(self._stamp(named.get("date"), named.get("time")), self._round)
+        device = int(named["gpu"])
+        key = (device, named.get("pid", ""))
+        # a GPU with a lower number than one of this round begins the next: pmon lists processes that change
+        if key in seen or number < 0 or any(earlier > device for earlier, _ in seen):
+            number, seen = number + 1, set()
+        seen.add(key)
+        date, time = named.get("date"), named.get("time", "")
+        stamp = read_stamp(f"{date} {time or '00:00:00'}") if date else None
+        if not date and (match := _TIME_OF_DAY.match(time)):
+            clock.since_midnight = True
+            ns = (int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3])) * 10**9
+            days += ns < last - _DAY_NS // 2
+            last = ns
+            stamp = Stamp(days * _DAY_NS + ns, zoned=False)
+        yield clock.at(stamp, number), device, None if header.is_pmon else row, named
 
-    def _stamp(self, date: str | None, time: str | None) -> Stamp | None:
-        if date:
-            return read_stamp(f"{date} {time or '00:00:00'}")
-        match = _TIME_OF_DAY.match(time or "")
-        if match is None:
-            return None
-        self._clock.since_midnight = True
-        ns = (int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3])) * 10**9
-        if ns < self._last - _DAY_NS // 2:
-            self._days += 1
-        self._last = ns
-        return Stamp(self._days * _DAY_NS + ns, zoned=False)
 
-
-def _cells(header: _Header, cells: list[str]) -> list[tuple[Column, str]]:
+def _cells(named: dict[str, str]) -> Cells:
     """A row of dmon. Codes 0 and 1 and counts of errors have no unit."""
     return [
         (Column(name, _UNITS.get(name, ""), _QUANTITY.get(name)), cell)
-        for name, cell in zip(header.names, cells, strict=True)
+        for name, cell in named.items()
         if name not in ("gpu", "date", "time")
     ]
 
 
-def _processes(members: list[tuple[_Header, list[str]]]) -> list[tuple[Column, str]]:
+def _processes(members: list[dict[str, str]]) -> Cells:
     """The processes of one GPU at one moment: figures by process name, and the sum of their sm."""
-    found: list[tuple[Column, str]] = []
-    sums: list[float] = []
-    for header, cells in members:
-        named = dict(zip(header.names, cells, strict=True))
-        command = named.get("command", "")
-        if is_nothing(named["pid"]):
-            continue
-        share, _ = read_cell(named.get("sm", "-"), "%")
-        if share is not None:
-            sums.append(share)
-        for name in ("sm", "mem", "enc", "dec", "jpg", "ofa", "fb", "ccpm"):
-            if name in named:
-                found.append((Column(f"process {command}: {name}", _UNITS[name]), named[name]))
-    if "sm" not in members[0][0].names:
+    running = [named for named in members if not monitor.is_nothing(named["pid"])]
+    figures = ("sm", "mem", "enc", "dec", "jpg", "ofa", "fb", "ccpm")
+    found = [
+        (Column(f"process {named.get('command', '')}: {name}", _UNITS[name]), named[name])
+        for named in running
+        for name in figures
+        if name in named
+    ]
+    if "sm" not in members[0]:
         return found
-    shown = f"{sum(sums):g}" if sums else "-"
-    return [(Column("sm", "%", monitor.UTILISATION), shown), *found]
-
-
-def _index(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None
+    shares = [share for named in running if (share := monitor.read_cell(named.get("sm", "-"), "%")[0]) is not None]
+    return [(Column("sm", "%", monitor.UTILISATION), f"{sum(shares):g}" if shares else "-"), *found]

@@ -8,17 +8,18 @@ rows without a header are refused but for one form (:mod:`nvidia_smi_headless`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfctl.parsers.monitors import readings as monitor
-from perfctl.parsers.monitors.readings import Clock, Column, MonitorText, Readings, is_nothing, read_cell
+from perfctl.parsers.monitors.readings import Column, MonitorText, Readings, half, ordinal, read_cell, report
 from perfctl.parsers.text.doubts import not_understood
 from perfctl.parsers.text.numbers import day_is_first, is_stamp, read_stamp
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Device, Diagnostic, Gap, Report, Sample
+from perfctl.records.report import Device, Diagnostic, Gap, Report
 
+TOOL = "nvidia-smi"
 _QUANTITY = {
     "utilization.gpu": monitor.UTILISATION, "memory.used": monitor.MEMORY_USED, "memory.total": monitor.MEMORY_TOTAL,
     "temperature.gpu": monitor.TEMPERATURE, "clocks.current.sm": monitor.SM_CLOCK, "clocks.sm": monitor.SM_CLOCK,
@@ -64,8 +65,7 @@ def read_header(line: str) -> Layout | None:
     names = [name for name, _ in cells]
     if len(cells) < len(matches) or not _KNOWN.intersection(names):
         return None
-    power = next((name for name in _POWER if name in names), None)
-    quantities = _QUANTITY | ({power: monitor.POWER} if power else {})
+    quantities = _QUANTITY | dict.fromkeys([name for name in _POWER if name in names][:1], monitor.POWER)
     return Layout(tuple(Column(name, unit or _UNITS.get(name, ""), quantities.get(name)) for name, unit in cells))
 
 
@@ -87,11 +87,9 @@ def is_row(line: str) -> bool:
 
 def layout_of(rows: list[list[str]], path: Path) -> tuple[Layout, Diagnostic]:
     """The layout of rows without a header, and a warning that names it. Raises ReportError for any other rows."""
-    if not rows:
-        raise ReportError(path, "nvidia-smi", "the file has no complete row", "Let nvidia-smi run longer")
     layout = read_header(_HEADER)
     if layout is None or not all(_fits(cells) for cells in rows):
-        raise ReportError(path, "nvidia-smi", "the rows have no header that says what their columns are", _REMEDY)
+        raise ReportError(path, TOOL, "the rows have no header that says what their columns are", _REMEDY)
     text = f"the rows have no header; by their units they were read as {_HEADER}"
     return layout, Diagnostic("warning", "perfctl", text)
 
@@ -100,12 +98,11 @@ def _fits(cells: list[str]) -> bool:
     """Has each cell the unit of its column, and is no more memory used than there is?"""
     if len(cells) != len(_UNITS_HEADLESS):
         return False
-    for cell, unit in zip(cells, _UNITS_HEADLESS, strict=True):
-        match = _UNIT.match(cell)
-        if not is_nothing(cell) and (match[1] if match else "") != unit:
-            return False
+    units = ["" if match is None else match[1] for match in map(_UNIT.match, cells)]
     used, total = (read_cell(cell, "")[0] for cell in cells[1:3])
-    return used is None or total is None or used <= total
+    known = zip(cells, units, _UNITS_HEADLESS, strict=True)
+    fits = all(unit == wanted or monitor.is_nothing(cell) for cell, unit, wanted in known)
+    return fits and (used is None or total is None or used <= total)
 
 
 LINE_LIMIT = 4096
@@ -116,7 +113,7 @@ _DATES_KEPT = 100_000
 
 @dataclass(slots=True)
 class Row:
-    """One row and its position."""
+    """One row, and where it stands."""
 
     layout: Layout | None
     """None above the first header."""
@@ -126,7 +123,7 @@ class Row:
     round: int
     """How many headers and dates came before."""
     place: int
-    """Position of the row in its round, from 0."""
+    """In its round, from 0."""
     is_cut: bool = False
     """The file ends with this row, without a line end."""
 
@@ -160,57 +157,51 @@ def rows(text: MonitorText) -> Iterator[Row]:
         yield row
 
 
-@dataclass(slots=True)
 class Survey:
-    """Facts about all rows of a file."""
+    """Facts about all rows of a file, from a first pass. Raises ReportError when it has no row, or no header for them."""
 
-    first: Layout | None = None
-    """The first header."""
-    count: int = 0
-    headless: list[list[str]] = field(default_factory=list)
-    """Cells of rows above any header."""
-    is_numbered: bool = False
-    """Some row has an index."""
-    has_bus: bool = True
-    """Every row has the uuid or bus id of its device."""
-    by_date: bool = True
-    """Every row is below a ``date`` line and has no timestamp."""
-    dates: dict[str, None] = field(default_factory=dict)
-    """Different timestamps in which month and day may be mistaken for each other."""
+    def __init__(self, path: Path) -> None:
+        self.is_numbered = False
+        """Some row has an index."""
+        self.has_bus = True
+        """Every row has the uuid or bus id of its device."""
+        self.by_date = True
+        """Every row is below a ``date`` line and has no timestamp."""
+        self.dates: dict[str, None] = {}
+        """Different timestamps in which month and day may be mistaken for each other."""
+        first: Layout | None = None
+        headless: list[list[str]] = []
+        row: Row | None = None
+        for row in rows(MonitorText(path, TOOL)):
+            if row.layout is not None:
+                first = first or row.layout
+                self._take(row.layout, row.cells, row.date)
+                continue
+            self.by_date &= row.date is not None
+            self._note(row.date)
+            if len(headless) < _CHECKED:
+                headless.append(row.cells)
+        if row is None:
+            raise ReportError(path, TOOL, "the header has no complete row below it", "Let nvidia-smi run longer")
+        self.warnings: list[Diagnostic] = []
+        if first is None:
+            first, *self.warnings = layout_of(headless, path)
+        self.layout = first
+        """The first header, or the one form without a header; of rows above any header, too."""
+        for cells in headless:
+            if len(cells) == len(self.layout.columns):
+                self._take(self.layout, cells, date="" if self.by_date else None)
 
-    def take(self, layout: Layout, cells: list[str], date: str | None) -> None:
-        """Note what one row of this layout says."""
+    def _take(self, layout: Layout, cells: list[str], date: str | None) -> None:
         self.is_numbered |= layout.index is not None
         self.has_bus &= layout.bus is not None and cells[layout.bus] != ""
         self.by_date &= layout.timestamp is None and date is not None
-        self.note(date if layout.timestamp is None else cells[layout.timestamp])
+        self._note(date if layout.timestamp is None else cells[layout.timestamp])
 
-    def note(self, stamp: str | None) -> None:
+    def _note(self, stamp: str | None) -> None:
         """Keep a date that does not begin with the year."""
         if stamp and not {"-", "/"}.isdisjoint(stamp[1:3]) and len(self.dates) < _DATES_KEPT:
             self.dates[stamp] = None
-
-    def finish(self, layout: Layout) -> None:
-        """Rows above any header are of this layout: the first header's, or the one form without a header."""
-        for cells in self.headless:
-            if len(cells) == len(layout.columns):
-                self.take(layout, cells, date="" if self.by_date else None)
-
-
-def survey(text: MonitorText) -> Survey:
-    """One pass over the file."""
-    found = Survey()
-    for row in rows(text):
-        found.count += 1
-        if row.layout is not None:
-            found.first = found.first or row.layout
-            found.take(row.layout, row.cells, row.date)
-            continue
-        found.by_date &= row.date is not None
-        found.note(row.date)
-        if len(found.headless) < _CHECKED:
-            found.headless.append(row.cells)
-    return found
 
 
 _WHOLE = re.compile(
@@ -219,66 +210,11 @@ _WHOLE = re.compile(
 """A uuid or a bus id in full."""
 
 
-class Placer:
-    """Finds the device of a row: by index, else uuid or bus id, else position below a date."""
-
-    def __init__(self, survey: Survey) -> None:
-        self._numbered = survey.is_numbered
-        self._by_bus = survey.has_bus and not survey.is_numbered
-        self._by_place = survey.by_date and not self._by_bus and not self._numbered
-        self._bus: dict[str, int] = {}
-        self._round = -1
-        self._seen: set[object] = set()
-        self._last_round: int | None = None
-
-    def place(self, row: Row, layout: Layout) -> tuple[int | None, int]:
-        """(device, number of the round of readings): call it once a row, in order."""
-        device = self._device(row, layout)
-        is_again = not self._by_place and (device in self._seen or device is None)
-        if row.round != self._last_round or is_again:
-            self._round += 1
-            self._seen = set()
-        self._last_round = row.round
-        self._seen.add(device)
-        return device, self._round
-
-    def _device(self, row: Row, layout: Layout) -> int | None:
-        if self._numbered:
-            index = "" if layout.index is None else row.cells[layout.index]
-            return int(index) if index.isascii() and index.isdigit() and len(index) < 6 else None
-        if self._by_bus and layout.bus is not None:
-            return self._bus.setdefault(row.cells[layout.bus], len(self._bus))
-        return row.place if self._by_place else None
-
-    def is_half(self, bus: str) -> bool:
-        """Return whether a uuid or bus id at the cut end of a file may be incomplete."""
-        return self._by_bus and bus not in self._bus and _WHOLE.match(bus) is None
-
-    def gaps(self) -> list[Gap]:
-        if self._numbered or self._by_bus or self._by_place:
-            return []
-        reason = "no column names the device: add index or uuid to --query-gpu"
-        return [Gap("sample.device_index", "not_collected", reason)]
-
-    def diagnostics(self) -> list[Diagnostic]:
-        by_place = "no device column: the rows below each date were counted as GPU 0, 1, ..."
-        by_bus = "no index column: devices are numbered in the order of their first rows"
-        if self._by_place:
-            return [Diagnostic("warning", "perfctl", by_place)]
-        return [Diagnostic("info", "perfctl", by_bus)] if self._by_bus else []
-
-
-def devices_of(facts: dict[int | None, dict[str, str]], samples: Iterable[Sample]) -> tuple[Device, ...]:
-    """Build the devices from facts in the rows; memory where all samples agree on it."""
-    sizes: dict[int | None, set[int | None]] = {}
-    for sample in samples:
-        sizes.setdefault(sample.device_index, set()).add(sample.memory_total_bytes)
+def devices_of(facts: Mapping[int | None, dict[str, str]], sizes: Mapping[int | None, int]) -> tuple[Device, ...]:
+    """The devices by what the rows say of each: name, driver version; and by their memory in bytes."""
     found = []
     for index, known in sorted(facts.items(), key=lambda item: -1 if item[0] is None else item[0]):
-        stated = sizes.get(index, set()) - {None}
-        name = known.get("name", known.get("gpu_name"))
-        driver = known.get("driver_version")
-        size = stated.pop() if len(stated) == 1 else None
+        name, driver, size = known.get("name", known.get("gpu_name")), known.get("driver_version"), sizes.get(index)
         if name or driver or size:
             found.append(Device(name, "gpu", index or 0, memory_bytes=size, driver_version=driver))
     return tuple(found)
@@ -288,9 +224,6 @@ def environment_of(facts: dict[int | None, dict[str, str]]) -> dict[str, str]:
     """The driver, where all devices have the same."""
     drivers = {known["driver_version"] for known in facts.values() if known.get("driver_version")}
     return {"driver_version": drivers.pop()} if len(drivers) == 1 else {}
-
-
-TOOL = "nvidia-smi"
 
 
 def recognise(found: list[str]) -> bool:
@@ -303,25 +236,37 @@ def recognise(found: list[str]) -> bool:
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it has no complete row, or no header for its rows."""
-    known = survey(MonitorText(path, TOOL))
-    if not known.count and known.first is None:
-        raise ReportError(path, TOOL, "the header has no complete row below it", "Let nvidia-smi run longer")
-    warnings: list[Diagnostic] = []
-    layout = known.first
-    if layout is None:
-        layout, *warnings = layout_of(known.headless, path)
-    known.finish(layout)
+    known = Survey(path)
     text = MonitorText(path, TOOL)
     rounds = _Rounds(known)
     for row in rows(text):
-        row_layout = row.layout or layout
-        if len(row.cells) != len(row_layout.columns):  # above the first header, and not of its kind
+        layout = row.layout or known.layout
+        if len(row.cells) != len(layout.columns):  # above the first header, and not of its kind
             text.stray(", ".join(row.cells))
         else:
-            rounds.add(row, row_layout, text.interval_ns)
+            rounds.add(row, layout, text.interval_ns)
     if not rounds.devices:
         raise ReportError(path, TOOL, "no complete row fits the header", "Let nvidia-smi run longer")
-    return _report(rounds, layout, text, warnings)
+    found = report(
+        TOOL,
+        "nvidia-smi CSV, no header" if known.warnings else "nvidia-smi CSV",
+        text,
+        rounds.readings,
+        gaps=rounds.gaps,
+        device_gaps=[_UNPLACED] if rounds.way is None else (),
+        warnings=known.warnings,
+        notes=_PLACED.get(rounds.way or "", ()),
+        unknown=unknown_units(known.layout),
+    )
+    sizes = rounds.readings.sizes()
+    return replace(found, devices=devices_of(rounds.devices, sizes), environment=environment_of(rounds.devices))
+
+
+_MONTH_FIRST = "dates such as '03-11-2026' were read with the month first; nothing in the file says which comes first"
+_UNPLACED = Gap("sample.device_index", "not_collected", "no column names the device: add index or uuid to --query-gpu")
+_BY_PLACE = "no device column: the rows below each date were counted as GPU 0, 1, ..."
+_BY_BUS = "no index column: devices are numbered in the order of their first rows"
+_PLACED = {"place": [Diagnostic("warning", "perfctl", _BY_PLACE)], "bus": [Diagnostic("info", "perfctl", _BY_BUS)]}
 
 
 class _Rounds:
@@ -329,73 +274,56 @@ class _Rounds:
 
     def __init__(self, known: Survey) -> None:
         self.readings = Readings()
-        self.clock = Clock()
-        self.placer = Placer(known)
         self.devices: dict[int | None, dict[str, str]] = {}
         """Facts about each device other than readings: name, driver version."""
-        self._halves: list[Gap] = []
-        self._day_first = day_is_first(known.dates)
+        self.way = "index" if known.is_numbered else "bus" if known.has_bus else "place" if known.by_date else None
+        """How the device of a row is found: by index, else uuid or bus id, else position below a date."""
+        day_first = day_is_first(known.dates)
+        self.gaps = [Gap("sample.at_ns", "ambiguous", _MONTH_FIRST)] if day_first is None else []
+        self._day_first = bool(day_first)
+        self._bus: dict[str, int] = {}
+        self._round = -1
+        self._seen: set[object] = set()
+        self._last_round: int | None = None
 
     def add(self, row: Row, layout: Layout, interval_ns: int | None) -> None:
-        last = len(layout.columns) - 1
-        if row.is_cut and layout.bus == last and self.placer.is_half(row.cells[last]):
+        name, cell = layout.columns[-1].name, row.cells[-1]
+        if row.is_cut and layout.bus == len(row.cells) - 1 and self._is_half(cell):
             reason = "the file ends inside this cell, which names the device; its row was left out"
-            self._halves.append(Gap(f"sample:{layout.columns[last].name}", "unreadable", reason))
+            self.gaps.insert(0, Gap(f"sample:{name}", "unreadable", reason))
             return
-        if row.is_cut and (half := _half_cell(row, layout)):
-            self._halves.append(half)
-            if layout.timestamp == last:
+        # the last number of a cut line may be incomplete unless its unit follows
+        if row.is_cut and cell[-1:].isdigit() and (name == "timestamp" or read_cell(cell, "")[0] is not None):
+            row.cells[-1] = ""
+            self.gaps.insert(0, half(name))
+            if layout.timestamp == len(row.cells) - 1:
                 return
-        device, number = self.placer.place(row, layout)
-        self.clock.interval_ns = interval_ns
+        device = self._device(row, layout)
+        is_again = self.way != "place" and (device in self._seen or device is None)
+        if row.round != self._last_round or is_again:
+            self._round, self._seen = self._round + 1, set()
+        self._last_round = row.round
+        self._seen.add(device)
+        self.readings.clock.interval_ns = interval_ns
         stamp = row.date if layout.timestamp is None else row.cells[layout.timestamp]
-        at_ns = self.clock.at(read_stamp(stamp or "", day_first=bool(self._day_first)), number)
+        at_ns = self.readings.clock.at(read_stamp(stamp or "", day_first=self._day_first), self._round)
         facts = self.devices.setdefault(device, {})
-        for name, place in layout.identity:
-            facts.setdefault(name, row.cells[place])
+        for fact, place in layout.identity:
+            facts.setdefault(fact, row.cells[place])
         self.readings.add(at_ns, device, [(column, row.cells[place]) for column, place in layout.measured])
 
-    def gaps(self) -> tuple[Gap, ...]:
-        """Gaps for cells that could not be read reliably."""
-        reason = "dates such as '03-11-2026' were read with the month first; nothing in the file says which comes first"
-        dates = [Gap("sample.at_ns", "ambiguous", reason)] if self._day_first is None else []
-        return (*self._halves, *dates, *self.clock.gaps(), *self.placer.gaps(), *self.readings.gaps())
+    def _device(self, row: Row, layout: Layout) -> int | None:
+        if self.way == "index":
+            return None if layout.index is None else ordinal(row.cells[layout.index])
+        if self.way == "bus" and layout.bus is not None:
+            return self._bus.setdefault(row.cells[layout.bus], len(self._bus))
+        return row.place if self.way == "place" else None
 
-
-def _report(rounds: _Rounds, first: Layout, text: MonitorText, warnings: list[Diagnostic]) -> Report:
-    readings, clock, placer = rounds.readings, rounds.clock, rounds.placer
-    return Report(
-        tool=TOOL,
-        path=text.path,
-        form="nvidia-smi CSV" if not warnings else "nvidia-smi CSV, no header",
-        devices=devices_of(rounds.devices, readings.samples),
-        environment=environment_of(rounds.devices),
-        samples=readings.samples,
-        summaries=tuple(readings.summaries()),
-        gaps=rounds.gaps(),
-        diagnostics=(
-            *warnings,
-            *clock.diagnostics(),
-            *placer.diagnostics(),
-            *readings.diagnostics(),
-            *text.diagnostics(),
-            *unknown_units(first),
-        ),
-        started_at=clock.started_at,
-        duration_ns=clock.duration_ns,
-    )
+    def _is_half(self, bus: str) -> bool:
+        return self.way == "bus" and bus not in self._bus and _WHOLE.match(bus) is None
 
 
 def unknown_units(layout: Layout) -> tuple[Diagnostic, ...]:
     """Diagnostics for columns with an unknown unit, which keep that unit. Column names may be any."""
     strange = [f"{column.name} [{column.unit}]" for column, _ in layout.measured if column.unit not in UNITS]
     return not_understood({"units of": strange}, "kept as printed")
-
-
-def _half_cell(row: Row, layout: Layout) -> Gap | None:
-    """Clear the last number of a cut line, which may be incomplete unless its unit follows; return the gap."""
-    name, cell = layout.columns[-1].name, row.cells[-1]
-    if not cell[-1:].isdigit() or (name != "timestamp" and read_cell(cell, "")[0] is None):
-        return None
-    row.cells[-1] = ""
-    return Gap(f"sample:{name}", "unreadable", "the file ends inside its last number, which was left out")

@@ -8,13 +8,12 @@ Two lines (a third with MIG, since 450) a GPU inside three cells; the first line
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfctl.parsers.monitors import readings as monitor
-from perfctl.parsers.monitors.readings import Clock, Column, MonitorText, Readings
-from perfctl.parsers.text.doubts import not_understood, words
-from perfctl.parsers.text.doubts import others as others_of
+from perfctl.parsers.monitors.readings import Column, MonitorText, Readings, report
+from perfctl.parsers.text.doubts import not_understood, others, words
 from perfctl.parsers.text.numbers import Stamp, read_stamp
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Report
@@ -56,29 +55,9 @@ _ROW = re.compile(r"\d+\s")
 """Begins a row of a process that has no figure."""
 _MIG_STATES = frozenset(("", "N/A", "Enabled", "Enabled*", "Disabled", "Disabled*", "ERR!"))
 _MOST_STRANGE = 100
+_ENVIRONMENT = {"driver_version": "driver", "cuda_driver": "cuda"}
 _LINE_LIMIT = 300
 """Longest line that can be part of the table (its lines are 79 or 91 wide): a bound for the patterns above."""
-
-
-@dataclass(slots=True)
-class _State:
-    """State of the reader."""
-
-    text: MonitorText
-    readings: Readings = field(default_factory=Readings)
-    devices: dict[int, Device] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    stamp: Stamp | None = None
-    table: int = -1
-    """Number of the table, from 0."""
-    pending: tuple[int, str, str] | None = None
-    """(index, name, ECC cell) of a GPU whose second line is still to come."""
-    unread: int = 0
-    """Count of GPUs whose second line could not be read."""
-    unknown_words: dict[str, None] = field(default_factory=dict)
-    """Unknown words in headers and lines of the table."""
-    is_below: bool = False
-    """Whether a row of a GPU followed the title."""
 
 
 def recognise(found: list[str]) -> bool:
@@ -88,111 +67,111 @@ def recognise(found: list[str]) -> bool:
 
 def parse(path: Path) -> Report:
     """Raises ReportError when there is no GPU in any table."""
-    state = _State(MonitorText(path, TOOL))
-    clock = Clock()
-    for line in state.text:
-        _take(state, line.strip() if len(line) < _LINE_LIMIT else "", clock)
-    _end_pair(state)
-    if not state.readings.samples:
+    text = MonitorText(path, TOOL)
+    tables = _Tables(text)
+    for line in text:
+        tables.take(line.strip() if len(line) < _LINE_LIMIT else "")
+    tables.end_pair()
+    readings, versions = tables.readings, tables.versions
+    if not readings.samples:
         raise ReportError(path, TOOL, "nvidia-smi's table has no complete row of a GPU", "Copy the file again")
-    gaps = (
-        [Gap("sample", "unreadable", f"{state.unread} GPUs have lines that could not be read")] if state.unread else []
-    )
-    gaps += [
-        Gap("device.name", "unreadable", f"nvidia-smi cut off the name: '{device.name}'", f"GPU {device.index}")
-        for device in state.devices.values()
-        if device.name and device.name.endswith("...")
+    unread = Gap("sample", "unreadable", f"{tables.unread} GPUs have lines that could not be read")
+    cut_names = [
+        Gap("device.name", "unreadable", f"nvidia-smi cut off the name: '{name}'", f"GPU {index}")
+        for index, name in tables.names.items()
+        if name.endswith("...")
     ]
-    return Report(
-        tool=TOOL,
-        path=path,
-        form="nvidia-smi table",
-        tool_version=state.versions.get("smi"),
-        devices=tuple(_sized(device, state.readings) for _, device in sorted(state.devices.items())),
-        environment={
-            key: state.versions[name]
-            for key, name in (("driver_version", "driver"), ("cuda_driver", "cuda"))
-            if name in state.versions
-        },
-        samples=state.readings.samples,
-        summaries=tuple(state.readings.summaries()),
-        gaps=(*gaps, *clock.gaps(), *state.readings.gaps()),
-        diagnostics=(
-            *clock.diagnostics(),
-            Diagnostic("info", "perfctl", "nvidia-smi's table rounds to whole watts, percent and degrees"),
-            *state.readings.diagnostics(),
-            *state.text.diagnostics(),
-            *not_understood({"parts": state.unknown_words}),
+    found = report(
+        TOOL,
+        "nvidia-smi table",
+        text,
+        readings,
+        gaps=[*([unread] if tables.unread else ()), *cut_names],
+        notes=[Diagnostic("info", "perfctl", "nvidia-smi's table rounds to whole watts, percent and degrees")],
+        unknown=not_understood({"parts": tables.unknown_words}),
+    )
+    driver, sizes = versions.get("driver"), readings.sizes()
+    return replace(
+        found,
+        tool_version=versions.get("smi"),
+        devices=tuple(
+            Device(name, "gpu", index, memory_bytes=sizes.get(index), driver_version=driver)
+            for index, name in sorted(tables.names.items())
         ),
-        started_at=clock.started_at,
-        duration_ns=clock.duration_ns if state.table > 0 else None,
+        environment={key: versions[name] for key, name in _ENVIRONMENT.items() if name in versions},
+        duration_ns=found.duration_ns if tables.table > 0 else None,
     )
 
 
-def _take(state: _State, line: str, clock: Clock) -> None:
-    """One line of the file."""
-    cells = [cell.strip() for cell in line.split("|")[1:-1]] if line[:1] == "|" == line[-1:] else []
-    if title := _TITLE.match(line):
-        _end_pair(state)
-        state.table, state.is_below = state.table + 1, False
-        for key, value in title.groupdict().items():
-            if value:
-                state.versions.setdefault(key, value)
-    elif state.table >= 0 and cells:
-        _cells(state, cells, clock)
-    elif (stamp := read_stamp(line)) is not None:
-        _end_pair(state)
-        state.stamp = stamp
-    elif line and line[0] not in "+|":
-        state.text.stray(line)
+@dataclass(slots=True)
+class _Tables:
+    """Reads the lines of a file, one after another."""
 
+    text: MonitorText
+    readings: Readings = field(default_factory=Readings)
+    names: dict[int, str] = field(default_factory=dict)
+    """Of the GPUs, by index."""
+    versions: dict[str, str] = field(default_factory=dict)
+    stamp: Stamp | None = None
+    table: int = -1
+    """Number of the table, from 0."""
+    pending: tuple[int, str, str] | None = None
+    """(index, name, ECC cell) of a GPU whose second line is still to come."""
+    unread: int = 0
+    """Count of GPUs whose second line could not be read."""
+    unknown_words: dict[str, None] = field(default_factory=dict)
+    """Of headers and lines of the table."""
+    is_below: bool = False
+    """Whether a row of a GPU followed the title."""
 
-def _cells(state: _State, cells: list[str], clock: Clock) -> None:
-    """A line of the table: three cells for each line of a GPU, one for a process."""
-    if len(cells) == 3 and (name := _NAME.match(cells[0])) and _BUS.match(cells[1]):
-        _end_pair(state)
-        state.pending, state.is_below = (int(name["index"]), name["name"], cells[2]), True
-    elif len(cells) == 3 and state.pending and (values := _STATE.match(cells[0])):
-        work = _WORK.match(cells[2])
-        if work:
-            memory = _MEMORY.match(cells[1])
-            _gpu(state, values.groupdict() | (memory.groupdict() if memory else {}) | work.groupdict(), clock)
-    elif len(cells) == 1 and (process := _PROCESS.match(cells[0])):
-        column = Column(f"process {process['name']}: memory")
-        state.readings.add(0, int(process["index"]), [(column, process["memory"])])
-    elif len(state.unknown_words) < _MOST_STRANGE:
-        _note_unknown(state, cells)
+    def take(self, line: str) -> None:
+        """One line of the file."""
+        cells = [cell.strip() for cell in line.split("|")[1:-1]] if line[:1] == "|" == line[-1:] else []
+        if title := _TITLE.match(line):
+            self.end_pair()
+            self.table, self.is_below = self.table + 1, False
+            self.versions = {key: value for key, value in title.groupdict().items() if value} | self.versions
+        elif self.table >= 0 and cells:
+            self._cells(cells)
+        elif (stamp := read_stamp(line)) is not None:
+            self.end_pair()
+            self.stamp = stamp
+        elif line and line[0] not in "+|":
+            self.text.stray(line)
 
+    def end_pair(self) -> None:
+        """Count a GPU whose first line was read and whose second was not."""
+        self.unread += self.pending is not None
+        self.pending = None
 
-def _note_unknown(state: _State, cells: list[str]) -> None:
-    """A line that gives no reading: are its words those of a header, of a third line (MIG) or of a process table?"""
-    if len(cells) == 1 or not state.is_below:
-        if not _ROW.match(cells[0]):
-            state.unknown_words.update(
-                dict.fromkeys(others_of(" ".join(cells).replace("=+", "=").replace("=", " ").split(), _HEADER_WORDS))
-            )
-    elif len(cells) == 3 and state.pending is None and not (cells[0] == cells[1] == "" and cells[2] in _MIG_STATES):
-        state.unknown_words[" | ".join(cells)] = None
+    def _cells(self, cells: list[str]) -> None:
+        """A line of the table: three cells for each line of a GPU, one for a process."""
+        if len(cells) == 3 and (name := _NAME.match(cells[0])) and _BUS.match(cells[1]):
+            self.end_pair()
+            self.pending, self.is_below = (int(name["index"]), name["name"], cells[2]), True
+        elif len(cells) == 3 and self.pending and (values := _STATE.match(cells[0])):
+            if work := _WORK.match(cells[2]):
+                memory = _MEMORY.match(cells[1])
+                self._gpu(self.pending, values.groupdict() | (memory.groupdict() if memory else {}) | work.groupdict())
+        elif len(cells) == 1 and (process := _PROCESS.match(cells[0])):
+            column = Column(f"process {process['name']}: memory")
+            self.readings.add(0, int(process["index"]), [(column, process["memory"])])
+        elif len(self.unknown_words) < _MOST_STRANGE:
+            self._note_unknown(cells)
 
+    def _note_unknown(self, cells: list[str]) -> None:
+        """A line that gives no reading: are its words those of a header, of a third line (MIG) or of a process table?"""
+        if len(cells) == 1 or not self.is_below:
+            if not _ROW.match(cells[0]):
+                parts = " ".join(cells).replace("=+", "=").replace("=", " ").split()
+                self.unknown_words |= dict.fromkeys(others(parts, _HEADER_WORDS))
+        elif len(cells) == 3 and self.pending is None and (any(cells[:2]) or cells[2] not in _MIG_STATES):
+            self.unknown_words[" | ".join(cells)] = None
 
-def _gpu(state: _State, values: dict[str, str], clock: Clock) -> None:
-    if state.pending is None:
-        return
-    index, name, ecc = state.pending
-    state.pending = None
-    at_ns = clock.at(state.stamp, state.table)
-    cells = [(column, values.get(key, "N/A")) for key, column in _COLUMNS.items()]
-    state.readings.add(at_ns, index, [*cells, (Column("ecc.errors.uncorrected.volatile"), ecc)])
-    state.devices.setdefault(index, Device(name, "gpu", index, driver_version=state.versions.get("driver")))
-
-
-def _end_pair(state: _State) -> None:
-    """A GPU whose first line was read and whose second was not is counted."""
-    state.unread += state.pending is not None
-    state.pending = None
-
-
-def _sized(device: Device, readings: Readings) -> Device:
-    sizes = {sample.memory_total_bytes for sample in readings.samples if sample.device_index == device.index} - {None}
-    size = sizes.pop() if len(sizes) == 1 else None
-    return Device(device.name, device.kind, device.index, memory_bytes=size, driver_version=device.driver_version)
+    def _gpu(self, pending: tuple[int, str, str], values: dict[str, str]) -> None:
+        index, name, ecc = pending
+        self.pending = None
+        cells = [(column, values.get(key, "N/A")) for key, column in _COLUMNS.items()]
+        at_ns = self.readings.clock.at(self.stamp, self.table)
+        self.readings.add(at_ns, index, [*cells, (Column("ecc.errors.uncorrected.volatile"), ecc)])
+        self.names.setdefault(index, name)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Tally
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
 from perfctl.parsers.text.numbers import Stamp, base_unit, iso_utc
 from perfctl.parsers.text.tool_text import ToolText
-from perfctl.records.report import Diagnostic, Gap, Sample, Summary
+from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
 
 UTILISATION, MEMORY_USED, MEMORY_TOTAL = "gpu_utilisation", "memory_used_bytes", "memory_total_bytes"
 POWER, TEMPERATURE, SM_CLOCK = "power_w", "temperature_c", "sm_clock_hz"
@@ -25,7 +26,6 @@ TEXTS_KEPT = 50
 """Distinct texts of one column that are counted singly; the rest are counted together."""
 
 _CELL = re.compile(r"([+-]?\d{1,18}(?:\.\d{1,9})?(?:[eE][+-]?\d{1,2})?) ?([A-Za-z%/]{0,12})\Z")
-_MILLI = {"mW": ("W", 1000), "mJ": ("J", 1000), "mC": ("C", 1000)}
 _NOTHING = {"", "-", "--", "N/A", "Not Supported", "Unknown Error", "ERR!", "Insufficient Permissions"}
 _LARGEST = 2**63 - 1
 
@@ -38,7 +38,10 @@ class Column(NamedTuple):
     unit: str = ""
     """As the header prints it; "" where it does not. A unit in the cell goes before it."""
     quantity: str | None = None
-    """The field of Sample that it fills; None for a column that samples have no field for."""
+    """The field of Sample that it fills, if there is one."""
+
+
+Cells = list[tuple[Column, str]]
 
 
 @dataclass(slots=True)
@@ -56,22 +59,23 @@ class Readings:
 
     def __init__(self) -> None:
         self.samples: list[Sample] = []
-        self.seen: set[str] = set()
-        """Quantities that the file has a column for."""
+        self.clock = Clock()
+        self._seen: set[str] = set()
         self._missing: dict[str, Tally[str]] = {}
         self._figures: dict[tuple[int | None, str], _Figures] = {}
 
-    def add(self, at_ns: int, device: int | None, cells: list[tuple[Column, str]]) -> None:
+    def add(self, at_ns: int, device: int | None, cells: Cells) -> None:
         """Add one reading of one device. Cells without a field in Sample make no sample."""
         values: dict[str, int | float | None] = {}
         for column, text in cells:
             if column.quantity is None:
                 self._take(device, column, text)
             else:
-                self.seen.add(column.quantity)
+                self._seen.add(column.quantity)
                 values[column.quantity] = self._value(column, text)
         if values:
-            used, total, clock = (_whole(values.get(name)) for name in (MEMORY_USED, MEMORY_TOTAL, SM_CLOCK))
+            counts = (values.get(name) for name in (MEMORY_USED, MEMORY_TOTAL, SM_CLOCK))
+            used, total, clock = (None if value is None else round(value) for value in counts)
             share, power, degrees = values.get(UTILISATION), values.get(POWER), values.get(TEMPERATURE)
             self.samples.append(Sample(at_ns, share, used, total, power, degrees, clock, device))
 
@@ -79,14 +83,12 @@ class Readings:
         """The cell in the unit of its quantity; None, with a note, when it is no such number."""
         quantity = str(column.quantity)
         number, unit = read_cell(text, column.unit)
-        if number is None:
-            self._missing.setdefault(quantity, Tally())[text.strip("[] ")[:60] or "an empty cell"] += 1
-            return None
-        is_negative = number < 0 and quantity != TEMPERATURE
-        if unit != QUANTITIES[quantity] or is_negative or (quantity == UTILISATION and number > 100):
-            self._missing.setdefault(quantity, Tally())[text.strip()[:60]] += 1
-            return None
-        return number / 100 if quantity == UTILISATION else number
+        low, high = (-_LARGEST if quantity == TEMPERATURE else 0), (100 if quantity == UTILISATION else _LARGEST)
+        if number is not None and unit == QUANTITIES[quantity] and low <= number <= high:
+            return number / 100 if quantity == UTILISATION else number
+        shown = text.strip()[:60] if number is not None else text.strip("[] ")[:60] or "an empty cell"
+        self._missing.setdefault(quantity, Tally())[shown] += 1
+        return None
 
     def _take(self, device: int | None, column: Column, text: str) -> None:
         figures = self._figures.setdefault((device, column.name), _Figures())
@@ -114,10 +116,16 @@ class Readings:
 
     def diagnostics(self) -> list[Diagnostic]:
         """Names the columns that became summaries."""
-        if not self.others:
-            return []
         text = f"kept as summaries, mean, min and max over the file: {', '.join(self.others[:40])}"
-        return [Diagnostic("info", "perfctl", text)]
+        return [Diagnostic("info", "perfctl", text)] if self.others else []
+
+    def sizes(self) -> dict[int | None, int]:
+        """Device -> its memory in bytes, where all samples agree on it."""
+        found: dict[int | None, set[int]] = {}
+        for sample in self.samples:
+            if sample.memory_total_bytes is not None:
+                found.setdefault(sample.device_index, set()).add(sample.memory_total_bytes)
+        return {device: sizes.pop() for device, sizes in found.items() if len(sizes) == 1}
 
     def summaries(self) -> list[Summary]:
         """Mean, least and largest of the other columns by device; how often each text stood in them."""
@@ -129,22 +137,19 @@ class Readings:
                 mean = figures.total / figures.count
                 parts = (("mean", mean), ("min", figures.low), ("max", figures.high))
                 found += [Summary(f"{label} {part}", value, figures.unit) for part, value in parts]
-            only = not figures.count and len(figures.texts) == 1
-            for text, count in figures.texts.items():
-                if only:
-                    found.append(Summary(label, None, None, text))
-                else:
-                    found.append(Summary(f"{label}: {text}", float(count), "reading"))
+            if not figures.count and len(figures.texts) == 1:
+                found.append(Summary(label, None, None, *figures.texts))
+            else:
+                found += [Summary(f"{label}: {text}", float(count), "reading") for text, count in figures.texts.items()]
         return found
 
     def gaps(self) -> list[Gap]:
         """One for each quantity that is absent from the file, or from some of its readings."""
         gaps = []
         for quantity in QUANTITIES:
-            if quantity not in self.seen:
+            if quantity not in self._seen:
                 gaps.append(Gap(f"sample.{quantity}", "not_collected", "the file has no column for it"))
-            elif quantity in self._missing:
-                tally = self._missing[quantity]
+            elif tally := self._missing.get(quantity):
                 shown = ", ".join(f"'{text}' {count} times" for text, count in tally.most_common(3))
                 state = "unreadable" if any(re.search(r"\d", text) for text in tally) else "not_available"
                 gaps.append(Gap(f"sample.{quantity}", state, f"printed instead: {shown}"))
@@ -162,17 +167,11 @@ def read_cell(text: str, unit: str) -> tuple[int | float | None, str | None]:
     if match is None:
         return None, None
     printed = match[2] or unit
-    if printed in ("", "%", "W", "C"):
-        base, scale, divisor = printed or None, 1, 1
-    elif printed in _MILLI:
-        (base, divisor), scale = _MILLI[printed], 1
-    else:
-        known = base_unit(printed)
-        base, scale, divisor = known.name, known.scale, 1
+    base, scale = (printed or None, 1) if printed in ("", "%", "W", "C") else base_unit(printed)
     is_whole = match[1].lstrip("+-").isdigit()
     value: int | float = int(match[1]) * scale if is_whole else float(match[1]) * scale
-    if divisor != 1:
-        value = value / divisor
+    if printed in ("mW", "mJ", "mC"):
+        value, base = value / 1000, printed[1]
     return (None, None) if abs(value) > _LARGEST else (value, base)
 
 
@@ -181,8 +180,14 @@ def is_nothing(text: str) -> bool:
     return text.strip("[] ") in _NOTHING
 
 
-def _whole(value: int | float | None) -> int | None:
-    return None if value is None else round(value)
+def ordinal(text: str, digits: int = 5) -> int | None:
+    """A number of a few digits; None for any other text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None
+
+
+def half(name: str) -> Gap:
+    """The gap for the cell at the end of a file without a line end."""
+    return Gap(f"sample:{name}", "unreadable", "the file ends inside its last number, which was left out")
 
 
 _INTERVAL = re.compile(
@@ -244,18 +249,42 @@ class Clock:
 
     def gaps(self) -> list[Gap]:
         """Gaps where ``at_ns`` is not wall-clock time."""
+        reason = "times of day without a date: times count from the first midnight" if self.since_midnight else ""
         if self._counted and self.interval_ns:
             reason = f"no timestamps: times were counted from the first reading with the stated interval of {self.interval_ns} ns"
         elif self._counted:
             reason = "no timestamps: the value is the number of the reading, not a time"
-        elif self.since_midnight:
-            reason = "times of day without a date: times count from the first midnight"
-        else:
-            return []
-        return [Gap("sample.at_ns", "not_available", reason)]
+        return [Gap("sample.at_ns", "not_available", reason)] if reason else []
 
     def diagnostics(self) -> list[Diagnostic]:
-        if False in self._zoned and not self.since_midnight:
-            text = "the timestamps have no time zone and were read as UTC"
-            return [Diagnostic("warning", "perfctl", text)]
-        return []
+        note = Diagnostic("warning", "perfctl", "the timestamps have no time zone and were read as UTC")
+        return [note] if False in self._zoned and not self.since_midnight else []
+
+
+def report(
+    tool: str,
+    form: str,
+    text: MonitorText,
+    readings: Readings,
+    *,
+    gaps: Iterable[Gap] = (),
+    device_gaps: Iterable[Gap] = (),
+    no_devices: str = "",
+    warnings: Iterable[Diagnostic] = (),
+    notes: Iterable[Diagnostic] = (),
+    unknown: Iterable[Diagnostic] = (),
+) -> Report:
+    """What every monitoring tool's report has. ``no_devices``: why it names none."""
+    clock, unnamed = readings.clock, Gap("device", "not_available", no_devices)
+    known = (*readings.diagnostics(), *text.diagnostics())
+    return Report(
+        tool=tool,
+        path=text.path,
+        form=form,
+        samples=readings.samples,
+        summaries=tuple(readings.summaries()),
+        gaps=(*gaps, *clock.gaps(), *device_gaps, *readings.gaps(), *([unnamed] if no_devices else ())),
+        diagnostics=(*warnings, *clock.diagnostics(), *notes, *known, *unknown),
+        started_at=clock.started_at,
+        duration_ns=clock.duration_ns,
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -14,10 +16,16 @@ class ReportError(Exception):
 
     def __init__(self, path: Path, tool: str, reason: str, remedy: str) -> None:
         super().__init__(path, tool, reason, remedy)
-        self.path = path
-        self.tool = tool
-        self.reason = reason
-        self.remedy = remedy
+        self.path, self.tool, self.reason, self.remedy = path, tool, reason, remedy
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}. {self.remedy}"
+
+
+@contextmanager
+def readable(path: Path, tool: str) -> Iterator[None]:
+    """Turn an OSError while the file is read into a ReportError."""
+    try:
+        yield
+    except OSError as error:
+        raise ReportError(path, tool, f"it cannot be read ({error.strerror})", "Check its permissions") from error

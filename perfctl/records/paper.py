@@ -1,12 +1,12 @@
-"""Records of the hand calculation: shapes of operations, results of formulas, memory of a step.
+"""Records of the hand calculation: shapes of operations, results of formulas, memory of a step; 1 multiply-add is 2 FLOPs.
 
-Shapes are recorded inside the profiled process (``perfctl.workloads.tracing.recorder``); formulas live in
-``perfctl.orchestrator.analyse``. One multiply-add is 2 FLOPs.
+Shapes are recorded inside the profiled process (``perfctl.workloads.tracing``), formulas live in ``analyse.flops``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, NamedTuple
 
 
@@ -36,11 +36,7 @@ class LayerCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpShape:
-    """Shapes and attributes of one operation of a step: all that a formula needs, without times.
-
-    Recorded inside the profiled process by ``perfctl.workloads.tracing.recorder``, carried in the workload's
-    JSON record, turned into :class:`LayerCall` by ``perfctl.orchestrator.analyse.flops.engine``.
-    """
+    """Shapes and attributes of one operation of a step: all that a formula needs for a LayerCall, without times."""
 
     layer: str
     """Dotted module path; "" when no module was running."""
@@ -66,12 +62,9 @@ class OpShape:
 
 
 def read_op_shape(row: dict[str, Any]) -> OpShape:
-    """An OpShape from its JSON form (``dataclasses.asdict``), lists turned back into tuples.
-
-    Raises KeyError or TypeError when the row is not one.
-    """
+    """An OpShape from its JSON form (``dataclasses.asdict``). Raises KeyError or TypeError when the row is not one."""
     shapes = {
-        key: tuple(None if shape is None else tuple(shape) for shape in row[key]) for key in ("inputs", "outputs")
+        key: tuple(shape if shape is None else tuple(shape) for shape in row[key]) for key in ("inputs", "outputs")
     }
     return OpShape(**{**row, **shapes, "dtypes": tuple(row.get("dtypes", ()))})
 
@@ -91,7 +84,7 @@ class Allocation(NamedTuple):
     direction: str
     """forward, backward or optimizer; "" when it was there before."""
     op: str
-    """Dispatcher name of the operation that made it; "" when it was there before."""
+    """Dispatcher name; "" when it was there before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,29 +127,23 @@ class PlanLayer(NamedTuple):
     @property
     def inputs(self) -> int:
         """Elements that it reads, of all its inputs. A concatenation and an addition read what they give."""
-        if self.kind == "concat":
-            return self.outputs
-        return _product(self.given) * len(self.of)
+        return self.outputs if self.kind == "concat" else prod(self.given) * len(self.of)
 
     @property
     def outputs(self) -> int:
-        return _product(self.gives)
+        return prod(self.gives)
 
     @property
     def macs(self) -> int:
         """Multiply-adds of the forward pass; 0 for what multiplies no matrix."""
-        if self.kind not in ("conv", "linear"):
-            return 0
-        return self.outputs * self.given[0] * self.kernel * self.kernel
+        return self.outputs * self.given[0] * self.kernel**2 if self.kind in ("conv", "linear") else 0
 
     @property
     def parameters(self) -> int:
         """Trainable elements."""
         if self.kind == "norm":
             return 2 * self.given[0]
-        if self.kind not in ("conv", "linear"):
-            return 0
-        return self.gives[0] * (self.given[0] * self.kernel * self.kernel + self.bias)
+        return self.gives[0] * (self.given[0] * self.kernel**2 + self.bias) if self.kind in ("conv", "linear") else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +179,3 @@ class Plan:
     @property
     def parameters(self) -> int:
         return sum(layer.parameters for layer in self.layers)
-
-
-def _product(shape: Shape) -> int:
-    return shape[0] * shape[1] * shape[2]

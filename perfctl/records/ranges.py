@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 DIRECTIONS = ("forward", "grad_input", "grad_weight", "grad_bias", "backward", "optimizer", "recompute")
-"""The directions a layer works in. ``backward`` is grad_input and grad_weight together; ``recompute`` is forward
-work done again during backward (activation checkpointing, the scores of flash attention)."""
-
+"""``backward`` is grad_input and grad_weight together; ``recompute`` is forward work done again during backward."""
 
 RANGE_PREFIX = "perfctl:"
 """Ranges of the loop itself: perfctl:window, perfctl:step:3, perfctl:phase:forward. Layer ranges are "<layer>:<direction>"."""

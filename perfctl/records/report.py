@@ -1,12 +1,8 @@
-"""Records that every report file is read into: small and frozen, one kind per thing measured.
+"""Records that every report file is read into, which parsers, store, analysis and pages share.
 
-These records are the one language that parsers, store, analysis and pages share. Units are
-nanoseconds, bytes, hertz, watts and counts; one multiply-add is 2 FLOPs. ``None`` means "the report
-does not say"; ``0`` means counted, and zero. Why something is ``None`` is a :class:`Gap`.
-
-The bulk records (:class:`Kernel`, :class:`Counter`, :class:`Copy`, :class:`Range`, :class:`Operation`,
-:class:`Sample`) are named tuples whose fields stand in the order of the store's columns, so that
-millions of them go into SQLite unchanged.
+Units are nanoseconds, bytes, hertz, watts and counts; one multiply-add is 2 FLOPs. ``None`` means "the report does not
+say", and a :class:`Gap` says why; ``0`` means counted, and zero. The fields of named tuples stand in the order of the
+store's columns, so that millions of them go into SQLite unchanged.
 """
 
 from __future__ import annotations
@@ -31,9 +27,8 @@ class LayerTime(NamedTuple):
     duration_ns: int
     """Median over the steps, without the layers inside it."""
     low_ns: int
-    """Of the fastest step."""
     high_ns: int
-    """Of the slowest step."""
+    """Of the fastest and of the slowest step."""
     steps: int
 
 
@@ -67,7 +62,6 @@ class Kernel(NamedTuple):
     range_number: int | None = None
     """``Range.number`` of the innermost range that enclosed the launch call; None when there is none."""
     device_index: int | None = None
-    """CUDA ordinal."""
     stream: int | None = None
     grid_x: int | None = None
     grid_y: int | None = None
@@ -76,11 +70,9 @@ class Kernel(NamedTuple):
     block_y: int | None = None
     block_z: int | None = None
     registers: int | None = None
-    """Per thread."""
+    """Per thread; shared memory is per block."""
     static_shared_bytes: int | None = None
-    """Per block."""
     dynamic_shared_bytes: int | None = None
-    """Per block."""
     start_ns: int | None = None
     """On the report's own clock."""
     duration_ns: int | float | None = None
@@ -152,9 +144,8 @@ class Operation(NamedTuple):
     """The report's category: cpu_op, user_annotation, op type of DLProf, ..."""
     calls: int
     cpu_ns: int | None
-    """Time on the host, children included."""
+    """Time on the host, children included; ``self_cpu_ns`` is without them."""
     self_cpu_ns: int | None
-    """Time on the host, children excluded."""
     device_ns: int | None
     """Time of the kernels it launched; None on a CPU-only trace."""
     memory_bytes: int | None
@@ -185,9 +176,8 @@ class Sample(NamedTuple):
     throttle_reasons: str | None = None
     """Why clocks are reduced, names joined by "+"; "none" where they are not."""
     process_memory_bytes: int | None = None
-    """On the device, of the run's own processes."""
+    """On the device, of the run's own processes; likewise ``process_utilisation``, 0..1."""
     process_utilisation: float | None = None
-    """0..1, of the run's own processes."""
     host_cpu: float | None = None
     """Cores kept busy by the run's processes since the reading before."""
     host_memory_bytes: int | None = None
@@ -209,8 +199,7 @@ class Step(NamedTuple):
 
     number: int
     phase: str
-    """step (the whole iteration), forward, backward, optimizer, inference, data, copy, rest (a batch that is not full),
-    epoch, test."""
+    """step (the whole iteration), forward, backward, optimizer, inference, data, copy, rest (of an epoch), epoch, test."""
     start_ns: int | None
     duration_ns: int | None
     loss: float | None = None
@@ -259,11 +248,10 @@ class Device:
     index: int = 0
     """CUDA ordinal."""
     compute_capability: str | None = None
-    """"7.0", "9.0", ..."""
     sm_count: int | None = None
     memory_bytes: int | None = None
     memory_bandwidth_bps: int | None = None
-    """Bytes per second, as the report states it."""
+    """Bytes per second."""
     clock_hz: int | None = None
     driver_version: str | None = None
 
@@ -272,9 +260,8 @@ class Device:
 class Report:
     """One report file (or one DLProf folder), whole.
 
-    The bulk fields are iterables and may be one-pass iterators over an open file: read each once,
-    in any order but one at a time. What is wrong with the file as a whole is raised by ``parse``;
-    what is wrong further in is raised while iterating, as the same ReportError.
+    The iterables may be one-pass iterators over an open file: read each once, in any order but one at a time. They raise
+    ReportError for what is wrong further in; ``parse`` raises it for the file as a whole.
     """
 
     tool: str
@@ -301,7 +288,7 @@ class Report:
     gaps: tuple[Gap, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     workload: str | None = None
-    """None when the file cannot say; likewise the next four."""
+    """None when the file cannot say; likewise all that follow."""
     batch_size: int | None = None
     mode: str | None = None
     """train or infer."""
@@ -312,4 +299,4 @@ class Report:
     duration_ns: int | None = None
     """Length of the capture."""
     variant: str | None = None
-    """The workload's own options that are not at their default; None when all are, or the file cannot say."""
+    """The workload's own options that are not at their default; None when all are."""

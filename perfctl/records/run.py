@@ -1,4 +1,4 @@
-"""A run as the store returns it: its request, its outcome, and everything that was read."""
+"""A run as the store returns it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small Kineto traces, put together event by event. Times are microseconds."""
+"""Small Kineto traces, put together event by event (times are microseconds), and the one record that a test is about."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.kineto import trace as kineto_trace
-from perfctl.records.report import Report
+from perfctl.records.report import Kernel, Operation, Report
 
 Event = dict[str, Any]
 
@@ -68,3 +68,13 @@ def read(folder: Path, *events: Event, **metadata: Any) -> Report:
     path = folder / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, **metadata, "traceEvents": events}))
     return kineto_trace.parse(path)
+
+
+def the_operation(found: Report, name: str, **where: str | None) -> Operation:
+    (only,) = [op for op in found.operations if op.name == name and all(getattr(op, k) == v for k, v in where.items())]
+    return only
+
+
+def the_kernel(found: Report, name: str) -> Kernel:
+    (only,) = [entry for entry in found.kernels if entry.name == name]
+    return only

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError, parse
-from perfctl.parsers.nvprof import METRIC, SUMMARY, TRACE, UNIFIED, Lines, Row, is_nvprof
+from perfctl.parsers.nvprof import METRIC, SUMMARY, TRACE, UNIFIED, Lines, Row, sniff
 from perfctl.records.report import Diagnostic
 
 PROCESS = "==5== Profiling result:\n"
@@ -43,7 +43,7 @@ def names(rows: list[Row]) -> list[tuple[str, str]]:
     ],
 )  # fmt: skip
 def test_nvprof_is_told_by_its_own_lines_and_headers(line: str, is_one: bool) -> None:
-    assert is_nvprof(b"something else\n" + line.encode() + b"\n") is is_one
+    assert sniff(Path(), b"something else\n" + line.encode() + b"\n") is is_one
 
 
 def test_rows_of_a_trace_stand_until_a_blank_line_and_others_are_counted(tmp_path: Path) -> None:

@@ -4,20 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.parsers.nvprof import (
-    METRIC,
-    SUMMARY,
-    TRACE,
-    UNIFIED,
-    Row,
-    Sizes,
-    Trace,
-    metric_figures,
-    summary_figures,
-    time_ns,
-    unified_figures,
-    whole,
-)
+from perfctl.parsers.nvprof import METRIC, SUMMARY, TRACE, UNIFIED, Row, Sizes, Trace, figures, time_ns, whole
 from perfctl.records.report import Copy, Counter, Device, Gap, Kernel, Summary
 
 
@@ -46,16 +33,10 @@ def test_times_are_nanoseconds(text: str, unit: str, ns: int | None) -> None:
 @pytest.mark.parametrize(
     ("text", "number"),
     [
-        (" 7 ", 7),
-        ("0", 0),
-        ("9" * 18, 10**18 - 1),
-        ("1" * 19, None),
-        ("-1", None),
-        ("1.0", None),
-        ("", None),
+        (" 7 ", 7), ("0", 0), ("9" * 18, 10**18 - 1), ("1" * 19, None), ("-1", None), ("1.0", None), ("", None),
         ("\u0667", None),
     ],
-)
+)  # fmt: skip
 def test_counts_have_18_digits_at_most(text: str, number: int | None) -> None:
     assert whole(text) == number
 
@@ -195,12 +176,12 @@ def test_a_device_without_a_number_is_one_gap_and_a_name_of_full_width_may_be_cu
 
 def test_a_summary_s_figures_are_times_counts_and_a_share() -> None:
     cells = {"Time(%)": "75.5%", "Time": "3ms", "Calls": "2", "Avg": "1.5ms", "Min": "1ms", "Max": "2ms", "Name": " k "}
-    assert summary_figures(Row(SUMMARY, cells, {}, "GPU activities")) == [
+    assert figures(Row(SUMMARY, cells, {}, "GPU activities"), Sizes(None)) == [
         Summary("GPU activities: k: Time(%)", 75.5, "%"), Summary("GPU activities: k: Time", 3_000_000.0, "ns"),
         Summary("GPU activities: k: Calls", 2.0, None), Summary("GPU activities: k: Avg", 1_500_000.0, "ns"),
         Summary("GPU activities: k: Min", 1_000_000.0, "ns"), Summary("GPU activities: k: Max", 2_000_000.0, "ns"),
     ]  # fmt: skip
-    odd = summary_figures(Row(SUMMARY, cells | {"Time(%)": "-", "Calls": "many", "Avg": "-"}, {}, "g"))
+    odd = figures(Row(SUMMARY, cells | {"Time(%)": "-", "Calls": "many", "Avg": "-"}, {}, "g"), Sizes(None))
     assert odd[0] == Summary("g: k: Time(%)", None, "%", "-")
     assert odd[2] == Summary("g: k: Calls", None, None, "many")
     assert odd[3] == Summary("g: k: Avg", None, "ns", "-")
@@ -209,7 +190,7 @@ def test_a_summary_s_figures_are_times_counts_and_a_share() -> None:
 def test_unified_memory_s_figures_leave_out_sizes_that_are_none() -> None:
     cells = {"Count": "2", "Avg Size": "256B", "Min Size": "-", "Total Size": "1KB", "Total Time": "5us", "Name": "H2D"}
     label = "Unified Memory, T4 (0): H2D"
-    assert unified_figures(Row(UNIFIED, cells, {}, "T4 (0)"), Sizes(1024)) == [
+    assert figures(Row(UNIFIED, cells, {}, "T4 (0)"), Sizes(1024)) == [
         Summary(f"{label}: Count", 2.0, None), Summary(f"{label}: Avg Size", 256.0, "byte"),
         Summary(f"{label}: Total Size", 1024.0, "byte"), Summary(f"{label}: Total Time", 5000.0, "ns"),
     ]  # fmt: skip
@@ -217,9 +198,9 @@ def test_unified_memory_s_figures_leave_out_sizes_that_are_none() -> None:
 
 def test_a_metric_s_figures_have_its_own_unit() -> None:
     cells = {"Invocations": "3", "Metric Name": "dram", "Name": "other", "Min": "1.5GB/s", "Max": "low", "Avg": "7"}
-    assert metric_figures(Row(METRIC, cells, {}, "k(int)")) == [
+    assert figures(Row(METRIC, cells, {}, "k(int)"), Sizes(None)) == [
         Summary("k(int): dram: Invocations", 3.0, None), Summary("k(int): dram: Min", 1.5, "GB/s"),
         Summary("k(int): dram: Max", None, None, "low"), Summary("k(int): dram: Avg", 7.0, None),
     ]  # fmt: skip
-    event = metric_figures(Row(METRIC, {"Event Name": "warps", "Invocations": "1"}, {}, "k"))
+    event = figures(Row(METRIC, {"Event Name": "warps", "Invocations": "1"}, {}, "k"), Sizes(None))
     assert event == [Summary("k: warps: Invocations", 1.0, None)]

@@ -134,11 +134,9 @@ def test_secrets_are_replaced_in_texts_and_bytes_of_every_table_and_numbers_stay
 
 def test_text_that_is_no_utf_8_or_holds_a_zero_byte_stays_as_it_is_but_for_its_secret(tmp_path: Path) -> None:
     texts = {
-        "FFFE20": "an ordinary text",
-        "FFFE": " HF_TOKEN=abcdefgh",
-        "61620063": " HF_TOKEN=abcdefgh",
+        "FFFE20": "an ordinary text", "FFFE": " HF_TOKEN=abcdefgh", "61620063": " HF_TOKEN=abcdefgh",
         "4C445F58413D": "/opt/lib",
-    }
+    }  # fmt: skip
     rows = ", ".join(
         f"({number}, CAST(X'{raw}' || '{text}' AS TEXT))" for number, (raw, text) in enumerate(texts.items())
     )
@@ -153,11 +151,9 @@ def test_text_that_is_no_utf_8_or_holds_a_zero_byte_stays_as_it_is_but_for_its_s
 
 def test_an_export_whose_texts_are_utf_16_is_refused(tmp_path: Path) -> None:
     path = made(
-        tmp_path / "r.sqlite",
-        "PRAGMA encoding = 'UTF-16le'",
-        STRINGS,
+        tmp_path / "r.sqlite", "PRAGMA encoding = 'UTF-16le'", STRINGS,
         "INSERT INTO StringIds VALUES (1, 'HF_TOKEN=abcdefgh')",
-    )
+    )  # fmt: skip
     with pytest.raises(ReportError, match=r"its text encoding is UTF-16le, which nsys does not write"):
         scrub(path, tmp_path / "copy.sqlite")
     assert [one.name for one in tmp_path.iterdir()] == ["r.sqlite"]

@@ -16,20 +16,12 @@ from perfctl.workloads.models.plan import plan
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "bench-cpu" / "bench.json"
 POINT = BenchPoint(
-    model="mlp:depth=2",
-    batch=64,
-    mode="train",
-    precision="fp32",
-    machine=BenchMachine("a CPU", "cpu", 1, "2.9.0"),
-    steps=30,
-    step_ns=(5_000_000, 4_900_000, 5_200_000),
-    fastest_ns=4_700_000,
+    model="mlp:depth=2", batch=64, mode="train", precision="fp32", machine=BenchMachine("a CPU", "cpu", 1, "2.9.0"),
+    steps=30, step_ns=(5_000_000, 4_900_000, 5_200_000), fastest_ns=4_700_000,
     phase_ns={"forward": 2_000_000, "backward": 2_500_000, "optimizer": 400_000},
-    memory_bytes={"before": 10, "peak": 20},
-    forward_ns={"flatten": 1_000, "fc1": 900_000},
-    backward_ns={"fc1": 1_800_000, "act1": 20_500},
-    features={"flops:forward": 52_000_000.0, "layers": 2.0},
-)
+    memory_bytes={"before": 10, "peak": 20}, forward_ns={"flatten": 1_000, "fc1": 900_000},
+    backward_ns={"fc1": 1_800_000, "act1": 20_500}, features={"flops:forward": 52_000_000.0, "layers": 2.0},
+)  # fmt: skip
 
 
 def test_points_come_back_as_they_were_written(tmp_path: Path) -> None:

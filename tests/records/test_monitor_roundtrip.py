@@ -40,16 +40,11 @@ def samples_of(taken: list[tuple[int, tuple[float | None, ...], tuple[float | No
         for device, (share, used, total, power, heat, clock) in enumerate(both):
             found.append(
                 Sample(
-                    ns,
-                    None if share is None else share / 100,
-                    None if used is None else int(used) * MIB,
-                    None if total is None else int(total) * MIB,
-                    power,
-                    heat,
-                    None if clock is None else int(clock) * 10**6,
-                    device,
+                    ns, None if share is None else share / 100, None if used is None else int(used) * MIB,
+                    None if total is None else int(total) * MIB, power, heat,
+                    None if clock is None else int(clock) * 10**6, device,
                 )
-            )
+            )  # fmt: skip
     return found
 
 
@@ -77,12 +72,9 @@ def query_csv(samples: list[Sample], *, nounits: bool, repeat: bool, nothing: st
 
 @FEW
 @given(
-    rounds,
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from(["[N/A]", "[Not Supported]", "N/A"]),
+    rounds, st.booleans(), st.booleans(), st.sampled_from(["[N/A]", "[Not Supported]", "N/A"]),
     st.sampled_from(["utf-8", "utf-16"]),
-)
+)  # fmt: skip
 def test_query_csv_comes_back(
     tmp_path: Path, taken: list[object], nounits: bool, repeat: bool, nothing: str, encoding: str
 ) -> None:
@@ -109,13 +101,11 @@ def test_dmon_comes_back_whatever_the_order_of_its_columns(
     ]
     for s in samples:
         cells = {
-            "pwr": s.power_w,
-            "gtemp": s.temperature_c,
+            "pwr": s.power_w, "gtemp": s.temperature_c,
             "sm": None if s.gpu_utilisation is None else round(s.gpu_utilisation * 100),
             "pclk": None if s.sm_clock_hz is None else s.sm_clock_hz // 10**6,
-            "fb": None if s.memory_used_bytes is None else s.memory_used_bytes // MIB,
-            "mem": 3,
-        }
+            "fb": None if s.memory_used_bytes is None else s.memory_used_bytes // MIB, "mem": 3,
+        }  # fmt: skip
         moment = datetime.fromtimestamp(s.at_ns / 10**9, UTC)
         shown = ["-" if cells[name] is None else str(cells[name]) for name in order]
         lines.append(part.join([f"{moment:%Y%m%d}", f"{moment:%H:%M:%S}", str(s.device_index), *shown]))

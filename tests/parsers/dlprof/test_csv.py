@@ -14,7 +14,6 @@ import pytest
 from perfctl.parsers import ReportError, find, parse
 from perfctl.parsers.dlprof import csv as dlprof_csv
 from perfctl.parsers.dlprof import tables as dlprof_tables
-from perfctl.parsers.dlprof.records import layer_of
 from perfctl.records.report import Report, Summary
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "dlprof-synthetic"
@@ -62,33 +61,6 @@ def test_other_files_beside_the_report_are_named(tmp_path: Path) -> None:
     assert any("memory.csv" in entry.text for entry in parse(tmp_path).diagnostics)
 
 
-def test_gpu_names_with_bare_commas_are_told_apart_by_their_count(report: Report) -> None:
-    names = [(device.name, device.kind, device.index) for device in report.devices]
-    assert names == [("Synthetic GPU A", "gpu", 0), ("Synthetic GPU B", "gpu", 1), ("Synthetic CPU", "cpu", 0)]
-    assert figures(report)["GPU Name(s)"].text == "Synthetic GPU A, Synthetic GPU B"
-
-
-def test_summary_lines_are_read_by_label_with_their_units(report: Report) -> None:
-    found = figures(report)
-    assert found["GPU Utilization"] == Summary("GPU Utilization", 0.0, "%")
-    assert found["Wall Clock Time"] == Summary("Wall Clock Time", 1000000.0, "ns")
-    assert found["Tensor Core Kernel Utilization"] == Summary("Tensor Core Kernel Utilization", None, "%", "N/A")
-    assert found["CUDA Version"] == Summary("CUDA Version", None, None, "11.7")
-    assert found["All Kernels: All kernels: GPU Time"].value == 700.0
-    assert found["All Kernels: All kernels: # Kernels"] == Summary("All Kernels: All kernels: # Kernels", 4.0, None)
-
-
-def test_labels_are_found_whatever_line_they_stand_on(tmp_path: Path) -> None:
-    text = (FOLDER / "dlprof_summary.csv").read_text()
-    path = tmp_path / "s.csv"
-    path.write_text(text.replace("cuDNN Version,8.3.0\n", ""))
-    with_line, without = parse(FOLDER), parse(path)
-    assert with_line.environment["cudnn"] == "8.3.0"
-    assert "cudnn" not in without.environment
-    assert figures(without)["GPU Utilization"] == figures(with_line)["GPU Utilization"]
-    assert "environment.cudnn" in {gap.quantity for gap in without.gaps}
-
-
 def test_each_launch_of_the_iteration_report_is_a_kernel(report: Report) -> None:
     conv, gemm, second = report.kernels
     assert (conv.name, conv.short_name) == ("void conv<float, (int)3>(T1 *, int)", "conv")
@@ -100,51 +72,11 @@ def test_each_launch_of_the_iteration_report_is_a_kernel(report: Report) -> None
 
 def test_a_layer_comes_from_a_range_or_a_module_path_or_the_calls_of_modules(report: Report) -> None:
     placed = [(kernel.layer, kernel.direction, kernel.layer_source) for kernel in report.kernels]
-    assert placed == [
-        ("conv1", "forward", "range"),
-        ("features.0", "backward", "operation"),
-        ("net", "forward", "operation"),
-    ]
-    assert not [gap for gap in report.gaps if gap.quantity == "kernel.layer"]
-
-
-@pytest.mark.parametrize(
-    ("name", "layer"),
-    [
-        ("/module/net::_call_impl/net::forward/Conv2d::_call_impl/Conv2d::forward/Conv2d::_conv_forward/conv2d", "Conv2d_1"),
-        ("/module/net::_call_impl/net::forward/Conv2d::_call_impl[2]/Conv2d::forward/max_pool2d", "net"),
-        ("/module/net::_call_impl/net::forward/Block::_call_impl[2]/Block::forward/ReLU::_call_impl/ReLU::forward/relu",
-         "Block_2.ReLU_1"),
-        ("/module/net::_call_impl/net::forward/Block::_call_impl[2]/Block::forward/add", "Block_2"),
-        ("/module/net::cuda/net::_apply/Conv2d::_apply/lambda/cuda", None),
-        ("unassociated_cudaDeviceSynchronize_v3020", None),
-    ],
-)  # fmt: skip
-def test_an_op_is_of_the_module_whose_call_it_lies_in(name: str, layer: str | None) -> None:
-    place, source = layer_of(name)
-    assert (place.layer, source) == (layer, "operation" if layer else None)
-
-
-def test_a_step_range_in_the_op_name_is_the_step(report: Report) -> None:
     assert [kernel.step for kernel in report.kernels] == [2, 1, 1]
-
-
-def test_operations_come_from_the_detail_report_with_their_multi_line_cells(report: Report) -> None:
-    found = [(op.category, op.calls, op.cpu_ns, op.device_ns, op.layer) for op in report.operations]
-    assert found == [
-        ("conv2d", 3, 9000, 300, "conv1"),
-        ("linear", 3, 6000, 400, "features.0"),
-        ("relu", 3, None, 0, "net"),
-    ]
-    assert all(op.self_cpu_ns is None and op.flops is None for op in report.operations)
-
-
-def test_sums_by_name_are_kept_only_where_the_finer_report_is_absent(report: Report, tmp_path: Path) -> None:
-    assert not any(name.startswith(("op_type:", "kernel:")) for name in figures(report))
-    found = figures(parse(copied(tmp_path, "dlprof_op_type.csv", "dlprof_kernel.csv")))
-    assert found["op_type: conv2d: GPU Time"] == Summary("op_type: conv2d: GPU Time", 300.0, "ns")
-    assert found["op_type: conv2d: Calls"].value == 3.0
-    assert found["kernel: conv in CONV2D_1: GPU Time"].value == 300.0
+    assert placed == [
+        ("conv1", "forward", "range"), ("features.0", "backward", "operation"), ("net", "forward", "operation"),
+    ]  # fmt: skip
+    assert not [gap for gap in report.gaps if gap.quantity == "kernel.layer"]
 
 
 def test_an_empty_file_in_the_folder_is_a_gap(tmp_path: Path) -> None:
@@ -153,16 +85,10 @@ def test_an_empty_file_in_the_folder_is_a_gap(tmp_path: Path) -> None:
     assert ("dlprof_iteration.csv", "unreadable") in {(gap.quantity, gap.state) for gap in parse(tmp_path).gaps}
 
 
-def test_expert_systems_feedback_is_a_diagnostic(report: Report) -> None:
-    assert "5 ops could use tensor cores. Try AMP" in [entry.text for entry in report.diagnostics]
-
-
-@pytest.mark.parametrize("keep", [0.5, 0.8, 0.97])
-def test_a_cut_iteration_report_is_refused(tmp_path: Path, keep: float) -> None:
-    text = (FOLDER / "dlprof_iteration.csv").read_text()
-    (tmp_path / "i.csv").write_text(text[: int(len(text) * keep)])
-    with pytest.raises(ReportError, match=r"of 23 cells|not closed at the end"):
-        parse(tmp_path / "i.csv")
+def test_expert_systems_feedback_is_a_diagnostic_and_so_is_rounding(report: Report) -> None:
+    said = [entry.text for entry in report.diagnostics]
+    rounded = "DLProf rounds percentages to one decimal in CSV: 0.0 % is anything below 0.05 %"
+    assert {"5 ops could use tensor cores. Try AMP", rounded} <= set(said)
 
 
 def test_tables_of_other_tools_are_not_dlprofs(tmp_path: Path) -> None:
@@ -231,8 +157,3 @@ def test_a_folder_without_a_report_is_refused_and_hidden_files_beside_one_are_no
     (said,) = parse(tmp_path).diagnostics
     shown = ", ".join(f"n{number:02}.txt" for number in range(10))
     assert said.text == f"read as one DLProf report; other files in the folder were not read: {shown}"
-
-
-def test_percentages_are_said_to_be_rounded_where_there_is_a_summary(report: Report) -> None:
-    text = "DLProf rounds percentages to one decimal in CSV: 0.0 % is anything below 0.05 %"
-    assert text in [entry.text for entry in report.diagnostics]

@@ -130,14 +130,9 @@ def test_operations_are_those_of_the_last_aggregation_with_a_count(tmp_path: Pat
         flops=None, layer="conv1", direction="forward",
     )  # fmt: skip
     lost = one._replace(
-        name="(no name in the database)",
-        category=None,
-        calls=2,
-        cpu_ns=None,
-        device_ns=None,
-        layer=None,
+        name="(no name in the database)", category=None, calls=2, cpu_ns=None, device_ns=None, layer=None,
         direction=None,
-    )
+    )  # fmt: skip
     assert list(read(tmp_path).operations) == [one, lost]
     for table in ("node_time_metrics", "metric", "op_nodes"):
         (tmp_path / "d.sqlite").unlink()

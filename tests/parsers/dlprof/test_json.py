@@ -75,24 +75,24 @@ def test_a_cut_file_is_refused(tmp_path: Path, kept: float) -> None:
         parse(path)
 
 
-@pytest.mark.parametrize("text", ["5", '"System Config Summary Report"', "[1, [2, {}]]", "null"])
-def test_json_that_is_no_object_of_dlprof_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(text)
-    with pytest.raises(ReportError, match="no DLProf report"):
+def refused(tmp_path: Path, content: object, reason: str) -> None:
+    path = tmp_path / "refused.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(ReportError, match=reason):
         dlprof_json.parse(path)
 
 
+@pytest.mark.parametrize(
+    "content", [5, "System Config Summary Report", [1, [2, {}]], None, {"System Config": {"x": 1}}]
+)
+def test_json_that_is_no_object_of_dlprof_is_refused(tmp_path: Path, content: object) -> None:
+    refused(tmp_path, json.dumps(content), "no DLProf report")
+
+
 def test_nesting_too_deep_and_a_row_without_a_column_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "deep.json"
-    path.write_text('{"System Config": 1, "Summary Report": ' + "[" * 100000)
-    with pytest.raises(ReportError, match="not complete JSON"):
-        parse(path)
+    refused(tmp_path, '{"System Config": 1, "Summary Report": ' + "[" * 100000, "not complete JSON")
     columns, found = rows(KINDS["kernel"])
-    ragged = [dict(zip(columns, found[0], strict=True)), {"Op Name": "x"}]
-    path.write_text(json.dumps(ragged))
-    with pytest.raises(ReportError, match="row 1 of a table has no"):
-        parse(path)
+    refused(tmp_path, [dict(zip(columns, found[0], strict=True)), {"Op Name": "x"}], "row 1 of a table has no")
 
 
 def split(folder: Path) -> Path:
@@ -155,11 +155,7 @@ def test_keys_may_be_spelt_with_underscores_and_values_be_of_any_type(tmp_path: 
 def test_a_table_may_be_columns_and_rows_under_several_names(tmp_path: Path, names: str, below: str) -> None:
     table = {names: list(LAUNCHES), below: [list(LAUNCHES.values())]}
     assert figures_of(tmp_path, table) == {"kernel: k in o: GPU Time": (5.0, None)}
-    ragged = {names: list(LAUNCHES), below: [["k"]]}
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(ragged))
-    with pytest.raises(ReportError, match="no DLProf report"):
-        dlprof_json.parse(path)
+    refused(tmp_path, {names: list(LAUNCHES), below: [["k"]]}, "no DLProf report")
 
 
 def test_labels_that_share_their_columns_are_a_block_and_others_are_looked_into(tmp_path: Path) -> None:
@@ -172,29 +168,13 @@ def test_labels_that_share_their_columns_are_a_block_and_others_are_looked_into(
     assert (found["GPU Time"], found["CPU Time"]) == ((7.0, None), (3.0, None))
 
 
-def test_one_word_of_the_summary_is_no_summary_and_two_are(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps({"System Config": {"x": 1}}))
-    with pytest.raises(ReportError, match="no DLProf report"):
-        dlprof_json.parse(path)
+def test_two_words_of_the_summary_make_one_and_further_rows_are_joined(tmp_path: Path) -> None:
     content = {"System Config": {"DLProf Version": "1.8"}, "n": 1}
     assert figures_of(tmp_path, content)["DLProf Version"] == (None, "1.8")
-
-
-def test_the_same_rows_twice_are_refused_and_further_rows_are_joined(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps({"a": [LAUNCHES], "b": [LAUNCHES]}))
-    with pytest.raises(ReportError, match="the kernel report appears twice"):
-        dlprof_json.parse(path)
+    refused(tmp_path, {"a": [LAUNCHES], "b": [LAUNCHES]}, "the kernel report appears twice")
+    refused(tmp_path, [LAUNCHES, 5], "no DLProf report")  # a list with something else in it is no table
     found = figures_of(tmp_path, {"a": [LAUNCHES], "b": [LAUNCHES | {"Kernel Name": "m"}]})
     assert list(found) == ["kernel: k in o: GPU Time", "kernel: m in o: GPU Time"]
-
-
-def test_a_list_with_something_else_in_it_is_no_table(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps([LAUNCHES, 5]))
-    with pytest.raises(ReportError, match="no DLProf report"):
-        dlprof_json.parse(path)
 
 
 @pytest.mark.parametrize(("files", "is_looked_into"), [(50, True), (51, False)])

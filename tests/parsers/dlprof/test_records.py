@@ -6,7 +6,6 @@ import pytest
 
 from perfctl.parsers.dlprof import records as dlprof_records
 from perfctl.parsers.dlprof.records import (
-    figure,
     gaps_of,
     kernel_records,
     layer_of,
@@ -15,6 +14,7 @@ from perfctl.parsers.dlprof.records import (
     table_summaries,
     whole,
 )
+from perfctl.parsers.dlprof.tables import figure, printed
 from perfctl.records.ranges import RangeName
 from perfctl.records.report import Diagnostic, Gap, Kernel, Operation, Summary
 
@@ -42,8 +42,8 @@ def test_a_whole_number_may_be_printed_with_a_point_and_fits_64_bits(text: str |
 
 
 def test_a_figure_that_is_no_finite_number_stays_text() -> None:
-    assert figure("f", "1.5", "%") == Summary("f", 1.5, "%")
-    assert [figure("f", text, "%") for text in ("N/A", "inf", "nan")] == [
+    assert figure("f", printed("1.5"), "%") == Summary("f", 1.5, "%")
+    assert [figure("f", printed(text), "%") for text in ("N/A", "inf", "nan")] == [
         Summary("f", None, "%", text) for text in ("N/A", "inf", "nan")
     ]
 
@@ -56,10 +56,8 @@ def test_a_launch_has_every_column_in_its_field() -> None:
     )  # fmt: skip
     bare = {"op name": "x", "kernel name": "k", "iteration": "", "gpu start time (ns)": "7"}
     assert kernel_records([LAUNCH, bare, bare | {"kernel name": "", "direction": "fprop"}]) == [
-        first,
-        Kernel(1, "k", "k", start_ns=7),
-        Kernel(2, "", direction="forward", start_ns=7),
-    ]
+        first, Kernel(1, "k", "k", start_ns=7), Kernel(2, "", direction="forward", start_ns=7),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

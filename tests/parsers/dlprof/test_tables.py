@@ -71,12 +71,12 @@ def test_a_folder_is_one_report_with_one_file_of_a_kind_and_no_foreign_ones_or_d
 
 def test_the_rows_of_a_table_are_those_below_its_header(tmp_path: Path) -> None:
     path = put(tmp_path, OPS + '"conv\n2d",1,2,3,beyond\n\n,,,\nrelu,4,5,6\n')
-    assert read_table(path, "op_type").rows == [
+    assert read_table(path, "op_type") == [
         {"op type": "conv\n2d", "# ops": "1", "# calls": "2", "total gpu time (ns)": "3"},
         {"op type": "relu", "# ops": "4", "# calls": "5", "total gpu time (ns)": "6"},
     ]
     advice = put(tmp_path, "Expert Systems Feedback\nProblem,Recommendation\nslow,go\n")
-    assert read_table(advice, "expert_systems").rows == [{"problem": "slow", "recommendation": "go"}]
+    assert read_table(advice, "expert_systems") == [{"problem": "slow", "recommendation": "go"}]
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_a_table_that_is_cut_or_holds_another_is_refused_with_the_line(tmp_path:
 
 
 def test_an_op_named_as_a_title_is_a_row_and_a_file_without_a_header_is_refused(tmp_path: Path) -> None:
-    assert len(read_table(put(tmp_path, OPS + "Kernel Report,1,,\n"), "op_type").rows) == 1
+    assert len(read_table(put(tmp_path, OPS + "Kernel Report,1,,\n"), "op_type")) == 1
     with pytest.raises(ReportError, match="it has no header line of a kernel report"):
         read_table(put(tmp_path, OPS), "kernel")
 
 
 def test_as_many_rows_as_may_be_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dlprof_tables, "ROWS", 2)
-    assert len(read_table(put(tmp_path, OPS + "a,1,1,1\nb,1,1,1\n"), "op_type").rows) == 2
+    assert len(read_table(put(tmp_path, OPS + "a,1,1,1\nb,1,1,1\n"), "op_type")) == 2
     with pytest.raises(ReportError, match="more than 2 rows"):
         read_table(put(tmp_path, OPS + "a,1,1,1\nb,1,1,1\nc,1,1,1\n"), "op_type")
 
@@ -129,11 +129,11 @@ def test_blocks_have_labels_with_a_value_or_a_row_of_values(tmp_path: Path) -> N
 def test_a_summary_s_last_cell_without_the_end_of_its_line_is_left_out(tmp_path: Path) -> None:
     for end in ("\n", "\r\n", "\r"):
         whole = read_summary(put(tmp_path, SUMMARY.rstrip() + end))
-        assert (whole.wall_clock_ns, whole.gaps[1:]) == (5, ())
+        assert (whole.duration_ns, whole.gaps[1:]) == (5, ())
     cut = read_summary(put(tmp_path, SUMMARY.rstrip()))
     reason = "the last line is incomplete: the last cell of 'Wall Clock Time (ns)' was left out"
     assert cut.gaps[1:] == (Gap("summary", "unreadable", reason),)
-    assert (cut.wall_clock_ns, cut.summaries[-1]) == (None, Summary("Wall Clock Time", None, "ns"))
+    assert (cut.duration_ns, cut.summaries[-1]) == (None, Summary("Wall Clock Time", None, "ns"))
     wide = read_summary(put(tmp_path, SUMMARY + "\nAll Kernels\n,GPU Time (ns),# Kernels\nMemory,5,6"))
     assert [figure.value for figure in wide.summaries[-2:]] == [5, None]
     with pytest.raises(ReportError, match="no lines with a label and a value"):
@@ -145,7 +145,7 @@ def config(**values: str) -> Block:
 
 
 def test_a_summary_has_versions_devices_and_figures_in_their_units() -> None:
-    found = summary_of([
+    found = summary_of(Path("a.csv"), [
         config(GPU_Count="2", CPU_Model="C", GPU_Driver_Version="515.43", Framework="PyTorch 1.10", CUDA_Version="11.6",
                cuDNN_Version="8.3", Nsys_Version="2021", DLProf_Version="v1.8.0", DLProf_Build="b", Other="7",
                **{"GPU Name(s)": "A, B"}),
@@ -159,7 +159,7 @@ def test_a_summary_has_versions_devices_and_figures_in_their_units() -> None:
     }  # fmt: skip
     gpus = tuple(Device(name, "gpu", n, driver_version="515.43") for n, name in enumerate("AB"))
     assert found.devices == (*gpus, Device("C", "cpu"))
-    assert (found.tool_version, found.wall_clock_ns, found.gaps) == ("1.8.0", 1_000_000, ())
+    assert (found.tool_version, found.duration_ns, found.gaps) == ("1.8.0", 1_000_000, ())
     by_name = {figure.name: figure for figure in found.summaries}
     assert by_name["GPU Count"] == Summary("GPU Count", 2.0, None)
     assert by_name["CUDA Version"] == Summary("CUDA Version", None, None, "11.6")
@@ -174,7 +174,7 @@ def test_a_summary_has_versions_devices_and_figures_in_their_units() -> None:
 
 @pytest.mark.parametrize(("count", "fits"), [("2", True), ("1", False), ("3", False), ("", True), ("some", True)])
 def test_names_of_gpus_count_where_their_number_does_not_contradict(count: str, fits: bool) -> None:
-    found = summary_of([config(GPU_Count=count, **{"GPU Name(s)": "A,, B "})])
+    found = summary_of(Path("a.csv"), [config(GPU_Count=count, **{"GPU Name(s)": "A,, B "})])
     assert [device.name for device in found.devices] == (["A", "B"] if fits else [])
     reason = f"the summary counts {count} GPUs and names 2: A, B"
     told = [] if fits else [Gap("device.name", "ambiguous", reason)]
@@ -187,12 +187,12 @@ def test_names_of_gpus_count_where_their_number_does_not_contradict(count: str, 
     [("5", 5), ("4611686018427387904", 2**62), ("4611686018427389000", None), ("x", None), ("nan", None)],
 )
 def test_a_wall_clock_beyond_62_bits_is_none(wall: str, ns: int | None) -> None:
-    found = summary_of([Block("", (), [("Wall Clock Time (ns)", (wall,))])])
-    assert (found.wall_clock_ns, found.gaps, found.tool_version) == (ns, (), None)
+    found = summary_of(Path("a.csv"), [Block("", (), [("Wall Clock Time (ns)", (wall,))])])
+    assert (found.duration_ns, found.gaps, found.tool_version) == (ns, (), None)
 
 
 def test_a_version_that_is_none_is_shown_as_it_is_and_other_frameworks_are_no_torch() -> None:
-    found = summary_of([config(DLProf_Version="nightly", Framework="TensorFlow 1.15", cuDNN_Version="")])
+    found = summary_of(Path("a.csv"), [config(DLProf_Version="nightly", Framework="TensorFlow 1.15", cuDNN_Version="")])
     assert found.tool_version == "nightly"
     assert found.environment == {"framework": "TensorFlow 1.15", "dlprof": "nightly"}
-    assert "torch" not in summary_of([config(Framework="PyTorch")]).environment
+    assert "torch" not in summary_of(Path("a.csv"), [config(Framework="PyTorch")]).environment

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from perfctl.parsers.kineto.events import Events, Place, Span
-from perfctl.parsers.kineto.nesting import NOWHERE, Context, Nesting, RangeMeaning, TimeLine, module_paths, read_ranges
+from perfctl.parsers.kineto.nesting import NOWHERE, Context, Nesting, module_paths, read_ranges
 
 
 def span(start: int, end: int | None, name: str = "op", *, thread: int = 0, external: int = -1) -> Span:
@@ -73,9 +73,11 @@ def test_a_child_may_end_later_by_what_was_cut_off_the_times_of_both(whole: bool
 
 def test_of_two_ranges_that_cross_each_says_something_only_while_it_runs() -> None:
     found = nest(
-        span(0, 100, "a:forward"), span(50, 150, "plain"), span(60, 70), span(100, 101), span(150, 160), span(20, 30)
+        span(0, 100, "a:forward"), span(50, 150, "plain"), span(60, 70), span(100, 101), span(150, 160), span(20, 30),
+        span(62, 65),
     )  # fmt: skip
-    assert found.parents == [-1, -1, 1, 1, -1, 0]
+    assert found.parents == [-1, -1, 1, 1, -1, 0, 2]
+    assert found.contexts[6] == found.contexts[2]
     assert found.contexts[2] == Context("a", "forward", None, None, 1, 2, "range")
     assert found.contexts[3] == Context(None, None, None, None, 1, 1, None)
     assert found.contexts[4] == NOWHERE
@@ -139,22 +141,13 @@ def test_step_and_phase_of_another_thread_go_by_time_within_the_process(
     assert found.step_and_phase(Context(phase="copy"), Place(1, at)) == (step, "copy")
 
 
-def test_a_time_line_holds_from_each_start_to_before_its_end() -> None:
-    line = TimeLine([(10, 20, "b"), (0, 5, "a"), (20, 90, "c")])
-    wanted = {-1: None, 0: "a", 4: "a", 5: None, 9: None, 10: "b", 19: "b", 20: "c", 89: "c", 90: None}
-    assert {at: line.at(at) for at in wanted} == wanted
-    assert TimeLine[str]([]).at(0) is None
-
-
 def test_names_of_ranges_are_read_and_numbered_without_the_operations_between_them() -> None:
     names = ("perfctl:step:4", "op", "ProfilerStep#9", "Optimizer.step#SGD.step", "fc:grad_bias", "perfctl:phase:data")
     assert read_ranges([span(0, 9, name) for name in names]) == {
-        0: RangeMeaning(0, None, None, 4, None),
-        2: RangeMeaning(1, None, None, None, None),
-        3: RangeMeaning(2, None, None, None, None),
-        4: RangeMeaning(3, "fc", "grad_bias", None, None, "range"),
-        5: RangeMeaning(4, None, None, None, "data"),
-    }
+        0: Context(None, None, 4, None, 0), 2: Context(None, None, None, None, 1),
+        3: Context(None, None, None, None, 2), 4: Context("fc", "grad_bias", None, None, 3, 0, "range"),
+        5: Context(None, None, None, "data", 4),
+    }  # fmt: skip
 
 
 def test_torchs_own_steps_and_optimizers_count_where_perfctl_names_no_step() -> None:
@@ -168,9 +161,9 @@ def test_torchs_own_steps_and_optimizers_count_where_perfctl_names_no_step() -> 
 def test_modules_are_layers_by_their_path_only_where_no_range_names_one() -> None:
     spans = [span(0, 50, "nn.Module: Net_0"), span(1, 40, "nn.Module: ReLU_2"), span(2, 3, "plain")]
     assert read_ranges(spans) == {
-        0: RangeMeaning(0, "Net_0", "forward", None, None, "operation"),
-        1: RangeMeaning(1, "ReLU_2", "forward", None, None, "operation"),
-        2: RangeMeaning(2, None, None, None, None),
+        0: Context("Net_0", "forward", None, None, 0, 0, "operation"),
+        1: Context("ReLU_2", "forward", None, None, 1, 0, "operation"),
+        2: Context(None, None, None, None, 2),
     }
     found = read_ranges([*spans, span(4, 5, "fc:forward")])
     assert [(meaning.layer, meaning.source) for meaning in found.values()] == [(None, None)] * 3 + [("fc", "range")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter, defaultdict
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ def parse(path: Path) -> Report:
     return parsers.parse(path)
 
 
+@lru_cache(maxsize=1)
 def load(path: Path) -> dict[str, Any]:
     with gzip.open(path) as file:
         return json.load(file)  # type: ignore[no-any-return]
@@ -45,7 +46,7 @@ def ns(microseconds: float) -> int:
     return round(microseconds * 1000)
 
 
-@pytest.fixture(params=TRACES)
+@pytest.fixture(params=TRACES, scope="module")
 def trace(request: pytest.FixtureRequest, reports: Path) -> Path:
     return reports / "kineto" / str(request.param)
 
@@ -101,15 +102,10 @@ def test_calls_and_times_are_sums_over_the_events_with_overloads_counted_once(tr
 @pytest.mark.parametrize(
     ("name", "kernels"),
     [
-        (TRACES[0], 79),
-        (TRACES[1], 0),
-        (TRACES[2], 1),
-        (TRACES[3], 8772),
-        (TRACES[4], 768),
-        (TRACES[5], 154),
+        (TRACES[0], 79), (TRACES[1], 0), (TRACES[2], 1), (TRACES[3], 8772), (TRACES[4], 768), (TRACES[5], 154),
         (TRACES[6], 562),
     ],
-)
+)  # fmt: skip
 def test_kernel_counts_are_those_of_the_collection(reports: Path, name: str, kernels: int) -> None:
     assert len(list(parse(reports / "kineto" / name).kernels)) == kernels
 

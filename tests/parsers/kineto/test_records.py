@@ -8,8 +8,7 @@ import pytest
 
 from perfctl.parsers.kineto.records import steps
 from perfctl.records.report import Copy, Kernel, Operation, Range, Report, Step
-from tests.parsers.kineto_found import operation as the_operation
-from tests.parsers.kineto_trace import annotation, event, kernel, launch, operation, read
+from tests.parsers.kineto_trace import annotation, event, kernel, launch, operation, read, the_operation
 
 
 @pytest.mark.parametrize(

@@ -101,3 +101,12 @@ def test_a_module_called_within_backward_is_recomputed_however_deep_and_a_range_
     assert places(tmp_path, *at_once)["mm"] == ("Net_0", "recompute")
     ranges = [operation("Backward", 0, 50, number=9, forward=1), annotation("fc:forward", 1, 40), operation("mm", 2, 5)]
     assert places(tmp_path, *ranges)["mm"] == ("fc", "forward")
+
+
+def test_a_range_says_more_than_a_number_and_numbers_of_no_layer_settle_nothing(tmp_path: Path) -> None:
+    events = [
+        *forward("a", 0, 5), annotation("b:grad_input", 39, 10), backward("inside", 40, 5, thread=1),
+        operation("aten::nll_loss", 20, 8, number=6), backward("loss", 60, 6), backward("unknown", 70, 77),
+    ]  # fmt: skip
+    found = places(tmp_path, *events)
+    assert [found[name] for name in ("inside", "loss", "unknown")] == [("b", "grad_input"), (None, None), (None, None)]

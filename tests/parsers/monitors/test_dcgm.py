@@ -9,8 +9,9 @@ import pytest
 
 from perfctl.parsers import ReportError, parse, sniff
 from perfctl.parsers.monitors import dcgm
-from perfctl.records.report import Gap, Report, Sample, Summary
+from perfctl.records.report import Gap, Sample, Summary
 from tests.parsers.cuts import cuts
+from tests.parsers.monitor_logs import read
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "dcgm-synthetic"
 FIRST = 1709632800000000 * 1000
@@ -90,12 +91,6 @@ FIELDS = {
     "power_management_limit": "PMLMT", "total_energy_consumption": "TOTEC", "sm_active": "sm_active",
 }  # fmt: skip
 """Field -> dcgmi's short name; the first six fill a sample."""
-
-
-def read(tmp_path: Path, text: str) -> Report:
-    path = tmp_path / "d.txt"
-    path.write_text(text)
-    return parse(path)
 
 
 @pytest.mark.parametrize("form", ["long", "text"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -68,14 +67,6 @@ def test_what_the_tool_could_not_say_is_unknown_with_one_gap_a_quantity() -> Non
     assert [gap.quantity for gap in report.gaps] == ["sample.gpu_utilisation", "sample.power_w"]
 
 
-def test_columns_without_a_field_are_kept_as_figures_and_named() -> None:
-    report, _ = read(DATA / "query.csv")
-    found = figures(report)
-    assert [found[f"GPU 0: fan.speed {part}"] for part in ("mean", "min", "max")] == [40.0, 30.0, 50.0]
-    assert found["GPU 0: pstate: P2"] == 1.0
-    assert any("fan.speed" in entry.text for entry in report.diagnostics)
-
-
 def test_a_time_without_a_zone_says_so_and_gives_no_start() -> None:
     report, _ = read(DATA / "query.csv")
     assert report.started_at is None
@@ -89,34 +80,13 @@ def test_encodings_and_line_ends_change_nothing(tmp_path: Path, encoding: str, e
     assert read(path)[1] == read(DATA / "query.csv")[1]
 
 
-def test_units_may_stand_in_the_header_alone(tmp_path: Path) -> None:
-    head, *rows = (DATA / "query.csv").read_text().splitlines()
-    bare = [re.sub(r"(\d) (?:%|MiB|W|MHz)", r"\1", row) for row in rows]
-    assert read(written(tmp_path, "\n".join([head, *bare]) + "\n"))[1] == read(DATA / "query.csv")[1]
-
-
-def test_a_header_before_every_reading_is_no_reading(tmp_path: Path) -> None:
-    head, *rows = (DATA / "query.csv").read_text().splitlines()
-    text = "".join(f"{head}\n{row}\n" for row in rows)
-    assert read(written(tmp_path, text))[1] == read(DATA / "query.csv")[1]
-
-
-def test_rows_before_the_first_header_are_read_by_it(tmp_path: Path) -> None:
-    head, *rows = (DATA / "query.csv").read_text().splitlines()
-    text = "\n".join([*rows[:2], head, *rows[2:]]) + "\n"
-    assert read(written(tmp_path, text))[1] == read(DATA / "query.csv")[1]
-
-
 def test_rows_without_a_header_are_told_by_their_units() -> None:
     report, samples = read(DATA / "noheader.txt")
     nine = TEN - 3600 * SECOND  # 10 o'clock in CET
     assert samples[0] == Sample(nine, 0.5, 700 * MIB, 9000 * MIB, 101.5, 61, None, 0)
     assert [(sample.at_ns - nine, sample.device_index) for sample in samples] == [
-        (0, 0),
-        (0, 1),
-        (60 * SECOND, 0),
-        (60 * SECOND, 1),
-    ]
+        (0, 0), (0, 1), (60 * SECOND, 0), (60 * SECOND, 1),
+    ]  # fmt: skip
     assert report.started_at == "2024-03-05T09:00:00Z"
     assert any("power.draw [W]" in entry.text for entry in report.diagnostics)
 
@@ -152,13 +122,6 @@ def test_a_stated_interval_is_the_clock_of_readings_without_times(tmp_path: Path
     assert [sample.at_ns for sample in samples] == [0, 200_000_000]
 
 
-def test_other_lines_are_set_aside_and_shown(tmp_path: Path) -> None:
-    text = (DATA / "query.csv").read_text() + "Unable to determine the device handle: GPU is lost\n"
-    report, samples = read(written(tmp_path, text))
-    assert len(samples) == 4
-    assert any("GPU is lost" in entry.text for entry in report.diagnostics)
-
-
 @pytest.mark.parametrize("name", ["query.csv", "dmon.txt", "table.txt", "noheader.txt"])
 def test_a_cut_file_gives_no_reading_that_the_whole_one_does_not(tmp_path: Path, name: str) -> None:
     whole = (DATA / name).read_bytes()
@@ -186,43 +149,6 @@ def test_the_table_is_read_in_old_and_new_layouts() -> None:
     assert (report.tool_version, report.environment["cuda_driver"]) == ("545.23.08", "12.3")
     assert figures(report)["GPU 0: process python train.py: memory mean"] == 990 * MIB
     assert ("device.name", "unreadable") in gaps(report).items()
-
-
-def test_dmon_columns_are_found_by_name_and_megabytes_are_binary() -> None:
-    report, samples = read(DATA / "dmon.txt")
-    assert samples[0] == Sample(TEN, 0.55, 512 * MIB, None, 70, 40, 1_400_000_000, 0)
-    assert [(sample.at_ns, sample.gpu_utilisation) for sample in samples] == [
-        (TEN, 0.55),
-        (TEN, 0.0),
-        (TEN + SECOND, 1.0),
-        (TEN + SECOND, None),
-    ]
-    assert figures(report)["GPU 0: mclk mean"] == 5e9
-
-
-def test_dmon_without_dates_and_as_csv(tmp_path: Path) -> None:
-    text = "#Time, gpu, pwr, sm, fb\n#HH:MM:SS, Idx, W, %, MB\n 23:59:59, 0, 70, 5, 1\n 00:00:01, 0, 71, -, 1\n"
-    report, samples = read(written(tmp_path, text))
-    assert [sample.at_ns // SECOND for sample in samples] == [86399, 86401]
-    assert gaps(report)["sample.at_ns"] == "not_available"
-    plain = "# gpu   pwr    sm\n# Idx     W     %\n    0    70     5\n    1    20     0\n    0    71     6\n"
-    assert [sample.at_ns for sample in read(written(tmp_path, plain))[1]] == [0, 0, 1]
-
-
-def test_pmon_adds_up_the_processes_of_a_gpu() -> None:
-    report, samples = read(DATA / "pmon.txt")
-    assert [(sample.at_ns, sample.device_index, sample.gpu_utilisation) for sample in samples] == [
-        (0, 0, 0.9), (0, 1, None), (1, 0, 0.8), (1, 1, None),
-    ]  # fmt: skip
-    assert figures(report)["GPU 0: process python train.py: fb max"] == 910 * MIB
-    assert figures(report)["GPU 0: process python: sm mean"] == 30.0
-
-
-def test_pmon_shares_beyond_the_whole_mean_nothing(tmp_path: Path) -> None:
-    text = "# gpu  pid  type  sm  mem  command\n  0  1  C  70  1  a\n  0  2  C  60  1  b\n"
-    report, (sample,) = read(written(tmp_path, text))
-    assert sample.gpu_utilisation is None
-    assert gaps(report)["sample.gpu_utilisation"] == "unreadable"
 
 
 @pytest.mark.parametrize(

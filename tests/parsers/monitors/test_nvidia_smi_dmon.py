@@ -6,22 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, parse
+from perfctl.parsers import ReportError
 from perfctl.parsers.monitors.nvidia_smi_dmon import recognise
-from perfctl.records.report import Report, Sample, Summary
+from perfctl.records.report import Sample, Summary
+from tests.parsers.monitor_logs import placed, read
 
 MIB = 2**20
 SECOND = 10**9
-
-
-def read(tmp_path: Path, text: str) -> Report:
-    path = tmp_path / "smi.txt"
-    path.write_text(text)
-    return parse(path)
-
-
-def placed(report: Report) -> list[tuple[int, int | None]]:
-    return [(sample.at_ns, sample.device_index) for sample in report.samples]
 
 
 def test_every_column_of_dmon_has_its_unit_without_the_line_of_units(tmp_path: Path) -> None:
@@ -146,6 +137,12 @@ def test_pmon_without_the_sm_column_has_figures_and_no_utilisation(tmp_path: Pat
     report = read(tmp_path, "# gpu pid type fb command\n0 1 C 10 a\n")
     assert list(report.samples) == []
     assert [figure.value for figure in report.summaries] == [10 * MIB] * 3
+
+
+def test_shares_of_processes_that_are_more_than_the_whole_mean_nothing(tmp_path: Path) -> None:
+    report = read(tmp_path, "# gpu  pid  type  sm  mem  command\n  0  1  C  70  1  a\n  0  2  C  60  1  b\n")
+    assert [sample.gpu_utilisation for sample in report.samples] == [None]
+    assert ("sample.gpu_utilisation", "unreadable") in {(gap.quantity, gap.state) for gap in report.gaps}
 
 
 def test_a_line_without_a_process_among_those_of_a_gpu_hides_none(tmp_path: Path) -> None:

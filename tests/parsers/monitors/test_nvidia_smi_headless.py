@@ -38,11 +38,6 @@ def test_any_other_row_is_refused_with_what_to_do(row: str) -> None:
     assert "Put the header line above the rows" in raised.value.remedy
 
 
-def test_a_file_without_a_complete_row_is_refused() -> None:
-    with pytest.raises(ReportError, match="no complete row"):
-        layout_of([], PATH)
-
-
 @pytest.mark.parametrize(
     ("line", "is_one"),
     [

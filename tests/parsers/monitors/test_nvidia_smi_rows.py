@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, parse
+from perfctl.parsers import ReportError
 from perfctl.parsers.monitors import nvidia_smi
 from perfctl.parsers.monitors.nvidia_smi_query import devices_of, environment_of, read_header, unknown_units
-from perfctl.parsers.monitors.readings import Column
+from perfctl.parsers.monitors.readings import Column, Readings
 from perfctl.records.report import Device, Gap, Report, Sample
+from tests.parsers.monitor_logs import placed, read
 
 MIB = 2**20
 SECOND = 10**9
@@ -18,16 +19,6 @@ FULL = (
     "timestamp, index, gpu_name, uuid, utilization.gpu [%], memory.used [MiB], memory.total [MiB], temperature.gpu,"
     " temperature.memory, temperature.gpu.tlimit, clocks.sm [MHz], power.draw.average [W], power.draw.instant [W]"
 )
-
-
-def read(tmp_path: Path, text: str) -> Report:
-    path = tmp_path / "smi.csv"
-    path.write_text(text)
-    return parse(path)
-
-
-def placed(report: Report) -> list[tuple[int, int | None]]:
-    return [(sample.at_ns, sample.device_index) for sample in report.samples]
 
 
 def said(report: Report, severity: str) -> list[str]:
@@ -40,16 +31,12 @@ def test_a_header_names_the_quantity_and_unit_of_each_column_and_where_it_stands
     assert (layout.timestamp, layout.index, layout.bus) == (0, 1, 3)
     assert layout.identity == [("timestamp", 0), ("index", 1), ("gpu_name", 2), ("uuid", 3)]
     assert layout.measured == [
-        (Column("utilization.gpu", "%", "gpu_utilisation"), 4),
-        (Column("memory.used", "MiB", "memory_used_bytes"), 5),
-        (Column("memory.total", "MiB", "memory_total_bytes"), 6),
-        (Column("temperature.gpu", "C", "temperature_c"), 7),
-        (Column("temperature.memory", "C"), 8),
-        (Column("temperature.gpu.tlimit", "C"), 9),
-        (Column("clocks.sm", "MHz", "sm_clock_hz"), 10),
-        (Column("power.draw.average", "W"), 11),
+        (Column("utilization.gpu", "%", "gpu_utilisation"), 4), (Column("memory.used", "MiB", "memory_used_bytes"), 5),
+        (Column("memory.total", "MiB", "memory_total_bytes"), 6), (Column("temperature.gpu", "C", "temperature_c"), 7),
+        (Column("temperature.memory", "C"), 8), (Column("temperature.gpu.tlimit", "C"), 9),
+        (Column("clocks.sm", "MHz", "sm_clock_hz"), 10), (Column("power.draw.average", "W"), 11),
         (Column("power.draw.instant", "W", "power_w"), 12),
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -168,13 +155,11 @@ def test_rows_without_a_header_are_as_wide_as_the_first(tmp_path: Path) -> None:
     ("head", "last", "cut"),
     [
         ("index, temperature.gpu", "0, 4", "temperature.gpu"),
-        ("index, utilization.gpu [%]", "0, 4", "utilization.gpu"),
-        ("index, utilization.gpu [%]", "0, 4 %", None),
-        ("index, utilization.gpu [%]", "0, [N/A]", None),
-        ("fan.speed [%], name", "5, GPU 10", None),
+        ("index, utilization.gpu [%]", "0, 4", "utilization.gpu"), ("index, utilization.gpu [%]", "0, 4 %", None),
+        ("index, utilization.gpu [%]", "0, [N/A]", None), ("fan.speed [%], name", "5, GPU 10", None),
         ("index, fan.speed [%], uuid", "0, 5, GPU-01", None),
     ],
-)
+)  # fmt: skip
 def test_a_number_at_the_cut_end_is_left_out_unless_its_unit_follows(
     tmp_path: Path, head: str, last: str, cut: str | None
 ) -> None:
@@ -233,12 +218,12 @@ def test_a_device_has_the_memory_that_all_its_samples_agree_on() -> None:
         2: {"name": "B", "driver_version": "9"}, 0: {"gpu_name": "A"}, 1: {}, 3: {}, None: {"name": "C"},
     }  # fmt: skip
     samples = [sample(0, 5), sample(0, None), sample(0, 5), sample(2, 5), sample(2, 6), sample(3, 7)]
-    assert devices_of(facts, samples) == (
-        Device("C", "gpu", 0),
-        Device("A", "gpu", 0, memory_bytes=5),
-        Device("B", "gpu", 2, driver_version="9"),
+    readings = Readings()
+    readings.samples += samples
+    assert devices_of(facts, readings.sizes()) == (
+        Device("C", "gpu", 0), Device("A", "gpu", 0, memory_bytes=5), Device("B", "gpu", 2, driver_version="9"),
         Device(None, "gpu", 3, memory_bytes=7),
-    )
+    )  # fmt: skip
 
 
 def test_the_driver_is_a_fact_where_all_devices_have_the_same() -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, parse
+from perfctl.parsers import ReportError
 from perfctl.parsers.monitors.nvidia_smi_table import recognise
 from perfctl.records.report import Device, Gap, Report, Sample, Summary
+from tests.parsers.monitor_logs import read
 
 MIB = 2**20
 TEN = 1709632800 * 10**9
@@ -28,12 +29,6 @@ def pair(**changed: object) -> str:
 
 def process(index: int, what: str, memory: str) -> str:
     return f"|  {index}   {what}   {memory} |\n"
-
-
-def read(tmp_path: Path, text: str) -> Report:
-    path = tmp_path / "smi.txt"
-    path.write_text(text)
-    return parse(path)
 
 
 def strange(report: Report) -> str:
@@ -172,13 +167,10 @@ def test_lines_outside_of_the_table_are_set_aside(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "is_title"),
     [
-        (TITLE, True),
-        ("| NVIDIA-SMI 390.77                 Driver Version: 390.77                    |", True),
+        (TITLE, True), ("| NVIDIA-SMI 390.77                 Driver Version: 390.77                    |", True),
         ("| NVIDIA-SMI 580.1   KMD Version: 580.2   CUDA UMD Version: 13.0 |", True),
-        ("| NVIDIA-SMI has failed |", False),
-        (TITLE.rstrip().ljust(299), True),
-        (TITLE.rstrip().ljust(300), False),
+        ("| NVIDIA-SMI has failed |", False), (TITLE.rstrip().ljust(299), True), (TITLE.rstrip().ljust(300), False),
     ],
-)
+)  # fmt: skip
 def test_the_title_tells_the_table(line: str, is_title: bool) -> None:
     assert recognise(["x", line]) is is_title

@@ -102,12 +102,9 @@ def test_a_gap_shows_the_three_most_frequent_texts_and_absent_columns_say_so() -
 def test_figures_are_mean_least_and_largest_in_the_unit_of_the_first_number() -> None:
     found = taken(*([(FAN, text)] for text in ("40", "30", "55", "[N/A]", "3 W", "", "31")))
     assert found.summaries() == [
-        Summary("fan.speed mean", 39.0, "%"),
-        Summary("fan.speed min", 30, "%"),
-        Summary("fan.speed max", 55, "%"),
-        Summary("fan.speed: not available", 2.0, "reading"),
-        Summary("fan.speed: 3 W", 1.0, "reading"),
-    ]
+        Summary("fan.speed mean", 39.0, "%"), Summary("fan.speed min", 30, "%"), Summary("fan.speed max", 55, "%"),
+        Summary("fan.speed: not available", 2.0, "reading"), Summary("fan.speed: 3 W", 1.0, "reading"),
+    ]  # fmt: skip
     assert found.others == ["fan.speed"]
 
 
