@@ -228,7 +228,7 @@ class Annotator:
             else:
                 self._close_to(running, level)
             if is_grad_enabled() and self._active:  # create_graph: the gradients have their own nodes
-                claim(tensors(inputs), Makers.only(layer, first), self._names.holder, self._hooks_of)
+                claim(tensors(inputs), Makers(layer, first), self._names.holder, self._hooks_of)
 
         self._hooks[layer, direction] = before, after
         return before, after

@@ -76,7 +76,7 @@ class StepRecorder:
         self._running = Recorder(None, names=self._names)
         self._running.__enter__()
         if module is not None:
-            self._running._watch.enter(module, arguments)
+            self._running.enter(module, arguments)
 
     def note_call(self, shapes: Shapes) -> None:
         """Note a call of a model in the current step."""
