@@ -175,8 +175,8 @@ def _attempt(model: torch.nn.Module, live: Live | None, step: Callable[[], None]
         with recorder:
             step()
     except MODEL_ERRORS as error:
-        *_, (innermost, _) = walk_tb(error.__traceback__)
-        module = innermost.f_globals.get("__name__", "")
+        # A frame kept in a variable would be a reference cycle, and keep the tensors of the step alive.
+        module = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)][-1]
         if module.startswith(f"{__package__}.") and module != __name__:
             raise
         return recorder, explain(error, recorder.failed_in)
