@@ -255,5 +255,6 @@ def prepare_for_compiled(*hooks: Callable[..., Any]) -> None:
     # The warning says that global hooks also run for the wrapper, which is intended here.
     warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are global hooks")
     skip = getattr(torch._C._dynamo.eval_frame, "skip_code", None)
-    for hook in hooks if skip is not None else ():
-        skip(hook.__code__)
+    if skip is not None:
+        for hook in hooks:
+            skip(hook.__code__)

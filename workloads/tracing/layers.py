@@ -301,7 +301,7 @@ class Places:
 
     def now(self) -> tuple[Frame, str, int | None]:
         """(frame, direction, sequence number of the running node or None outside of backward)."""
-        node = current_node()
+        node: Any = current_node()
         if node is None or self.top.recompute:
             return self.top, "forward", None
         grad = torch.is_grad_enabled()

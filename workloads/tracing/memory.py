@@ -54,7 +54,9 @@ class Live:
             for item in result:
                 self.see(item, layer, direction, op)
 
-    def _meet(self, tensor: torch.Tensor, category: str, moment: int, *place: str) -> None:
+    def _meet(
+        self, tensor: torch.Tensor, category: str, moment: int, layer: str = "", direction: str = "", op: str = ""
+    ) -> None:
         if tensor.device.type != self.device:
             return
         storage = tensor.untyped_storage()
@@ -62,7 +64,7 @@ class Live:
         if key in self.alive:
             return
         self.clock = max(self.clock, moment)
-        slot = Slot(storage.nbytes(), category, moment, *place)
+        slot = Slot(storage.nbytes(), category, moment, layer, direction, op)
         slot.watcher = weakref.ref(storage, partial(self._gone, key))
         self.alive[key] = slot
         self.slots.append(slot)
