@@ -26,8 +26,6 @@ ANNOTATIONS = ("nvtx", "record_function", "none")
 WINDOWS = ("cuda", "torch", "none")
 LEAST_STEPS = 5
 """Fewest measured steps under a time limit (``Options.within``)."""
-
-
 RANK = "{rank}"
 """In options of a profiler that every rank starts: "" for rank 0, ".rank1" and so on for the others."""
 LAUNCHERS = {"torch.distributed.run": ("torchrun",), "accelerate.commands.launch": ("accelerate", "launch")}
@@ -124,7 +122,7 @@ class Options:
     threads: int | None = None
     """CPU threads of torch; None for its default."""
     within: float | None = None
-    """Time limit in seconds for the measured steps: run fewer than ``steps``, but at least LEAST_STEPS. None: all."""
+    """Seconds for the measured steps: run fewer than ``steps``, but at least LEAST_STEPS. None: all."""
     layer_steps: int | None = None
     """Steps after the measured ones that time each layer; None for none."""
 
@@ -137,9 +135,9 @@ class Parts:
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     optimizer: torch.optim.Optimizer | None
     """None when nothing is trained."""
-    scheduler: torch.optim.lr_scheduler.LRScheduler | None
     train_data: torch.utils.data.Dataset[Any]
     test_data: torch.utils.data.Dataset[Any]
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None = None
     feed: ImageFeed | None = None
     """For measured steps that are one pass over a data set, loaded meanwhile; None: batches are made beforehand."""
     overlap: int = 0
@@ -156,7 +154,6 @@ class Workload(Protocol):
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """The workload's own options (mnist_cnn: --conv2)."""
-        ...
 
     def check(self, options: Options, own: argparse.Namespace) -> Options:
         """The options that the workload will run with. Raises SpecError for unsupported ones."""
@@ -178,12 +175,9 @@ def at_least(least: int) -> Callable[[str], int]:
     """Argument type: a whole number, at least ``least``."""
 
     def number(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
-        return value
+        with suppress(ValueError):
+            if (value := int(text)) >= least:
+                return value
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
 
     return number

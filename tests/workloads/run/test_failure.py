@@ -49,7 +49,7 @@ class Breaks:
         inputs, labels = torch.randn(20, 6), torch.arange(20) % 3
         dataset = TensorDataset(inputs, labels)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        return Parts(model, nn.functional.cross_entropy, optimizer, None, dataset, dataset)
+        return Parts(model, nn.functional.cross_entropy, optimizer, dataset, dataset)
 
 
 def run(tmp_path: Path, workload: Breaks, **changes: Any) -> None:

@@ -56,7 +56,7 @@ class Small:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
         dataset = TensorDataset(inputs, labels)
-        return Parts(model, nn.functional.cross_entropy, optimizer, scheduler, dataset, dataset)
+        return Parts(model, nn.functional.cross_entropy, optimizer, dataset, dataset, scheduler)
 
 
 class Seen:
