@@ -63,12 +63,9 @@ def find(reference: str, device: str = "meta", own: Sequence[str] = ()) -> Sourc
         return _from_family(reference, device)
     place, colon, factory = reference.rpartition(":")
     if not colon:
-        known = ", ".join(WORKLOADS)
-        raise ModelError(
-            f"unknown model '{reference}'; built-in models: {known}",
-            "Use one of these, torchvision:NAME, resnet:depth=26,width=32 (or vgg, inception, mlp), package.module:factory "
-            "or file.py:factory",
-        )
+        families = "resnet:depth=26,width=32 (or vgg, inception, mlp)"
+        remedy = f"Use one of these, torchvision:NAME, {families}, package.module:factory or file.py:factory"
+        raise ModelError(f"unknown model '{reference}'; built-in models: {', '.join(WORKLOADS)}", remedy)
     if place == "torchvision":
         return _from_torchvision(factory, device)
     return Source(build_model(_factory(place, factory), reference, device), reference)
@@ -89,10 +86,8 @@ def _from_workload(name: str, device: str, own: Sequence[str]) -> Source:
     except (WorkloadError, SpecError) as error:
         raise ModelError(f"{name}: {error}", "Or use torchvision:NAME") from error
     assert parts.optimizer is not None
-    (shape, dtype), target = [
-        (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-        for tensor in map(torch.as_tensor, parts.train_data[0])
-    ]
+    sample = map(torch.as_tensor, parts.train_data[0])
+    (shape, dtype), target = [(tuple(part.shape), str(part.dtype).removeprefix("torch.")) for part in sample]
     model, optimizer = parts.model.to(device), _described(parts.optimizer)
     return Source(model, name, (shape,), (dtype,), parts.loss, target, optimizer)
 

@@ -81,14 +81,12 @@ def _read_conv2(text: str) -> tuple[int, int, int, int]:
         into = out = kernel = stride = 0
     conv2 = (into, out, kernel, stride)
     if min(conv2) < 1:
-        raise argparse.ArgumentTypeError(
-            f"expected IN,OUT,KERNEL,STRIDE, four whole numbers of at least 1, got {text!r}"
-        )
+        four = "four whole numbers of at least 1"
+        raise argparse.ArgumentTypeError(f"expected IN,OUT,KERNEL,STRIDE, {four}, got {text!r}")
     if into != CONV1[1]:
         raise argparse.ArgumentTypeError(f"{text!r} must begin with {CONV1[1]}, the output channels of conv1")
     if pooled_width(conv2) < 1:
         width = IMAGE - CONV1[2] + 1
-        raise argparse.ArgumentTypeError(
-            f"{text!r} does not fit: conv2 gets {width}x{width} from conv1 and must leave {POOL}x{POOL} for the pool"
-        )
+        sizes = f"gets {width}x{width} from conv1 and must leave {POOL}x{POOL} for the pool"
+        raise argparse.ArgumentTypeError(f"{text!r} does not fit: conv2 {sizes}")
     return conv2

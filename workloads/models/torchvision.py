@@ -98,10 +98,8 @@ def _feed(options: Options, own: argparse.Namespace, found: Weighted) -> ImageFe
         reason = f"{options.data_dir} has only {size(images)} of the {own.images} requested images; all were used"
         notes.append(Gap("images", "not_available", reason))
     if size(images) < options.batch_size:
-        raise WorkloadError(
-            f"{options.data_dir} has {size(images)} images, too few for a batch of {options.batch_size}. "
-            "Use a smaller batch size"
-        )
+        few = f"too few for a batch of {options.batch_size}. Use a smaller batch size"
+        raise WorkloadError(f"{options.data_dir} has {size(images)} images, {few}")
     return ImageFeed(
         images, options.batch_size, workers=own.dataloader_workers, pinned=options.device == "cuda",
         no_accuracy=_no_accuracy(options, found), problem=problem, notes=tuple(notes), classes=found.classes,
@@ -144,6 +142,7 @@ _FETCH_LIMIT_S = 30.0
 _NESTED = ("state_dict", "model", "model_state_dict")
 """Keys of the weights in checkpoints of training scripts."""
 _SHOWN = 3
+_SAVE = "Save only model.state_dict()"
 _UNREADABLE = (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError, EOFError)
 """What torch.load raises for damaged and hostile files, besides UnpicklingError."""
 
@@ -239,13 +238,10 @@ def _published(name: str, published: Any, folder: Path | None) -> torch.nn.Modul
             raise
         why = first_line(error)
         if there:
-            raise WorkloadError(
-                f"{name}: {place / file} cannot be read ({why}). Remove it and download it again, or set `weights` to none"
-            ) from error
-        raise WorkloadError(
-            f"{name}: {file} is not in {place} and cannot be downloaded ({why}). Put {published.url} there, set `weights_dir`, "
-            "or set `weights` to a file or none"
-        ) from error
+            again = "Remove it and download it again, or set `weights` to none"
+            raise WorkloadError(f"{name}: {place / file} cannot be read ({why}). {again}") from error
+        put = f"Put {published.url} there, set `weights_dir`, or set `weights` to a file or none"
+        raise WorkloadError(f"{name}: {file} is not in {place} and cannot be downloaded ({why}). {put}") from error
 
 
 def _place_of(file: str, folder: Path | None) -> Path:
@@ -304,16 +300,12 @@ def read_checkpoint(file: Path) -> dict[str, torch.Tensor]:
     try:
         found = torch.load(os.fspath(file), map_location="cpu", weights_only=True)
     except (*_UNREADABLE, UnpicklingError) as error:
-        raise WorkloadError(
-            f"{file} is not a checkpoint of tensors ({first_line(error)[:200]}). Save only model.state_dict()"
-        ) from error
-    for key in _NESTED:
-        if isinstance(found, dict) and isinstance(found.get(key), dict):
-            found = found[key]
-            break
-    tensors = isinstance(found, dict) and found and all(isinstance(value, torch.Tensor) for value in found.values())
-    if not tensors:
-        raise WorkloadError(f"{file} has no state_dict. Save only model.state_dict()")
+        why = first_line(error)[:200]
+        raise WorkloadError(f"{file} is not a checkpoint of tensors ({why}). {_SAVE}") from error
+    if isinstance(found, dict):
+        found = next((found[key] for key in _NESTED if isinstance(found.get(key), dict)), found)
+    if not (isinstance(found, dict) and found and all(isinstance(value, torch.Tensor) for value in found.values())):
+        raise WorkloadError(f"{file} has no state_dict. {_SAVE}")
     return {str(key).removeprefix("module."): value for key, value in found.items()}
 
 
@@ -327,10 +319,8 @@ def _refuse_bomb(file: Path) -> None:
     except (BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise WorkloadError(f"{file} is a damaged zip file ({first_line(error)[:200]}). Copy it again") from error
     if held > file.stat().st_size:
-        raise WorkloadError(
-            f"{file} unpacks to {held:,} bytes but has {file.stat().st_size:,}, unlike a checkpoint of torch. "
-            "Save only model.state_dict()"
-        )
+        sizes = f"unpacks to {held:,} bytes but has {file.stat().st_size:,}"
+        raise WorkloadError(f"{file} {sizes}, unlike a checkpoint of torch. {_SAVE}")
 
 
 def _shape(tensor: torch.Tensor) -> str:

@@ -43,9 +43,8 @@ def check(options: Options, own: argparse.Namespace) -> Options:
     if options.data not in ("synthetic", "folder"):
         raise SpecError(f"{NAME} needs masks: `data` must be folder (images and masks in `data_dir`) or synthetic")
     if options.data == "synthetic" and own.classes < CLASSES:
-        raise SpecError(
-            f"`classes` of synthetic masks must be at least {CLASSES} (background, disc, square), got {own.classes}"
-        )
+        least = f"at least {CLASSES} (background, disc, square)"
+        raise SpecError(f"`classes` of synthetic masks must be {least}, got {own.classes}")
     return options
 
 

@@ -184,10 +184,8 @@ class NvtxRanges(Backend):
     def __init__(self) -> None:
         nvtx = getattr(torch._C, "_nvtx", None)
         if nvtx is None:
-            raise WorkloadError(
-                "`annotate` nvtx needs a CUDA build of torch, which also runs without a GPU; "
-                "set `annotate` to record_function for this build"
-            )
+            needed = "`annotate` nvtx needs a CUDA build of torch, which also runs without a GPU"
+            raise WorkloadError(f"{needed}; set `annotate` to record_function for this build")
         self.push, self.pop = nvtx.rangePushA, nvtx.rangePop  # type: ignore[method-assign]
 
 

@@ -134,7 +134,6 @@ _NO_DOWNLOADS = {
 
 
 def _check(options: Options) -> None:
-    """Check combinations of options. Raises SpecError."""
     if options.mode == "infer" and options.epochs:
         raise SpecError("`epochs` trains the model: omit it when `mode` is infer")
     if options.precision == "tf32" and options.device == "cpu":

@@ -227,7 +227,6 @@ class ScriptWatch:
             self._step_ended()
 
     def _other_begins(self) -> None:
-        """The script is about to start torch.profiler."""
         if self._window is not None:
             self._gave_way = True
             self._close(whole=False)
@@ -285,7 +284,6 @@ class ScriptWatch:
             self._finish()
 
     def _finish(self) -> None:
-        """Finish once all steps are measured and new shapes in them are recorded."""
         if not self._filled and not self._recorder.is_waiting():
             self._stop()
             self._fill()
@@ -300,7 +298,6 @@ class ScriptWatch:
         self._facts.fill(record)
 
     def _stop(self) -> None:
-        """Remove everything of perfctl from torch."""
         self._recorder.stop()
         self._optimizers.stop()
         while self._undo:
@@ -322,7 +319,6 @@ class ScriptWatch:
         return self._thread == here
 
     def _note(self, quantity: str, error: Exception) -> None:
-        """A part of perfctl does not work here; the script continues."""
         reason = as_flags(first_line(error))
         self._record.gaps.append(Gap(quantity, "not_available", reason))
         say(reason)

@@ -110,11 +110,8 @@ COMPILED = (
 
 def is_compiled(module: nn.Module) -> bool:
     """Whether the module's forward is one region: compiled in place, by a wrapper, or scripted."""
-    return (
-        isinstance(module, (torch.jit.ScriptModule, Region))
-        or is_wrapper(module)
-        or module.__dict__.get("_compiled_call_impl") is not None
-    )
+    in_place = module.__dict__.get("_compiled_call_impl") is not None
+    return in_place or isinstance(module, (torch.jit.ScriptModule, Region)) or is_wrapper(module)
 
 
 def is_wrapper(module: nn.Module) -> bool:
@@ -166,11 +163,8 @@ class ModuleHooks:
     def hide(self, wrapper: nn.Module) -> None:
         """Remove the hooks until the end of the wrapper's forward, which is about to start; ``after`` is still called."""
         self._take_away()
-        self._end = [
-            wrapper.register_forward_hook(
-                self._come_back, with_kwargs=self.with_kwargs, always_call=True, prepend=not self._outermost
-            )
-        ]
+        how = {"with_kwargs": self.with_kwargs, "always_call": True, "prepend": not self._outermost}
+        self._end = [wrapper.register_forward_hook(self._come_back, **how)]
 
     def put_back(self) -> None:
         """Undo ``_take_away``, unless the hooks were removed or installed since."""

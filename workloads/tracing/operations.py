@@ -18,15 +18,13 @@ Extractor = Callable[[tuple[Any, ...], dict[str, Any]], Attributes]
 BOOKKEEPING = frozenset({"profiler", "prim", "prims_internal", "c10d_internal"})
 """Namespaces without arithmetic."""
 
-FREE = frozenset(
-    {
-        "aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_empty_strided",
-        "aten._unsafe_view", "aten._reshape_alias", "aten.lift_fresh", "aten.detach_", "aten.resize_", "aten.set_",
-        "aten.sym_size", "aten.sym_stride", "aten.sym_numel", "aten.is_same_size", "aten.result_type", "aten.view",
-        "aten.record_stream", "aten._has_same_storage_numel", "aten.expand", "aten.as_strided_", "aten.t_",
-        "aten.transpose_", "aten.clone", "aten.squeeze_", "aten.unsqueeze_", "aten.requires_grad_", "aten._nested_tensor_from_mask",
-    }
-)  # fmt: skip
+FREE = frozenset((
+    "aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_empty_strided",
+    "aten._unsafe_view", "aten._reshape_alias", "aten.lift_fresh", "aten.detach_", "aten.resize_", "aten.set_",
+    "aten.sym_size", "aten.sym_stride", "aten.sym_numel", "aten.is_same_size", "aten.result_type", "aten.view",
+    "aten.record_stream", "aten._has_same_storage_numel", "aten.expand", "aten.as_strided_", "aten.t_",
+    "aten.transpose_", "aten.clone", "aten.squeeze_", "aten.unsqueeze_", "aten.requires_grad_", "aten._nested_tensor_from_mask",
+))  # fmt: skip
 """Operations that compute nothing, besides those that the dispatcher marks as views.
 
 clone is one of them: reshape and contiguous call it depending on the memory layout that a device's kernels prefer, not on
@@ -109,6 +107,12 @@ def _named(*names: str) -> Extractor:
 
 
 _WINDOW = _named("", "", "", "stride", "padding", "dilation", "transposed", "", "groups")
+_CONVOLUTION_BACKWARD = _named(
+    "", "", "", "", "stride", "padding", "dilation", "transposed", "", "groups", "output_mask"
+)
+_MAX_POOL = _named("", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
+_FLASH = _named("", "", "", "dropout_p", "is_causal")
+_EFFICIENT = _named("", "", "", "", "", "dropout_p", "is_causal")
 
 
 def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
@@ -119,14 +123,8 @@ ATTRIBUTES: dict[str, Extractor] = {
     f"aten.{name}": extractor
     for names, extractor in (
         ("convolution _convolution convolution_overrideable", _convolution),
-        (
-            "convolution_backward convolution_backward_overrideable",
-            _named("", "", "", "", "stride", "padding", "dilation", "transposed", "", "groups", "output_mask"),
-        ),
-        (
-            "max_pool2d_with_indices max_pool3d_with_indices",
-            _named("", "kernel_size", "stride", "padding", "dilation", "ceil_mode"),
-        ),
+        ("convolution_backward convolution_backward_overrideable", _CONVOLUTION_BACKWARD),
+        ("max_pool2d_with_indices max_pool3d_with_indices", _MAX_POOL),
         ("avg_pool2d avg_pool3d", _named("", "kernel_size", "stride", "padding", "ceil_mode")),
         ("avg_pool2d_backward avg_pool3d_backward", _named("", "", "kernel_size", "stride", "padding")),
         ("native_batch_norm cudnn_batch_norm miopen_batch_norm", _named("", "", "", "", "", "training")),
@@ -135,14 +133,8 @@ ATTRIBUTES: dict[str, Extractor] = {
         ("native_layer_norm", _named("", "normalized_shape")),
         ("native_group_norm", _named("", "", "", "N", "C", "HxW", "group")),
         ("embedding_dense_backward", _named("", "", "num_weights")),
-        (
-            "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu",
-            _named("", "", "", "dropout_p", "is_causal"),
-        ),
-        (
-            "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention",
-            _named("", "", "", "", "", "dropout_p", "is_causal"),
-        ),
+        ("_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu", _FLASH),
+        ("_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention", _EFFICIENT),
     )
     for name in names.split()
 }

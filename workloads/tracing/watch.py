@@ -201,7 +201,6 @@ class Recorder:
                     self._add(layer, kind, None, op, "optimizer", None, False, (shape,), (shape,), types, settings)
 
     def _learn(self, name: str, module: torch.nn.Module) -> None:
-        """Add a named module."""
         self.places.learn(name, module)
         self._named.append((name, module))
         own = [tensor for tensor in module.parameters(recurse=False) if id(tensor) not in self._counted]
