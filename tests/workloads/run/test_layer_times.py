@@ -57,7 +57,6 @@ def test_a_range_counts_without_those_within_it_and_calls_of_one_name_add_up() -
         ranges.push("inner")  # 2, 4
         ranges.pop()  # 3, 5
     ranges.pop()  # 6
-
     assert ranges.take() == {"inner": 2, "outer": 5 - 2}
     assert ranges.take() == {}
 
@@ -74,13 +73,11 @@ def test_ranges_of_two_threads_do_not_nest_in_each_other() -> None:
     thread.start()
     thread.join()
     ranges.pop()
-
     assert ranges.take() == {"backward": 1, "forward": 3}
 
 
 def test_each_layer_of_a_model_is_timed_in_both_directions_in_steps_of_its_own() -> None:
     record = run(layer_steps=3)
-
     assert [row.phase for row in record.steps].count("step") == 2
     forward = {row.layer for row in record.layer_times if row.direction == "forward"}
     backward = {row.layer for row in record.layer_times if row.direction != "forward"}
@@ -100,7 +97,6 @@ def test_a_run_without_them_keeps_none() -> None:
 
 def test_slow_steps_are_measured_a_few_times_and_fast_ones_as_often_as_asked() -> None:
     slow, fast = run(steps=40, within=1e-9), run(steps=7, within=60.0)
-
     assert [row.phase for row in slow.steps].count("step") == LEAST_STEPS
     assert [row.phase for row in fast.steps].count("step") == 7
 
@@ -123,5 +119,4 @@ def test_layer_times_reach_the_record_file(tmp_path: Path) -> None:
     from perfctl.parsers.own import workload_record
 
     record = run(layer_steps=1, record=tmp_path / "workload.json")
-
     assert list(workload_record.parse(tmp_path / "workload.json").layer_times) == record.layer_times
