@@ -112,7 +112,6 @@ class Options:
     record: Path | None = None
     """File for the JSON record; None to print only a summary."""
     annotate: str = "none"
-    """nvtx, record_function or none."""
     window: str = "none"
     """cuda, torch or none: how the profiler learns of the measured steps."""
     trace: Path | None = None

@@ -95,8 +95,6 @@ Tick = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class DevKit:
-    """Which image shows what."""
-
     folders: tuple[str, ...]
     """Class folder of image 1, 2, ..."""
     classes: tuple[str, ...]
@@ -105,8 +103,6 @@ class DevKit:
 
 @dataclass(slots=True)
 class Sorted:
-    """What came of it."""
-
     total: int
     """Images that the development kit knows."""
     written: int = 0

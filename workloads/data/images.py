@@ -118,7 +118,7 @@ def sample_images(dataset: ClassFolders, count: int, seed: int) -> ClassFolders:
     """``count`` images drawn with ``seed``, the same for every model and batch size."""
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))[:count].tolist()
     paths, labels = ([part[place] for place in order] for part in (dataset.paths, dataset.labels))
-    return ClassFolders(paths, labels, dataset._transforms)  # type: ignore[arg-type]
+    return ClassFolders(paths, labels, dataset._transforms)
 
 
 TOP = 5
@@ -196,7 +196,6 @@ class ImageFeed:
 
     @property
     def steps(self) -> int:
-        """Full batches of the pass."""
         return size(self.dataset) // self.batch_size
 
     def warm_up(self, count: int) -> Iterator[Batch]:

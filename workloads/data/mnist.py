@@ -110,7 +110,6 @@ def _as_tensors(digits: Any) -> TensorDataset:
 
 
 def size(dataset: Dataset[Any]) -> int:
-    """Number of samples."""
     return len(dataset)  # type: ignore[arg-type]
 
 

@@ -34,7 +34,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: Options, own: argparse.Namespace) -> Options:
-    """The options, unchanged. Raises SpecError for data without texts."""
     if options.data not in ("synthetic", "csv"):
         raise SpecError(f"{NAME} needs texts: `data` must be csv (train.csv and test.csv in `data_dir`) or synthetic")
     if options.data == "synthetic" and (own.classes % 2 or own.classes > 26):

@@ -31,7 +31,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: Options, own: argparse.Namespace) -> Options:
-    """The options, unchanged. Raises SpecError for data without digits."""
     if options.data not in ("synthetic", "mnist"):
         raise SpecError("mnist_cnn needs digits: `data` must be mnist or synthetic")
     return options

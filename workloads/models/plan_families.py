@@ -57,7 +57,6 @@ class LayerList:
         return self._add(name, "max_pool", (of,), (channels, size, size), kernel, stride, padding)
 
     def mean(self, name: str, of: int) -> int:
-        """The mean over the image."""
         return self._add(name, "mean_pool", (of,), (self.shape(of)[0], 1, 1), self.shape(of)[1])
 
     def flatten(self, name: str, of: int) -> int:
@@ -108,7 +107,6 @@ def vgg(settings: Settings) -> tuple[PlanLayer, ...]:
 
 
 def vgg_counts(convolutions: int, stages: int) -> list[int]:
-    """Convolutions of each stage. Raises SpecError when there are too few."""
     if convolutions < stages:
         needed = "every stage needs a convolution, and there are three linear layers"
         small = f"depth={convolutions + 3} is too small for stages={stages}"
@@ -198,7 +196,6 @@ def _module(layers: LayerList, name: str, of: int, width: int, kernel: int) -> i
 
 
 def mlp(settings: Settings) -> tuple[PlanLayer, ...]:
-    """Linear layers with activations in between."""
     layers, depth = LayerList(settings), number(settings, "depth")
     at = layers.flatten("flatten", -1)
     for place in range(1, depth):

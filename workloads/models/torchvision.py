@@ -149,8 +149,6 @@ _UNREADABLE = (OSError, RuntimeError, ValueError, LookupError, TypeError, Attrib
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
-    """A model and the facts about its weights."""
-
     model: torch.nn.Module
     family: str
     """One of FAMILIES."""

@@ -39,7 +39,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: Options, own: argparse.Namespace) -> Options:
-    """The options, unchanged. Raises SpecError for data without masks."""
     if options.data not in ("synthetic", "folder"):
         raise SpecError(f"{NAME} needs masks: `data` must be folder (images and masks in `data_dir`) or synthetic")
     if options.data == "synthetic" and own.classes < CLASSES:

@@ -52,7 +52,6 @@ class _Running:
     def __init__(self) -> None:
         self.open: list[_Layer | _Node] = []
         self.calls = 0
-        """How many of them are modules."""
         self.compiled = 0
         """How many of them are compiled; hooks do nothing inside these."""
         self.makers = Makers()

@@ -96,7 +96,6 @@ class Timeline:
         self._scores[number, phase] = loss.detach() if isinstance(loss, Tensor) else loss, accuracy
 
     def rows(self) -> list[Step]:
-        """The timed steps and phases, by start time."""
         self.clock.wait()
         rows = []
         for number, phase, start, end in self._spans:

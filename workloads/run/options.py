@@ -9,21 +9,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from perfctl.workloads.spec import (
-    ANNOTATIONS,
-    DATA,
-    DEVICES,
-    LEAST_STEPS,
-    MODES,
-    PRECISIONS,
-    WINDOWS,
-    Options,
-    Parser,
-    SpecError,
-    UnknownWords,
-    Workload,
-    at_least,
-)
+from perfctl.workloads import spec
+from perfctl.workloads.spec import LEAST_STEPS, Options, SpecError, UnknownWords, Workload, at_least
 
 _DEFAULTS = Options(batch_size=1)
 """An instance, because a slotted class does not keep its defaults."""
@@ -42,9 +29,9 @@ def _seconds(text: str) -> float:
 _OPTIONS: Mapping[str, Mapping[str, dict[str, Any]]] = {
     "the run": {
         "--batch": {"type": at_least(1), "required": True, "metavar": "N", "help": "images or sequences per step"},
-        "--mode": {"choices": MODES, "help": "training or inference (default: %(default)s)"},
-        "--device": {"choices": DEVICES, "help": "default: %(default)s"},
-        "--precision": {"choices": PRECISIONS, "help": "fp32 disables TF32 (default: %(default)s)"},
+        "--mode": {"choices": spec.MODES, "help": "training or inference (default: %(default)s)"},
+        "--device": {"choices": spec.DEVICES, "help": "default: %(default)s"},
+        "--precision": {"choices": spec.PRECISIONS, "help": "fp32 disables TF32 (default: %(default)s)"},
         "--seed": {"type": at_least(0), "metavar": "N", "help": "default: %(default)s"},
         "--steps": {"type": at_least(1), "metavar": "N", "help": "measured steps (default: %(default)s)"},
         "--warmup": {"type": at_least(1), "metavar": "N",
@@ -58,7 +45,7 @@ _OPTIONS: Mapping[str, Mapping[str, dict[str, Any]]] = {
                       "help": "compile the model with torch.compile, which needs a C++ compiler on a CPU"},
     },
     "data": {
-        "--data": {"choices": DATA, "help": "default: %(default)s"},
+        "--data": {"choices": spec.DATA, "help": "default: %(default)s"},
         "--data-dir": {"type": Path, "metavar": "DIR",
                        "help": "folder of the data set (mnist: it contains MNIST/raw; imagenet: the class folders; "
                        "folder: images/ and masks/; csv: train.csv and test.csv, or give one CSV file)"},
@@ -66,8 +53,8 @@ _OPTIONS: Mapping[str, Mapping[str, dict[str, Any]]] = {
     },
     "profiling": {
         "--record": {"type": Path, "metavar": "FILE", "help": "write the JSON record to FILE"},
-        "--annotate": {"choices": ANNOTATIONS, "help": "layer ranges (default: %(default)s)"},
-        "--window": {"choices": WINDOWS, "help": "profiler to notify of the measured steps"},
+        "--annotate": {"choices": spec.ANNOTATIONS, "help": "layer ranges (default: %(default)s)"},
+        "--window": {"choices": spec.WINDOWS, "help": "profiler to notify of the measured steps"},
         "--layer-steps": {"type": at_least(1), "metavar": "N",
                           "help": "steps after the measured ones in which each layer is timed"},
         "--trace": {"type": Path, "metavar": "FILE", "help": "trace file of --window torch (.json or .json.gz)"},
@@ -111,9 +98,9 @@ def describe(name: str) -> str:
     return _parser(find(name)).format_help()
 
 
-def _parser(workload: Workload) -> Parser:
+def _parser(workload: Workload) -> spec.Parser:
     name, about = f"python -m perfctl.workloads {workload.NAME}", workload.ABOUT
-    parser = Parser(prog=name, description=about, add_help=False, allow_abbrev=False)
+    parser = spec.Parser(prog=name, description=about, add_help=False, allow_abbrev=False)
     for title, options in _OPTIONS.items():
         group = parser.add_argument_group(title)
         for flag, settings in options.items():

@@ -37,7 +37,6 @@ class Record:
     environment: dict[str, str] = field(default_factory=dict)
     device: Device | None = None
     started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
-    """UTC, ISO 8601."""
     duration_ns: int | None = None
     """From the start of the first measured step to the end of the last; None when they did not end."""
     clock: str | None = None

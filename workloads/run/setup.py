@@ -51,7 +51,6 @@ def tf32_is_on() -> tuple[bool, bool]:
 
 
 def autocast(precision: str, device: str) -> AbstractContextManager[Any]:
-    """The context for a forward pass."""
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
     return nullcontext() if dtype is None else torch.autocast(device, dtype=dtype)
 
@@ -62,7 +61,6 @@ def make_scaler(precision: str, device: str) -> torch.amp.GradScaler:
 
 
 def precision_gaps(precision: str, device: Device) -> list[Gap]:
-    """A gap when the device does not have the precision."""
     capability = device.compute_capability
     if precision == "tf32" and capability is not None and int(capability.split(".")[0]) < 8:
         reason = f"compute capability {capability} has no TF32 (8.0 and later do): the run computed in fp32"
@@ -95,7 +93,6 @@ def require_compiler(device: str) -> None:
 
 
 def describe_device(device: str) -> Device:
-    """The CUDA device in use, or the CPU."""
     if device != "cuda":
         return Device(name=_cpu_name(), kind="cpu", memory_bytes=proc_bytes("/proc/meminfo", "MemTotal"))
     index = torch.cuda.current_device()
@@ -117,7 +114,6 @@ def describe_device(device: str) -> Device:
 
 
 def environment() -> dict[str, str]:
-    """Current facts about software and settings."""
     matmul, convolution = tf32_is_on()
     try:
         torchvision = version("torchvision")
@@ -163,8 +159,6 @@ def _positive(value: int | None, factor: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Everything a step needs, on its device."""
-
     options: Options
     parts: Parts
     scaler: torch.amp.GradScaler

@@ -75,7 +75,6 @@ def infer_fully(setup: Setup, inputs: Tensor, phase: Phase = unmarked) -> Any:
 
 
 def finish(setup: Setup, timeline: Timeline, batch: Batch) -> None:
-    """Run and score the last, smaller batch."""
     feed = setup.parts.feed
     assert feed is not None
     with timeline.time(feed.steps, REST):

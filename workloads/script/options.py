@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,6 @@ USAGE = "python -m perfctl.workloads [options] -- train.py --batch-size 64"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """The command after ``--``."""
-
     kind: str
     """script, module, torchrun or accelerate."""
     target: str
@@ -49,8 +48,6 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class ScriptOptions:
-    """perfctl's options and the command."""
-
     command: Command
     own_words: tuple[str, ...]
     """The options before ``--``, to pass on to every rank."""
@@ -116,13 +113,11 @@ class ScriptOptions:
 
 def is_script(arguments: Sequence[str]) -> bool:
     """Whether there is a ``--`` without the name of a workload before it, so that a user's program follows."""
-    return "--" in arguments and arguments[0].startswith("-") and not {"-h", "--help"} & set(
-        arguments[: arguments.index("--")]
-    )  # fmt: skip
+    own = set(arguments[: arguments.index("--")]) if "--" in arguments else {"--help"}
+    return arguments[0].startswith("-") and not {"-h", "--help"} & own
 
 
 def parse(arguments: Sequence[str]) -> ScriptOptions:
-    """The options and the command. Raises SpecError with one line."""
     at = list(arguments).index("--")
     own = tuple(arguments[:at])
     found = vars(_parser().parse_args(own))
@@ -217,8 +212,7 @@ def launch(options: ScriptOptions) -> None:
 
             parser, start = run.get_args_parser(), record(run.run)
         else:
-            from accelerate.commands import launch as accelerate  # type: ignore[import-not-found, import-untyped, unused-ignore]
-
+            accelerate = import_module("accelerate.commands.launch")
             parser, start = accelerate.launch_command_parser(), accelerate.launch_command
     except ImportError as error:
         if kind == "torchrun":

@@ -35,14 +35,12 @@ class Phases:
         self._spans: list[tuple[int, str, Any, Any]] = []
         self._undo: list[Callable[[], None]] = []
         self.number = 0
-        """The current step."""
 
     def begin(self, name: str) -> None:
         self._ranges.push(f"{RANGE_PREFIX}phase:{name}")
         self._open.append((name, self.number, self._clock.mark()))
 
     def end(self) -> None:
-        """End the phase that began last."""
         if not self._open:
             return  # already closed with its step
         name, number, start = self._open.pop()
@@ -51,11 +49,9 @@ class Phases:
             self._spans.append((number, name, start, self._clock.mark()))
 
     def add_step(self, start: Any, end: Any) -> None:
-        """Add a whole step, given by two marks of the clock."""
         self._spans.append((self.number, "step", start, end))
 
     def close_all(self) -> None:
-        """Close phases that an exception left open."""
         while self._open:
             self.end()
 

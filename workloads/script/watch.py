@@ -51,7 +51,6 @@ class MeasuredSteps:
         self.phases = Phases(ranges, self._clock)
         self.annotator = None if options.annotate == "none" else Annotator(ranges, None, names)
         self.done = 0
-        """Measured steps that ended."""
 
     def open(self) -> None:
         """Start measuring. Raises WorkloadError or RuntimeError when the profiler cannot be notified."""
@@ -134,12 +133,10 @@ class ScriptWatch:
         self._hooks = ModuleHooks(self._before_call, self._after_call, with_kwargs=True, outermost=True)
         self._undo: list[Callable[[], None]] = []
         self._calls: list[nn.Module] = []
-        """Running modules, outermost first."""
         self._thread: int | None = None
         """The thread whose events count: that of the first event."""
         self._window: MeasuredSteps | None = None
         self._measured = False
-        """The window was open."""
         self._filled = False
 
     def start(self) -> None:

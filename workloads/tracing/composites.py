@@ -37,7 +37,6 @@ class Call:
     """Numbers of the backward passes (graph tasks) that reached it."""
 
     def note_operator(self, name: str) -> None:
-        """Set the backend when operator ``name`` is a fused kernel."""
         if self.backend == "math" and any(word in name for word in _FUSED):
             self.backend = "flash"
 
@@ -156,7 +155,6 @@ class ModuleHooks:
                 module_hooks._global_forward_hooks.move_to_end(hooks._handles[1].id)  # type: ignore[attr-defined]
 
     def remove(self) -> None:
-        """Remove the hooks, also while compiled code is running."""
         self._wanted = False
         self._take_away()
 

@@ -53,7 +53,6 @@ class Makers:
         """The layer for the nodes from the start at the same index; None: no layer."""
 
     def mark(self, layer: str | None) -> None:
-        """Later nodes belong to ``layer``."""
         self.starts.append(next_number())
         self.layers.append(layer)
 

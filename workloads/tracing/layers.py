@@ -79,7 +79,6 @@ class _Known(NamedTuple):
     """A weak reference, to keep nothing alive and to notice a reused id."""
     name: str
     below: str
-    """Prefix of the names of modules below."""
 
 
 class Names:
@@ -118,9 +117,9 @@ class Names:
         None for a module that is not registered below ``around``: its work counts for ``around``. ``roots``: whether a
         module outside of others becomes a root (not during backward).
         """
-        known = self._known.get(id(module))
-        if known is not None and known.module() is module:
-            return known.name
+        known = self.known(module)
+        if known is not None:
+            return known
         if "_is_replica" in module.__dict__:  # DataParallel: shares its hooks' dictionary with the original
             name = self._replicated.get(id(module.__dict__.get("_forward_hooks")))
             if name is not None:
@@ -134,12 +133,10 @@ class Names:
             return name
 
     def known(self, module: nn.Module) -> str | None:
-        """The module's name; None when it has none yet."""
         known = self._known.get(id(module))
         return known.name if known is not None and known.module() is module else None
 
     def holder(self, parameter: torch.Tensor) -> str | None:
-        """Name of the first layer that holds the parameter."""
         found = self._holders.get(id(parameter))
         if found is None:
             return None
@@ -179,8 +176,7 @@ class Names:
                 parallel.add(f"{path}.module" if path else "module")
             inner = printable(_without_wrappers(path, parallel))
             name = below + inner if inner else own
-            known = self._known.get(id(module))
-            if known is not None and known.module() is module:
+            if self.known(module) is not None:
                 continue
             self._known[id(module)] = _Known(weakref.ref(module), name, f"{name}." if inner else below)
             self._replicated[id(getattr(module, "_forward_hooks", None))] = name
@@ -264,7 +260,6 @@ class Places:
         return self.stack[-1]
 
     def mark(self, frame: Frame) -> None:
-        """Autograd nodes created from now on belong to ``frame``."""
         now = next_number()
         if now == self.starts[-1]:
             self.made_by[-1] = frame
@@ -282,7 +277,6 @@ class Places:
         return frame
 
     def frame_for(self, module: torch.nn.Module) -> Frame:
-        """The frame of a module about to run: its own, or one of the layer that it is part of."""
         above = self.top
         if above.call is not None:
             return above

@@ -47,7 +47,6 @@ class Live:
         self._meet(tensor, category, 0)
 
     def see(self, result: Any, layer: str, direction: str, op: str) -> None:
-        """Add the new storages among an operation's results."""
         if isinstance(result, torch.Tensor):
             self._meet(result, "temporary", self.clock + 1, layer, direction, op)
         elif isinstance(result, (tuple, list)):
@@ -76,7 +75,6 @@ class Live:
             slot.died = self.clock
 
     def begin(self) -> None:
-        """Start a step; moments count from 0."""
         self.slots = list(self.alive.values())
         for slot in self.slots:
             slot.born = 0
@@ -100,7 +98,6 @@ class Live:
                 slot.category = "gradient"
 
     def trace(self, whole: bool = True) -> MemoryTrace:
-        """Everything since ``begin``."""
         allocations = tuple(
             Allocation(slot.size, slot.category, slot.born, slot.died, slot.layer, slot.direction, slot.op)
             for slot in self.slots

@@ -34,8 +34,6 @@ the model.
 
 @dataclass(frozen=True, slots=True)
 class ModuleSeen:
-    """One module of the model, for the model table."""
-
     path: str
     """Dotted; "" for the model itself."""
     kind: str
@@ -51,8 +49,6 @@ class ModuleSeen:
 
 
 class OpPlan(NamedTuple):
-    """How to record one operator overload."""
-
     name: str
     """Namespace and name without overload: aten.convolution."""
     free: bool

@@ -48,15 +48,12 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """The trace of one step."""
-
     ops: tuple[OpShape, ...]
     modules: tuple[ModuleSeen, ...]
     problem: str | None
     """Where and why the step ended early, in one line; None when it was complete."""
     memory: MemoryTrace | None
     data_dependent: tuple[str, ...] = ()
-    """Operations whose output sizes depend on the data."""
     input_bytes: int = 0
 
 

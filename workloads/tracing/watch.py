@@ -89,7 +89,6 @@ class Recorder:
         """The next autograd node's number after the last operator."""
         self._named: list[tuple[str, torch.nn.Module]] = []
         self._regions: dict[str, None] = {}
-        """Names of the compiled regions that ran."""
         self._region: torch.nn.Module | None = None
         """The running compiled region, whose operations are not recorded."""
         self._outputs: dict[str, tuple[int, ...] | None] = {}
@@ -210,7 +209,6 @@ class Recorder:
         self._weights.update((tensor.untyped_storage()._cdata, None) for tensor in known)
 
     def enter(self, module: torch.nn.Module, args: Any) -> None:
-        """Global forward pre-hook."""
         if torch.compiler.is_compiling():
             return
         self.places.push(self.places.frame_for(module))
