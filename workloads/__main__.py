@@ -52,26 +52,20 @@ def main(arguments: Sequence[str]) -> int:
             raise
         print(f"perfctl workload: torch cannot be imported ({error}): pip install 'perfctl[torch]'", file=sys.stderr)
         return 1
+    what = f"{workload.NAME}, {options.mode}, batch {options.batch_size}, {options.precision}, {options.device}"
     try:
         record = run(workload, options, own)
     except (RuntimeError, OSError, MemoryError, KeyboardInterrupt) as error:
-        print(
-            f"perfctl workload: {options_in_words(workload.NAME, options)}: {explain(error, options)}", file=sys.stderr
-        )
+        print(f"perfctl workload: {what}: {explain(error, options)}", file=sys.stderr)
         return 130 if isinstance(error, KeyboardInterrupt) else 1
-    _print_summary(record, options)
+    _print_summary(what, record, options)
     return 0
 
 
-def options_in_words(name: str, options: Options) -> str:
-    """Text such as "mnist_cnn, train, batch 64, fp32, cpu"."""
-    return f"{name}, {options.mode}, batch {options.batch_size}, {options.precision}, {options.device}"
-
-
-def _print_summary(record: Record, options: Options) -> None:
+def _print_summary(what: str, record: Record, options: Options) -> None:
     times = [row.duration_ns for row in record.steps if row.phase == "step" and row.duration_ns is not None]
     median = f"median {statistics.median(times) / 1e6:.3f} ms ({record.clock})"
-    print(f"{options_in_words(record.workload, options)}: {len(times)} measured steps, {median}")
+    print(f"{what}: {len(times)} measured steps, {median}")
     for row in record.steps:
         if row.phase == "epoch" and row.loss is not None and row.accuracy is not None:
             dice = next((one.value for one in record.summaries if one.name == f"dice:epoch:{row.number}"), None)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 if TYPE_CHECKING:
     import torch
 
-    from perfctl.records.report import Gap, Summary
+    from perfctl.workloads.data.images import ImageFeed
 
 MODES = ("train", "infer")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
@@ -24,8 +26,6 @@ ANNOTATIONS = ("nvtx", "record_function", "none")
 WINDOWS = ("cuda", "torch", "none")
 LEAST_STEPS = 5
 """Fewest measured steps under a time limit (``Options.within``)."""
-
-
 RANK = "{rank}"
 """In options of a profiler that every rank starts: "" for rank 0, ".rank1" and so on for the others."""
 LAUNCHERS = {"torch.distributed.run": ("torchrun",), "accelerate.commands.launch": ("accelerate", "launch")}
@@ -59,6 +59,21 @@ def first_line(error: BaseException) -> str:
 def utf8(text: str) -> str:
     """``text`` for storage: bytes of arguments and file names that are not UTF-8 become escapes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+@contextmanager
+def writing(path: Path, what: str) -> Iterator[Path]:
+    """A file to write in the block, which then takes the place of ``path``. Raises WorkloadError for an OSError."""
+    part = path.with_name(f".{os.getpid()}.part-{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield part
+        part.replace(path)
+    except OSError as error:
+        raise WorkloadError(f"cannot write the {what} {path}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
 
 
 def is_python(word: str) -> bool:
@@ -97,7 +112,6 @@ class Options:
     record: Path | None = None
     """File for the JSON record; None to print only a summary."""
     annotate: str = "none"
-    """nvtx, record_function or none."""
     window: str = "none"
     """cuda, torch or none: how the profiler learns of the measured steps."""
     trace: Path | None = None
@@ -107,7 +121,7 @@ class Options:
     threads: int | None = None
     """CPU threads of torch; None for its default."""
     within: float | None = None
-    """Time limit in seconds for the measured steps: run fewer than ``steps``, but at least LEAST_STEPS. None: all."""
+    """Seconds for the measured steps: run fewer than ``steps``, but at least LEAST_STEPS. None: all."""
     layer_steps: int | None = None
     """Steps after the measured ones that time each layer; None for none."""
 
@@ -120,44 +134,15 @@ class Parts:
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     optimizer: torch.optim.Optimizer | None
     """None when nothing is trained."""
-    scheduler: torch.optim.lr_scheduler.LRScheduler | None
     train_data: torch.utils.data.Dataset[Any]
     test_data: torch.utils.data.Dataset[Any]
-    feed: Feed | None = None
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None = None
+    feed: ImageFeed | None = None
     """For measured steps that are one pass over a data set, loaded meanwhile; None: batches are made beforehand."""
     overlap: int = 0
     """Number of classes of a pixel, to compute Dice in the test pass; 0 when outputs are not masks."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """More facts for the record ("weights": which were loaded)."""
-
-
-class Feed(Protocol):
-    """One pass over a data set in inference: full batches for the measured steps, then the rest."""
-
-    @property
-    def steps(self) -> int:
-        """Number of full batches, at least 1."""
-        ...
-
-    def warm_up(self, count: int) -> Iterator[Any]:
-        """``count`` full batches for the steps before the window."""
-        ...
-
-    def batches(self) -> Iterator[Any]:
-        """(inputs, targets) on the host: ``steps`` full batches, then at most one smaller one."""
-        ...
-
-    def take(self, outputs: Any, targets: torch.Tensor) -> tuple[float | None, float | None]:
-        """Score the model's outputs, on the host for a classifier: (mean loss, accuracy 0..1) of the batch."""
-        ...
-
-    def summaries(self) -> list[Summary]:
-        """Summaries over all images so far."""
-        ...
-
-    def gaps(self) -> list[Gap]:
-        """What is unknown or was skipped, and why."""
-        ...
 
 
 class Workload(Protocol):
@@ -168,7 +153,6 @@ class Workload(Protocol):
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """The workload's own options (mnist_cnn: --conv2)."""
-        ...
 
     def check(self, options: Options, own: argparse.Namespace) -> Options:
         """The options that the workload will run with. Raises SpecError for unsupported ones."""
@@ -190,12 +174,9 @@ def at_least(least: int) -> Callable[[str], int]:
     """Argument type: a whole number, at least ``least``."""
 
     def number(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
-        return value
+        with suppress(ValueError):
+            if (value := int(text)) >= least:
+                return value
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
 
     return number

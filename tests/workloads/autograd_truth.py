@@ -22,9 +22,12 @@ class Seen:
     def __init__(self) -> None:
         self.events: list[str] = []
         self.open: list[str] = []
+        self.paths: list[str] = []
+        """Each range with those around it."""
 
     def push(self, name: str) -> None:
         self.open.append(name)
+        self.paths.append(" / ".join(self.open))
         self.events.append(">" + name)
 
     def pop(self) -> None:
@@ -36,6 +39,19 @@ class Seen:
     def layer(self) -> str | None:
         """Layer of the innermost range that is open."""
         return read_range_name(self.open[-1]).layer if self.open else None
+
+
+class Made(nn.Module):
+    """Runs a function over itself and its input; ``parts`` are its attributes."""
+
+    def __init__(self, run: Callable[[Any, Any], Any], **parts: Any) -> None:
+        super().__init__()
+        self.run = run
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.run(self, x)
 
 
 class Truth:

@@ -95,8 +95,6 @@ Tick = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class DevKit:
-    """Which image shows what."""
-
     folders: tuple[str, ...]
     """Class folder of image 1, 2, ..."""
     classes: tuple[str, ...]
@@ -105,15 +103,13 @@ class DevKit:
 
 @dataclass(slots=True)
 class Sorted:
-    """What came of it."""
-
+    total: int
+    """Images that the development kit knows."""
     written: int = 0
     already: int = 0
     """In place before, whole."""
     ignored: list[str] = field(default_factory=list)
     """Members of the archive that are no validation images, or no plain files."""
-    total: int = 0
-    """Images that the development kit knows."""
 
     @property
     def images(self) -> int:
@@ -133,10 +129,8 @@ def check_sum(path: Path, tick: Tick = lambda done, total: None) -> bool:
             done += len(piece)
             tick(done, total)
     if digest.hexdigest() != wanted:
-        raise WorkloadError(
-            f"{path}: its MD5 is {digest.hexdigest()}, that of the published file {wanted}. Fetch it again, or set "
-            "`no_verify` if it is meant to differ"
-        )
+        sums = f"its MD5 is {digest.hexdigest()}, that of the published file {wanted}"
+        raise WorkloadError(f"{path}: {sums}. Fetch it again, or set `no_verify` if it is meant to differ")
     return True
 
 
@@ -145,12 +139,18 @@ def read_devkit(path: Path, synsets: Path | None = None) -> DevKit:
 
     Raises WorkloadError.
     """
-    truth, meta = _devkit_files(path)
+    kit = "name ILSVRC2012_devkit_t12.tar.gz"
+    try:
+        found = read_members(path, (_TRUTH, _META))
+    except (*_TAR_ERRORS, OSError) as error:
+        raise WorkloadError(f"`devkit` {path} cannot be read ({_why(error)}): {kit}") from error
+    if (truth := found.get(_TRUTH)) is None:
+        raise WorkloadError(f"`devkit` {path} has no {_TRUTH}: {kit}")
     where = path
     try:
         numbers = [int(line) for line in truth.decode("ascii").split()]
         where = synsets or path
-        names = _from_lines(synsets) if synsets is not None else _from_meta(meta, path)
+        names = _from_lines(synsets) if synsets is not None else _from_meta(found.get(_META))
     except (ValueError, OverflowError) as error:
         raise WorkloadError(f"{where}: the classes cannot be read ({first_line(error)})") from error
     if unknown := sorted(set(numbers) - set(names)):
@@ -160,20 +160,7 @@ def read_devkit(path: Path, synsets: Path | None = None) -> DevKit:
     return DevKit(tuple(names[number] for number in numbers), tuple(sorted(names.values())))
 
 
-def _devkit_files(path: Path) -> tuple[bytes, bytes | None]:
-    """(ground truth, meta.mat or None), wherever in the archive they are."""
-    try:
-        found = read_members(path, (_TRUTH, _META))
-    except (*_TAR_ERRORS, OSError) as error:
-        raise WorkloadError(
-            f"`devkit` {path} cannot be read ({_why(error)}): name ILSVRC2012_devkit_t12.tar.gz"
-        ) from error
-    if _TRUTH not in found:
-        raise WorkloadError(f"`devkit` {path} has no {_TRUTH}: name ILSVRC2012_devkit_t12.tar.gz")
-    return found[_TRUTH], found.get(_META)
-
-
-def _from_meta(meta: bytes | None, path: Path) -> dict[int, str]:
+def _from_meta(meta: bytes | None) -> dict[int, str]:
     """Class number -> folder, of the classes that have none below them (the rest of WordNet's tree is in it, too)."""
     if meta is None:
         raise MatError(f"there is no {_META} in it; give a table of classes in `synsets`")
@@ -188,11 +175,11 @@ def _from_meta(meta: bytes | None, path: Path) -> dict[int, str]:
 def _from_lines(path: Path) -> dict[int, str]:
     names: dict[int, str] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
-        words = line.split()
-        if words:
-            if len(words) < 2:
+        match line.split():
+            case [number, name, *_]:
+                names[int(number)] = _checked(name)
+            case [_]:
                 raise ValueError(f"{path}: '{line.strip()}' is not 'ID WNID'")
-            names[int(words[0])] = _checked(words[1])
     return names
 
 
@@ -227,13 +214,14 @@ def sort_archive(archive: Path, kit: DevKit, out: Path, tick: Tick = lambda done
                     _put(content, member.size, place, result)
                 tick(result.images, result.total)
     except _TAR_ERRORS as error:
-        raise WorkloadError(
-            f"{archive} is cut off or damaged after {result.images} images ({_why(error)}). Those are kept; "
-            "the same command goes on once the archive is whole"
-        ) from error
+        cut = f"{archive} is cut off or damaged after {result.images} images ({_why(error)})"
+        more = "Those are kept; the same command goes on once the archive is whole"
+        raise WorkloadError(f"{cut}. {more}") from error
     if not result.images:
         raise WorkloadError(f"{archive} holds no ILSVRC2012_val_*.JPEG: name the archive ILSVRC2012_img_val.tar")
-    _finish(out, kit, result, archive)
+    (out / CLASS_LIST).write_text("".join(f"{name}\n" for name in kit.classes), encoding="utf-8")
+    facts = {"images": result.images, "of": result.total, "classes": len(kit.classes), "archive": archive.name}
+    (out / DONE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return result
 
 
@@ -262,13 +250,6 @@ def _put(content: IO[bytes], size: int, place: Path, result: Sorted) -> None:
     result.written += 1
 
 
-def _finish(out: Path, kit: DevKit, result: Sorted, archive: Path) -> None:
-    """The list of classes, and what the folder holds."""
-    (out / CLASS_LIST).write_text("".join(f"{name}\n" for name in kit.classes), encoding="utf-8")
-    facts = {"images": result.images, "of": result.total, "classes": len(kit.classes), "archive": archive.name}
-    (out / DONE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-
-
 def strays(out: Path, kit: DevKit) -> Iterator[Path]:
     """Images below ``out`` that are not where the development kit puts them: left by something else."""
     for path in out.glob("*/*.JPEG"):
@@ -279,5 +260,4 @@ def strays(out: Path, kit: DevKit) -> Iterator[Path]:
 
 
 def _why(error: BaseException) -> str:
-    strerror = getattr(error, "strerror", None)
-    return strerror or first_line(error)
+    return getattr(error, "strerror", None) or first_line(error)

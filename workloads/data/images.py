@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from perfctl.records.report import Gap, Summary
 from perfctl.workloads.data.imagenet import CLASS_LIST
 from perfctl.workloads.data.mnist import size
-from perfctl.workloads.spec import WorkloadError
+from perfctl.workloads.spec import WorkloadError, first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,9 +39,7 @@ class ClassFolders(Dataset[tuple[Tensor, int]]):
     """``paths`` with their class numbers. An unreadable file gives a blank image with target -1 - index."""
 
     def __init__(self, paths: Sequence[Path], labels: Sequence[int], transforms: Transforms) -> None:
-        self.paths = paths
-        self.labels = labels
-        self._transforms = transforms
+        self.paths, self.labels, self._transforms = paths, labels, transforms
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -63,7 +61,7 @@ class ClassFolders(Dataset[tuple[Tensor, int]]):
             with Image.open(self.paths[place]) as image:
                 image.convert("RGB")
         except (*_UNREADABLE, Image.DecompressionBombError) as error:
-            return (str(error).splitlines() or [type(error).__name__])[0].replace(str(self.paths[place]), "it")
+            return first_line(error).replace(str(self.paths[place]), "it")
         return "it could not be read during the run"
 
 
@@ -71,9 +69,7 @@ class Noise(Dataset[tuple[Tensor, int]]):
     """``count`` images (or clips) of random pixels, preprocessed like photographs; all of class 0."""
 
     def __init__(self, count: int, seed: int, transforms: Transforms, frames: int | None = None) -> None:
-        self._count = count
-        self._seed = seed
-        self._transforms = transforms
+        self._count, self._seed, self._transforms = count, seed, transforms
         self._shape = (3, HEIGHT, WIDTH) if frames is None else (frames, 3, HEIGHT, WIDTH)
 
     def __len__(self) -> int:
@@ -94,12 +90,13 @@ def read_folder(folder: Path, classes: int, transforms: Transforms) -> ClassFold
     if not folder.is_dir():
         raise WorkloadError(f"`data_dir`: {folder} is not a folder")
     there = sorted(child.name for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
-    names = _listed(folder / CLASS_LIST) or there
+    file = folder / CLASS_LIST
+    listed = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    names = [name for line in listed if (name := line.strip())] or there
     if missing := [name for name in names if name not in set(there)]:
-        raise WorkloadError(
-            f"{folder} lacks {len(missing)} of the {len(names)} class folders in {CLASS_LIST}: {_some(missing)}. "
-            "Run perfctl prepare imagenet-val again to restore them"
-        )
+        some = ", ".join(missing[:_SHOWN]) + (f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else "")
+        lacks = f"lacks {len(missing)} of the {len(names)} class folders in {CLASS_LIST}: {some}"
+        raise WorkloadError(f"{folder} {lacks}. Run perfctl prepare imagenet-val again to restore them")
     if len(names) != classes:
         raise WorkloadError(
             f"{folder} has {len(names)} class folders, but the model has {classes} classes, so the folders' class numbers "
@@ -117,23 +114,11 @@ def read_folder(folder: Path, classes: int, transforms: Transforms) -> ClassFold
     return ClassFolders(paths, labels, transforms)
 
 
-def _listed(file: Path) -> list[str]:
-    """The names in the list of classes; empty without the file."""
-    if not file.is_file():
-        return []
-    return [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-
-
 def sample_images(dataset: ClassFolders, count: int, seed: int) -> ClassFolders:
     """``count`` images drawn with ``seed``, the same for every model and batch size."""
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))[:count].tolist()
-    return ClassFolders(
-        [dataset.paths[place] for place in order], [dataset.labels[place] for place in order], dataset._transforms
-    )
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    paths, labels = ([part[place] for place in order] for part in (dataset.paths, dataset.labels))
+    return ClassFolders(paths, labels, dataset._transforms)
 
 
 TOP = 5
@@ -169,23 +154,17 @@ class Score:
             equal = (given == right) & (np.arange(given.shape[1]) < targets[:, None])
             before = ((given > right) | equal).sum(axis=1)
         first, among = int((finite & (before < 1)).sum()), int((finite & (before < TOP)).sum())
-        losses = _cross_entropy(given[finite], right[finite])
+        given, right = given[finite], right[finite]
+        losses = np.zeros(0)
+        if len(given):
+            largest = given.max(axis=1, keepdims=True)
+            losses = (np.log(np.exp(given - largest).sum(axis=1, keepdims=True)) + largest - right)[:, 0]
         self.images += len(targets)
         self.first += first
         self.among += among
         self.loss += float(losses.sum())
         self.unclear += int((~finite).sum())
         return (float(losses.mean()) if len(losses) else None, first / len(targets) if len(targets) else None)
-
-
-def _cross_entropy(answers: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
-    import numpy as np
-
-    if not len(answers):
-        return np.zeros(0)
-    largest = answers.max(axis=1, keepdims=True)
-    total: NDArray[np.float64] = (np.log(np.exp(answers - largest).sum(axis=1, keepdims=True)) + largest - right)[:, 0]
-    return total
 
 
 Batch = tuple[Tensor, Tensor]
@@ -196,7 +175,7 @@ _NAMED = 5
 
 @dataclass(slots=True)
 class ImageFeed:
-    """A ``spec.Feed``: batches in the data set's order, the same in every pass."""
+    """One pass over a data set in inference, in its order: ``steps`` full batches, then the rest."""
 
     dataset: Dataset[Any]
     batch_size: int
@@ -217,7 +196,6 @@ class ImageFeed:
 
     @property
     def steps(self) -> int:
-        """Full batches of the pass."""
         return size(self.dataset) // self.batch_size
 
     def warm_up(self, count: int) -> Iterator[Batch]:
@@ -227,9 +205,8 @@ class ImageFeed:
         return islice(cycle(list(loader)), count)
 
     def batches(self) -> Iterator[Batch]:
-        """Full batches, then the rest. Loading may start at once."""
-        loader = DataLoader(self.dataset, self.batch_size, num_workers=self.workers, pin_memory=self.pinned)
-        return iter(loader)
+        """(inputs, targets) on the host: full batches, then the rest. Loading may start at once."""
+        return iter(DataLoader(self.dataset, self.batch_size, num_workers=self.workers, pin_memory=self.pinned))
 
     def take(self, outputs: Any, targets: Tensor) -> tuple[float | None, float | None]:
         """Score one batch of outputs on the host: (mean loss, top-1) of the batch; None when not scored."""
@@ -240,48 +217,41 @@ class ImageFeed:
             return None, None
         return self.score.add(outputs.to(torch.float32).numpy(), labels)
 
+    @property
+    def _scored(self) -> bool:
+        return self.no_accuracy is None and self.score.images > 0
+
+    @property
+    def _few_classes(self) -> bool:
+        return self.classes is not None and self.classes <= TOP
+
     def summaries(self) -> list[Summary]:
         """Images, unreadable images, and, when scored, top-1, top-5 (0..1) and mean loss."""
-        found = [
-            Summary("images", self.seen - len(self.skipped), "count"),
-            Summary("images_skipped", len(self.skipped), "count"),
-        ]
         score = self.score
-        if self.no_accuracy is not None or not score.images:
-            return found + [Summary(name, None, None if name == "loss" else "ratio") for name in FIGURES]
-        clear = score.images - score.unclear
-        return [
-            *found,
-            Summary("top1", score.first / score.images, "ratio"),
-            Summary(f"top{TOP}", score.among / score.images if self._enough_classes() else None, "ratio"),
-            Summary("loss", score.loss / clear if clear else None, None),
-        ]
-
-    def _enough_classes(self) -> bool:
-        return self.classes is None or self.classes > TOP
+        values: list[float | None] = [None] * len(FIGURES)
+        if self._scored:
+            clear = score.images - score.unclear
+            among = None if self._few_classes else score.among / score.images
+            values = [score.first / score.images, among, score.loss / clear if clear else None]
+        images, skipped = self.seen - len(self.skipped), len(self.skipped)
+        found = [Summary("images", images, "count"), Summary("images_skipped", skipped, "count")]
+        return found + list(map(Summary, FIGURES, values, ("ratio", "ratio", None)))
 
     def gaps(self) -> list[Gap]:
         """Why figures are missing, and which images were skipped."""
         found = list(self.notes)
-        if self.no_accuracy is not None:
-            found += [Gap(name, "not_available", self.no_accuracy) for name in FIGURES]
-        elif not self.score.images:
-            found += [Gap(name, "not_available", "no image could be read") for name in FIGURES]
-        elif not self._enough_classes():
+        if not self._scored:
+            found += [Gap(name, "not_available", self.no_accuracy or "no image could be read") for name in FIGURES]
+        elif self._few_classes:
             found.append(Gap(f"top{TOP}", "not_available", f"the model has only {self.classes} classes"))
         if self.score.unclear:
-            reason = (
-                f"NaN or infinity in the outputs of {self.score.unclear} images: wrong in top-1, left out of the loss"
-            )
-            found.append(Gap("loss", "unreadable", reason))
-        return found + self._skipped()
-
-    def _skipped(self) -> list[Gap]:
-        if not self.skipped:
-            return []
-        named = [self.problem(place) for place in self.skipped[:_NAMED]] if self.problem else []
-        more = len(self.skipped) - len(named)
-        what = "; ".join([*named, *([f"and {more} more"] if more else [])])
-        count = "1 image" if len(self.skipped) == 1 else f"{len(self.skipped)} images"
-        reason = f"{count} could not be read: not scored, replaced by a blank one ({what})"
-        return [Gap("images", "unreadable", reason)]
+            where = f"NaN or infinity in the outputs of {self.score.unclear} images"
+            found.append(Gap("loss", "unreadable", f"{where}: wrong in top-1, left out of the loss"))
+        if self.skipped:
+            named = [self.problem(place) for place in self.skipped[:_NAMED]] if self.problem else []
+            more = len(self.skipped) - len(named)
+            what = "; ".join([*named, *([f"and {more} more"] if more else [])])
+            count = "1 image" if len(self.skipped) == 1 else f"{len(self.skipped)} images"
+            reason = f"{count} could not be read: not scored, replaced by a blank one ({what})"
+            found.append(Gap("images", "unreadable", reason))
+        return found

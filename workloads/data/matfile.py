@@ -37,10 +37,8 @@ def read_structs(content: bytes, variable: str) -> list[dict[str, Value]]:
     Raises MatError.
     """
     if find_spec("scipy") is None:
-        raise MatError(
-            "reading meta.mat needs scipy, which is not installed: pip install 'perfctl[imagenet]', "
-            "or give a table of classes in `synsets`"
-        )
+        install = "pip install 'perfctl[imagenet]', or give a table of classes in `synsets`"
+        raise MatError(f"reading meta.mat needs scipy, which is not installed: {install}")
     command = [sys.executable, "-P", "-m", READER, variable]
     try:
         done = subprocess.run(command, input=content, capture_output=True, timeout=READER_SECONDS, check=False)

@@ -93,34 +93,30 @@ def load_mnist(folder: Path, download: bool) -> tuple[TensorDataset, TensorDatas
     raw = folder / "MNIST" / "raw"
     missing = [name for name in MNIST_FILES if not (raw / name).is_file()]
     if missing and not download:
-        raise WorkloadError(
-            f"MNIST is not in {raw}: {', '.join(missing)} missing (unpacked, without .gz). "
-            "Set `data_dir` to the folder above MNIST/raw, or use `download`"
-        )
+        lacks = f"{', '.join(missing)} missing (unpacked, without .gz)"
+        advice = "Set `data_dir` to the folder above MNIST/raw, or use `download`"
+        raise WorkloadError(f"MNIST is not in {raw}: {lacks}. {advice}")
     try:
-        sets = [MNIST(str(folder), train=train, download=download) for train in (True, False)]
+        train, test = (MNIST(str(folder), train=train, download=download) for train in (True, False))
     except (RuntimeError, OSError, ValueError, AssertionError) as error:
         what = "cannot be downloaded" if missing else "cannot be read"
         raise WorkloadError(f"MNIST in {raw} {what}: {first_line(error)}") from error
-    return _as_tensors(sets[0].data, sets[0].targets), _as_tensors(sets[1].data, sets[1].targets)
+    return _as_tensors(train), _as_tensors(test)
 
 
-def _as_tensors(pixels: Tensor, labels: Tensor) -> TensorDataset:
-    images = pixels.to(torch.float32).div_(255).sub_(MEAN).div_(DEVIATION)
-    return TensorDataset(images.unsqueeze(1), labels.to(torch.int64))
+def _as_tensors(digits: Any) -> TensorDataset:
+    images = digits.data.to(torch.float32).div_(255).sub_(MEAN).div_(DEVIATION)
+    return TensorDataset(images.unsqueeze(1), digits.targets.to(torch.int64))
 
 
 def size(dataset: Dataset[Any]) -> int:
-    """Number of samples."""
     return len(dataset)  # type: ignore[arg-type]
 
 
 def take(dataset: Dataset[Any], indices: Tensor) -> tuple[Tensor, Tensor]:
     """One batch on the host: (samples, labels) at ``indices``."""
-    if isinstance(dataset, TensorDataset):
-        inputs, labels = dataset[indices]
-    else:
-        inputs, labels = default_collate([dataset[int(index)] for index in indices])
+    batched = isinstance(dataset, TensorDataset)
+    inputs, labels = dataset[indices] if batched else default_collate([dataset[int(index)] for index in indices])
     return inputs, labels
 
 

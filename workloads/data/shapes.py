@@ -37,8 +37,7 @@ def _draw(n: int, side: int, generator: torch.Generator) -> tuple[Tensor, Tensor
     images = between(-0.5, 0.0, 3, 1, 1).expand(n, 3, side, side).clone()
     mask = torch.full((n, side, side), _BACKGROUND, dtype=torch.int64)
     for kind in (_DISC, _SQUARE):
-        across = x - between(0.25, 0.75, 1, 1)
-        down = y - between(0.25, 0.75, 1, 1)
+        across, down = x - between(0.25, 0.75, 1, 1), y - between(0.25, 0.75, 1, 1)
         reach = between(0.14, 0.24, 1, 1)
         distance = torch.hypot(across, down) if kind == _DISC else torch.maximum(across.abs(), down.abs())
         inside = distance < reach
@@ -75,9 +74,8 @@ def _open(file: Path, mode: str | None, side: int, resampling: Any) -> Tensor:
 
     try:
         with Image.open(file) as image:
-            return torch.from_numpy(
-                numpy.array((image.convert(mode) if mode else image).resize((side, side), resampling))
-            )
+            converted = image.convert(mode) if mode else image
+            return torch.from_numpy(numpy.array(converted.resize((side, side), resampling)))
     except (OSError, ValueError, SyntaxError, TypeError) as error:
         raise WorkloadError(f"{file} cannot be read as an image ({first_line(error)}). Remove or replace it") from error
 

@@ -11,9 +11,6 @@ from torch.utils.data import TensorDataset
 
 from perfctl.workloads.spec import WorkloadError
 
-_FILLED = 0
-"""Code that pads short texts."""
-_LAST = 127
 TEST_SHARE = 5
 """Every fifth row is a test row when there is no test.csv."""
 
@@ -31,8 +28,7 @@ def write_texts(count: int, length: int, classes: int, seed: int) -> TensorDatas
     places = torch.stack([torch.randperm(length, generator=generator)[:2] for _ in range(count)]).sort(dim=1).values
     first, rows = ord("A") + labels // 2 * 2, torch.arange(count)
     turned = labels % 2
-    codes[rows, places[:, 0]] = first + turned
-    codes[rows, places[:, 1]] = first + 1 - turned
+    codes[rows, places[:, 0]], codes[rows, places[:, 1]] = first + turned, first + 1 - turned
     return TensorDataset(codes, labels)
 
 
@@ -71,16 +67,13 @@ def _rows(file: Path) -> list[tuple[str, str]]:
 
 
 def _numbers(labels: list[str], classes: int, file: Path) -> dict[str, int]:
-    words = set(labels)
-    if all(word.isdecimal() for word in words):
-        numbers = {word: int(word) for word in words}
-    else:
-        numbers = {word: at for at, word in enumerate(sorted(words))}
+    words = sorted(set(labels))
+    counted = all(word.isdecimal() for word in words)
+    numbers = {word: int(word) if counted else at for at, word in enumerate(words)}
     most = max(numbers.values())
     if most >= classes:
-        raise WorkloadError(
-            f"{file} has class {most}, but the model has only {classes} outputs; set `classes` to {most + 1}"
-        )
+        few = f"the model has only {classes} outputs; set `classes` to {most + 1}"
+        raise WorkloadError(f"{file} has class {most}, but {few}")
     return numbers
 
 
@@ -94,5 +87,5 @@ def _as_tensors(rows: list[tuple[str, str]], length: int, numbers: dict[str, int
 
 def encode(text: str, length: int) -> Tensor:
     """``length`` codes 0..127: the text, cut or padded with 0; non-ASCII characters become 127."""
-    codes = [min(ord(letter), _LAST) for letter in text[:length]]
-    return torch.tensor(codes + [_FILLED] * (length - len(codes)), dtype=torch.int64)
+    codes = [min(ord(letter), 127) for letter in text[:length]]
+    return torch.tensor(codes + [0] * (length - len(codes)), dtype=torch.int64)

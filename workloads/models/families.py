@@ -6,7 +6,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from perfctl.records.paper import Plan
-from perfctl.workloads.spec import Options, Parts, SpecError
+from perfctl.workloads.models.plan import plan
+from perfctl.workloads.spec import Options, Parts, SpecError, at_least
 
 if TYPE_CHECKING:
     import torch
@@ -21,25 +22,18 @@ MODEL = "resnet:depth=10,width=16,image=32"
 SAME_NETWORK = ("samples",)
 """Own options that change the amount of data, not the model."""
 
-SAMPLES = 64
-LEARNING_RATES = {"sgd": 0.01, "momentum": 0.01, "adam": 0.001}
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """``--model`` and ``--samples``."""
-    from perfctl.workloads.spec import at_least
-
     add = parser.add_argument_group(NAME).add_argument
     add("--model", default=MODEL, metavar="SPEC", help="FAMILY:NAME=VALUE,... (default: %(default)s)")
-    add("--samples", type=at_least(1), default=SAMPLES, metavar="N", help="random images, reused as needed (64)")
+    add("--samples", type=at_least(1), default=64, metavar="N", help="random images, reused as needed (64)")
 
 
 def check(options: Options, own: argparse.Namespace) -> Options:
     """The options, with ``own.model`` as full specification. Raises SpecError for an impossible model."""
     if options.data != "synthetic":
         raise SpecError(f"{NAME} uses random images: `data` must be synthetic, got {options.data}")
-    from perfctl.workloads.models.plan import plan
-
     own.model = plan(own.model).spec
     return options
 
@@ -49,29 +43,20 @@ def build(options: Options, own: argparse.Namespace) -> Parts:
     import torch
     from torch.nn.functional import cross_entropy
 
-    from perfctl.workloads.models.plan import plan
-
     planned = plan(own.model)
     model = make_model(planned)
     generator = torch.Generator().manual_seed(options.seed)
-    return Parts(
-        model=model,
-        loss=cross_entropy,
-        optimizer=make_optimizer(planned, model),
-        scheduler=None,
-        train_data=_draw(planned, own.samples, generator),
-        test_data=_draw(planned, max(own.samples // 4, 1), generator),
-    )
+    train, test = (_draw(planned, count, generator) for count in (own.samples, max(own.samples // 4, 1)))
+    return Parts(model, cross_entropy, make_optimizer(planned, model), train, test)
 
 
 def make_optimizer(planned: Plan, model: nn.Module) -> torch.optim.Optimizer:
     """The plan's optimizer; momentum is SGD with momentum 0.9."""
     import torch
 
-    rate = LEARNING_RATES[planned.optimizer]
     if planned.optimizer == "adam":
-        return torch.optim.Adam(model.parameters(), lr=rate)
-    return torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9 if planned.optimizer == "momentum" else 0.0)
+        return torch.optim.Adam(model.parameters(), lr=0.001)
+    return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9 if planned.optimizer == "momentum" else 0.0)
 
 
 def make_model(planned: Plan) -> nn.Module:

@@ -10,7 +10,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 
 from perfctl.workloads.models.plan import family_of, plan
-from perfctl.workloads.spec import Options, SpecError, WorkloadError, first_line
+from perfctl.workloads.spec import Options, Parser, SpecError, WorkloadError, first_line
 
 if TYPE_CHECKING:
     import torch
@@ -32,9 +32,7 @@ class ModelError(Exception):
 
     def __init__(self, message: str, remedy: str, raised: bool = False) -> None:
         super().__init__(message)
-        self.message = message
-        self.remedy = remedy
-        self.raised = raised
+        self.message, self.remedy, self.raised = message, remedy, raised
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class Source:
     """Shape (without the batch dimension) and dtype of the loss's target."""
     optimizer: tuple[str, dict[str, Any]] | None = None
     """Class name and settings, for a built-in workload."""
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
 
 def find(reference: str, device: str = "meta", own: Sequence[str] = ()) -> Source:
@@ -65,12 +63,9 @@ def find(reference: str, device: str = "meta", own: Sequence[str] = ()) -> Sourc
         return _from_family(reference, device)
     place, colon, factory = reference.rpartition(":")
     if not colon:
-        known = ", ".join(WORKLOADS)
-        raise ModelError(
-            f"unknown model '{reference}'; built-in models: {known}",
-            "Use one of these, torchvision:NAME, resnet:depth=26,width=32 (or vgg, inception, mlp), package.module:factory "
-            "or file.py:factory",
-        )
+        families = "resnet:depth=26,width=32 (or vgg, inception, mlp)"
+        remedy = f"Use one of these, torchvision:NAME, {families}, package.module:factory or file.py:factory"
+        raise ModelError(f"unknown model '{reference}'; built-in models: {', '.join(WORKLOADS)}", remedy)
     if place == "torchvision":
         return _from_torchvision(factory, device)
     return Source(build_model(_factory(place, factory), reference, device), reference)
@@ -80,32 +75,21 @@ def _from_workload(name: str, device: str, own: Sequence[str]) -> Source:
     import torch
 
     from perfctl.workloads import WORKLOADS
-    from perfctl.workloads.spec import Parser
 
-    workload = WORKLOADS[name]
-    parser = Parser(add_help=False)
+    workload, parser = WORKLOADS[name], Parser(add_help=False)
     workload.add_options(parser)
     try:
-        given_options = parser.parse_args(list(own))
-        if hasattr(given_options, "samples"):
-            given_options.samples = min(given_options.samples, 4)  # only the shape of one is needed
-        parts = workload.build(Options(batch_size=1), given_options)
+        given = parser.parse_args(list(own))
+        if hasattr(given, "samples"):
+            given.samples = min(given.samples, 4)  # only the shape of one is needed
+        parts = workload.build(Options(batch_size=1), given)
     except (WorkloadError, SpecError) as error:
         raise ModelError(f"{name}: {error}", "Or use torchvision:NAME") from error
-    sample = parts.train_data[0]
-    given, target = (sample[0], sample[1]) if isinstance(sample, (tuple, list)) else (sample, None)
-    tensor = given if isinstance(given, torch.Tensor) else torch.as_tensor(given)
     assert parts.optimizer is not None
-    wanted = torch.as_tensor(target) if target is not None else None
-    return Source(
-        model=parts.model.to(device),
-        name=name,
-        shapes=(tuple(tensor.shape),),
-        dtypes=(str(tensor.dtype).removeprefix("torch."),),
-        loss=parts.loss if wanted is not None else None,
-        target=(tuple(wanted.shape), str(wanted.dtype).removeprefix("torch.")) if wanted is not None else None,
-        optimizer=(type(parts.optimizer).__name__, optimizer_settings(parts.optimizer)),
-    )
+    sample = map(torch.as_tensor, parts.train_data[0])
+    (shape, dtype), target = [(tuple(part.shape), str(part.dtype).removeprefix("torch.")) for part in sample]
+    model, optimizer = parts.model.to(device), _described(parts.optimizer)
+    return Source(model, name, (shape,), (dtype,), parts.loss, target, optimizer)
 
 
 def _from_family(reference: str, device: str) -> Source:
@@ -118,46 +102,42 @@ def _from_family(reference: str, device: str) -> Source:
     except SpecError as error:
         raise ModelError(str(error), "docs/commands/bench.md lists the parameters of each family") from error
     model = build_model(lambda: families.make_model(planned), planned.spec, device)
-    optimizer = families.make_optimizer(planned, model)
-    return Source(
-        model=model,
-        name=planned.spec,
-        shapes=(planned.given,),
-        dtypes=("float32",),
-        loss=cross_entropy,
-        target=((), "int64"),
-        optimizer=(type(optimizer).__name__, optimizer_settings(optimizer)),
-    )
+    optimizer = _described(families.make_optimizer(planned, model))
+    return Source(model, planned.spec, (planned.given,), ("float32",), cross_entropy, ((), "int64"), optimizer)
 
 
-def optimizer_settings(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Its settings, without torch's choice of implementation (foreach)."""
-    return {key: value for key, value in optimizer.defaults.items() if key != "foreach"}
+def _described(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, Any]]:
+    """Its class and settings, without torch's choice of implementation (foreach)."""
+    return type(optimizer).__name__, {key: value for key, value in optimizer.defaults.items() if key != "foreach"}
 
 
 def _from_torchvision(name: str, device: str) -> Source:
     try:
         from torchvision import models
     except ImportError as error:
-        raise ModelError(
-            f"torchvision cannot be imported ({first_line(error)})", "pip install 'perfctl[torch]'"
-        ) from error
+        text = f"torchvision cannot be imported ({first_line(error)})"
+        raise ModelError(text, "pip install 'perfctl[torch]'") from error
     if name not in models.list_models():
         close = get_close_matches(name, models.list_models(), 5)
-        raise ModelError(
-            f"torchvision has no model '{name}'", f"Similar: {', '.join(close)}" if close else "Check the name"
-        )
+        remedy = f"Similar: {', '.join(close)}" if close else "Check the name"
+        raise ModelError(f"torchvision has no model '{name}'", remedy)
+    size = torchvision_size(name)
+    shapes = ((size,) * (2 if name.startswith("raft") else 1)) if size else ()
+    return Source(build_torchvision(name, device), f"torchvision:{name}", shapes, ("float32",) * len(shapes))
+
+
+def build_torchvision(name: str, device: str, **settings: Any) -> torch.nn.Module:
+    """A model without published weights, of the image size of these. Raises ModelError."""
+    from torchvision import models
+
     builder = models.get_model_builder(name)
     parameters = inspect.signature(builder).parameters
-    settings: dict[str, Any] = {key: None for key in ("weights", "weights_backbone") if key in parameters}
+    fixed: dict[str, Any] = {key: None for key in ("weights", "weights_backbone") if key in parameters}
     if "init_weights" in parameters or "googlenet" in name or "inception" in name:
-        settings["init_weights"] = False
-    size = torchvision_size(name)
-    if name.startswith("vit_") and size:
-        settings["image_size"] = size[-1]
-    shapes = ((size,) * (2 if name.startswith("raft") else 1)) if size else ()
-    model = build_model(lambda: builder(**settings), f"torchvision:{name}", device)
-    return Source(model, f"torchvision:{name}", shapes, ("float32",) * len(shapes))
+        fixed["init_weights"] = False
+    if name.startswith("vit_") and (size := torchvision_size(name)):
+        fixed["image_size"] = size[-1]
+    return build_model(lambda: builder(**fixed, **settings), f"torchvision:{name}", device)
 
 
 def torchvision_size(name: str) -> tuple[int, ...] | None:
@@ -195,10 +175,8 @@ def _load_module(place: str) -> ModuleType:
     try:
         return importlib.import_module(place)
     except MODEL_ERRORS as error:
-        text = f"{type(error).__name__}: {first_line(error)}"
-        raise ModelError(
-            f"module {place} cannot be imported ({text})", "Check the name and the environment", True
-        ) from error
+        text = f"module {place} cannot be imported ({type(error).__name__}: {first_line(error)})"
+        raise ModelError(text, "Check the name and the environment", True) from error
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -212,8 +190,8 @@ def _load_file(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except MODEL_ERRORS as error:
-        text = f"{type(error).__name__}: {first_line(error)}"
-        raise ModelError(f"{path} cannot be run ({text})", "Run it with python to see the traceback", True) from error
+        text = f"{path} cannot be run ({type(error).__name__}: {first_line(error)})"
+        raise ModelError(text, "Run it with python to see the traceback", True) from error
     return module
 
 
@@ -238,15 +216,10 @@ def build_model(factory: Callable[[], Any], name: str, device: str) -> torch.nn.
             remedy = "Do not download weights in the factory (weights=None): they are not needed"
         raise ModelError(f"{name} raised {text}", remedy, True) from error
     if not isinstance(model, torch.nn.Module):
-        raise ModelError(
-            f"{name} returned a {type(model).__name__}, not a torch.nn.Module", "Use a factory or class of a model"
-        )
-    return model if device == "meta" and not _real(model) else model.to(device)
-
-
-def _real(model: torch.nn.Module) -> bool:
-    tensors = [*model.parameters(), *model.buffers()]
-    return any(tensor.device.type != "meta" for tensor in tensors)
+        text = f"{name} returned a {type(model).__name__}, not a torch.nn.Module"
+        raise ModelError(text, "Use a factory or class of a model")
+    on_meta = all(tensor.device.type == "meta" for tensor in (*model.parameters(), *model.buffers()))
+    return model if device == "meta" and on_meta else model.to(device)
 
 
 @contextmanager

@@ -19,11 +19,7 @@ SAME_NETWORK = ("samples",)
 """Own options that change the amount of data, not the model."""
 
 CHARACTERS = 128
-HIDDEN = 256
-LAYERS = 2
-CLASSES = 10
-LENGTH = 100
-SAMPLES = 2000
+HIDDEN, LAYERS, CLASSES = 256, 2, 10
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -31,19 +27,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group(NAME).add_argument
     add("--hidden", type=at_least(1), default=HIDDEN, metavar="N", help="units per layer and direction (256)")
     add("--layers", type=at_least(1), default=LAYERS, metavar="N", help="layers, each in both directions (2)")
-    add(
-        "--length",
-        type=at_least(2),
-        default=LENGTH,
-        metavar="N",
-        help="characters per text, by cutting or padding (100)",
-    )
+    text = "characters per text, by cutting or padding (100)"
+    add("--length", type=at_least(2), default=100, metavar="N", help=text)
     add("--classes", type=at_least(2), default=CLASSES, metavar="N", help="number of classes (10)")
-    add("--samples", type=at_least(4), default=SAMPLES, metavar="N", help="synthetic texts to train on (2000)")
+    add("--samples", type=at_least(4), default=2000, metavar="N", help="synthetic texts to train on (2000)")
 
 
 def check(options: Options, own: argparse.Namespace) -> Options:
-    """The options, unchanged. Raises SpecError for data without texts."""
     if options.data not in ("synthetic", "csv"):
         raise SpecError(f"{NAME} needs texts: `data` must be csv (train.csv and test.csv in `data_dir`) or synthetic")
     if options.data == "synthetic" and (own.classes % 2 or own.classes > 26):
@@ -61,18 +51,11 @@ def build(options: Options, own: argparse.Namespace) -> Parts:
     model = make_model(own.hidden, own.layers, own.classes)
     if options.data == "csv":
         assert options.data_dir is not None
-        train_data, test_data = read_texts(options.data_dir, own.length, own.classes)
+        train, test = read_texts(options.data_dir, own.length, own.classes)
     else:
-        train_data = write_texts(own.samples, own.length, own.classes, options.seed)
-        test_data = write_texts(max(own.samples // 4, 1), own.length, own.classes, options.seed + 1_000_003)
-    return Parts(
-        model=model,
-        loss=cross_entropy,
-        optimizer=torch.optim.Adam(model.parameters(), lr=2e-3),
-        scheduler=None,
-        train_data=train_data,
-        test_data=test_data,
-    )
+        train = write_texts(own.samples, own.length, own.classes, options.seed)
+        test = write_texts(max(own.samples // 4, 1), own.length, own.classes, options.seed + 1_000_003)
+    return Parts(model, cross_entropy, torch.optim.Adam(model.parameters(), lr=2e-3), train, test)
 
 
 def make_model(hidden: int = HIDDEN, layers: int = LAYERS, classes: int = CLASSES) -> nn.Module:

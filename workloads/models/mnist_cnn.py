@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from perfctl.workloads.spec import Options, Parts, SpecError
@@ -24,17 +25,12 @@ CLASSES = 10
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """``--conv2 IN,OUT,KERNEL,STRIDE``: another second convolution."""
-    parser.add_argument_group("mnist_cnn").add_argument(
-        "--conv2",
-        type=_read_conv2,
-        default=CONV2,
-        metavar="IN,OUT,KERNEL,STRIDE",
-        help="shape of the second convolution (default: 32,64,3,1)",
-    )
+    text = "shape of the second convolution (default: 32,64,3,1)"
+    add = parser.add_argument_group("mnist_cnn").add_argument
+    add("--conv2", type=_read_conv2, default=CONV2, metavar="IN,OUT,KERNEL,STRIDE", help=text)
 
 
 def check(options: Options, own: argparse.Namespace) -> Options:
-    """The options, unchanged. Raises SpecError for data without digits."""
     if options.data not in ("synthetic", "mnist"):
         raise SpecError("mnist_cnn needs digits: `data` must be mnist or synthetic")
     return options
@@ -49,15 +45,8 @@ def build(options: Options, own: argparse.Namespace) -> Parts:
 
     model = make_model(own.conv2)
     optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0)
-    train_data, test_data = load_digits(options)
-    return Parts(
-        model=model,
-        loss=nll_loss,
-        optimizer=optimizer,
-        scheduler=torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.7),
-        train_data=train_data,
-        test_data=test_data,
-    )
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.7)
+    return Parts(model, nll_loss, optimizer, *load_digits(options), scheduler)
 
 
 def make_model(conv2: tuple[int, int, int, int] = CONV2) -> nn.Module:
@@ -69,20 +58,12 @@ def make_model(conv2: tuple[int, int, int, int] = CONV2) -> nn.Module:
     class MnistCNN(nn.Sequential):
         """Runs its submodules in order."""
 
-    model = MnistCNN()
-    model.add_module("conv1", nn.Conv2d(*CONV1))
-    model.add_module("relu1", nn.ReLU())
-    model.add_module("conv2", nn.Conv2d(*conv2))
-    model.add_module("relu2", nn.ReLU())
-    model.add_module("pool", nn.MaxPool2d(POOL))
-    model.add_module("dropout1", nn.Dropout(0.25))
-    model.add_module("flatten", nn.Flatten())
-    model.add_module("fc1", nn.Linear(conv2[1] * pooled * pooled, HIDDEN))
-    model.add_module("relu3", nn.ReLU())
-    model.add_module("dropout2", nn.Dropout(0.5))
-    model.add_module("fc2", nn.Linear(HIDDEN, CLASSES))
-    model.add_module("log_softmax", nn.LogSoftmax(dim=1))
-    return model
+    layers: OrderedDict[str, nn.Module] = OrderedDict(
+        conv1=nn.Conv2d(*CONV1), relu1=nn.ReLU(), conv2=nn.Conv2d(*conv2), relu2=nn.ReLU(), pool=nn.MaxPool2d(POOL),
+        dropout1=nn.Dropout(0.25), flatten=nn.Flatten(), fc1=nn.Linear(conv2[1] * pooled * pooled, HIDDEN),
+        relu3=nn.ReLU(), dropout2=nn.Dropout(0.5), fc2=nn.Linear(HIDDEN, CLASSES), log_softmax=nn.LogSoftmax(dim=1),
+    )  # fmt: skip
+    return MnistCNN(layers)
 
 
 def pooled_width(conv2: tuple[int, int, int, int]) -> int:
@@ -94,19 +75,17 @@ def pooled_width(conv2: tuple[int, int, int, int]) -> int:
 
 def _read_conv2(text: str) -> tuple[int, int, int, int]:
     try:
-        numbers = tuple(int(part) for part in text.split(","))
+        into, out, kernel, stride = map(int, text.split(","))
     except ValueError:
-        numbers = ()
-    if len(numbers) != 4 or min(numbers) < 1:
-        raise argparse.ArgumentTypeError(
-            f"expected IN,OUT,KERNEL,STRIDE, four whole numbers of at least 1, got {text!r}"
-        )
-    conv2 = (numbers[0], numbers[1], numbers[2], numbers[3])
-    if conv2[0] != CONV1[1]:
+        into = out = kernel = stride = 0
+    conv2 = (into, out, kernel, stride)
+    if min(conv2) < 1:
+        four = "four whole numbers of at least 1"
+        raise argparse.ArgumentTypeError(f"expected IN,OUT,KERNEL,STRIDE, {four}, got {text!r}")
+    if into != CONV1[1]:
         raise argparse.ArgumentTypeError(f"{text!r} must begin with {CONV1[1]}, the output channels of conv1")
     if pooled_width(conv2) < 1:
         width = IMAGE - CONV1[2] + 1
-        raise argparse.ArgumentTypeError(
-            f"{text!r} does not fit: conv2 gets {width}x{width} from conv1 and must leave {POOL}x{POOL} for the pool"
-        )
+        sizes = f"gets {width}x{width} from conv1 and must leave {POOL}x{POOL} for the pool"
+        raise argparse.ArgumentTypeError(f"{text!r} does not fit: conv2 {sizes}")
     return conv2

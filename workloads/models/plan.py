@@ -140,7 +140,9 @@ def read_settings(spec: str) -> tuple[str, dict[str, int | str]]:
             continue
         name, equals, value = (part.strip() for part in piece.partition("="))
         if name not in known:
-            raise SpecError(_unknown(family, name))
+            close = get_close_matches(name, known, 1)
+            hint = f" (did you mean {close[0]}?)" if close else ""
+            raise SpecError(f"{family} has no parameter '{name}'{hint}; it has {', '.join(known)}")
         if not equals:
             raise SpecError(f"{family}: {name} has no value; for example {name}={known[name].default}")
         if name in given:
@@ -151,18 +153,9 @@ def read_settings(spec: str) -> tuple[str, dict[str, int | str]]:
 
 def canonical(family: str, settings: Mapping[str, int | str]) -> str:
     """The specification without defaults, in the family's order: equal models have equal specifications."""
-    words = [
-        f"{name}={settings[name]}"
-        for name, parameter in PARAMETERS[family].items()
-        if settings[name] != parameter.default
-    ]
+    defaults = {name: parameter.default for name, parameter in PARAMETERS[family].items()}
+    words = [f"{name}={settings[name]}" for name, default in defaults.items() if settings[name] != default]
     return f"{family}:{','.join(words)}" if words else family
-
-
-def _unknown(family: str, name: str) -> str:
-    close = get_close_matches(name, PARAMETERS[family], 1)
-    hint = f" (did you mean {close[0]}?)" if close else ""
-    return f"{family} has no parameter '{name}'{hint}; it has {', '.join(PARAMETERS[family])}"
 
 
 def _read(family: str, name: str, text: str, parameter: Parameter) -> int | str:
@@ -174,10 +167,9 @@ def _read(family: str, name: str, text: str, parameter: Parameter) -> int | str:
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
         raise wrong
     value = int(text)
-    if parameter.odd and value % 2 == 0 and parameter.least <= value <= parameter.most:
-        raise SpecError(
-            f"{family}: {name} must be {parameter.allowed}, got {value}: an even width cannot be padded evenly"
-        )
     if not parameter.least <= value <= parameter.most or value % parameter.multiple:
         raise wrong
+    if parameter.odd and value % 2 == 0:
+        uneven = "an even width cannot be padded evenly"
+        raise SpecError(f"{family}: {name} must be {parameter.allowed}, got {value}: {uneven}")
     return value

@@ -38,11 +38,11 @@ class LayerList:
     def norm(self, name: str, of: int) -> int:
         """Batch normalisation. Raises SpecError for a 1x1 image, where a channel has one value at batch 1."""
         if self.shape(of)[1] < 2:
-            raise SpecError(
-                f"image={self.settings['image']} is too small: {name} would normalise a single value; "
-                "use a larger image, fewer stages, or a small stem"
-            )
+            raise self._too_small(f"{name} would normalise a single value", "image, fewer stages, or a small stem")
         return self._add(name, "norm", (of,), self.shape(of))
+
+    def _too_small(self, why: str, larger: str) -> SpecError:
+        return SpecError(f"image={self.settings['image']} is too small: {why}; use a larger {larger}")
 
     def activation(self, name: str, of: int) -> int:
         return self._add(name, "activation", (of,), self.shape(of))
@@ -52,14 +52,11 @@ class LayerList:
         channels, before, _ = self.shape(of)
         size = (before + 2 * padding - kernel) // stride + 1
         if size < 1:
-            raise SpecError(
-                f"image={self.settings['image']} is too small: {name} would pool {kernel}x{kernel} from {before}x{before}; "
-                "use a larger image or fewer stages"
-            )
+            window = f"{kernel}x{kernel} from {before}x{before}"
+            raise self._too_small(f"{name} would pool {window}", "image or fewer stages")
         return self._add(name, "max_pool", (of,), (channels, size, size), kernel, stride, padding)
 
     def mean(self, name: str, of: int) -> int:
-        """The mean over the image."""
         return self._add(name, "mean_pool", (of,), (self.shape(of)[0], 1, 1), self.shape(of)[1])
 
     def flatten(self, name: str, of: int) -> int:
@@ -110,12 +107,10 @@ def vgg(settings: Settings) -> tuple[PlanLayer, ...]:
 
 
 def vgg_counts(convolutions: int, stages: int) -> list[int]:
-    """Convolutions of each stage. Raises SpecError when there are too few."""
     if convolutions < stages:
-        raise SpecError(
-            f"depth={convolutions + 3} is too small for stages={stages}: every stage needs a convolution, and there are "
-            f"three linear layers; use depth={stages + 3} or more"
-        )
+        needed = "every stage needs a convolution, and there are three linear layers"
+        small = f"depth={convolutions + 3} is too small for stages={stages}"
+        raise SpecError(f"{small}: {needed}; use depth={stages + 3} or more")
     first = min(2, stages - 1)
     counts = [min(2, convolutions // stages)] * first
     return counts + spread(convolutions - sum(counts), stages - first)
@@ -123,9 +118,9 @@ def vgg_counts(convolutions: int, stages: int) -> list[int]:
 
 def resnet(settings: Settings) -> tuple[PlanLayer, ...]:
     """Residual blocks (He et al. 2015); the stride of a bottleneck is in its middle convolution."""
-    layers, width = LayerList(settings), number(settings, "width")
-    bottleneck = is_bottleneck(settings)
-    counts = resnet_counts(number(settings, "depth"), number(settings, "stages"), bottleneck)
+    layers, width, depth = LayerList(settings), number(settings, "width"), number(settings, "depth")
+    bottleneck = settings["block"] == "bottleneck" or (settings["block"] == "auto" and depth >= 50)
+    counts = resnet_counts(depth, number(settings, "stages"), bottleneck)
     at = _stem(layers, width)
     for stage, blocks in enumerate(counts):
         inner = width * 2**stage
@@ -138,8 +133,7 @@ def resnet(settings: Settings) -> tuple[PlanLayer, ...]:
 
 
 def _residual(layers: LayerList, name: str, of: int, inner: int, stride: int, bottleneck: bool) -> int:
-    kernel = number(layers.settings, "kernel")
-    out = inner * 4 if bottleneck else inner
+    kernel, out = number(layers.settings, "kernel"), inner * 4 if bottleneck else inner
     if bottleneck:
         at = layers.conv_norm_activation(f"{name}.1", of, inner, 1)
         at = layers.conv_norm_activation(f"{name}.2", at, inner, kernel, stride)
@@ -153,26 +147,18 @@ def _residual(layers: LayerList, name: str, of: int, inner: int, stride: int, bo
     return layers.activation(f"{name}.act", layers.add(f"{name}.add", at, beside))
 
 
-def is_bottleneck(settings: Settings) -> bool:
-    block = settings["block"]
-    return block == "bottleneck" or (block == "auto" and number(settings, "depth") >= 50)
-
-
 def resnet_counts(depth: int, stages: int, bottleneck: bool) -> list[int]:
     """Blocks of each stage. Raises SpecError when the depth gives a fraction of a block, or too few blocks."""
     layers, kind = (3, "bottleneck") if bottleneck else (2, "basic")
     if (depth - 2) % layers:
         near = max(depth - (depth - 2) % layers, 2 + layers * stages)
-        raise SpecError(
-            f"depth={depth} is impossible with {kind} blocks of {layers} convolutions: "
-            f"depth is 2 + {layers} x blocks; use depth={near} or depth={near + layers}"
-        )
+        possible = f"depth is 2 + {layers} x blocks; use depth={near} or depth={near + layers}"
+        raise SpecError(f"depth={depth} is impossible with {kind} blocks of {layers} convolutions: {possible}")
     blocks = (depth - 2) // layers
     if blocks < stages:
-        raise SpecError(
-            f"depth={depth} is too small for stages={stages}: {kind} blocks have {layers} convolutions and each stage "
-            f"needs a block; use depth={2 + layers * stages} or more"
-        )
+        needed = f"{kind} blocks have {layers} convolutions and each stage needs a block"
+        small = f"depth={depth} is too small for stages={stages}"
+        raise SpecError(f"{small}: {needed}; use depth={2 + layers * stages} or more")
     if stages == 4 and depth in _KNOWN and sum(_KNOWN[depth]) == blocks:
         return list(_KNOWN[depth])
     return spread(blocks, stages)
@@ -185,9 +171,8 @@ def inception(settings: Settings) -> tuple[PlanLayer, ...]:
     """
     layers, stages, blocks = LayerList(settings), number(settings, "stages"), number(settings, "blocks")
     if blocks < stages:
-        raise SpecError(
-            f"blocks={blocks} is too small for stages={stages}: each needs a block; use blocks={stages} or more"
-        )
+        needed = f"each needs a block; use blocks={stages} or more"
+        raise SpecError(f"blocks={blocks} is too small for stages={stages}: {needed}")
     width, kernel = number(settings, "width"), number(settings, "kernel")
     at = _stem(layers, width)
     for stage, count in enumerate(spread(blocks, stages)):
@@ -211,7 +196,6 @@ def _module(layers: LayerList, name: str, of: int, width: int, kernel: int) -> i
 
 
 def mlp(settings: Settings) -> tuple[PlanLayer, ...]:
-    """Linear layers with activations in between."""
     layers, depth = LayerList(settings), number(settings, "depth")
     at = layers.flatten("flatten", -1)
     for place in range(1, depth):
@@ -237,8 +221,5 @@ def number(settings: Settings, name: str) -> int:
 
 
 FAMILIES: Mapping[str, Callable[[Settings], tuple[PlanLayer, ...]]] = {
-    "vgg": vgg,
-    "resnet": resnet,
-    "inception": inception,
-    "mlp": mlp,
-}
+    "vgg": vgg, "resnet": resnet, "inception": inception, "mlp": mlp,
+}  # fmt: skip

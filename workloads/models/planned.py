@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -54,21 +54,17 @@ class Planned(nn.Module):
 
 
 def _make(layer: PlanLayer, activation: str) -> nn.Module:
-    one: dict[str, Any] = {
-        "conv": lambda: nn.Conv2d(
-            layer.given[0], layer.gives[0], layer.kernel, layer.stride, layer.padding, bias=layer.bias
-        ),
-        "linear": lambda: nn.Linear(layer.given[0], layer.gives[0], bias=layer.bias),
-        "norm": lambda: nn.BatchNorm2d(layer.given[0]),
+    into, out, window = layer.given[0], layer.gives[0], (layer.kernel, layer.stride, layer.padding)
+    make: dict[str, Callable[[], nn.Module]] = {
+        "conv": lambda: nn.Conv2d(into, out, *window, bias=layer.bias),
+        "linear": lambda: nn.Linear(into, out, bias=layer.bias),
+        "norm": lambda: nn.BatchNorm2d(into),
         "activation": _ACTIVATIONS[activation],
-        "max_pool": lambda: nn.MaxPool2d(layer.kernel, layer.stride, layer.padding),
+        "max_pool": lambda: nn.MaxPool2d(*window),
         "mean_pool": lambda: nn.AdaptiveAvgPool2d(1),
-        "add": Add,
-        "concat": Concat,
-        "flatten": nn.Flatten,
-    }
-    module: nn.Module = one[layer.kind]()
-    return module
+        "add": Add, "concat": Concat, "flatten": nn.Flatten,
+    }  # fmt: skip
+    return make[layer.kind]()
 
 
 def _place(root: nn.Module, name: str, module: nn.Module) -> None:

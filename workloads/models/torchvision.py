@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import os
 import socket
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
-from perfctl.workloads.models.find import ModelError, build_model, torchvision_size
+from perfctl.workloads.models.find import ModelError, build_torchvision
 from perfctl.workloads.spec import Options, Parts, SpecError, WorkloadError, at_least, first_line
 
 if TYPE_CHECKING:
@@ -39,22 +38,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """``--model`` and where its weights come from, ``--images``, ``--dataloader-workers``."""
     add = parser.add_argument_group(NAME).add_argument
     add("--model", metavar="NAME", help="a model of torchvision: resnet152, fcn_resnet50, ssd300_vgg16, r3d_18, ...")
-    add(
-        "--weights",
-        default="default",
-        metavar="default|none|FILE",
-        help="published weights, random weights, or a checkpoint (default: %(default)s)",
-    )
+    kinds = "published weights, random weights, or a checkpoint (default: %(default)s)"
+    add("--weights", default="default", metavar="default|none|FILE", help=kinds)
     add("--weights-dir", type=Path, metavar="DIR", help="folder for published weights (default: torch's cache)")
     add("--classes", type=at_least(1), metavar="N", help="number of output classes, if not as published")
     add("--images", type=at_least(1), metavar="N", help=f"images to run, instead of --steps (default: {IMAGES})")
-    add(
-        "--dataloader-workers",
-        type=at_least(0),
-        default=0,
-        metavar="N",
-        help="processes that load images (default: %(default)s, loaded by the computing process)",
-    )
+    loaded = "processes that load images (default: %(default)s, loaded by the computing process)"
+    add("--dataloader-workers", type=at_least(0), default=0, metavar="N", help=loaded)
     parser.set_defaults(mode="infer", steps=_BY_IMAGES)
 
 
@@ -89,21 +79,9 @@ def build(options: Options, own: argparse.Namespace) -> Parts:
         raise WorkloadError("`model` is missing: name a torchvision model, for example resnet18")
     found = load(own.model, own.weights, own.weights_dir, own.classes)
     feed = _feed(options, own, found)
-    return Parts(
-        model=found.model,
-        loss=cross_entropy,
-        optimizer=None,
-        scheduler=None,
-        train_data=feed.dataset,
-        test_data=feed.dataset,
-        feed=feed,
-        facts={
-            "model": own.model,
-            "family": found.family,
-            "weights": found.weights,
-            "preprocessing": " ".join(repr(found.transforms).split()),
-        },
-    )
+    facts = {"model": own.model, "family": found.family, "weights": found.weights}
+    facts["preprocessing"] = " ".join(repr(found.transforms).split())
+    return Parts(found.model, cross_entropy, None, feed.dataset, feed.dataset, feed=feed, facts=facts)
 
 
 def _feed(options: Options, own: argparse.Namespace, found: Weighted) -> ImageFeed:
@@ -120,20 +98,12 @@ def _feed(options: Options, own: argparse.Namespace, found: Weighted) -> ImageFe
         reason = f"{options.data_dir} has only {size(images)} of the {own.images} requested images; all were used"
         notes.append(Gap("images", "not_available", reason))
     if size(images) < options.batch_size:
-        raise WorkloadError(
-            f"{options.data_dir} has {size(images)} images, too few for a batch of {options.batch_size}. "
-            "Use a smaller batch size"
-        )
+        few = f"too few for a batch of {options.batch_size}. Use a smaller batch size"
+        raise WorkloadError(f"{options.data_dir} has {size(images)} images, {few}")
     return ImageFeed(
-        dataset=images,
-        batch_size=options.batch_size,
-        workers=own.dataloader_workers,
-        pinned=options.device == "cuda",
-        no_accuracy=_no_accuracy(options, found),
-        problem=problem,
-        notes=tuple(notes),
-        classes=found.classes,
-    )
+        images, options.batch_size, workers=own.dataloader_workers, pinned=options.device == "cuda",
+        no_accuracy=_no_accuracy(options, found), problem=problem, notes=tuple(notes), classes=found.classes,
+    )  # fmt: skip
 
 
 def _images(options: Options, own: argparse.Namespace, found: Weighted) -> tuple[Any, Any]:
@@ -172,14 +142,13 @@ _FETCH_LIMIT_S = 30.0
 _NESTED = ("state_dict", "model", "model_state_dict")
 """Keys of the weights in checkpoints of training scripts."""
 _SHOWN = 3
+_SAVE = "Save only model.state_dict()"
 _UNREADABLE = (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError, EOFError)
 """What torch.load raises for damaged and hostile files, besides UnpicklingError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
-    """A model and the facts about its weights."""
-
     model: torch.nn.Module
     family: str
     """One of FAMILIES."""
@@ -197,13 +166,10 @@ def family_of(name: str) -> str:
     try:
         from torchvision import models
     except ImportError as error:
-        raise WorkloadError(
-            f"torchvision cannot be imported ({first_line(error)}): pip install 'perfctl[torch]'"
-        ) from error
-    modules = (models, models.segmentation, models.detection, models.video)
-    names = {
-        model: family for family, part in zip(FAMILIES, modules, strict=True) for model in models.list_models(part)
-    }
+        text = f"torchvision cannot be imported ({first_line(error)}): pip install 'perfctl[torch]'"
+        raise WorkloadError(text) from error
+    modules = zip(FAMILIES, (models, models.segmentation, models.detection, models.video), strict=True)
+    names = {model: family for family, module in modules for model in models.list_models(module)}
     if name in names:
         return names[name]
     if name in models.list_models():
@@ -224,12 +190,11 @@ def load(name: str, asked: str, folder: Path | None = None, classes: int | None 
 
     published = models.get_model_weights(name).DEFAULT
     transforms = published.transforms()
+    answers = (classes or len(published.meta["categories"])) if family == "classification" else None
     if asked == "default":
         model = _published(name, published, folder)
-        answers = len(published.meta["categories"]) if family == "classification" else None
         return Weighted(model.eval(), family, str(published), True, transforms, answers)
-    model = _build(name, _settings(name, family, classes, from_file=asked != "none"))
-    answers = (classes or len(published.meta["categories"])) if family == "classification" else None
+    model = _like_published(name, family, classes, from_file=asked != "none")
     if asked == "none":
         return Weighted(model.eval(), family, "none", False, transforms, answers)
     file = Path(asked)
@@ -239,31 +204,17 @@ def load(name: str, asked: str, folder: Path | None = None, classes: int | None 
     return Weighted(model.eval(), family, file.name, True, transforms, answers)
 
 
-def _settings(name: str, family: str, classes: int | None, *, from_file: bool) -> dict[str, Any]:
-    """Arguments for the builder that give the model of the published weights, without downloading them."""
-    from torchvision import models
-
-    builder = models.get_model_builder(name)
-    settings: dict[str, Any] = {"weights": None}
-    if "weights_backbone" in inspect.signature(builder).parameters:
-        settings["weights_backbone"] = None
+def _like_published(name: str, family: str, classes: int | None, *, from_file: bool) -> torch.nn.Module:
+    """The model of the published weights, without downloading them."""
+    settings: dict[str, Any] = {}
     if family == "segmentation" and "lraspp" not in name:
         settings["aux_loss"] = True
     if name in ("googlenet", "inception_v3"):
-        settings |= {"init_weights": False, "transform_input": True, "aux_logits": from_file or name == "inception_v3"}
-    if name.startswith("vit_") and (size := torchvision_size(name)):
-        settings["image_size"] = size[-1]
+        settings |= {"transform_input": True, "aux_logits": from_file or name == "inception_v3"}
     if classes is not None:
         settings["num_classes"] = classes
-    return settings
-
-
-def _build(name: str, settings: dict[str, Any]) -> torch.nn.Module:
-    from torchvision import models
-
-    builder = models.get_model_builder(name)
     try:
-        return build_model(lambda: builder(**settings), f"torchvision:{name}", "cpu")
+        return build_torchvision(name, "cpu", **settings)
     except ModelError as error:
         raise WorkloadError(error.message) from error
 
@@ -275,24 +226,20 @@ def _published(name: str, published: Any, folder: Path | None) -> torch.nn.Modul
     file = Path(published.url).name
     place = _place_of(file, folder)
     there = (place / file).is_file()
-    builder = models.get_model_builder(name)
-    settings: dict[str, Any] = {"weights": published}
+    builder: Any = models.get_model_builder(name)
     try:
         place.mkdir(parents=True, exist_ok=True)
         with _checkpoints_in(place):
-            return builder(**settings)  # type: ignore[no-any-return]
+            return builder(weights=published)  # type: ignore[no-any-return]
     except (OSError, RuntimeError, ValueError, EOFError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
         why = first_line(error)
         if there:
-            raise WorkloadError(
-                f"{name}: {place / file} cannot be read ({why}). Remove it and download it again, or set `weights` to none"
-            ) from error
-        raise WorkloadError(
-            f"{name}: {file} is not in {place} and cannot be downloaded ({why}). Put {published.url} there, set `weights_dir`, "
-            "or set `weights` to a file or none"
-        ) from error
+            again = "Remove it and download it again, or set `weights` to none"
+            raise WorkloadError(f"{name}: {place / file} cannot be read ({why}). {again}") from error
+        put = f"Put {published.url} there, set `weights_dir`, or set `weights` to a file or none"
+        raise WorkloadError(f"{name}: {file} is not in {place} and cannot be downloaded ({why}). {put}") from error
 
 
 def _place_of(file: str, folder: Path | None) -> Path:
@@ -326,11 +273,8 @@ def fit(model: torch.nn.Module, file: Path, name: str) -> None:
     own = model.state_dict()
     missing = [key for key in own if key not in state]
     unknown = [key for key in state if key not in own]
-    other = [
-        f"{key} is {_shape(state[key])}, needed {_shape(own[key])}"
-        for key in own
-        if key in state and state[key].shape != own[key].shape
-    ]
+    different = [key for key in own if key in state and state[key].shape != own[key].shape]
+    other = [f"{key} is {_shape(state[key])}, needed {_shape(own[key])}" for key in different]
     wrong = [
         f"{len(keys)} {what} ({', '.join(keys[:_SHOWN])}{', ...' if len(keys) > _SHOWN else ''})"
         for what, keys in (("missing", missing), ("unknown", unknown), ("of another shape", other))
@@ -354,16 +298,12 @@ def read_checkpoint(file: Path) -> dict[str, torch.Tensor]:
     try:
         found = torch.load(os.fspath(file), map_location="cpu", weights_only=True)
     except (*_UNREADABLE, UnpicklingError) as error:
-        raise WorkloadError(
-            f"{file} is not a checkpoint of tensors ({first_line(error)[:200]}). Save only model.state_dict()"
-        ) from error
-    for key in _NESTED:
-        if isinstance(found, dict) and isinstance(found.get(key), dict):
-            found = found[key]
-            break
-    tensors = isinstance(found, dict) and found and all(isinstance(value, torch.Tensor) for value in found.values())
-    if not tensors:
-        raise WorkloadError(f"{file} has no state_dict. Save only model.state_dict()")
+        why = first_line(error)[:200]
+        raise WorkloadError(f"{file} is not a checkpoint of tensors ({why}). {_SAVE}") from error
+    if isinstance(found, dict):
+        found = next((found[key] for key in _NESTED if isinstance(found.get(key), dict)), found)
+    if not (isinstance(found, dict) and found and all(isinstance(value, torch.Tensor) for value in found.values())):
+        raise WorkloadError(f"{file} has no state_dict. {_SAVE}")
     return {str(key).removeprefix("module."): value for key, value in found.items()}
 
 
@@ -377,10 +317,8 @@ def _refuse_bomb(file: Path) -> None:
     except (BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise WorkloadError(f"{file} is a damaged zip file ({first_line(error)[:200]}). Copy it again") from error
     if held > file.stat().st_size:
-        raise WorkloadError(
-            f"{file} unpacks to {held:,} bytes but has {file.stat().st_size:,}, unlike a checkpoint of torch. "
-            "Save only model.state_dict()"
-        )
+        sizes = f"unpacks to {held:,} bytes but has {file.stat().st_size:,}"
+        raise WorkloadError(f"{file} {sizes}, unlike a checkpoint of torch. {_SAVE}")
 
 
 def _shape(tensor: torch.Tensor) -> str:

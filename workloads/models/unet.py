@@ -7,13 +7,12 @@ size, and with batch normalisation, so that the 3x3 convolutions need no bias.
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfctl.workloads.spec import Options, Parts, SpecError, at_least
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-    from torch.utils.data import Dataset
 
 NAME = "unet"
 ABOUT = "U-Net: images to a class for every pixel (background, disc, square), 3 x 128 x 128 by default; Adam, lr 1e-3."
@@ -22,11 +21,8 @@ SAME_NETWORK = ("samples",)
 
 LEVELS = 4
 """How often the image is halved; its sides are multiples of 2**LEVELS."""
-CHANNELS = 3
-CLASSES = 3
+CHANNELS = CLASSES = 3
 WIDTH = 64
-IMAGE = 128
-SAMPLES = 256
 UPSAMPLINGS = ("transposed", "bilinear")
 
 
@@ -34,31 +30,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """``--base-width``, ``--image-size``, ``--classes``, ``--upsampling``, ``--samples``."""
     add = parser.add_argument_group(NAME).add_argument
     add("--base-width", type=at_least(1), default=WIDTH, metavar="N", help="channels at full resolution (default: 64)")
-    add(
-        "--image-size",
-        type=_side,
-        default=IMAGE,
-        metavar="N",
-        help="width and height of an image, a multiple of 16 (128)",
-    )
+    size = "width and height of an image, a multiple of 16 (128)"
+    add("--image-size", type=_side, default=128, metavar="N", help=size)
     add("--classes", type=at_least(2), default=CLASSES, metavar="N", help="classes of a pixel (default: 3)")
-    add(
-        "--upsampling",
-        choices=UPSAMPLINGS,
-        default=UPSAMPLINGS[0],
-        help="upsampling of the decoder: transposed convolution, or bilinear and a 1x1 convolution (%(default)s)",
-    )
-    add("--samples", type=at_least(4), default=SAMPLES, metavar="N", help="synthetic images to train on (256)")
+    ways = "upsampling of the decoder: transposed convolution, or bilinear and a 1x1 convolution (%(default)s)"
+    add("--upsampling", choices=UPSAMPLINGS, default=UPSAMPLINGS[0], help=ways)
+    add("--samples", type=at_least(4), default=256, metavar="N", help="synthetic images to train on (256)")
 
 
 def check(options: Options, own: argparse.Namespace) -> Options:
-    """The options, unchanged. Raises SpecError for data without masks."""
     if options.data not in ("synthetic", "folder"):
         raise SpecError(f"{NAME} needs masks: `data` must be folder (images and masks in `data_dir`) or synthetic")
     if options.data == "synthetic" and own.classes < CLASSES:
-        raise SpecError(
-            f"`classes` of synthetic masks must be at least {CLASSES} (background, disc, square), got {own.classes}"
-        )
+        least = f"at least {CLASSES} (background, disc, square)"
+        raise SpecError(f"`classes` of synthetic masks must be {least}, got {own.classes}")
     return options
 
 
@@ -70,23 +55,14 @@ def build(options: Options, own: argparse.Namespace) -> Parts:
     from perfctl.workloads.data.shapes import draw_shapes, read_masks
 
     model = make_model(own.base_width, own.classes, own.upsampling)
-    train_data: Dataset[Any]
-    test_data: Dataset[Any]
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     if options.data == "folder":
         assert options.data_dir is not None
-        train_data, test_data = read_masks(options.data_dir, own.image_size, own.classes)
-    else:
-        train_data = draw_shapes(own.samples, own.image_size, options.seed)
-        test_data = draw_shapes(max(own.samples // 4, 1), own.image_size, options.seed + 1_000_003)
-    return Parts(
-        model=model,
-        loss=cross_entropy,
-        optimizer=torch.optim.Adam(model.parameters(), lr=1e-3),
-        scheduler=None,
-        train_data=train_data,
-        test_data=test_data,
-        overlap=own.classes,
-    )
+        masked = read_masks(options.data_dir, own.image_size, own.classes)
+        return Parts(model, cross_entropy, optimizer, *masked, overlap=own.classes)
+    train = draw_shapes(own.samples, own.image_size, options.seed)
+    test = draw_shapes(max(own.samples // 4, 1), own.image_size, options.seed + 1_000_003)
+    return Parts(model, cross_entropy, optimizer, train, test, overlap=own.classes)
 
 
 def make_model(width: int = WIDTH, classes: int = CLASSES, upsampling: str = UPSAMPLINGS[0]) -> nn.Module:
@@ -127,13 +103,9 @@ def _double(before: int, after: int) -> nn.Module:
     from torch import nn
 
     return nn.Sequential(
-        nn.Conv2d(before, after, 3, padding=1, bias=False),
-        nn.BatchNorm2d(after),
-        nn.ReLU(),
-        nn.Conv2d(after, after, 3, padding=1, bias=False),
-        nn.BatchNorm2d(after),
-        nn.ReLU(),
-    )
+        nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU(),
+        nn.Conv2d(after, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU(),
+    )  # fmt: skip
 
 
 def _doubling(before: int, after: int, upsampling: str) -> nn.Module:
@@ -146,9 +118,7 @@ def _doubling(before: int, after: int, upsampling: str) -> nn.Module:
 
 
 def _side(text: str) -> int:
-    number = at_least(1)(text)
-    if number % (1 << LEVELS):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a multiple of {1 << LEVELS}: the image is halved {LEVELS} times"
-        )
+    number, step = at_least(1)(text), 1 << LEVELS
+    if number % step:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a multiple of {step}: the image is halved {LEVELS} times")
     return number

@@ -11,7 +11,6 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from torch import Tensor, is_grad_enabled, nn
@@ -53,7 +52,6 @@ class _Running:
     def __init__(self) -> None:
         self.open: list[_Layer | _Node] = []
         self.calls = 0
-        """How many of them are modules."""
         self.compiled = 0
         """How many of them are compiled; hooks do nothing inside these."""
         self.makers = Makers()
@@ -70,11 +68,9 @@ class _Running:
 
     def level_of(self, what: object) -> int | None:
         """Index in ``open`` of a module, or of the node that a hook closes."""
-        for level in range(len(self.open) - 1, -1, -1):
-            item = self.open[level]
-            if (item.module() if isinstance(item, _Layer) else item[0]) is what:
-                return level
-        return None
+        levels = range(len(self.open) - 1, -1, -1)
+        items = ((level, self.open[level]) for level in levels)
+        return next((n for n, one in items if (one.module() if isinstance(one, _Layer) else one[0]) is what), None)
 
 
 class _Thread(threading.local):
@@ -114,16 +110,14 @@ class Annotator:
         self._module_hooks.install()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._active = False
         _ENTERED.discard(self)
         self._module_hooks.remove()
         self.close_ranges()
 
     def close_ranges(self) -> None:
-        """Close the open ranges of this thread: an exception may have left those of a backward pass."""
+        """Close the ranges of this thread that an exception left open."""
         self._close_to(self._thread.running, 0)
 
     def _close_to(self, running: _Running, level: int) -> None:
@@ -194,10 +188,10 @@ class Annotator:
         makers.clear()
 
     def _hooks_of(self, layer: str, direction: str) -> tuple[Hook, Hook]:
-        return self._hooks.get((layer, direction)) or self._make_hooks(layer, direction)
-
-    def _make_hooks(self, layer: str, direction: str) -> tuple[Hook, Hook]:
         """(prehook, hook) that open and close a layer's range around an autograd node."""
+        known = self._hooks.get((layer, direction))
+        if known is not None:
+            return known
         text = f"{layer}:{direction}"
         thread, push, pop = self._thread, self._push, self._pop
 
@@ -228,7 +222,7 @@ class Annotator:
             else:
                 self._close_to(running, level)
             if is_grad_enabled() and self._active:  # create_graph: the gradients have their own nodes
-                claim(tensors(inputs), Makers.only(layer, first), self._names.holder, self._hooks_of)
+                claim(tensors(inputs), Makers(layer, first), self._names.holder, self._hooks_of)
 
         self._hooks[layer, direction] = before, after
         return before, after
@@ -237,8 +231,7 @@ class Annotator:
 _ENTERED: weakref.WeakSet[Annotator] = weakref.WeakSet()
 
 
-def _forget_after_fork() -> None:
-    """Processes forked from this one (a DataLoader's workers) open no ranges."""
+def _forget_after_fork() -> None:  # a DataLoader's workers open no ranges
     for annotator in _ENTERED:
         annotator._active = False
         annotator._thread.running = _Running()

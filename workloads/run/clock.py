@@ -5,56 +5,41 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from perfctl.records.report import Gap, Step
-from perfctl.workloads.spec import Options, WorkloadError
+from perfctl.workloads.spec import Options, WorkloadError, writing
 
 
-class Clock(Protocol):
-    """Sets marks, which are cheap and never wait; their times are read after ``wait``."""
+class Clock:
+    """For a CPU, where a call returns when its operation is complete.
 
-    kind: str
-    """device_events or monotonic."""
-
-    def mark(self) -> Any: ...
-
-    def wait(self) -> None:
-        """Wait for the device to reach every mark."""
-        ...
-
-    def start_ns(self, mark: Any) -> int:
-        """On the host's monotonic clock."""
-        ...
-
-    def between_ns(self, start: Any, end: Any) -> int: ...
-
-
-class MonotonicClock:
-    """For a CPU, where a call returns when its operation is complete."""
+    Marks are cheap and never wait; their times are read after ``wait``.
+    """
 
     kind = "monotonic"
 
-    def mark(self) -> int:
+    def mark(self) -> Any:
         return time.monotonic_ns()
 
     def wait(self) -> None:
-        pass
+        """Wait for the device to reach every mark."""
 
-    def start_ns(self, mark: int) -> int:
-        return mark
+    def start_ns(self, mark: Any) -> int:
+        """On the host's monotonic clock."""
+        return int(mark)
 
-    def between_ns(self, start: int, end: int) -> int:
-        return end - start
+    def between_ns(self, start: Any, end: Any) -> int:
+        return int(end - start)
 
 
-class EventClock:
+class EventClock(Clock):
     """For a GPU: events in the stream, so that no phase waits for the one before."""
 
     kind = "device_events"
@@ -83,8 +68,12 @@ class EventClock:
 
 
 def make_clock(device: str) -> Clock:
-    """The clock for ``device``."""
-    return EventClock() if device == "cuda" else MonotonicClock()
+    return EventClock() if device == "cuda" else Clock()
+
+
+def in_order(rows: Iterable[Step]) -> list[Step]:
+    """By start time, a step before its phases."""
+    return sorted(rows, key=lambda row: (row.start_ns or 0, -(row.duration_ns or 0)))
 
 
 class Timeline:
@@ -93,8 +82,7 @@ class Timeline:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._spans: list[tuple[int, str, Any, Any]] = []
-        self._losses: dict[tuple[int, str], Tensor | float] = {}
-        self._accuracies: dict[tuple[int, str], float] = {}
+        self._scores: dict[tuple[int, str], tuple[Tensor | float | None, float | None]] = {}
 
     @contextmanager
     def time(self, number: int, phase: str) -> Iterator[None]:
@@ -105,28 +93,16 @@ class Timeline:
 
     def note(self, number: int, phase: str, loss: Tensor | float | None, accuracy: float | None = None) -> None:
         """Set a row's loss (a scalar, left on its device until ``rows``) and accuracy (0..1)."""
-        if loss is not None:
-            self._losses[number, phase] = loss.detach() if isinstance(loss, Tensor) else loss
-        if accuracy is not None:
-            self._accuracies[number, phase] = accuracy
+        self._scores[number, phase] = loss.detach() if isinstance(loss, Tensor) else loss, accuracy
 
     def rows(self) -> list[Step]:
-        """The timed steps and phases, by start time."""
         self.clock.wait()
         rows = []
         for number, phase, start, end in self._spans:
-            loss = self._losses.get((number, phase))
-            rows.append(
-                Step(
-                    number=number,
-                    phase=phase,
-                    start_ns=self.clock.start_ns(start),
-                    duration_ns=self.clock.between_ns(start, end),
-                    loss=None if loss is None else float(loss),
-                    accuracy=self._accuracies.get((number, phase)),
-                )
-            )
-        return sorted(rows, key=lambda row: (row.start_ns or 0, -(row.duration_ns or 0)))
+            loss, accuracy = self._scores.get((number, phase), (None, None))
+            times = self.clock.start_ns(start), self.clock.between_ns(start, end)
+            rows.append(Step(number, phase, *times, None if loss is None else float(loss), accuracy))
+        return in_order(rows)
 
 
 def make_window(options: Options) -> AbstractContextManager[None]:
@@ -170,7 +146,9 @@ def _torch_window(trace: Path, device: str) -> Iterator[None]:
         torch.cuda.synchronize()
     profiler = torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=True)
     profiler.start()
-    _name_rank(profiler)
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        # HTA needs a rank; torch sets those of a distributed program.
+        profiler.add_metadata_json("distributedInfo", json.dumps({"rank": 0}))
     try:
         yield
     finally:
@@ -179,26 +157,8 @@ def _torch_window(trace: Path, device: str) -> Iterator[None]:
                 torch.cuda.synchronize()
         finally:
             profiler.stop()
-            _export(profiler, trace)
-
-
-def _name_rank(profiler: Any) -> None:
-    """Set rank 0 in the trace of a program that is not distributed, for HTA. torch sets the ranks of a distributed one."""
-    several = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if not several:
-        profiler.add_metadata_json("distributedInfo", json.dumps({"rank": 0}))
-
-
-def _export(profiler: Any, trace: Path) -> None:
-    part = trace.with_name(f".part-{trace.name}")
-    try:
-        trace.parent.mkdir(parents=True, exist_ok=True)
-        profiler.export_chrome_trace(str(part))
-        part.replace(trace)
-    except OSError as error:
-        raise WorkloadError(f"cannot write the trace {trace}: {error.strerror or error}") from error
-    finally:
-        part.unlink(missing_ok=True)
+            with writing(trace, "trace") as part:
+                profiler.export_chrome_trace(str(part))
 
 
 _enter: Any = torch._C._autograd._record_function_with_args_enter
@@ -207,29 +167,35 @@ _is_listening: Any = torch._C._autograd._profiler_enabled
 """Whether torch.profiler records this thread; also right for autograd's threads."""
 
 
-class Backend(Protocol):
-    """Receives ranges. Both methods are called from any thread; ranges nest per thread."""
+class Backend:
+    """Receives ranges, and ignores them. Both methods are called from any thread; ranges nest per thread."""
 
-    def push(self, name: str) -> None: ...
+    def push(self, name: str) -> None:
+        pass
 
-    def pop(self) -> None: ...
+    def pop(self) -> None:
+        pass
 
 
-class NvtxRanges:
+class NvtxRanges(Backend):
     """NVTX push/pop ranges, for nsys and ncu. Raises WorkloadError when this torch has no NVTX."""
 
     def __init__(self) -> None:
         nvtx = getattr(torch._C, "_nvtx", None)
         if nvtx is None:
-            raise WorkloadError(
-                "`annotate` nvtx needs a CUDA build of torch, which also runs without a GPU; "
-                "set `annotate` to record_function for this build"
-            )
-        self.push = nvtx.rangePushA
-        self.pop = nvtx.rangePop
+            needed = "`annotate` nvtx needs a CUDA build of torch, which also runs without a GPU"
+            raise WorkloadError(f"{needed}; set `annotate` to record_function for this build")
+        self.push, self.pop = nvtx.rangePushA, nvtx.rangePop  # type: ignore[method-assign]
 
 
-class RecordFunctionRanges:
+class OpenRanges(threading.local):
+    """What a backend keeps of the open ranges of one thread: autograd has its own thread for a GPU."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+
+
+class RecordFunctionRanges(Backend):
     """torch.profiler ranges ("user_annotation" in a Kineto trace).
 
     Uses the functions of torch's own tracers, at a quarter of the cost of torch.profiler.record_function, which goes
@@ -237,39 +203,22 @@ class RecordFunctionRanges:
     """
 
     def __init__(self) -> None:
-        self._local = _OpenRanges()
+        self._open = OpenRanges()
 
     def push(self, name: str) -> None:
-        self._local.handles.append(_enter(name) if _is_listening() else None)
+        self._open.stack.append(_enter(name) if _is_listening() else None)
 
     def pop(self) -> None:
-        handle = self._local.handles.pop()
+        handle = self._open.stack.pop()
         if handle is not None:
             _leave(handle)
-
-
-class _OpenRanges(threading.local):
-    """Handles of the open ranges of one thread."""
-
-    def __init__(self) -> None:
-        self.handles: list[Any] = []
-
-
-class NoRanges:
-    """Ignores ranges."""
-
-    def push(self, name: str) -> None:
-        pass
-
-    def pop(self) -> None:
-        pass
 
 
 def make_backend(kind: str) -> Backend:
     """The backend ``kind``, one of spec.ANNOTATIONS. Raises WorkloadError when it cannot work here."""
     if kind == "nvtx":
         return NvtxRanges()
-    return RecordFunctionRanges() if kind == "record_function" else NoRanges()
+    return RecordFunctionRanges() if kind == "record_function" else Backend()
 
 
 @contextmanager

@@ -6,13 +6,12 @@ The measured steps have no ranges, so that nothing slows them down; a range adds
 from __future__ import annotations
 
 import statistics
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 from perfctl.records.report import LayerTime
 from perfctl.workloads.run.annotate import Annotator
-from perfctl.workloads.run.clock import Clock
+from perfctl.workloads.run.clock import Backend, Clock, OpenRanges
 from perfctl.workloads.run.setup import Setup
 from perfctl.workloads.run.step import Batch, step
 
@@ -20,24 +19,24 @@ MODEL = "(model)"
 """Name of the model itself among its layers."""
 
 
-class TimedRanges:
+class TimedRanges(Backend):
     """A backend of the annotator that sets a mark at both ends of each range, without waiting for the device."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._local = _Open()
+        self._open = OpenRanges()
         self._ended: list[tuple[str, Any, Any, list[tuple[Any, Any]]]] = []
         """Name, start, end, and (start, end) of the ranges directly inside it."""
 
     def push(self, name: str) -> None:
-        self._local.ranges.append((name, self._clock.mark(), []))
+        self._open.stack.append((name, self._clock.mark(), []))
 
     def pop(self) -> None:
-        name, start, within = self._local.ranges.pop()
+        name, start, within = self._open.stack.pop()
         end = self._clock.mark()
         self._ended.append((name, start, end, within))
-        if self._local.ranges:
-            self._local.ranges[-1][2].append((start, end))
+        if self._open.stack:
+            self._open.stack[-1][2].append((start, end))
 
     def take(self) -> dict[str, int]:
         """Nanoseconds per range name since the last call, without inner ranges; waits for the device."""
@@ -49,13 +48,6 @@ class TimedRanges:
             found[name] = found.get(name, 0) + own
         self._ended.clear()
         return {name: max(spent, 0) for name, spent in found.items()}
-
-
-class _Open(threading.local):
-    """Open ranges of one thread: autograd has its own thread for a GPU."""
-
-    def __init__(self) -> None:
-        self.ranges: list[tuple[str, Any, list[tuple[Any, Any]]]] = []
 
 
 def time_layers(setup: Setup, batches: Iterator[Batch], steps: int) -> list[LayerTime]:
@@ -72,19 +64,12 @@ def time_layers(setup: Setup, batches: Iterator[Batch], steps: int) -> list[Laye
             step(setup, next(batches))
             for name, spent in ranges.take().items():
                 seen.setdefault(name, []).append(spent)
-    kinds = {path: type(module).__name__ for path, module in model.named_modules()}
-    return [_row(name, times, type(model).__name__, kinds) for name, times in seen.items()]
-
-
-def _row(name: str, times: list[int], root: str, kinds: dict[str, str]) -> LayerTime:
-    layer, _, direction = name.rpartition(":")
-    kind = root if layer == root else kinds.get(layer, "")
-    return LayerTime(
-        layer=MODEL if layer == root and layer not in kinds else layer,
-        kind=kind,
-        direction=direction,
-        duration_ns=round(statistics.median(times)),
-        low_ns=min(times),
-        high_ns=max(times),
-        steps=len(times),
-    )
+    kinds, root = {path: type(module).__name__ for path, module in model.named_modules()}, type(model).__name__
+    found = []
+    for name, times in seen.items():
+        layer, _, direction = name.rpartition(":")
+        kind = root if layer == root else kinds.get(layer, "")
+        layer = MODEL if layer == root and layer not in kinds else layer
+        middle = round(statistics.median(times))
+        found.append(LayerTime(layer, kind, direction, middle, min(times), max(times), len(times)))
+    return found

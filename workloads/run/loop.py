@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import fields
-from itertools import count
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -19,16 +19,12 @@ from perfctl.records.report import Gap, Summary
 from perfctl.workloads.data import mnist
 from perfctl.workloads.run.annotate import Annotator
 from perfctl.workloads.run.clock import Timeline, make_window, span
-from perfctl.workloads.run.inference import close, finish, infer_batch, note
 from perfctl.workloads.run.layer_times import time_layers
 from perfctl.workloads.run.record import Kept, Record
 from perfctl.workloads.run.setup import Setup, prepare
-from perfctl.workloads.run.step import Batch, infer, step, train_step
+from perfctl.workloads.run.step import Batch, finish, infer, infer_fully, step, summarise, train_step
 from perfctl.workloads.spec import LEAST_STEPS, Options, Workload
 from perfctl.workloads.tracing.recorder import Recorder
-
-DICE = "dice:epoch:"
-"""Prefix of a summary's name, before the epoch's number: mean Dice over all classes but the first (background)."""
 
 
 def run_epochs(setup: Setup, record: Record) -> None:
@@ -43,8 +39,8 @@ def run_epochs(setup: Setup, record: Record) -> None:
         timeline.note(number, "epoch", loss, accuracy)
         timeline.note(number, "test", test_loss, accuracy)
         record.steps += timeline.rows()
-        if setup.parts.overlap:
-            record.summaries.append(Summary(f"{DICE}{number}", dice, "ratio"))
+        if setup.parts.overlap:  # mean Dice over all classes but the first (background)
+            record.summaries.append(Summary(f"dice:epoch:{number}", dice, "ratio"))
         if setup.parts.scheduler is not None:
             setup.parts.scheduler.step()
 
@@ -67,9 +63,8 @@ def evaluate(setup: Setup) -> tuple[Tensor, float, float | None]:
     """
     parts, dataset, device = setup.parts, setup.parts.test_data, setup.options.device
     samples, was_training = mnist.size(dataset), parts.model.training
-    total = torch.zeros((), device=device)
+    asked, total = 0, torch.zeros((), device=device)
     right = torch.zeros((), dtype=torch.int64, device=device)
-    asked = 0
     counts = torch.zeros(3, parts.overlap, dtype=torch.int64, device=device)
     parts.model.eval()
     for indices in torch.arange(samples).split(setup.options.batch_size):
@@ -107,15 +102,11 @@ def run(workload: Workload, options: Options, own: argparse.Namespace) -> Record
 
     Raises WorkloadError (cannot run here), RuntimeError (from torch, such as out of memory), OSError.
     """
+    given = {field.name: getattr(options, field.name) for field in fields(options)} | vars(own)
     record = Record(
-        workload=workload.NAME,
-        batch_size=options.batch_size,
-        mode=options.mode,
-        precision=options.precision,
-        seed=options.seed,
-        variant=_variant(workload, own, options),
-        options=_as_given(options, own),
-    )
+        workload.NAME, options.batch_size, options.mode, options.precision, options.seed,
+        variant=_variant(workload, own, options), options=given,
+    )  # fmt: skip
     with Kept(record, options):
         setup = prepare(workload, options, own, record)
         _warm_up(setup, record)
@@ -123,11 +114,15 @@ def run(workload: Workload, options: Options, own: argparse.Namespace) -> Record
         try:
             _measure(setup, record)
         finally:
-            _keep_memory(setup, record)
+            setup.memory.fill(record)
+            record.environment["host_peak_covers"] = setup.memory.host_peak_covers
         if options.layer_steps is not None:
             record.layer_times = time_layers(setup, _batches(setup, options.layer_steps), options.layer_steps)
         run_epochs(setup, record)
-        record.gaps += _loss_gaps(record)
+        for row in record.steps:
+            if row.loss is not None and not math.isfinite(row.loss):
+                reason = f"the loss was {row.loss}"
+                record.gaps.append(Gap("step.loss", "unreadable", reason, f"{row.phase} {row.number}"))
     return record
 
 
@@ -135,8 +130,7 @@ def _batches(setup: Setup, most: int) -> Iterator[Batch]:
     """Endless full batches, made beforehand."""
     if setup.parts.feed is not None:
         return setup.parts.feed.warm_up(most)
-    made = mnist.fixed_batches(setup.parts.train_data, setup.options.batch_size, most)
-    return (made[number % len(made)] for number in count())
+    return cycle(mnist.fixed_batches(setup.parts.train_data, setup.options.batch_size, most))
 
 
 def _warm_up(setup: Setup, record: Record) -> None:
@@ -146,19 +140,14 @@ def _warm_up(setup: Setup, record: Record) -> None:
         step(setup, next(batches))
     record.ops = list(recorder.ops)
     if setup.options.compile:
+        # One step compiles for the epochs; the others, with hooks, compile for the measured steps.
         setup.parts.model.compile()
-        _warm_on(
-            setup, batches, 1
-        )  # compiles for the epochs; the other steps, with hooks, compile for the measured ones
-    else:
-        _warm_on(setup, batches, setup.options.warmup - 1)
+    _warm_on(setup, batches, 1 if setup.options.compile else setup.options.warmup - 1)
 
 
 def _measure(setup: Setup, record: Record) -> None:
     """The measured steps. When one raises, the rows of the earlier ones are kept."""
-    options, ranges = setup.options, setup.ranges
-    timeline = Timeline(setup.clock)
-    feed = setup.parts.feed
+    options, ranges, feed, timeline = setup.options, setup.ranges, setup.parts.feed, Timeline(setup.clock)
     batches = _batches(setup, options.steps) if feed is None else feed.batches()
     annotator = Annotator(ranges, setup.parts.model) if options.annotate != "none" else None
     inner: AbstractContextManager[Any] = annotator or nullcontext()
@@ -183,7 +172,7 @@ def _measure(setup: Setup, record: Record) -> None:
             finish(setup, timeline, rest)
     finally:
         record.steps += timeline.rows()
-        close(setup, record)
+        summarise(setup, record)
 
 
 def _steps_within(setup: Setup, seconds: float) -> int:
@@ -207,30 +196,12 @@ def _measure_step(setup: Setup, timeline: Timeline, number: int, batches: Iterat
         with span(setup.ranges, f"{RANGE_PREFIX}phase:{name}"), timeline.time(number, name):
             yield
 
-    step_range = f"{RANGE_PREFIX}step:{number}"
-    if setup.parts.feed is not None:
-        with span(setup.ranges, step_range), timeline.time(number, "step"):
-            inferred = infer_batch(setup, batches, phase)
-        note(setup, timeline, number, "step", inferred)
-        return
-    with span(setup.ranges, step_range), timeline.time(number, "step"):
+    feed = setup.parts.feed
+    with span(setup.ranges, f"{RANGE_PREFIX}step:{number}"), timeline.time(number, "step"):
         with phase("data"):
             batch = next(batches)
-        loss = step(setup, batch, phase)
-    timeline.note(number, "step", loss)
-
-
-def _keep_memory(setup: Setup, record: Record) -> None:
-    setup.memory.take_peak()
-    setup.memory.take("after")
-    record.memory = setup.memory.figures
-    record.gaps += setup.memory.gaps
-    record.environment["host_peak_covers"] = setup.memory.host_peak_covers
-
-
-def _loss_gaps(record: Record) -> list[Gap]:
-    bad = [row for row in record.steps if row.loss is not None and not math.isfinite(row.loss)]
-    return [Gap("step.loss", "unreadable", f"the loss was {row.loss}", f"{row.phase} {row.number}") for row in bad]
+        found = step(setup, batch, phase) if feed is None else infer_fully(setup, batch[0], phase)
+    timeline.note(number, "step", *((found,) if feed is None else feed.take(found, batch[1])))
 
 
 def _variant(workload: Workload, own: argparse.Namespace, options: Options) -> str | None:
@@ -238,15 +209,9 @@ def _variant(workload: Workload, own: argparse.Namespace, options: Options) -> s
     parser = argparse.ArgumentParser()
     workload.add_options(parser)
     beside = getattr(workload, "SAME_NETWORK", ())
-    changed = {
-        key: value for key, value in sorted(vars(own).items()) if key not in beside and value != parser.get_default(key)
-    }
-    words = (
-        f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}" for key, value in changed.items()
-    )
-    compiled = ("compile=True",) if options.compile else ()
-    return " ".join((*words, *compiled)) or None
-
-
-def _as_given(options: Options, own: argparse.Namespace) -> dict[str, Any]:
-    return {field.name: getattr(options, field.name) for field in fields(options)} | vars(own)
+    words = [
+        f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}"
+        for key, value in sorted(vars(own).items())
+        if key not in beside and value != parser.get_default(key)
+    ]
+    return " ".join([*words, *(["compile=True"] if options.compile else [])]) or None

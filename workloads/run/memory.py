@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import torch
 
 from perfctl.records.report import Gap, MemoryFigure
+from perfctl.workloads.run.record import Record
 
 _CPU_GAPS = {
     "allocated": "torch has no allocator statistics for the CPU",
@@ -32,16 +34,13 @@ class MemoryWatch:
         """Take the current figures; ``moment`` is before or after."""
         if self._cuda:
             torch.cuda.synchronize()
-            free, total = torch.cuda.mem_get_info()
-            self._add(moment, "allocated", torch.cuda.memory_allocated())
-            self._add(moment, "reserved", torch.cuda.memory_reserved())
-            self._add(moment, "device_free", free)
-            self._add(moment, "device_total", total)
-        self._add(moment, "host_available", _proc_bytes("/proc/meminfo", "MemAvailable"))
-        self._add(moment, "host_resident", _proc_bytes("/proc/self/status", "VmRSS"))
+            amounts = torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), *torch.cuda.mem_get_info()
+            for quantity, amount in zip(_CPU_GAPS, amounts, strict=True):
+                self._add(moment, quantity, amount)
+        self._add(moment, "host_available", proc_bytes("/proc/meminfo", "MemAvailable"))
+        self._add(moment, "host_resident", proc_bytes("/proc/self/status", "VmRSS"))
 
     def reset_peak(self) -> None:
-        """Reset the peaks."""
         if self._cuda:
             torch.cuda.reset_peak_memory_stats()
         try:
@@ -51,12 +50,18 @@ class MemoryWatch:
             return
         self.host_peak_covers = "measured steps"
 
+    def fill(self, record: Record) -> None:
+        """Take the last figures, and put all into the record."""
+        self.take_peak()
+        self.take("after")
+        record.memory = self.figures
+        record.gaps += self.gaps
+
     def take_peak(self) -> None:
-        """Take the peaks since ``reset_peak``."""
         if self._cuda:
             self._add("peak", "allocated", torch.cuda.max_memory_allocated())
             self._add("peak", "reserved", torch.cuda.max_memory_reserved())
-        self._add("peak", "host_resident", _proc_bytes("/proc/self/status", "VmHWM"))
+        self._add("peak", "host_resident", proc_bytes("/proc/self/status", "VmHWM"))
 
     def _add(self, moment: str, quantity: str, amount: int | None) -> None:
         if amount is not None:
@@ -65,19 +70,16 @@ class MemoryWatch:
             self.gaps.append(Gap(f"memory:{quantity}", "not_available", f"not in /proc ({moment})"))
 
 
-def _proc_bytes(file: str, key: str) -> int | None:
-    """Bytes of a "Key:   123 kB" line in a /proc file; None without such a line."""
+def in_file(path: str, pattern: str) -> str | None:
+    """What the pattern's last group matches in a file of /proc; None without a match."""
     try:
-        lines = Path(file).read_text().splitlines()
+        found = re.search(pattern, Path(path).read_text(errors="replace"), re.MULTILINE)
     except OSError:
         return None
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name == key and value.split()[-1:] == ["kB"]:
-            return int(value.split()[0]) * 1024
-    return None
+    return found[found.re.groups] if found else None
 
 
-def host_total() -> int | None:
-    """Bytes of main memory; None when /proc does not contain it."""
-    return _proc_bytes("/proc/meminfo", "MemTotal")
+def proc_bytes(path: str, key: str) -> int | None:
+    """Bytes of a "Key:   123 kB" line in a file of /proc; None without such a line."""
+    found = in_file(path, rf"^{key}:\s*(\d+) kB$")
+    return int(found) * 1024 if found else None

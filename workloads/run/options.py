@@ -4,28 +4,63 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
-from perfctl.workloads.spec import (
-    ANNOTATIONS,
-    DATA,
-    DEVICES,
-    LEAST_STEPS,
-    MODES,
-    PRECISIONS,
-    WINDOWS,
-    Options,
-    Parser,
-    SpecError,
-    UnknownWords,
-    Workload,
-    at_least,
-)
+from perfctl.workloads import spec
+from perfctl.workloads.spec import LEAST_STEPS, Options, SpecError, UnknownWords, Workload, at_least
 
 _DEFAULTS = Options(batch_size=1)
 """An instance, because a slotted class does not keep its defaults."""
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
+
+
+_OPTIONS: Mapping[str, Mapping[str, dict[str, Any]]] = {
+    "the run": {
+        "--batch": {"type": at_least(1), "required": True, "metavar": "N", "help": "images or sequences per step"},
+        "--mode": {"choices": spec.MODES, "help": "training or inference (default: %(default)s)"},
+        "--device": {"choices": spec.DEVICES, "help": "default: %(default)s"},
+        "--precision": {"choices": spec.PRECISIONS, "help": "fp32 disables TF32 (default: %(default)s)"},
+        "--seed": {"type": at_least(0), "metavar": "N", "help": "default: %(default)s"},
+        "--steps": {"type": at_least(1), "metavar": "N", "help": "measured steps (default: %(default)s)"},
+        "--warmup": {"type": at_least(1), "metavar": "N",
+                     "help": "steps before the measured ones; the first records the layers' shapes (default: %(default)s)"},
+        "--epochs": {"type": at_least(0), "metavar": "N",
+                     "help": "whole epochs after the measured steps, with test accuracy (default: %(default)s)"},
+        "--threads": {"type": at_least(1), "metavar": "N", "help": "CPU threads (default: chosen by torch)"},
+        "--within": {"type": _seconds, "metavar": "SECONDS",
+                     "help": f"time limit for the measured steps: run fewer, but at least {LEAST_STEPS}"},
+        "--compile": {"action": "store_true",
+                      "help": "compile the model with torch.compile, which needs a C++ compiler on a CPU"},
+    },
+    "data": {
+        "--data": {"choices": spec.DATA, "help": "default: %(default)s"},
+        "--data-dir": {"type": Path, "metavar": "DIR",
+                       "help": "folder of the data set (mnist: it contains MNIST/raw; imagenet: the class folders; "
+                       "folder: images/ and masks/; csv: train.csv and test.csv, or give one CSV file)"},
+        "--download": {"action": "store_true", "help": "download a missing data set into --data-dir"},
+    },
+    "profiling": {
+        "--record": {"type": Path, "metavar": "FILE", "help": "write the JSON record to FILE"},
+        "--annotate": {"choices": spec.ANNOTATIONS, "help": "layer ranges (default: %(default)s)"},
+        "--window": {"choices": spec.WINDOWS, "help": "profiler to notify of the measured steps"},
+        "--layer-steps": {"type": at_least(1), "metavar": "N",
+                          "help": "steps after the measured ones in which each layer is timed"},
+        "--trace": {"type": Path, "metavar": "FILE", "help": "trace file of --window torch (.json or .json.gz)"},
+    },
+}  # fmt: skip
+"""Group -> option -> settings of argparse; fields and defaults are those of Options."""
 
 
 def as_flags(text: str) -> str:
@@ -63,115 +98,38 @@ def describe(name: str) -> str:
     return _parser(find(name)).format_help()
 
 
-def _parser(workload: Workload) -> Parser:
-    parser = Parser(
-        prog=f"python -m perfctl.workloads {workload.NAME}",
-        description=workload.ABOUT,
-        add_help=False,
-        allow_abbrev=False,
-    )
-    _add_run_options(parser.add_argument_group("the run"))
-    _add_data_options(parser.add_argument_group("data"))
-    _add_profiling_options(parser.add_argument_group("profiling"))
+def _parser(workload: Workload) -> spec.Parser:
+    name, about = f"python -m perfctl.workloads {workload.NAME}", workload.ABOUT
+    parser = spec.Parser(prog=name, description=about, add_help=False, allow_abbrev=False)
+    for title, options in _OPTIONS.items():
+        group = parser.add_argument_group(title)
+        for flag, settings in options.items():
+            field = "batch_size" if flag == "--batch" else flag[2:].replace("-", "_")
+            group.add_argument(flag, dest=field, default=getattr(_DEFAULTS, field), **settings)
     workload.add_options(parser)
     return parser
 
 
-def _add_run_options(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    add("--batch", dest="batch_size", type=at_least(1), required=True, metavar="N", help="images or sequences per step")
-    add("--mode", choices=MODES, default=_DEFAULTS.mode, help="training or inference (default: %(default)s)")
-    add("--device", choices=DEVICES, default=_DEFAULTS.device, help="default: %(default)s")
-    add(
-        "--precision", choices=PRECISIONS, default=_DEFAULTS.precision, help="fp32 disables TF32 (default: %(default)s)"
-    )
-    add("--seed", type=at_least(0), default=_DEFAULTS.seed, metavar="N", help="default: %(default)s")
-    add("--steps", type=at_least(1), default=_DEFAULTS.steps, metavar="N", help="measured steps (default: %(default)s)")
-    add(
-        "--warmup",
-        type=at_least(1),
-        default=_DEFAULTS.warmup,
-        metavar="N",
-        help="steps before the measured ones; the first records the layers' shapes (default: %(default)s)",
-    )
-    add(
-        "--epochs",
-        type=at_least(0),
-        default=_DEFAULTS.epochs,
-        metavar="N",
-        help="whole epochs after the measured steps, with test accuracy (default: %(default)s)",
-    )
-    add("--threads", type=at_least(1), metavar="N", help="CPU threads (default: chosen by torch)")
-    add(
-        "--within",
-        type=_seconds,
-        metavar="SECONDS",
-        help=f"time limit for the measured steps: run fewer, but at least {LEAST_STEPS}",
-    )
-    add(
-        "--compile",
-        action="store_true",
-        help="compile the model with torch.compile, which needs a C++ compiler on a CPU",
-    )
-
-
-def _add_data_options(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    add("--data", choices=DATA, default=_DEFAULTS.data, help="default: %(default)s")
-    add(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        help="folder of the data set (mnist: it contains MNIST/raw; imagenet: the class folders; folder: images/ and masks/; "
-        "csv: train.csv and test.csv, or give one CSV file)",
-    )
-    add("--download", action="store_true", help="download a missing data set into --data-dir")
-
-
-def _add_profiling_options(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    add("--record", type=Path, metavar="FILE", help="write the JSON record to FILE")
-    add("--annotate", choices=ANNOTATIONS, default=_DEFAULTS.annotate, help="layer ranges (default: %(default)s)")
-    add("--window", choices=WINDOWS, default=_DEFAULTS.window, help="profiler to notify of the measured steps")
-    add(
-        "--layer-steps",
-        type=at_least(1),
-        metavar="N",
-        help="steps after the measured ones in which each layer is timed",
-    )
-    add("--trace", type=Path, metavar="FILE", help="trace file of --window torch (.json or .json.gz)")
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return value
+_FOLDERS = {
+    "mnist": ", the folder of MNIST/raw, which `download` can fill",
+    "imagenet": ", a folder of class folders (perfctl prepare creates one)",
+}
+_NO_DOWNLOADS = {
+    "imagenet": "cannot fetch ImageNet: get the archive yourself, then run perfctl prepare imagenet-val",
+    "synthetic": "has nothing to fetch when `data` is synthetic: set `data` to mnist",
+}
 
 
 def _check(options: Options) -> None:
-    """Check combinations of options. Raises SpecError."""
     if options.mode == "infer" and options.epochs:
         raise SpecError("`epochs` trains the model: omit it when `mode` is infer")
     if options.precision == "tf32" and options.device == "cpu":
         raise SpecError("`precision` tf32 needs `device` cuda: a CPU has no TF32 and would compute in fp32")
-    if options.data == "mnist" and options.data_dir is None:
-        raise SpecError("`data` mnist needs `data_dir`, the folder of MNIST/raw, which `download` can fill")
-    if options.data == "imagenet" and options.data_dir is None:
-        raise SpecError("`data` imagenet needs `data_dir`, a folder of class folders (perfctl prepare creates one)")
-    if options.data in ("folder", "csv") and options.data_dir is None:
-        raise SpecError(f"`data` {options.data} needs `data_dir`")
-    if options.download and options.data in ("folder", "csv"):
-        raise SpecError(f"`download` cannot fetch your own data: omit it when `data` is {options.data}")
-    if options.download and options.data == "imagenet":
-        raise SpecError(
-            "`download` cannot fetch ImageNet: get the archive yourself, then run perfctl prepare imagenet-val"
-        )
-    if options.download and options.data == "synthetic":
-        raise SpecError("`download` has nothing to fetch when `data` is synthetic: set `data` to mnist")
+    if options.data != "synthetic" and options.data_dir is None:
+        raise SpecError(f"`data` {options.data} needs `data_dir`{_FOLDERS.get(options.data, '')}")
+    if options.download and options.data != "mnist":
+        own = f"cannot fetch your own data: omit it when `data` is {options.data}"
+        raise SpecError(f"`download` {_NO_DOWNLOADS.get(options.data, own)}")
     if options.compile and options.layer_steps is not None:
         raise SpecError("`layer_steps` cannot time the layers of a compiled model: omit it or `compile`")
     if options.compile and options.warmup < 3:

@@ -32,21 +32,16 @@ def measure(device: str) -> dict[str, Any]:
     """FLOP/s by path, bytes/s, and the device. Takes seconds. Raises WorkloadError without the device."""
     run_setup.require(device)
     found = run_setup.describe_device(device)
+    sides, elements = (CUDA_SIDES, CUDA_ELEMENTS) if device == "cuda" else (CPU_SIDES, CPU_ELEMENTS)
     flops: dict[str, float] = {}
     for path, dtype, kind in _paths(device):
         run_setup.set_tf32(kind)
-        sides = CUDA_SIDES if device == "cuda" else CPU_SIDES
         flops[path] = max(_matmul(device, side, dtype) for side in sides)
     return {
-        "device": found.name or found.kind,
-        "kind": found.kind,
-        "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "threads": torch.get_num_threads() if device == "cpu" else None,
-        "torch": torch.__version__,
-        "flops": flops,
-        "bandwidth_bps": _triad(device, CUDA_ELEMENTS if device == "cuda" else CPU_ELEMENTS),
-        "rounds": ROUNDS,
-    }
+        "device": found.name or found.kind, "kind": found.kind, "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "threads": torch.get_num_threads() if device == "cpu" else None, "torch": torch.__version__,
+        "flops": flops, "bandwidth_bps": _triad(device, elements), "rounds": ROUNDS,
+    }  # fmt: skip
 
 
 def _paths(device: str) -> list[tuple[str, torch.dtype, str]]:
@@ -79,23 +74,16 @@ def _triad(device: str, elements: int) -> float:
 
 def _seconds(device: str, call: Callable[[], object]) -> float:
     """The smallest of the rounds' medians, waiting for each call; the first call is not timed."""
-    wait = torch.cuda.synchronize if device == "cuda" else _nothing
-    call()
-    wait()
-    medians = []
-    for _ in range(ROUNDS):
-        times = []
-        for _ in range(REPEATS):
-            start = time.perf_counter()
-            call()
-            wait()
-            times.append(time.perf_counter() - start)
-        medians.append(statistics.median(times))
-    return min(medians)
 
+    def once() -> float:
+        start = time.perf_counter()
+        call()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
 
-def _nothing() -> None:
-    pass
+    once()
+    return min(statistics.median([once() for _ in range(REPEATS)]) for _ in range(ROUNDS))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

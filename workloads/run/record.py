@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Device, Gap, LayerTime, MemoryFigure, Step, Summary
 from perfctl.workloads.run.options import as_flags
-from perfctl.workloads.spec import Options, WorkloadError, first_line
-
-FORMAT = 1
+from perfctl.workloads.spec import Options, WorkloadError, first_line, writing
 
 
 @dataclass(slots=True)
@@ -41,7 +37,6 @@ class Record:
     environment: dict[str, str] = field(default_factory=dict)
     device: Device | None = None
     started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
-    """UTC, ISO 8601."""
     duration_ns: int | None = None
     """From the start of the first measured step to the end of the last; None when they did not end."""
     clock: str | None = None
@@ -57,22 +52,18 @@ class Record:
     """Elements of each layer's own parameters; a shared parameter counts once."""
     gaps: list[Gap] = field(default_factory=list)
 
-    def as_json(self) -> dict[str, Any]:
-        """The record in JSON types."""
-        whole: dict[str, Any] = {"perfctl_workload_record": FORMAT}
-        for item in dataclasses.fields(self):
-            whole[item.name] = _json_value(getattr(self, item.name))
-        return whole
+    def write(self, path: Path | None) -> None:
+        """Write the record as JSON to ``path``, if any; creates its folder. Raises WorkloadError."""
+        if path is not None:
+            fields = {item.name: _json_value(getattr(self, item.name)) for item in dataclasses.fields(self)}
+            text = json.dumps({"perfctl_workload_record": 1, **fields}, indent=1, allow_nan=False)
+            with writing(path, "record") as part:
+                part.write_text(text + "\n")
 
-    def write(self, path: Path) -> None:
-        """Write the record to ``path`` atomically; creates its folder. Raises OSError."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            part.write_text(json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n")
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+    def end(self, reason: str | None) -> None:
+        """Set the status; ``reason``: why it is not ok."""
+        some = any(row.phase == "step" for row in self.steps)
+        self.status, self.reason = "ok" if reason is None else "partial" if some else "failed", reason
 
 
 def _json_value(value: Any) -> Any:
@@ -97,32 +88,14 @@ class Kept:
     """
 
     def __init__(self, record: Record, options: Options) -> None:
-        self._record = record
-        self._options = options
+        self._record, self._options = record, options
 
-    def __enter__(self) -> Kept:
-        self._write()
-        return self
+    def __enter__(self) -> None:
+        self._record.write(self._options.record)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self._record.status, self._record.reason = "ok", None
-        else:
-            some = any(row.phase == "step" for row in self._record.steps)
-            self._record.status = "partial" if some else "failed"
-            self._record.reason = explain(error, self._options)
-        self._write()
-
-    def _write(self) -> None:
-        path = self._options.record
-        if path is None:
-            return
-        try:
-            self._record.write(path)
-        except OSError as error:
-            raise WorkloadError(f"cannot write the record {path}: {error.strerror or error}") from error
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._record.end(None if error is None else explain(error, self._options))
+        self._record.write(self._options.record)
 
 
 def explain(error: BaseException, options: Options) -> str:
@@ -132,14 +105,8 @@ def explain(error: BaseException, options: Options) -> str:
     if isinstance(error, WorkloadError):
         return as_flags(str(error))
     text = first_line(error)
-    if is_out_of_memory(error):
+    signs = ("out of memory", "can't allocate memory", "cublas_status_alloc_failed", "cudnn_status_alloc_failed")
+    lacks_memory = isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in signs)
+    if lacks_memory or isinstance(error, MemoryError):
         return f"out of memory at batch size {options.batch_size}: {text} Try a smaller --batch."
     return f"{type(error).__name__}: {text}"
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the memory of the device or host ran out."""
-    signs = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(sign.lower() in str(error).lower() for sign in signs)
-    )

@@ -6,13 +6,11 @@ import argparse
 import os
 import platform
 import random
-import re
 import shutil
 import warnings
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,11 +18,16 @@ from torch import nn
 
 from perfctl.records.report import Device, Gap
 from perfctl.workloads.run.clock import Backend, Clock, make_backend, make_clock, window_gaps
-from perfctl.workloads.run.memory import MemoryWatch, host_total
+from perfctl.workloads.run.memory import MemoryWatch, in_file, proc_bytes
 from perfctl.workloads.run.record import Record
 from perfctl.workloads.spec import Options, Parts, Workload, WorkloadError
 
-_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_ON_OFF = {True: "on", False: "off"}
+
+
+def tf32_switches() -> tuple[Any, Any]:
+    """The objects with the switches: (cuBLAS, cuDNN). The switches' names changed in torch 2.9."""
+    return torch.backends.cuda.matmul, torch.backends.cudnn
 
 
 def set_tf32(precision: str) -> None:
@@ -47,14 +50,8 @@ def tf32_is_on() -> tuple[bool, bool]:
     return bool(matmul.allow_tf32), bool(cudnn.allow_tf32)
 
 
-def tf32_switches() -> tuple[Any, Any]:
-    """The objects with the switches: (cuBLAS, cuDNN). The switches' names changed in torch 2.9."""
-    return torch.backends.cuda.matmul, torch.backends.cudnn
-
-
 def autocast(precision: str, device: str) -> AbstractContextManager[Any]:
-    """The context for a forward pass."""
-    dtype = _AUTOCAST.get(precision)
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
     return nullcontext() if dtype is None else torch.autocast(device, dtype=dtype)
 
 
@@ -64,7 +61,6 @@ def make_scaler(precision: str, device: str) -> torch.amp.GradScaler:
 
 
 def precision_gaps(precision: str, device: Device) -> list[Gap]:
-    """A gap when the device does not have the precision."""
     capability = device.compute_capability
     if precision == "tf32" and capability is not None and int(capability.split(".")[0]) < 8:
         reason = f"compute capability {capability} has no TF32 (8.0 and later do): the run computed in fp32"
@@ -74,13 +70,10 @@ def precision_gaps(precision: str, device: Device) -> list[Gap]:
 
 def require(device: str) -> None:
     """Raise WorkloadError, with the reason, when ``device`` is cuda and there is none."""
-    if device != "cuda":
-        return
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        found = torch.cuda.is_available()
-    if found:
-        return
+        if device != "cuda" or torch.cuda.is_available():
+            return
     if torch.version.cuda is None:
         why = "this torch was built without CUDA"
     elif said:
@@ -100,9 +93,8 @@ def require_compiler(device: str) -> None:
 
 
 def describe_device(device: str) -> Device:
-    """The CUDA device in use, or the CPU."""
     if device != "cuda":
-        return Device(name=_cpu_name(), kind="cpu", memory_bytes=host_total())
+        return Device(name=_cpu_name(), kind="cpu", memory_bytes=proc_bytes("/proc/meminfo", "MemTotal"))
     index = torch.cuda.current_device()
     properties = torch.cuda.get_device_properties(index)
     memory_hz = _positive(getattr(properties, "memory_clock_rate", None), 1000)
@@ -117,22 +109,25 @@ def describe_device(device: str) -> Device:
         # Two transfers per clock, as in CUDA's deviceQuery.
         memory_bandwidth_bps=2 * memory_hz * bus_bits // 8 if memory_hz and bus_bits else None,
         clock_hz=_positive(getattr(properties, "clock_rate", None), 1000),
-        driver_version=_driver_version(),
+        driver_version=in_file("/proc/driver/nvidia/version", r"\b\d{3}\.\d+(?:\.\d+)?\b"),
     )
 
 
 def environment() -> dict[str, str]:
-    """Current facts about software and settings."""
     matmul, convolution = tf32_is_on()
+    try:
+        torchvision = version("torchvision")
+    except PackageNotFoundError:
+        torchvision = None
     facts = {
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "torchvision": _version("torchvision"),
+        "torchvision": torchvision,
         "cuda": torch.version.cuda,
         "cudnn": _cudnn_version(),
-        "tf32_conv": _on_off(convolution),
-        "tf32_matmul": _on_off(matmul),
-        "cudnn_benchmark": _on_off(torch.backends.cudnn.benchmark),
+        "tf32_conv": _ON_OFF[convolution],
+        "tf32_matmul": _ON_OFF[matmul],
+        "cudnn_benchmark": _ON_OFF[bool(torch.backends.cudnn.benchmark)],
         "threads": str(torch.get_num_threads()),
         "cpu": _cpu_name(),
         "cpu_count": str(os.cpu_count()),
@@ -141,10 +136,6 @@ def environment() -> dict[str, str]:
         "architecture": platform.machine(),
     }
     return {key: value for key, value in facts.items() if value}
-
-
-def _on_off(setting: bool) -> str:
-    return "on" if setting else "off"
 
 
 def _cudnn_version() -> str | None:
@@ -156,29 +147,9 @@ def _cudnn_version() -> str | None:
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def _cpu_name() -> str | None:
-    try:
-        text = Path("/proc/cpuinfo").read_text(errors="replace")
-    except OSError:
-        return None
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found.group(1).strip() if found else None
-
-
-def _driver_version() -> str | None:
-    try:
-        text = Path("/proc/driver/nvidia/version").read_text(errors="replace")
-    except OSError:
-        return None
-    found = re.search(r"\b\d{3}\.\d+(?:\.\d+)?\b", text)
-    return found.group(0) if found else None
+    found = in_file("/proc/cpuinfo", r"^model name\s*:\s*(.+)$")
+    return found.strip() if found else None
 
 
 def _positive(value: int | None, factor: int) -> int | None:
@@ -188,8 +159,6 @@ def _positive(value: int | None, factor: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Everything a step needs, on its device."""
-
     options: Options
     parts: Parts
     scaler: torch.amp.GradScaler
@@ -200,6 +169,8 @@ class Setup:
 
 def prepare(workload: Workload, options: Options, own: argparse.Namespace, record: Record) -> Setup:
     """Check the machine, set seeds and switches, build the workload on its device, and fill in the record."""
+    import numpy
+
     require(options.device)
     if options.compile:
         require_compiler(options.device)
@@ -210,7 +181,9 @@ def prepare(workload: Workload, options: Options, own: argparse.Namespace, recor
         torch.set_num_threads(options.threads)
     set_tf32(options.precision)
     torch.backends.cudnn.benchmark = False
-    seed_everything(options.seed)
+    random.seed(options.seed)
+    numpy.random.seed(options.seed % 2**32)
+    torch.manual_seed(options.seed)
     ranges = make_backend(options.annotate)
     record.environment = environment()
     record.device = describe_device(options.device)
@@ -218,27 +191,12 @@ def prepare(workload: Workload, options: Options, own: argparse.Namespace, recor
     parts.model.to(options.device).train(options.mode == "train")
     record.environment |= parts.facts
     record.parameters = count_parameters(parts.model)
-    setup = Setup(
-        options=options,
-        parts=parts,
-        scaler=make_scaler(options.precision, options.device),
-        clock=make_clock(options.device),
-        ranges=ranges,
-        memory=MemoryWatch(options.device),
-    )
+    scaler, clock = make_scaler(options.precision, options.device), make_clock(options.device)
+    setup = Setup(options, parts, scaler, clock, ranges, MemoryWatch(options.device))
     setup.memory.take("before")
     record.clock = setup.clock.kind
     record.gaps += window_gaps(options) + precision_gaps(options.precision, record.device)
     return setup
-
-
-def seed_everything(seed: int) -> None:
-    """Seed Python, numpy and torch on every device."""
-    import numpy
-
-    random.seed(seed)
-    numpy.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
 
 
 def count_parameters(model: nn.Module) -> dict[str, int]:

@@ -17,15 +17,12 @@ from perfctl.records.report import Gap
 from perfctl.workloads.run import setup as run_setup
 from perfctl.workloads.run.record import Record
 from perfctl.workloads.run.setup import tf32_is_on
+from perfctl.workloads.script.phases import replace
 from perfctl.workloads.script.shapes import Shapes
 from perfctl.workloads.tracing.composites import Region
 
 _NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
-
-
-_KNOWN = ("fp32", "fp16", "bf16")
-
-
+_KNOWN = {"fp32", "fp16", "bf16"}
 _MULTIPLY = ("conv", "mm", "linear", "lstm", "gru", "rnn", "attention")
 
 
@@ -45,20 +42,16 @@ class Facts:
     def note_call(self, model: nn.Module, shapes: Shapes, step: int | None) -> None:
         """Observe a call of ``model``; ``shapes``: of its input tensors."""
         weight = next(model.parameters(), None)
-        if weight is not None:
-            self._note_weight(weight)
-        elif not isinstance(model, Region):
+        if weight is None and not isinstance(model, Region):
             return
+        if weight is not None:
+            self.device, kind = weight.device, weight.device.type
+            if torch.is_autocast_enabled(kind):
+                self.precisions.add(_NAMES.get(torch.get_autocast_dtype(kind), "other"))
+            elif weight.is_floating_point():
+                self.precisions.add(_NAMES.get(weight.dtype, "other"))
         if shapes and (step is None or step not in self.inputs):
             self.inputs[step] = shapes[0]
-
-    def _note_weight(self, weight: torch.Tensor) -> None:
-        self.device = weight.device
-        kind = weight.device.type
-        if torch.is_autocast_enabled(kind):
-            self.precisions.add(_NAMES.get(torch.get_autocast_dtype(kind), "other"))
-        elif weight.is_floating_point():
-            self.precisions.add(_NAMES.get(weight.dtype, "other"))
 
     def note_name(self, name: str, module: nn.Module) -> None:
         """For Names.follow: count the parameters of each layer, each parameter once."""
@@ -78,7 +71,14 @@ class Facts:
         record.precision, why = self._precision(kind, record.ops)
         if why is not None:
             record.gaps.append(Gap("precision", "ambiguous", why))
-        record.gaps += self._batch_gaps(record.batch_size)
+        asked, leading = (
+            record.batch_size,
+            {shape[0] for step, shape in self.inputs.items() if step is not None and shape},
+        )
+        if asked is not None and leading and leading != {asked}:
+            seen = ", ".join(map(str, sorted(leading)))
+            reason = f"the requested batch size is {asked}, but the first dimension of the model's input is {seen}"
+            record.gaps.append(Gap("batch_size", "ambiguous", reason))
 
     def _precision(self, kind: str | None, ops: Sequence[OpShape]) -> tuple[str | None, str | None]:
         """(precision, why it is unknown)."""
@@ -89,7 +89,7 @@ class Facts:
         } or self.precisions
         if not seen:
             return None, "no model was called"
-        if len(seen) > 1 or not seen <= set(_KNOWN):
+        if len(seen) > 1 or not seen <= _KNOWN:
             return None, f"the layers use {', '.join(sorted(seen))}"
         found = next(iter(seen))
         if found != "fp32" or kind != "cuda" or torch.cuda.get_device_capability()[0] < 8:
@@ -100,21 +100,11 @@ class Facts:
         allowed = "matrix products" if matmul else "convolutions and recurrent layers"
         return None, f"fp32 with TF32 enabled only in {allowed} (torch's default enables it in convolutions)"
 
-    def _batch_gaps(self, asked: int | None) -> list[Gap]:
-        gaps = []
-        measured = [shape for step, shape in self.inputs.items() if step is not None]
-        leading = {shape[0] for shape in measured if shape}
-        if asked is not None and leading and leading != {asked}:
-            seen = ", ".join(map(str, sorted(leading)))
-            reason = f"the requested batch size is {asked}, but the first dimension of the model's input is {seen}"
-            gaps.append(Gap("batch_size", "ambiguous", reason))
-        return gaps
-
 
 def ranks() -> dict[str, str]:
     """The rank and world size that a launcher set; empty without one."""
-    names = {"RANK": "rank", "WORLD_SIZE": "world_size"}
-    return {key: os.environ[name] for name, key in names.items() if os.environ.get(name, "").isdecimal()}
+    found = {key: os.environ.get(key.upper(), "") for key in ("rank", "world_size")}
+    return {key: text for key, text in found.items() if text.isdecimal()}
 
 
 SCRIPTS_OWN = (
@@ -146,28 +136,22 @@ class OtherProfilers:
             self._ours = before
 
     def start(self) -> None:
-        self._before("_prepare_trace", self._prepared)
-        self._before("__exit__", self._left)
+        self._undo = [self._watch("_prepare_trace"), self._watch("__exit__")]
 
     def stop(self) -> None:
         while self._undo:
             self._undo.pop()()
 
-    def _prepared(self, which: int) -> None:
-        self._begins()
-        self._running.add(which)
-
-    def _left(self, which: int) -> None:
-        self._running.discard(which)
-
-    def _before(self, name: str, then: Callable[[int], None]) -> None:
+    def _watch(self, name: str) -> Callable[[], None]:
         function = getattr(profile, name)
 
         @functools.wraps(function)
         def wrapped(profiler: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self._ours:
-                then(id(profiler))
+            if not self._ours and name == "__exit__":
+                self._running.discard(id(profiler))
+            elif not self._ours:
+                self._begins()
+                self._running.add(id(profiler))
             return function(profiler, *args, **kwargs)
 
-        setattr(profile, name, wrapped)
-        self._undo.append(lambda: setattr(profile, name, function))
+        return replace(profile, name, wrapped)

@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from perfctl.workloads.spec import (
-    ANNOTATIONS,
-    DEVICES,
-    LAUNCHERS,
-    RANK,
-    WINDOWS,
-    Parser,
-    SpecError,
-    WorkloadError,
-    at_least,
-    count_python_options,
-    is_python,
-)
+from perfctl.workloads import spec
+from perfctl.workloads.spec import LAUNCHERS, RANK, SpecError, WorkloadError, at_least, is_python
 
 MARKERS = ("auto", "optimizer", "forward", "backward")
-_WITH_CLASS = ("optimizer", "forward")
 USAGE = "python -m perfctl.workloads [options] -- train.py --batch-size 64"
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """The command after ``--``."""
-
     kind: str
     """script, module, torchrun or accelerate."""
     target: str
@@ -62,8 +48,6 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class ScriptOptions:
-    """perfctl's options and the command."""
-
     command: Command
     own_words: tuple[str, ...]
     """The options before ``--``, to pass on to every rank."""
@@ -90,9 +74,14 @@ class ScriptOptions:
 
     def for_rank(self, rank: int) -> ScriptOptions:
         """The options with separate files per rank; rank 0 keeps the names."""
-        if rank == 0:
-            return self
-        return replace(self, record=_ranked(self.record, rank), trace=_ranked(self.trace, rank))
+
+        def ranked(path: Path | None) -> Path | None:
+            if path is None or rank == 0:
+                return path
+            stem, dot, suffix = path.name.partition(".")
+            return path.with_name(f"{stem}.rank{rank}{dot}{suffix}")
+
+        return replace(self, record=ranked(self.record), trace=ranked(self.trace))
 
     def started_by_rank(self, rank: int) -> tuple[str, ...]:
         """``under`` with the rank's files, then perfctl with the other options and the command."""
@@ -109,43 +98,47 @@ class ScriptOptions:
         return replace(self, record=self.record and self.record.absolute(), trace=self.trace and self.trace.absolute())
 
     def template(self) -> str | None:
-        """The command's arguments with {batch} for the batch size; None without arguments."""
-        return self.variant if self.variant is not None else _template(self.command.arguments, self.batch_size)
+        """``variant``, else the command's arguments with {batch} for the batch size; None without arguments.
+
+        {batch} is put into options named after the batch size, else wherever the number occurs.
+        """
+        if self.variant is not None:
+            return self.variant
+        value, words = str(self.batch_size), list(self.command.arguments)
+        places = [number for number, word in enumerate(words) if word == value or word.endswith(f"={value}")]
+        for number in [number for number in places if _says_batch(words, number)] or places:
+            words[number] = words[number].removesuffix(value) + "{batch}"
+        return " ".join(words) or None
 
 
 def is_script(arguments: Sequence[str]) -> bool:
     """Whether there is a ``--`` without the name of a workload before it, so that a user's program follows."""
-    return "--" in arguments and arguments[0].startswith("-") and not {"-h", "--help"} & set(
-        arguments[: arguments.index("--")]
-    )  # fmt: skip
+    own = set(arguments[: arguments.index("--")]) if "--" in arguments else {"--help"}
+    return arguments[0].startswith("-") and not {"-h", "--help"} & own
 
 
 def parse(arguments: Sequence[str]) -> ScriptOptions:
-    """The options and the command. Raises SpecError with one line."""
     at = list(arguments).index("--")
     own = tuple(arguments[:at])
-    found = _parser().parse_args(list(own))
-    marker, _, marker_class = found.step_marker.partition(":")
-    if marker not in MARKERS or (marker_class and marker not in _WITH_CLASS):
+    found = vars(_parser().parse_args(own))
+    marker, _, marker_class = (given := found.pop("step_marker")).partition(":")
+    trace = found["trace"]
+    if marker not in MARKERS or (marker_class and marker not in ("optimizer", "forward")):
         kinds = ", ".join((*MARKERS, "optimizer:CLASS", "forward:CLASS"))
-        raise SpecError(f"`step_marker` must be one of {kinds}; got {found.step_marker}")
-    if (found.window == "torch") != (found.trace is not None):
+        raise SpecError(f"`step_marker` must be one of {kinds}; got {given}")
+    if (found["window"] == "torch") != (trace is not None):
         raise SpecError("`window` torch and `trace` need each other: give both or neither")
-    if found.trace is not None and not found.trace.name.endswith((".json", ".json.gz")):
-        raise SpecError(f"`trace` must end in .json or .json.gz, got {found.trace}")
-    return ScriptOptions(
-        command=read_command(arguments[at + 1 :]), own_words=own, batch_size=found.batch, batch_env=found.batch_env,
-        record=found.record, annotate=found.annotate, window=found.window, trace=found.trace, steps=found.steps,
-        warmup=found.warmup, marker=marker, marker_class=marker_class or None, device=found.device,
-        variant=found.variant, under=found.under,
-    )  # fmt: skip
+    if trace is not None and not trace.name.endswith((".json", ".json.gz")):
+        raise SpecError(f"`trace` must end in .json or .json.gz, got {trace}")
+    command = read_command(arguments[at + 1 :])
+    return ScriptOptions(command, own, marker=marker, marker_class=marker_class or None, **found)
 
 
 def read_command(words: Sequence[str]) -> Command:
     """The command in words such as ``python -u train.py``, ``-m package``, ``torchrun train.py``. Raises SpecError."""
     flags: tuple[str, ...] = ()
     if words and is_python(words[0]):
-        count = count_python_options(words[1:])
+        count = spec.count_python_options(words[1:])
         flags, words = tuple(words[1 : 1 + count]), words[1 + count :]
     if not words:
         raise SpecError(f"no script was given after --: {USAGE}")
@@ -170,16 +163,6 @@ def read_command(words: Sequence[str]) -> Command:
     return Command("script", first, tuple(words[1:]), flags)
 
 
-def _template(arguments: Sequence[str], batch_size: int | None) -> str | None:
-    """Put {batch} into options named after the batch size, else wherever the number occurs."""
-    value, words = str(batch_size), list(arguments)
-    places = [number for number, word in enumerate(words) if word == value or word.endswith(f"={value}")]
-    named = [number for number in places if _says_batch(words, number)]
-    for number in named or places:
-        words[number] = words[number].removesuffix(value) + "{batch}"
-    return " ".join(words) or None
-
-
 def _says_batch(words: Sequence[str], number: int) -> bool:
     option = words[number].partition("=")[0] if "=" in words[number] else words[number - 1] if number else ""
     return "batch" in option.lower() or option in ("-b", "-bs", "--bs")
@@ -192,83 +175,59 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _ranked(path: Path | None, rank: int) -> Path | None:
-    if path is None:
-        return None
-    stem, dot, suffix = path.name.partition(".")
-    return path.with_name(f"{stem}.rank{rank}{dot}{suffix}")
-
-
-def _parser() -> Parser:
-    parser = Parser(prog="python -m perfctl.workloads", add_help=False, allow_abbrev=False)
-    add: argparse._ActionsContainer = parser
-    add.add_argument("--batch", type=at_least(1))
-    add.add_argument("--batch-env")
-    add.add_argument("--record", type=Path)
-    add.add_argument("--annotate", choices=ANNOTATIONS, default="none")
-    add.add_argument("--window", choices=WINDOWS, default="none")
-    add.add_argument("--trace", type=Path)
-    add.add_argument("--steps", type=at_least(1), default=10)
-    add.add_argument("--warmup", type=at_least(0), default=3)
-    add.add_argument("--step-marker", default="auto")
-    add.add_argument("--device", choices=DEVICES)
-    add.add_argument("--variant")
-    add.add_argument("--under", type=_words, default=())
+def _parser() -> spec.Parser:
+    parser = spec.Parser(prog="python -m perfctl.workloads", add_help=False, allow_abbrev=False)
+    add = parser.add_argument
+    add("--batch", type=at_least(1), dest="batch_size")
+    add("--batch-env")
+    add("--record", type=Path)
+    add("--annotate", choices=spec.ANNOTATIONS, default="none")
+    add("--window", choices=spec.WINDOWS, default="none")
+    add("--trace", type=Path)
+    add("--steps", type=at_least(1), default=10)
+    add("--warmup", type=at_least(0), default=3)
+    add("--step-marker", default="auto")
+    add("--device", choices=spec.DEVICES)
+    add("--variant")
+    add("--under", type=_words, default=())
     return parser
 
 
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.05
-MODULE = "perfctl.workloads"
 
 
-def launch(options: ScriptOptions) -> int:
-    """0 when all ranks succeeded. Raises SpecError, WorkloadError, and what the launcher raises.
+def launch(options: ScriptOptions) -> None:
+    """Start the ranks and wait for them. Raises SpecError, WorkloadError, and what the launcher raises.
 
-    The launcher's parser finds the script among its arguments; perfctl replaces it, as a module.
+    The launcher's parser finds the script among its arguments; in its place the launcher starts ``-m perfctl.workloads
+    [the same options] -- script its arguments``.
     """
-    start = _torchrun if options.command.kind == "torchrun" else _accelerate
-    start(options)
-    return 0
-
-
-def _torchrun(options: ScriptOptions) -> None:
+    start: Callable[[Any], object]
+    kind = options.command.kind
     try:
-        from torch.distributed import run
-        from torch.distributed.elastic.multiprocessing.errors import record
+        if kind == "torchrun":
+            from torch.distributed import run
+            from torch.distributed.elastic.multiprocessing.errors import record
+
+            parser, start = run.get_args_parser(), record(run.run)
+        else:
+            accelerate = import_module("accelerate.commands.launch")
+            parser, start = accelerate.launch_command_parser(), accelerate.launch_command
     except ImportError as error:
-        raise WorkloadError(f"torchrun: torch cannot be imported ({error}): pip install torch") from error
-    arguments = run.get_args_parser().parse_args(list(options.command.arguments))
-    _take_place(arguments, options)
-    arguments.run_path = False
-    record(run.run)(arguments)
-
-
-def _accelerate(options: ScriptOptions) -> None:
-    try:
-        from accelerate.commands.launch import (  # type: ignore[import-not-found, import-untyped, unused-ignore]
-            launch_command,
-            launch_command_parser,
-        )
-    except ImportError as error:
-        raise WorkloadError(
-            f"accelerate cannot be imported ({error}): pip install accelerate, or start the script with torchrun"
-        ) from error
-    arguments = launch_command_parser().parse_args(list(options.command.arguments))
-    _take_place(arguments, options)
-    launch_command(arguments)
-
-
-def _take_place(arguments: Any, options: ScriptOptions) -> None:
-    """The launcher starts ``-m perfctl.workloads [the same options] -- script its arguments``."""
+        if kind == "torchrun":
+            raise WorkloadError(f"torchrun: torch cannot be imported ({error}): pip install torch") from error
+        other = "pip install accelerate, or start the script with torchrun"
+        raise WorkloadError(f"accelerate cannot be imported ({error}): {other}") from error
+    arguments = parser.parse_args(list(options.command.arguments))
     if arguments.training_script is None:
-        raise SpecError(f"no script was given for {options.command.kind} to start")
-    words = [arguments.training_script, *arguments.training_script_args]
-    if arguments.module:
-        words.insert(0, "-m")
+        raise SpecError(f"no script was given for {kind} to start")
+    words = [*(["-m"] if arguments.module else []), arguments.training_script, *arguments.training_script_args]
     arguments.module, arguments.no_python = True, False
-    arguments.training_script = MODULE
-    arguments.training_script_args = [*options.own_words, "--", *words]
+    arguments.training_script, arguments.training_script_args = "perfctl.workloads", [*options.own_words, "--", *words]
+    if kind == "torchrun":
+        arguments.run_path = False
+    start(arguments)
 
 
 def start_under(options: ScriptOptions, rank: int) -> None:

@@ -13,7 +13,7 @@ from torch.utils.data import dataloader
 
 from perfctl.records.ranges import RANGE_PREFIX
 from perfctl.records.report import Step
-from perfctl.workloads.run.clock import Backend, Clock
+from perfctl.workloads.run.clock import Backend, Clock, in_order
 
 _WRAPPED: tuple[tuple[Any, str, str], ...] = (
     (torch.autograd, "backward", "backward"),
@@ -22,11 +22,7 @@ _WRAPPED: tuple[tuple[Any, str, str], ...] = (
     (torch.nn.Module, "zero_grad", "zero_grad"),
     (dataloader._BaseDataLoaderIter, "__next__", "data"),
 )
-
-
 _COPIES = ("to", "cuda", "copy_")
-
-
 """Methods of Tensor that may copy from host to device."""
 
 
@@ -34,20 +30,17 @@ class Phases:
     """Ranges "perfctl:phase:NAME" and times of the phases of each step; a phase nested in itself counts once."""
 
     def __init__(self, ranges: Backend, clock: Clock) -> None:
-        self._ranges = ranges
-        self._clock = clock
+        self._ranges, self._clock = ranges, clock
         self._open: list[tuple[str, int, Any]] = []
         self._spans: list[tuple[int, str, Any, Any]] = []
-        self._patched: list[tuple[Any, str, Any]] = []
+        self._undo: list[Callable[[], None]] = []
         self.number = 0
-        """The current step."""
 
     def begin(self, name: str) -> None:
         self._ranges.push(f"{RANGE_PREFIX}phase:{name}")
         self._open.append((name, self.number, self._clock.mark()))
 
     def end(self) -> None:
-        """End the phase that began last."""
         if not self._open:
             return  # already closed with its step
         name, number, start = self._open.pop()
@@ -56,11 +49,9 @@ class Phases:
             self._spans.append((number, name, start, self._clock.mark()))
 
     def add_step(self, start: Any, end: Any) -> None:
-        """Add a whole step, given by two marks of the clock."""
         self._spans.append((self.number, "step", start, end))
 
     def close_all(self) -> None:
-        """Close phases that an exception left open."""
         while self._open:
             self.end()
 
@@ -71,35 +62,23 @@ class Phases:
         for number, name, start, end in self._spans:
             first, total = sums.setdefault((number, name), [self._clock.start_ns(start), 0])
             sums[number, name] = [first, total + self._clock.between_ns(start, end)]
-        rows = [Step(number, name, first, total) for (number, name), (first, total) in sums.items()]
-        return sorted(rows, key=lambda row: (row.start_ns or 0, -(row.duration_ns or 0)))
+        return in_order(Step(*key, first, total) for key, (first, total) in sums.items())
 
     def wrap(self, on_gpu: bool, mine: Callable[[], bool]) -> None:
         """Wrap torch's functions. ``mine``: whether the calling thread counts."""
-        for owner, name, phase in _WRAPPED:
-            self._replace(owner, name, self._wrapper(getattr(owner, name), phase, mine, lambda *_: True))
-        if on_gpu:
-            for name in _COPIES:
-                self._replace(torch.Tensor, name, self._wrapper(getattr(torch.Tensor, name), "copy", mine, _to_device))
+        copies = [(torch.Tensor, name, "copy") for name in _COPIES] if on_gpu else []
+        for owner, name, phase in (*_WRAPPED, *copies):
+            wrapped = self._wrapper(getattr(owner, name), phase, mine)
+            self._undo.append(replace(owner, name, wrapped))
 
     def unwrap(self) -> None:
-        while self._patched:
-            owner, name, before = self._patched.pop()
-            if before is None:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, before)
+        while self._undo:
+            self._undo.pop()()
 
-    def _replace(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
-        self._patched.append((owner, name, vars(owner).get(name)))
-        setattr(owner, name, function)
-
-    def _wrapper(
-        self, function: Callable[..., Any], phase: str, mine: Callable[[], bool], counts: Callable[..., bool]
-    ) -> Callable[..., Any]:
+    def _wrapper(self, function: Callable[..., Any], phase: str, mine: Callable[[], bool]) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or not mine() or not counts(args, kwargs):
+            if torch.compiler.is_compiling() or not mine() or (phase == "copy" and not _to_device(args, kwargs)):
                 return function(*args, **kwargs)
             depth = len(self._open)
             self.begin(phase)
@@ -132,9 +111,7 @@ class Optimizers:
 
     def __init__(self, began: Callable[[], None], left: Callable[[], None], ended: Callable[[int, str], None]) -> None:
         """Calls ``began`` before a step, ``left`` after it even if it raised, then ``ended`` with the optimizer's id and class."""
-        self._began = began
-        self._left = left
-        self._ended = ended
+        self._began, self._left, self._ended = began, left, ended
         self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._inner: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         """Those stepped by another one (sharded optimizers)."""
@@ -147,9 +124,9 @@ class Optimizers:
     def start(self) -> None:
         self._active = True
         hook_step = Optimizer.profile_hook_step
-        Optimizer.profile_hook_step = staticmethod(lambda step: self._around(hook_step(step)))  # type: ignore[assignment]
+        around = staticmethod(lambda step: self._around(hook_step(step)))
         self._undo += [
-            lambda: setattr(Optimizer, "profile_hook_step", staticmethod(hook_step)),
+            replace(Optimizer, "profile_hook_step", around),
             call_after(Optimizer, "__init__", lambda made, *_: self._made.add(made)),
         ]
 
@@ -190,11 +167,25 @@ class Optimizers:
             self._ended(id(optimizer), name)
             return
         if not self._captured:
-            self._undo.append(call_after(torch.cuda.CUDAGraph, "replay", self._replayed))
+            replayed = call_after(
+                torch.cuda.CUDAGraph, "replay", lambda graph: self._ended(id(graph), self._captured[0])
+            )
+            self._undo.append(replayed)
         self._captured.append(name)
 
-    def _replayed(self, graph: object) -> None:
-        self._ended(id(graph), self._captured[0])
+
+def replace(owner: Any, name: str, function: Any) -> Callable[[], None]:
+    """Set an attribute of a class or module. The returned function undoes it, unless it was replaced again."""
+    before = vars(owner).get(name)
+
+    def undo() -> None:
+        if vars(owner).get(name) is function and before is None:
+            delattr(owner, name)
+        elif vars(owner).get(name) is function:
+            setattr(owner, name, before)
+
+    setattr(owner, name, function)
+    return undo
 
 
 def call_after(owner: Any, name: str, then: Callable[..., object]) -> Callable[[], None]:
@@ -207,12 +198,7 @@ def call_after(owner: Any, name: str, then: Callable[..., object]) -> Callable[[
         then(*args)
         return result
 
-    def undo() -> None:
-        if getattr(owner, name) is wrapped:
-            setattr(owner, name, before)
-
-    setattr(owner, name, wrapped)
-    return undo
+    return replace(owner, name, wrapped)
 
 
 def is_capturing() -> bool:

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from perfctl.records.report import Gap
 from perfctl.workloads.run.record import Record
@@ -42,43 +43,24 @@ class Keeper:
         self.options = options
         self.name = utf8(options.command.name)
         template = options.template()
-        self.record = Record(
-            workload=self.name,
-            batch_size=options.batch_size,
-            mode=None,
-            precision=None,
-            seed=None,
-            variant=None if template is None else utf8(template),
-            options={
-                "command": utf8(shlex.join(options.command.words)),
-                "steps": options.steps,
-                "warmup": options.warmup,
-                "batch_env": options.batch_env,
-                "batch_size": options.batch_size,
-            },
-        )
+        given: dict[str, Any] = {"command": utf8(shlex.join(options.command.words))}
+        given |= {field: getattr(options, field) for field in ("steps", "warmup", "batch_env", "batch_size")}
+        variant = None if template is None else utf8(template)
+        self.record = Record(self.name, options.batch_size, None, None, None, variant=variant, options=given)
         self._process = os.getpid()
         self.before_end: Callable[[], str] | None = None
         """Ends watching and returns why there are too few steps; None until torch is imported."""
 
     def write(self) -> None:
         """Raises WorkloadError when the record cannot be written."""
-        path = self.options.record
-        if path is None:
-            return
-        try:
-            self.record.write(path)
-        except OSError as error:
-            raise WorkloadError(f"cannot write the record {path}: {error.strerror or error}") from error
+        self.record.write(self.options.record)
 
     def end(self, error: BaseException | None) -> None:
         """Note the end of the script, and its exception. Does nothing in a forked child."""
         if os.getpid() != self._process:
             return
-        lack = f"{self.name} ended without importing torch, so nothing was measured"
-        if self.before_end is not None:
-            lack = self.before_end()
-        self.judge(error, lack)
+        without_torch = f"{self.name} ended without importing torch, so nothing was measured"
+        self.judge(error, without_torch if self.before_end is None else self.before_end())
         try:
             self.write()
         except WorkloadError as problem:
@@ -86,19 +68,12 @@ class Keeper:
 
     def judge(self, error: BaseException | None, lack: str) -> None:
         """Set status and reason. ``lack``: why there are too few steps; "" for enough."""
-        record = self.record
-        some = any(row.phase == "step" for row in record.steps)
         why = _how_it_ended(self.name, error)
-        if why is None and not lack:
-            record.status, record.reason = "ok", None
-            return
-        record.status = "partial" if some else "failed"
-        record.reason = why or lack
-        if lack:
-            if why:
-                record.gaps.append(Gap("step", "not_collected", lack))
-            else:
-                say(lack)
+        self.record.end(why or lack or None)
+        if lack and why:
+            self.record.gaps.append(Gap("step", "not_collected", lack))
+        elif lack:
+            say(lack)
 
 
 def _how_it_ended(name: str, error: BaseException | None) -> str | None:
@@ -106,9 +81,8 @@ def _how_it_ended(name: str, error: BaseException | None) -> str | None:
     if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
         return None
     if isinstance(error, SystemExit):
-        code = error.code if isinstance(error.code, int) else 1
-        said = f": {utf8(str(error.code))}" if not isinstance(error.code, int) else ""
-        return f"{name} ended with exit code {code}{said}"
+        said = error.code if isinstance(error.code, int) else f"1: {utf8(str(error.code))}"
+        return f"{name} ended with exit code {said}"
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
@@ -117,6 +91,6 @@ def _how_it_ended(name: str, error: BaseException | None) -> str | None:
 
 
 def say(text: str) -> None:
-    """Print a line of perfctl to stderr, unless the script closed it."""
+    """Print a line to stderr, unless the script closed it."""
     with suppress(OSError, ValueError):
         print(f"perfctl: {text}", file=sys.stderr)

@@ -20,7 +20,7 @@ from typing import Any
 from zipfile import is_zipfile
 
 from perfctl.workloads.run.options import as_flags
-from perfctl.workloads.script.options import Command, ScriptOptions, parse
+from perfctl.workloads.script.options import Command, launch, parse, start_under
 from perfctl.workloads.script.record import Keeper
 from perfctl.workloads.spec import SpecError, WorkloadError
 
@@ -34,7 +34,8 @@ _run_as_main: Any = runpy._run_module_as_main  # type: ignore[attr-defined]
 def set_up(command: Command) -> None:
     """Make argv, path and ``__main__`` those of a process started as ``python train.py``."""
     _kept.append(sys.modules["__main__"])
-    sys.modules["__main__"] = _fresh_main()
+    sys.modules["__main__"] = main = ModuleType("__main__")
+    main.__dict__.update(__builtins__=builtins, __annotations__={}, __package__=None, __spec__=None)
     if command.kind == "module":
         # sys.path[0] is the working directory already, as with -m.
         sys.argv = ["-m", *command.arguments]
@@ -56,7 +57,8 @@ def execute(command: Command) -> None:
     elif _holds_main(command.target):
         _run_as_main("__main__", alter_argv=False)
     else:
-        path = _absolute(command.target)
+        # Made absolute like the interpreter does: joined, not normalised.
+        path = command.target if Path(command.target).is_absolute() else f"{os.getcwd()}{os.sep}{command.target}"  # noqa: PTH109
         main = sys.modules["__main__"].__dict__
         main.update(__file__=path, __loader__=SourceFileLoader("__main__", path), __cached__=None)
         code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
@@ -69,19 +71,12 @@ def without_own_frames(trace: TracebackType | None) -> TracebackType | None:
     Removes frames of perfctl between others (around an optimizer's step).
     """
     own = execute.__code__.co_filename
-    inside = False
-    while trace is not None:
-        is_own = trace.tb_frame.f_code.co_filename == own
-        if inside and not is_own:
-            return _without_wrappers(trace)
-        inside = inside or is_own
+    while trace is not None and trace.tb_frame.f_code.co_filename != own:
         trace = trace.tb_next
-    return None
-
-
-def _without_wrappers(trace: TracebackType) -> TracebackType:
+    while trace is not None and trace.tb_frame.f_code.co_filename == own:
+        trace = trace.tb_next
     kept = trace
-    while kept.tb_next is not None:
+    while kept is not None and kept.tb_next is not None:
         if str(kept.tb_next.tb_frame.f_globals.get("__name__", "")).startswith(_OWN):
             kept.tb_next = kept.tb_next.tb_next
         else:
@@ -101,55 +96,30 @@ def end_as_interrupted() -> None:
 _interrupted: list[bool] = []
 
 
-def die_of_interrupt() -> None:
-    """Let the process end by SIGINT."""
-    _interrupted.append(True)
-
-
-def watch_for_interrupt() -> None:
-    """Call this before the script registers exit handlers, so that those run first."""
-    atexit.register(end_as_interrupted)
-
-
-def _fresh_main() -> ModuleType:
-    main = ModuleType("__main__")
-    main.__dict__.update(__builtins__=builtins, __annotations__={}, __package__=None, __spec__=None)
-    return main
-
-
 def _holds_main(path: str) -> bool:
     """Whether it is a folder or zip file, which Python runs through its ``__main__``."""
     return Path(path).is_dir() or is_zipfile(path)
-
-
-def _absolute(path: str) -> str:
-    """An absolute path made like the interpreter's: joined, not normalised."""
-    return path if Path(path).is_absolute() else f"{os.getcwd()}{os.sep}{path}"  # noqa: PTH109
 
 
 class _Finder:
     """First on ``sys.meta_path`` until the module is imported; finds it through the other finders."""
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
-        self._name = name
-        self._then = then
+        self._name, self._then = name, then
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if name != self._name:
             return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(name, path, target)
-            if spec is not None:
-                self._watch(spec.loader)
-                return spec
-        return None
+        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((found for found in others if found is not None), None)
+        if spec is not None and spec.loader is not None:
+            self._watch(spec.loader)
+        return spec
 
     def _watch(self, loader: Any) -> None:
         """Patch this loader only, until the module was executed."""
-        if loader is None:
-            return
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
@@ -174,17 +144,17 @@ def run_script(arguments: Sequence[str]) -> int:
     """The exit code: 0, or 2 when nothing was started. Exceptions of the script, SystemExit too, pass through."""
     try:
         options = parse(arguments)
-        if options.command.flags:
-            _restart(options)
+        if options.command.flags:  # -u, -O, -X ... take effect only at the start of Python
+            words = ("-m", "perfctl.workloads", *options.own_words, "--", *options.command.words)
+            os.execv(sys.executable, [sys.executable, *options.command.flags, *words])  # noqa: S606  # nosec B606
         if options.command.kind in ("torchrun", "accelerate"):
-            from perfctl.workloads.script.options import launch
-
-            return launch(options)
+            launch(options)
+            return 0
+        text = os.environ.get("RANK", "")
+        rank = int(text) if text.isdecimal() else 0
         if options.under:
-            from perfctl.workloads.script.options import start_under
-
-            start_under(options, _rank())
-        options = options.for_rank(_rank()).with_absolute_paths()
+            start_under(options, rank)
+        options = options.for_rank(rank).with_absolute_paths()
         keeper = Keeper(options)
         keeper.write()
     except (SpecError, WorkloadError) as error:
@@ -192,11 +162,7 @@ def run_script(arguments: Sequence[str]) -> int:
         return 2
     if options.batch_env is not None and options.batch_size is not None:
         os.environ[options.batch_env] = str(options.batch_size)
-    _run(options, keeper)
-    return 0
 
-
-def _run(options: ScriptOptions, keeper: Keeper) -> None:
     def arm() -> None:
         from perfctl.workloads.script.watch import ScriptWatch
 
@@ -205,29 +171,18 @@ def _run(options: ScriptOptions, keeper: Keeper) -> None:
         watch.start()
 
     after_import("torch", arm)
-    watch_for_interrupt()
+    atexit.register(end_as_interrupted)  # before the script registers handlers, so that those run first
     set_up(options.command)
     try:
         execute(options.command)
     except BaseException as error:
         keeper.end(error)
         if isinstance(error, KeyboardInterrupt):
-            die_of_interrupt()
+            _interrupted.append(True)
         _hide_own_frames()
         raise
     keeper.end(None)
-
-
-def _rank() -> int:
-    """The rank that a launcher set; 0 without a launcher."""
-    text = os.environ.get("RANK", "")
-    return int(text) if text.isdecimal() else 0
-
-
-def _restart(options: ScriptOptions) -> None:
-    """Restart Python with its options (-u, -O, -X ...), which take effect only at its start."""
-    words = ("-m", "perfctl.workloads", *options.own_words, "--", *options.command.words)
-    os.execv(sys.executable, [sys.executable, *options.command.flags, *words])  # noqa: S606  # nosec B606
+    return 0
 
 
 def _hide_own_frames() -> None:

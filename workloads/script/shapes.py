@@ -6,16 +6,16 @@ Inside the measured steps only the shapes of the models' inputs are noted, in a 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
-import torch
 from torch import nn
 from torch.utils import _python_dispatch as dispatch
 
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Gap
 from perfctl.workloads.run.record import Record
+from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.layers import Names
 from perfctl.workloads.tracing.recorder import Recorder
 
@@ -30,19 +30,14 @@ Step = tuple[Shapes, ...]
 """Shapes of all calls of models in a step, in order, which identify the work of the step."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Recording:
-    ops: tuple[OpShape, ...]
-    gaps: tuple[Gap, ...]
-
-
 class StepRecorder:
     """Records from the first call of a model in a step to the step's end."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self._running: Recorder | None = None
-        self._kept: dict[Step, _Recording] = {}
+        self._kept: dict[Step, tuple[tuple[OpShape, ...], list[Gap]]] = {}
+        """Operations and gaps of the recorded steps."""
         self._passed_by: set[Shapes | None] = set()
         """First calls of steps with new shapes that were not recorded, because that was noticed too late."""
         self._calls: list[Shapes] = []
@@ -76,10 +71,9 @@ class StepRecorder:
         self._running = Recorder(None, names=self._names)
         self._running.__enter__()
         if module is not None:
-            self._running._watch.enter(module, arguments)
+            self._running.enter(module, arguments)
 
     def note_call(self, shapes: Shapes) -> None:
-        """Note a call of a model in the current step."""
         self._calls.append(shapes)
 
     def step_ended(self, whole: bool, measured: bool) -> None:
@@ -94,7 +88,12 @@ class StepRecorder:
             if step:
                 self._passed_by.discard(step[0])
             if whole:
-                self._kept.setdefault(step, _Recording(tuple(running.ops), (*running.gaps, *_unsure(running))))
+                gaps = running.gaps
+                if running.data_dependent:
+                    names = ", ".join(running.data_dependent)
+                    reason = f"sizes depend on the data ({names}): other steps may compute more or less"
+                    gaps.append(Gap("layer_call", "ambiguous", reason))
+                self._kept.setdefault(step, (running.ops, gaps))
         elif step and step not in self._kept:
             self._passed_by.add(step[0])
 
@@ -121,8 +120,9 @@ class StepRecorder:
             return
         steps = {step: [n for n, other in enumerate(self._measured) if other == step] for step in self._kept}
         best = max(steps, key=lambda step: len(steps[step]))
-        record.ops = list(self._kept[best].ops)
-        record.gaps += self._kept[best].gaps
+        ops, gaps = self._kept[best]
+        record.ops = list(ops)
+        record.gaps += gaps
         if self._measured:
             record.environment["layer_calls_of_steps"] = _ranges(steps[best]) or "none"
         others = [n for n, step in enumerate(self._measured) if step != best]
@@ -134,37 +134,17 @@ class StepRecorder:
             f"{_ranges([n for n in others if self._measured[n] == step])}: {_in_words(step)}"
             for step in list(dict.fromkeys(self._measured[n] for n in others))[:MOST]
         )
-        missing = self._missing()
-        never = " (they first occurred in the measured steps, and not after them)" if missing else ""
+        never = " (they first occurred in the measured steps, and not after them)" if self._missing() else ""
+        inputs = f"with inputs {_in_words(best)}"
         if own:
-            return (
-                f"the estimate is for measured steps {_ranges(own)} with inputs {_in_words(best)}; others had other "
-                f"inputs{never}: {seen}"
-            )
-        return (
-            f"the estimate is for a step with inputs {_in_words(best)}, which no measured step had{never}: {seen}. "
-            "A larger --warmup may record one of these"
-        )
+            return f"the estimate is for measured steps {_ranges(own)} {inputs}; others had other inputs{never}: {seen}"
+        more = "A larger --warmup may record one of these"
+        return f"the estimate is for a step {inputs}, which no measured step had{never}: {seen}. {more}"
 
 
 def shapes_in(value: Any) -> Iterator[tuple[int, ...]]:
     """Shapes of the tensors in ``value``, in order."""
-    if isinstance(value, torch.Tensor):
-        yield tuple(value.shape)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from shapes_in(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from shapes_in(item)
-
-
-def _unsure(running: Recorder) -> tuple[Gap, ...]:
-    if not running.data_dependent:
-        return ()
-    names = ", ".join(running.data_dependent)
-    reason = f"sizes depend on the data ({names}): other steps may compute more or less"
-    return (Gap("layer_call", "ambiguous", reason),)
+    return (tuple(tensor.shape) for tensor in tensors_in(value))
 
 
 def _in_words(step: Step) -> str:
@@ -175,10 +155,5 @@ def _in_words(step: Step) -> str:
 
 def _ranges(numbers: list[int]) -> str:
     """Text such as "0-3, 5"."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and parts[-1][1] == number - 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+    runs = [[number for _, number in run] for _, run in groupby(enumerate(numbers), lambda item: item[1] - item[0])]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -21,7 +21,6 @@ class Cycle:
     expected: Callable[[], int] | None = None
     """Number of sources; None when only a second round can tell."""
     order: list[int] = field(default_factory=list)
-    """Sources in the order of their first event."""
     last: int | None = None
     """The source that ends a round; None while unknown."""
     frozen: bool = False
@@ -47,7 +46,6 @@ class StepMarker:
     """Turns a script's events into ends of steps, by the requested rule."""
 
     kind: str
-    """auto, optimizer, forward or backward."""
     named: str | None
     """Only events of this class; None for any."""
     optimizers_alive: Callable[[], int]
@@ -55,7 +53,6 @@ class StepMarker:
     optimizers: Cycle = field(init=False)
     models: Cycle = field(default_factory=Cycle)
     steps: int = 0
-    """Number of steps that ended."""
     optimizer_steps: int = 0
     calls: int = 0
     """Number of outermost calls of models."""
@@ -85,7 +82,6 @@ class StepMarker:
         return self._count(self.named is not None or self.optimizers.event(source))
 
     def model_called(self, source: int) -> bool:
-        """Note the end of an outermost call of a model."""
         self.calls += 1
         if self.named is not None or self.kind not in ("auto", "forward"):
             return False
@@ -95,11 +91,9 @@ class StepMarker:
         return self._count(self.models.event(source))
 
     def module_called(self, name: str) -> bool:
-        """Note the end of a call of any module."""
         return self._count(self.kind == "forward" and self.named == name)
 
     def backward_ended(self) -> bool:
-        """Note the end of a backward pass."""
         if self.kind == "auto" and not self.models.frozen:
             alone = not (self.optimizers_alive() or self.optimizers.order)
             if alone != self._by_backward:
@@ -109,7 +103,6 @@ class StepMarker:
 
     @property
     def ends_with_backward(self) -> bool:
-        """Whether each backward pass ends a step."""
         return self.kind == "backward" or self._by_backward
 
     def listen(self) -> None:
@@ -126,7 +119,6 @@ class StepMarker:
         self.optimizers.frozen = self.models.frozen = self.steps > 0
 
     def in_words(self) -> str:
-        """What ends a step, for the record."""
         if self.ends_with_backward:
             return "a backward pass"
         if self.named is not None:

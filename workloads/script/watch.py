@@ -17,7 +17,7 @@ from torch import nn
 from perfctl.records.ranges import RANGE_PREFIX
 from perfctl.records.report import Gap
 from perfctl.workloads.run.annotate import Annotator
-from perfctl.workloads.run.clock import Backend, NoRanges, make_backend, make_clock, make_window, span, window_gaps
+from perfctl.workloads.run.clock import Backend, make_backend, make_clock, make_window, span, window_gaps
 from perfctl.workloads.run.memory import MemoryWatch
 from perfctl.workloads.run.options import as_flags
 from perfctl.workloads.run.record import Record
@@ -39,22 +39,18 @@ class MeasuredSteps:
     def __init__(
         self, options: ScriptOptions, ranges: Backend, names: Names, mine: Callable[[], bool], device: str
     ) -> None:
-        self._ranges = ranges
-        self._device = device
-        self._options = Options(
-            batch_size=options.batch_size or 1, window=options.window, trace=options.trace, device=device
-        )
+        self._ranges, self._mine, self._device = ranges, mine, device
+        self._options = Options(options.batch_size or 1, window=options.window, trace=options.trace, device=device)
         self._memory = MemoryWatch(device)
         self._memory.take("before")
         self._clock = make_clock(device)
-        self._mine = mine
         self._stack = ExitStack()
-        self._step: Any = None
         self._began: Any = None
+        self._step: Any = None
+        """Marks of the clock: when the first step and the current one began."""
         self.phases = Phases(ranges, self._clock)
         self.annotator = None if options.annotate == "none" else Annotator(ranges, None, names)
         self.done = 0
-        """Measured steps that ended."""
 
     def open(self) -> None:
         """Start measuring. Raises WorkloadError or RuntimeError when the profiler cannot be notified."""
@@ -76,34 +72,27 @@ class MeasuredSteps:
     def close(self, record: Record, whole: bool) -> None:
         """End measuring and fill in the record; ``whole``: the current step ended. Raises WorkloadError for the trace."""
         self._close_ranges()
-        end = self._step
         if whole:
             end = self._end_step()
         else:
+            end = self._step
             self._ranges.pop()
         try:
             self._stack.close()
         finally:
-            self._fill(record, end)
+            record.steps += [row for row in self.phases.rows() if row.number < self.done]
+            record.clock = self._clock.kind
+            record.duration_ns = self._clock.between_ns(self._began, end) if self.done else None
+            self._memory.fill(record)
+            # Peaks are not reset: the script may print them.
+            record.environment["host_peak_covers"] = record.environment["device_peak_covers"] = "whole process"
+            record.gaps += window_gaps(self._options)
+            record.gaps += self.annotator.gaps if self.annotator is not None else []
 
     def _close_ranges(self) -> None:
         if self.annotator is not None:
             self.annotator.close_ranges()
         self.phases.close_all()
-
-    def _fill(self, record: Record, end: Any) -> None:
-        rows = self.phases.rows()
-        record.steps += [row for row in rows if row.number < self.done]
-        record.clock = self._clock.kind
-        record.duration_ns = self._clock.between_ns(self._began, end) if self.done else None
-        self._memory.take_peak()
-        self._memory.take("after")
-        record.memory = self._memory.figures
-        # Peaks are not reset: the script may print them.
-        record.environment["host_peak_covers"] = record.environment["device_peak_covers"] = "whole process"
-        record.gaps += self._memory.gaps + window_gaps(self._options)
-        if self.annotator is not None:
-            record.gaps += self.annotator.gaps
 
     def _begin_step(self) -> None:
         self.phases.number = self.done
@@ -118,11 +107,6 @@ class MeasuredSteps:
         return end
 
 
-def device_in_use(weights: torch.device | None) -> str:
-    """cuda for a model on a GPU, else cpu."""
-    return "cuda" if weights is not None and weights.type == "cuda" else "cpu"
-
-
 UNRECORDED = 8
 """Steps after the warm-up until the window opens even though no complete step could be recorded."""
 
@@ -131,28 +115,28 @@ class ScriptWatch:
     """perfctl's part of a script's process once torch is imported."""
 
     def __init__(self, options: ScriptOptions, keeper: Keeper) -> None:
-        self._options = options
-        self._keeper = keeper
-        self._record = keeper.record
+        self._options, self._keeper, self._record = options, keeper, keeper.record
         self._facts = Facts()
         self._names = Names()
         self._names.follow(self._facts.note_name)
-        self._optimizers = Optimizers(self._optimizer_began, self._optimizer_left, self._optimizer_ended)
+        self._optimizers = Optimizers(
+            lambda: self._in_window(lambda phases: phases.begin("optimizer")),
+            lambda: self._in_window(Phases.end),
+            self._optimizer_ended,
+        )
         self._marker = StepMarker(options.marker, options.marker_class, self._optimizers.count)
         self._recorder = StepRecorder(self._names)
         self._others = OtherProfilers(self._other_begins)
         self._gave_way = False
         """Steps were not measured because the script was profiling."""
-        self._ranges: Backend = NoRanges()
+        self._ranges = Backend()
         self._hooks = ModuleHooks(self._before_call, self._after_call, with_kwargs=True, outermost=True)
         self._undo: list[Callable[[], None]] = []
         self._calls: list[nn.Module] = []
-        """Running modules, outermost first."""
         self._thread: int | None = None
         """The thread whose events count: that of the first event."""
         self._window: MeasuredSteps | None = None
         self._measured = False
-        """The window was open."""
         self._filled = False
 
     def start(self) -> None:
@@ -209,29 +193,21 @@ class ScriptWatch:
         while self._calls.pop() is not module:
             pass
         if not self._calls:
-            self._model_called(module, (arguments, rest[0]))
+            if self._window is not None:
+                self._window.phases.close_all()
+            shapes = tuple(shapes_in((arguments, rest[0])))
+            self._facts.note_call(module, shapes, None if self._window is None else self._window.done)
+            if _is_model(module):
+                self._recorder.note_call(shapes)
         ends = self._marker.module_called(type(module).__name__)
         if not self._calls and _is_model(module):
             ends = self._marker.model_called(id(module)) or ends
         if ends:
             self._step_ended()
 
-    def _model_called(self, module: nn.Module, given: Any) -> None:
-        """An outermost call ended."""
-        if self._window is not None:
-            self._window.phases.close_all()
-        shapes = tuple(shapes_in(given))
-        self._facts.note_call(module, shapes, None if self._window is None else self._window.done)
-        if _is_model(module):
-            self._recorder.note_call(shapes)
-
-    def _optimizer_began(self) -> None:
+    def _in_window(self, then: Callable[[Phases], None]) -> None:
         if self._window is not None and self._mine():
-            self._window.phases.begin("optimizer")
-
-    def _optimizer_left(self) -> None:
-        if self._window is not None and self._mine():
-            self._window.phases.end()
+            then(self._window.phases)
 
     def _optimizer_ended(self, source: int, name: str) -> None:
         if not self._mine():
@@ -248,7 +224,6 @@ class ScriptWatch:
             self._step_ended()
 
     def _other_begins(self) -> None:
-        """The script is about to start torch.profiler."""
         if self._window is not None:
             self._gave_way = True
             self._close(whole=False)
@@ -281,16 +256,16 @@ class ScriptWatch:
             self._gave_way = True
             return
         self._marker.freeze()
-        device = device_in_use(self._facts.device)
+        weights = self._facts.device
+        device = "cuda" if weights is not None and weights.type == "cuda" else "cpu"
         try:
             window = MeasuredSteps(self._options, self._ranges, self._names, self._mine, device)
             with self._others.ours():
                 window.open()
+            self._window = window
         except (RuntimeError, OSError) as error:
             self._measured = True
             self._note(f"window:{self._options.window}", error)
-            return
-        self._window = window
 
     def _close(self, whole: bool) -> None:
         window, self._window = self._window, None
@@ -306,7 +281,6 @@ class ScriptWatch:
             self._finish()
 
     def _finish(self) -> None:
-        """Finish once all steps are measured and new shapes in them are recorded."""
         if not self._filled and not self._recorder.is_waiting():
             self._stop()
             self._fill()
@@ -314,7 +288,6 @@ class ScriptWatch:
             self._keeper.write()
 
     def _fill(self) -> None:
-        """Fill in the record."""
         self._filled = True
         record = self._record
         self._recorder.fill(record)
@@ -322,7 +295,6 @@ class ScriptWatch:
         self._facts.fill(record)
 
     def _stop(self) -> None:
-        """Remove everything of perfctl from torch."""
         self._recorder.stop()
         self._optimizers.stop()
         while self._undo:
@@ -339,12 +311,11 @@ class ScriptWatch:
 
     def _mine(self) -> bool:
         """Whether this is the thread that trains: that of the first event."""
-        if self._thread is None:
-            self._thread = threading.get_ident()
-        return self._thread == threading.get_ident()
+        here = threading.get_ident()
+        self._thread = self._thread or here
+        return self._thread == here
 
     def _note(self, quantity: str, error: Exception) -> None:
-        """Note that a part of perfctl does not work here; the script continues."""
         reason = as_flags(first_line(error))
         self._record.gaps.append(Gap(quantity, "not_available", reason))
         say(reason)

@@ -20,8 +20,6 @@ from torch.nn.modules import module as module_hooks
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
-RNN_OPS = {"LSTM": "perfctl.lstm", "GRU": "perfctl.gru", "RNN_TANH": "perfctl.rnn", "RNN_RELU": "perfctl.rnn"}
-ATTENTION_OP = "perfctl.scaled_dot_product_attention"
 _FUSED = ("flash", "efficient", "cudnn", "fused", "overrideable")
 
 
@@ -39,22 +37,19 @@ class Call:
     """Numbers of the backward passes (graph tasks) that reached it."""
 
     def note_operator(self, name: str) -> None:
-        """Set the backend when operator ``name`` is a fused kernel."""
         if self.backend == "math" and any(word in name for word in _FUSED):
             self.backend = "flash"
+
+    def take_shapes(self, inputs: tuple[Any, ...], last: Any) -> None:
+        """``inputs``: tensors, or None; ``last``: the output, or a tensor of its dtype."""
+        self.inputs = tuple(None if tensor is None else tuple(tensor.shape) for tensor in inputs)
+        known = [tensor for tensor in (*inputs, last) if tensor is not None]
+        self.dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in known)
 
 
 def is_recurrent(module: torch.nn.Module) -> bool:
     """Whether the module's forward is torch's own LSTM, GRU or RNN."""
     return isinstance(module, torch.nn.RNNBase)
-
-
-def _shape(tensor: Any) -> tuple[int, ...] | None:
-    return tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else None
-
-
-def _dtype(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def describe_rnn(call: Call, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -64,11 +59,10 @@ def describe_rnn(call: Call, module: Any, args: tuple[Any, ...], kwargs: dict[st
     """
     given = args[0] if args else kwargs["input"]
     states = args[1] if len(args) > 1 else kwargs.get("hx")
-    states = states if isinstance(states, tuple) or states is None else (states,)
+    states = () if states is None else states if isinstance(states, tuple) else (states,)
     packed = not isinstance(given, torch.Tensor)
     data = given.data if packed else given
-    wide = (2 if module.bidirectional else 1) * (getattr(module, "proj_size", 0) or module.hidden_size)
-    result = (*data.shape[:-1], wide)
+    directions, projected = 2 if module.bidirectional else 1, getattr(module, "proj_size", 0)
     if packed:
         first, rows = int(given.batch_sizes[0]), int(data.shape[0])
     elif data.dim() == 2:
@@ -77,26 +71,17 @@ def describe_rnn(call: Call, module: Any, args: tuple[Any, ...], kwargs: dict[st
         first = int(data.shape[0 if module.batch_first else 1])
         rows = int(data.shape[0]) * int(data.shape[1])
     grad = torch.is_grad_enabled()
-    call.op = RNN_OPS.get(module.mode, "perfctl.rnn")
-    call.inputs = (_shape(data), *(_shape(state) for state in states or ()))
-    call.outputs = (tuple(result),)
-    call.dtypes = tuple(
-        _dtype(tensor) for tensor in (data, *(states or ()), data if output is None else output[0].data)
-    )
+    call.op = {"LSTM": "perfctl.lstm", "GRU": "perfctl.gru"}.get(module.mode, "perfctl.rnn")
+    call.outputs = ((*data.shape[:-1], directions * (projected or module.hidden_size)),)
+    call.take_shapes((data, *states), data if output is None else output[0].data)
     call.attributes = {
-        "input_size": module.input_size,
-        "hidden_size": module.hidden_size,
-        "proj_size": getattr(module, "proj_size", 0),
-        "num_layers": module.num_layers,
-        "directions": 2 if module.bidirectional else 1,
-        "bias": bool(module.bias),
-        "rows": rows,
-        "first_rows": first,
-        "packed": packed,
+        "input_size": module.input_size, "hidden_size": module.hidden_size, "proj_size": projected,
+        "num_layers": module.num_layers, "directions": directions, "bias": bool(module.bias),
+        "rows": rows, "first_rows": first, "packed": packed,
         "needs_input": grad and bool(data.requires_grad),
         "needs_weight": grad and any(weight.requires_grad for weight in module.parameters()),
-        "needs_hidden": grad and any(state.requires_grad for state in states or ()),
-    }
+        "needs_hidden": grad and any(state.requires_grad for state in states),
+    }  # fmt: skip
 
 
 def describe_attention(call: Call, names: dict[str, Any], output: Any) -> None:
@@ -104,17 +89,16 @@ def describe_attention(call: Call, names: dict[str, Any], output: Any) -> None:
 
     ``output``: None when checkpointing cut the forward short; then the query's dtype is used.
     """
-    query, key, value, mask = (names.get(word) for word in ("query", "key", "value", "attn_mask"))
+    found = [names.get(word) for word in ("query", "key", "value", "attn_mask")]
+    inputs = tuple(item if isinstance(item, torch.Tensor) else None for item in found)
+    query, key, value, _ = inputs
     grad = torch.is_grad_enabled()
-    call.op = ATTENTION_OP
-    call.inputs = (_shape(query), _shape(key), _shape(value), _shape(mask))
+    call.op = "perfctl.scaled_dot_product_attention"
     call.outputs = ((*query.shape[:-1], value.shape[-1]),) if query is not None and value is not None else (None,)
-    last = query if output is None else output
-    tensors = [item for item in (query, key, value, mask, last) if isinstance(item, torch.Tensor)]
-    call.dtypes = tuple(_dtype(tensor) for tensor in tensors)
+    call.take_shapes(inputs, query if output is None else output)
     call.attributes = {
         "is_causal": bool(names.get("is_causal", False)),
-        "needs": tuple(grad and isinstance(item, torch.Tensor) and item.requires_grad for item in (query, key, value)),
+        "needs": tuple(grad and item is not None and item.requires_grad for item in (query, key, value)),
     }
 
 
@@ -125,11 +109,8 @@ COMPILED = (
 
 def is_compiled(module: nn.Module) -> bool:
     """Whether the module's forward is one region: compiled in place, by a wrapper, or scripted."""
-    return (
-        isinstance(module, (torch.jit.ScriptModule, Region))
-        or is_wrapper(module)
-        or module.__dict__.get("_compiled_call_impl") is not None
-    )
+    in_place = module.__dict__.get("_compiled_call_impl") is not None
+    return in_place or isinstance(module, (torch.jit.ScriptModule, Region)) or is_wrapper(module)
 
 
 def is_wrapper(module: nn.Module) -> bool:
@@ -158,11 +139,10 @@ class ModuleHooks:
         self.before, self.after = before, after
         self.with_kwargs, self._outermost = with_kwargs, outermost
         self._handles: list[RemovableHandle] = []
-        self._end: RemovableHandle | None = None
+        self._end: list[RemovableHandle] = []
         self._wanted = False
 
     def install(self) -> None:
-        """Register the hooks."""
         self._wanted = True
         self._handles = [
             module_hooks.register_module_forward_pre_hook(self.before),
@@ -175,16 +155,14 @@ class ModuleHooks:
                 module_hooks._global_forward_hooks.move_to_end(hooks._handles[1].id)  # type: ignore[attr-defined]
 
     def remove(self) -> None:
-        """Remove the hooks, also while compiled code is running."""
         self._wanted = False
         self._take_away()
 
     def hide(self, wrapper: nn.Module) -> None:
         """Remove the hooks until the end of the wrapper's forward, which is about to start; ``after`` is still called."""
         self._take_away()
-        self._end = wrapper.register_forward_hook(
-            self._come_back, with_kwargs=self.with_kwargs, always_call=True, prepend=not self._outermost
-        )
+        how = {"with_kwargs": self.with_kwargs, "always_call": True, "prepend": not self._outermost}
+        self._end = [wrapper.register_forward_hook(self._come_back, **how)]
 
     def put_back(self) -> None:
         """Undo ``_take_away``, unless the hooks were removed or installed since."""
@@ -192,11 +170,11 @@ class ModuleHooks:
             self.install()
 
     def _take_away(self) -> None:
-        for handle in (*self._handles, *([self._end] if self._end is not None else [])):
+        for handle in (*self._handles, *self._end):
             handle.remove()
             # torch 2.15 leaves this entry of a global hook behind, and would keep warning of global hooks.
             module_hooks._global_forward_hooks_with_kwargs.pop(handle.id, None)
-        self._handles, self._end = [], None
+        self._handles, self._end = [], []
         if self in INSTALLED:
             INSTALLED.remove(self)
 
@@ -233,9 +211,9 @@ def watch_compile() -> Callable[[], None]:
 
 
 def _as_region(function: Any, made: Any) -> Any:
-    owner = getattr(function, "__self__", None)
-    in_place = isinstance(owner, nn.Module) and getattr(function, "__name__", "") == "_call_impl"
-    region = owner if in_place and isinstance(owner, nn.Module) else _stand_in(function)
+    region, name = getattr(function, "__self__", None), getattr(function, "__name__", None)
+    if not isinstance(region, nn.Module) or name != "_call_impl":  # else it is compiled in place
+        region = type(str(name or type(function).__name__), (Region,), {})()
 
     @functools.wraps(made)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -264,18 +242,11 @@ def _outermost_first() -> list[ModuleHooks]:
     return sorted(INSTALLED, key=lambda item: not item._outermost)
 
 
-def _stand_in(function: Any) -> nn.Module:
-    """A Region named like the function."""
-    name = str(getattr(function, "__name__", None) or type(function).__name__)
-    made: nn.Module = type(name, (Region,), {})()
-    return made
-
-
 def prepare_for_compiled(*hooks: Callable[..., Any]) -> None:
     """Stop torch.compile from compiling the hooks that a compiled module's wrapper calls, and from warning of them."""
     # The warning says that global hooks also run for the wrapper, which is intended here.
     warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are global hooks")
     skip = getattr(torch._C._dynamo.eval_frame, "skip_code", None)
-    for hook in hooks:
-        if skip is not None:
+    if skip is not None:
+        for hook in hooks:
             skip(hook.__code__)

@@ -45,32 +45,18 @@ class Makers:
 
     __slots__ = ("layers", "starts")
 
-    def __init__(self) -> None:
-        self.starts: list[int] = []
+    def __init__(self, layer: str | None = None, first: int | None = None) -> None:
+        """With ``first``, all nodes from that number on belong to ``layer``."""
+        self.starts: list[int] = [] if first is None else [first]
         """First numbers in ascending order; of equal ones the last counts."""
-        self.layers: list[str | None] = []
+        self.layers: list[str | None] = [] if first is None else [layer]
         """The layer for the nodes from the start at the same index; None: no layer."""
 
     def mark(self, layer: str | None) -> None:
-        """Later nodes belong to ``layer``."""
         self.starts.append(next_number())
         self.layers.append(layer)
 
-    @property
-    def first(self) -> int:
-        """Number of the first node, or of the next one when there is none yet."""
-        return self.starts[0] if self.starts else next_number()
-
-    @classmethod
-    def only(cls, layer: str, first: int) -> Makers:
-        """All nodes from ``first`` on belong to ``layer``."""
-        makers = cls()
-        makers.starts.append(first)
-        makers.layers.append(layer)
-        return makers
-
     def clear(self) -> None:
-        """Forget all."""
         self.starts.clear()
         self.layers.clear()
 
@@ -112,7 +98,6 @@ def claim(outputs: Iterable[Tensor], makers: Makers, holder: Callable[[Tensor], 
 
 
 def _claim_leaf(node: Any, otherwise: str | None, holder: Callable[[Tensor], str | None], hooks: Hooks) -> None:
-    """Claim a leaf's node for the layer that holds it, and note whether the leaf is a parameter."""
     metadata = node.metadata
     if _MARK in metadata:
         return
@@ -150,17 +135,27 @@ def _judge(node: Any, below: Any) -> tuple[str, bool]:
 
 def tensors(value: Any, deep: bool = True) -> Iterator[Tensor]:
     """The tensors in a module's output, inside tuples, lists, dictionaries, dataclasses and other objects."""
+    parts: Iterable[Any] = ()
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors(item, deep)
+        parts = value.values()
     elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors(item, deep)
+        parts = value
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from tensors(getattr(value, field.name, None), deep)
+        parts = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
     elif deep and type(value).__module__ != "builtins" and not isinstance(value, (type, nn.Module)):
-        for item in getattr(value, "__dict__", {}).values():
-            yield from tensors(item, deep=False)
+        parts, deep = getattr(value, "__dict__", {}).values(), False
+    for part in parts:
+        yield from tensors(part, deep)
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors in tuples, lists and dictionaries, in order; of another object, its ``data``."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from tensors_in(part)
+    elif isinstance(data := getattr(value, "data", None), Tensor):
+        yield data

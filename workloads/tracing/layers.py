@@ -13,17 +13,16 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from itertools import islice
-from types import CodeType, FrameType
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from perfctl.workloads.tracing.composites import Call, is_recurrent
-from perfctl.workloads.tracing.gradients import LEAF as ACCUMULATE
-from perfctl.workloads.tracing.gradients import current_task
+from perfctl.workloads.tracing.gradients import LEAF, current_task, next_number
 
 _CALLED = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*|\[\d+\])*)\s*\(")
 _GENERIC = frozenset({"fn", "func", "function", "f", "callable", "forward"})
@@ -43,13 +42,12 @@ def called_as(module: object) -> str | None:
     if found is None:
         return None
     parts = found[1].replace("[", ".").replace("]", "").split(".")
-    if not _is_local(frame.f_code, parts[0]) and _resolve(frame.f_globals, parts) is not module:
+    code = frame.f_code
+    is_local = parts[0] in (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+    if not is_local and _resolve(frame.f_globals, parts) is not module:
         return None
-    if parts[-1] in ("__call__", "forward"):
-        del parts[-1]
-    if parts and parts[0] in ("self", "cls"):
-        del parts[0]
-    name = ".".join(parts)
+    parts = parts[:-1] if parts[-1] in ("__call__", "forward") else parts
+    name = ".".join(parts[1:] if parts and parts[0] in ("self", "cls") else parts)
     return None if not name or name in _GENERIC else name
 
 
@@ -62,17 +60,12 @@ def _source(frame: FrameType) -> str:
     return line.encode()[place[2] :].decode(errors="replace")
 
 
-def _is_local(code: CodeType, name: str) -> bool:
-    return name in code.co_varnames or name in code.co_cellvars or name in code.co_freevars
-
-
 def _resolve(scope: dict[str, Any], parts: list[str]) -> object:
     """The object with a dotted global name, found without running code of the script."""
     found: Any = scope.get(parts[0])
     for part in parts[1:]:
         own = getattr(found, "__dict__", {})
-        below = own.get("_modules") or {}
-        found = own[part] if part in own else below.get(part)
+        found = own[part] if part in own else (own.get("_modules") or {}).get(part)
     return found
 
 
@@ -86,7 +79,6 @@ class _Known(NamedTuple):
     """A weak reference, to keep nothing alive and to notice a reused id."""
     name: str
     below: str
-    """Prefix of the names of modules below."""
 
 
 class Names:
@@ -112,13 +104,11 @@ class Names:
         """Call ``listener(name, module)`` for every named module, now and later."""
         with self._lock:
             for known in list(self._known.values()):
-                module = known.module()
-                if module is not None:
+                if (module := known.module()) is not None:
                     listener(known.name, module)
             self._listeners.append(listener)
 
     def unfollow(self, listener: Listener) -> None:
-        """Stop calling ``listener``."""
         self._listeners.remove(listener)
 
     def find(self, module: nn.Module, around: nn.Module | None, roots: bool = True) -> str | None:
@@ -127,9 +117,9 @@ class Names:
         None for a module that is not registered below ``around``: its work counts for ``around``. ``roots``: whether a
         module outside of others becomes a root (not during backward).
         """
-        known = self._known.get(id(module))
-        if known is not None and known.module() is module:
-            return known.name
+        known = self.known(module)
+        if known is not None:
+            return known
         if "_is_replica" in module.__dict__:  # DataParallel: shares its hooks' dictionary with the original
             name = self._replicated.get(id(module.__dict__.get("_forward_hooks")))
             if name is not None:
@@ -137,15 +127,16 @@ class Names:
         if around is None and not roots:
             return None
         with self._lock:
-            return self._add_root(module) if around is None else self._add_late(module, around)
+            name = self._free_name(module) if around is None else self._late_name(module, around)
+            if name is not None:
+                self._learn(module, name, f"{name}.")
+            return name
 
     def known(self, module: nn.Module) -> str | None:
-        """The module's name; None when it has none yet."""
         known = self._known.get(id(module))
         return known.name if known is not None and known.module() is module else None
 
     def holder(self, parameter: torch.Tensor) -> str | None:
-        """Name of the first layer that holds the parameter."""
         found = self._holders.get(id(parameter))
         if found is None:
             return None
@@ -155,11 +146,6 @@ class Names:
         own = module.__dict__.get("_parameters")  # faster than getattr; a scripted module has no dictionary
         held = own.get(found[1]) if type(own) is dict else getattr(module, found[1], None)
         return found[2] if held is parameter else None
-
-    def _add_root(self, module: nn.Module) -> str:
-        name = self._free_name(module)
-        self._learn(module, name, f"{name}.")
-        return name
 
     def _free_name(self, module: nn.Module) -> str:
         """The name in the script, else the class; numbered when another model has it.
@@ -176,17 +162,11 @@ class Names:
             name = f"{wanted}-{number}"
         return name
 
-    def _add_late(self, module: nn.Module, around: nn.Module) -> str | None:
-        """Name a module that was registered after its root got its name."""
+    def _late_name(self, module: nn.Module, around: nn.Module) -> str | None:
+        """The name of a module that was registered after its root got its name."""
         above = self._known.get(id(around))
-        if above is None:
-            return None
-        path = next((path for path, below in around.named_modules() if below is module), None)
-        if not path:
-            return None
-        name = above.below + printable(_without_wrappers(path))
-        self._learn(module, name, f"{name}.")
-        return name
+        path = next((path for path, below in around.named_modules() if below is module), None) if above else None
+        return above.below + printable(_without_wrappers(path)) if above and path else None
 
     def _learn(self, top: nn.Module, own: str, below: str) -> None:
         """Name ``top`` and everything below it."""
@@ -196,8 +176,7 @@ class Names:
                 parallel.add(f"{path}.module" if path else "module")
             inner = printable(_without_wrappers(path, parallel))
             name = below + inner if inner else own
-            known = self._known.get(id(module))
-            if known is not None and known.module() is module:
+            if self.known(module) is not None:
                 continue
             self._known[id(module)] = _Known(weakref.ref(module), name, f"{name}." if inner else below)
             self._replicated[id(getattr(module, "_forward_hooks", None))] = name
@@ -222,11 +201,7 @@ def printable(path: str) -> str:
 
     The traces of torch 2.15 omit ranges with non-ASCII characters, drop line ends, and change double quotes to single.
     """
-    if path.isascii() and path.isprintable() and '"' not in path and "\\" not in path:
-        return path
-    return "".join(
-        char if char.isascii() and char.isprintable() and char not in '"\\' else f"U+{ord(char):04X}" for char in path
-    )
+    return re.sub(r'[^ -~]|["\\]', lambda found: f"U+{ord(found[0]):04X}", path)
 
 
 def is_parallel(module: nn.Module) -> bool:
@@ -237,15 +212,11 @@ def is_parallel(module: nn.Module) -> bool:
 def _without_wrappers(path: str, parallel: Collection[str] = ()) -> str:
     """``path`` without elements of wrappers. ``parallel``: paths that end in a parallel wrapper's ``module``."""
     parts = path.split(".")
-    return ".".join(
-        part
-        for number, part in enumerate(parts, start=1)
-        if part not in WRAPPERS and ".".join(parts[:number]) not in parallel
-    )
+    above = accumulate(parts, "{}.{}".format)
+    both = zip(parts, above, strict=True)
+    return ".".join(part for part, so_far in both if part not in WRAPPERS and so_far not in parallel)
 
 
-sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
-"""The number of this thread's next autograd node."""
 current_node = torch._C._current_autograd_node
 
 
@@ -280,19 +251,16 @@ class Places:
         self.task_grad: dict[int, bool] = {}
 
     def learn(self, name: str, module: torch.nn.Module) -> None:
-        """Add a named module."""
         self.frames_of.setdefault(name, _frame(name, module))
         if is_recurrent(module):
             self.recurrent.add(name)
 
     @property
     def top(self) -> Frame:
-        """The frame that runs now."""
         return self.stack[-1]
 
     def mark(self, frame: Frame) -> None:
-        """Autograd nodes created from now on belong to ``frame``."""
-        now = sequence()
+        now = next_number()
         if now == self.starts[-1]:
             self.made_by[-1] = frame
         elif now > self.starts[-1]:
@@ -309,7 +277,6 @@ class Places:
         return frame
 
     def frame_for(self, module: torch.nn.Module) -> Frame:
-        """The frame of a module about to run: its own, or one of the layer that it is part of."""
         above = self.top
         if above.call is not None:
             return above
@@ -328,22 +295,17 @@ class Places:
 
     def now(self) -> tuple[Frame, str, int | None]:
         """(frame, direction, sequence number of the running node or None outside of backward)."""
-        node = current_node()
-        return (self.top, "forward", None) if node is None else self._in_backward(node)
-
-    def _in_backward(self, node: Any) -> tuple[Frame, str, int | None]:
-        if self.top.recompute:
+        node: Any = current_node()
+        if node is None or self.top.recompute:
             return self.top, "forward", None
         grad = torch.is_grad_enabled()
         again = grad and not self.task_grad.setdefault(current_task(), grad)
         number = node._sequence_nr()
-        if number == ACCUMULATE:
+        if number == LEAF:
             layer = self.names.holder(node.variable) or ""
             return self.frames_of.get(layer, self.outside), "backward", None
         frame = self.made_by[bisect_right(self.starts, number) - 1]
-        if again:
-            return Frame(frame.layer, frame.kind, frame.leaf, True, frame.call, frame.module), "forward", None
-        return frame, "backward", number
+        return (replace(frame, recompute=True), "forward", None) if again else (frame, "backward", number)
 
 
 def _frame(name: str, module: torch.nn.Module, recompute: bool = False) -> Frame:
@@ -352,9 +314,7 @@ def _frame(name: str, module: torch.nn.Module, recompute: bool = False) -> Frame
 
 def is_leaf(module: torch.nn.Module) -> bool:
     """Whether it is a single layer: torch's own forward, without submodules (attention may have its projections)."""
-    if isinstance(module, torch.jit.ScriptModule):
-        return False
     forward = getattr(type(module).forward, "__module__", "") or ""
-    if not forward.startswith("torch.nn.modules."):
+    if isinstance(module, torch.jit.ScriptModule) or not forward.startswith("torch.nn.modules."):
         return False
     return isinstance(module, torch.nn.MultiheadAttention) or next(module.children(), None) is None

@@ -7,6 +7,7 @@ by a weak reference. A caching allocator sees the same.
 from __future__ import annotations
 
 import weakref
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,16 +16,18 @@ import torch
 from perfctl.records.paper import Allocation, MemoryTrace
 
 
+@dataclass(slots=True, eq=False)
 class Slot:
-    """One storage."""
+    """One storage; its fields are those of an Allocation."""
 
-    __slots__ = ("born", "category", "died", "direction", "layer", "op", "size", "watcher")
-
-    def __init__(self, size: int, category: str, born: int, layer: str, direction: str, op: str) -> None:
-        self.size, self.category, self.born = size, category, born
-        self.layer, self.direction, self.op = layer, direction, op
-        self.died: int | None = None
-        self.watcher: Any = None
+    size: int
+    category: str
+    born: int
+    layer: str = ""
+    direction: str = ""
+    op: str = ""
+    died: int | None = None
+    watcher: Any = None
 
 
 class Live:
@@ -41,17 +44,18 @@ class Live:
 
     def adopt(self, tensor: torch.Tensor, category: str) -> None:
         """Add a tensor that exists before anything runs: parameter, buffer, input, optimizer."""
-        self._meet(tensor, category, 0, "", "", "")
+        self._meet(tensor, category, 0)
 
     def see(self, result: Any, layer: str, direction: str, op: str) -> None:
-        """Add the new storages among an operation's results."""
         if isinstance(result, torch.Tensor):
             self._meet(result, "temporary", self.clock + 1, layer, direction, op)
         elif isinstance(result, (tuple, list)):
             for item in result:
                 self.see(item, layer, direction, op)
 
-    def _meet(self, tensor: torch.Tensor, category: str, moment: int, *place: str) -> None:
+    def _meet(
+        self, tensor: torch.Tensor, category: str, moment: int, layer: str = "", direction: str = "", op: str = ""
+    ) -> None:
         if tensor.device.type != self.device:
             return
         storage = tensor.untyped_storage()
@@ -59,7 +63,7 @@ class Live:
         if key in self.alive:
             return
         self.clock = max(self.clock, moment)
-        slot = Slot(storage.nbytes(), category, moment, *place)
+        slot = Slot(storage.nbytes(), category, moment, layer, direction, op)
         slot.watcher = weakref.ref(storage, partial(self._gone, key))
         self.alive[key] = slot
         self.slots.append(slot)
@@ -71,7 +75,6 @@ class Live:
             slot.died = self.clock
 
     def begin(self) -> None:
-        """Start a step; moments count from 0."""
         self.slots = list(self.alive.values())
         for slot in self.slots:
             slot.born = 0
@@ -90,18 +93,14 @@ class Live:
         self.backward_ends = self.clock
 
     def mark_gradients(self, model: torch.nn.Module) -> None:
-        """Mark the storages of the parameters' gradients."""
         for parameter in model.parameters():
-            if parameter.grad is not None:
-                slot = self.alive.get(parameter.grad.untyped_storage()._cdata)
-                if slot is not None:
-                    slot.category = "gradient"
+            if parameter.grad is not None and (slot := self.alive.get(parameter.grad.untyped_storage()._cdata)):
+                slot.category = "gradient"
 
     def trace(self, whole: bool = True) -> MemoryTrace:
-        """Everything since ``begin``."""
         allocations = tuple(
             Allocation(slot.size, slot.category, slot.born, slot.died, slot.layer, slot.direction, slot.op)
             for slot in self.slots
         )
-        backward_ends = self.backward_ends or self.clock
-        return MemoryTrace(allocations, self.forward_ends or self.clock, backward_ends, self.clock, whole)
+        forward_ends, backward_ends = self.forward_ends or self.clock, self.backward_ends or self.clock
+        return MemoryTrace(allocations, forward_ends, backward_ends, self.clock, whole)

@@ -1,34 +1,30 @@
-"""Select the dispatcher operations that matter, and extract what formulas need beyond shapes.
-
-Imports torch: only :mod:`perfctl.workloads.tracing.watch` needs it, inside the process that runs the model.
-"""
+"""Select the dispatcher operations that matter, and extract what formulas need beyond shapes. Imports torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from perfctl.records.paper import OpShape
-from perfctl.workloads.tracing.recorder import ModuleSeen
 
 Attributes = tuple[tuple[str, Any], ...]
 """(name, JSON value) pairs, with tuples for lists, so that they are hashable."""
+Extractor = Callable[[tuple[Any, ...], dict[str, Any]], Attributes]
+"""From the arguments of an operator to what its formula needs."""
 
 BOOKKEEPING = frozenset({"profiler", "prim", "prims_internal", "c10d_internal"})
 """Namespaces without arithmetic."""
 
-FREE = frozenset(
-    {
-        "aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_empty_strided",
-        "aten._unsafe_view", "aten._reshape_alias", "aten.lift_fresh", "aten.detach_", "aten.resize_", "aten.set_",
-        "aten.sym_size", "aten.sym_stride", "aten.sym_numel", "aten.is_same_size", "aten.result_type", "aten.view",
-        "aten.record_stream", "aten._has_same_storage_numel", "aten.expand", "aten.as_strided_", "aten.t_",
-        "aten.transpose_", "aten.clone", "aten.squeeze_", "aten.unsqueeze_", "aten.requires_grad_", "aten._nested_tensor_from_mask",
-    }
-)  # fmt: skip
+FREE = frozenset((
+    "aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_empty_strided",
+    "aten._unsafe_view", "aten._reshape_alias", "aten.lift_fresh", "aten.detach_", "aten.resize_", "aten.set_",
+    "aten.sym_size", "aten.sym_stride", "aten.sym_numel", "aten.is_same_size", "aten.result_type", "aten.view",
+    "aten.record_stream", "aten._has_same_storage_numel", "aten.expand", "aten.as_strided_", "aten.t_",
+    "aten.transpose_", "aten.clone", "aten.squeeze_", "aten.unsqueeze_", "aten.requires_grad_", "aten._nested_tensor_from_mask",
+))  # fmt: skip
 """Operations that compute nothing, besides those that the dispatcher marks as views.
 
 clone is one of them: reshape and contiguous call it depending on the memory layout that a device's kernels prefer, not on
@@ -37,16 +33,29 @@ the model.
 
 
 @dataclass(frozen=True, slots=True)
-class OpPlan:
-    """How to record one operator overload."""
+class ModuleSeen:
+    path: str
+    """Dotted; "" for the model itself."""
+    kind: str
+    depth: int
+    output: tuple[int, ...] | None
+    """Shape of the first output tensor of its first call; None when it was not called or returned no tensor."""
+    parameters: int
+    """Elements of its own parameters, without its children's; a shared tensor counts at its first owner."""
+    trainable: int
+    parameter_bytes: int
+    buffer_bytes: int
+    called: bool
 
+
+class OpPlan(NamedTuple):
     name: str
     """Namespace and name without overload: aten.convolution."""
     free: bool
     """Not recorded: a view or an allocation."""
     composite: bool
     """Consists of other operators, which are recorded instead (it appears like this under inference_mode)."""
-    attributes: Callable[[tuple[Any, ...], dict[str, Any]], Attributes] | None
+    attributes: Extractor | None
     dynamic: bool
     """Its result (a size, a number on the host) depends on data, not only on shapes."""
 
@@ -65,18 +74,17 @@ def plan_for(func: Any) -> OpPlan:
     attributes = ATTRIBUTES.get(name)
     if attributes is None and torch.Tag.pointwise in func.tags:
         attributes = _pointwise
-    dynamic = not _DYNAMIC.isdisjoint(func.tags) or name == "torchvision.nms"
-    return OpPlan(name, free, composite, attributes, dynamic)
+    return OpPlan(name, free, composite, attributes, not _DYNAMIC.isdisjoint(func.tags) or name == "torchvision.nms")
 
 
-def _at(args: tuple[Any, ...], index: int, default: Any = None) -> Any:
-    return args[index] if len(args) > index else default
+def _at(args: tuple[Any, ...], index: int) -> Any:
+    return args[index] if len(args) > index else None
 
 
 def _hashable(value: Any) -> Any:
     """Lists become tuples; symbolic and tensor values become None."""
     if isinstance(value, (list, tuple)):
-        return tuple(_hashable(item) for item in value)
+        return tuple(map(_hashable, value))
     return value if isinstance(value, (bool, int, float, str)) else None
 
 
@@ -84,71 +92,47 @@ def _pointwise(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
     return (("pointwise", True),)
 
 
-def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
-    return (
-        ("bias", _at(args, 2) is not None),
-        ("stride", _hashable(args[3])),
-        ("padding", _hashable(args[4])),
-        ("dilation", _hashable(args[5])),
-        ("transposed", args[6]),
-        ("groups", args[8]),
-    )
-
-
-def _convolution_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
-    return (
-        ("stride", _hashable(args[4])),
-        ("padding", _hashable(args[5])),
-        ("dilation", _hashable(args[6])),
-        ("transposed", args[7]),
-        ("groups", args[9]),
-        ("output_mask", _hashable(args[10])),
-    )
-
-
-def _named(*names: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Attributes]:
+def _named(*names: str) -> Extractor:
     """An extractor of arguments with plain values, named in positional order; "" skips one."""
 
     def extract(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
-        found = []
-        for index, name in enumerate(names):
-            value = kwargs.get(name, _at(args, index))
-            if name and value is not None:
-                found.append((name, _hashable(value)))
-        return tuple(found)
+        found = ((name, kwargs.get(name, _at(args, index))) for index, name in enumerate(names) if name)
+        return tuple((name, _hashable(value)) for name, value in found if value is not None)
 
     return extract
 
 
-_POOL = _named("", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
-_AVERAGE = _named("", "kernel_size", "stride", "padding", "ceil_mode")
-_POOL_BACKWARD = _named("", "", "kernel_size", "stride", "padding")
-_NORM_BACKWARD = _named("", "", "", "", "", "", "", "train", "eps", "output_mask")
+_WINDOW = _named("", "", "", "stride", "padding", "dilation", "transposed", "", "groups")
+_CONVOLUTION_BACKWARD = _named(
+    "", "", "", "", "stride", "padding", "dilation", "transposed", "", "groups", "output_mask"
+)
+_MAX_POOL = _named("", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
+_FLASH = _named("", "", "", "dropout_p", "is_causal")
+_EFFICIENT = _named("", "", "", "", "", "dropout_p", "is_causal")
 
-ATTRIBUTES: dict[str, Callable[[tuple[Any, ...], dict[str, Any]], Attributes]] = {
-    "aten.convolution": _convolution,
-    "aten._convolution": _convolution,
-    "aten.convolution_overrideable": _convolution,
-    "aten.convolution_backward": _convolution_backward,
-    "aten.convolution_backward_overrideable": _convolution_backward,
-    "aten.max_pool2d_with_indices": _POOL,
-    "aten.max_pool3d_with_indices": _POOL,
-    "aten.avg_pool2d": _AVERAGE,
-    "aten.avg_pool3d": _AVERAGE,
-    "aten.avg_pool2d_backward": _POOL_BACKWARD,
-    "aten.avg_pool3d_backward": _POOL_BACKWARD,
-    "aten.native_batch_norm": _named("", "", "", "", "", "training"),
-    "aten.cudnn_batch_norm": _named("", "", "", "", "", "training"),
-    "aten.miopen_batch_norm": _named("", "", "", "", "", "training"),
-    "aten._batch_norm_with_update": _named(),
-    "aten.native_batch_norm_backward": _NORM_BACKWARD,
-    "aten.native_layer_norm": _named("", "normalized_shape"),
-    "aten.native_group_norm": _named("", "", "", "N", "C", "HxW", "group"),
-    "aten.embedding_dense_backward": _named("", "", "num_weights"),
-    "aten._scaled_dot_product_flash_attention": _named("", "", "", "dropout_p", "is_causal"),
-    "aten._scaled_dot_product_flash_attention_for_cpu": _named("", "", "", "dropout_p", "is_causal"),
-    "aten._scaled_dot_product_efficient_attention": _named("", "", "", "", "", "dropout_p", "is_causal"),
-    "aten._scaled_dot_product_cudnn_attention": _named("", "", "", "", "", "dropout_p", "is_causal"),
+
+def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
+    return ("bias", _at(args, 2) is not None), *_WINDOW(args, kwargs)
+
+
+ATTRIBUTES: dict[str, Extractor] = {
+    f"aten.{name}": extractor
+    for names, extractor in (
+        ("convolution _convolution convolution_overrideable", _convolution),
+        ("convolution_backward convolution_backward_overrideable", _CONVOLUTION_BACKWARD),
+        ("max_pool2d_with_indices max_pool3d_with_indices", _MAX_POOL),
+        ("avg_pool2d avg_pool3d", _named("", "kernel_size", "stride", "padding", "ceil_mode")),
+        ("avg_pool2d_backward avg_pool3d_backward", _named("", "", "kernel_size", "stride", "padding")),
+        ("native_batch_norm cudnn_batch_norm miopen_batch_norm", _named("", "", "", "", "", "training")),
+        ("_batch_norm_with_update", _named()),
+        ("native_batch_norm_backward", _named("", "", "", "", "", "", "", "train", "eps", "output_mask")),
+        ("native_layer_norm", _named("", "normalized_shape")),
+        ("native_group_norm", _named("", "", "", "N", "C", "HxW", "group")),
+        ("embedding_dense_backward", _named("", "", "num_weights")),
+        ("_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu", _FLASH),
+        ("_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention", _EFFICIENT),
+    )
+    for name in names.split()
 }
 """Operation -> extractor, where the formula needs more than shapes."""
 
@@ -157,20 +141,33 @@ Note = tuple[Any, ...]
 
 
 def op_shapes(seen: Mapping[Note, list[int]], parameters: Mapping[str, int]) -> tuple[OpShape, ...]:
-    """``seen``: note -> [order of the first, calls]; ``parameters``: dotted path -> elements of its own."""
-    own = _own_parameters(seen, parameters)
-    return tuple(_op_shape(note, entry, own) for note, entry in seen.items())
+    """``seen``: note -> [order of the first, calls]; ``parameters``: dotted path -> elements of its own.
 
-
-def _own_parameters(seen: Mapping[Note, list[int]], parameters: Mapping[str, int]) -> dict[str, int]:
-    """Parameters per layer that ran; those of modules that did not run count for the nearest module above that did."""
+    Parameters of modules that did not run count for the nearest module above that did.
+    """
     ran = {note[0] for note in seen}
     own: dict[str, int] = {}
     for path, count in parameters.items():
         while path and path not in ran:
             path = path.rpartition(".")[0]
         own[path] = own.get(path, 0) + count
-    return own
+    return tuple(_op_shape(note, entry, own) for note, entry in seen.items())
+
+
+def _op_shape(note: Note, entry: list[int], own: dict[str, int]) -> OpShape:
+    layer, kind, functional, op, direction, role, recompute, inputs, outputs, types, attributes = note
+    marks = {"functional": functional, "role": role, "recompute": recompute or None}
+    extra: dict[str, object] = {name: _json(value) for name, value in attributes}
+    extra |= {name: value for name, value in marks.items() if value is not None}
+    dtypes = tuple(str(dtype).removeprefix("torch.") for dtype in types)
+    return OpShape(
+        layer, kind, op, direction, inputs, outputs, dtypes, extra,
+        parameters=own.get(layer, 0) if kind else 0, calls=entry[1], position=entry[0],
+    )  # fmt: skip
+
+
+def _json(value: Any) -> Any:
+    return [_json(item) for item in value] if isinstance(value, tuple) else value
 
 
 def modules_seen(
@@ -181,59 +178,14 @@ def modules_seen(
     found = []
     for path, module in modules:
         own = [tensor for tensor in module.parameters(recurse=False) if id(tensor) not in seen]
-        seen.update(id(tensor) for tensor in own)
-        buffers = list(module.buffers(recurse=False))
-        found.append(
-            ModuleSeen(
-                path=path,
-                kind=type(module).__name__,
-                depth=path.count(".") + 1 if path else 0,
-                output=outputs.get(path),
-                parameters=sum(tensor.numel() for tensor in own),
-                trainable=sum(tensor.numel() for tensor in own if tensor.requires_grad),
-                parameter_bytes=sum(tensor.numel() * tensor.element_size() for tensor in own),
-                buffer_bytes=sum(tensor.numel() * tensor.element_size() for tensor in buffers),
-                called=path in outputs,
-            )
-        )
+        seen.update(map(id, own))
+        row = ModuleSeen(
+            path, type(module).__name__, depth=path.count(".") + 1 if path else 0, output=outputs.get(path),
+            parameters=sum(tensor.numel() for tensor in own),
+            trainable=sum(tensor.numel() for tensor in own if tensor.requires_grad),
+            parameter_bytes=sum(tensor.numel() * tensor.element_size() for tensor in own),
+            buffer_bytes=sum(tensor.numel() * tensor.element_size() for tensor in module.buffers(recurse=False)),
+            called=path in outputs,
+        )  # fmt: skip
+        found.append(row)
     return tuple(found)
-
-
-def first_shape(output: Any) -> tuple[int, ...] | None:
-    """Shape of the first tensor in a module's output."""
-    if isinstance(output, torch.Tensor):
-        return tuple(output.shape)
-    if isinstance(output, dict):
-        output = tuple(output.values())
-    if isinstance(output, (tuple, list)):
-        return next((shape for shape in map(first_shape, output) if shape is not None), None)
-    data = getattr(output, "data", None)
-    return tuple(data.shape) if isinstance(data, torch.Tensor) else None
-
-
-def _json(value: Any) -> Any:
-    return [_json(item) for item in value] if isinstance(value, tuple) else value
-
-
-def _op_shape(record: tuple[Any, ...], entry: list[int], own: dict[str, int]) -> OpShape:
-    layer, kind, functional, op, direction, role, recompute, inputs, outputs, types, attributes = record
-    extra: dict[str, object] = {name: _json(value) for name, value in attributes}
-    if functional is not None:
-        extra["functional"] = functional
-    if role is not None:
-        extra["role"] = role
-    if recompute:
-        extra["recompute"] = True
-    return OpShape(
-        layer=layer,
-        kind=kind,
-        op=op,
-        direction=direction,
-        inputs=inputs,
-        outputs=outputs,
-        dtypes=tuple(str(dtype).removeprefix("torch.") for dtype in types),
-        attributes=extra,
-        parameters=own.get(layer, 0) if kind else 0,
-        calls=entry[1],
-        position=entry[0],
-    )

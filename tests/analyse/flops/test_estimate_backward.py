@@ -102,7 +102,7 @@ def test_a_fault_of_the_recorder_is_not_said_to_be_the_models(monkeypatch: pytes
         raise KeyError("recorder")
 
     broken_note = type(broken)(broken.__code__, watch.__dict__)
-    monkeypatch.setattr(watch.Watch, "note", broken_note)
+    monkeypatch.setattr(watch.Recorder, "note", broken_note)
     with pytest.raises(KeyError, match="recorder"):
         recorder.trace(nn.Linear(2, 2), (torch.zeros(1, 2),))
 

@@ -51,17 +51,18 @@ def out(tmp_path: Path) -> Path:
 
 
 def test_each_image_goes_where_the_ground_truth_says(tmp_path: Path, out: Path) -> None:
-    done = sort_archive(write_archive(tmp_path), read_devkit(write_kit(tmp_path)), out)
+    kit = read_devkit(write_kit(tmp_path))
+    assert kit.classes == tuple(sorted(FOLDERS.values())), "inner nodes of the tree are no classes"
+    done = sort_archive(write_archive(tmp_path), kit, out)
+    assert list(strays(out, kit)) == []
     assert (done.written, done.already, done.total, done.ignored) == (6, 0, 6, [])
     for number, class_number in enumerate(TRUTH, 1):
         assert (out / FOLDERS[class_number] / name(number)).read_bytes() == f"image {number}".encode() * number
     assert sum(path.is_file() for path in out.glob("*/*")) == 6
     assert (out / "classes.txt").read_text().split() == sorted(FOLDERS.values())
     assert json.loads((out / "imagenet-val.json").read_text())["images"] == 6
-
-
-def test_inner_nodes_of_the_tree_are_no_classes(tmp_path: Path) -> None:
-    assert read_devkit(write_kit(tmp_path)).classes == tuple(sorted(FOLDERS.values()))
+    (out / FOLDERS[2] / name(1)).write_bytes(b"left by another sorting")
+    assert list(strays(out, kit)) == [out / FOLDERS[2] / name(1)]
 
 
 def test_it_goes_on_where_it_was_stopped_and_repairs_what_was_cut(tmp_path: Path, out: Path) -> None:
@@ -94,15 +95,8 @@ def test_an_archive_that_is_cut_off_keeps_what_was_whole(tmp_path: Path, out: Pa
 def test_members_that_are_no_plain_images_are_ignored_and_named(tmp_path: Path, out: Path) -> None:
     path = tmp_path / "val.tar"
     with tarfile.open(path, "w") as archive:
-        for word in (
-            f"../{name(2)}",
-            f"/{name(3)}",
-            "../../escape.JPEG",
-            "notes.txt",
-            name(7),
-            name(0),
-            f"./{name(1)}",
-        ):
+        names = (f"../{name(2)}", f"/{name(3)}", "../../escape.JPEG", "notes.txt", name(7), name(0), f"./{name(1)}")
+        for word in names:
             member = tarfile.TarInfo(word)
             member.size = 4
             archive.addfile(member, io.BytesIO(b"here"))
@@ -163,14 +157,6 @@ def test_a_class_that_would_leave_the_folder_is_refused(tmp_path: Path) -> None:
         read_devkit(write_kit(tmp_path), tmp_path / "list.txt")
 
 
-def test_images_that_lie_elsewhere_are_found(tmp_path: Path, out: Path) -> None:
-    kit = read_devkit(write_kit(tmp_path))
-    sort_archive(write_archive(tmp_path), kit, out)
-    assert list(strays(out, kit)) == []
-    (out / FOLDERS[2] / name(1)).write_bytes(b"left by another sorting")
-    assert list(strays(out, kit)) == [out / FOLDERS[2] / name(1)]
-
-
 def test_only_files_with_published_names_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_sum(write_archive(tmp_path)) is False
     known = tmp_path / "ILSVRC2012_img_val.tar"
@@ -200,9 +186,7 @@ def test_a_table_that_is_cut_off_is_an_error_and_never_a_shorter_table(share: fl
 
 def test_without_scipy_the_message_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matfile, "find_spec", lambda name: None)
-    with pytest.raises(
-        WorkloadError, match=r"needs scipy, which is not installed: pip install 'perfctl\[imagenet\]'"
-    ) as raised:
+    with pytest.raises(WorkloadError, match=r"needs scipy, .* pip install 'perfctl\[imagenet\]'") as raised:
         read_devkit(write_kit(tmp_path))
     assert "\n" not in str(raised.value)
 

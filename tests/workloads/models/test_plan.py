@@ -26,28 +26,24 @@ from perfctl.workloads.spec import SpecError
 )
 def test_published_networks_are_points_of_the_families(spec: str, parameters: int, macs: float) -> None:
     found = plan(spec)
-
     assert found.parameters == parameters
     assert found.macs == pytest.approx(macs, rel=1e-3)
 
 
 def test_the_first_inception_module_of_width_64_is_googlenets_3a_behind_its_192_channels() -> None:
     names = {layer.name: layer for layer in plan("inception:width=64").layers}
-
     assert names["stage1.0.concat"].gives[0] == 64 + 128 + 32 + 32
     assert names["stage1.0.b3.2.conv"].kernel == 5
 
 
 def test_a_multilayer_perceptron_is_worked_out_by_hand() -> None:
     found = plan("mlp:depth=3,width=100,image=8,channels=2,classes=10")
-
     assert found.macs == 2 * 8 * 8 * 100 + 100 * 100 + 100 * 10
     assert found.parameters == found.macs + 100 + 100 + 10
 
 
 def test_a_convolution_is_worked_out_by_hand() -> None:
     layer = PlanLayer("conv", "conv", (-1,), (3, 9, 9), (8, 5, 5), kernel=3, stride=2, padding=1, bias=True)
-
     assert (layer.macs, layer.parameters) == (8 * 5 * 5 * 3 * 9, 8 * 3 * 9 + 8)
     assert (layer.inputs, layer.outputs) == (3 * 81, 8 * 25)
 
@@ -59,7 +55,6 @@ def test_the_order_of_the_parameters_and_defaults_given_change_nothing() -> None
 
 def test_the_full_name_of_a_plan_names_the_same_plan() -> None:
     found = plan("vgg:batchnorm=yes,depth=9,width=8,image=32")
-
     assert plan(found.spec) == found
     assert canonical(*read_settings(found.spec)) == found.spec
 
@@ -124,6 +119,5 @@ def test_a_number_is_spread_over_places_with_the_rest_at_the_end() -> None:
 def test_the_documentation_names_every_parameter_with_its_default_and_range(family: str) -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "commands" / "bench.md").read_text(encoding="utf-8")
     section = page.partition(f"### {family}\n")[2].partition("\n### ")[0]
-
     for name, parameter in PARAMETERS[family].items():
         assert f"| {name} | {parameter.default} | {parameter.allowed} | {parameter.about} |" in section

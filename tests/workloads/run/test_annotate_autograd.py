@@ -14,60 +14,46 @@ from torch.utils.checkpoint import checkpoint
 
 from perfctl.workloads.models.mnist_cnn import make_model
 from perfctl.workloads.run.annotate import Annotator
-from tests.workloads.autograd_truth import Seen, Truth, backward_places
+from tests.workloads.autograd_truth import Made, Seen, Truth, backward_places
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization", "ignore:None of the inputs")
 BACKWARDS = ("backward", "grad_input", "grad_weight")
 
 
-class Block(nn.Module):
-    """A residual block whose second convolution is its first."""
+def shared_resnet() -> nn.Module:
+    """A residual block, called twice, whose second convolution is its first."""
+    conv = nn.Conv2d(4, 4, 3, padding=1, bias=False)
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn = nn.BatchNorm2d(width)
-        self.conv2 = self.conv1
-
-    def forward(self, x: Tensor) -> Tensor:
+    def residual(self: Any, x: Tensor) -> Tensor:
         return torch.relu(self.bn(self.conv2(torch.relu(self.conv1(x)))) + x)
 
-
-class SharedResNet(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, 4, 3)
-        block = Block(4)
-        self.layer1 = nn.Sequential(block, block)
-        self.fc = nn.Linear(4, 5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.fc(self.layer1(self.stem(x)).mean((2, 3)))
-        return out
+    block = Made(residual, conv1=conv, bn=nn.BatchNorm2d(4), conv2=conv)
+    return Made(
+        lambda self, x: self.fc(self.layer1(self.stem(x)).mean((2, 3))),
+        stem=nn.Conv2d(3, 4, 3), layer1=nn.Sequential(block, block), fc=nn.Linear(4, 5),
+    )  # fmt: skip
 
 
-class BiLSTM(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(11, 4)
-        self.rnn = nn.LSTM(4, 3, num_layers=2, bidirectional=True, batch_first=True, dropout=0.5)
-        self.out = nn.Linear(6, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        states, _ = self.rnn(self.embed(x))
-        out: Tensor = self.out(states[:, -1])
-        return out
+def bilstm() -> nn.Module:
+    rnn = nn.LSTM(4, 3, num_layers=2, bidirectional=True, batch_first=True, dropout=0.5)
+    return Made(
+        lambda self, x: self.out(self.rnn(self.embed(x))[0][:, -1]),
+        embed=nn.Embedding(11, 4), rnn=rnn, out=nn.Linear(6, 2),
+    )  # fmt: skip
 
 
-class Functional(nn.Module):
+def functional() -> nn.Module:
     """No module below it."""
+    w, b = nn.Parameter(torch.randn(4, 3)), nn.Parameter(torch.randn(3))
+    return Made(lambda self, x: nn.functional.layer_norm(x @ self.w + self.b, (3,)).tanh(), w=w, b=b)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.w, self.b = nn.Parameter(torch.randn(4, 3)), nn.Parameter(torch.randn(3))
 
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.layer_norm(x @ self.w + self.b, (3,)).tanh()
+def checkpointed(reentrant: bool) -> nn.Module:
+    second = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.Tanh())
+    return Made(
+        lambda self, x: checkpoint(self.second, self.first(x), use_reentrant=reentrant) * 2,
+        first=nn.Linear(3, 3), second=second,
+    )  # fmt: skip
 
 
 class Recursive(nn.Module):
@@ -84,30 +70,19 @@ class Recursive(nn.Module):
         return x if self.below is None else self.below(x) + x
 
 
-class Checkpointed(nn.Module):
-    def __init__(self, reentrant: bool) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.Tanh())
-        self.reentrant = reentrant
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = checkpoint(self.second, self.first(x), use_reentrant=self.reentrant)
-        return out * 2
-
-
 def transformer() -> nn.Module:
     return nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2, enable_nested_tensor=False)
 
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "mnist": (make_model, lambda: torch.rand(2, 1, 28, 28)),
-    "shared resnet": (SharedResNet, lambda: torch.rand(2, 3, 6, 6)),
-    "bilstm": (BiLSTM, lambda: torch.randint(11, (2, 5))),
+    "shared resnet": (shared_resnet, lambda: torch.rand(2, 3, 6, 6)),
+    "bilstm": (bilstm, lambda: torch.randint(11, (2, 5))),
     "transformer": (transformer, lambda: torch.rand(2, 3, 8)),
-    "functional": (Functional, lambda: torch.rand(2, 4)),
+    "functional": (functional, lambda: torch.rand(2, 4)),
     "recursive": (lambda: Recursive(3), lambda: torch.rand(2, 3)),
-    "checkpointed": (lambda: Checkpointed(False), lambda: torch.rand(2, 3)),
-    "checkpointed, reentrant": (lambda: Checkpointed(True), lambda: torch.rand(2, 3)),
+    "checkpointed": (lambda: checkpointed(False), lambda: torch.rand(2, 3)),
+    "checkpointed, reentrant": (lambda: checkpointed(True), lambda: torch.rand(2, 3)),
 }
 
 
@@ -194,17 +169,11 @@ PLANS = st.recursive(
 @settings(max_examples=60)
 @given(plan=PLANS, needs_gradient=st.booleans())
 def test_any_tree_of_modules_is_marked_as_autograd_has_it(plan: list[Any], needs_gradient: bool) -> None:
-    class Root(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.tree = Tree(plan, [nn.Tanh()])
-            self.last = nn.Linear(3, 1)
+    def root(self: Any, x: Tensor) -> Tensor:
+        out = self.tree(x)
+        return self.last(out["x"] if isinstance(out, dict) else out)
 
-        def forward(self, x: Tensor) -> Tensor:
-            out = self.tree(x)
-            last: Tensor = self.last(out["x"] if isinstance(out, dict) else out)
-            return last
-
-    left = check(Root(), torch.rand(2, 3, requires_grad=needs_gradient))
+    model = Made(root, tree=Tree(plan, [nn.Tanh()]), last=nn.Linear(3, 1))
+    left = check(model, torch.rand(2, 3, requires_grad=needs_gradient))
     own_input = [("torch::autograd::AccumulateGrad", None, None)] if needs_gradient else []
     assert sorted(left) == sorted([("SumBackward0", None, None), *own_input])

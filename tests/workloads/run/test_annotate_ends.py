@@ -10,35 +10,24 @@ from torch import Tensor, nn
 from torch.nn.modules import module as module_hooks
 
 from perfctl.workloads.run.annotate import Annotator
-from tests.workloads.autograd_truth import Seen
+from tests.workloads.autograd_truth import Made, Seen
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 
 
-def test_an_exception_in_forward_closes_every_range() -> None:
-    class Breaks(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            raise ValueError("broken layer")
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_exception_in_forward_closes_every_range(error: type[BaseException]) -> None:
+    def breaks(self: nn.Module, x: Tensor) -> Tensor:
+        raise error
 
     seen = Seen()
-    model = nn.Sequential(nn.Identity(), Breaks())
+    model = nn.Sequential(nn.Identity(), Made(breaks))
     with Annotator(seen, model):
-        with pytest.raises(ValueError, match="broken layer"):
+        with pytest.raises(error):
             model(torch.ones(1))
-        assert seen.open == []
-    assert seen.events[-2:] == ["<1:forward", "<Sequential:forward"]
-
-
-def test_an_interrupt_in_forward_closes_every_range() -> None:
-    class Stops(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            raise KeyboardInterrupt
-
-    seen = Seen()
-    model = nn.Sequential(Stops())
-    with pytest.raises(KeyboardInterrupt), Annotator(seen, model):
-        model(torch.ones(1))
+        assert seen.open == [] or error is KeyboardInterrupt
     assert seen.open == []
+    assert seen.events[-2:] == ["<1:forward", "<Sequential:forward"]
 
 
 def test_an_exception_in_backward_leaves_no_range_open() -> None:
@@ -51,16 +40,11 @@ def test_an_exception_in_backward_leaves_no_range_open() -> None:
         def backward(ctx: Any, grad: Tensor) -> Tensor:
             raise ValueError("broken gradient")
 
-    class Own(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            out: Tensor = Breaks.apply(x)
-            return out
-
-    seen, model = Seen(), Own()
+    seen, model = Seen(), Made(lambda self, x: Breaks.apply(x))
     with Annotator(seen, model):
         with pytest.raises(ValueError, match="broken gradient"):
             model(torch.ones(1, requires_grad=True)).backward()
-        assert seen.open == ["Own:grad_input"]
+        assert seen.open == ["Made:grad_input"]
     assert seen.open == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,31 +32,21 @@ class Event:
         return end.at - self.at
 
 
-def test_events_time_steps_in_nanoseconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    timeline = Timeline(make_clock("cuda"))
-    with timeline.time(0, "step"), timeline.time(0, "forward"):
-        pass
-    timeline.note(0, "step", torch.tensor(1.5))
-    step, forward = timeline.rows()
-    assert timeline.clock.kind == "device_events"
-    assert (step.phase, step.duration_ns, step.loss) == ("step", 750_000, 1.5)
-    assert (forward.phase, forward.duration_ns, forward.loss) == ("forward", 250_000, None)
-    assert (forward.start_ns or 0) - (step.start_ns or 0) == 250_000
-
-
-def test_no_phase_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_time_steps_in_nanoseconds_and_no_phase_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[str] = []
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append("wait"))
     timeline = Timeline(make_clock("cuda"))
     waits.clear()
-    with timeline.time(0, "step"):
+    with timeline.time(0, "step"), timeline.time(0, "forward"):
         pass
+    timeline.note(0, "step", torch.tensor(1.5))
     assert waits == []
-    timeline.rows()
-    assert waits == ["wait"]
+    step, forward = timeline.rows()
+    assert (waits, timeline.clock.kind) == (["wait"], "device_events")
+    assert (step.phase, step.duration_ns, step.loss) == ("step", 750_000, 1.5)
+    assert (forward.phase, forward.duration_ns, forward.loss) == ("forward", 250_000, None)
+    assert (forward.start_ns or 0) - (step.start_ns or 0) == 250_000
 
 
 def test_a_block_that_raises_leaves_no_row() -> None:
@@ -115,25 +106,25 @@ def test_the_cuda_window_opens_and_closes_with_the_device_idle(monkeypatch: pyte
     assert calls == ["wait", "start", "steps", "wait", "stop"]
 
 
-def test_a_v100_is_described_in_base_units(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("clocks", "clock", "bandwidth"),
+    [
+        ((877_000, 4096, 1_530_000), 1_530_000_000, 2 * 877_000_000 * 4096 // 8),
+        ((None, None, 0), None, None),  # a driver that keeps them to itself
+    ],
+)
+def test_a_gpu_is_described_in_base_units(
+    monkeypatch: pytest.MonkeyPatch, clocks: tuple[Any, ...], clock: int | None, bandwidth: int | None
+) -> None:
     properties = SimpleNamespace(
-        name="Tesla V100-SXM2-16GB", major=7, minor=0, multi_processor_count=80, total_memory=16_945_512_448,
-        memory_clock_rate=877_000, memory_bus_width=4096, clock_rate=1_530_000,
+        name="V100", major=7, minor=0, multi_processor_count=80, total_memory=16_945_512_448,
+        memory_clock_rate=clocks[0], memory_bus_width=clocks[1], clock_rate=clocks[2],
     )  # fmt: skip
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
     device = run_setup.describe_device("cuda")
     assert (device.kind, device.compute_capability, device.sm_count) == ("gpu", "7.0", 80)
-    assert device.clock_hz == 1_530_000_000
-    assert device.memory_bandwidth_bps == 2 * 877_000_000 * 4096 // 8
-
-
-def test_a_clock_that_the_driver_keeps_to_itself_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    properties = SimpleNamespace(name="X", major=9, minor=0, multi_processor_count=1, total_memory=1, clock_rate=0)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
-    device = run_setup.describe_device("cuda")
-    assert (device.clock_hz, device.memory_bandwidth_bps) == (None, None)
+    assert (device.clock_hz, device.memory_bandwidth_bps) == (clock, bandwidth)
 
 
 @pytest.mark.parametrize(("number", "text"), [(90100, "9.1.0"), (92600, "9.26.0"), (8907, "8.9.7"), (8204, "8.2.4")])
@@ -169,8 +160,6 @@ def test_tf32_on_a_gpu_without_it_is_a_gap(capability: str, gaps: int) -> None:
 
 
 def test_the_reason_torch_gives_for_having_no_gpu_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    import warnings
-
     def is_available() -> bool:
         warnings.warn("CUDA initialization: the driver is too old. Please update (Triggered at x)", stacklevel=1)
         return False

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from perfctl.parsers.own import workload_record
 from perfctl.workloads.models import families
 from perfctl.workloads.models.plan import plan
 from perfctl.workloads.run import loop
+from perfctl.workloads.run.clock import Clock
 from perfctl.workloads.run.layer_times import MODEL, TimedRanges
 from perfctl.workloads.run.options import parse_arguments
 from perfctl.workloads.run.record import Record
@@ -22,27 +24,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 MODEL_SPEC = "vgg:depth=5,stages=1,width=2,hidden=4,image=4"
 
 
-class Counting:
+class Counting(Clock):
     """A clock that goes on by one with each mark."""
 
-    kind = "monotonic"
-
-    def __init__(self) -> None:
-        self.now = 0
-        self.settled = 0
+    now = 0
 
     def mark(self) -> int:
         self.now += 1
         return self.now
-
-    def wait(self) -> None:
-        self.settled += 1
-
-    def start_ns(self, mark: int) -> int:
-        return mark
-
-    def between_ns(self, start: int, end: int) -> int:
-        return end - start
 
 
 def run(**changes: Any) -> Record:
@@ -57,7 +46,6 @@ def test_a_range_counts_without_those_within_it_and_calls_of_one_name_add_up() -
         ranges.push("inner")  # 2, 4
         ranges.pop()  # 3, 5
     ranges.pop()  # 6
-
     assert ranges.take() == {"inner": 2, "outer": 5 - 2}
     assert ranges.take() == {}
 
@@ -74,13 +62,12 @@ def test_ranges_of_two_threads_do_not_nest_in_each_other() -> None:
     thread.start()
     thread.join()
     ranges.pop()
-
     assert ranges.take() == {"backward": 1, "forward": 3}
 
 
-def test_each_layer_of_a_model_is_timed_in_both_directions_in_steps_of_its_own() -> None:
-    record = run(layer_steps=3)
-
+def test_each_layer_of_a_model_is_timed_in_both_directions_in_steps_of_its_own(tmp_path: Path) -> None:
+    record = run(layer_steps=3, record=tmp_path / "workload.json")
+    assert list(workload_record.parse(tmp_path / "workload.json").layer_times) == record.layer_times
     assert [row.phase for row in record.steps].count("step") == 2
     forward = {row.layer for row in record.layer_times if row.direction == "forward"}
     backward = {row.layer for row in record.layer_times if row.direction != "forward"}
@@ -94,15 +81,11 @@ def test_each_layer_of_a_model_is_timed_in_both_directions_in_steps_of_its_own()
     assert (kinds["stage1.0.conv"], kinds["fc3"], kinds[MODEL]) == ("Conv2d", "Linear", "Planned")
 
 
-def test_a_run_without_them_keeps_none() -> None:
-    assert run().layer_times == []
-
-
 def test_slow_steps_are_measured_a_few_times_and_fast_ones_as_often_as_asked() -> None:
     slow, fast = run(steps=40, within=1e-9), run(steps=7, within=60.0)
-
     assert [row.phase for row in slow.steps].count("step") == LEAST_STEPS
     assert [row.phase for row in fast.steps].count("step") == 7
+    assert fast.layer_times == []
 
 
 @pytest.mark.parametrize(
@@ -117,11 +100,3 @@ def test_slow_steps_are_measured_a_few_times_and_fast_ones_as_often_as_asked() -
 def test_what_makes_no_sense_is_said_before_anything_runs(words: list[str], said: str) -> None:
     with pytest.raises(SpecError, match=said):
         parse_arguments("families", ["--batch", "2", *words])
-
-
-def test_layer_times_reach_the_record_file(tmp_path: Path) -> None:
-    from perfctl.parsers.own import workload_record
-
-    record = run(layer_steps=1, record=tmp_path / "workload.json")
-
-    assert list(workload_record.parse(tmp_path / "workload.json").layer_times) == record.layer_times

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.utils.data import TensorDataset
 
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Device, Gap, MemoryFigure, Step
@@ -22,6 +20,9 @@ from perfctl.workloads.run import loop
 from perfctl.workloads.run.options import parse_arguments
 from perfctl.workloads.run.record import Record
 from perfctl.workloads.spec import Options, Parts, WorkloadError
+from tests.workloads import small
+from tests.workloads.autograd_truth import Seen
+from tests.workloads.small import Small
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 
@@ -32,57 +33,18 @@ KEYS = [
 ]  # fmt: skip
 
 
-class Small:
-    """A workload of one linear layer."""
-
-    NAME = "small"
-    ABOUT = "one linear layer"
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        pass
-
-    def build(self, options: Options, own: argparse.Namespace) -> Parts:
-        class Layer(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.fc = nn.Linear(6, 3)
-
-            def forward(self, x: Tensor) -> Tensor:
-                out: Tensor = self.fc(x)
-                return out
-
-        model = Layer()
-        inputs, labels = torch.randn(20, 6), torch.arange(20) % 3
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
-        dataset = TensorDataset(inputs, labels)
-        return Parts(model, nn.functional.cross_entropy, optimizer, scheduler, dataset, dataset)
-
-
-class Seen:
-    """A range backend that keeps the order of events."""
-
-    def __init__(self) -> None:
-        self.open: list[str] = []
-        self.paths: list[str] = []
-
-    def push(self, name: str) -> None:
-        self.open.append(name)
-        self.paths.append(" / ".join(self.open))
-
-    def pop(self) -> None:
-        self.open.pop()
-
-
 def run(tmp_path: Path, workload: Any = None, **changes: Any) -> tuple[Record, dict[str, Any]]:
     """(the record, what was written) of a short run."""
-    options = Options(**{"batch_size": 4, "steps": 3, "warmup": 2, "record": tmp_path / "record.json"} | changes)
-    record = loop.run(workload or Small(), options, argparse.Namespace())
+    record = small.run(tmp_path, workload, **changes)
     return record, json.loads((tmp_path / "record.json").read_text())
 
 
-def test_the_record_has_its_keys_and_rows_have_the_records_fields(tmp_path: Path) -> None:
-    _, written = run(tmp_path, epochs=1)
+def test_the_record_has_its_keys_and_rows_have_the_records_fields(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "hunter2-secret")
+    record, written = run(tmp_path, epochs=2)
+    assert "hunter2-secret" not in (tmp_path / "record.json").read_text()
     assert list(written) == KEYS
     assert (written["workload"], written["batch_size"], written["mode"]) == ("small", 4, "train")
     assert (written["status"], written["reason"], written["clock"]) == ("ok", None, "monotonic")
@@ -94,9 +56,12 @@ def test_the_record_has_its_keys_and_rows_have_the_records_fields(tmp_path: Path
     assert written["parameters"] == {"fc": 6 * 3 + 3}
     assert all(isinstance(value, str) for value in written["environment"].values())
     assert not list(tmp_path.glob(".*"))
+    rows = [row for row in record.steps if row.phase in ("epoch", "test")]
+    assert [(row.number, row.phase) for row in rows] == [(0, "epoch"), (0, "test"), (1, "epoch"), (1, "test")]
+    assert all(row.loss is not None and row.accuracy is not None and 0 <= row.accuracy <= 1 for row in rows)
 
 
-def test_each_measured_step_has_its_phases_inside_it(tmp_path: Path) -> None:
+def test_each_measured_step_has_its_phases_inside_it_and_the_shapes_are_of_one(tmp_path: Path) -> None:
     record, _ = run(tmp_path)
     assert Counter(row.phase for row in record.steps) == dict.fromkeys(
         ("step", "data", "copy", "forward", "backward", "optimizer"), 3
@@ -108,6 +73,9 @@ def test_each_measured_step_has_its_phases_inside_it(tmp_path: Path) -> None:
         parts = sum(row.duration_ns or 0 for row in rows.values())
         assert 0 < parts <= (whole.duration_ns or 0) <= (record.duration_ns or 0)
         assert all((whole.start_ns or 0) <= (row.start_ns or 0) for row in rows.values())
+    products = [op for op in record.ops if op.op == "aten.addmm"]
+    assert [(op.layer, op.calls, op.outputs) for op in products] == [("fc", 1, ((4, 3),))]
+    assert {op.direction for op in record.ops} >= {"forward", "backward"}
 
 
 def test_inference_has_no_loss_and_one_phase_of_its_own(tmp_path: Path) -> None:
@@ -115,13 +83,6 @@ def test_inference_has_no_loss_and_one_phase_of_its_own(tmp_path: Path) -> None:
     assert {row.phase for row in record.steps} == {"step", "data", "copy", "inference"}
     assert all(row.loss is None for row in record.steps)
     assert {op.direction for op in record.ops} == {"forward"}
-
-
-def test_the_shapes_are_those_of_one_training_step(tmp_path: Path) -> None:
-    record, _ = run(tmp_path)
-    products = [op for op in record.ops if op.op == "aten.addmm"]
-    assert [(op.layer, op.calls, op.outputs) for op in products] == [("fc", 1, ((4, 3),))]
-    assert {op.direction for op in record.ops} >= {"forward", "backward"}
 
 
 def test_a_seed_gives_the_same_losses_and_another_seed_others() -> None:
@@ -180,13 +141,6 @@ def test_only_measured_steps_lie_in_the_torch_trace(tmp_path: Path) -> None:
     assert list(trace.parent.iterdir()) == [trace]
 
 
-def test_epochs_say_mean_loss_and_test_accuracy(tmp_path: Path) -> None:
-    record, _ = run(tmp_path, epochs=2)
-    rows = [row for row in record.steps if row.phase in ("epoch", "test")]
-    assert [(row.number, row.phase) for row in rows] == [(0, "epoch"), (0, "test"), (1, "epoch"), (1, "test")]
-    assert all(row.loss is not None and row.accuracy is not None and 0 <= row.accuracy <= 1 for row in rows)
-
-
 def test_the_mean_loss_weighs_a_short_last_batch_by_its_samples(tmp_path: Path) -> None:
     class Frozen(Small):
         def build(self, options: Options, own: argparse.Namespace) -> Parts:
@@ -231,19 +185,12 @@ def test_a_loss_that_is_no_number_is_null_with_a_gap(tmp_path: Path) -> None:
     assert [gap["scope"] for gap in written["gaps"] if gap["quantity"] == "step.loss"] == ["step 0"]
 
 
-def test_a_cpu_run_says_why_it_has_no_device_memory(tmp_path: Path) -> None:
-    record, _ = run(tmp_path)
-    assert {gap.quantity for gap in record.gaps} == {
-        f"memory:{name}" for name in ("allocated", "reserved", "device_free", "device_total")
-    }
+def test_a_cpu_run_says_why_it_has_no_device_memory_and_no_window(tmp_path: Path) -> None:
+    record, _ = run(tmp_path, window="cuda")
+    memory = {f"memory:{name}" for name in ("allocated", "reserved", "device_free", "device_total")}
+    assert ({gap.quantity for gap in record.gaps}, record.status) == ({"window:cuda", *memory}, "ok")
     found = {(row.moment, row.quantity) for row in record.memory}
     assert {("before", "host_resident"), ("after", "host_available"), ("peak", "host_resident")} <= found
-
-
-def test_a_cuda_window_on_a_cpu_is_a_gap(tmp_path: Path) -> None:
-    record, _ = run(tmp_path, window="cuda")
-    assert "window:cuda" in {gap.quantity for gap in record.gaps}
-    assert record.status == "ok"
 
 
 def test_cuda_without_a_gpu_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,12 +204,6 @@ def test_a_record_that_cannot_be_written_is_found_before_anything_runs(tmp_path:
     (tmp_path / "file").write_text("")
     with pytest.raises(WorkloadError, match=r"cannot write the record.*file"):
         run(tmp_path, record=tmp_path / "file" / "record.json")
-
-
-def test_the_process_environment_is_not_in_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_TOKEN", "hunter2-secret")
-    run(tmp_path)
-    assert "hunter2-secret" not in (tmp_path / "record.json").read_text()
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", "float32"), ("bf16", "bfloat16")])

@@ -147,28 +147,18 @@ def test_it_prints_and_ends_as_it_would_by_itself(ended, name):
         ("infers", "ok", [0, 1], None),
         ("functional", "ok", [0, 1], None),
         ("updates by hand", "ok", [0, 1], None),
-        (
-            "profiles itself",
-            "partial",
-            [0],
-            "profiles itself.py: the script runs torch.profiler itself, and two cannot",
-        ),
+        ("profiles itself", "partial", [0], "profiles itself.py: the script runs torch.profiler itself, and two"),
         ("was profiling", "failed", [], "was profiling.py: the script runs torch.profiler itself, and two cannot"),
         ("compiles", "ok", [0, 1], None),
         ("backward marks", "ok", [0, 1], None),
         ("no warm-up", "ok", [0, 1], None),
-        (
-            "another optimizer",
-            "failed",
-            [],
-            "another optimizer.py: 8 optimizer steps and 8 calls of models, but --step-marker optimizer:Adam "
-            "found no end of a step. Use another marker, or omit it",
-        ),
+        ("another optimizer", "failed", [], "another optimizer.py: 8 optimizer steps and 8 calls of models, but "
+         "--step-marker optimizer:Adam found no end of a step. Use another marker, or omit it"),
         ("catches", "ok", [0, 1], None),
         ("closure", "ok", [0, 1], None),
         ("nothing left", "ok", [0, 1], None),
     ],
-)
+)  # fmt: skip
 def test_the_record_says_how_far_it_came(ended, name, status, numbers, reason):
     run = ended[name]
     assert (run.record["status"], steps(run)) == (status, numbers)
@@ -179,10 +169,10 @@ def test_the_record_says_how_far_it_came(ended, name, status, numbers, reason):
 def test_mode_and_marker_are_what_was_seen(ended):
     assert (ended["infers"].record["mode"], ended["trains"].record["mode"]) == ("infer", "train")
     assert ended["never steps"].record["mode"] is None
-    said = {
-        name: ended[name].record["environment"]["step_ends_with"] for name in ("infers", "trains", "backward marks")
-    }
-    assert list(said.values()) == ["an outermost call of the model", "the optimizer's step", "a backward pass"]
+    assert "batch_size" not in gaps(ended["trains"])
+    names = ("infers", "trains", "backward marks")
+    said = [ended[name].record["environment"]["step_ends_with"] for name in names]
+    assert said == ["an outermost call of the model", "the optimizer's step", "a backward pass"]
 
 
 def test_precision_is_what_the_layers_computed_in(ended):
@@ -191,12 +181,6 @@ def test_precision_is_what_the_layers_computed_in(ended):
     assert ended["mixed"].record["precision"] is None
     assert "fp32" in gaps(ended["mixed"])["precision"]
     assert "fp64" in gaps(ended["mixed"])["precision"]
-
-
-def test_a_batch_that_differs_from_the_one_asked_for_is_said(ended):
-    assert "batch_size" not in gaps(ended["trains"])
-    other = gaps(ended["catches"])
-    assert "batch_size" not in other
 
 
 def test_compiled_functions_and_modules_are_regions_that_a_note_names(ended):

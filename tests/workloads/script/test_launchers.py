@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.workloads.started import start
 
 pytest.importorskip("torch")
 
@@ -18,11 +18,6 @@ SCRIPT = str(Path(__file__).resolve().parents[2] / "data" / "scripts" / "mnist.p
 def perfctl(batch: str) -> tuple[str, ...]:
     words = f"-m perfctl.workloads --batch {batch} --steps 2 --warmup 1 --annotate record_function"
     return tuple(words.split())
-
-
-def start(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
-    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, env=environment, timeout=600, check=False)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -64,9 +59,8 @@ def test_a_launcher_starts_every_rank_under_perfctl(tmp_path, launch, module):
     trace = ("--window", "torch", "--trace", "t.json")
     done = start(tmp_path, sys.executable, *perfctl("8"), *trace, "--record", "r.json", "--", *launch)
     assert done.returncode == 0, done.stderr
-    alone = start(
-        tmp_path, sys.executable, "-m", module, *launch[launch.index("launch") + 1 if "launch" in launch else 1 :]
-    )
+    words = launch[2:] if "launch" in launch else launch[1:]
+    alone = start(tmp_path, sys.executable, "-m", module, *words)
     assert done.stdout == alone.stdout != ""
     for rank, record, trace in (("0", "r.json", "t.json"), ("1", "r.rank1.json", "t.rank1.json")):
         found = json.loads((tmp_path / record).read_text())

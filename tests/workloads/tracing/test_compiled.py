@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -12,12 +13,13 @@ from perfctl.workloads.run.annotate import Annotator
 from perfctl.workloads.tracing.composites import COMPILED, INSTALLED, watch_compile
 from perfctl.workloads.tracing.layers import Names
 from perfctl.workloads.tracing.recorder import Recorder
-from tests.workloads.autograd_truth import Seen
+from tests.workloads.autograd_truth import Made, Seen
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization", "ignore:.torch.jit:FutureWarning")
 
 
-def test_a_compiled_model_is_one_range_and_is_compiled_once() -> None:
+def counting() -> tuple[list[int], Any]:
+    """(an entry per compilation, a backend that compiles nothing)."""
     compiles: list[int] = []
 
     def backend(graph: torch.fx.GraphModule, example: list[Tensor]) -> object:
@@ -25,6 +27,11 @@ def test_a_compiled_model_is_one_range_and_is_compiled_once() -> None:
         return graph.forward
 
     torch._dynamo.reset()
+    return compiles, backend
+
+
+def test_a_compiled_model_is_one_range_and_is_compiled_once() -> None:
+    compiles, backend = counting()
     model = torch.compile(nn.Sequential(nn.Linear(2, 2), nn.Tanh()), backend=backend)
     value, seen, names = torch.ones(3, 2), Seen(), Names()
     annotator = Annotator(seen, names=names)
@@ -63,13 +70,8 @@ def test_a_wrapper_that_the_script_does_not_name_goes_by_the_model_it_wraps() ->
 
 
 def test_the_module_inside_a_parallel_wrapper_has_no_path_element_of_its_own() -> None:
-    class Holds(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.parallel = nn.DataParallel(nn.Sequential(nn.Linear(2, 2)))
-            self.module = nn.Linear(2, 2)
-
-    holds, names = Holds(), Names()
+    parallel = nn.DataParallel(nn.Sequential(nn.Linear(2, 2)))
+    holds, names = Made(lambda self, x: x, parallel=parallel, module=nn.Linear(2, 2)), Names()
     root = names.find(holds, None)
     assert names.known(holds.parallel.module[0]) == f"{root}.parallel.0"
     assert names.known(holds.module) == f"{root}.module"
@@ -85,13 +87,7 @@ def test_a_name_that_profilers_would_change_is_written_so_that_none_does() -> No
 
 
 def test_a_module_compiled_in_place_is_one_range_compiled_once_and_others_keep_theirs() -> None:
-    compiles: list[int] = []
-
-    def backend(graph: torch.fx.GraphModule, example: list[Tensor]) -> object:
-        compiles.append(len(example))
-        return graph.forward
-
-    torch._dynamo.reset()
+    compiles, backend = counting()
     undo = watch_compile()
     try:
         model = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.Tanh()), nn.Linear(2, 2))

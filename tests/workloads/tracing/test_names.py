@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from typing import Any
 
 import pytest
@@ -28,26 +30,27 @@ def test_a_model_goes_by_what_the_script_calls_it() -> None:
     assert forwards(seen) == ["netD", "netD.0"]
 
 
-def test_an_attribute_loses_its_self() -> None:
-    class Trainer:
-        def __init__(self) -> None:
-            self.generator = nn.Sequential(nn.Tanh())
+class Trainer:
+    def __init__(self) -> None:
+        self.generator = nn.Sequential(nn.Tanh())
 
-        def step(self) -> Tensor:
-            out: Tensor = self.generator(torch.ones(1))
-            return out
+    def step(self) -> Tensor:
+        return self.generator(torch.ones(1))
 
+
+@pytest.mark.parametrize(
+    ("call", "names"),
+    [
+        (lambda: Trainer().step(), ["generator", "generator.0"]),
+        (lambda: list(map(nn.Linear(2, 2), [torch.ones(1, 2)])), ["Linear"]),
+        (lambda: [nn.MSELoss()(torch.ones(1), torch.zeros(1)) for _ in range(3)], ["MSELoss"]),
+    ],
+)
+def test_an_attribute_loses_its_self_and_what_has_no_name_goes_by_its_class(call: Any, names: list[str]) -> None:
     seen = Seen()
     with Annotator(seen):
-        Trainer().step()
-    assert forwards(seen) == ["generator", "generator.0"]
-
-
-def test_a_model_called_through_something_else_goes_by_its_class() -> None:
-    seen = Seen()
-    with Annotator(seen):
-        list(map(nn.Linear(2, 2), [torch.ones(1, 2)]))
-    assert forwards(seen) == ["Linear"]
+        call()
+    assert forwards(seen) == names
 
 
 def test_two_models_with_one_name_are_numbered() -> None:
@@ -61,21 +64,12 @@ def test_two_models_with_one_name_are_numbered() -> None:
     assert forwards(seen) == ["model", "model-2"]
 
 
-def test_a_loss_made_anew_in_each_step_keeps_its_name() -> None:
-    seen = Seen()
-    with Annotator(seen):
-        for _ in range(3):
-            nn.MSELoss()(torch.ones(1), torch.zeros(1))
-    assert seen.count() == {"MSELoss:forward": 3}
-
-
 def test_a_layer_that_is_made_in_the_first_forward_has_its_path() -> None:
     class Late(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             if not hasattr(self, "fc"):
                 self.fc = nn.Linear(2, 2)
-            out: Tensor = self.fc(x)
-            return out
+            return self.fc(x)
 
     seen, late = Seen(), Late()
     with Annotator(seen):
@@ -92,8 +86,6 @@ def test_a_replica_goes_by_its_originals_name() -> None:
 
 
 def test_names_keep_nothing_of_the_script_alive() -> None:
-    import weakref
-
     names, model = Names(), nn.Linear(2, 2)
     names.find(model, None)
     gone = weakref.ref(model)
@@ -136,8 +128,6 @@ def train(model: nn.Module, value: Tensor, around: Any) -> list[Tensor]:
 @pytest.mark.parametrize("name", ["mnist", "shared resnet", "bilstm", "transformer", "checkpointed, reentrant"])
 @pytest.mark.parametrize("kind", ["ranges", "shapes"])
 def test_training_is_the_same_to_the_bit(name: str, kind: str) -> None:
-    import contextlib
-
     from tests.workloads.run.test_annotate_autograd import MODELS
 
     make, value = MODELS[name]
