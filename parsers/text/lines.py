@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from perfctl.records.errors import ReportError
+
 LINE_LIMIT = 4 * 2**20
 """Longest line that is looked at, in characters; ncu's widest rows are below 100 thousand."""
 BLOCK = 2**18
@@ -37,20 +39,14 @@ class Log:
 
     def add(self, line: str) -> None:
         """Add one line that is not part of the CSV; pieces of a progress bar, separated by CR, count singly."""
-        for part in line.split("\r"):
-            if part and not part.isspace():
-                self._add(part)
-
-    def _add(self, line: str) -> None:
-        if not self.first_line:
-            self.first_line = line[:1000].strip()
-        match = _TOOL_LINE.match(line)
-        if match is None:
-            self.console_lines += _CONSOLE_LINE.match(line) is not None
-            return
-        key = (match[1], match[2].strip()[:2000])
-        if key in self.tool_lines or len(self.tool_lines) < _KEPT_LINES:
-            self.tool_lines[key] += 1
+        for part in filter(str.strip, line.split("\r")):
+            self.first_line = self.first_line or part[:1000].strip()
+            if match := _TOOL_LINE.match(part):
+                key = (match[1], match[2].strip()[:2000])
+                if key in self.tool_lines or len(self.tool_lines) < _KEPT_LINES:
+                    self.tool_lines[key] += 1
+            else:
+                self.console_lines += _CONSOLE_LINE.match(part) is not None
 
 
 def encoding_of(head: bytes) -> str:
@@ -79,6 +75,24 @@ def tail_of(path: Path, head: bytes) -> str:
     except OSError:
         return ""
     return tail.decode(encoding_of(head).removesuffix("-sig"), "replace")
+
+
+def ends_of(path: Path, head: bytes) -> Iterator[str]:
+    """The beginning of a text file and its end, for sniffing: a program may print much before the tool's first line."""
+    if head and (encoding_of(head) != "utf-8" or b"\0" not in head[:512]):
+        yield head.decode(encoding_of(head), "replace").replace("\r\n", "\n")
+        yield tail_of(path, head).replace("\r\n", "\n")
+
+
+@contextmanager
+def readable(
+    path: Path, tool: str, remedy: str = "Check the path and its permissions", reason: str = "it cannot be read"
+) -> Iterator[None]:
+    """Raise a ReportError about ``path`` for an OSError inside the block."""
+    try:
+        yield
+    except OSError as error:
+        raise ReportError(path, tool, f"{reason} ({error.strerror})", remedy) from error
 
 
 @contextmanager

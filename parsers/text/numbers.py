@@ -236,6 +236,12 @@ def to_base(number: Number, scale: int = 1) -> int | float:
     return value if -_LARGEST <= value <= _LARGEST else float(value)
 
 
+def scaled(text: str, value: int | float | None, style: DecimalStyle, scale: int) -> int | float | None:
+    """``value``, which ``text`` was read as, times ``scale``: exact where the printed decimals allow it."""
+    number = read_number(text, style) if isinstance(value, float) else None if value is None else Number(value, 0)
+    return None if number is None else to_base(number, scale)
+
+
 _HOURS = {
     "UTC": 0, "GMT": 0, "Z": 0, "WET": 0, "WEST": 1, "CET": 1, "CEST": 2, "EET": 2, "EEST": 3, "MSK": 3,
     "SGT": 8, "HKT": 8, "AWST": 8, "JST": 9, "KST": 9, "AEST": 10, "AEDT": 11, "NZST": 12, "NZDT": 13,
