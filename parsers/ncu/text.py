@@ -53,7 +53,7 @@ class TextTable:
     def take(self, line: str) -> bool:
         """Take in one line; False when the table ended before it."""
         text, whole = line.rstrip(), line.endswith("\n")
-        if text and text == self._ruler and not self._closed:
+        if text == self._ruler and not self._closed:
             between = self._header and not self._cells  # the ruler between header and rows
             self._closes, self._closed = self._closes or between, not between
             return True
@@ -287,8 +287,9 @@ class _Reader:
         """Give the launch the ranges that have been read, as the CSV's columns hold them."""
         ranges, self._ranges = self._ranges, None
         if ranges:
-            cell = {"push_pop" if self._is_push_pop else "start_end": "".join(ranges)}
-            self.table.launches[-1] = self.table.launches[-1]._replace(**cell)
+            launch, cell = self.table.launches[-1], "".join(ranges)
+            changed = launch._replace(push_pop=cell) if self._is_push_pop else launch._replace(start_end=cell)
+            self.table.launches[-1] = changed
 
     def _start_summary(self, match: re.Match[str]) -> None:
         self._section = None
