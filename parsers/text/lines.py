@@ -6,7 +6,7 @@ import codecs
 import re
 from collections import Counter as Tally
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -56,24 +56,19 @@ def encoding_of(head: bytes) -> str:
     if head.startswith(b"\xef\xbb\xbf"):
         return "utf-8-sig"
     sample = head[:512]
-    if len(sample) >= 4 and sample[1::2].count(0) > len(sample) // 3:
-        return "utf-16-le"
-    if len(sample) >= 4 and sample[::2].count(0) > len(sample) // 3:
-        return "utf-16-be"
+    for first, encoding in ((1, "utf-16-le"), (0, "utf-16-be")):
+        if len(sample) >= 4 and sample[first::2].count(0) > len(sample) // 3:
+            return encoding
     return "utf-8"
 
 
 def tail_of(path: Path, head: bytes) -> str:
     """The end of a file as text, where it is longer than ``head``, its beginning; "" where it is not, or not to be read."""
-    try:
-        size = path.stat().st_size
-        if size <= len(head):
-            return ""
-        with path.open("rb") as file:
+    tail = b""
+    with suppress(OSError), path.open("rb") as file:
+        if (size := path.stat().st_size) > len(head):
             file.seek(max(0, (size - TAIL_BYTES) & ~1))
             tail = file.read(TAIL_BYTES + 2)
-    except OSError:
-        return ""
     return tail.decode(encoding_of(head).removesuffix("-sig"), "replace")
 
 
@@ -152,21 +147,18 @@ class Lines:
 
         [] also where the next line is not read yet.
         """
-        lines, first = self._lines, self._at
-        last = len(lines) - 1
-        at = first
+        lines, first, length = self._lines, self._at, len(start)
+        at, last = first, len(lines) - 1
         while at < last and lines[at].startswith(start):
             at += 1
         self._at = at
-        length = len(start)
         return [line[length:] for line in lines[first:at]]
 
     def _rest(self) -> str:
         """The last line of a file that does not end with "\n"."""
-        line = self._lines[-1]
+        line, self._lines[-1] = self._lines[-1], ""
         if not line:
             raise StopIteration
-        self._lines[-1] = ""
         return line
 
     def _read(self) -> bool:
