@@ -14,7 +14,7 @@ from pathlib import Path
 
 from perfctl.parsers.attribution import NOBODY
 from perfctl.parsers.nsys import kernels as nsys_launches
-from perfctl.parsers.nsys import machine
+from perfctl.parsers.nsys import machine, tables
 from perfctl.parsers.nsys import ranges as nsys_ranges
 from perfctl.parsers.nsys.kernels import Around, Launched
 from perfctl.parsers.nsys.machine import versions
@@ -33,6 +33,7 @@ from perfctl.parsers.nsys.tables import (
 )
 from perfctl.parsers.text.cupti import COPY_KINDS
 from perfctl.parsers.text.doubts import newer, not_understood, others, words
+from perfctl.parsers.text.lines import readable
 from perfctl.parsers.text.sqlite import Database, check_whole, connect
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Copy, Diagnostic, Gap, Report
@@ -56,17 +57,18 @@ def find_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iter
 
 
 def _kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
-    traced = database.filled(RUNTIME)
+    traced, reason = database.filled(RUNTIME), ""
     if database.filled(GRAPH):
         reason = "CUDA graphs were recorded as a whole, without their kernels: record with --cuda-graph-trace=node"
-        yield Gap("kernel", "not_collected", reason)
     elif not count and traced:
-        yield Gap("kernel", "not_collected", "CUDA calls were traced, but no kernel ran during the capture")
+        reason = "CUDA calls were traced, but no kernel ran during the capture"
     elif not count:
         reason = (
             "no CUDA activity was recorded: the program did not use a GPU, CUDA was not traced, or the tracing failed"
         )
-        yield Gap("kernel", "not_collected", f"{reason} (see the messages of nsys)")
+        reason += " (see the messages of nsys)"
+    if reason:
+        yield Gap("kernel", "not_collected", reason)
     if not (count or traced or database.filled(MEMCPY) or database.filled(MEMSET)):
         yield Gap("copy", "not_collected", "no CUDA activity was recorded, so no copies either")
 
@@ -81,7 +83,7 @@ def _layer_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> It
         return
     if unlaunched:
         yield Gap("layer", "not_available", f"{unlaunched} of {count} kernels have no launch call in the report")
-    if not ranges.count(PUSH_POP):
+    if not (ranges.kind == PUSH_POP).any():
         reason = "no push/pop NVTX range was recorded, so no launch can be assigned to a layer"
         yield Gap("layer", "not_collected", reason)
     elif not any(label.layer for label in ranges.labels):
@@ -146,11 +148,8 @@ OTHER_FAMILIES = (
 
 def unknown(database: Database) -> tuple[Diagnostic, ...]:
     """Diagnostics for unknown tables and columns that hold data, and for a newer schema."""
-    tables = [
-        table
-        for table in others(database.tables, COLUMNS, OTHER_TABLES)
-        if not table.startswith(OTHER_FAMILIES) and database.holds(table)
-    ]
+    of_no_list = others(database.tables, COLUMNS, OTHER_TABLES)
+    new = [table for table in of_no_list if not table.startswith(OTHER_FAMILIES) and database.holds(table)]
     columns = [
         f"{table}.{column}"
         for table, known in COLUMNS.items()
@@ -159,21 +158,13 @@ def unknown(database: Database) -> tuple[Diagnostic, ...]:
     ]
     version, schema = versions(database)
     unknown_schema = [schema] if schema and re.match(r"\d+\.", schema) and not schema.startswith(_LAYOUTS) else []
-    warned = not_understood({"schema version": unknown_schema, "tables": tables, "columns": columns})
+    warned = not_understood({"schema version": unknown_schema, "tables": new, "columns": columns})
     product = f"nsys {version}, schema" if version else "nsys schema"
     return (*warned, *(() if unknown_schema else newer(product, schema, NEWEST_SCHEMA)))
 
 
 MARKERS = {"ProcessStreams", "NVTX_EVENTS", "ThreadNames", "EXPORT_META_DATA", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
 """StringIds and any one of these make an SQLite file an nsys export."""
-
-COPY_LABELS = {
-    "Host-to-Device": "HtoD",
-    "Device-to-Host": "DtoH",
-    "Device-to-Device": "DtoD",
-    "Host-to-Host": "HtoH",
-    "Peer-to-Peer": "PtoP",
-}
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -186,17 +177,13 @@ def sniff(path: Path, head: bytes) -> bool:
     except (sqlite3.Error, OSError, UnicodeError):  # the message about a damaged schema may not be UTF-8
         return b"TABLE StringIds" in head or b"TABLE ENUM_NSYS_EVENT_TYPE" in head
     names = {name for (name,) in rows}
-    return STRINGS in names and (
-        bool(names & MARKERS) or any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in names)
-    )
+    return STRINGS in names and any(name in MARKERS or name.startswith("CUPTI_ACTIVITY_KIND_") for name in names)
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off, damaged, or the rest of a failed export."""
-    try:
+    with readable(path, TOOL, "Check its permissions"):
         check_whole(path, TOOL, EXPORT_AGAIN)
-    except OSError as error:
-        raise ReportError(path, TOOL, f"it cannot be read ({error.strerror})", "Check its permissions") from error
     with opened(path) as database:
         if not set(database.tables) - {STRINGS, "ProcessStreams"}:
             reason = "the export failed: it holds no table but the strings"
@@ -232,12 +219,10 @@ def _copies(path: Path, found: dict[str, Around], ranges: RangeTable) -> Iterato
         for table in (MEMCPY, MEMSET):
             if table not in database.tables:
                 continue
-            kind = database.column(table, "copyKind", "'memset'")
-            columns = [database.column(table, name) for name in ("bytes", "start")]
-            duration = f"{database.column(table, 'end')} - {columns[1]}"
-            place = [database.column(table, name) for name in ("deviceId", "streamId")]
-            query = f"SELECT {', '.join([kind, *columns, duration, *place])} FROM {table} NOT INDEXED"
-            rows = database.connection.execute(query)
+            names = ("bytes", "start", "end", "deviceId", "streamId")
+            size, start, end, *place = (database.column(table, name) for name in names)
+            columns = [database.column(table, "copyKind", "'memset'"), size, start, f"{end} - {start}", *place]
+            rows = database.connection.execute(f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED")
             for (code, size, start, length, *where), layer in zip(rows, found[table].layer.tolist(), strict=True):
                 yield Copy(words.get(code, str(code)), size, start, length, layers[layer], *where)
 
@@ -246,5 +231,5 @@ def _copy_words(database: Database) -> dict[object, str]:
     """copyKind -> word: from the export's own table (3.0.0 on), else by CUPTI's numbers."""
     words: dict[object, str] = {"memset": "memset", **COPY_KINDS}
     for number, label in database.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label"):
-        words[number] = COPY_LABELS.get(str(label), str(label))
+        words[number] = tables.COPY_LABELS.get(str(label), str(label))
     return words

@@ -12,20 +12,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from perfctl.parsers.nsys.stats_columns import COUNTS, DEVICE_SUMS, HOST_SUMS, MIXED_SUM, NAMES, TEXTS, UNKNOWN, Column
+from perfctl.parsers.nsys.tables import COPY_LABELS
 from perfctl.parsers.text.numbers import AmbiguousNumber, DecimalStyle, read_number, to_base
 from perfctl.records.ranges import read_range_name
 from perfctl.records.report import Copy, Kernel, Operation, Range, Summary
 
 _DEVICE = re.compile(r"(.*) \((\d+)\)")
 _OPERATION = re.compile(r"\[CUDA (memcpy|memset)(?: (.*))?\]")
-_COPY_KINDS = {
-    "Host-to-Device": "HtoD",
-    "Device-to-Host": "DtoH",
-    "Device-to-Device": "DtoD",
-    "Host-to-Host": "HtoH",
-    "Peer-to-Peer": "PtoP",
-}
-"""Spelling since 2024 -> the one before."""
 _SURELY_64_BIT = 19
 _LARGEST = 2**63 - 1
 _FEWEST_DIGITS = 3
@@ -207,7 +200,7 @@ def copy(row: Cells) -> Copy | None:
     match = _OPERATION.fullmatch(row.text("Name"))
     if match is None:
         return None
-    kind = "memset" if match[1] == "memset" else _COPY_KINDS.get(match[2] or "", match[2] or match[1])
+    kind = "memset" if match[1] == "memset" else COPY_LABELS.get(match[2] or "", match[2] or match[1])
     return Copy(
         kind, row.size("Bytes"), row.whole("Start"), row.whole("Duration"), None, device_index(row), row.whole("Strm")
     )

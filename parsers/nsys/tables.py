@@ -15,7 +15,6 @@ TOOL = "nsys"
 EXPORT_AGAIN = (
     "Copy it again, or export the report again: nsys export --type sqlite --force-overwrite true REPORT.nsys-rep"
 )
-
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
@@ -23,6 +22,11 @@ RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 GRAPH = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 NVTX = "NVTX_EVENTS"
 STRINGS = "StringIds"
+COPY_LABELS = {
+    "Host-to-Device": "HtoD", "Device-to-Host": "DtoH", "Device-to-Device": "DtoD", "Host-to-Host": "HtoH",
+    "Peer-to-Peer": "PtoP",
+}  # fmt: skip
+"""Kind of a copy as nsys spells it (its stats: since 2024) -> the short word."""
 
 
 class Strings(dict[object, str | None]):

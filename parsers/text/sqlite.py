@@ -11,7 +11,7 @@ import sqlite3
 import warnings
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,10 +44,10 @@ class Database:
         # real exports hold strings that are not UTF-8 (nsys 2021.3, a property of the host)
         connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         self.connection = connection
-        self.tables: dict[str, frozenset[str]] = {}
-        for (table,) in connection.execute(_TABLES).fetchall():
-            columns = connection.execute(f"PRAGMA table_info({_quoted(table)})")
-            self.tables[table] = frozenset(row[1] for row in columns)
+        self.tables = {
+            table: frozenset(row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(table)})"))
+            for (table,) in connection.execute(_TABLES).fetchall()
+        }
 
     def has(self, table: str, *columns: str) -> bool:
         """Return whether there is such a table, with all of these columns."""
@@ -55,13 +55,12 @@ class Database:
 
     def filled(self, table: str) -> bool:
         """Return whether the table exists and has rows (``--lazy=false`` exports empty tables too)."""
-        return table in self.tables and self.connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None
+        return table in self.tables and self.holds(table)
 
     def holds(self, table: str, column: str | None = None) -> bool:
         """Return whether the table, of any name, has a row, or the column a value."""
         where = "" if column is None else f" WHERE {_quoted(column)} IS NOT NULL"
-        found = self.connection.execute(f"SELECT 1 FROM {_quoted(table)}{where} LIMIT 1").fetchone()
-        return found is not None
+        return self.connection.execute(f"SELECT 1 FROM {_quoted(table)}{where} LIMIT 1").fetchone() is not None
 
     def column(self, table: str, name: str, default: str = "NULL") -> str:
         """The column for use in SQL, or ``default`` where this version does not have it."""
@@ -88,9 +87,8 @@ class Database:
         columns: list[Integers] = [np.empty(0, np.int64) for _ in expressions]
         for pieces in self.pieces(table, *expressions, where=where, few=few):
             for column, values in zip(columns, pieces, strict=True):
-                column.resize(
-                    len(column) + len(values), refcheck=False
-                )  # in place: the system remaps pages and copies nothing
+                # in place: the system remaps pages and copies nothing
+                column.resize(len(column) + len(values), refcheck=False)
                 column[len(column) - len(values) :] = values
         return columns
 
@@ -102,6 +100,8 @@ class Database:
         Joined inside SQLite and split by numpy: twice as fast as fetching tuples. What stands in ``few`` is only counted
         while it is the same in all rows, and else written as its difference to the first row, bit by bit, which is short.
         """
+        if table not in self.tables:
+            return
         bases = [self._first(table, expression, where) if expression in few else 0 for expression in expressions]
         pairs = list(zip(expressions, bases, strict=True))
         joined = [f"group_concat({_differing(*pair)})" for pair in pairs]
@@ -117,15 +117,13 @@ class Database:
             return read(ends)
 
         for row in _ahead(map(read, self._slices(table))):
-            columns = [_zeros(row[0]) if value == 0 else _split(value or "") for value in row[1:]]
+            columns = [_split(value or "", zeros=row[0] if value == 0 else 0) for value in row[1:]]
             if any(len(values) != row[0] for values in columns):
                 raise sqlite3.DatabaseError(f"table {table} holds values that are not numbers")
             yield [values ^ base if base else values for values, base in zip(columns, bases, strict=True)]
 
     def _first(self, table: str, expression: str, where: str) -> int:
         """The first row's value; 0 without one."""
-        if table not in self.tables:
-            return 0
         query = f"SELECT CAST({expression} AS INTEGER) FROM {table} NOT INDEXED WHERE {where} ORDER BY rowid LIMIT 1"
         row = self.connection.execute(query).fetchone()
         return int(row[0] or 0) if row else 0
@@ -149,14 +147,19 @@ class Database:
                 single = self.connection.execute(f"SELECT {expression} {rows}", (first, last))
                 yield from (value for (value,) in single)
 
+    def ends(self, table: str) -> tuple[Any, Any]:
+        """The first and last rowid; None without rows. Two queries: min and max in one would make SQLite scan every row."""
+        query = f"SELECT {{}}(rowid) FROM {table}"
+        first, last = (self.connection.execute(query.format(end)).fetchone()[0] for end in ("min", "max"))
+        return first, last
+
     def _slices(self, table: str) -> Iterator[tuple[int, int]]:
         """(first, last) rowid of slices of at most SLICE_ROWS rows."""
         if table not in self.tables:
             return
-        first = self.connection.execute(f"SELECT min(rowid) FROM {table}").fetchone()[0]
+        first, last = self.ends(table)
         if first is None:
             return
-        last = self.connection.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0]
         if last - first < SLICE_ROWS * MOST_SLICES:
             yield from ((start, start + SLICE_ROWS - 1) for start in range(first, last + 1, SLICE_ROWS))
             return
@@ -173,16 +176,12 @@ def opened(path: Path, tool: str, remedy: str) -> Iterator[Database]:
 
     Raises ReportError, with ``tool`` and ``remedy``, for every SQLite error inside the block.
     """
-    connection = None
     try:
-        connection = connect(path)
-        yield Database(connection)
+        with closing(connect(path)) as connection:
+            yield Database(connection)
     except sqlite3.Error as error:
         reason = f"the database is damaged or cut off ({error})"
         raise ReportError(path, tool, reason, remedy) from error
-    finally:
-        if connection is not None:
-            connection.close()
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -204,21 +203,18 @@ def check_whole(path: Path, tool: str, remedy: str) -> None:
     """
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
-    size = path.stat().st_size
-    whole = stated_bytes(head)
+    size, whole = path.stat().st_size, stated_bytes(head)
     if len(head) < HEADER_BYTES or size < whole:
         reason = f"the database is cut off: only {size:,} of {max(whole, HEADER_BYTES):,} bytes are there"
         raise ReportError(path, tool, reason, remedy)
     for ending in ("-wal", "-journal"):
         log = path.with_name(path.name + ending)
-        if log.is_file() and _first_byte(log) not in (b"", b"\0"):
-            reason = f"the database was not closed: {log.name} beside it holds changes"
-            raise ReportError(path, tool, reason, f"Wait until the program that writes it has ended. {remedy}")
-
-
-def _first_byte(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(1)
+        if log.is_file():
+            with log.open("rb") as file:
+                first = file.read(1)
+            if first not in (b"", b"\0"):
+                reason = f"the database was not closed: {log.name} beside it holds changes"
+                raise ReportError(path, tool, reason, f"Wait until the program that writes it has ended. {remedy}")
 
 
 def _quoted(name: str) -> str:
@@ -241,18 +237,13 @@ def _differing(expression: str, base: int) -> str:
     return f"(({value} | {base}) - ({value} & {base}))" if base else value
 
 
-def _zeros(count: int) -> Integers:
-    import numpy as np
-
-    return np.zeros(count, np.int64)
-
-
-def _split(text: str) -> Integers:
+def _split(text: str, zeros: int) -> Integers:
+    """The numbers of a text; ``zeros`` asks for so many zeros instead."""
     import numpy as np
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            return np.fromstring(text, dtype=np.int64, sep=",")
+            return np.zeros(zeros, np.int64) if zeros else np.fromstring(text, dtype=np.int64, sep=",")
         except (ValueError, DeprecationWarning) as error:
             raise sqlite3.DatabaseError(f"values that are not numbers ({error})") from error
