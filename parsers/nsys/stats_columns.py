@@ -7,9 +7,10 @@ Names here are those of nsys 2023.1 and later (``cuda_gpu_kern_sum``); up to 202
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from perfctl.parsers.text.doubts import others
+from perfctl.parsers.text.doubts import others, words
 from perfctl.parsers.text.numbers import Unit, base_unit
 
 OLD_NAMES = {
@@ -31,12 +32,10 @@ OLD_NAMES = {
 
 DEVICE_SUMS = frozenset({"cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_sum"})
 """Sums of time on the GPU."""
-HOST_SUMS = frozenset(
-    {
-        "cuda_api_sum", "mpi_event_sum", "nvtx_pushpop_sum", "nvtx_startend_sum", "nvtx_sum", "openacc_sum", "openmp_sum",
-        "osrt_sum", "syscall_sum", "vulkan_api_sum",
-    }
-)  # fmt: skip
+HOST_SUMS = words(
+    "cuda_api_sum mpi_event_sum nvtx_pushpop_sum nvtx_startend_sum nvtx_sum openacc_sum openmp_sum osrt_sum syscall_sum"
+    " vulkan_api_sum"
+)
 """Sums of time on the host."""
 MIXED_SUM = "cuda_api_gpu_sum"
 """Sums whose column Category says GPU or host."""
@@ -63,37 +62,32 @@ _UNITS = {
 _LABELS = {"Average": "Avg", "Minimum": "Min", "Maximum": "Max", "Median": "Med", "Time(%)": "Time"}
 COUNTS = ("Instances", "Num Calls", "Calls", "Count", "Operations", "Range Instances")
 NAMES = ("Name", "Operation", "Range", "Kernel Name")
-TEXTS = frozenset(
-    {
-        *NAMES, "NVTX Range", "Style", "Category", "API Name", "API Function", "GridXYZ", "BlockXYZ", "PID", "TID", "Pid",
-        "Tid", "DevId", "Device", "Ctx", "Strm", "RangeStack", "NameTree", "Thread Name", "SrcMemKd", "DstMemKd", "Source",
-        "Event", "CorrId", "CorrID", "RangeId", "ParentId",
-    }
-)  # fmt: skip
+TEXTS = frozenset((
+    *NAMES, "NVTX Range", "Style", "Category", "API Name", "API Function", "GridXYZ", "BlockXYZ", "PID", "TID", "Pid",
+    "Tid", "DevId", "Device", "Ctx", "Strm", "RangeStack", "NameTree", "Thread Name", "SrcMemKd", "DstMemKd", "Source",
+    "Event", "CorrId", "CorrID", "RangeId", "ParentId",
+))  # fmt: skip
 """Columns that identify a row; all others are figures."""
-_FIGURES = frozenset(
-    {
-        *COUNTS, "Time", "Total Time", "Total", "Avg", "Med", "Min", "Max", "StdDev", "Start", "Duration", "End", "GrdX",
-        "GrdY", "GrdZ", "BlkX", "BlkY", "BlkZ", "Reg/Trd", "StcSMem", "DymSMem", "Bytes", "Throughput", "Result", "T-Pri",
-        "QCount", "API Start", "API Dur", "Kernel Start", "Kernel Dur", "Orig Start", "Orig Duration", "NVTX Inst",
-        "Kern Inst", "Lvl", "NumChild", "Projected Start",
-    }
-)  # fmt: skip
-NOT_USED = frozenset(
-    {
-        "AAvg", "AMax", "AMed", "AMin", "AStdDev", "QAvg", "QMax", "QMed", "QMin", "QStdDev", "KAvg", "KMax", "KMed",
-        "KMin", "KStdDev", "TAvg", "TMax", "TMed", "TMin", "TStdDev", "Queue Start", "Queue Dur", "Total Dur", "DurChild",
-        "DurNonChild", "NumGPUOps", "Projected Duration", "HWid", "VMid", "Context", "Event Class", "CPU Page Faults",
-        "GPU Page Faults", "CPU Instruction Address", "Virtual Address", "HtoD Migration Size", "DtoH Migration Size",
-        "Migration Throughput", "Total HtoD Migration Size", "Total DtoH Migration Size", "Total CPU Page Faults",
-        "Total GPU Page Faults", "Total GPU PageFaults", "Minimum Virtual Address", "Maximum Virtual Address", "Q Type",
-        "Q Name", "GPU ID", "Engine", "Node Ord", "Utilization", "Kernel", "NVTX Domain", "PushPop", "Proj Avg",
-        "Proj Med", "Proj Min", "Proj Max", "Proj StdDev", "Total Proj Time", "Total Range Time", "Range Avg", "Range Med",
-        "Range Min", "Range Max", "Range StdDev", "Total GPU Ops", "Avg GPU Ops", "Avg Range Lvl", "Avg Num Child",
-        "Green Ctx", "GreenCtx",
-    }
-)  # fmt: skip
+_FIGURES = frozenset((
+    *COUNTS, "Time", "Total Time", "Total", "Avg", "Med", "Min", "Max", "StdDev", "Start", "Duration", "End", "GrdX",
+    "GrdY", "GrdZ", "BlkX", "BlkY", "BlkZ", "Reg/Trd", "StcSMem", "DymSMem", "Bytes", "Throughput", "Result", "T-Pri",
+    "QCount", "API Start", "API Dur", "Kernel Start", "Kernel Dur", "Orig Start", "Orig Duration", "NVTX Inst",
+    "Kern Inst", "Lvl", "NumChild", "Projected Start",
+))  # fmt: skip
+NOT_USED = frozenset((
+    "AAvg", "AMax", "AMed", "AMin", "AStdDev", "QAvg", "QMax", "QMed", "QMin", "QStdDev", "KAvg", "KMax", "KMed",
+    "KMin", "KStdDev", "TAvg", "TMax", "TMed", "TMin", "TStdDev", "Queue Start", "Queue Dur", "Total Dur", "DurChild",
+    "DurNonChild", "NumGPUOps", "Projected Duration", "HWid", "VMid", "Context", "Event Class", "CPU Page Faults",
+    "GPU Page Faults", "CPU Instruction Address", "Virtual Address", "HtoD Migration Size", "DtoH Migration Size",
+    "Migration Throughput", "Total HtoD Migration Size", "Total DtoH Migration Size", "Total CPU Page Faults",
+    "Total GPU Page Faults", "Total GPU PageFaults", "Minimum Virtual Address", "Maximum Virtual Address", "Q Type",
+    "Q Name", "GPU ID", "Engine", "Node Ord", "Utilization", "Kernel", "NVTX Domain", "PushPop", "Proj Avg",
+    "Proj Med", "Proj Min", "Proj Max", "Proj StdDev", "Total Proj Time", "Total Range Time", "Range Avg", "Range Med",
+    "Range Min", "Range Max", "Range StdDev", "Total GPU Ops", "Avg GPU Ops", "Avg Range Lvl", "Avg Num Child",
+    "Green Ctx", "GreenCtx",
+))  # fmt: skip
 """Other columns of the reports of nsys 2022.4 to 2025: known, kept as figures of sums, not used of traces."""
+_STATISTICS = ("Avg", "Med", "Min", "Max", "StdDev")
 _LEAST_KNOWN = 3
 _LONGEST_HEADER = 4000
 
@@ -119,8 +113,7 @@ def of_title(title: str) -> tuple[str, str] | None:
     The unit stands in the title up to 2020 ("(nanoseconds)", "(KiB)", "(by size in KiB)"), else it is "".
     """
     for pattern, name in _TITLES:
-        match = re.fullmatch(rf"\s*{pattern}.*", title) if len(title) < 100 else None
-        if match:
+        if len(title) < 100 and re.fullmatch(rf"\s*{pattern}.*", title):
             unit = re.search(r"\((?:by \w+ in )?(nanoseconds|KiB|bytes)\)", title)
             return name, unit[1] if unit else ""
     return None
@@ -134,14 +127,16 @@ def columns_of(cells: list[str], unit: str = "") -> list[Column] | None:
     known = sum(column.label in _FIGURES or column.label in TEXTS for column in found)
     if found and found[0].label == "Metric Name":  # a summary of ncu
         return None
-    if known < _LEAST_KNOWN or known * 2 < len(found) or not any(column.label in _FIGURES for column in found):
+    if known < _LEAST_KNOWN or known * 2 < len(found) or _FIGURES.isdisjoint(column.label for column in found):
         return None
     total = next((column.unit for column in found if column.label in ("Total Time", "Total")), None)
-    statistics = ("Avg", "Med", "Min", "Max", "StdDev")  # without a unit up to 2021.1: that of the total
-    return [
-        column._replace(unit=total) if column.label in statistics and column.unit is None else column
-        for column in found
-    ]
+    # without a unit up to 2021.1: that of the total
+    return [column._replace(unit=column.unit or total) if column.label in _STATISTICS else column for column in found]
+
+
+def figures_of(columns: Sequence[Column]) -> list[int]:
+    """Positions of the columns whose cells are figures."""
+    return [index for index, column in enumerate(columns) if column.label not in TEXTS]
 
 
 def unknown_labels(columns: list[Column]) -> list[str]:
@@ -170,10 +165,7 @@ def guess(columns: list[Column], file_name: str) -> str:
         if stem.endswith((f"_{old}", f"_{new}")) or stem in (old, new):
             return new
     labels = {column.label for column in columns}
-    for name, needed in _SHAPES:
-        if needed <= labels:
-            return name
-    return UNKNOWN
+    return next((name for name, needed in _SHAPES if needed <= labels), UNKNOWN)
 
 
 _SHAPES = (

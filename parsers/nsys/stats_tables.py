@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.nsys.stats_columns import NAMES, TEXTS, Column, columns_of, guess, new_name, of_title
+from perfctl.parsers.nsys.stats_columns import NAMES, Column, columns_of, figures_of, guess, new_name, of_title
 from perfctl.parsers.text.lines import Lines, Log, open_text
 
 _RULER = re.compile(r" ?-{2,}(?: +-{2,})+")
@@ -51,16 +51,14 @@ class _Table(ABC):
         """Rows that do not fit the columns."""
         self.unended = 0
         """1 when the file ended at the last row without a line end."""
-        self._figures: list[int] = []
-        self._columns = 0
+        self._columns, self._figures = 0, list[int]()
         self._may_go_on = False
         self._row: list[str] | None = None
         """The last row, which may continue in the next line."""
 
     def know(self, columns: list[Column], report: str) -> None:
         """Set the columns of the table; called once, before any row."""
-        self._columns = len(columns)
-        self._figures = [index for index, column in enumerate(columns) if column.label not in TEXTS]
+        self._columns, self._figures = len(columns), figures_of(columns)
         self._may_go_on = report.startswith(_NAMES_WITH_NEWLINES) and columns[-1].label in NAMES
 
     def take(self, line: str) -> Iterator[list[str]]:
@@ -110,21 +108,20 @@ def _is_figure(cell: str) -> bool:
     return is_word or _NUMBER.fullmatch(cell) is not None
 
 
+def _csv_cells(text: str) -> list[str]:
+    try:
+        return next(csv.reader([text]), [])
+    except csv.Error:
+        return []
+
+
 class CsvTable(_Table):
     """Rows of comma separated values."""
-
-    def __init__(self, columns: int) -> None:
-        super().__init__()
-        self._columns = columns
-        self._name_is_last = False
 
     @staticmethod
     def header_cells(text: str) -> list[str]:
         """The cells of a header row; empty when the line is none."""
-        try:
-            cells = next(csv.reader([text]), [])
-        except csv.Error:
-            return []
+        cells = _csv_cells(text)
         return cells if columns_of(cells) else []
 
     def know(self, columns: list[Column], report: str) -> None:
@@ -134,13 +131,8 @@ class CsvTable(_Table):
 
     def _split_row(self, line: str) -> list[str] | None:
         text = line.rstrip("\r\n")
-        if self._name_is_last and not text.startswith('"'):
-            cells = text.split(",", self._columns - 1)
-        else:
-            try:
-                cells = next(csv.reader([text]), [])
-            except csv.Error:
-                return None
+        is_bare = self._name_is_last and not text.startswith('"')
+        cells = text.split(",", self._columns - 1) if is_bare else _csv_cells(text)
         if len(cells) != self._columns:
             return None
         *others, name = cells
@@ -175,8 +167,7 @@ class ColumnTable(_Table):
 
     def __init__(self, spans: Spans, header: str) -> None:
         super().__init__()
-        self._spans = spans
-        self._header = header
+        self._spans, self._header = spans, header
         self._padded = len(header) >= spans[-1][1]
 
     def header(self) -> list[str]:
@@ -209,8 +200,7 @@ class BoxTable(_Table):
 
     def __init__(self, spans: Spans, ruler: str) -> None:
         super().__init__()
-        self._spans = spans
-        self._ruler = ruler.strip()
+        self._spans, self._ruler = spans, ruler.strip()
 
     def split(self, text: str) -> list[str]:
         """The cells between the bars."""
@@ -245,11 +235,10 @@ class JsonRows:
     """Takes the lines of one array until it ends."""
 
     def __init__(self) -> None:
-        self.done = False
+        self.done = self._opened = False
         self.broken = 0
         """1 when the text is not an array of objects, or ended inside one."""
         self._text = ""
-        self._opened = False
 
     def take(self, line: str) -> Iterator[dict[str, str]]:
         """Take in one line; gives the objects that it completes."""
@@ -260,15 +249,12 @@ class JsonRows:
             self._text = self._text.lstrip(" \t\r\n,\ufeff")
             if not self._opened and self._text.startswith("["):
                 self._opened, self._text = True, self._text[1:]
-            elif self._text.startswith("]"):
-                self.done = True
             elif self._text.startswith("{"):
-                found = self._object()
-                if found is None:
+                if (found := self._object()) is None:
                     return
                 yield found
             elif self._text:
-                self.done, self.broken = True, 1
+                self.done, self.broken = True, int(not self._text.startswith("]"))
             else:
                 return
 
@@ -290,9 +276,7 @@ class JsonRows:
 
 def _text(value: Any) -> str:
     """A value as the CSV prints it."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return (value or "") if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 _PROCESSING = re.compile(r"Processing \[(.*)\] with \[(.*)\]\.\.\.\s*")
@@ -359,10 +343,8 @@ class _Scan:
     def __init__(self, file_name: str, trouble: Trouble) -> None:
         self._file_name, self._trouble = file_name, trouble
         self._report: str | None = None
-        self._unit = ""
-        self._before = ""
-        self._line = 0
-        self._at = 0
+        self._unit = self._before = ""
+        self._line = self._at = 0
         """The line that announces the report; of an array, where it begins."""
         self._table: AnyTable | None = None
         self._json: JsonRows | None = None
@@ -459,7 +441,7 @@ class _Scan:
             table = BoxTable(box, self._before)
             return self._begin(table.split(text), table)
         if "," in text and (text[:1].isalpha() or text[:1] in '"\ufeff') and (cells := CsvTable.header_cells(text)):
-            return self._begin(cells, CsvTable(len(cells)))
+            return self._begin(cells, CsvTable())
         if "\t" in text and (cells := TsvTable.header_cells(text)):
             return self._begin(cells, TsvTable())
         return None
