@@ -73,7 +73,6 @@ def _further(path: Path, table: Table) -> list[int]:
 
 
 def _header_lines(path: Path) -> list[int]:
-    """The lines of the file, from 1, at which tables begin."""
     with open_text(path) as file:
         return [number for number, line in enumerate(Lines(file, Log()), 1) if header_at(line) >= 0]
 

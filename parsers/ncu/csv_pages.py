@@ -114,8 +114,6 @@ def read_long(reader: Rows, header: list[str], table: Table, rules: Rules, log: 
 
 
 class _Metrics:
-    """Reads the part of a row with a metric and its value."""
-
     def __init__(self, columns: Columns, at: int, table: Table, rules: Rules, log: Log) -> None:
         self._name, self._unit, self._value = (columns[name] - at for name in _VARYING[2:])
         self._section, self._label, self._rule = (
@@ -295,7 +293,6 @@ def summary_report(
 
 
 def _figures(row: dict[str, str], style: DecimalStyle, missing: list[Gap]) -> Iterator[Summary]:
-    """Three figures of one row."""
     unit, scale = base_unit(row["Metric Unit"])
     shape = f" grid {row['Grid Size']} block {row['Block Size']}" if "Grid Size" in row and "Block Size" in row else ""
     for figure in FIGURES:

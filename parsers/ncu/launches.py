@@ -303,7 +303,6 @@ class Finished:
     def _values(
         self, part: Part, cut: slice, read: list[int | float | None], scales: list[int]
     ) -> tuple[list[int | float | None], list[str | None]]:
-        """The values of some cells in base units, and the texts of those that are no numbers."""
         printed, texts = part.text[cut], part.texts
         values = list(map(read.__getitem__, printed))
         if self._is_scaled:
@@ -367,7 +366,6 @@ class Finished:
         return found
 
     def _rounding(self) -> Iterator[Diagnostic]:
-        """A note where figures are rounded because ncu printed them in scaled units."""
         pairs = zip(self._table.keys, self._units, strict=True)
         rounded = [f"{name} in {printed}" for (name, printed, _), unit in pairs if unit.scale != 1]
         if rounded:

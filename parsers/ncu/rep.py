@@ -109,7 +109,6 @@ def _sized(file: BinaryIO, size: int) -> bytes:
 
 
 def _block(header: bytes, found: Outline) -> int:
-    """Take in one block header; gives the size of its payload."""
     block = {(key, type(value)): value for key, value in _fields(header)}
     for key, value in _fields(block.get((3, bytes), b"")):
         if key == 2 and isinstance(value, int):
@@ -220,7 +219,6 @@ def _read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _why_empty(path: Path, shape: Outline) -> tuple[str, str]:
-    """(reason, remedy) for a report from which nothing could be read."""
     if not shape.known:
         return "it begins like an ncu report, but has an unknown structure", _EXPORT.format(path=path)
     if shape.results == 0:
@@ -276,7 +274,6 @@ class _Results:
             self.diagnostics.append(Diagnostic("warning", "ncu", text))
 
     def _metrics(self, launch: int, metrics: list[tuple[str, str, Value]]) -> Facts:
-        """Store the metrics of one launch; return those that are facts about it."""
         facts: Facts = {}
         for name, unit, value in metrics:
             key = self._key_ids.setdefault((name, unit), len(self._keys))

@@ -192,8 +192,6 @@ def parse(path: Path) -> Report:
 
 
 class _Reader:
-    """Reads the text line by line and fills a table of launches and metrics."""
-
     def __init__(self, path: Path) -> None:
         self.log, self.table = Log(), Table(path)
         self.rules = Rules()
@@ -284,7 +282,6 @@ class _Reader:
         self.table.launches.append(Launch((0, len(self.table.launches)), **match.groupdict("")))
 
     def _end_stack(self) -> None:
-        """Give the launch the ranges that have been read, as the CSV's columns hold them."""
         ranges, self._ranges = self._ranges, None
         if ranges:
             launch, cell = self.table.launches[-1], "".join(ranges)

@@ -73,8 +73,6 @@ def _work(database: Database, table: str) -> tuple[Integers, Integers]:
 
 
 class _Known(NamedTuple):
-    """The calls that launched something."""
-
     calls: Calls
     around: Around
     only: int | None
@@ -242,7 +240,6 @@ def _texts(path: Path, keys: Iterable[object]) -> Mapping[object, str | None]:
 
 
 def _columns(path: Path, found: Around, ranges: RangeTable) -> Iterator[Sequence[Sequence[Any]]]:
-    """Columns of Kernel's fields, CHUNK rows at a time."""
     layers, directions, steps = (ranges.label_of(field) for field in ("layer", "direction", "step"))
     sources = objects(["range" if layer is not None else None for layer in layers])
     numbers = objects([*range(len(ranges.kind)), None])

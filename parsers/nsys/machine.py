@@ -152,7 +152,6 @@ def _device_gaps(database: Database) -> tuple[Gap, ...]:
 
 
 def _idle(database: Database, device: Device) -> bool:
-    """Return whether no kernel ran on the device."""
     if not database.has(KERNEL, "deviceId"):
         return False
     query = f"SELECT 1 FROM {KERNEL} WHERE deviceId = ? LIMIT 1"
@@ -160,7 +159,6 @@ def _idle(database: Database, device: Device) -> bool:
 
 
 def _merge(first: Device | None, second: Device) -> Device:
-    """Fill the missing fields of the first from the second."""
     if first is None:
         return second
     names = ("name", "compute_capability", "sm_count", "memory_bytes", "memory_bandwidth_bps", "clock_hz")

@@ -99,7 +99,6 @@ class _Held(Generic[Record]):
 
 
 def _held(records: Iterable[Any], keeper: _Keeper, path: Path) -> Iterable[Any]:
-    """Return the same records in the same form, keeping the export alive."""
     if isinstance(records, SqlKernels):
         held = _held(records.records, keeper, path)
         return replace(records, texts=partial(_texts, records.texts, path), records=held)  # type: ignore[arg-type]
@@ -160,7 +159,6 @@ def _run(command: list[str], folder: Path, made: Path, path: Path) -> None:
 
 
 def _refusal(tool: str, code: int, output: bytes, path: Path) -> tuple[str, str]:
-    """(reason, remedy) from what the tool printed."""
     text = output.decode("utf-8", "replace").replace("\r", "\n")
     refused = _REFUSED.search(text)
     if refused or "ProtobufParseException" in text:

@@ -23,9 +23,9 @@ from perfctl.parsers.nsys.tables import (
     EXPORT_AGAIN,
     GRAPH,
     KERNEL,
+    KNOWN,
     MEMCPY,
     MEMSET,
-    NVTX,
     RUNTIME,
     STRINGS,
     TOOL,
@@ -101,48 +101,12 @@ NEWEST_SCHEMA = "3.24"
 _LAYOUTS = ("1.", "2.", "3.")
 """Schemas with these majors differ in tables and columns, not in meaning."""
 
-_PLACE = "start end deviceId contextId streamId correlationId globalPid graphNodeId greenContextId"
-COLUMNS = {
-    KERNEL: words(
-        f"{_PLACE} demangledName shortName mangledName launchType cacheConfig registersPerThread gridX gridY gridZ blockX"
-        " blockY blockZ staticSharedMemory dynamicSharedMemory localMemoryPerThread localMemoryTotal gridId"
-        " sharedMemoryExecuted sharedMemoryLimitConfig qmdBulkReleaseDone qmdPreexitDone qmdLastCtaDone graphId clusterX"
-        " clusterY clusterZ clusterSchedulingPolicy maxPotentialClusterSize maxActiveClusters"
-        " sharedMemoryRequestedPercentage"
-    ),
-    MEMCPY: words(
-        f"{_PLACE} bytes copyKind deprecatedSrcId srcKind dstKind srcDeviceId srcContextId dstDeviceId dstContextId"
-        " migrationCause virtualAddress copyCount"
-    ),
-    MEMSET: words(f"{_PLACE} value bytes memKind"),
-    RUNTIME: words("start end eventClass globalTid correlationId nameId returnValue callchainId"),
-    NVTX: words(
-        "start end eventType rangeId category color text globalTid endGlobalTid textId domainId uint64Value int64Value"
-        " doubleValue uint32Value int32Value floatValue jsonTextId jsonText binaryData"
-    ),
-    STRINGS: frozenset(("id", "value")),
-}
+COLUMNS = {table: words(names) for table, names in KNOWN["sqlite"]["columns"].items()}
 """Table that is read row by row -> its columns, read or not."""
-
-OTHER_TABLES = words(
-    "ANALYSIS_DETAILS ANALYSIS_FILE COMPOSITE_EVENTS CUDA_CALLCHAINS CUDA_GPU_MEMORY_USAGE_EVENTS CUDA_GRAPH_EVENTS"
-    " CUDA_GRAPH_NODE_EVENTS CUDA_UM_CPU_PAGE_FAULT_EVENTS CUDA_UM_GPU_PAGE_FAULT_EVENTS CUPTI_ACTIVITY_KIND_CUDA_EVENT"
-    " CUPTI_ACTIVITY_KIND_GRAPH_TRACE CUPTI_ACTIVITY_KIND_OPENACC_DATA CUPTI_ACTIVITY_KIND_OPENACC_LAUNCH"
-    " CUPTI_ACTIVITY_KIND_OPENACC_OTHER CUPTI_ACTIVITY_KIND_OPENMP CUPTI_ACTIVITY_KIND_OVERHEAD"
-    " CUPTI_ACTIVITY_KIND_SYNCHRONIZATION CUDNN_EVENTS CUBLAS_EVENTS DIAGNOSTIC_EVENT DomainStrings EXPORT_META_DATA"
-    " FECS_EVENTS GENERIC_EVENTS GENERIC_EVENT_DATA GENERIC_EVENT_SOURCES GENERIC_EVENT_TYPES GPU_CONTEXT_SWITCH_EVENTS"
-    " GPU_METRICS META_DATA_CAPTURE META_DATA_EXPORT MemcpyOperationStrings NVGPU_EVENTS NvtxPushPopRanges PROCESSES"
-    " PROFILER_OVERHEAD ProcessStreams RUNNABLE_METRICS SAMPLING_CALLCHAINS SCHED_EVENTS SYSCALL ThreadNames"
-    " UnwindMethodType cudaAPIStats cudaKernelStats cudaMemoryOperationByteStats cudaMemoryOperationTimeStats estEnd me ms"
-    " nvtxPushPopRangeStats nvtxStartEndRangeStats openmpStats osrtAPIStats"
-)
+OTHER_TABLES = words(KNOWN["sqlite"]["other_tables"])
 """Known by name. Those without a reader hold what perfctl does not show (samples, system calls, sums that ``nsys stats``
 left in the file)."""
-OTHER_FAMILIES = (
-    *("ENUM_", "TARGET_INFO_", "OSRT_", "sqlite_", "D3D11_", "DX11_", "DX12_", "WDDM_", "OPENGL_", "KHR_", "VULKAN_"),
-    *("MPI_", "UCP_", "SHMEM_", "NET_", "NIC_", "ETW_", "NVVIDEO_", "NVMEDIA_", "SLI_", "PERF_EVENT_", "OPENMP_"),
-    *("OPENACC_", "CUBLAS_", "CUDNN_", "DRM_", "PYTHON_", "SOC_", "IB_"),
-)
+OTHER_FAMILIES = tuple(KNOWN["sqlite"]["other_families"])
 """Beginnings of tables of other interfaces than CUDA and NVTX, and of enumerations."""
 
 
@@ -212,7 +176,6 @@ def parse(path: Path) -> Report:
 
 
 def _copies(path: Path, found: dict[str, Around], ranges: RangeTable) -> Iterator[Copy]:
-    """Yield copies in the order of their table, then memsets in theirs."""
     layers = ranges.label_of("layer")
     with opened(path) as database:
         words = _copy_words(database)

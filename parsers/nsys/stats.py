@@ -186,7 +186,6 @@ def _is_stats(text: str) -> bool:
 
 
 def _is_json(text: str) -> bool:
-    """Return whether the text begins with a JSON array whose first object has the columns of a report."""
     if not begins(text[:2000].strip().partition("\n")[0]):
         return False
     rows = JsonRows()
@@ -294,7 +293,6 @@ def _survey(path: Path) -> Found:
 
 
 def _count_row(found: Found, shape: rows.Shape, report: str, row: list[str]) -> None:
-    """Count one row of a trace and note what gaps and devices need."""
     found.traces[report] += 1
     device = shape.at.get("Device")
     if device is not None and row[device] not in found.seen and len(found.seen) < _MOST_DEVICES:

@@ -10,24 +10,12 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from perfctl.parsers.nsys.tables import KNOWN
 from perfctl.parsers.text.doubts import others, words
 from perfctl.parsers.text.numbers import Unit, base_unit
 
-OLD_NAMES = {
-    "apigpusum": "cuda_api_gpu_sum", "cudaapisum": "cuda_api_sum", "cudaapitrace": "cuda_api_trace",
-    "dx11pixsum": "dx11_pix_sum", "dx12gpumarkersum": "dx12_gpu_marker_sum", "dx12pixsum": "dx12_pix_sum",
-    "gpukernsum": "cuda_gpu_kern_sum", "gpumemsizesum": "cuda_gpu_mem_size_sum",
-    "gpumemtimesum": "cuda_gpu_mem_time_sum", "gpusum": "cuda_gpu_sum", "gputrace": "cuda_gpu_trace",
-    "kernexecsum": "cuda_kern_exec_sum", "kernexectrace": "cuda_kern_exec_trace",
-    "khrdebuggpusum": "opengl_khr_gpu_range_sum", "khrdebugsum": "opengl_khr_range_sum",
-    "nvtxgpuproj": "nvtx_gpu_proj_trace", "nvtxkernsum": "nvtx_kern_sum", "nvtxppsum": "nvtx_pushpop_sum",
-    "nvtxpptrace": "nvtx_pushpop_trace", "nvtxsesum": "nvtx_startend_sum", "nvtxsssum": "nvtx_startend_sum",
-    "nvtxsum": "nvtx_sum", "openaccsum": "openacc_sum", "openmpevtsum": "openmp_sum", "osrtsum": "osrt_sum",
-    "umcpupagefaults": "um_cpu_page_faults_sum", "unifiedmemory": "um_sum", "unifiedmemorytotals": "um_total_sum",
-    "vulkanapisum": "vulkan_api_sum", "vulkanapitrace": "vulkan_api_trace",
-    "vulkangpumarkersum": "vulkan_gpu_marker_sum", "vulkanmarkerssum": "vulkan_marker_sum",
-    "wddmqueuesdetails": "wddm_queue_sum",
-}  # fmt: skip
+_KNOWN = KNOWN["stats"]
+OLD_NAMES: dict[str, str] = _KNOWN["old_names"]
 """Spelling up to 2022 -> spelling since 2023, as the reports of 2022.4 and 2023.1 list themselves."""
 
 DEVICE_SUMS = frozenset({"cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_sum"})
@@ -54,38 +42,14 @@ _TITLES = (
     (r"NVTX Start[-/]End Range Statistics", "nvtx_startend_sum"),
     (r"NVTX (?:Range )?Statistics", "nvtx_sum"),
 )
-_UNITS = {
-    "nanoseconds": "ns", "nsec": "ns", "usec": "us", "μs": "us", "msec": "ms", "sec": "s",
-    "KB": "KB", "KiB": "KiB", "KBi": "KiB", "MBi": "MiB", "GBi": "GiB",
-    "Bps": "B/s", "KBps": "KB/s", "MBps": "MB/s", "GBps": "GB/s", "KiBps": "KiB/s", "MiBps": "MiB/s", "GiBps": "GiB/s",
-}  # fmt: skip
+_UNITS: dict[str, str] = _KNOWN["units"]
 _LABELS = {"Average": "Avg", "Minimum": "Min", "Maximum": "Max", "Median": "Med", "Time(%)": "Time"}
 COUNTS = ("Instances", "Num Calls", "Calls", "Count", "Operations", "Range Instances")
 NAMES = ("Name", "Operation", "Range", "Kernel Name")
-TEXTS = frozenset((
-    *NAMES, "NVTX Range", "Style", "Category", "API Name", "API Function", "GridXYZ", "BlockXYZ", "PID", "TID", "Pid",
-    "Tid", "DevId", "Device", "Ctx", "Strm", "RangeStack", "NameTree", "Thread Name", "SrcMemKd", "DstMemKd", "Source",
-    "Event", "CorrId", "CorrID", "RangeId", "ParentId",
-))  # fmt: skip
+TEXTS = frozenset((*NAMES, *_KNOWN["texts"]))
 """Columns that identify a row; all others are figures."""
-_FIGURES = frozenset((
-    *COUNTS, "Time", "Total Time", "Total", "Avg", "Med", "Min", "Max", "StdDev", "Start", "Duration", "End", "GrdX",
-    "GrdY", "GrdZ", "BlkX", "BlkY", "BlkZ", "Reg/Trd", "StcSMem", "DymSMem", "Bytes", "Throughput", "Result", "T-Pri",
-    "QCount", "API Start", "API Dur", "Kernel Start", "Kernel Dur", "Orig Start", "Orig Duration", "NVTX Inst",
-    "Kern Inst", "Lvl", "NumChild", "Projected Start",
-))  # fmt: skip
-NOT_USED = frozenset((
-    "AAvg", "AMax", "AMed", "AMin", "AStdDev", "QAvg", "QMax", "QMed", "QMin", "QStdDev", "KAvg", "KMax", "KMed",
-    "KMin", "KStdDev", "TAvg", "TMax", "TMed", "TMin", "TStdDev", "Queue Start", "Queue Dur", "Total Dur", "DurChild",
-    "DurNonChild", "NumGPUOps", "Projected Duration", "HWid", "VMid", "Context", "Event Class", "CPU Page Faults",
-    "GPU Page Faults", "CPU Instruction Address", "Virtual Address", "HtoD Migration Size", "DtoH Migration Size",
-    "Migration Throughput", "Total HtoD Migration Size", "Total DtoH Migration Size", "Total CPU Page Faults",
-    "Total GPU Page Faults", "Total GPU PageFaults", "Minimum Virtual Address", "Maximum Virtual Address", "Q Type",
-    "Q Name", "GPU ID", "Engine", "Node Ord", "Utilization", "Kernel", "NVTX Domain", "PushPop", "Proj Avg",
-    "Proj Med", "Proj Min", "Proj Max", "Proj StdDev", "Total Proj Time", "Total Range Time", "Range Avg", "Range Med",
-    "Range Min", "Range Max", "Range StdDev", "Total GPU Ops", "Avg GPU Ops", "Avg Range Lvl", "Avg Num Child",
-    "Green Ctx", "GreenCtx",
-))  # fmt: skip
+_FIGURES = frozenset((*COUNTS, *_KNOWN["figures"]))
+NOT_USED = frozenset(_KNOWN["not_used"])
 """Other columns of the reports of nsys 2022.4 to 2025: known, kept as figures of sums, not used of traces."""
 _STATISTICS = ("Avg", "Med", "Min", "Max", "StdDev")
 _LEAST_KNOWN = 3
@@ -168,19 +132,5 @@ def guess(columns: list[Column], file_name: str) -> str:
     return next((name for name, needed in _SHAPES if needed <= labels), UNKNOWN)
 
 
-_SHAPES = (
-    (GPU_TRACE, {"Start", "Duration", "GrdX", "Name"}),
-    (KERNEL_TRACE, {"Kernel Start", "Kernel Dur", "Kernel Name"}),
-    (PROJECTED_TRACE, {"Orig Start", "Orig Duration", "Name"}),
-    (RANGE_TRACE, {"Start", "End", "RangeId", "Name"}),
-    (API_TRACE, {"Start", "Duration", "Result", "Name"}),
-    ("nvtx_kern_sum", {"NVTX Range", "Kernel Name"}),
-    ("cuda_kern_exec_sum", {"QCount", "Kernel Name"}),
-    ("nvtx_sum", {"Total Time", "Style", "Range"}),
-    ("nvtx_pushpop_sum", {"Total Time", "Range"}),
-    (MIXED_SUM, {"Total Time", "Category", "Operation"}),
-    ("cuda_gpu_mem_time_sum", {"Total Time", "Operation"}),
-    ("cuda_gpu_mem_size_sum", {"Total", "Operation"}),
-    ("cuda_gpu_kern_sum", {"Total Time", "Instances", "Name"}),
-)
+_SHAPES = [(name, set(columns)) for name, columns in _KNOWN["shapes"]]
 """Columns that only one report has; a table of API calls is told from one of system calls by its rows."""

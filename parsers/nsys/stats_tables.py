@@ -338,8 +338,6 @@ def events(path: Path, trouble: Trouble) -> Iterator[Event]:
 
 
 class _Scan:
-    """The reader's position in the text."""
-
     def __init__(self, file_name: str, trouble: Trouble) -> None:
         self._file_name, self._trouble = file_name, trouble
         self._report: str | None = None

@@ -5,13 +5,17 @@ nsys leaves out a table that would be empty, and adds columns from version to ve
 
 from __future__ import annotations
 
+import json
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 from perfctl.parsers.text import sqlite
 from perfctl.parsers.text.sqlite import Database
 
 TOOL = "nsys"
+KNOWN: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("known.json").read_text(encoding="utf-8"))
+"""Names of tables and columns in exports, and of reports and columns of nsys stats, of all versions that were seen."""
 EXPORT_AGAIN = (
     "Copy it again, or export the report again: nsys export --type sqlite --force-overwrite true REPORT.nsys-rep"
 )

@@ -33,8 +33,6 @@ PLUMBING = ("annotate", "batch_size", "record", "trace", "window")
 
 
 class _RunFields(NamedTuple):
-    """Fields of a record about the whole run, named as in Report."""
-
     workload: str | None
     batch_size: int | None
     mode: str | None

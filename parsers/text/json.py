@@ -107,7 +107,6 @@ class JsonStream:
             yield element
 
     def _value(self) -> Any:
-        """Decode the value at the cursor; read on until it is complete."""
         want = CHUNK_BYTES
         while True:
             try:
@@ -158,7 +157,6 @@ class JsonStream:
         self._at += 1
 
     def _fill(self, want: int) -> None:
-        """Append about ``want`` more bytes to the rest of the text."""
         parts = [self._text[self._at :]]
         while want > 0:
             data = next(self._chunks, b"")

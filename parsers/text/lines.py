@@ -155,14 +155,12 @@ class Lines:
         return [line[length:] for line in lines[first:at]]
 
     def _rest(self) -> str:
-        """The last line of a file that does not end with "\n"."""
         line, self._lines[-1] = self._lines[-1], ""
         if not line:
             raise StopIteration
         return line
 
     def _read(self) -> bool:
-        """Go on to the next block of the file; False at its end."""
         left, more = self._lines[-1], self._file.read(BLOCK)
         self._lines, self._at = (left + more).split("\n"), 0
         is_whole = len(self._lines) > 1
@@ -172,7 +170,6 @@ class Lines:
         return bool(more)
 
     def _skip_line(self) -> None:
-        """Go on to the line after the first."""
         while len(self._lines) == 1 and (more := self._file.read(BLOCK)):
             self._lines = more.split("\n")
         self._lines[0] = ""

@@ -89,7 +89,6 @@ def base_unit(text: str) -> Unit:
 
 
 def _simple(text: str) -> Unit:
-    """A unit without a slash."""
     if text in _TIME:
         return Unit("ns", _TIME[text])
     if text in _SPELLINGS:
@@ -136,7 +135,6 @@ class StyleEvidence:
 
 
 def _style_of(text: str) -> DecimalStyle:
-    """The style that a single number shows."""
     commas, points = text.count(","), text.count(".")
     if commas + points > 1:
         if _GROUPED_BY_COMMA.fullmatch(text):
@@ -315,7 +313,6 @@ def iso_utc(ns: int) -> str:
 
 
 def _stamp(match: re.Match[str], *date: str | int) -> Stamp | None:
-    """The time of ``match`` on a day: year, month, day."""
     year, month, day, hour, minute, second = map(int, (*date, *match.group("hour", "minute", "second")))
     if year not in YEARS or (match["half"] and not 1 <= hour <= 12):
         return None

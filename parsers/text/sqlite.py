@@ -123,7 +123,6 @@ class Database:
             yield [values ^ base if base else values for values, base in zip(columns, bases, strict=True)]
 
     def _first(self, table: str, expression: str, where: str) -> int:
-        """The first row's value; 0 without one."""
         query = f"SELECT CAST({expression} AS INTEGER) FROM {table} NOT INDEXED WHERE {where} ORDER BY rowid LIMIT 1"
         row = self.connection.execute(query).fetchone()
         return int(row[0] or 0) if row else 0
