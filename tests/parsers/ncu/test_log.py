@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.parsers.ncu.log import diagnostics, first_words, gaps, kernel_gaps, rounding, why_no_csv
+from perfctl.parsers.ncu.log import diagnostics, first_words, gaps, kernel_gaps, why_no_csv
 from perfctl.parsers.text.lines import Log
 from perfctl.records.report import Diagnostic, Gap, Kernel
 
@@ -134,31 +134,14 @@ def test_kernels_that_ncu_could_not_profile_and_rows_that_are_cut_are_gaps() -> 
 
 
 def test_a_long_text_is_shortened_to_its_limit() -> None:
-    assert first_words(["a  b\n", " c "]) == "a b c"
-    assert first_words(["x" * 300]) == "x" * 300
-    assert first_words(["x" * 301]) == "x" * 297 + "..."
-    assert first_words(["one two"], 7) == "one two"
-    assert first_words(["one twos"], 7) == "one ..."
+    assert first_words("a  b\n c ") == "a b c"
+    assert (first_words("x" * 300), first_words("x" * 301)) == ("x" * 300, "x" * 297 + "...")
+    assert (first_words("one two", 7), first_words("one twos", 7)) == ("one two", "one ...")
 
 
 def test_what_no_launch_of_the_file_has_is_a_gap() -> None:
     duration = Gap("kernel.duration_ns", "not_collected", "gpu__time_duration.sum is not among the metrics")
-    grid = Gap("kernel.grid_x", "not_available", "the CSV has no Grid Size for a launch (ncu before 2023 prints none)")
-    registers = Gap("kernel.registers", "not_collected", "launch__registers_per_thread is not among the metrics")
-    bare = Kernel(0, "k")
-    assert list(kernel_gaps([bare, bare])) == [duration, grid, registers]
-    assert list(kernel_gaps([bare, bare._replace(duration_ns=0)])) == [grid, registers]
-    assert list(kernel_gaps([bare._replace(grid_x=1), bare])) == [duration, registers]
-    assert list(kernel_gaps(iter([bare, bare._replace(registers=0)]), "text")) == [
-        duration,
-        grid._replace(reason=grid.reason.replace("CSV", "text")),
-    ]
-
-
-def test_scaled_units_are_said_to_round_with_the_first_of_them() -> None:
-    assert list(rounding([])) == []
-    text = (
-        "2 metrics are rounded because ncu printed them in scaled units (for example dram__bytes.sum in Mbyte); export with "
-        "--print-units base for exact figures"
-    )
-    assert list(rounding(["dram__bytes.sum in Mbyte", "Duration in us"])) == [Diagnostic("info", "perfctl", text)]
+    grid, bare = Gap("kernel.grid_x", "not_available", "no grid"), Kernel(0, "k")
+    assert list(kernel_gaps([bare, bare], "no grid")) == [duration, grid]
+    assert list(kernel_gaps([bare, bare._replace(duration_ns=0)], "no grid")) == [grid]
+    assert list(kernel_gaps([bare._replace(grid_x=1), bare], "no grid")) == [duration]
