@@ -63,16 +63,13 @@ def test_a_device_is_described_in_base_units() -> None:
     [
         ({"memory_clock_rate": None}, {"memory_bandwidth_bps": None}),
         ({"memory_clock_rate": 0}, {"memory_bandwidth_bps": None}),
-        ({"global_memory_bus_width": 0}, {"memory_bandwidth_bps": None}),
-        ({"clock_rate": 0}, {"clock_hz": None}),
+        ({"global_memory_bus_width": 0}, {"memory_bandwidth_bps": None}), ({"clock_rate": 0}, {"clock_hz": None}),
         ({"compute_capability_minor": None}, {"compute_capability": None}),
-        ({"compute_capability_major": "8"}, {"compute_capability": None}),
-        ({"display_name": ""}, {"name": None}),
-        ({"display_name": 100}, {"name": None}),
-        ({"multiprocessor_count": "n/a"}, {"sm_count": None}),
+        ({"compute_capability_major": "8"}, {"compute_capability": None}), ({"display_name": ""}, {"name": None}),
+        ({"display_name": 100}, {"name": None}), ({"multiprocessor_count": "n/a"}, {"sm_count": None}),
         ({"total_memory": 1.5}, {"memory_bytes": None}),
     ],
-)
+)  # fmt: skip
 def test_what_was_not_collected_is_not_known(missing: dict[str, Value], expected: dict[str, None]) -> None:
     found, whole = device_of(0, None, attributes(A100 | missing)), device_of(0, None, attributes(A100))
     names = ("name", "compute_capability", "sm_count", "memory_bytes", "memory_bandwidth_bps", "clock_hz")
