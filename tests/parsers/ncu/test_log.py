@@ -28,60 +28,49 @@ def log_of(*lines: str) -> Log:
             "Run as root, or have the administrator load the nvidia module with "
             "NVreg_RestrictProfilingToAdminUsers=0 (/proc/driver/nvidia/params then says RmProfilingAdminOnly: 0), "
             "and profile again",
-        ),
-        (
+        ), (
             ["==WARNING== No kernels were profiled.", "==ERROR== Profiling failed because a driver resource was unavailable."],
             "another tool holds the GPU's performance counters (ncu: a driver resource was unavailable)",
             "If DCGM watches this GPU, run 'dcgmi profile --pause', profile again, then 'dcgmi profile --resume'",
-        ),
-        (
+        ), (
             ["==ERROR== Failed to open/create lock file /tmp/nsight-compute-lock."],
             "ncu could not open its lock file, which another user owns",
             "Set TMPDIR to a folder of your own and profile again",
-        ),
-        (
+        ), (
             ["==PROF== Connected to process 7 (/opt/app)", "==ERROR== The application returned an error code (-11)."],
             "the profiled program failed with exit code -11 before ncu recorded anything",
             "Run the program without ncu until it works, then profile again",
-        ),
-        (
+        ), (
             ["==ERROR== The application returned an error code (137)."],
             "the profiled program failed with exit code 137 before ncu recorded anything",
             "Run the program without ncu until it works, then profile again",
-        ),
-        (
+        ), (
             ["==ERROR== Failed to load report file 'a.ncu-rep'"],
             "ncu could not load the report it was asked to export",
             "Export with the ncu version that wrote the report, or a newer one",
-        ),
-        (
+        ), (
             ["==WARNING== No kernels were profiled.",
              "==WARNING== Profiling kernels launched by child processes requires the --target-processes all option."],
             "no kernels were profiled: the kernels ran in a child process",
             "Profile again with '--target-processes all'",
-        ),
-        (
+        ), (
             ["==PROF== Disconnected from process 7", "==WARNING== No kernels were profiled."],
             "no kernels were profiled: no launch matched the filters, or the profiler range was never open",
             "Check -k, -s, -c, --nvtx-include and --profile-from-start; for a launcher add '--target-processes all'",
-        ),
-        (
+        ), (
             ["==PROF== Connected to process 7", "==PROF== Report: out/run.ncu-rep"],
             "this is the log of an ncu run that wrote its report to out/run.ncu-rep",
             "Read that report instead",
-        ),
-        (
+        ), (
             ["Metric Name,dram__bytes.sum", "==ERROR== odd"],
             "this is a table that another program made from ncu's CSV (one column a metric): kernel names and units are "
             "not in it",
             "Use the CSV that ncu itself printed",
-        ),
-        (
+        ), (
             ["==PROF== Connected to process 7", "==WARNING== first", "==ERROR== odd thing", "==ERROR== later"],
             "ncu stopped with an error: odd thing",
             "Fix that and profile again",
-        ),
-        (
+        ), (
             ["==PROF== Connected to process 7"],
             "ncu ran but printed no CSV (only ==PROF== lines)",
             "Profile again with --csv and a list of metrics",
@@ -98,19 +87,13 @@ def test_the_first_cause_that_ncu_s_lines_name_is_why_there_is_no_table(
 
 def test_messages_are_told_once_with_their_count_and_progress_is_not() -> None:
     log = log_of(
-        '==PROF== Profiling "k" - 0: 0%....100% - 3 passes',
-        "==WARNING== clocks",
-        "==ERROR== lost",
-        "==PROF== Received signal",
-        *["==WARNING== clocks"] * 2,
-        *["==ERROR== gone"] * 2,
-    )
+        '==PROF== Profiling "k" - 0: 0%....100% - 3 passes', "==WARNING== clocks", "==ERROR== lost",
+        "==PROF== Received signal", *["==WARNING== clocks"] * 2, *["==ERROR== gone"] * 2,
+    )  # fmt: skip
     assert diagnostics(log) == [
-        Diagnostic("warning", "ncu", "clocks (3 times)"),
-        Diagnostic("error", "ncu", "lost"),
-        Diagnostic("warning", "ncu", "Received signal"),
-        Diagnostic("error", "ncu", "gone (2 times)"),
-    ]
+        Diagnostic("warning", "ncu", "clocks (3 times)"), Diagnostic("error", "ncu", "lost"),
+        Diagnostic("warning", "ncu", "Received signal"), Diagnostic("error", "ncu", "gone (2 times)"),
+    ]  # fmt: skip
     assert diagnostics(Log()) == []
 
 

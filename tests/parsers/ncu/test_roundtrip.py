@@ -18,12 +18,9 @@ NEW = [*IDENTITY, "Context", "Stream", "Block Size", "Grid Size", "Device", "CC"
 RULE = ["Rule Name", "Rule Type", "Rule Description"]
 SPEEDUP = ["Estimated Speedup Type", "Estimated Speedup"]
 HEADERS = {
-    "12": [*OLD, *METRIC],
-    "15 rules": [*OLD, *METRIC, *RULE],
-    "15 device": [*NEW, *METRIC],
-    "20": [*NEW, *METRIC, *RULE, *SPEEDUP],
-    "21": [*NEW, "Body Item Label", *METRIC, *RULE, *SPEEDUP],
-}
+    "12": [*OLD, *METRIC], "15 rules": [*OLD, *METRIC, *RULE], "15 device": [*NEW, *METRIC],
+    "20": [*NEW, *METRIC, *RULE, *SPEEDUP], "21": [*NEW, "Body Item Label", *METRIC, *RULE, *SPEEDUP],
+}  # fmt: skip
 LOG = ["epoch 1, loss 0.42", '"quoted" words, 1,234', "==PROF== Connected to process 42 (/opt/app)", "", "100%"]
 
 

@@ -127,18 +127,11 @@ def test_ranges_are_put_together_from_pieces_of_any_size(
     monkeypatch.setattr(nsys_ranges, "CHUNK", size)
     ranges = list(read(training_step(NsysBuilder()), tmp_path).ranges)
     assert [(r.number, r.name, r.domain, r.start_ns, r.duration_ns, r.thread) for r in ranges] == [
-        (0, "perfctl:step:4", None, 0, 1000, 7),
-        (1, "perfctl:phase:forward", None, 10, 390, 7),
-        (2, "conv1:forward", None, 20, 80, 7),
-        (3, "cudnnConvolutionForward", "cudnn", 30, 60, 7),
-        (4, "perfctl:phase:backward", None, 450, 450, 7),
-        (5, "conv1:backward", None, 500, 100, 8),
-    ]
+        (0, "perfctl:step:4", None, 0, 1000, 7), (1, "perfctl:phase:forward", None, 10, 390, 7),
+        (2, "conv1:forward", None, 20, 80, 7), (3, "cudnnConvolutionForward", "cudnn", 30, 60, 7),
+        (4, "perfctl:phase:backward", None, 450, 450, 7), (5, "conv1:backward", None, 500, 100, 8),
+    ]  # fmt: skip
     assert [(r.depth, r.parent, r.step, r.phase, r.layer, r.direction) for r in ranges] == [
-        (0, None, 4, None, None, None),
-        (1, 0, 4, "forward", None, None),
-        (2, 1, 4, "forward", "conv1", "forward"),
-        (3, 2, 4, "forward", None, None),
-        (1, 0, 4, "backward", None, None),
-        (0, None, 4, "backward", "conv1", "backward"),
-    ]
+        (0, None, 4, None, None, None), (1, 0, 4, "forward", None, None), (2, 1, 4, "forward", "conv1", "forward"),
+        (3, 2, 4, "forward", None, None), (1, 0, 4, "backward", None, None), (0, None, 4, "backward", "conv1", "backward"),
+    ]  # fmt: skip
