@@ -1,8 +1,5 @@
-"""Parser of Nsight Compute's CSV: long (``--csv``), wide (``--page raw --csv``) and summary.
-
-Console text goes to :mod:`perfctl.parsers.ncu.text`; a file with neither raises ReportError with what ncu's own messages
-say about it.
-"""
+"""Parser of Nsight Compute's CSV: long (``--csv``), wide (``--page raw --csv``) and summary. Console text goes to
+:mod:`perfctl.parsers.ncu.text`; a file with neither raises ReportError with what ncu's own messages say about it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Reads ncu's long CSV: one row per launch and metric (``ncu --csv``, the details page).
-
-Headers of 12, 15 (two kinds), 20 and 21 columns are known, each with or without two NVTX columns, so columns are
-found by name. Metric rows of a header with rule columns end after "Metric Value" and one comma; rows of rules carry
-the whole width, no metric, and the stream of the rule engine ("1") instead of the launch's (seen in 2022.3).
-"""
+"""Reads the pages of ncu's CSV. Headers of 12, 15 (two kinds), 20 and 21 columns are known, each with or without two NVTX
+columns, so columns are found by name. Metric rows of a header with rule columns end after the value and one comma; rows
+of rules have no metric, and the stream of the rule engine ("1") instead of the launch's (seen in 2022.3)."""
 
 from __future__ import annotations
 
@@ -76,12 +73,10 @@ def _is_range(name: str) -> bool:
 
 
 def read_long(reader: Rows, header: list[str], table: Table, rules: Rules, log: Log, number: int) -> list[str] | None:
-    """Read one long table to its end, or to the header of a further table, which is returned.
-
-    ``number`` counts the tables of the file from 0. Files of a million rows are common: the rows of a launch begin with
-    the same identity cells, so that what follows these comes many rows at a time (``Lines.run``), and where all of it
-    has been seen before, or ends with a plain value, no more is looked at.
-    """
+    """Read one long table to its end, or to the header of a further table, which is returned. ``number`` counts the
+    tables of the file from 0. Files of a million rows are common: the rows of a launch begin with the same identity
+    cells, so that what follows these comes many rows at a time (``Lines.run``), and where all of it has been seen
+    before, or ends with a plain value, no more is looked at."""
     columns = Columns(header)
     at = columns.first_of_metric()
     launches, metrics = _Launches(columns, table, number), _Metrics(columns, at, table, rules, log)
@@ -207,11 +202,9 @@ def metric_columns(header: list[str]) -> list[int]:
 
 
 def read_wide(text_rows: Iterable[str], header: list[str], table: Table, log: Log, number: int) -> list[str] | None:
-    """Read one wide table to its end, or to the header of a further table, which is returned.
-
-    A file that another program stripped of its units row is read with unknown units (as ncu prints a report of a
-    version it does not know).
-    """
+    """Read one wide table to its end, or to the header of a further table, which is returned. A file that another
+    program stripped of its units row is read with unknown units (as ncu prints a report of a version it does not
+    know)."""
     columns, metrics = Columns(header), metric_columns(header)
     keys: array[int] | None = None
     for text_row in text_rows:

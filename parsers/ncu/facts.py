@@ -37,11 +37,9 @@ _UNITS = {"duration_ns": "ns", "static_shared_bytes": "byte/block", "dynamic_sha
 
 
 def kernel_fields(facts: Facts) -> dict[str, int | float]:
-    """Fields of Kernel from a launch's facts.
-
-    A missing unit means the base unit: ncu prints none for metrics of a report that a different version
-    wrote (values stay in base units there). A value in another unit than the field's is left out.
-    """
+    """Fields of Kernel from a launch's facts. A missing unit means the base unit: ncu prints none for metrics of a
+    report that a different version wrote (values stay in base units there). A value in another unit than the field's is
+    left out."""
     found: dict[str, int | float] = {}
     for field, names in KERNEL_FACTS.items():
         kinds = int | float if field == "duration_ns" else int
@@ -61,11 +59,9 @@ def kernel_of(
 
 
 def device_of(index: int, capability: str | None, facts: Facts) -> Device:
-    """The device of a launch, from the CC column and device attributes where they were collected.
-
-    Clock attributes are in kHz and the bus width in bits; bandwidth is 2 x memory clock x bus width, which for an
-    A100 gives the 1,555,200,000,000 bytes/s that nsys states for it.
-    """
+    """The device of a launch, from the CC column and device attributes where they were collected. Clock attributes are
+    in kHz and the bus width in bits; bandwidth is 2 x memory clock x bus width, which for an A100 gives the
+    1,555,200,000,000 bytes/s that nsys states for it."""
     name, *values = (facts.get(_ATTRIBUTE + name, (None, None))[0] for name in _DEVICE_FACTS)
     count, memory, clock, memory_clock, bus, major, minor = (one if isinstance(one, int) else None for one in values)
     return Device(
@@ -123,10 +119,8 @@ def _name(part: str) -> str:
 
 
 def innermost(names: Iterable[str]) -> Place:
-    """Layer and step of the innermost perfctl ranges among ``names`` (outermost first).
-
-    In the optimizer phase there is no layer, only the direction.
-    """
+    """Layer and step of the innermost perfctl ranges among ``names`` (outermost first). In the optimizer phase there is
+    no layer, only the direction."""
     place, phase = Place(), None
     for name in names:
         found = read_range_name(name)
@@ -144,10 +138,8 @@ def innermost(names: Iterable[str]) -> Place:
 @lru_cache(maxsize=4096)
 def place_of(push_pop: str, start_end: str = "", name: str = "") -> Place:
     """Layer, direction and step of a launch with these two cells; else from a range's name in place of the kernel's.
-
-    Start/end ranges do not nest, so they count only where no push/pop range says a layer and all of them that
-    name a layer name the same.
-    """
+    Start/end ranges do not nest, so they count only where no push/pop range says a layer and all of them that name a
+    layer name the same."""
     place, named = innermost(range_names(push_pop)), place_in_name(name)
     if place.layer is None:
         others = [innermost([name]) for name in range_names(start_end)]
@@ -161,11 +153,9 @@ def place_of(push_pop: str, start_end: str = "", name: str = "") -> Place:
 
 @lru_cache(maxsize=4096)
 def place_in_name(name: str) -> Place | None:
-    """Layer, direction and step of a launch that ncu printed under its range's name; None for a kernel's name.
-
-    With ``--print-nvtx-rename kernel`` the innermost push/pop range replaces the kernel's name. Only
-    perfctl's ranges are told from kernels; should ncu print outer ranges too, they stand before a slash.
-    """
+    """Layer, direction and step of a launch that ncu printed under its range's name; None for a kernel's name. With
+    ``--print-nvtx-rename kernel`` the innermost push/pop range replaces the kernel's name. Only perfctl's ranges are
+    told from kernels; should ncu print outer ranges too, they stand before a slash."""
     if "(" in name or "<" in name:
         return None
     parts = name.split("/")
@@ -175,11 +165,9 @@ def place_in_name(name: str) -> Place | None:
 
 
 def with_steps(kernels: Iterable[Kernel]) -> list[Kernel]:
-    """The launches in their order, those from autograd's own thread put into the step they ran in.
-
-    The step's range is on the loop's thread only. ncu runs one launch after the other, so what lies between two
-    launches of one step is in it, and a layer's gradients at the end of a step are in the step before the next.
-    """
+    """The launches in their order, those from autograd's own thread put into the step they ran in. The step's range is
+    on the loop's thread only. ncu runs one launch after the other, so what lies between two launches of one step is in
+    it, and a layer's gradients at the end of a step are in the step before the next."""
     found = list(kernels)
     following: list[int | None] = [None] * len(found)
     for number in range(len(found) - 2, -1, -1):

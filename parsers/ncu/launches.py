@@ -1,8 +1,6 @@
-"""Launches and their metric cells, as both CSV pages and the console text of ncu fill them.
-
-A file's decimal style is known only at its end, so cells are kept as printed (:mod:`perfctl.parsers.ncu.launches`) and
-become numbers when the counters are read.
-"""
+"""Launches and their metric cells, as both CSV pages and the console text of ncu fill them. A file's decimal style is
+known only at its end, so cells are kept as printed (:mod:`perfctl.parsers.ncu.launches`) and become numbers when the
+counters are read."""
 
 from __future__ import annotations
 
@@ -64,10 +62,8 @@ class _Numbers(dict[str, int]):
 
 
 class _Endings(dict[str, int]):
-    """End of a line after the quote that opens its last cell -> number of that cell's text.
-
-    Raises KeyError when the end is not one complete cell without quotes inside.
-    """
+    """End of a line after the quote that opens its last cell -> number of that cell's text. Raises KeyError when the
+    end is not one complete cell without quotes inside."""
 
     def __init__(self, ids: _Numbers) -> None:
         super().__init__()
@@ -98,10 +94,8 @@ class Cells:
         """Of each part in the file: cells, bytes of its texts."""
 
     def end(self, launch: int) -> None:
-        """All cells since the last call are of this launch.
-
-        Raises ReportError where there are too many launches, or the temporary file has no room.
-        """
+        """All cells since the last call are of this launch. Raises ReportError where there are too many launches, or
+        the temporary file has no room."""
         self.launch.extend(repeat(launch, len(self.key) - len(self.launch)))
         if len(self.texts) > TEXTS or len(self.key) > CELLS:
             self._put_away()
@@ -154,7 +148,6 @@ class Cells:
 
 
 CHUNK = 1024
-"""Counters made at a time."""
 
 NO_VALUE = frozenset({"", "n/a", "N/A", "no data", "nan", "-nan", "inf", "-inf"})
 """Texts that ncu prints instead of a missing value."""
@@ -196,7 +189,6 @@ class Table:
         """Process, ID and table of the first launch that stands in an earlier table of the file too."""
         self._table_of: dict[tuple[str, str], int] = {}
         self.keys: list[tuple[str, str, str | None]] = []
-        """(metric, printed unit, section)."""
         self._key_ids: dict[tuple[str, str, str | None], int] = {}
         self.cells = Cells(path)
         self.facts: dict[int, dict[int, str]] = {}
@@ -239,7 +231,6 @@ class Finished:
         self._order = _ranks([launch.order for launch in table.launches])
         self._facts = self._read_facts()
         self._kept: tuple[list[int | float | None], dict[int, str]] | None = None
-        """Cached result of _read_part for the part in memory."""
 
     def _read(self, text: str) -> Read:
         """The number in a printed text; where there is none for a reason, the state of the gap."""

@@ -1,9 +1,5 @@
-"""Finds ncu's CSV among the other output in the same file.
-
-ncu writes its CSV to the stdout it shares with the profiled program, between ``==PROF==`` lines and whatever the
-program prints; PowerShell makes it UTF-16 or puts a BOM and CRLF. This module turns such a file into whole CSV
-rows (a quoted cell may span lines) and a :class:`~perfctl.parsers.text.lines.Log` of the rest.
-"""
+"""Finds ncu's CSV in the stdout that it shares with the profiled program: whole CSV rows (a quoted cell may span lines) and
+a :class:`~perfctl.parsers.text.lines.Log` of the rest."""
 
 from __future__ import annotations
 
@@ -45,10 +41,8 @@ def skip_to_header(source: Iterator[str], log: Log) -> str | None:
 
 
 class Rows:
-    """Whole CSV rows as text, header rows of further tables included; everything else goes to the log.
-
-    A reader that knows a line for a whole row may take it from ``source`` itself, and give the others to ``feed``.
-    """
+    """Whole CSV rows as text, header rows of further tables included; everything else goes to the log. A reader that
+    knows a line for a whole row may take it from ``source`` itself, and give the others to ``feed``."""
 
     def __init__(self, source: Lines, log: Log, *, quoted: bool = True) -> None:
         """``quoted`` says that cells are quoted, as ncu writes them; a table that was saved again by another program
@@ -107,11 +101,9 @@ def _row_inside(line: str, log: Log) -> str:
 
 
 def cells(row: str) -> list[str] | None:
-    """Split one complete row of text into cells; None when it is not CSV.
-
-    ncu quotes every cell, so a row without quotes inside cells is split at '","' (the number of quotes proves it),
-    which takes a third of the time of the csv module.
-    """
+    """Split one complete row of text into cells; None when it is not CSV. ncu quotes every cell, so a row without
+    quotes inside cells is split at '","' (the number of quotes proves it), which takes a third of the time of the csv
+    module."""
     # A comma at the end is no further cell: ncu ends metric rows so when the header has rule columns.
     text = row.rstrip("\r\n,") if row.startswith('"') else row
     found = text[1:-1].split('","')

@@ -1,10 +1,6 @@
-"""Nsight Compute report files (.ncu-rep, and .nsight-cuprof-report of 2019), through NVIDIA's ``ncu_report`` package.
-
-The package is an optional extra. It reads reports of every version from 2019 on and gives metrics in base units. On a
-damaged file it gives fewer results, or none, or aborts: so it runs in a process of its own
-(:mod:`perfctl.parsers.ncu.rep_worker`), and the file's own count of results is compared with what came
-(:mod:`perfctl.parsers.ncu.rep`).
-"""
+"""Nsight Compute report files (.ncu-rep, and .nsight-cuprof-report of 2019), through NVIDIA's ``ncu_report`` package, an
+optional extra, which gives metrics in base units. On a damaged file it gives fewer results, or aborts: so it runs in a
+process of its own, and the file's own count of results is compared with what came."""
 
 from __future__ import annotations
 
@@ -58,7 +54,6 @@ class Outline:
     versions: dict[str, str] = field(default_factory=dict)
     """Provider -> version: "CUDA Version", "Display Driver Version", "Nsight Compute Target ...", ..."""
     created: int | None = None
-    """Unix time in seconds."""
 
     @property
     def tool_version(self) -> str | None:
@@ -153,7 +148,6 @@ READER = "perfctl.parsers.ncu.rep_worker"
 READER_SECONDS = 1800
 """Seconds after which the reading process counts as hung; a report of 1000 kernels and 1600 metrics takes a few."""
 NEWEST = "2025.1"
-"""Newest ncu whose reports were tested."""
 _EXPORT = "Export it with 'ncu --import {path} --csv --page raw --print-units base' and read that CSV"
 
 

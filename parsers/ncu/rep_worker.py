@@ -1,10 +1,6 @@
-"""The process that holds NVIDIA's ``ncu_report``: reads one report, writes one line of JSON for each result.
-
-Run as ``python -m perfctl.parsers.ncu.rep_worker REPORT`` by :mod:`perfctl.parsers.ncu.rep`, because the package is
-native code that can abort the whole interpreter on a damaged file (seen with ncu_report 2026.x: "Check failed:
-count >= 0"). A line holds ``name``, ``short``, ``single`` (is it one kernel?), ``ranges`` (push/pop, outermost first)
-and ``metrics``: [name, unit, value] with value null where the report has none.
-"""
+"""``python -m perfctl.parsers.ncu.rep_worker REPORT`` writes one line of JSON for each result: ``name``, ``short``, ``single``
+(one kernel), ``ranges`` (push/pop, outermost first), ``metrics`` ([name, unit, value or null]). NVIDIA's native package
+can abort the whole interpreter on a damaged file (seen with ncu_report 2026.x: "Check failed: count >= 0")."""
 
 from __future__ import annotations
 
@@ -52,10 +48,8 @@ def _record(action: Any) -> dict[str, object]:
 
 
 def _metric(action: Any, name: str) -> tuple[tuple[str, str, Value], bool]:
-    """(name, unit, value) and whether the value has an unknown type.
-
-    The package refuses names with lone surrogates, which it gives itself in damaged files.
-    """
+    """(name, unit, value) and whether the value has an unknown type. The package refuses names with lone surrogates,
+    which it gives itself in damaged files."""
     metric = action.metric_by_name(name) if name == _text(name) else None
     if metric is None:
         return (_text(name), "", None), False

@@ -1,9 +1,8 @@
-"""Parser of Nsight Compute's console text: details page, raw page and summaries, before and after 2022.3.
-
-Up to 2022.3 a launch reads ``kernel(args), 2023-Sep-06 05:40:14, Context 1, Stream 7`` and tables have no header row; later it
-reads ``kernel(args) (63, 63, 1)x(16, 16, 1), Context 1, Stream 7, Device 0, CC 8.6`` and tables have one. Numbers are scaled and
-rounded as printed; launches are numbered in the order of the text, which has no IDs. Counters are read as in the CSV.
-"""
+"""Parser of Nsight Compute's console text: details page, raw page and summaries, before and after 2022.3. Up to 2022.3
+a launch reads ``kernel(args), 2023-Sep-06 05:40:14, Context 1, Stream 7`` and tables have no header row; later it reads
+``kernel(args) (63, 63, 1)x(16, 16, 1), Context 1, Stream 7, Device 0, CC 8.6`` and tables have one. Numbers are scaled
+and rounded as printed; launches are numbered in the order of the text, which has no IDs. Counters are read as in the
+CSV."""
 
 from __future__ import annotations
 
@@ -195,26 +194,21 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self.log, self.table = Log(), Table(path)
         self.rules = Rules()
-        """By section, kind, and first words without numbers."""
         self.summary_rows: list[dict[str, str]] = []
         self.processes: dict[str, int] = {}
         """Line that names a process before its launches -> its number in the file."""
         self.again: int | None = None
-        """The first line that names a process again."""
         self.headed = False
         """Whether launches have their grid, as after 2022.3."""
         self.unknown: list[str] = []
-        """Parts of the text that were not read."""
         self._ranges: list[str] | None = None
         """Cells of the NVTX stack that is being read; None outside of one."""
         self._is_push_pop = False
         self._section: str | None = None
         self._summary: dict[str, str] | None = None
-        """Identity of the summary block that is being read; None outside of one."""
         self._before, self._line = "", 0
         self._body: TextTable | None = None
         self._rule: list[str] = []
-        """Kind and lines of the rule that is being read."""
 
     def take(self, line: str) -> None:
         """Take in one line, with its line end."""

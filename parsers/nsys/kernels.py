@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 class Around(NamedTuple):
     """For every row of a table of GPU work: indices of the ranges around its launch call, NOBODY where there is none.
-
-    They are int32, half the width of other arrays: for millions of rows these are all that is kept.
-    """
+    They are int32, half the width of other arrays: for millions of rows these are all that is kept."""
 
     innermost: Indices
     layer: Indices
@@ -191,10 +189,8 @@ def kernels(path: Path, database: Database, found: Around, ranges: RangeTable) -
 
 
 class _Digits:
-    """Numbers that a statement looks up by rowid: one text with the same count of digits per number.
-
-    For SQLite that is three times as fast as asking a Python function, and ten times as a table of its own.
-    """
+    """Numbers that a statement looks up by rowid: one text with the same count of digits per number. For SQLite that is
+    three times as fast as asking a Python function, and ten times as a table of its own."""
 
     def __init__(self, numbers: Integers, which: Indices, first_row: int) -> None:
         """``numbers[which]`` of the rows from ``first_row`` on; NULL where either is negative. No text where all are."""

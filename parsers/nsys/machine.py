@@ -1,8 +1,6 @@
-"""Reads facts about the machine from an nsys export: GPUs, versions, the capture, and nsys's messages.
-
-nsys also keeps the whole environment of every process (StringIds, TARGET_INFO_SYSTEM_ENV, META_DATA_CAPTURE).
-Only the keys named here are read; nothing else of these tables leaves the file.
-"""
+"""Reads facts about the machine from an nsys export: GPUs, versions, the capture, and nsys's messages. nsys also keeps
+the whole environment of every process (StringIds, TARGET_INFO_SYSTEM_ENV, META_DATA_CAPTURE). Only the keys named here
+are read; nothing else of these tables leaves the file."""
 
 from __future__ import annotations
 
@@ -106,11 +104,8 @@ def _of_short_target_info(database: Database) -> Iterable[Device]:
 
 
 def _of_cuda_info(database: Database) -> Iterable[Device]:
-    """TARGET_INFO_CUDA_GPU (2020.x): kHz, kB/s, and bytes or MiB.
-
-    2020.3 gives memory in MiB, and with it a bandwidth of 0 or of 0xF0000000, which is none; its successor
-    gives bytes and a bandwidth that agrees with the data sheet.
-    """
+    """TARGET_INFO_CUDA_GPU (2020.x): kHz, kB/s, and bytes or MiB. 2020.3 gives memory in MiB, and with it a bandwidth
+    of 0 or of 0xF0000000, which is none; its successor gives bytes and a bandwidth that agrees with the data sheet."""
     wanted = ("deviceId", "name", "numMultiprocessors", "computeCapabilityMajor", "computeCapabilityMinor")
     rates = ("globalMemorySize", "globalMemoryBandwidth", "coreClockRate")
     for index, *facts, memory, speed, clock in database.rows("TARGET_INFO_CUDA_GPU", *wanted, *rates):

@@ -37,7 +37,6 @@ class RangeTable:
     kind: Integers
     domain: Integers
     name: Integers
-    """Index into ``names`` and ``labels``."""
     names: list[str]
     labels: list[RangeName]
     domains: dict[tuple[int, int], str]

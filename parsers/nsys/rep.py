@@ -1,8 +1,6 @@
-"""Parser of nsys's own report files (.nsys-rep, .qdrep, .qdstrm): exports them with the installed nsys.
-
-The report is exported to SQLite in a private temporary folder, which is removed with the last record, and read by
-:mod:`perfctl.parsers.nsys.sqlite`. nsys refuses reports that are newer than itself; then the version that wrote the file is named.
-"""
+"""Parser of nsys's own report files (.nsys-rep, .qdrep, .qdstrm): the installed nsys exports them to SQLite in a private
+folder, which is removed with the last record. nsys refuses reports that are newer than itself; then the version that
+wrote the file is named."""
 
 from __future__ import annotations
 
@@ -52,11 +50,8 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def parse(path: Path) -> Report:
-    """Export it and read the export.
-
-    Raises ReportError when there is no nsys, when it refuses the file (saying which version wrote it), when it takes
-    longer than TIMEOUT_S, and when the export cannot be read.
-    """
+    """Export it and read the export. Raises ReportError when there is no nsys, when it refuses the file (saying which
+    version wrote it), when it takes longer than TIMEOUT_S, and when the export cannot be read."""
     nsys = shutil.which("nsys")
     if nsys is None:
         version = _version(path)
@@ -199,10 +194,8 @@ def _is_stream(path: Path) -> bool:
 
 
 def _version(path: Path) -> str | None:
-    """Version of the nsys that wrote the file: at the start of a stream, near the end of a report; None when absent.
-
-    A report's beginning holds the process environment, whose versions are those of other things: it is not looked at.
-    """
+    """Version of the nsys that wrote the file: at the start of a stream, near the end of a report; None when absent. A
+    report's beginning holds the process environment, whose versions are those of other things: it is not looked at."""
     found: list[bytes] = []
     with contextlib.suppress(OSError), path.open("rb") as file:
         head = file.read(128)

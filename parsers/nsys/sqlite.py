@@ -1,8 +1,6 @@
-"""Reports of Nsight Systems, as ``nsys export --type sqlite`` writes them (2020.3 to 2026.1 were seen).
-
-Kernels and copies are read while they are iterated, each from a connection of its own, or copied by SQL; which
-range and layer they belong to is worked out in ``parse``.
-"""
+"""Reports of Nsight Systems, as ``nsys export --type sqlite`` writes them (2020.3 to 2026.1 were seen). Kernels and
+copies are read while they are iterated, each from a connection of its own, or copied by SQL; which range and layer they
+belong to is worked out in ``parse``."""
 
 from __future__ import annotations
 
@@ -102,7 +100,6 @@ _LAYOUTS = ("1.", "2.", "3.")
 """Schemas with these majors differ in tables and columns, not in meaning."""
 
 COLUMNS = {table: words(names) for table, names in KNOWN["sqlite"]["columns"].items()}
-"""Table that is read row by row -> its columns, read or not."""
 OTHER_TABLES = words(KNOWN["sqlite"]["other_tables"])
 """Known by name. Those without a reader hold what perfctl does not show (samples, system calls, sums that ``nsys stats``
 left in the file)."""

@@ -1,8 +1,6 @@
-"""Parser of ``nsys stats`` and ``nsys profile --stats=true`` output, CSV and console, with report names since 2019.
-
-The file is read once for its sums, number format and gaps; kernels, copies and ranges of traces are read from it again while
-they are iterated, as often as asked.
-"""
+"""Parser of ``nsys stats`` and ``nsys profile --stats=true`` output, CSV and console, with report names since 2019. The
+file is read once for its sums, number format and gaps; kernels, copies and ranges of traces are read from it again
+while they are iterated, as often as asked."""
 
 from __future__ import annotations
 
@@ -152,7 +150,6 @@ def find_diagnostics(found: Found) -> Iterator[Diagnostic]:
 
 
 NEWEST = "2025.1"
-"""Newest nsys whose stats were tested."""
 _LINE = re.compile(
     r"^(?:Processing \[.+\] with \[.+\]\.\.\.|SKIPPED: .* does not contain .+| \*\* .+ \([a-z0-9_:]+\):|"
     r"\[\d+/\d+\] Executing '[\w:-]+' stats report)\s*$",
@@ -200,11 +197,8 @@ class Found:
     trouble: Trouble = field(default_factory=Trouble)
     evidence: StyleEvidence = field(default_factory=StyleEvidence)
     tables: list[tuple[Start, list[list[str]]]] = field(default_factory=list)
-    """Tables that are no traces, with their rows."""
     traces: dict[str, int] = field(default_factory=dict)
-    """Trace -> number of rows."""
     begun: list[Start] = field(default_factory=list)
-    """The tables of traces."""
     api_calls: dict[str, list[str]] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     devices: dict[int, str] = field(default_factory=dict)
@@ -215,9 +209,7 @@ class Found:
     rounded_sizes: bool = False
     """Does the GPU trace state sizes in a larger unit than byte?"""
     forms: dict[str, None] = field(default_factory=dict)
-    """CSV, TSV, JSON, console text: what the tables are."""
     unknown: list[str] = field(default_factory=list)
-    """Columns that are in no list, as "report.column"."""
 
     @property
     def version(self) -> str | None:

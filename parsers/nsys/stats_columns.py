@@ -1,8 +1,6 @@
-"""Names of ``nsys stats`` reports in every spelling since 2019, and their columns.
-
-Names here are those of nsys 2023.1 and later (``cuda_gpu_kern_sum``); up to 2022 they were ``gpukernsum`` and the like, and up to
-2020 there were only titles ("CUDA Kernel Statistics (nanoseconds)").
-"""
+"""Names of ``nsys stats`` reports in every spelling since 2019, and their columns. Names here are those of nsys 2023.1
+and later (``cuda_gpu_kern_sum``); up to 2022 they were ``gpukernsum`` and the like, and up to 2020 there were only
+titles ("CUDA Kernel Statistics (nanoseconds)")."""
 
 from __future__ import annotations
 
@@ -19,12 +17,10 @@ OLD_NAMES: dict[str, str] = _KNOWN["old_names"]
 """Spelling up to 2022 -> spelling since 2023, as the reports of 2022.4 and 2023.1 list themselves."""
 
 DEVICE_SUMS = frozenset({"cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_sum"})
-"""Sums of time on the GPU."""
 HOST_SUMS = words(
     "cuda_api_sum mpi_event_sum nvtx_pushpop_sum nvtx_startend_sum nvtx_sum openacc_sum openmp_sum osrt_sum syscall_sum"
     " vulkan_api_sum"
 )
-"""Sums of time on the host."""
 MIXED_SUM = "cuda_api_gpu_sum"
 """Sums whose column Category says GPU or host."""
 GPU_TRACE, KERNEL_TRACE = "cuda_gpu_trace", "cuda_kern_exec_trace"
@@ -72,10 +68,8 @@ def new_name(name: str) -> str:
 
 
 def of_title(title: str) -> tuple[str, str] | None:
-    """(report, unit of its figures) of a title from before reports had names; None for any other line.
-
-    The unit stands in the title up to 2020 ("(nanoseconds)", "(KiB)", "(by size in KiB)"), else it is "".
-    """
+    """(report, unit of its figures) of a title from before reports had names; None for any other line. The unit stands
+    in the title up to 2020 ("(nanoseconds)", "(KiB)", "(by size in KiB)"), else it is ""."""
     for pattern, name in _TITLES:
         if len(title) < 100 and re.fullmatch(rf"\s*{pattern}.*", title):
             unit = re.search(r"\((?:by \w+ in )?(nanoseconds|KiB|bytes)\)", title)

@@ -1,9 +1,6 @@
-"""Rows of ``nsys stats`` tables as records.
-
-Sums become operations (category: the report's name; time on the GPU or on the host) and, figure by figure, summaries named
-"<report>:<row>:<column>", such as "cuda_gpu_kern_sum:sgemm:Med". The column Time (%) is left out: it is the share of Total Time in
-its table. Traces become kernels, copies and ranges. A figure that is printed as 0.000 of a large unit is not known to be 0.
-"""
+"""Rows of ``nsys stats`` tables as records. Sums become operations (category: the report's name) and, figure by figure,
+summaries named "<report>:<row>:<column>", but for Time (%), a share of the table. Traces become kernels, copies and
+ranges. A figure that is printed as 0.000 of a large unit is not known to be 0."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Reads the tables in the output of ``nsys stats`` and ``nsys profile --stats=true``, one row at a time.
-
-CSV and console tables of any number of reports may follow each other, between progress bars, the program's output and lines that
-say why a report is missing. Nothing is held but the row being read, so a file may be larger than memory.
-"""
+"""Reads the tables in the output of ``nsys stats`` and ``nsys profile --stats=true``, one row at a time. CSV and
+console tables of any number of reports may follow each other, between progress bars, the program's output and lines
+that say why a report is missing. Nothing is held but the row being read, so a file may be larger than memory."""
 
 from __future__ import annotations
 
@@ -289,7 +287,6 @@ _ERROR = re.compile(r"ERROR: (?:Report '([\w.-]+)')?(.*)")
 _WARNING = re.compile(r"(?:WARNING|Warning): (.*)")
 _VERSION = re.compile(r"nsight-systems[/-](?:cli/)?(\d{4}\.\d+\.\d+(?:\.\d+)?)/")
 _HEADER = re.compile(r"[A-Z][^,\t]{0,60}(?:[,\t][^,\t]{1,60}){2}")
-"""May be the header of a CSV or TSV table."""
 _PIECE_LIMIT = 4000
 
 
@@ -300,7 +297,6 @@ class Start(NamedTuple):
     """Name in the spelling since 2023."""
     columns: list[Column]
     form: str
-    """CSV, TSV, JSON or console text."""
     line: int
     """Where it, or the words that announce it, stands in the file, from 1; of an array, where that begins."""
 
@@ -347,7 +343,6 @@ class _Scan:
         self._table: AnyTable | None = None
         self._json: JsonRows | None = None
         self._keys: dict[str, None] = {}
-        """Of the objects of the array that is being read."""
 
     def run(self, source: Iterator[str]) -> Iterator[Event]:
         for number, line in enumerate(source, 1):

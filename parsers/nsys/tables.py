@@ -1,7 +1,5 @@
-"""Tables of an nsys SQLite export: their names, its strings, and the file opened for reading.
-
-nsys leaves out a table that would be empty, and adds columns from version to version (2020.3 to 2026.1 were seen).
-"""
+"""Tables of an nsys SQLite export: their names, its strings, and the file opened for reading. nsys leaves out a table
+that would be empty, and adds columns from version to version (2020.3 to 2026.1 were seen)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """``samples.csv``: readings of GPUs and processes that perfctl took during a run; with nvidia-smi's log beside it,
-where that read the GPUs.
-
-Lines that begin with "#" say how readings were taken and what was not available. A file of a killed run lacks the last
-of them, and the row that was being written.
-"""
+where that read the GPUs. Lines that begin with "#" say how readings were taken and what was not available. A file of a
+killed run lacks the last of them, and the row that was being written."""
 
 from __future__ import annotations
 

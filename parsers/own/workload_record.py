@@ -23,7 +23,6 @@ _OF_ROWS: dict[str, Collection[str]] = {
     "gaps": Gap._fields,
     "ops": [item.name for item in fields(OpShape)],
 }
-"""List of records -> the fields of one."""
 _FIELDS = frozenset(_OF_ROWS) | words(
     f"{KEY} workload batch_size mode precision seed status reason variant options environment device started_at"
     " duration_ns clock parameters"

@@ -1,8 +1,6 @@
-"""Warns about parts of a report that its parser does not know, once per file: formats newer than known are
-read as far as their columns allow.
-
-Each parser has a list of what it reads and one of what it knows and skips; anything in neither is named in the warning.
-"""
+"""Warns about parts of a report that its parser does not know, once per file: formats newer than known are read as far
+as their columns allow. Each parser has a list of what it reads and one of what it knows and skips; anything in neither
+is named in the warning."""
 
 from __future__ import annotations
 

@@ -45,11 +45,9 @@ def peek(head: bytes) -> str:
 
 
 class JsonStream:
-    """Iterates over the members of one JSON object; the elements of one array come singly.
-
-    Numbers with a fraction come out as their text, so that nothing is lost to binary floats. Raises
-    ReportError, naming the event and the byte, when the file is cut off, broken, or a gzip bomb.
-    """
+    """Iterates over the members of one JSON object; the elements of one array come singly. Numbers with a fraction come
+    out as their text, so that nothing is lost to binary floats. Raises ReportError, naming the event and the byte, when
+    the file is cut off, broken, or a gzip bomb."""
 
     def __init__(self, path: Path, tool: str, array: str) -> None:
         self._path, self._tool, self._array = path, tool, array

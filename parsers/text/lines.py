@@ -32,9 +32,7 @@ class Log:
     tool_lines: Tally[tuple[str, str]] = field(default_factory=Tally)
     """(PROF, ERROR or WARNING; text) -> how often, in order of first appearance."""
     console_lines: int = 0
-    """Lines that look like ncu's own console tables."""
     cut_rows: int = 0
-    """CSV rows that were cut off or broken."""
     first_line: str = ""
 
     def add(self, line: str) -> None:
@@ -143,10 +141,8 @@ class Lines:
         return self._lines[at] + "\n"
 
     def run(self, start: str) -> list[str]:
-        """What follows ``start`` in the lines straight ahead that begin with it, without the "\n"; they are taken.
-
-        [] also where the next line is not read yet.
-        """
+        """What follows ``start`` in the lines straight ahead that begin with it, without the "\n"; they are taken. []
+        also where the next line is not read yet."""
         lines, first, length = self._lines, self._at, len(start)
         at, last = first, len(lines) - 1
         while at < last and lines[at].startswith(start):

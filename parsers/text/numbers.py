@@ -1,10 +1,8 @@
-"""Numbers and units as profilers print them, turned into base units: ns, byte, Hz, byte/s, %, inst, cycle, ...
-
-Two steps that must not be mixed up. A *unit* belongs to one row or column and is always printed beside the
-number. A *decimal style* belongs to a whole file: ncu prints with the locale of its shell, so "1.234" is 1.234
-under C and 1234 under de_DE. The style is decided once from all numbers of the file (:class:`StyleEvidence`);
-where they do not decide, an ambiguous number raises :class:`AmbiguousNumber` rather than being guessed.
-"""
+"""Numbers and units as profilers print them, turned into base units: ns, byte, Hz, byte/s, %, inst, cycle, ... Two
+steps that must not be mixed up. A *unit* belongs to one row or column and is always printed beside the number. A
+*decimal style* belongs to a whole file: ncu prints with the locale of its shell, so "1.234" is 1.234 under C and 1234
+under de_DE. The style is decided once from all numbers of the file (:class:`StyleEvidence`); where they do not decide,
+an ambiguous number raises :class:`AmbiguousNumber` rather than being guessed."""
 
 from __future__ import annotations
 
@@ -65,11 +63,9 @@ _SURELY_64_BIT = 19
 
 @lru_cache(maxsize=4096)
 def base_unit(text: str) -> Unit:
-    """The base unit of a printed unit: "Kbyte/block" -> (byte/block, 1000), "cycle/nsecond" -> (Hz, 10**9).
-
-    ncu's "Kbyte" is 1000 bytes (checked with 2022.3 against the same report in base units). A unit that is not
-    known stays as printed with scale 1, so that it is never mistaken for a base unit.
-    """
+    """The base unit of a printed unit: "Kbyte/block" -> (byte/block, 1000), "cycle/nsecond" -> (Hz, 10**9). ncu's
+    "Kbyte" is 1000 bytes (checked with 2022.3 against the same report in base units). A unit that is not known stays as
+    printed with scale 1, so that it is never mistaken for a base unit."""
     text = text.strip()
     if not text:
         return Unit(None, 1)
@@ -151,10 +147,8 @@ def _style_of(text: str) -> DecimalStyle:
 
 
 def read_number(text: str, style: DecimalStyle) -> Number | None:
-    """Read one printed number; None when it is not a number.
-
-    Raises AmbiguousNumber when ``style`` is undecided and the text alone does not decide ("1.234", "1,234").
-    """
+    """Read one printed number; None when it is not a number. Raises AmbiguousNumber when ``style`` is undecided and the
+    text alone does not decide ("1.234", "1,234")."""
     if not text or len(text) > _LONGEST:
         return None
     if text.isdigit() and text.isascii():
@@ -251,9 +245,7 @@ class Stamp(NamedTuple):
     """One point in time."""
 
     ns: int
-    """Since the epoch."""
     zoned: bool
-    """The text says which zone it is in."""
 
 
 def read_stamp(text: str, *, day_first: bool = False) -> Stamp | None:
@@ -288,11 +280,9 @@ def _of_minute(text: str) -> int | None:
 
 
 def day_is_first(texts: Iterable[str]) -> bool | None:
-    """Whether dates such as "03-11-2026" begin with the day: None when the file does not decide.
-
-    They do when only that makes dates of them, or when only that keeps them in order and closer together. All-digit
-    dates with the year first, and files without such dates, need no decision: False.
-    """
+    """Whether dates such as "03-11-2026" begin with the day: None when the file does not decide. They do when only that
+    makes dates of them, or when only that keeps them in order and closer together. All-digit dates with the year first,
+    and files without such dates, need no decision: False."""
     distinct = dict.fromkeys(text.strip() for text in texts if len(text) <= _LONGEST)
     texts = list(filter(_YEAR_LAST.match, distinct))
     if not texts:

@@ -1,8 +1,6 @@
 """SQLite databases that a profiler wrote: opened read-only without a trace, read by names of tables and columns.
-
 Versions of a profiler differ in tables and columns: nothing here goes by position, and what a version does not have
-reads as NULL.
-"""
+reads as NULL."""
 
 from __future__ import annotations
 
@@ -78,10 +76,8 @@ class Database:
         return {str(name): str(value) for name, value in self.rows(table, "name", "value")}
 
     def integers(self, table: str, *expressions: str, where: str = "1", few: Collection[str] = ()) -> list[Integers]:
-        """One int64 array an expression (SQL, never NULL), in the order of the table; empty without the table.
-
-        ``few`` names expressions that give the same few large numbers again and again (threads, processes).
-        """
+        """One int64 array an expression (SQL, never NULL), in the order of the table; empty without the table. ``few``
+        names expressions that give the same few large numbers again and again (threads, processes)."""
         import numpy as np
 
         columns: list[Integers] = [np.empty(0, np.int64) for _ in expressions]
@@ -95,11 +91,9 @@ class Database:
     def pieces(
         self, table: str, *expressions: str, where: str = "1", few: Collection[str] = ()
     ) -> Iterator[list[Integers]]:
-        """The same as ``integers``, at most SLICE_ROWS rows at a time.
-
-        Joined inside SQLite and split by numpy: twice as fast as fetching tuples. What stands in ``few`` is only counted
-        while it is the same in all rows, and else written as its difference to the first row, bit by bit, which is short.
-        """
+        """The same as ``integers``, at most SLICE_ROWS rows at a time. Joined inside SQLite and split by numpy: twice
+        as fast as fetching tuples. What stands in ``few`` is only counted while it is the same in all rows, and else
+        written as its difference to the first row, bit by bit, which is short."""
         if table not in self.tables:
             return
         bases = [self._first(table, expression, where) if expression in few else 0 for expression in expressions]
@@ -128,10 +122,8 @@ class Database:
         return int(row[0] or 0) if row else 0
 
     def texts(self, table: str, expression: str, where: str = "1") -> Iterator[str]:
-        """One text a row (SQL, never NULL), in the order of the table; nothing without the table.
-
-        Joined inside SQLite and split by Python, for the same reason as in ``integers``.
-        """
+        """One text a row (SQL, never NULL), in the order of the table; nothing without the table. Joined inside SQLite
+        and split by Python, for the same reason as in ``integers``."""
         for first, last in self._slices(table):
             rows = f"FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? AND {where}"
             joined = f"SELECT count(*), group_concat({expression}, char({SEPARATOR})) {rows}"
@@ -171,10 +163,8 @@ class Database:
 
 @contextmanager
 def opened(path: Path, tool: str, remedy: str) -> Iterator[Database]:
-    """Open the database at ``path`` read-only, leaving nothing beside it.
-
-    Raises ReportError, with ``tool`` and ``remedy``, for every SQLite error inside the block.
-    """
+    """Open the database at ``path`` read-only, leaving nothing beside it. Raises ReportError, with ``tool`` and
+    ``remedy``, for every SQLite error inside the block."""
     try:
         with closing(connect(path)) as connection:
             yield Database(connection)
@@ -184,10 +174,8 @@ def opened(path: Path, tool: str, remedy: str) -> Iterator[Database]:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Read-only; ``immutable`` keeps SQLite from making -shm, -wal or -journal files.
-
-    The file's schema may call only harmless functions, and no value can fill the memory.
-    """
+    """Read-only; ``immutable`` keeps SQLite from making -shm, -wal or -journal files. The file's schema may call only
+    harmless functions, and no value can fill the memory."""
     address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
     connection = sqlite3.connect(address, uri=True, check_same_thread=False)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
@@ -196,10 +184,8 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def check_whole(path: Path, tool: str, remedy: str) -> None:
-    """Raise ReportError for a file that is shorter than its header says, or that a program still writes.
-
-    SQLite itself notices a missing end only when it happens to read there.
-    """
+    """Raise ReportError for a file that is shorter than its header says, or that a program still writes. SQLite itself
+    notices a missing end only when it happens to read there."""
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
     size, whole = path.stat().st_size, stated_bytes(head)

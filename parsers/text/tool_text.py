@@ -1,8 +1,6 @@
-"""The text that a tool printed, line by line, with lines of other programs set aside and counted.
-
-Such files are grown by ``>>`` in loops, cut off by ``kill``, redirected by PowerShell (UTF-16, BOM, CRLF), and shared
-with whatever else the script prints.
-"""
+"""The text that a tool printed, line by line, with lines of other programs set aside and counted. Such files are grown
+by ``>>`` in loops, cut off by ``kill``, redirected by PowerShell (UTF-16, BOM, CRLF), and shared with whatever else the
+script prints."""
 
 from __future__ import annotations
 
