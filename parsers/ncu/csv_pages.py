@@ -1,6 +1,6 @@
-"""Reads the pages of ncu's CSV. Headers of 12, 15 (two kinds), 20 and 21 columns are known, each with or without two NVTX
-columns, so columns are found by name. Metric rows of a header with rule columns end after the value and one comma; rows
-of rules have no metric, and the stream of the rule engine ("1") instead of the launch's (seen in 2022.3)."""
+"""Reads the pages of ncu's CSV. Headers of 12, 15 (two kinds), 20 and 21 columns are known, each with or without two
+NVTX columns, so columns are found by name. Metric rows of a header with rule columns end after the value and one comma;
+rows of rules have no metric, and the stream of the rule engine ("1") instead of the launch's (seen in 2022.3)."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def read_summary(text_rows: Iterable[str], header: list[str], log: Log) -> list[
 def summary_report(
     path: Path, form: str, rows: list[dict[str, str]], log: Log, notes: Iterable[Diagnostic], printed: str = "CSV"
 ) -> Report:
-    """The figures of rows that name their cells as the CSV does (_OF_SUMMARY, and Grid Size and Block Size where known)."""
+    """The figures of rows that name their cells as the CSV does (_OF_SUMMARY; Grid Size and Block Size if known)."""
     evidence = StyleEvidence()
     for row in rows:
         for name in FIGURES:

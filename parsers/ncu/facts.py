@@ -27,8 +27,8 @@ KERNEL_FACTS: dict[str, tuple[str, ...]] = {
 """Field of Kernel -> metric names, the most exact first; display names are those of the details page."""
 
 _DEVICE_FACTS = (
-    "display_name", "multiprocessor_count", "total_memory", "clock_rate", "memory_clock_rate", "global_memory_bus_width",
-    "compute_capability_major", "compute_capability_minor",
+    "display_name", "multiprocessor_count", "total_memory", "clock_rate", "memory_clock_rate",
+    "global_memory_bus_width", "compute_capability_major", "compute_capability_minor",
 )  # fmt: skip
 _ATTRIBUTE = "device__attribute_"
 FACT_NAMES = frozenset(chain(*KERNEL_FACTS.values(), (_ATTRIBUTE + name for name in _DEVICE_FACTS)))

@@ -156,12 +156,12 @@ Read = tuple[int | float | None, str | None]
 """A number, or None and the state of the gap where a number was expected."""
 
 _REASONS = {
-    "not_available": 'ncu printed "{text}" in place of {count} values: this GPU or ncu version has no such metric, or it '
-    "could not be collected",
-    "ambiguous": '{count} values such as "{text}" may be whole numbers or fractions, and nothing in the file says which; '
-    "export it again with LC_ALL=C",
-    "unreadable": '{count} values such as "{text}" do not fit the number format of the rest of the file; export it again '
-    "with LC_ALL=C",
+    "not_available": 'ncu printed "{text}" in place of {count} values: this GPU or ncu version has no such metric, or '
+    "it could not be collected",
+    "ambiguous": '{count} values such as "{text}" may be whole numbers or fractions, and nothing in the file says '
+    "which; export it again with LC_ALL=C",
+    "unreadable": '{count} values such as "{text}" do not fit the number format of the rest of the file; export it '
+    "again with LC_ALL=C",
 }
 
 

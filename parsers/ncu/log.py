@@ -1,5 +1,5 @@
-"""Finds ncu's CSV in the stdout that it shares with the profiled program: whole CSV rows (a quoted cell may span lines) and
-a :class:`~perfctl.parsers.text.lines.Log` of the rest."""
+"""Finds ncu's CSV in the stdout that it shares with the profiled program: whole CSV rows (a quoted cell may span lines)
+and a :class:`~perfctl.parsers.text.lines.Log` of the rest."""
 
 from __future__ import annotations
 

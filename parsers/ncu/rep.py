@@ -1,6 +1,6 @@
-"""Nsight Compute report files (.ncu-rep, and .nsight-cuprof-report of 2019), through NVIDIA's ``ncu_report`` package, an
-optional extra, which gives metrics in base units. On a damaged file it gives fewer results, or aborts: so it runs in a
-process of its own, and the file's own count of results is compared with what came."""
+"""Nsight Compute report files (.ncu-rep, and .nsight-cuprof-report of 2019), through NVIDIA's ``ncu_report`` package,
+an optional extra, which gives metrics in base units. On a damaged file it gives fewer results, or aborts: so it runs in
+a process of its own, and the file's own count of results is compared with what came."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Outline:
     """Facts from the blocks of a report file, without its results."""
 
     known: bool
-    """Whether the file has the layout described above (2019 to 2025). If not, nothing else is known."""
+    """Whether the file has the layout of 2019 to 2025. If not, nothing else is known."""
     cut_at: int | None = None
     """Byte at which the structure breaks off; None for a whole file."""
     results: int = 0

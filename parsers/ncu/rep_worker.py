@@ -1,6 +1,6 @@
-"""``python -m perfctl.parsers.ncu.rep_worker REPORT`` writes one line of JSON for each result: ``name``, ``short``, ``single``
-(one kernel), ``ranges`` (push/pop, outermost first), ``metrics`` ([name, unit, value or null]). NVIDIA's native package
-can abort the whole interpreter on a damaged file (seen with ncu_report 2026.x: "Check failed: count >= 0")."""
+"""``python -m perfctl.parsers.ncu.rep_worker REPORT`` writes a line of JSON for each result: ``name``, ``short``,
+``single`` (one kernel), ``ranges`` (push/pop, outermost first), ``metrics`` ([name, unit, value or null]). NVIDIA's
+package can abort the interpreter on a damaged file (seen with ncu_report 2026.x: "Check failed: count >= 0")."""
 
 from __future__ import annotations
 

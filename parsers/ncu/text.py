@@ -1,8 +1,6 @@
-"""Parser of Nsight Compute's console text: details page, raw page and summaries, before and after 2022.3. Up to 2022.3
-a launch reads ``kernel(args), 2023-Sep-06 05:40:14, Context 1, Stream 7`` and tables have no header row; later it reads
-``kernel(args) (63, 63, 1)x(16, 16, 1), Context 1, Stream 7, Device 0, CC 8.6`` and tables have one. Numbers are scaled
-and rounded as printed; launches are numbered in the order of the text, which has no IDs. Counters are read as in the
-CSV."""
+"""Parser of Nsight Compute's console text: details page, raw page and summaries. Up to 2022.3 a launch has its date,
+and tables have no header row; later it has grid, block, device and capability, and tables have one. Numbers are rounded
+as printed; launches are numbered in the order of the text, which has no IDs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Parser of nsys's own report files (.nsys-rep, .qdrep, .qdstrm): the installed nsys exports them to SQLite in a private
-folder, which is removed with the last record. nsys refuses reports that are newer than itself; then the version that
-wrote the file is named."""
+"""Parser of nsys's own report files (.nsys-rep, .qdrep, .qdstrm): the installed nsys exports them to SQLite in a
+private folder, which is removed with the last record. nsys refuses reports that are newer than itself; then the version
+that wrote the file is named."""
 
 from __future__ import annotations
 

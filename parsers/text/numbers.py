@@ -1,8 +1,6 @@
-"""Numbers and units as profilers print them, turned into base units: ns, byte, Hz, byte/s, %, inst, cycle, ... Two
-steps that must not be mixed up. A *unit* belongs to one row or column and is always printed beside the number. A
-*decimal style* belongs to a whole file: ncu prints with the locale of its shell, so "1.234" is 1.234 under C and 1234
-under de_DE. The style is decided once from all numbers of the file (:class:`StyleEvidence`); where they do not decide,
-an ambiguous number raises :class:`AmbiguousNumber` rather than being guessed."""
+"""Numbers and units as profilers print them, in base units: ns, byte, Hz, byte/s, %, inst, ... A *unit* belongs to one
+row or column; a *decimal style* to a whole file: "1.234" of ncu is 1.234 under LC_ALL=C and 1234 under de_DE. Where all
+numbers together do not decide, an ambiguous one raises :class:`AmbiguousNumber` rather than being guessed."""
 
 from __future__ import annotations
 

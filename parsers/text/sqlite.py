@@ -139,7 +139,7 @@ class Database:
                 yield from (value for (value,) in single)
 
     def ends(self, table: str) -> tuple[Any, Any]:
-        """The first and last rowid; None without rows. Two queries: min and max in one would make SQLite scan every row."""
+        """The first and last rowid; None without rows. Two queries: for min and max in one SQLite would scan every row."""
         query = f"SELECT {{}}(rowid) FROM {table}"
         first, last = (self.connection.execute(query.format(end)).fetchone()[0] for end in ("min", "max"))
         return first, last
