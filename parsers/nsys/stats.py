@@ -5,8 +5,9 @@ while they are iterated, as often as asked."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -23,23 +24,13 @@ from perfctl.parsers.nsys.stats_columns import (
     figures_of,
     unknown_labels,
 )  # fmt: skip
-from perfctl.parsers.nsys.stats_tables import (
-    CsvTable,
-    JsonRows,
-    Note,
-    Start,
-    Trouble,
-    TsvTable,
-    begins,
-    events,
-    ruler_spans,
-)
+from perfctl.parsers.nsys.stats_tables import Note, Start, Trouble, events, has_table
 from perfctl.parsers.nsys.tables import TOOL
 from perfctl.parsers.text.doubts import newer, not_understood, repeated
 from perfctl.parsers.text.lines import ends_of, readable
 from perfctl.parsers.text.numbers import DecimalStyle, StyleEvidence
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Copy, Device, Diagnostic, Gap, Kernel, Operation, Range, Report, Summary
+from perfctl.records.report import Device, Diagnostic, Gap, Operation, Report, Summary
 
 _LIKE_OTHERS = ("osrt_sum", UNKNOWN)
 """Sums of calls without a title all have the same columns: only a name that two of them share makes them one report."""
@@ -158,6 +149,7 @@ _LINE = re.compile(
 _MOST_DEVICES = 1000
 _TRACES = (GPU_TRACE, KERNEL_TRACE, RANGE_TRACE, PROJECTED_TRACE, API_TRACE)
 Record = TypeVar("Record")
+Make = Callable[[rows.Cells, int], Record | None]
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -167,27 +159,7 @@ def sniff(path: Path, head: bytes) -> bool:
 
 def _is_stats(text: str) -> bool:
     text = text.replace("\r", "\n").lstrip("\ufeff")
-    if _LINE.search(text) or _is_json(text):
-        return True
-    before = ""
-    for line in text.split("\n"):
-        spans = ruler_spans(line.rstrip()) if line.lstrip()[:2] == "--" else ()
-        if spans and columns_of([before[left:right] for left, right in spans]):
-            return True
-        if ("(ns)" in line or "(%)" in line or "(MB)" in line) and "," in line and CsvTable.header_cells(line):
-            return True
-        if "\t" in line and TsvTable.header_cells(line.rstrip()):
-            return True
-        before = line
-    return False
-
-
-def _is_json(text: str) -> bool:
-    if not begins(text[:2000].strip().partition("\n")[0]):
-        return False
-    rows = JsonRows()
-    first = next((row for line in text[:20_000].splitlines(keepends=True) for row in rows.take(line)), None)
-    return first is not None and columns_of(list(first)) is not None
+    return _LINE.search(text) is not None or has_table(text)
 
 
 @dataclass(slots=True)
@@ -241,9 +213,13 @@ def parse(path: Path) -> Report:
         form=f"nsys stats, {' and '.join(sorted(found.forms)) or 'no tables'}",
         tool_version=found.version,
         devices=tuple(Device(name, "gpu", index) for index, name in sorted(found.devices.items())),
-        kernels=_Rows(path, trace, found, _kernels) if trace in found.traces else (),
-        copies=_Rows(path, GPU_TRACE, found, _copies) if GPU_TRACE in found.traces else (),
-        ranges=_Rows(path, ranges, found, _ranges) if ranges in found.traces else (),
+        kernels=_Rows(path, trace, found, lambda: rows.kernel) if trace in found.traces else (),
+        copies=_Rows(path, GPU_TRACE, found, lambda: lambda row, _: rows.copy(row))
+        if GPU_TRACE in found.traces
+        else (),
+        ranges=_Rows(path, ranges, found, lambda: partial(rows.nvtx_range, numbers={}))
+        if ranges in found.traces
+        else (),
         operations=operations,
         summaries=tuple(summaries),
         gaps=tuple(find_gaps(found, summaries)),
@@ -304,7 +280,8 @@ def _sums(found: Found) -> tuple[list[Operation], list[Summary]]:
     style = found.style
     for number, (start, kept) in enumerate(found.tables):
         read = list(map(rows.Shape(start.columns, style).of, kept))
-        report = rows.api_report(start.report, {row.text("Name") for row in read}) if _is_calls(start) else start.report
+        is_of_calls = {"Total Time", "Name"} <= {column.label for column in start.columns}
+        report = rows.api_report(start.report, {row.text("Name") for row in read}) if is_of_calls else start.report
         found.tables[number] = (start._replace(report=report), kept)
         for row in read:
             if rows.is_broken(row):
@@ -316,11 +293,6 @@ def _sums(found: Found) -> tuple[list[Operation], list[Summary]]:
     if not any(start.report == "cuda_api_sum" for start, _ in found.tables):
         operations.extend(_api_calls(found))
     return rows.merged(operations), summaries
-
-
-def _is_calls(start: Start) -> bool:
-    labels = {column.label for column in start.columns}
-    return start.report == UNKNOWN and "Total Time" in labels and "Name" in labels
 
 
 def _api_calls(found: Found) -> Iterator[Operation]:
@@ -335,40 +307,17 @@ def _api_calls(found: Found) -> Iterator[Operation]:
 class _Rows(Generic[Record]):
     """Records of one trace, read from the file each time they are iterated."""
 
-    def __init__(
-        self, path: Path, report: str, found: Found, make: Callable[[Iterator[rows.Cells]], Iterator[Record]]
-    ) -> None:
-        self._path, self._report, self._style, self._make = path, report, found.style, make
+    def __init__(self, path: Path, report: str, found: Found, begin: Callable[[], Make[Record]]) -> None:
+        """``begin`` gives what makes a record, or None, of a row and of how many records there are so far."""
+        self._path, self._report, self._style, self._begin = path, report, found.style, begin
 
     def __iter__(self) -> Iterator[Record]:
-        return self._make(self._cells())
-
-    def _cells(self) -> Iterator[rows.Cells]:
         shape: rows.Shape | None = None
+        make, number = self._begin(), 0
         with readable(self._path, TOOL, reason="it can no longer be read"):
             for event in events(self._path, Trouble()):
                 if isinstance(event, Start):
                     shape = rows.Shape(event.columns, self._style) if event.report == self._report else None
-                elif shape is not None and isinstance(event, list):
-                    yield shape.of(event)
-
-
-def _kernels(cells: Iterable[rows.Cells]) -> Iterator[Kernel]:
-    launch = 0
-    for row in cells:
-        if one := rows.kernel(row, launch):
-            launch += 1
-            yield one
-
-
-def _copies(cells: Iterable[rows.Cells]) -> Iterator[Copy]:
-    return (one for one in map(rows.copy, cells) if one is not None)
-
-
-def _ranges(cells: Iterable[rows.Cells]) -> Iterator[Range]:
-    numbers: dict[str, int] = {}
-    number = 0
-    for row in cells:
-        if one := rows.nvtx_range(row, number, numbers):
-            number += 1
-            yield one
+                elif shape is not None and isinstance(event, list) and (one := make(shape.of(event), number)):
+                    number += 1
+                    yield one

@@ -277,6 +277,26 @@ def _text(value: Any) -> str:
     return (value or "") if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def has_table(text: str) -> bool:
+    """Return whether a table of a report, or an array whose first object has the columns of one, is in the text."""
+    if begins(text[:2000].strip().partition("\n")[0]):
+        rows = JsonRows()
+        first = next((row for line in text[:20_000].splitlines(keepends=True) for row in rows.take(line)), None)
+        if first is not None and columns_of(list(first)):
+            return True
+    before = ""
+    for line in text.split("\n"):
+        spans = ruler_spans(line.rstrip()) if line.lstrip()[:2] == "--" else ()
+        if spans and columns_of([before[left:right] for left, right in spans]):
+            return True
+        if ("(ns)" in line or "(%)" in line or "(MB)" in line) and "," in line and CsvTable.header_cells(line):
+            return True
+        if "\t" in line and TsvTable.header_cells(line.rstrip()):
+            return True
+        before = line
+    return False
+
+
 _PROCESSING = re.compile(r"Processing \[(.*)\] with \[(.*)\]\.\.\.\s*")
 _EXECUTING = re.compile(r"\[\d+/\d+\] Executing '([\w:-]+)' stats report\s*")
 _NAMED = re.compile(r" ?\*\* .*\(([a-z0-9_]+)(?::[^)]*)?\):\s*")
@@ -359,8 +379,7 @@ class _Scan:
                     continue
                 yield from self._end_table()
             yield from self._outside(line)
-        if self._table is not None:
-            yield from self._end_table()
+        yield from self._end_table()
         if self._json is not None:
             self._end_json(self._json)
 
