@@ -10,6 +10,7 @@ from perfctl.parsers import ReportError, nvprof
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import text as ncu_text
 from perfctl.parsers.ncu.csv_pages import metric_columns
+from perfctl.parsers.nsys import stats
 from perfctl.records.report import Counter, Gap
 from tests.parsers.ncu_csv_writer import NVTX, line, read
 
@@ -64,7 +65,7 @@ def test_a_further_table_has_columns_and_units_of_its_own(tmp_path: Path) -> Non
 def test_files_that_are_not_there_are_refused_by_every_reader_of_text(tmp_path: Path) -> None:
     for parse, remedy in (
         (ncu_csv.parse, "Check the path and its permissions"), (ncu_text.parse, "Check the path and its permissions"),
-        (nvprof.parse, "Check its permissions"),
+        (nvprof.parse, "Check its permissions"), (stats.parse, "Check the path and its permissions"),
     ):  # fmt: skip
         with pytest.raises(ReportError) as caught:
             parse(tmp_path / "absent")

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError
-from perfctl.parsers.nsys import stats
 from perfctl.parsers.nsys.stats_columns import OLD_NAMES
 from tests.parsers.nsys_stats_read import GEMM, KERNELS, SUM, operations, read, summaries
 from tests.parsers.nsys_stats_writer import box_table, column_table, csv_table, header, processing, titled
@@ -213,8 +211,3 @@ def test_a_clipped_figure_is_unknown(tmp_path: Path) -> None:
     found = read(tmp_path, titled("CUDA GPU Kernel Summary", "cuda_gpu_kern_sum") + column_table(SUM, rows))
     assert operations(found) == [("k", "cuda_gpu_kern_sum", 2, None, None)]
     assert ("summary", "unreadable") in {gap[:2] for gap in found.gaps}
-
-
-def test_a_file_that_is_gone_is_a_report_error(tmp_path: Path) -> None:
-    with pytest.raises(ReportError):
-        stats.parse(tmp_path / "gone.csv")
